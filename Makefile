@@ -1,0 +1,51 @@
+# Two commands matter: `make demo` (see it work) and `make test` (exactly what CI runs).
+# Each target creates .venv and installs what it needs; uv is used when it can be had, pip otherwise.
+PYTHON ?= python3
+VENV   := .venv
+BIN    := $(VENV)/bin
+WORKERS ?= auto
+
+.PHONY: demo test test-slow lint types bench clean
+
+demo: $(VENV)/.demo
+	$(BIN)/python -m examples.demo
+
+test: $(VENV)/.test lint types
+	$(BIN)/python -m pytest -n $(WORKERS) -q -m "not slow"
+
+test-slow: $(VENV)/.test
+	$(BIN)/python -m pytest -n $(WORKERS) -q -m slow
+
+lint: $(VENV)/.test
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+types: $(VENV)/.test
+	$(BIN)/mypy
+
+bench: $(VENV)/.test
+	$(BIN)/python -m benchmarks
+
+clean:
+	rm -rf $(VENV) build dist demo-out src/*.egg-info
+
+# install EXTRA, with uv when pip can bring it, else with pip itself
+install = if $(BIN)/python -m uv --version >/dev/null 2>&1 || $(BIN)/pip install -q uv >/dev/null 2>&1; \
+	  then $(BIN)/python -m uv pip install -q --python $(BIN)/python $(1) || $(BIN)/pip install -q $(1); \
+	  else $(BIN)/pip install -q $(1); fi
+
+$(BIN)/python:
+	@echo "creating $(VENV)"
+	@$(PYTHON) -c 'import sys; v = sys.version_info; sys.exit(0 if v >= (3, 11) else f"tokenloom needs Python 3.11 or newer; $(PYTHON) is {v.major}.{v.minor}. Set PYTHON=/path/to/python3.11.")'
+	@$(PYTHON) -m venv $(VENV)
+
+$(VENV)/.demo: pyproject.toml | $(BIN)/python
+	@echo "installing tokenloom with the demo extras"
+	@$(call install,-e '.[demo]')
+	@touch $@
+
+$(VENV)/.test: pyproject.toml | $(BIN)/python
+	@echo "installing tokenloom with the test extras"
+	@$(BIN)/pip install -q torch==2.13.0
+	@$(call install,-e '.[test]')
+	@touch $@

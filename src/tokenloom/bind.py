@@ -1,0 +1,211 @@
+"""Plain JSON in, frozen dataclasses out, with every mistake named by its path.
+
+One idea: a frozen dataclass *is* the schema. ``bind`` walks the JSON beside the type hints and
+collects all problems before it raises, so a user mends a file in one go::
+
+    $.shards[3].tokens: found -1 (int), allowed is an integer >= 0
+
+Used for what is read from disk (manifests, shard records) and for settings; it runs no code of
+the data's choosing and copies only what the schema names.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+import functools
+import types
+import typing
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal, TypeVar
+
+T = TypeVar("T")
+
+__all__ = ["BindError", "bind", "near_miss", "unbind"]
+
+
+class BindError(ValueError):
+    """The JSON does not fit the schema; ``problems`` lists every place."""
+
+    def __init__(self, problems: Sequence[str]) -> None:
+        self.problems = list(problems)
+        super().__init__("\n".join(self.problems))
+
+
+def bind(cls: type[T], value: Any, *, path: str = "$", unknown: str = "refuse") -> T:
+    """The dataclass `cls` filled from plain JSON.
+
+    Args:
+        cls: a dataclass whose hints are int, float, bool, str, None, Literal, unions of those,
+            tuple[X, ...], dict[str, X], nested dataclasses, or Any.
+        value: what ``json.loads`` gave.
+        path: the name of the place, for messages.
+        unknown: "refuse" unknown keys with a near miss, or "ignore" them.
+
+    Raises:
+        BindError: with one line for every problem found.
+
+    >>> @dataclasses.dataclass(frozen=True)
+    ... class Point:
+    ...     x: int
+    ...     y: int = 0
+    >>> bind(Point, {"x": 3})
+    Point(x=3, y=0)
+    >>> bind(Point, {"xx": 3})
+    Traceback (most recent call last):
+        ...
+    tokenloom.bind.BindError: $.xx: unknown key. Allowed: x, y. Did you mean 'x'?
+    $.x: missing
+    """
+    problems: list[str] = []
+    result = _bind(cls, value, path, unknown, problems)
+    if problems:
+        raise BindError(problems)
+    return typing.cast(T, result)
+
+
+def unbind(record: Any) -> Any:
+    """Plain JSON of a dataclass, the inverse of `bind`.
+
+    >>> unbind((1, {"a": None}))
+    [1, {'a': None}]
+    """
+    if dataclasses.is_dataclass(record) and not isinstance(record, type):
+        return {f.name: unbind(getattr(record, f.name)) for f in dataclasses.fields(record)}
+    if isinstance(record, Mapping):
+        return {key: unbind(item) for key, item in record.items()}
+    if isinstance(record, (list, tuple)):
+        return [unbind(item) for item in record]
+    return record
+
+
+def near_miss(word: str, allowed: Sequence[str]) -> str:
+    """A sentence that suggests the closest allowed word, or nothing.
+
+    >>> near_miss("wkii", ["wiki", "code"])
+    " Did you mean 'wiki'?"
+    """
+    close = difflib.get_close_matches(word, allowed, n=1, cutoff=0.6)
+    if not close:
+        close = [name for name in allowed if len(word) > 1 and word.startswith(name)][:1]
+    return f" Did you mean {close[0]!r}?" if close else ""
+
+
+def _bind(hint: Any, value: Any, path: str, unknown: str, problems: list[str]) -> Any:
+    if hint is Any:
+        return value
+    if dataclasses.is_dataclass(hint):
+        return _bind_record(typing.cast(type, hint), value, path, unknown, problems)
+    origin = typing.get_origin(hint)
+    if origin in (typing.Union, types.UnionType):
+        return _bind_union(hint, value, path, unknown, problems)
+    if origin is Literal:
+        allowed = typing.get_args(hint)
+        if value not in allowed or isinstance(value, bool):
+            problems.append(f"{path}: found {_show(value)}, allowed: {_words(allowed)}")
+        return value
+    if origin is tuple:
+        return _bind_tuple(hint, value, path, unknown, problems)
+    if origin is dict:
+        return _bind_dict(hint, value, path, unknown, problems)
+    return _bind_scalar(hint, value, path, problems)
+
+
+def _bind_record(cls: type, value: Any, path: str, unknown: str, problems: list[str]) -> Any:
+    if not isinstance(value, Mapping):
+        problems.append(f"{path}: found {_show(value)}, allowed is an object")
+        return None
+    schema = _schema(cls)
+    if unknown == "refuse":
+        names = sorted(schema)
+        problems.extend(
+            f"{path}.{key}: unknown key. Allowed: {', '.join(names)}.{near_miss(str(key), names)}"
+            for key in value
+            if key not in schema
+        )
+    found: dict[str, Any] = {}
+    before = len(problems)
+    for name, (hint, required) in schema.items():
+        if name in value:
+            found[name] = _bind(hint, value[name], f"{path}.{name}", unknown, problems)
+        elif required:
+            problems.append(f"{path}.{name}: missing")
+    if len(problems) > before:
+        return None
+    try:
+        return cls(**found)
+    except ValueError as error:  # the dataclass's own __post_init__ checks
+        problems.append(f"{path}: {error}")
+        return None
+
+
+@functools.cache
+def _schema(cls: type) -> dict[str, tuple[Any, bool]]:
+    """Field name → (resolved hint, is it required), worked out once per class."""
+    hints = typing.get_type_hints(cls)
+    missing = dataclasses.MISSING
+    return {
+        f.name: (hints[f.name], f.default is missing and f.default_factory is missing)
+        for f in dataclasses.fields(cls)
+        if f.init
+    }
+
+
+def _bind_union(hint: Any, value: Any, path: str, unknown: str, problems: list[str]) -> Any:
+    options = typing.get_args(hint)
+    if value is None and type(None) in options:
+        return None
+    best: list[str] | None = None
+    for option in options:
+        if option is type(None):
+            continue
+        trial: list[str] = []
+        result = _bind(option, value, path, unknown, trial)
+        if not trial:
+            return result
+        # the option that got deepest explains the mistake best
+        if best is None or len(trial[0]) > len(best[0]):
+            best = trial
+    problems.extend(best or [f"{path}: found {_show(value)}, allowed is null"])
+    return None
+
+
+def _bind_tuple(hint: Any, value: Any, path: str, unknown: str, problems: list[str]) -> Any:
+    if not isinstance(value, (list, tuple)):
+        problems.append(f"{path}: found {_show(value)}, allowed is a list")
+        return ()
+    (item, *_rest) = typing.get_args(hint)
+    return tuple(
+        _bind(item, each, f"{path}[{i}]", unknown, problems) for i, each in enumerate(value)
+    )
+
+
+def _bind_dict(hint: Any, value: Any, path: str, unknown: str, problems: list[str]) -> Any:
+    if not isinstance(value, Mapping):
+        problems.append(f"{path}: found {_show(value)}, allowed is an object")
+        return {}
+    _key, item = typing.get_args(hint)
+    return {
+        str(key): _bind(item, each, f"{path}.{key}", unknown, problems)
+        for key, each in value.items()
+    }
+
+
+def _bind_scalar(hint: Any, value: Any, path: str, problems: list[str]) -> Any:
+    if hint is float and isinstance(value, int) and not isinstance(value, bool):
+        return float(value)
+    if type(value) is not hint:  # exact: True is not an integer here
+        problems.append(f"{path}: found {_show(value)}, allowed is {_NAMES.get(hint, hint)}")
+    return value
+
+
+_NAMES = {int: "an integer", float: "a number", bool: "true or false", str: "a string"}
+
+
+def _show(value: Any) -> str:
+    text = repr(value)
+    return f"{text if len(text) <= 60 else text[:57] + '...'} ({type(value).__name__})"
+
+
+def _words(allowed: Sequence[Any]) -> str:
+    return ", ".join(repr(word) for word in allowed)

@@ -1,0 +1,1 @@
+"""The token store on disk: format, writer, reader, verification."""

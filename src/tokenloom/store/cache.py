@@ -1,0 +1,151 @@
+"""Decoded blocks kept in memory: bounded in bytes, shared by threads, each block loaded once.
+
+One idea: a caller asks ``get(key, load)``. Whoever comes first loads; whoever comes while that is
+under way waits for the same result (single flight). Values are read-only arrays, so nobody can
+change what the next reader sees.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Hashable
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tokenloom.errors import ConfigError
+
+__all__ = ["DEFAULT_CACHE_BYTES", "BlockCache", "CacheStats", "process_cache"]
+
+DEFAULT_CACHE_BYTES = 640 << 20
+
+Block = NDArray[np.generic]
+
+
+@dataclass(frozen=True, slots=True)
+class CacheStats:
+    """Counts since the cache was made; `bytes` and `blocks` are what it holds now."""
+
+    hits: int
+    misses: int
+    evictions: int
+    blocks: int
+    bytes: int
+    capacity: int
+
+
+class _Flight:
+    """A load under way."""
+
+    __slots__ = ("done", "error", "value")
+
+    def __init__(self) -> None:
+        self.done = threading.Event()
+        self.value: Block | None = None
+        self.error: BaseException | None = None
+
+
+class BlockCache:
+    """Least recently used blocks go first when `capacity` bytes are exceeded.
+
+    >>> cache = BlockCache(1 << 20)
+    >>> int(cache.get("a", lambda: np.arange(3))[1])
+    1
+    >>> int(cache.get("a", lambda: np.arange(9))[1]), cache.stats().hits  # served from memory
+    (1, 1)
+    """
+
+    def __init__(self, capacity: int) -> None:
+        if capacity < 0:
+            raise ConfigError(f"cache_bytes: found {capacity}, allowed is 0 (no cache) or more.")
+        self._capacity = capacity
+        self._blocks: OrderedDict[Hashable, Block] = OrderedDict()
+        self._flights: dict[Hashable, _Flight] = {}
+        self._lock = threading.Lock()
+        self._bytes = 0
+        self._hits = self._misses = self._evictions = 0
+
+    def get(self, key: Hashable, load: Callable[[], Block]) -> Block:
+        """The block behind `key`, loaded by `load` if it is not here; always read-only."""
+        with self._lock:
+            block = self._blocks.get(key)
+            if block is not None:
+                self._blocks.move_to_end(key)
+                self._hits += 1
+                return block
+            flight = self._flights.get(key)
+            mine = flight is None
+            if flight is None:
+                flight = self._flights[key] = _Flight()
+                self._misses += 1
+            else:
+                self._hits += 1
+        return self._load(key, load, flight) if mine else _wait(flight)
+
+    def stats(self) -> CacheStats:
+        """Counts so far."""
+        with self._lock:
+            return CacheStats(
+                self._hits,
+                self._misses,
+                self._evictions,
+                len(self._blocks),
+                self._bytes,
+                self._capacity,
+            )
+
+    def clear(self) -> None:
+        """Forget every block; counts stay."""
+        with self._lock:
+            self._blocks.clear()
+            self._bytes = 0
+
+    def _load(self, key: Hashable, load: Callable[[], Block], flight: _Flight) -> Block:
+        try:
+            block = load()
+            block.flags.writeable = False
+            flight.value = block
+        except BaseException as error:  # waiting threads must hear of it too
+            flight.error = error
+            raise
+        else:
+            self._keep(key, block)
+            return block
+        finally:
+            with self._lock:
+                self._flights.pop(key, None)
+            flight.done.set()
+
+    def _keep(self, key: Hashable, block: Block) -> None:
+        with self._lock:
+            if block.nbytes > self._capacity:
+                return
+            self._blocks[key] = block
+            self._bytes += block.nbytes
+            while self._bytes > self._capacity:
+                _, old = self._blocks.popitem(last=False)
+                self._bytes -= old.nbytes
+                self._evictions += 1
+
+
+def _wait(flight: _Flight) -> Block:
+    flight.done.wait()
+    if flight.error is not None:
+        raise flight.error
+    assert flight.value is not None  # set before done unless there is an error
+    return flight.value
+
+
+_process_cache: BlockCache | None = None
+_process_lock = threading.Lock()
+
+
+def process_cache() -> BlockCache:
+    """The cache that all stores of this process share unless told otherwise (640 MiB)."""
+    global _process_cache
+    with _process_lock:
+        if _process_cache is None:
+            _process_cache = BlockCache(DEFAULT_CACHE_BYTES)
+        return _process_cache

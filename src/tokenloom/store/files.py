@@ -1,0 +1,251 @@
+"""The seam through which everything is written: a dozen calls, so that each of them can fail.
+
+One idea: nothing outside this module creates, renames or removes a file of a store. Tests put a
+`Files` in between that fails, kills the process, or forgets unsynced bytes at the N-th call
+(`tokenloom.testing`), and prove that a reader never sees a partial store.
+
+Publishing is always: write under a temporary name, fsync, move into place, fsync the directory.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import secrets
+import shutil
+import stat
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Protocol
+
+from tokenloom.errors import StoreError
+
+__all__ = ["LOCAL", "Files", "LocalFiles", "OutFile", "publish_file", "temporary_name"]
+
+TEMPORARY_PREFIX = ".tmp-"
+LOCK_NAME = ".lock"
+
+
+class OutFile(Protocol):
+    """A file being written from its beginning to its end."""
+
+    def write(self, data: Any) -> None:
+        """Append every byte of a contiguous buffer."""
+
+    def close(self) -> None:
+        """Make the bytes durable (fsync), then close."""
+
+
+class Files(Protocol):
+    """The effects that a writer needs. Paths are absolute or relative to the process."""
+
+    def create(self, path: Path) -> OutFile:
+        """A new empty file; it is an error if the name exists."""
+
+    def mkdir(self, path: Path, mode: int = 0o777) -> None:
+        """A new directory; it is an error if the name exists."""
+
+    def rename_new(self, source: Path, target: Path) -> bool:
+        """Move a directory to a name that must be free; False if it is taken."""
+
+    def link_new(self, source: Path, target: Path) -> bool:
+        """Give a file a second name that must be free; False if it is taken."""
+
+    def chmod_like(self, path: Path, model: Path) -> None:
+        """Give `path` the permissions of `model`."""
+
+    def sync_directory(self, path: Path) -> None:
+        """Make the names in a directory durable."""
+
+    def list(self, path: Path) -> list[str]:
+        """The names in a directory, sorted; empty if there is no such directory."""
+
+    def read(self, path: Path, limit: int) -> bytes | None:
+        """All bytes of a file of at most `limit` bytes, or None if there is no such file."""
+
+    def remove(self, path: Path) -> None:
+        """Remove a file or a whole directory; nothing happens if it is gone."""
+
+    def lock(self, path: Path) -> contextlib.AbstractContextManager[bool]:
+        """Hold the advisory lock of a directory; gives False at once if another process has it."""
+
+
+class _LocalOut:
+    """An unbuffered file: every write goes to the kernel whole, or raises."""
+
+    def __init__(self, path: Path) -> None:
+        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_CLOEXEC", 0)
+        self._path = path
+        self._written = 0
+        self._fd = os.open(path, flags, 0o666)
+
+    def write(self, data: Any) -> None:
+        view = memoryview(data).cast("B")
+        while len(view):  # a signal or a nearly full disk may cut a write short
+            try:
+                count = os.write(self._fd, view)
+            except OSError as error:
+                raise full_disk(error, self._path, self._written, len(view)) from error
+            self._written += count
+            view = view[count:]
+
+    def close(self) -> None:
+        fd, self._fd = self._fd, -1
+        if fd < 0:
+            return
+        try:
+            os.fsync(fd)
+        except OSError as error:
+            raise full_disk(error, self._path, self._written, 0) from error
+        finally:
+            os.close(fd)
+
+    def __del__(self) -> None:
+        if self._fd >= 0:
+            os.close(self._fd)
+
+
+def full_disk(error: OSError, path: Path, written: int, wanted: int) -> StoreError:
+    """The readable form of a failed write."""
+    reason = os.strerror(error.errno) if error.errno else str(error)
+    what_to_do = (
+        "Free some space and run the same build again: finished shards are kept."
+        if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+        else "Nothing was published; run the same build again when this is mended."
+    )
+    failure = StoreError(
+        f"{path}: writing failed after {written:,} bytes, with {wanted:,} more to write: "
+        f"{reason}. {what_to_do}"
+    )
+    failure.errno = error.errno
+    return failure
+
+
+class LocalFiles:
+    """`Files` on a local or network file system."""
+
+    def create(self, path: Path) -> OutFile:
+        """See `Files`."""
+        try:
+            return _LocalOut(path)
+        except OSError as error:
+            raise full_disk(error, path, 0, 0) from error
+
+    def mkdir(self, path: Path, mode: int = 0o777) -> None:
+        """See `Files`."""
+        os.mkdir(path, mode)
+
+    def rename_new(self, source: Path, target: Path) -> bool:
+        """See `Files`. A directory never replaces a non-empty one, so the kernel decides races."""
+        try:
+            os.rename(source, target)
+        except OSError as error:
+            if error.errno in (errno.EEXIST, errno.ENOTEMPTY):
+                return False
+            raise
+        return True
+
+    def link_new(self, source: Path, target: Path) -> bool:
+        """See `Files`. Where hard links are missing, an exclusive copy of the name is made."""
+        try:
+            os.link(source, target)
+        except FileExistsError:
+            return False
+        except OSError as error:
+            if error.errno not in (errno.EPERM, errno.ENOTSUP, errno.EMLINK, errno.ENOSYS):
+                raise
+            if target.exists():
+                return False
+            os.rename(source, target)
+        return True
+
+    def chmod_like(self, path: Path, model: Path) -> None:
+        """See `Files`."""
+        os.chmod(path, stat.S_IMODE(os.stat(model).st_mode) & 0o777)
+
+    def sync_directory(self, path: Path) -> None:
+        """See `Files`."""
+        fd = os.open(path, os.O_RDONLY | getattr(os, "O_DIRECTORY", 0))
+        try:
+            os.fsync(fd)
+        finally:
+            os.close(fd)
+
+    def list(self, path: Path) -> list[str]:
+        """See `Files`."""
+        try:
+            return sorted(os.listdir(path))
+        except (FileNotFoundError, NotADirectoryError):
+            return []
+
+    def read(self, path: Path, limit: int) -> bytes | None:
+        """See `Files`. Links are not followed, and only regular files are read."""
+        try:
+            fd = os.open(path, os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | os.O_NONBLOCK)
+        except (FileNotFoundError, NotADirectoryError):
+            return None
+        with open(fd, "rb", buffering=0) as file:
+            status = os.fstat(fd)
+            if not stat.S_ISREG(status.st_mode):
+                raise StoreError(f"{path}: this is not a regular file.")
+            if status.st_size > limit:
+                raise StoreError(
+                    f"{path}: it has {status.st_size:,} bytes, allowed are {limit:,}. "
+                    "This is not a file that tokenloom wrote."
+                )
+            return file.readall()
+
+    def remove(self, path: Path) -> None:
+        """See `Files`."""
+        try:
+            if path.is_dir() and not path.is_symlink():
+                shutil.rmtree(path)
+            else:
+                path.unlink(missing_ok=True)
+        except FileNotFoundError:
+            pass
+
+    @contextlib.contextmanager
+    def lock(self, path: Path) -> Iterator[bool]:
+        """See `Files`. The kernel frees it when its holder dies, so it is never stale.
+
+        The lock only saves work; renames decide what is published (a network file system may
+        not lock at all).
+        """
+        try:
+            import fcntl
+        except ImportError:  # no advisory locks on this platform
+            yield True
+            return
+        with open(path / LOCK_NAME, "ab") as file:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                yield False
+                return
+            except OSError:  # file systems without locks
+                pass
+            yield True
+
+
+LOCAL = LocalFiles()
+
+
+def temporary_name() -> str:
+    """A name that no other process has: two builders never share a temporary file."""
+    return TEMPORARY_PREFIX + secrets.token_hex(16)
+
+
+def publish_file(files: Files, path: Path, data: bytes) -> bool:
+    """Write a whole small file that appears at once or not at all; False if the name is taken."""
+    temporary = path.parent / temporary_name()
+    try:
+        out = files.create(temporary)
+        out.write(data)
+        out.close()
+        fresh = files.link_new(temporary, path)
+    finally:
+        files.remove(temporary)
+    files.sync_directory(path.parent)
+    return fresh

@@ -1,0 +1,326 @@
+"""What a store is on disk: names, records, and the seal that makes a record trustworthy.
+
+::
+
+    <store>/
+      manifest-000001.json     immutable snapshot, create-only; the highest number is current
+      inputs-000001.json       what that snapshot's build read (names, kinds, sha256)
+      tokenizer-1a2b3c4d.json  the tokenizer itself, when it has a file (also .model)
+      shard-00000/
+        shard.json             commit record, written last
+        input_ids/zarr.json  input_ids/c/0     uint16 | uint32, codec none
+        offsets/zarr.json    offsets/c/0       uint32 [documents + 1], cumulative in the shard
+        <column>/...                           per-token columns, zstd + crc32c
+        crc32c/...                             one crc32c per inner chunk of each "none" column
+        docs.parquet | docs.jsonl.zst          per-document metadata
+
+Records are frozen dataclasses bound from JSON (`tokenloom.bind`). A *sealed* record ends with the
+sha256 of every byte before that key, so any flipped byte is seen before a value is used. All
+names are fixed by patterns: a manifest cannot point outside its store.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from dataclasses import dataclass, field
+from typing import Any, Final, TypeVar
+
+from tokenloom.bind import BindError, bind, unbind
+from tokenloom.errors import StoreCorrupt
+from tokenloom.store import zarr
+
+__all__ = [
+    "CHUNK_TOKENS",
+    "INNER",
+    "MAX_RECORD_BYTES",
+    "SHARD_DOCUMENTS",
+    "SHARD_TOKENS",
+    "Column",
+    "FileRecord",
+    "Manifest",
+    "Part",
+    "ShardEntry",
+    "ShardRecord",
+    "TokenizerRecord",
+    "canonical",
+    "combine_digests",
+    "seal",
+    "token_dtype",
+    "unseal",
+]
+
+T = TypeVar("T")
+
+FORMAT: Final = "tokenloom-store"
+VERSION: Final = 1
+INNER: Final = 32_768  # elements per inner chunk
+CHUNK_TOKENS: Final = 262_144  # tokens per io block
+SHARD_TOKENS: Final = 1 << 27  # tokens per shard, at most, unless one document is longer
+SHARD_DOCUMENTS: Final = 1 << 24  # documents per shard, at most (empty documents have no tokens)
+MAX_DOCUMENT_TOKENS: Final = (1 << 32) - 1  # offsets are uint32
+MAX_ID: Final = (1 << 31) - 1  # ids must fit the int32 of a batch
+MAX_RECORD_BYTES: Final = 1 << 28  # a manifest above this is refused unread
+
+MANIFEST_NAME = re.compile(r"manifest-(\d{6,9})\.json")
+SHARD_NAME = re.compile(r"shard-(\d{5,9})")
+ROOT_FILE_NAME = re.compile(r"(inputs-\d{6,9}\.json|tokenizer-[0-9a-f]{8}\.(json|model))")
+SHARD_FILE_NAME = re.compile(
+    r"([a-z][a-z0-9_]{0,62}/(zarr\.json|c/0)|docs\.(parquet|jsonl\.zst)|shard\.json)"
+)
+COLUMN_NAME = re.compile(r"[a-z][a-z0-9_]{0,62}")
+HEX = re.compile(r"[0-9a-f]{64}")
+RESERVED_COLUMNS: Final = frozenset({"input_ids", "offsets", "crc32c"})
+COLUMN_DTYPES: Final = ("bool", "uint8", "uint16", "uint32", "int8", "int32", "float32", "float64")
+
+
+def manifest_name(number: int) -> str:
+    """`manifest-000001.json` for 1."""
+    return f"manifest-{number:06d}.json"
+
+
+def shard_name(number: int) -> str:
+    """`shard-00000` for 0."""
+    return f"shard-{number:05d}"
+
+
+def token_dtype(vocab_size: int) -> str:
+    """The narrowest stored dtype: uint16 up to 65,536 ids, else uint32.
+
+    >>> token_dtype(65_536), token_dtype(65_537)
+    ('uint16', 'uint32')
+    """
+    return "uint16" if vocab_size <= 1 << 16 else "uint32"
+
+
+def _require(ok: bool, message: str) -> None:
+    if not ok:
+        raise ValueError(message)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class FileRecord:
+    """Size and sha256 of one published file."""
+
+    bytes: int
+    sha256: str
+
+    def __post_init__(self) -> None:
+        _require(0 <= self.bytes < 1 << 60, f"bytes is {self.bytes}, allowed is 0 to 2^60")
+        _require(bool(HEX.fullmatch(self.sha256)), "sha256 is not 64 hex digits")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Column:
+    """One array of a shard.
+
+    `content` is the sha256 of the decoded little-endian array; `crc_first` is the index of its
+    first inner chunk in the crc32c column (codec "none" only, else -1).
+    """
+
+    dtype: str
+    length: int
+    codec: str
+    content: str
+    crc_first: int = -1
+
+    def __post_init__(self) -> None:
+        _require(self.dtype in COLUMN_DTYPES, f"dtype {self.dtype!r}, allowed: {COLUMN_DTYPES}")
+        _require(self.codec in zarr.CODECS, f"codec {self.codec!r}, allowed: {list(zarr.CODECS)}")
+        _require(0 <= self.length <= 1 << 33, f"length is {self.length}, allowed is 0 to 2^33")
+        _require(-1 <= self.crc_first < 1 << 33, f"crc_first is {self.crc_first}")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ShardRecord:
+    """The commit record of one shard, `shard.json`."""
+
+    format: str = FORMAT
+    version: int = VERSION
+    number: int
+    documents: int
+    tokens: int
+    inner: int
+    fingerprint: str
+    engine: str
+    columns: dict[str, Column]
+    files: dict[str, FileRecord]
+    progress: dict[str, int]
+
+    def __post_init__(self) -> None:
+        _require(self.format == FORMAT, f"format is {self.format!r}, allowed is {FORMAT!r}")
+        _require(self.version == VERSION, f"version is {self.version}, this reader knows {VERSION}")
+        _require(1 <= self.inner <= 1 << 24, f"inner is {self.inner}, allowed is 1 to 2^24")
+        _require({"input_ids", "offsets", "crc32c"} <= set(self.columns), "a column is missing")
+        for name in self.columns:
+            _require(bool(COLUMN_NAME.fullmatch(name)), f"column name {name!r} is not allowed")
+        for name in self.files:
+            _require(bool(SHARD_FILE_NAME.fullmatch(name)), f"file name {name!r} is not allowed")
+        for name, column in self.columns.items():
+            expected = {"offsets": self.documents + 1}.get(name, self.tokens)
+            if name != "crc32c":
+                _require(
+                    column.length == expected,
+                    f"column {name} has {column.length} elements, expected {expected}",
+                )
+            for part in ("zarr.json", "c/0"):
+                _require(f"{name}/{part}" in self.files, f"file {name}/{part} is missing")
+
+    @property
+    def digest(self) -> str:
+        """Identity of the decoded content: counts and every array, but no file and no codec."""
+        arrays = [
+            [name, column.dtype, column.length, column.content]
+            for name, column in sorted(self.columns.items())
+            if name != "crc32c"
+        ]
+        return hashlib.sha256(canonical([self.documents, self.tokens, arrays])).hexdigest()
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ShardEntry:
+    """A shard as its manifest knows it; `files` gives the size of each file in bytes."""
+
+    name: str
+    documents: int
+    tokens: int
+    digest: str
+    sha256: str
+    files: dict[str, int]
+
+    def __post_init__(self) -> None:
+        _require(bool(SHARD_NAME.fullmatch(self.name)), f"shard name {self.name!r} is not allowed")
+        _require(0 <= self.documents <= 1 << 33, f"documents is {self.documents}")
+        _require(0 <= self.tokens < 1 << 32, f"tokens is {self.tokens}, allowed is 0 to 2^32-1")
+        for name, size in self.files.items():
+            _require(bool(SHARD_FILE_NAME.fullmatch(name)), f"file name {name!r} is not allowed")
+            _require(0 <= size < 1 << 60, f"size of {name} is {size}")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class TokenizerRecord:
+    """What a store knows about the tokenizer that made it; `file` is empty when it has none."""
+
+    kind: str
+    name: str
+    vocab_size: int
+    bos: int | None = None
+    eos: int | None = None
+    pad: int | None = None
+    sha256: str = ""
+    file: str = ""
+
+    def __post_init__(self) -> None:
+        _require(
+            self.file == "" or bool(ROOT_FILE_NAME.fullmatch(self.file)),
+            f"file name {self.file!r} is not allowed",
+        )
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Part:
+    """What one build or one append added: whole shards, in order."""
+
+    manifest: int
+    fingerprint: str
+    shards: int
+    documents: int
+    tokens: int
+    skipped: int
+    filtered: int
+    settings: dict[str, Any]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Manifest:
+    """One immutable snapshot of a store."""
+
+    format: str = FORMAT
+    version: int = VERSION
+    number: int
+    parent: str | None
+    dtype: str
+    vocab_size: int
+    chunk_tokens: int
+    inner: int
+    columns: dict[str, str]
+    tokenizer: TokenizerRecord | None
+    documents: int
+    tokens: int
+    digest: str
+    parts: tuple[Part, ...]
+    files: dict[str, FileRecord]
+    shards: tuple[ShardEntry, ...]
+    producer: dict[str, str] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        _require(self.format == FORMAT, f"format is {self.format!r}, allowed is {FORMAT!r}")
+        _require(self.version == VERSION, f"version is {self.version}, this reader knows {VERSION}")
+        _require(1 <= self.vocab_size <= MAX_ID + 1, f"vocab_size is {self.vocab_size}")
+        _require(self.dtype in ("uint16", "uint32"), f"dtype is {self.dtype!r}")
+        _require(1 <= self.inner <= 1 << 24, f"inner is {self.inner}, allowed is 1 to 2^24")
+        _require(
+            1 <= self.chunk_tokens <= SHARD_TOKENS,
+            f"chunk_tokens is {self.chunk_tokens}, allowed is 1 to {SHARD_TOKENS:,}",
+        )
+        _require(
+            self.documents == sum(shard.documents for shard in self.shards)
+            and self.tokens == sum(shard.tokens for shard in self.shards),
+            "documents or tokens is not the sum over the shards",
+        )
+        names = [shard.name for shard in self.shards]
+        _require(len(set(names)) == len(names), "a shard is listed twice")
+        _require(
+            sum(part.shards for part in self.parts) == len(names), "parts do not cover the shards"
+        )
+        for name, dtype in self.columns.items():
+            _require(bool(COLUMN_NAME.fullmatch(name)), f"column name {name!r} is not allowed")
+            _require(dtype in COLUMN_DTYPES, f"dtype {dtype!r} of {name} is not allowed")
+        for name in self.files:
+            _require(bool(ROOT_FILE_NAME.fullmatch(name)), f"file name {name!r} is not allowed")
+
+
+def canonical(value: Any) -> bytes:
+    """The one serialisation of a JSON value: sorted keys, one space of indent, no NaN."""
+    text = json.dumps(unbind(value), sort_keys=True, indent=1, allow_nan=False, ensure_ascii=False)
+    return text.encode()
+
+
+def combine_digests(shards: tuple[ShardEntry, ...] | list[ShardEntry]) -> str:
+    """Identity of a whole store: over the digests of its shards, in order."""
+    return hashlib.sha256(canonical([shard.digest for shard in shards])).hexdigest()
+
+
+_SEAL = b',\n "sha256": "%s"\n}\n'
+_SEAL_BYTES = len(_SEAL % (b"0" * 64))
+
+
+def seal(record: Any) -> bytes:
+    """A record as JSON that ends with the sha256 of every byte before that key."""
+    body = canonical(record).removesuffix(b"\n}")
+    return body + _SEAL % hashlib.sha256(body).hexdigest().encode()
+
+
+def unseal(cls: type[T], raw: bytes, path: str) -> T:
+    """The record behind sealed bytes.
+
+    Raises:
+        StoreCorrupt: naming `path`, when the seal is broken or a value cannot be meant.
+    """
+    body = raw[:-_SEAL_BYTES]
+    if raw != body + _SEAL % hashlib.sha256(body).hexdigest().encode():
+        raise StoreCorrupt(
+            f"{path}: its sha256 does not match its content. The file was changed or cut short "
+            "after it was published; restore it from a copy, or build the store again."
+        )
+    try:
+        value = json.loads(raw)
+        del value["sha256"]
+        return bind(cls, value, path=path, unknown="ignore")
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
+        lines = error.problems[:5] if isinstance(error, BindError) else [f"{path}: {error!r:.200}"]
+        raise StoreCorrupt(
+            "; ".join(lines) + ". This is not a store that tokenloom wrote, or it was made by a "
+            "newer version; nothing was read from it."
+        ) from error

@@ -1,0 +1,278 @@
+"""Tokens by address: any ranges of any per-token column of a store.
+
+One idea: the store is one line of tokens, shard after shard, and a request is any list of ranges
+on that line. This module turns them into ranges inside shards, leaves the reading to
+`tokenloom.store.fetch`, keeps decoded blocks, and adds up the counts.
+
+Cost: opening is one file per manifest and one `stat` per file of the store; document offsets are
+read chunk by chunk when asked for. `python -m benchmarks read` prints the cost of a range.
+"""
+
+from __future__ import annotations
+
+import bisect
+import threading
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tokenloom.errors import ConfigError
+from tokenloom.store import format as fmt
+from tokenloom.store.cache import BlockCache
+from tokenloom.store.documents import DocumentsReader
+from tokenloom.store.fetch import FetchRules, ReadCounters, fetch, fetch_compressed, trusted
+from tokenloom.store.shard import OpenShard, corrupt, open_shard, read_checked
+from tokenloom.store.source import ByteSource
+
+__all__ = ["Reader"]
+
+Int64 = NDArray[np.int64]
+Array = NDArray[Any]
+
+
+class Reader:
+    """The plain record below `tokenloom.Store`: a manifest, a byte source, a cache.
+
+    Args:
+        manifest: the snapshot to read.
+        source: where its bytes are.
+        path: what to call the store in messages.
+        cache: keeps decoded blocks.
+        identity: sha256 of the manifest, the cache key of this store.
+        rules: what is verified, and how reads are merged.
+    """
+
+    def __init__(
+        self,
+        manifest: fmt.Manifest,
+        source: ByteSource,
+        *,
+        path: str,
+        cache: BlockCache,
+        identity: str,
+        rules: FetchRules,
+    ) -> None:
+        if rules.verify not in ("first", "always", "never"):
+            raise ConfigError(
+                f"verify: found {rules.verify!r}, allowed: 'first', 'always', 'never'."
+            )
+        if rules.gap < 0 or rules.cap < 1:
+            raise ConfigError(
+                f"gap_bytes, cap_bytes: found {rules.gap} and {rules.cap}, "
+                "allowed is 0 or more and 1 or more."
+            )
+        self.manifest, self.source, self.path, self.cache = manifest, source, path, cache
+        self.identity, self.rules = identity, rules
+        self.first_token = _starts([shard.tokens for shard in manifest.shards])
+        self.first_document = _starts([shard.documents for shard in manifest.shards])
+        self._token_edges: list[int] = self.first_token.tolist()
+        self._shards: list[OpenShard | None] = [None] * len(manifest.shards)
+        self._documents: dict[int, DocumentsReader] = {}
+        self._lock = threading.Lock()
+        self._counters = {True: ReadCounters(), False: ReadCounters()}  # is it index?
+
+    def shard(self, number: int) -> OpenShard:
+        """Shard `number`, opened and checked on first use."""
+        shard = self._shards[number]
+        if shard is None:
+            shard = open_shard(self.source, self.path, self.manifest.shards[number])
+            with self._lock:
+                shard = self._shards[number] = self._shards[number] or shard
+        return shard
+
+    def counters(self, *, index: bool = False) -> ReadCounters:
+        """Counts over the per-token columns, or over the document offsets (`index`)."""
+        with self._lock:
+            total = ReadCounters()
+            total.add(self._counters[index])
+            return total
+
+    # -- documents -------------------------------------------------------------------------
+
+    def bounds(self, documents: Int64) -> tuple[Int64, Int64]:
+        """First token of each document and the token behind it, as addresses [N]."""
+        shard = np.searchsorted(self.first_document, documents, side="right") - 1
+        local = documents - self.first_document[shard]
+        start, stop = np.empty(len(documents), np.int64), np.empty(len(documents), np.int64)
+        for number in np.unique(shard).tolist():
+            here = shard == number
+            base = self._token_edges[number]
+            first, behind = (
+                self._offsets(number, local[here]),
+                self._offsets(number, local[here] + 1),
+            )
+            self._check_offsets(number, bool((first <= behind).all()), behind)
+            start[here], stop[here] = base + first, base + behind
+        return start, stop
+
+    def lengths(self) -> Int64:
+        """Tokens of every document, in order [documents]. Reads offsets only, no token."""
+        lengths = np.empty(self.manifest.documents, np.int64)
+        for number, entry in enumerate(self.manifest.shards):
+            offsets = self.elements(number, "offsets", 0, entry.documents + 1).astype(np.int64)
+            first, last = self.first_document[number], self.first_document[number + 1]
+            np.subtract(offsets[1:], offsets[:-1], out=lengths[first:last])
+            whole = offsets[0] == 0 and offsets[-1] == entry.tokens
+            self._check_offsets(number, whole and bool((lengths[first:last] >= 0).all()), offsets)
+        return lengths
+
+    def metadata(self, document: int) -> dict[str, Any]:
+        """The metadata of one document; empty if the store keeps none."""
+        number = int(np.searchsorted(self.first_document, document, side="right")) - 1
+        reader = self._documents.get(number)
+        if reader is None:
+            names = [n for n in self.shard(number).record.files if n.startswith("docs.")]
+            if not names:
+                return {}
+            shard = self.shard(number)
+            where = f"{self.path}/{shard.name}/{names[0]}"
+            raw = read_checked(self.source, self.path, shard, names[0])
+            reader = self._documents[number] = DocumentsReader(names[0], raw, where)
+        return reader.row(document - int(self.first_document[number]))
+
+    def _offsets(self, number: int, places: Int64) -> Int64:
+        """``offsets[places]`` of one shard, chunk by chunk through the cache."""
+        inner = self.manifest.inner
+        chunk = places // inner
+        values = np.empty(len(places), np.int64)
+        last = self.manifest.shards[number].documents + 1
+        for c in np.unique(chunk).tolist():
+
+            def load(c: int = c) -> Array:
+                return self.elements(number, "offsets", c * inner, min((c + 1) * inner, last))
+
+            block = self.cache.get((self.identity, number, "offsets", c), load)
+            here = chunk == c
+            values[here] = block[places[here] - c * inner]
+        return values
+
+    def _check_offsets(self, number: int, in_order: bool, offsets: Int64) -> None:
+        """A hostile store may have right checksums over wrong offsets."""
+        entry = self.manifest.shards[number]
+        if not in_order or (len(offsets) and int(offsets.max()) > entry.tokens):
+            raise corrupt(
+                f"{self.path}/{entry.name}/offsets", "they run backwards or leave the shard"
+            )
+
+    # -- tokens ----------------------------------------------------------------------------
+
+    def read(self, start: Int64, stop: Int64, column: str = "input_ids") -> list[Array]:
+        """Views of the stored elements of all ranges, in the order asked.
+
+        Args:
+            start: first token of each range, as an address in the store [N].
+            stop: token behind each range [N]; ranges may overlap, repeat, be empty, and cross
+                shards. A range may come as several views; an empty one gives none.
+            column: which per-token column.
+        """
+        # a range over k shards is k pieces: one to the end of its first shard, and so on
+        head = np.searchsorted(self.first_token, start, side="right") - 1
+        tail = np.searchsorted(self.first_token, stop, side="left") - 1
+        count = np.where(stop > start, tail - head + 1, 0)
+        owner = np.repeat(np.arange(len(start)), count)
+        step = np.arange(len(owner)) - np.repeat(np.cumsum(count) - count, count)
+        shard = head[owner] + step
+        base = self.first_token[shard]
+        low = np.maximum(start[owner], base) - base
+        high = np.minimum(stop[owner], self.first_token[shard + 1]) - base
+        used, file = np.unique(shard, return_inverse=True)
+        if len(used) == 0:
+            return []
+        columns = [self.shard(number).columns[column] for number in used.tolist()]
+        if columns[0].codec == "none":
+            views, counters = fetch(
+                self.source, columns, file, low, high, rules=self.rules, root=self.path
+            )
+        else:
+            pieces = zip(shard.tolist(), low.tolist(), high.tolist(), strict=True)
+            views = [part for n, a, b in pieces for part in self._from_blocks(n, column, a, b)]
+            counters = ReadCounters()
+        counters.examples = len(start)
+        counters.unique_examples = _distinct(start, stop)
+        self._count(column, counters)
+        return views
+
+    def read_one(self, start: int, stop: int, column: str = "input_ids") -> Array:
+        """Stored elements [start, stop) of one range: the short way, without planning."""
+        number = bisect.bisect_right(self._token_edges, start) - 1
+        if stop <= start or stop > self._token_edges[number + 1]:
+            parts = self.read(np.array([start]), np.array([stop]), column)
+            return np.concatenate([np.empty(0, self.dtype(column)), *parts])
+        base = self._token_edges[number]
+        return self.elements(number, column, start - base, stop - base, examples=1)
+
+    def block(self, number: int, block: int, column: str = "input_ids") -> Array:
+        """Io block `block` of shard `number`, kept in the cache; read-only, in its stored dtype.
+
+        Every block has `chunk_tokens` tokens, the last of a shard fewer.
+        """
+        size = self.manifest.chunk_tokens
+        tokens = self.manifest.shards[number].tokens
+
+        def load() -> Array:
+            return self.elements(number, column, block * size, min((block + 1) * size, tokens))
+
+        return self.cache.get((self.identity, number, column, "block", block), load)
+
+    def elements(self, number: int, name: str, low: int, high: int, *, examples: int = 0) -> Array:
+        """Elements [low, high) of one column of one shard, counted as that many examples."""
+        column = self.shard(number).columns[name]
+        if high <= low:
+            return np.empty(0, column.dtype)
+        if column.codec != "none":
+            values, counters = fetch_compressed(
+                self.source, column, low, high, rules=self.rules, root=self.path
+            )
+        elif high - low <= self.rules.cap // 8 and trusted(column, low, high, self.rules):
+            item = column.dtype.itemsize
+            size = (high - low) * item
+            (raw,) = self.source.read([(column.file, low * item, size)])
+            values, counters = raw.view(column.dtype), ReadCounters(0, 0, 1, 1, size, size)
+        else:
+            zero = np.zeros(1, np.int64)
+            views, counters = fetch(
+                self.source,
+                [column],
+                zero,
+                zero + low,
+                zero + high,
+                rules=self.rules,
+                root=self.path,
+            )
+            values = views[0] if len(views) == 1 else np.concatenate(views)
+        counters.examples = counters.unique_examples = examples
+        self._count(name, counters)
+        return values
+
+    def dtype(self, column: str) -> np.dtype[Any]:
+        """The stored dtype of a per-token column."""
+        name = self.manifest.dtype if column == "input_ids" else self.manifest.columns[column]
+        return np.dtype(name).newbyteorder("<")
+
+    def _from_blocks(self, number: int, column: str, low: int, high: int) -> list[Array]:
+        """Elements [low, high) of a compressed column, as views of cached blocks."""
+        size = self.manifest.chunk_tokens
+        return [
+            self.block(number, b, column)[max(low - b * size, 0) : high - b * size]
+            for b in range(low // size, (high - 1) // size + 1)
+        ]
+
+    def _count(self, column: str, counters: ReadCounters) -> None:
+        with self._lock:
+            self._counters[column == "offsets"].add(counters)
+
+
+def _starts(sizes: list[int]) -> Int64:
+    """Where each of these stretches begins, and where the last one ends [len + 1]."""
+    edges = np.zeros(len(sizes) + 1, np.int64)
+    np.cumsum(np.array(sizes, np.int64), out=edges[1:])
+    return edges
+
+
+def _distinct(start: Int64, stop: Int64) -> int:
+    """How many different (start, stop) pairs there are."""
+    order = np.lexsort((stop, start))
+    start, stop = start[order], stop[order]
+    changes = (start[1:] != start[:-1]) | (stop[1:] != stop[:-1])
+    return int(changes.sum()) + min(1, len(start))

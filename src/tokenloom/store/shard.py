@@ -1,0 +1,178 @@
+"""One shard, opened: where each column's bytes lie, and which of them have been checked.
+
+One idea: a chunk of a column is checked against its crc32c the first time this process reads it,
+and the fact is remembered in a bitmap (``verify="first"``). A shard is opened when first touched:
+its commit record must be the very bytes that the manifest names.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+from dataclasses import dataclass
+
+import numpy as np
+import zstandard
+from numpy.typing import NDArray
+
+from tokenloom.errors import StoreCorrupt
+from tokenloom.store import format as fmt
+from tokenloom.store import zarr
+from tokenloom.store.source import ByteSource
+
+__all__ = ["OpenColumn", "OpenShard", "corrupt", "decode_chunk", "open_shard", "read_checked"]
+
+Array = NDArray[np.generic]
+
+
+@dataclass(frozen=True, slots=True)
+class OpenColumn:
+    """Geometry of a column's payload file.
+
+    Attributes:
+        file: name relative to the store.
+        dtype: little-endian dtype of the decoded elements.
+        length: elements.
+        inner: elements per inner chunk.
+        codec: see `tokenloom.store.zarr`.
+        starts: first byte of each chunk, and the end [chunks + 1] (compressed columns), else None.
+        crcs: expected crc32c of each chunk (codec "none"), else None.
+        checked: one byte per chunk, 1 once it agreed with its crc32c in this process.
+    """
+
+    file: str
+    dtype: np.dtype[np.generic]
+    length: int
+    inner: int
+    codec: str
+    starts: NDArray[np.int64] | None
+    crcs: NDArray[np.uint32] | None
+    checked: bytearray
+
+    @property
+    def chunk_bytes(self) -> int:
+        """Bytes of one decoded chunk."""
+        return self.inner * self.dtype.itemsize
+
+
+@dataclass(frozen=True, slots=True)
+class OpenShard:
+    """A shard whose commit record is trusted."""
+
+    name: str
+    record: fmt.ShardRecord
+    columns: dict[str, OpenColumn]
+
+
+def corrupt(where: str, what: str) -> StoreCorrupt:
+    """The error for bytes that are not what was published."""
+    return StoreCorrupt(
+        f"{where}: {what}. The bytes differ from what was published, so none of them is used; "
+        "restore the file from a copy or build the store again. `tokenloom verify` checks all."
+    )
+
+
+def open_shard(source: ByteSource, root: str, entry: fmt.ShardEntry) -> OpenShard:
+    """Open one shard, checking its commit record and its checksums of checksums."""
+    name = f"{entry.name}/shard.json"
+    raw = _read_whole(source, root, name)
+    if hashlib.sha256(raw).hexdigest() != entry.sha256:
+        raise corrupt(f"{root}/{name}", "its sha256 is not the one in the manifest")
+    record = fmt.unseal(fmt.ShardRecord, raw, f"{root}/{name}")
+    if (record.documents, record.tokens) != (entry.documents, entry.tokens):
+        raise corrupt(f"{root}/{name}", "its counts are not those of the manifest")
+    guard = _open_column(source, root, entry.name, record, "crc32c", None)
+    sums = _read_all(source, root, guard).view(np.uint32)
+    columns = {
+        column: _open_column(source, root, entry.name, record, column, sums)
+        for column in record.columns
+        if column != "crc32c"
+    }
+    return OpenShard(entry.name, record, columns)
+
+
+def _open_column(
+    source: ByteSource,
+    root: str,
+    shard: str,
+    record: fmt.ShardRecord,
+    name: str,
+    sums: NDArray[np.uint32] | None,
+) -> OpenColumn:
+    column = record.columns[name]
+    file = f"{shard}/{name}/c/0"
+    size = record.files[f"{name}/c/0"].bytes
+    dtype = np.dtype(column.dtype).newbyteorder("<")
+    chunks = zarr.inner_chunks(column.length, record.inner)
+    payload = size - zarr.index_bytes(chunks)
+    starts = crcs = None
+    if column.codec == "none":
+        if payload != chunks * record.inner * dtype.itemsize:
+            raise corrupt(f"{root}/{file}", f"{size:,} bytes cannot hold {column.length} elements")
+        if sums is None or not 0 <= column.crc_first <= len(sums) - chunks:
+            raise corrupt(f"{root}/{shard}/crc32c", f"it has no checksums for {name}")
+        crcs = sums[column.crc_first : column.crc_first + chunks]
+    else:
+        if payload < 0:
+            raise corrupt(f"{root}/{file}", f"{size:,} bytes cannot hold {chunks} chunks")
+        (index,) = source.read([(file, payload, size - payload)])
+        starts = zarr.decode_index(index.tobytes(), payload)
+        if starts is None:
+            raise corrupt(f"{root}/{file}", "its index is damaged")
+    checked = bytearray(chunks)
+    return OpenColumn(file, dtype, column.length, record.inner, column.codec, starts, crcs, checked)
+
+
+def decode_chunk(column: OpenColumn, raw: NDArray[np.uint8], where: str) -> Array:
+    """The elements of one chunk with a checksum of its own (codecs "zstd" and "crc32c")."""
+    body, tail = raw[:-4], raw[-4:]
+    if len(raw) < 4 or zarr.crc32c(body) != int.from_bytes(tail.tobytes(), "little"):
+        raise corrupt(where, "its crc32c does not match")
+    if column.codec == "zstd":
+        body = _decompress(column, body, where)
+    if len(body) != column.chunk_bytes:
+        raise corrupt(where, f"it decodes to {len(body)} bytes, not {column.chunk_bytes}")
+    return body.view(column.dtype)
+
+
+def _decompress(column: OpenColumn, body: NDArray[np.uint8], where: str) -> NDArray[np.uint8]:
+    data = body.tobytes()
+    try:
+        # the frame says its size; one that claims more than a chunk is refused before it grows
+        if zstandard.frame_content_size(data) != column.chunk_bytes:
+            raise corrupt(where, "its frame has another size than a chunk")
+        whole = zstandard.ZstdDecompressor().decompress(data, max_output_size=column.chunk_bytes)
+    except zstandard.ZstdError as error:
+        raise corrupt(where, f"it cannot be decompressed ({error})") from error
+    return np.frombuffer(whole, np.uint8)
+
+
+def _read_all(source: ByteSource, root: str, column: OpenColumn) -> Array:
+    """Every element of a small column with checksums of its own."""
+    assert column.starts is not None  # only called for codec "crc32c"
+    starts = column.starts.tolist()
+    ranges = [(column.file, a, b - a) for a, b in itertools.pairwise(starts)]
+    chunks = [
+        decode_chunk(column, raw, f"{root}/{column.file} chunk {i}")
+        for i, raw in enumerate(source.read(ranges))
+    ]
+    return np.concatenate(chunks)[: column.length]
+
+
+def read_checked(source: ByteSource, root: str, shard: OpenShard, name: str) -> NDArray[np.uint8]:
+    """A whole file of a shard, compared with its sha256 in the commit record."""
+    expected = shard.record.files[name]
+    (raw,) = source.read([(f"{shard.name}/{name}", 0, expected.bytes)])
+    if hashlib.sha256(raw.data).hexdigest() != expected.sha256:
+        raise corrupt(f"{root}/{shard.name}/{name}", "its sha256 is not the one published")
+    return raw
+
+
+def _read_whole(source: ByteSource, root: str, name: str) -> bytes:
+    size = source.size(name)
+    if size is None:
+        raise corrupt(f"{root}/{name}", "the file is missing")
+    if size > fmt.MAX_RECORD_BYTES:
+        raise corrupt(f"{root}/{name}", f"it has {size:,} bytes")
+    (raw,) = source.read([(name, 0, size)])
+    return raw.tobytes()

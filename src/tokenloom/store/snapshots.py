@@ -1,0 +1,91 @@
+"""Which snapshot of a store is current, and whether its files are there.
+
+One idea: the highest numbered manifest is the store. Opening reads that one file and compares
+the size of every file it names, so that a cut or missing file is found now and not at step 340;
+no token, no offset and no commit record is read.
+"""
+
+from __future__ import annotations
+
+import difflib
+import hashlib
+from dataclasses import dataclass
+from pathlib import Path
+
+from tokenloom.errors import StoreCorrupt, StoreNotFound
+from tokenloom.store import format as fmt
+from tokenloom.store.files import LOCAL, TEMPORARY_PREFIX, Files
+from tokenloom.store.source import ByteSource
+
+__all__ = ["Snapshot", "check_sizes", "current", "load", "numbers"]
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """A manifest and the sha256 of its file, which is the identity of the snapshot."""
+
+    manifest: fmt.Manifest
+    sha256: str
+
+
+def numbers(root: Path, files: Files = LOCAL) -> list[int]:
+    """The numbers of all published snapshots, ascending."""
+    names = [fmt.MANIFEST_NAME.fullmatch(name) for name in files.list(root)]
+    return sorted(int(match[1]) for match in names if match)
+
+
+def load(root: Path, number: int, files: Files = LOCAL) -> Snapshot:
+    """Snapshot `number` of a store."""
+    path = root / fmt.manifest_name(number)
+    raw = files.read(path, fmt.MAX_RECORD_BYTES)
+    if raw is None:
+        have = ", ".join(map(str, numbers(root, files))) or "none"
+        raise StoreNotFound(f"{path}: there is no snapshot {number}. Snapshots here: {have}.")
+    manifest = fmt.unseal(fmt.Manifest, raw, str(path))
+    if manifest.number != number:
+        raise StoreCorrupt(f"{path}: it says it is snapshot {manifest.number}; it was renamed.")
+    return Snapshot(manifest, hashlib.sha256(raw).hexdigest())
+
+
+def current(root: Path, files: Files = LOCAL) -> Snapshot:
+    """The newest snapshot of a store.
+
+    Raises:
+        StoreNotFound: saying whether nothing is there, or a build has not finished.
+    """
+    published = numbers(root, files)
+    if published:
+        return load(root, published[-1], files)
+    names = files.list(root)
+    shards = sum(fmt.SHARD_NAME.fullmatch(name) is not None for name in names)
+    if shards or any(name.startswith(TEMPORARY_PREFIX) for name in names):
+        raise StoreNotFound(
+            f"{root}: the build of this store is incomplete: {shards} shards are done, but no "
+            "manifest is published. Run the same build again: it goes on after the last shard."
+        )
+    if names:
+        raise StoreNotFound(
+            f"{root}: this directory is not a token store (no manifest-NNNNNN.json in it). "
+            "Build one with `tokenloom build` or `tokenloom.build(...)`."
+        )
+    close = difflib.get_close_matches(root.name, files.list(root.parent), n=1)
+    hint = f" Did you mean '{root.parent / close[0]}'?" if close and not root.exists() else ""
+    raise StoreNotFound(f"{root}: there is no token store here.{hint}")
+
+
+def check_sizes(source: ByteSource, root: Path, manifest: fmt.Manifest) -> None:
+    """Compare the size of every file that the manifest names with what is there."""
+    expected = {name: file.bytes for name, file in manifest.files.items()}
+    for shard in manifest.shards:
+        expected |= {f"{shard.name}/{name}": size for name, size in shard.files.items()}
+    for name, size in expected.items():
+        found = source.size(name)
+        if found is None:
+            raise StoreCorrupt(
+                f"{root / name}: the file is missing. Restore it or build the store again."
+            )
+        if found != size:
+            raise StoreCorrupt(
+                f"{root / name}: it has {found:,} bytes, the manifest says {size:,}. It was "
+                "changed after it was published; restore it or build the store again."
+            )

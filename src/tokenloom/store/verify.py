@@ -1,0 +1,189 @@
+"""Every byte of a snapshot, read again and compared with what was published.
+
+One idea: first each file against its sha256, then the meaning of what the files hold: offsets
+run forwards and end at the token count, ids are inside the vocabulary, arrays have the digest
+that the store is named by. The second half finds stores that were *written* wrong, with right
+checksums over wrong values.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tokenloom.errors import StoreError
+from tokenloom.store import format as fmt
+from tokenloom.store import snapshots, zarr
+from tokenloom.store.cache import BlockCache
+from tokenloom.store.fetch import FetchRules
+from tokenloom.store.files import LOCAL, Files
+from tokenloom.store.reader import Reader
+from tokenloom.store.source import ByteSource
+
+__all__ = ["Report", "verify"]
+
+READ_BYTES = 8 << 20
+Tick = Callable[[int], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """What was checked; `problems` is empty when all is well, else one line per problem."""
+
+    path: str
+    shards: int
+    files: int
+    bytes: int
+    documents: int
+    tokens: int
+    problems: tuple[str, ...]
+
+    @property
+    def ok(self) -> bool:
+        """Whether nothing was found."""
+        return not self.problems
+
+
+def verify(
+    root: Path,
+    snapshot: snapshots.Snapshot,
+    source: ByteSource,
+    *,
+    files: Files = LOCAL,
+    tick: Tick = lambda _: None,
+) -> Report:
+    """Read everything and report every problem; `tick` is told the bytes of each step."""
+    manifest = snapshot.manifest
+    problems = list(_check_history(root, manifest, files))
+    expected = dict(manifest.files)
+    reader = Reader(
+        manifest,
+        source,
+        path=str(root),
+        cache=BlockCache(0),
+        identity=snapshot.sha256,
+        rules=FetchRules(verify="always"),
+    )
+    for number, entry in enumerate(manifest.shards):
+        try:
+            record = reader.shard(number).record
+        except (StoreError, OSError) as error:
+            problems.append(str(error))
+            continue
+        expected |= {f"{entry.name}/{name}": file for name, file in record.files.items()}
+        problems += _check_strangers(root, entry, record, files)
+        problems += _check_meaning(root, reader, number)
+    if fmt.combine_digests(manifest.shards) != manifest.digest:
+        problems.append(f"{root}: its digest is not that of its shards.")
+    for name, file in sorted(expected.items()):
+        problems += _check_file(root, source, name, file, tick)
+    total = sum(file.bytes for file in expected.values())
+    counts = (manifest.documents, manifest.tokens)
+    found = tuple(dict.fromkeys(problems))
+    return Report(str(root), len(manifest.shards), len(expected), total, *counts, found)
+
+
+def _check_history(root: Path, manifest: fmt.Manifest, files: Files) -> Iterator[str]:
+    """Older snapshots that are still there must be whole, and the parent must be the parent."""
+    for number in snapshots.numbers(root, files):
+        if number >= manifest.number:
+            continue
+        try:
+            older = snapshots.load(root, number, files)
+        except StoreError as error:
+            yield str(error)
+            continue
+        if number == manifest.number - 1 and older.sha256 != manifest.parent:
+            yield f"{root / fmt.manifest_name(number)}: it is not the parent of the next snapshot."
+
+
+def _check_strangers(
+    root: Path, entry: fmt.ShardEntry, record: fmt.ShardRecord, files: Files
+) -> Iterator[str]:
+    """Files that nobody published, and commit records that disagree with the manifest."""
+    sizes = {name: file.bytes for name, file in record.files.items()}
+    if record.digest != entry.digest or sizes != {
+        name: size for name, size in entry.files.items() if name != "shard.json"
+    }:
+        yield f"{root / entry.name / 'shard.json'}: it does not agree with the manifest."
+    folders = {"": set[str]()}
+    for name in (*record.files, "shard.json"):
+        parts = name.split("/")
+        for depth in range(len(parts)):
+            folders.setdefault("/".join(parts[:depth]), set()).add(parts[depth])
+    for folder, known in folders.items():
+        for name in files.list(root / entry.name / folder):
+            if name not in known:
+                yield f"{root / entry.name / folder / name}: nobody published this file."
+
+
+def _check_file(
+    root: Path, source: ByteSource, name: str, expected: fmt.FileRecord, tick: Tick
+) -> Iterator[str]:
+    found = source.size(name)
+    if found != expected.bytes:
+        is_there = "is missing" if found is None else f"has {found:,} bytes"
+        yield f"{root / name}: the file {is_there}, published were {expected.bytes:,} bytes."
+        return
+    sha256 = hashlib.sha256()
+    try:
+        for start in range(0, expected.bytes, READ_BYTES):
+            size = min(READ_BYTES, expected.bytes - start)
+            (data,) = source.read([(name, start, size)])
+            sha256.update(data.data)
+            tick(size)
+    except OSError as error:
+        yield str(error) if isinstance(error, StoreError) else f"{root / name}: {error}"
+        return
+    if sha256.hexdigest() != expected.sha256:
+        yield f"{root / name}: its sha256 is not the one published."
+
+
+def _check_meaning(root: Path, reader: Reader, number: int) -> Iterator[str]:
+    """Decode every column of a shard and check what its values say."""
+    shard = reader.shard(number)
+    size = reader.manifest.chunk_tokens
+    for name, column in shard.record.columns.items():
+        where = root / shard.name / name
+        about = zarr.metadata(column.length, column.dtype, column.codec, shard.record.inner)
+        if hashlib.sha256(about).hexdigest() != shard.record.files[f"{name}/zarr.json"].sha256:
+            yield f"{where / 'zarr.json'}: it does not describe this column."
+        if name == "crc32c":
+            continue
+        sha256, last = hashlib.sha256(), 0
+        try:
+            for start in range(0, column.length, size):
+                values = reader.elements(number, name, start, min(start + size, column.length))
+                sha256.update(values.view(np.uint8).data)
+                if name == "input_ids":
+                    yield from _check_ids(where, start, values, reader.manifest.vocab_size)
+                if name == "offsets":
+                    yield from _check_offsets(where, start, values, last)
+                    last = int(values[-1])
+            if name == "offsets" and last != shard.record.tokens:
+                yield f"{where}: the last offset is {last}, not {shard.record.tokens}."
+        except (StoreError, OSError) as error:
+            yield str(error)
+            continue
+        if sha256.hexdigest() != column.content:
+            yield f"{where}: its content is not what the digest of the store was made from."
+
+
+def _check_ids(where: Path, start: int, ids: NDArray[Any], vocab_size: int) -> Iterator[str]:
+    if int(ids.max()) >= vocab_size:
+        place = start + int(ids.argmax())
+        yield (
+            f"{where}: id {int(ids.max())} at token {place}, allowed is below the vocabulary "
+            f"size {vocab_size}."
+        )
+
+
+def _check_offsets(where: Path, start: int, ends: NDArray[Any], before: int) -> Iterator[str]:
+    if int(ends[0]) < before or bool((ends[1:] < ends[:-1]).any()):
+        yield f"{where}: offsets run backwards near document {start}."
