@@ -21,7 +21,7 @@ from tokenloom.errors import ConfigError
 from tokenloom.store import format as fmt
 from tokenloom.store.cache import BlockCache
 from tokenloom.store.documents import DocumentsReader
-from tokenloom.store.fetch import FetchRules, ReadCounters, fetch, fetch_compressed, trusted
+from tokenloom.store.fetch import FetchRules, ReadCounters, fetch, fetch_stretch
 from tokenloom.store.shard import OpenShard, corrupt, open_shard, read_checked
 from tokenloom.store.source import ByteSource
 
@@ -220,27 +220,9 @@ class Reader:
         column = self.shard(number).columns[name]
         if high <= low:
             return np.empty(0, column.dtype)
-        if column.codec != "none":
-            values, counters = fetch_compressed(
-                self.source, column, low, high, rules=self.rules, root=self.path
-            )
-        elif high - low <= self.rules.cap // 8 and trusted(column, low, high, self.rules):
-            item = column.dtype.itemsize
-            size = (high - low) * item
-            (raw,) = self.source.read([(column.file, low * item, size)])
-            values, counters = raw.view(column.dtype), ReadCounters(0, 0, 1, 1, size, size)
-        else:
-            zero = np.zeros(1, np.int64)
-            views, counters = fetch(
-                self.source,
-                [column],
-                zero,
-                zero + low,
-                zero + high,
-                rules=self.rules,
-                root=self.path,
-            )
-            values = views[0] if len(views) == 1 else np.concatenate(views)
+        values, counters = fetch_stretch(
+            self.source, column, low, high, rules=self.rules, root=self.path
+        )
         counters.examples = counters.unique_examples = examples
         self._count(name, counters)
         return values

@@ -20,7 +20,15 @@ from tokenloom.store import format as fmt
 from tokenloom.store import zarr
 from tokenloom.store.source import ByteSource
 
-__all__ = ["OpenColumn", "OpenShard", "corrupt", "decode_chunk", "open_shard", "read_checked"]
+__all__ = [
+    "OpenColumn",
+    "OpenShard",
+    "check_chunk",
+    "corrupt",
+    "decode_chunk",
+    "open_shard",
+    "read_checked",
+]
 
 Array = NDArray[np.generic]
 
@@ -53,6 +61,14 @@ class OpenColumn:
     def chunk_bytes(self) -> int:
         """Bytes of one decoded chunk."""
         return self.inner * self.dtype.itemsize
+
+    def edges(self, first: int, last: int) -> list[int]:
+        """First byte of chunks `first` to `last` in the file, as stored; `last` may be the end."""
+        if self.starts is not None:
+            edges: list[int] = self.starts[first : last + 1].tolist()
+            return edges
+        step = self.chunk_bytes
+        return list(range(first * step, last * step + 1, step))
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,39 +139,51 @@ def _open_column(
     return OpenColumn(file, dtype, column.length, record.inner, column.codec, starts, crcs, checked)
 
 
-def decode_chunk(column: OpenColumn, raw: NDArray[np.uint8], where: str) -> Array:
-    """The elements of one chunk with a checksum of its own (codecs "zstd" and "crc32c")."""
+def check_chunk(column: OpenColumn, chunk: int, raw: NDArray[np.uint8], root: str) -> None:
+    """Compare a chunk that is stored as it is with its crc32c, and remember that it agreed."""
+    assert column.crcs is not None  # codec "none" always has them
+    if zarr.crc32c(raw) != column.crcs[chunk]:
+        raise _corrupt_chunk(column, chunk, root, "the crc32c does not match")
+    column.checked[chunk] = 1
+
+
+def decode_chunk(column: OpenColumn, chunk: int, raw: NDArray[np.uint8], root: str) -> Array:
+    """The elements of a chunk with a checksum of its own (codecs "zstd" and "crc32c")."""
     body, tail = raw[:-4], raw[-4:]
     if len(raw) < 4 or zarr.crc32c(body) != int.from_bytes(tail.tobytes(), "little"):
-        raise corrupt(where, "its crc32c does not match")
+        raise _corrupt_chunk(column, chunk, root, "the crc32c does not match")
     if column.codec == "zstd":
-        body = _decompress(column, body, where)
+        try:
+            body = _decompress(body, column.chunk_bytes)
+        except zstandard.ZstdError as error:
+            raise _corrupt_chunk(column, chunk, root, f"zstd: {error}") from error
     if len(body) != column.chunk_bytes:
-        raise corrupt(where, f"it decodes to {len(body)} bytes, not {column.chunk_bytes}")
+        raise _corrupt_chunk(column, chunk, root, f"it decodes to {len(body)} bytes")
     return body.view(column.dtype)
 
 
-def _decompress(column: OpenColumn, body: NDArray[np.uint8], where: str) -> NDArray[np.uint8]:
+def _decompress(body: NDArray[np.uint8], size: int) -> NDArray[np.uint8]:
+    """Decompress a frame that must say it has `size` bytes, before any memory is taken."""
     data = body.tobytes()
-    try:
-        # the frame says its size; one that claims more than a chunk is refused before it grows
-        if zstandard.frame_content_size(data) != column.chunk_bytes:
-            raise corrupt(where, "its frame has another size than a chunk")
-        whole = zstandard.ZstdDecompressor().decompress(data, max_output_size=column.chunk_bytes)
-    except zstandard.ZstdError as error:
-        raise corrupt(where, f"it cannot be decompressed ({error})") from error
+    if zstandard.frame_content_size(data) != size:
+        raise zstandard.ZstdError("the frame has another size than a chunk")
+    whole = zstandard.ZstdDecompressor().decompress(data, max_output_size=size)
     return np.frombuffer(whole, np.uint8)
+
+
+def _corrupt_chunk(column: OpenColumn, chunk: int, root: str, what: str) -> StoreCorrupt:
+    first = chunk * column.inner
+    last = min(first + column.inner, column.length)
+    return corrupt(
+        f"{root}/{column.file}", f"chunk {chunk} (elements {first:,} to {last:,}): {what}"
+    )
 
 
 def _read_all(source: ByteSource, root: str, column: OpenColumn) -> Array:
     """Every element of a small column with checksums of its own."""
-    assert column.starts is not None  # only called for codec "crc32c"
-    starts = column.starts.tolist()
-    ranges = [(column.file, a, b - a) for a, b in itertools.pairwise(starts)]
-    chunks = [
-        decode_chunk(column, raw, f"{root}/{column.file} chunk {i}")
-        for i, raw in enumerate(source.read(ranges))
-    ]
+    edges = column.edges(0, len(column.checked))
+    raw = source.read([(column.file, a, b - a) for a, b in itertools.pairwise(edges)])
+    chunks = [decode_chunk(column, i, chunk, root) for i, chunk in enumerate(raw)]
     return np.concatenate(chunks)[: column.length]
 
 
