@@ -67,8 +67,8 @@ class Files(Protocol):
     def remove(self, path: Path) -> None:
         """Remove a file or a whole directory; nothing happens if it is gone."""
 
-    def lock(self, path: Path) -> contextlib.AbstractContextManager[bool]:
-        """Hold the advisory lock of a directory; gives False at once if another process has it."""
+    def lock(self, path: Path) -> contextlib.AbstractContextManager[bool | None]:
+        """The advisory lock of a directory: True held, False another has it, None no locks here."""
 
 
 class _LocalOut:
@@ -207,26 +207,24 @@ class LocalFiles:
             pass
 
     @contextlib.contextmanager
-    def lock(self, path: Path) -> Iterator[bool]:
+    def lock(self, path: Path) -> Iterator[bool | None]:
         """See `Files`. The kernel frees it when its holder dies, so it is never stale.
 
         The lock only saves work; renames decide what is published (a network file system may
         not lock at all).
         """
-        try:
-            import fcntl
-        except ImportError:  # no advisory locks on this platform
-            yield True
-            return
         with open(path / LOCK_NAME, "ab") as file:
+            held: bool | None
             try:
+                import fcntl
+
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                held = True
             except BlockingIOError:
-                yield False
-                return
-            except OSError:  # file systems without locks
-                pass
-            yield True
+                held = False
+            except (ImportError, OSError):  # this platform or file system has no locks
+                held = None
+            yield held
 
 
 LOCAL = LocalFiles()

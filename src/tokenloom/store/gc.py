@@ -44,8 +44,8 @@ def collect(
     """
     if not files.list(root):
         snapshots.current(root, files)  # says what is wrong with the path
-    with files.lock(root) as free:
-        if not free:
+    with files.lock(root) as held:
+        if held is False:
             raise StoreBusy(f"{root}: a build is running here. Wait for it, then collect again.")
         return _collect(root, old_snapshots, pinned, unfinished, dry_run, files)
 

@@ -17,7 +17,7 @@ from tokenloom.store import format as fmt
 from tokenloom.store.files import LOCAL, TEMPORARY_PREFIX, Files
 from tokenloom.store.source import ByteSource
 
-__all__ = ["Snapshot", "check_sizes", "current", "load", "numbers"]
+__all__ = ["Snapshot", "check_sizes", "current", "load", "numbers", "read_sidecar"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,3 +89,15 @@ def check_sizes(source: ByteSource, root: Path, manifest: fmt.Manifest) -> None:
                 f"{root / name}: it has {found:,} bytes, the manifest says {size:,}. It was "
                 "changed after it was published; restore it or build the store again."
             )
+
+
+def read_sidecar(source: ByteSource, root: Path, manifest: fmt.Manifest, name: str) -> bytes:
+    """A small file that the manifest names, compared with its sha256."""
+    expected = manifest.files[name]
+    (raw,) = source.read([(name, 0, expected.bytes)])
+    data = raw.tobytes()
+    if hashlib.sha256(data).hexdigest() != expected.sha256:
+        raise StoreCorrupt(
+            f"{root / name}: its sha256 is not the one published. Restore it from a copy."
+        )
+    return data

@@ -1,0 +1,89 @@
+"""`tokenloom verify` and `tokenloom gc`."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Iterator
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from tokenloom.cli.printing import binary_size, write
+from tokenloom.dataset import open_store
+from tokenloom.errors import StoreCorrupt
+from tokenloom.store.gc import Collected, collect
+from tokenloom.store.verify import Report
+
+__all__ = ["add_commands"]
+
+
+def add_commands(commands: Any, common: argparse.ArgumentParser) -> None:
+    """Add `verify` and `gc`."""
+    verify = commands.add_parser(
+        "verify",
+        parents=[common],
+        help="compare every byte with what was published",
+        description="Read a store completely and compare it with what was published. "
+        "Exit code 1 if anything differs.",
+    )
+    verify.set_defaults(run=_verify)
+    gc = commands.add_parser(
+        "gc",
+        parents=[common],
+        help="remove what no snapshot needs",
+        description="Remove temporary files of builds that died; more if asked.",
+    )
+    gc.set_defaults(run=_gc)
+    gc.add_argument("--old-snapshots", action="store_true", help="also older snapshots")
+    gc.add_argument("--pin", type=int, nargs="*", default=[], help="snapshots to keep")
+    gc.add_argument("--unfinished", action="store_true", help="also shards of unfinished builds")
+    gc.add_argument("--dry-run", action="store_true", help="only say what would go")
+    for command in (verify, gc):
+        command.add_argument("store", help="directory of the store")
+
+
+def _verify(arguments: argparse.Namespace) -> int:
+    try:
+        store = open_store(arguments.store)
+    except StoreCorrupt as error:
+        report = Report(arguments.store, 0, 0, 0, 0, 0, (str(error),))
+    else:
+        report = store.check(progress=False if arguments.quiet else None)
+    write(arguments, {**asdict(report), "ok": report.ok}, _verify_lines(report))
+    return 0 if report.ok else 1
+
+
+def _verify_lines(report: Report) -> Iterator[str]:
+    yield from report.problems
+    if report.problems:
+        yield f"{report.path}: {len(report.problems)} problems"
+        return
+    yield (
+        f"{report.path}: all is well ({report.shards} shards, {report.files} files, "
+        f"{binary_size(report.bytes)}, {report.tokens:,} tokens)"
+    )
+
+
+def _gc(arguments: argparse.Namespace) -> int:
+    collected = collect(
+        Path(arguments.store),
+        old_snapshots=arguments.old_snapshots,
+        pinned=arguments.pin,
+        unfinished=arguments.unfinished,
+        dry_run=arguments.dry_run,
+    )
+    write(arguments, asdict(collected), _gc_lines(arguments, collected))
+    return 0
+
+
+def _gc_lines(arguments: argparse.Namespace, collected: Collected) -> Iterator[str]:
+    verb = "would remove" if arguments.dry_run else "removed"
+    for name in collected.removed:
+        yield f"{verb} {name}"
+    if collected.unfinished:
+        yield (
+            f"left alone: {len(collected.unfinished)} shards of an unfinished build "
+            "(run that build again, or gc --unfinished)"
+        )
+    if not collected.removed:
+        yield f"{arguments.store}: nothing to remove"

@@ -1,0 +1,460 @@
+"""What users hold: `Store`, a thin façade over the records of `tokenloom.store`.
+
+A store is opened at one snapshot and never changes under its holder: appends publish a new
+snapshot, which the next `open` sees.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+import operator
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, SupportsIndex
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from tokenloom.bind import unbind
+from tokenloom.build.encoders import decode, reference_encoder, token_strings
+from tokenloom.build.pipeline import run_build
+from tokenloom.build.plan import BuildOptions
+from tokenloom.build.tokenizers import UNSET, Special, TokenizerSpec, rebuild
+from tokenloom.errors import ConfigError, StoreCorrupt
+from tokenloom.progress import Progress
+from tokenloom.store import coalesce, snapshots
+from tokenloom.store import format as fmt
+from tokenloom.store import verify as verification
+from tokenloom.store.cache import BlockCache, process_cache
+from tokenloom.store.fetch import FetchRules, ReadCounters
+from tokenloom.store.files import LOCAL, Files
+from tokenloom.store.reader import Reader
+from tokenloom.store.source import ByteSource, LocalSource
+
+__all__ = ["Store", "StoredTokenizer", "build_store", "open_store"]
+
+
+class StoredTokenizer:
+    """The tokenizer that made a store's ids, opened from the copy that the store keeps.
+
+    `kind`, `name`, `vocab_size`, `bos`, `eos`, `pad` (ids, or None) and `sha256` are known at
+    once; the library behind it is loaded when text is asked for.
+    """
+
+    def __init__(self, record: fmt.TokenizerRecord, sidecar: Callable[[str], bytes]) -> None:
+        self._record, self._sidecar = record, sidecar
+        self.kind, self.name, self.vocab_size = record.kind, record.name, record.vocab_size
+        self.bos, self.eos, self.pad = record.bos, record.eos, record.pad
+        self.sha256 = record.sha256
+
+    @functools.cached_property
+    def spec(self) -> TokenizerSpec:
+        """The tokenizer as plain data, with its payload."""
+        described = unbind(self._record)
+        file = described.pop("file")
+        return rebuild(described, self._sidecar(file) if file else b"")
+
+    def encode(self, text: str) -> NDArray[np.int32]:
+        """The ids of a text, without specials."""
+        return reference_encoder(self.spec).encode([text]).ids.astype(np.int32)
+
+    def decode(self, ids: ArrayLike) -> str:
+        """The text of ids."""
+        return decode(self.spec, np.asarray(ids))
+
+    def token_strings(self, ids: ArrayLike) -> list[str]:
+        """One printable string for each id."""
+        return token_strings(self.spec, np.asarray(ids))
+
+    def __repr__(self) -> str:
+        specials = f"bos={self.bos}, eos={self.eos}, pad={self.pad}"
+        return f"StoredTokenizer({self.name!r}, {self.kind}, {self.vocab_size:,} ids, {specials})"
+
+
+class Store:
+    """Tokens, document boundaries, per-token columns and per-document metadata, read-only.
+
+    Made by `tokenloom.open` and `tokenloom.build`. Safe to share between threads; goes to other
+    processes as its path, which they open themselves.
+    """
+
+    def __init__(self, reader: Reader, root: Path, snapshot: snapshots.Snapshot) -> None:
+        self.reader = reader
+        self.path = root
+        self._snapshot = snapshot
+        self._hints: dict[str, Any] = {}
+
+    # -- what it is ------------------------------------------------------------------------
+
+    @property
+    def num_documents(self) -> int:
+        """Documents in the store."""
+        return self.reader.manifest.documents
+
+    @property
+    def num_tokens(self) -> int:
+        """Tokens in the store."""
+        return self.reader.manifest.tokens
+
+    @property
+    def vocab_size(self) -> int:
+        """Every id is below this."""
+        return self.reader.manifest.vocab_size
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """How ids are stored (they are delivered as int32)."""
+        return np.dtype(self.reader.manifest.dtype)
+
+    @property
+    def chunk_tokens(self) -> int:
+        """Tokens per io block, the unit in which a shuffled reader fetches."""
+        return self.reader.manifest.chunk_tokens
+
+    @property
+    def columns(self) -> dict[str, str]:
+        """Further per-token columns, name → dtype."""
+        return dict(self.reader.manifest.columns)
+
+    @property
+    def digest(self) -> str:
+        """Identity of the decoded content (tokens, boundaries, columns): 64 hex digits."""
+        return self.reader.manifest.digest
+
+    @property
+    def manifest_sha256(self) -> str:
+        """Identity of this snapshot on disk, metadata and files included."""
+        return self._snapshot.sha256
+
+    @property
+    def snapshot(self) -> int:
+        """The number of the manifest that this object reads."""
+        return self.reader.manifest.number
+
+    @functools.cached_property
+    def tokenizer(self) -> StoredTokenizer | None:
+        """The tokenizer that made the ids, or None for ids that came ready made."""
+        record = self.reader.manifest.tokenizer
+        return None if record is None else StoredTokenizer(record, self._sidecar)
+
+    # -- what is in it ---------------------------------------------------------------------
+
+    @functools.cached_property
+    def lengths(self) -> NDArray[np.int64]:
+        """Tokens of each document [num_documents]; reads offsets only, no token."""
+        lengths = self.reader.lengths()
+        lengths.flags.writeable = False
+        return lengths
+
+    def document(self, index: SupportsIndex, column: str | None = None) -> NDArray[Any]:
+        """The tokens of one document as int32 [length], or the values of a further column."""
+        return self.documents([operator.index(index)], column)[0]
+
+    def documents(self, indices: ArrayLike, column: str | None = None) -> list[NDArray[Any]]:
+        """The tokens of several documents, in one coalesced read, in the order asked."""
+        wanted = _indices(indices, self.num_documents, "document")
+        start, stop = self.reader.bounds(wanted)
+        flat = self._values(start, stop, column)
+        ends = np.cumsum(stop - start)
+        return np.split(flat, ends[:-1].tolist()) if len(ends) else []
+
+    def tokens(self, start: int, stop: int, column: str | None = None) -> NDArray[Any]:
+        """Tokens [start, stop) of the whole store as int32; documents stand end to end."""
+        if not 0 <= start <= stop <= self.num_tokens:
+            raise IndexError(
+                f"{self.path}: tokens {start:,} to {stop:,} of a store of {self.num_tokens:,}; "
+                "allowed is 0 <= start <= stop <= num_tokens."
+            )
+        values = self.reader.read_one(start, stop, self._column(column))
+        return values.astype(np.int32) if column is None else values
+
+    def metadata(self, index: SupportsIndex) -> dict[str, Any]:
+        """What was kept about one document: its record's other keys, its id, where it came from.
+
+        `_input` is the input's name and `_record` the number of the record in it, from 0.
+        """
+        (place,) = _indices([operator.index(index)], self.num_documents, "document").tolist()
+        row = self.reader.metadata(place)
+        if "_input" in row:
+            row["_input"] = self._inputs_of(place)[row["_input"]]["name"]
+        return row
+
+    @functools.cached_property
+    def inputs(self) -> list[list[dict[str, Any]]]:
+        """What was read to make the store: for every build or append, its inputs."""
+        names = [f"inputs-{part.manifest:06d}.json" for part in self.reader.manifest.parts]
+        known = self.reader.manifest.files
+        return [json.loads(self._sidecar(name)) if name in known else [] for name in names]
+
+    # -- health ----------------------------------------------------------------------------
+
+    @property
+    def reads(self) -> ReadCounters:
+        """What was asked of the per-token columns and what it took, since opening."""
+        return self.reader.counters()
+
+    @property
+    def index_reads(self) -> ReadCounters:
+        """The same for the document offsets."""
+        return self.reader.counters(index=True)
+
+    def verify(self, *, progress: bool | None = None) -> verification.Report:
+        """Read every byte again and compare it with what was published.
+
+        Raises:
+            StoreCorrupt: naming every file and what is wrong with it.
+        """
+        report = self.check(progress=progress)
+        if not report.ok:
+            raise StoreCorrupt("\n".join(report.problems))
+        return report
+
+    def check(self, *, progress: bool | None = None) -> verification.Report:
+        """As `verify`, but problems are in the report instead of an exception."""
+        total = sum(sum(shard.files.values()) for shard in self.reader.manifest.shards)
+        with Progress("verify", total=total, unit="B", show=progress) as bar:
+            return verification.verify(
+                self.path, self._snapshot, self.reader.source, tick=bar.advance
+            )
+
+    def __repr__(self) -> str:
+        return (
+            f"Store({str(self.path)!r}: {self.num_documents:,} documents, {self.num_tokens:,} "
+            f"tokens, {self.dtype.name}, digest {self.digest[:12]})"
+        )
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        hints = {**self._hints, "snapshot": self.snapshot}
+        return functools.partial(open_store, **hints), (str(self.path),)
+
+    # -- inside ----------------------------------------------------------------------------
+
+    def _column(self, column: str | None) -> str:
+        if column is None or column in self.columns:
+            return column or "input_ids"
+        have = ", ".join(self.columns) or "none"
+        raise KeyError(f"{self.path}: no per-token column {column!r}. Columns: {have}.")
+
+    def _values(
+        self, start: NDArray[np.int64], stop: NDArray[np.int64], column: str | None
+    ) -> NDArray[Any]:
+        name = self._column(column)
+        views = self.reader.read(start, stop, name)
+        dtype = np.dtype(np.int32) if column is None else self.reader.dtype(name)
+        if not views:
+            return np.empty(0, dtype)
+        return np.concatenate(views, dtype=dtype, casting="unsafe")
+
+    def _inputs_of(self, document: int) -> list[dict[str, Any]]:
+        """The inputs of the build or append that added a document."""
+        ends = np.cumsum([part.documents for part in self.reader.manifest.parts])
+        return self.inputs[int(np.searchsorted(ends, document, side="right"))]
+
+    def _sidecar(self, name: str) -> bytes:
+        return snapshots.read_sidecar(self.reader.source, self.path, self.reader.manifest, name)
+
+
+def _indices(indices: ArrayLike, size: int, what: str) -> NDArray[np.int64]:
+    """Indices as int64, all inside [0, size); there is no counting from the end."""
+    array = np.asarray(indices)
+    if array.size and array.dtype.kind not in "iu":
+        raise TypeError(f"{what} indices are {array.dtype}, allowed are integers.")
+    array = np.atleast_1d(array.astype(np.int64))
+    outside = (array < 0) | (array >= size)
+    if outside.any():
+        raise IndexError(f"{what} {array[outside][0]} of {size}; allowed is 0 to {size - 1}.")
+    return array
+
+
+def open_store(
+    path: str | Path,
+    *,
+    snapshot: int | None = None,
+    verify: str = "first",
+    cache_bytes: int | None = None,
+    gap_bytes: int = 0,
+    cap_bytes: int = coalesce.CAP_BYTES,
+    source: ByteSource | None = None,
+) -> Store:
+    """Open a store.
+
+    Costs one file and one `stat` per file of the store; no token is read, whatever its size.
+
+    Args:
+        path: the store's directory.
+        snapshot: number of the manifest to read; the newest if not given.
+        verify: "first" checks each chunk against its crc32c when this process first reads it,
+            "always" every time, "never" not at all.
+        cache_bytes: memory for decoded blocks of this store alone; if not given, all stores of
+            the process share 640 MiB.
+        gap_bytes: merge reads up to this many bytes apart.
+        cap_bytes: no read is longer than this.
+        source: where the bytes come from, if not from the directory.
+
+    Raises:
+        StoreNotFound: nothing is published there, or a build has not finished.
+        StoreCorrupt: a file is missing or changed.
+
+    >>> import tempfile, tokenloom as tl
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     built = tl.build([{"text": "hi"}], folder + "/toy", tokenizer="bytes")
+    ...     tl.open(folder + "/toy").document(0)
+    array([104, 105], dtype=int32)
+    """
+    if not isinstance(path, (str, Path)) or str(path) == "":
+        raise ConfigError(f"path: found {path!r}, allowed is the directory of a store.")
+    root = Path(path)
+    found = snapshots.current(root) if snapshot is None else snapshots.load(root, snapshot)
+    source = source or LocalSource(root)
+    snapshots.check_sizes(source, root, found.manifest)
+    reader = Reader(
+        found.manifest,
+        source,
+        path=str(root),
+        cache=process_cache() if cache_bytes is None else BlockCache(cache_bytes),
+        identity=found.sha256,
+        rules=FetchRules(verify=verify, gap=gap_bytes, cap=cap_bytes),
+    )
+    store = Store(reader, root, found)
+    store._hints = {
+        "verify": verify,
+        "cache_bytes": cache_bytes,
+        "gap_bytes": gap_bytes,
+        "cap_bytes": cap_bytes,
+    }
+    return store
+
+
+def build_store(
+    inputs: Any,
+    out: str | Path,
+    *,
+    tokenizer: Any,
+    text_key: str = "text",
+    id_key: str | None = None,
+    ids_key: str | None = None,
+    metadata_keys: Sequence[str] | None = None,
+    columns: Mapping[str, str] | Sequence[str] | None = None,
+    vocab_size: int | None = None,
+    bos: Special = UNSET,
+    eos: Special = UNSET,
+    pad: Special = UNSET,
+    add_bos: bool | None = None,
+    add_eos: bool | None = None,
+    strict: bool = False,
+    parse_special: bool = False,
+    engine: str = "auto",
+    verify_all: bool = False,
+    filter: Callable[[dict[str, Any]], Any] | str | None = None,
+    transform: Callable[[dict[str, Any]], Any] | str | None = None,
+    on_error: str = "raise",
+    append: bool = False,
+    allow_duplicates: bool = False,
+    workers: int | None = None,
+    executor: str = "local",
+    progress: bool | None = None,
+    chunk_tokens: int = fmt.CHUNK_TOKENS,
+    shard_tokens: int = fmt.SHARD_TOKENS,
+    files: Files = LOCAL,
+    **expert: int,
+) -> Store:
+    """Tokenise text into a store, and open it.
+
+    Killed at any moment and called again with the same arguments, it goes on after the last
+    finished shard and gives the same bytes; the number of workers never changes them. A store
+    that is already there and was made by the same call is opened and returned.
+
+    Args:
+        inputs: one or several of: a file, a directory, a glob; ``txt:``, ``lines:``, ``jsonl:``,
+            ``parquet:`` or ``hf:`` before a path says its kind; a `datasets.Dataset`; a list of
+            records. Files may be plain, .gz or .zst.
+        out: directory of the store.
+        tokenizer: a tokenizer.json (or its directory), ``"bytes"``, a SentencePiece .model,
+            ``"tiktoken:NAME"``, the name of a transformers tokenizer that is on this machine, an
+            object of one of those libraries, or a function text → ids (with `vocab_size`). None
+            for records that hold ready-made ids (with `vocab_size`).
+        text_key: key of the text in each record.
+        id_key: key of the document's id, kept as ``id`` in its metadata.
+        ids_key: key of ready-made ids, "input_ids" if `tokenizer` is None. Ids are stored
+            exactly as given.
+        metadata_keys: which further keys to keep as metadata; all, if not given.
+        columns: per-token columns beside ready-made ids, name → dtype; `loss_mask` (uint8) and
+            `loss_weights` (float32) are found by themselves if the first record has them.
+        vocab_size: every id must be below it; known from most tokenizers.
+        bos: id or token string that begins a document; None declares that there is none.
+        eos: id or token string that ends a document.
+        pad: id or token string of padding; may equal `eos`.
+        add_bos: put `bos` before every document (default: no).
+        add_eos: put `eos` behind every document (default: if there is one).
+        strict: raise instead of warn when a special is asked for and does not exist.
+        parse_special: text that spells a special token becomes that token; otherwise it stays
+            text, which is the safe choice for training data.
+        engine: "auto" (an exact accelerator where its conditions hold), "reference" (the
+            tokenizers library), "tiktoken", or "fast" (fastokens; extra `fast`). Accelerators are
+            checked against the reference while they work, and the engine is part of the
+            fingerprint.
+        verify_all: check every document against the reference, not one in a thousand.
+        filter: called with each record; keeps those for which it is true.
+        transform: called with each record; gives the record to use, or None to drop it.
+        on_error: "raise" at the first record that cannot be used, or "skip" and count.
+        append: add to the store at `out`, as a new snapshot.
+        allow_duplicates: accept the same input twice.
+        workers: processes that encode; one for little input, else one per core.
+        executor: "local".
+        progress: show a bar; if not given, when standard error is a terminal.
+        chunk_tokens: tokens per io block.
+        shard_tokens: tokens per shard, at most.
+        files: the seam through which everything is written.
+        expert: `block_bytes` (input per unit of work) and `inner` (elements per checksum), for
+            tests.
+
+    Raises:
+        InputError: a bad record or file, named with its line.
+        TokenizerError: a tokenizer that is missing or gives ids outside its vocabulary.
+        StoreExists: another store is at `out`.
+        StoreError: the disk is full or fails. Nothing is published in any of these cases.
+
+    >>> import tempfile, tokenloom as tl
+    >>> folder = tempfile.TemporaryDirectory()
+    >>> store = tl.build([{"text": "ab"}, {"text": ""}], folder.name + "/toy", tokenizer="bytes")
+    >>> store.num_documents, store.num_tokens, store.lengths.tolist()
+    (2, 2, [2, 0])
+    >>> folder.cleanup()
+    """
+    options = BuildOptions(
+        tokenizer=tokenizer,
+        text_key=text_key,
+        id_key=id_key,
+        ids_key=ids_key,
+        metadata_keys=metadata_keys,
+        columns=columns,
+        vocab_size=vocab_size,
+        bos=bos,
+        eos=eos,
+        pad=pad,
+        add_bos=add_bos,
+        add_eos=add_eos,
+        strict=strict,
+        parse_special=parse_special,
+        engine=engine,
+        verify_all=verify_all,
+        filter=filter,
+        transform=transform,
+        on_error=on_error,
+        chunk_tokens=chunk_tokens,
+        shard_tokens=shard_tokens,
+        **expert,
+    )
+    run_build(
+        inputs,
+        Path(out),
+        options,
+        workers=workers,
+        executor=executor,
+        append=append,
+        allow_duplicates=allow_duplicates,
+        progress=progress,
+        files=files,
+    )
+    return open_store(out)

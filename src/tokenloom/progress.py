@@ -1,0 +1,65 @@
+"""A progress bar that appears only where somebody looks.
+
+Shown when asked for, or when standard error is a terminal; silent otherwise. tqdm is imported
+only when a bar is drawn.
+"""
+
+from __future__ import annotations
+
+import sys
+from types import TracebackType
+from typing import Any, Self
+
+__all__ = ["Progress"]
+
+
+class Progress:
+    """Counts up to `total`; use as a context manager.
+
+    Args:
+        title: what is going on.
+        total: how much there is, in `unit`; None if unknown.
+        unit: "B" is shown with binary prefixes.
+        show: True, False, or None for "if standard error is a terminal".
+    """
+
+    def __init__(
+        self, title: str, *, total: int | None, unit: str = "B", show: bool | None = None
+    ) -> None:
+        self._bar: Any = None
+        visible = sys.stderr.isatty() if show is None else show
+        if visible:
+            from tqdm import tqdm
+
+            self._bar = tqdm(
+                total=total,
+                desc=title,
+                unit=unit,
+                unit_scale=True,
+                unit_divisor=1024,
+                dynamic_ncols=True,
+                mininterval=0.2,
+                leave=False,
+            )
+
+    def advance(self, amount: int) -> None:
+        """Add `amount` to what is done."""
+        if self._bar is not None:
+            self._bar.update(amount)
+
+    def note(self, text: str) -> None:
+        """Show `text` behind the bar."""
+        if self._bar is not None:
+            self._bar.set_postfix_str(text, refresh=False)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if self._bar is not None:
+            self._bar.close()
