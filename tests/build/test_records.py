@@ -256,7 +256,7 @@ def test_both_parsers_give_the_same_values():
         assert repr(ours) == repr(theirs)
 
 
-@settings(max_examples=300)
+@settings(max_examples=300, deadline=None)
 @given(st.text(st.sampled_from('{}[]":,\\u0dD89aEe+-.1 tn\té\x7f'), max_size=12))
 def test_both_parsers_accept_the_same_language(text):
     def outcome(loads):

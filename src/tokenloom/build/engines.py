@@ -11,7 +11,7 @@ a rank, lowest first, and takes a whole word that has a rank without merging. Th
 
 1. all 256 bytes are in the vocabulary, and every merge gives a token of it;
 2. the merges that give one token stand together, and the token's rank is their place;
-3. each of these tokens is what its own bytes become by *forward* merges alone, those whose two sides
+3. each of these tokens is what its own bytes become by *forward* merges alone, whose two sides
    have lower ranks than their result. (Vocabularies made from rank files list other merges too.)
 
 Proof sketch. Forward merging goes up in rank, so a token T alone becomes its last two parts L, R

@@ -231,18 +231,17 @@ def _from_cached_name(name: str) -> Found:
     if not paths:
         raise TokenizerError("not in the local Hugging Face cache (transformers)")
     configs = [_read_json(path) for file, path in paths.items() if file != "tokenizer.json"]
-    if any("auto_map" in config for config in configs):
-        # Loading it through transformers would run, or offer to run, code of the repository.
-        if "tokenizer.json" in paths:
-            return _from_directory(paths["tokenizer.json"].parent, name)
-        raise TokenizerError("in the local Hugging Face cache, but it needs code of its repository")
-    from transformers import AutoTokenizer
+    reason = "it needs code of its repository, which is never run"
+    if not any("auto_map" in config for config in configs):
+        from transformers import AutoTokenizer
 
-    try:
-        return _from_transformers(AutoTokenizer.from_pretrained(name, local_files_only=True))
-    except (OSError, ValueError, ImportError) as problem:
-        reason = " ".join(str(problem).split())[:200]
-        raise TokenizerError(f"in the local Hugging Face cache, unusable: {reason}") from problem
+        try:
+            return _from_transformers(AutoTokenizer.from_pretrained(name, local_files_only=True))
+        except (OSError, ValueError, ImportError) as problem:
+            reason = " ".join(str(problem).split())[:200]
+    if "tokenizer.json" in paths:  # as data it is usable without its class
+        return _from_directory(paths["tokenizer.json"].parent, name)
+    raise TokenizerError(f"in the local Hugging Face cache, but unusable: {reason}")
 
 
 def _from_tiktoken_name(name: str) -> Found:

@@ -13,8 +13,8 @@ before its first newline, and reads on after its last. Only ``\n`` ends a line; 
 it goes, as does a UTF-8 byte order mark that begins a file. Blank lines are skipped, but counted.
 
 Cost: 125, 220 and 280 MB per CPU-second on lines of 0.2, 1 and 16 kB, which is 0.95 to 1.01 of the
-loop ``for line in file: orjson.loads(line)``. Lists of numbers in tables cost 0.2 µs per row, not
-per token.
+loop ``for line in file: orjson.loads(line)``. A row of a table with a list of numbers costs 1 µs on
+top of decoding, however long the list is.
 """
 
 from __future__ import annotations

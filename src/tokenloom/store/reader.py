@@ -57,10 +57,10 @@ class Reader:
             raise ConfigError(
                 f"verify: found {rules.verify!r}, allowed: 'first', 'always', 'never'."
             )
-        if rules.gap < 0 or rules.cap < 1:
+        if rules.gap < 0 or rules.cap < 8 or rules.cap % 8:  # no element is ever cut
             raise ConfigError(
-                f"gap_bytes, cap_bytes: found {rules.gap} and {rules.cap}, "
-                "allowed is 0 or more and 1 or more."
+                f"gap_bytes, cap_bytes: found {rules.gap} and {rules.cap}, allowed is 0 or more, "
+                "and a multiple of 8."
             )
         self.manifest, self.source, self.path, self.cache = manifest, source, path, cache
         self.identity, self.rules = identity, rules

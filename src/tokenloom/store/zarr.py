@@ -86,7 +86,7 @@ def metadata(length: int, dtype: str, codec: str, inner: int) -> bytes:
         "data_type": dtype,
         "chunk_grid": {"name": "regular", "configuration": grid},
         "chunk_key_encoding": {"name": "default", "configuration": {"separator": "/"}},
-        "fill_value": 0,
+        "fill_value": False if dtype == "bool" else 0.0 if dtype.startswith("float") else 0,
         "codecs": [sharding],
         "attributes": {},
     }

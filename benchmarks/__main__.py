@@ -1,0 +1,37 @@
+"""`python -m benchmarks [read|write|open|build|all] [--size ...] [--json FILE]`."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import tempfile
+from pathlib import Path
+
+from benchmarks import build, opening, read, write
+from benchmarks.clock import Table, machine, render
+
+JOBS = {"read": read.run, "write": write.run, "open": opening.run, "build": build.run}
+SIZES = ("tiny", "small", "default", "full")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
+    parser.add_argument("job", nargs="?", default="all", choices=[*JOBS, "all"])
+    parser.add_argument("--size", default="default", choices=SIZES)
+    parser.add_argument("--json", type=Path, help="write the tables there, too")
+    asked = parser.parse_args()
+    print(f"{machine()}\nCPU-seconds, best of interleaved rounds; ratios inside one run.")
+    tables: list[Table] = []
+    for job in JOBS if asked.job == "all" else [asked.job]:
+        command = f"python -m benchmarks {job} --size {asked.size}"
+        with tempfile.TemporaryDirectory(prefix="tokenloom-bench-") as folder:
+            for table in JOBS[job](Path(folder), asked.size, command):
+                print(f"\n{render(table)}", flush=True)
+                tables.append(table)
+    if asked.json:
+        found = {"machine": machine(), "tables": [table.as_json() for table in tables]}
+        asked.json.write_text(json.dumps(found, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()

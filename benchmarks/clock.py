@@ -1,0 +1,226 @@
+"""CPU-seconds of rivals that take turns, and the tables that show them.
+
+One idea: a shared machine is never quiet, so a limit and what is held against it alternate inside
+one run, and the best of several rounds counts. Times are CPU-seconds of this process, of all its
+threads, and of child processes that have ended; the wall clock is kept beside them.
+
+A *case* is a function without arguments, or a `Case` whose `prepare` is not timed.
+"""
+
+from __future__ import annotations
+
+import gc
+import os
+import platform
+import resource
+import statistics
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any
+
+import numpy as np
+
+__all__ = [
+    "Case",
+    "Row",
+    "Table",
+    "Timing",
+    "against",
+    "amount",
+    "cost",
+    "cpu_seconds",
+    "interleave",
+    "machine",
+    "rate",
+    "render",
+    "timed",
+    "want",
+]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Case:
+    """Something to time: only `run` is, and it is given what `prepare` gave."""
+
+    run: Callable[[Any], object]
+    prepare: Callable[[], Any]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Timing:
+    """CPU-seconds over all rounds, and the shortest wall time in seconds."""
+
+    best: float
+    median: float
+    wall: float
+
+    def less(self, other: Timing) -> Timing:
+        """What is left when the best of `other` (a start-up) is taken off."""
+        return Timing(
+            best=self.best - other.best,
+            median=self.median - other.median,
+            wall=self.wall - other.wall,
+        )
+
+
+def cpu_seconds() -> float:
+    """CPU-seconds used so far by this process and by its children that have ended."""
+    children = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return time.process_time() + children.ru_utime + children.ru_stime
+
+
+def timed(run: Callable[[], object]) -> tuple[float, float]:
+    """CPU-seconds and wall seconds of one call."""
+    gc.collect()
+    wall, cpu = time.perf_counter(), cpu_seconds()
+    run()
+    return cpu_seconds() - cpu, time.perf_counter() - wall
+
+
+def interleave(
+    cases: Mapping[str, Callable[[], object] | Case], rounds: int, *, warm_up: bool = True
+) -> dict[str, Timing]:
+    """The time of every case; each round runs all of them once, beginning with another one.
+
+    Args:
+        cases: name → what to time.
+        rounds: how often each of them is timed.
+        warm_up: run a round before that, which does not count.
+    """
+    names = list(cases)
+    seen: dict[str, list[tuple[float, float]]] = {name: [] for name in names}
+    for number in range(-int(warm_up), rounds):
+        turn = number % len(names)
+        for name in names[turn:] + names[:turn]:
+            took = _one(cases[name])
+            if number >= 0:
+                seen[name].append(took)
+    return {name: _timing(samples) for name, samples in seen.items()}
+
+
+def _one(case: Callable[[], object] | Case) -> tuple[float, float]:
+    if isinstance(case, Case):
+        prepared, run = case.prepare(), case.run
+        return timed(lambda: run(prepared))
+    return timed(case)
+
+
+def _timing(samples: Sequence[tuple[float, float]]) -> Timing:
+    cpu = [seconds for seconds, _ in samples]
+    return Timing(
+        best=min(cpu), median=statistics.median(cpu), wall=min(seconds for _, seconds in samples)
+    )
+
+
+# -- rows and tables -----------------------------------------------------------------------
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Row:
+    """One line of a table; `ratio` is its value over that of the limit or peer `of`."""
+
+    what: str
+    value: float
+    unit: str
+    median: float | None = None
+    ratio: float | None = None
+    of: str = ""
+    goal: str = ""
+    met: bool | None = None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Table:
+    """What one benchmark found; `notes` say what the figures are of."""
+
+    title: str
+    command: str
+    rows: list[Row]
+    notes: list[str] = field(default_factory=list)
+
+    def as_json(self) -> dict[str, Any]:
+        """The same as plain JSON."""
+        return asdict(self)
+
+
+def rate(what: str, timing: Timing, done: float, unit: str) -> Row:
+    """A row with how much was `done` per CPU-second."""
+    return Row(what=what, value=done / timing.best, median=done / timing.median, unit=unit)
+
+
+def cost(what: str, timing: Timing, times: int, unit: str = "µs") -> Row:
+    """A row with the CPU time of one of `times` equal things."""
+    scale = {"s": 1.0, "ms": 1e3, "µs": 1e6}[unit] / times
+    return Row(what=what, value=timing.best * scale, median=timing.median * scale, unit=unit)
+
+
+def amount(what: str, value: float, unit: str) -> Row:
+    """A row with a plain figure."""
+    return Row(what=what, value=value, unit=unit)
+
+
+def against(row: Row, peer: Row, of: str) -> Row:
+    """The row with its ratio to another one."""
+    return replace(row, ratio=row.value / peer.value, of=of)
+
+
+def want(row: Row, sign: str, bound: float, *, of_ratio: bool = False, unit: str = "") -> Row:
+    """The row with a goal: its value (or its ratio) is to be ">=" or "<=" `bound`."""
+    value = row.ratio if of_ratio else row.value
+    if value is None:
+        raise ValueError(f"{row.what}: a goal for a ratio, but there is none.")
+    words = f"{'at least' if sign == '>=' else 'at most'} {bound:g}"
+    words += "x" if of_ratio else f" {unit or row.unit}"
+    met = value >= bound if sign == ">=" else value <= bound
+    return replace(row, goal=words, met=met)
+
+
+HEAD = ("what", "best", "median", "unit", "ratio", "goal", "met?")
+
+
+def render(table: Table) -> str:
+    """The table as text, below the command that makes it again.
+
+    >>> print(render(Table(title="t", command="run it", rows=[amount("files", 3, "files")])))
+    ## t
+    $ run it
+    | what  | best | median | unit  | ratio | goal | met? |
+    |-------|------|--------|-------|-------|------|------|
+    | files | 3    |        | files |       |      |      |
+    """
+    cells = [HEAD, *(_cells(row) for row in table.rows)]
+    widths = [max(len(line[i]) for line in cells) for i in range(len(HEAD))]
+    lines = [
+        "| "
+        + " | ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True))
+        + " |"
+        for line in cells
+    ]
+    lines.insert(1, "|" + "|".join("-" * (width + 2) for width in widths) + "|")
+    notes = [f"- {note}" for note in table.notes]
+    return "\n".join([f"## {table.title}", f"$ {table.command}", *lines, *notes])
+
+
+def _cells(row: Row) -> tuple[str, ...]:
+    ratio = "" if row.ratio is None else f"{_short(row.ratio)}x {row.of}"
+    met = {None: "", True: "yes", False: "NO"}[row.met]
+    median = "" if row.median is None else _short(row.median)
+    return row.what, _short(row.value), median, row.unit, ratio, row.goal, met
+
+
+def _short(value: float) -> str:
+    """Three significant digits, without an exponent."""
+    if value == int(value) or abs(value) >= 1000:
+        return f"{value:,.0f}"
+    digits = 2 if abs(value) >= 1 else 3
+    return f"{value:.1f}" if abs(value) >= 100 else f"{value:.{digits}f}"
+
+
+def machine() -> str:
+    """What the figures were taken on, without naming it."""
+    load = f", load {os.getloadavg()[0]:.1f}" if hasattr(os, "getloadavg") else ""
+    return (
+        f"{platform.system()} {platform.machine()}, {os.cpu_count()} cores{load}, "
+        f"Python {platform.python_version()}, NumPy {np.__version__}"
+    )

@@ -1,0 +1,303 @@
+"""Reading: io blocks against a bare `preadv`, random token windows, and what checking costs.
+
+Three tables. Blocks are 256 Ki tokens of uint16, 512 KiB, in shuffled order; everything is in the
+page cache, so CPU is what is measured. Token windows are 2,048 tokens at any token, all in shard 0.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import mmap
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import google_crc32c
+import numpy as np
+
+import tokenloom as tl
+from benchmarks.clock import Case, Row, Table, against, cost, interleave, rate, want
+from benchmarks.stores import write_store
+from tokenloom.store import format as fmt
+
+__all__ = ["SIZES", "run"]
+
+BLOCK = fmt.CHUNK_TOKENS * 2  # bytes of an io block of uint16
+CHUNK = fmt.INNER * 2  # bytes under one crc32c
+WINDOW = 2048  # tokens
+REQUEST = 64  # token windows in one request
+GB = 1e9
+
+# size → (tokens, token windows, rounds)
+SIZES = {
+    "tiny": (1 << 20, 64, 1),
+    "small": (1 << 24, 4_096, 5),
+    "default": (1 << 26, 16_384, 9),
+    "full": (1 << 28, 65_536, 15),
+}
+
+
+def run(folder: Path, size: str, command: str) -> list[Table]:
+    """The three tables of reading."""
+    tokens, windows, rounds = SIZES[size]
+    root = folder / "store"
+    write_store(root, tokens, shards=2)
+    return [
+        _blocks(root, rounds, command),
+        _windows(root, windows, rounds, command),
+        _checking(root, max(1, rounds // 2), command),
+    ]
+
+
+def _aligned(size: int) -> np.ndarray:
+    """An array that begins on a page and whose pages are there."""
+    array = np.frombuffer(mmap.mmap(-1, size), np.uint8)
+    array[::4096] = 0
+    return array
+
+
+def _open(root: Path, **hints: Any) -> tl.Store:
+    """The store with every chunk checked already."""
+    store = tl.open(root, **hints)
+    _read_blocks(store, _places(store))
+    return store
+
+
+def _places(store: tl.Store) -> list[tuple[int, int]]:
+    """(shard, block) of every io block, shuffled."""
+    places = [
+        (number, block)
+        for number, shard in enumerate(store.reader.manifest.shards)
+        for block in range(-(-shard.tokens // store.chunk_tokens))
+    ]
+    return [places[i] for i in np.random.default_rng(1).permutation(len(places))]
+
+
+def _read_blocks(store: tl.Store, places: list[tuple[int, int]]) -> None:
+    block = store.reader.block
+    for number, place in places:
+        block(number, place)
+
+
+# -- 1. io blocks --------------------------------------------------------------------------
+
+
+def _blocks(root: Path, rounds: int, command: str) -> Table:
+    uncached = _open(root, cache_bytes=0)
+    places = _places(uncached)
+    kept = max(1, len(places) // 4) * BLOCK
+    evicting = _open(root, cache_bytes=kept)
+    cached = _open(root, cache_bytes=(len(places) + 1) * BLOCK)
+    files = [os.open(root / fmt.shard_name(n) / "input_ids/c/0", os.O_RDONLY) for n in range(2)]
+    good, bad = _aligned(BLOCK), _aligned(BLOCK + 4096)[16 : 16 + BLOCK]
+    ring = [_aligned(BLOCK) for _ in range(kept // BLOCK)]
+
+    def bare(buffer: np.ndarray) -> Callable[[], None]:
+        def read() -> None:
+            for number, block in places:
+                os.preadv(files[number], [buffer], block * BLOCK)
+
+        return read
+
+    def bare_ring() -> None:
+        for i, (number, block) in enumerate(places):
+            os.preadv(files[number], [ring[i % len(ring)]], block * BLOCK)
+
+    timing = interleave(
+        {
+            "limit": bare(good),
+            "bad": bare(bad),
+            "ring": bare_ring,
+            "block": lambda: _read_blocks(uncached, places),
+            "evicting": lambda: _read_blocks(evicting, places),
+            "hits": lambda: _read_blocks(cached, places),
+        },
+        rounds,
+    )
+    for file in files:
+        os.close(file)
+    total = len(places) * BLOCK / GB
+
+    def row(what: str, name: str) -> Row:
+        return rate(what, timing[name], total, "GB/CPU-s")
+
+    limit = row("limit: bare preadv, one reused page-aligned buffer", "limit")
+    ring_limit = row(f"limit of the cache: bare preadv into {kept >> 20} MiB of buffers", "ring")
+    rows = [
+        limit,
+        against(row("bare preadv, buffer 16 bytes past a page", "bad"), limit, "limit"),
+        ring_limit,
+        want(
+            against(row("Reader.block, no cache, chunks checked before", "block"), limit, "limit"),
+            ">=",
+            0.8,
+            of_ratio=True,
+        ),
+        against(row("Reader.block, LRU, every call evicts", "evicting"), ring_limit, "its limit"),
+        cost("Reader.block, found in the LRU", timing["hits"], len(places)),
+    ]
+    notes = [
+        f"{len(places)} blocks of 512 KiB, shuffled, {rounds} rounds; page cache warm.",
+        "The limit copies into a buffer that stays in the CPU's cache; blocks that are kept cannot.",
+    ]
+    return Table(
+        title="read 1: io blocks of 256 Ki tokens", command=command, rows=rows, notes=notes
+    )
+
+
+# -- 2. token windows ----------------------------------------------------------------------
+
+
+def _windows(root: Path, windows: int, rounds: int, command: str) -> Table:
+    store = _open(root, cache_bytes=0)
+    path = root / fmt.shard_name(0) / "input_ids"
+    last = store.reader.manifest.shards[0].tokens - WINDOW
+    starts = np.random.default_rng(2).integers(0, last, windows)
+    ours = _own_ways(store, starts)
+    file = os.open(path / "c/0", os.O_RDONLY)
+    bare = _bare_ways(path, file, starts.tolist(), store.reader.manifest.shards[0].tokens)
+    timing = interleave({**bare, **ours}, rounds)
+    os.close(file)
+    rows = {name: cost(name, took, windows) for name, took in timing.items()}
+    limit = rows["limit: bare preadv of 4 KiB"]
+    table = [limit, rows["np.memmap, slice, astype(int32)"]]
+    table += [want(against(rows[name], limit, "limit"), "<=", 5) for name in ours]
+    few = max(8, windows // 64)
+    peers = _peer_ways(path, starts[:few].tolist())
+    peer_timing = interleave(peers, min(rounds, 3)) if peers else {}
+    for name, took in peer_timing.items():
+        table.append(against(cost(name, took, few), limit, "limit"))
+    notes = [f"{windows:,} windows, {rounds} rounds; the array libraries {few} windows."]
+    return Table(
+        title="read 2: a random window of 2,048 tokens, warm",
+        command=command,
+        rows=table,
+        notes=notes,
+    )
+
+
+def _own_ways(store: tl.Store, starts: np.ndarray) -> dict[str, Callable[[], object]]:
+    reader = store.reader
+    singles = starts.tolist()
+    out = np.empty(REQUEST * WINDOW, np.int32)
+    requests = [starts[i : i + REQUEST] for i in range(0, len(starts), REQUEST)]
+
+    def one_by_one() -> None:
+        for start in singles:
+            store.tokens(start, start + WINDOW)
+
+    def stored() -> None:
+        for start in singles:
+            reader.read_one(start, start + WINDOW)
+
+    def together() -> None:
+        for start in requests:
+            np.concatenate(reader.read(start, start + WINDOW), out=out, casting="unsafe")
+
+    return {
+        "Store.tokens, one by one, int32": one_by_one,
+        "Reader.read_one, one by one, stored dtype": stored,
+        f"Reader.read of {REQUEST} + np.concatenate, int32": together,
+    }
+
+
+def _bare_ways(
+    path: Path, file: int, starts: list[int], tokens: int
+) -> dict[str, Callable[[], object]]:
+    buffer = _aligned(WINDOW * 2)
+    memory = np.memmap(path / "c/0", np.uint16, "r", shape=(tokens,))
+    memory.sum()  # every page is mapped
+
+    def read() -> None:
+        for start in starts:
+            os.preadv(file, [buffer], start * 2)
+
+    def slices() -> None:
+        for start in starts:
+            memory[start : start + WINDOW].astype(np.int32)
+
+    return {"limit: bare preadv of 4 KiB": read, "np.memmap, slice, astype(int32)": slices}
+
+
+def _peer_ways(path: Path, starts: list[int]) -> dict[str, Callable[[], object]]:
+    """The same file through array libraries, where they are installed."""
+    ways: dict[str, Callable[[], object]] = {}
+    if importlib.util.find_spec("tensorstore"):
+        import tensorstore
+
+        spec = {"driver": "zarr3", "kvstore": {"driver": "file", "path": f"{path}/"}}
+        opened = tensorstore.open(spec, read=True).result()
+
+        def read_tensorstore() -> None:
+            for start in starts:
+                opened[start : start + WINDOW].read().result()
+
+        ways[f"tensorstore {_version('tensorstore')}, stored dtype"] = read_tensorstore
+    if importlib.util.find_spec("zarr"):
+        import zarr
+
+        array: Any = zarr.open_array(path, mode="r")
+
+        def read_zarr() -> None:
+            for start in starts:
+                array[start : start + WINDOW]
+
+        ways[f"zarr-python {_version('zarr')}, stored dtype"] = read_zarr
+    return ways
+
+
+def _version(package: str) -> str:
+    return importlib.metadata.version(package)
+
+
+# -- 3. checking ---------------------------------------------------------------------------
+
+
+def _checking(root: Path, rounds: int, command: str) -> Table:
+    places = _places(tl.open(root))
+
+    def fresh(verify: str) -> Case:
+        return Case(
+            prepare=lambda: tl.open(root, cache_bytes=0, verify=verify),
+            run=lambda store: _read_blocks(store, places),
+        )
+
+    files = [os.open(root / fmt.shard_name(n) / "input_ids/c/0", os.O_RDONLY) for n in range(2)]
+    buffer = _aligned(BLOCK)
+    chunks = [buffer[i : i + CHUNK] for i in range(0, BLOCK, CHUNK)]
+
+    def bare() -> None:
+        for number, block in places:
+            os.preadv(files[number], [buffer], block * BLOCK)
+            for chunk in chunks:
+                google_crc32c.value(chunk)
+
+    timing = interleave(
+        {
+            "bare": bare,
+            "first": fresh("first"),
+            "always": fresh("always"),
+            "never": fresh("never"),
+            "full": Case(prepare=lambda: tl.open(root), run=lambda s: s.verify(progress=False)),
+        },
+        rounds,
+    )
+    for file in files:
+        os.close(file)
+    total = len(places) * BLOCK / GB
+    stored = sum(f.stat().st_size for f in root.rglob("*") if f.is_file()) / GB
+    limit = rate("limit: bare preadv + crc32c per 64 KiB", timing["bare"], total, "GB/CPU-s")
+    rows = [limit]
+    for name, what in (
+        ("first", 'first pass of a fresh store, verify="first"'),
+        ("always", 'verify="always"'),
+        ("never", 'first pass, verify="never"'),
+    ):
+        rows.append(against(rate(what, timing[name], total, "GB/CPU-s"), limit, "limit"))
+    full = rate(
+        "Store.verify(): sha256 of files, crc32c, meaning", timing["full"], stored, "GB/CPU-s"
+    )
+    rows.append(against(full, limit, "limit"))
+    notes = [f"{total:.3f} GB in blocks of 512 KiB, {rounds} rounds; opening a shard is included."]
+    return Table(title="read 3: checking", command=command, rows=rows, notes=notes)

@@ -1,0 +1,124 @@
+"""`python -m examples.demo`: the steps, in order."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shlex
+import shutil
+import sys
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import tokenloom as tl
+from examples.demo.building import build_stores, look_inside, shown_document
+from examples.demo.corpus import find_text
+from examples.demo.printing import DemoFailed, heading, say
+from examples.demo.promises import keep_promises
+from examples.demo.tokenizer import train_tokenizer
+from examples.demo.world import FAST, FULL, World
+
+Step = Callable[[World], World]
+STEPS: tuple[tuple[str, Step], ...] = (
+    ("Find text on this machine", find_text),
+    ("Train a tokenizer on a slice of it", train_tokenizer),
+    ("Build a store per source", build_stores),
+    ("Look inside", look_inside),
+    ("Try the promises", keep_promises),
+)
+MARK = ".tokenloom-demo"
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the demo; gives its exit code."""
+    arguments = parser().parse_args(argv)
+    for stream in (sys.stdout, sys.stderr):  # a terminal without ✓ shows ? instead
+        stream.reconfigure(errors="replace")
+    refusal = prepare(arguments.out)
+    if refusal:
+        print(f"demo: {refusal}", file=sys.stderr)
+        return 2
+    began = time.perf_counter()
+    world = World(out=arguments.out, sizes=FAST if arguments.fast else FULL)
+    print(f"tokenloom {tl.__version__}: text to training data. Everything goes to {world.out}.")
+    try:
+        for number, (title, step) in enumerate(STEPS, 1):
+            heading(f"{number}/{len(STEPS)}  {title}")
+            step_began = time.perf_counter()
+            world = step(world)
+            say(f"[{time.perf_counter() - step_began:.1f} s]")
+    except DemoFailed as failure:
+        print(f"demo: this should hold, and does not: {failure}", file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        print("\ndemo: interrupted; run it again to begin anew.", file=sys.stderr)
+        return 130
+    heading(f"Done in {time.perf_counter() - began:.0f} s. What to try next")
+    for about, command in what_next(world):
+        say(f"# {about}")
+        say(command)
+    return 0
+
+
+def parser() -> argparse.ArgumentParser:
+    """The options."""
+    top = argparse.ArgumentParser(prog="examples.demo", description="tokenloom on real text.")
+    top.add_argument(
+        "--out", type=Path, default=Path("demo-out"), help="where to (default: demo-out)"
+    )
+    top.add_argument("--fast", action="store_true", help="a tiny corpus, some seconds")
+    return top
+
+
+def prepare(out: Path) -> str | None:
+    """An empty, marked directory; what an earlier demo left goes. Or why that cannot be done."""
+    if out.exists() and not out.is_dir():
+        return f"{out} is a file. Name another place with --out."
+    if out.is_dir() and any(out.iterdir()):
+        if not (out / MARK).is_file():
+            return (
+                f"{out} exists and was not made by this demo, so it is left alone. "
+                "Move it away, or name another place with --out."
+            )
+        for path in out.iterdir():
+            if path.is_dir() and not path.is_symlink():
+                shutil.rmtree(path)
+            elif path.name != MARK:
+                path.unlink()
+    out.mkdir(parents=True, exist_ok=True)
+    (out / MARK).write_text("Made by `make demo`, which empties this directory when it begins.\n")
+    return None
+
+
+def what_next(world: World) -> list[tuple[str, str]]:
+    """Commands that work on what was left behind."""
+    tokenloom = command_line()
+    out, prose = shlex.quote(str(world.out)), world.stores["prose"]
+    here = os.path.relpath(Path(__file__).parent)
+    return [
+        ("counts, lengths, tokenizer, digests", f"{tokenloom} info {out}/stores/code"),
+        (
+            "one document, token by token",
+            f"{tokenloom} show {out}/stores/prose --doc {shown_document(prose)} --limit 20",
+        ),
+        ("every byte against what was published", f"{tokenloom} verify {out}/stores/prose"),
+        (
+            "text of your own",
+            f"{tokenloom} build {shlex.quote(here)} -o {out}/stores/own -t {out}/tokenizer.json",
+        ),
+    ]
+
+
+def command_line() -> str:
+    """How the `tokenloom` command is called from here."""
+    if shutil.which("tokenloom") == str(Path(sys.prefix, "bin", "tokenloom")):
+        return "tokenloom"
+    beside = Path(sys.prefix, "bin", "tokenloom")
+    if beside.exists():
+        return shlex.quote(os.path.relpath(beside))
+    return f"{shlex.quote(sys.executable)} -m tokenloom"
+
+
+if __name__ == "__main__":
+    sys.exit(main())
