@@ -21,6 +21,8 @@ def main() -> None:
     parser.add_argument("--json", type=Path, help="write the tables there, too")
     asked = parser.parse_args()
     print(f"{machine()}\nCPU-seconds, best of interleaved rounds; ratios inside one run.")
+    if asked.size == "tiny":
+        print("Size tiny only shows that everything runs: its figures mean nothing.")
     tables: list[Table] = []
     for job in JOBS if asked.job == "all" else [asked.job]:
         command = f"python -m benchmarks {job} --size {asked.size}"

@@ -139,7 +139,7 @@ def _blocks(root: Path, rounds: int, command: str) -> Table:
     ]
     notes = [
         f"{len(places)} blocks of 512 KiB, shuffled, {rounds} rounds; page cache warm.",
-        "The limit copies into a buffer that stays in the CPU's cache; blocks that are kept cannot.",
+        "The limit copies into a buffer that stays in the CPU's cache; kept blocks cannot.",
     ]
     return Table(
         title="read 1: io blocks of 256 Ki tokens", command=command, rows=rows, notes=notes

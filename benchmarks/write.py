@@ -77,12 +77,12 @@ def run(folder: Path, size: str, command: str) -> list[Table]:
     rows = [limit, want(goal, ">=", 250)]
     rows += [against(row(name, what), limit, "limit") for name, what in others.items()]
     count = sum(len(lengths) for _, lengths in narrow)
-    notes = [
-        f"{tokens:,} tokens in {count:,} documents, {rounds} rounds; creating, syncing and renaming "
-        "eight files is included, the disk's own time is not (CPU-seconds)."
-    ]
+    note = (
+        f"{tokens:,} tokens in {count:,} documents, {rounds} rounds; making, syncing and renaming "
+        "the shard's files is included, the disk's own time is not (CPU-seconds)."
+    )
     title = "write: one shard, without tokenising"
-    return [Table(title=title, command=command, rows=rows, notes=notes)]
+    return [Table(title=title, command=command, rows=rows, notes=[note])]
 
 
 def _checksums(ids: np.ndarray) -> None:

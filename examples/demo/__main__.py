@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import tokenloom as tl
-from examples.demo.building import build_stores, look_inside, shown_document
+from examples.demo.building import build_stores, look_inside, median_document
 from examples.demo.corpus import find_text
 from examples.demo.printing import DemoFailed, heading, say
 from examples.demo.promises import keep_promises
@@ -35,7 +35,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     arguments = parser().parse_args(argv)
     for stream in (sys.stdout, sys.stderr):  # a terminal without ✓ shows ? instead
         stream.reconfigure(errors="replace")
-    refusal = prepare(arguments.out)
+    try:
+        refusal = prepare(arguments.out)
+    except OSError as error:
+        refusal = f"{arguments.out}: {error.strerror}. Name another place with --out."
     if refusal:
         print(f"demo: {refusal}", file=sys.stderr)
         return 2
@@ -48,8 +51,8 @@ def main(argv: Sequence[str] | None = None) -> int:
             step_began = time.perf_counter()
             world = step(world)
             say(f"[{time.perf_counter() - step_began:.1f} s]")
-    except DemoFailed as failure:
-        print(f"demo: this should hold, and does not: {failure}", file=sys.stderr)
+    except (DemoFailed, tl.TokenloomError) as failure:
+        print(f"demo: {failure}", file=sys.stderr)
         return 1
     except KeyboardInterrupt:
         print("\ndemo: interrupted; run it again to begin anew.", file=sys.stderr)
@@ -100,7 +103,7 @@ def what_next(world: World) -> list[tuple[str, str]]:
         ("counts, lengths, tokenizer, digests", f"{tokenloom} info {out}/stores/code"),
         (
             "one document, token by token",
-            f"{tokenloom} show {out}/stores/prose --doc {shown_document(prose)} --limit 20",
+            f"{tokenloom} show {out}/stores/prose --doc {median_document(prose)} --limit 20",
         ),
         ("every byte against what was published", f"{tokenloom} verify {out}/stores/prose"),
         (
@@ -112,9 +115,9 @@ def what_next(world: World) -> list[tuple[str, str]]:
 
 def command_line() -> str:
     """How the `tokenloom` command is called from here."""
-    if shutil.which("tokenloom") == str(Path(sys.prefix, "bin", "tokenloom")):
-        return "tokenloom"
     beside = Path(sys.prefix, "bin", "tokenloom")
+    if shutil.which("tokenloom") == str(beside):
+        return "tokenloom"
     if beside.exists():
         return shlex.quote(os.path.relpath(beside))
     return f"{shlex.quote(sys.executable)} -m tokenloom"

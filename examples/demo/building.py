@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 import time
 from dataclasses import replace
 
@@ -12,71 +13,81 @@ from examples.demo.printing import prove, say, table
 from examples.demo.world import World
 from tokenloom.cli.printing import binary_size, histogram, summary
 
-__all__ = ["build_stores", "look_inside"]
+__all__ = ["build_stores", "look_inside", "median_document"]
 
-SHOWN_TOKENS = 12
+SHOWN_TOKENS = 10
 
 
 def build_stores(world: World) -> World:
     """The step: text files in, stores out."""
+    options = world.build_options
+    shown = [f"{name}={value!r}" for name, value in options.items()]
+    say(f">>> tl.build(text, store, {shown[0]},")
+    say(f"...          {', '.join(shown[1:])})")
     stores = {}
     for source, path in world.inputs.items():
         began = time.perf_counter()
-        stores[source] = tl.build(path, world.out / "stores" / source, **world.build_options)
-        seconds = time.perf_counter() - began
-        rate = stores[source].num_tokens / seconds / 1e6
-        say(f"{path} → {stores[source].path} in {seconds:.1f} s ({rate:.1f} million tokens/s)")
+        stores[source] = tl.build(path, world.out / "stores" / source, **options)
+        say(f"{path} → {stores[source].path}  {time.perf_counter() - began:.1f} s")
     say()
+    columns = {source: facts(store, world, source) for source, store in stores.items()}
     table(
-        {source: _about(store, world, source) for source, store in stores.items()},
-        [
-            *("documents", "tokens", "bytes per token", "mean length", "median", "99 %"),
-            *("longest", "on disk", "shards", "engine", "digest"),
-        ],
+        {source: list(about.values()) for source, about in columns.items()}, list(columns["code"])
     )
     return replace(world, stores=stores)
 
 
-def _about(store: tl.Store, world: World, source: str) -> list[str]:
+def facts(store: tl.Store, world: World, source: str) -> dict[str, str]:
+    """A column of the table; lengths are in tokens, the one that ends a document included."""
     text_bytes = sum(len(one.text.encode()) for one in world.documents[source])
-    lengths, facts = store.lengths, summary(store)
-    return [
-        f"{store.num_documents:,}",
-        f"{store.num_tokens:,}",
-        f"{text_bytes / store.num_tokens:.2f}",
-        f"{lengths.mean():,.0f}",
-        f"{np.median(lengths):,.0f}",
-        f"{np.percentile(lengths, 99):,.0f}",
-        f"{lengths.max():,}",
-        binary_size(facts["bytes"]),
-        str(facts["shards"]),
-        str(facts["engine"]),
-        store.digest[:16],
-    ]
+    lengths, about = store.lengths, summary(store)
+    return {
+        "documents": f"{store.num_documents:,}",
+        "tokens": f"{store.num_tokens:,}",
+        "bytes per token": f"{text_bytes / store.num_tokens:.2f}",
+        "mean length": f"{lengths.mean():,.0f}",
+        "median length": f"{np.median(lengths):,.0f}",
+        "99th percentile": f"{np.percentile(lengths, 99):,.0f}",
+        "longest": f"{lengths.max():,}",
+        "on disk": binary_size(about["bytes"]),
+        "shards": str(about["shards"]),
+        "engine": str(about["engine"]),
+        "digest": store.digest[:16],
+    }
 
 
 def look_inside(world: World) -> World:
     """The step: how long documents are, and one of them token by token."""
     for source, store in world.stores.items():
-        say(f"{source}: tokens per document, documents, share of all tokens")
-        for row in histogram(store.lengths):
-            say(row.removeprefix(" " * 8))
+        head = f"{'tokens':>24} {'documents':>12} {'share':>6} of all tokens"
+        rows = textwrap.dedent("\n".join([head, *histogram(store.lengths)])).splitlines()
+        say(f"{source}{rows[0].removeprefix(' ' * len(source))}")
+        for row in rows[1:]:
+            say(row)
         say()
-    store = world.stores["prose"]
-    number = shown_document(store)
-    ids = store.document(number)
-    say(f"prose, document {number}: {store.metadata(number)}")
-    tokens = store.tokenizer.token_strings(ids[:SHOWN_TOKENS])
-    say(" ".join(f"{token!r}={i}" for token, i in zip(tokens, ids.tolist(), strict=False)) + " …")
-    texts = [one.text for one in world.documents["prose"]]
-    back = store.tokenizer.decode(ids[:-1])
-    ends = ids[-1] == store.tokenizer.eos
-    say()
-    prove(f"its {len(ids):,} tokens decoded: the text that went in", ends and back == texts[number])
+    show_document(world, "prose")
     return world
 
 
-def shown_document(store: tl.Store) -> int:
+def show_document(world: World, source: str) -> None:
+    """One document of middling length: where it came from, its first tokens, and all of it back."""
+    store = world.stores[source]
+    number = median_document(store)
+    ids = store.document(number)
+    say(f">>> {source}.metadata({number})")
+    say(f"{store.metadata(number)}")
+    say(f">>> {source}.document({number})  # {len(ids):,} tokens, of which the first")
+    strings = store.tokenizer.token_strings(ids[:SHOWN_TOKENS])
+    columns = [(text.replace(" ", "·"), str(i)) for text, i in zip(strings, ids, strict=False)]
+    for row in zip(*columns, strict=True):
+        cells = (f"{cell:<{max(map(len, pair))}}" for cell, pair in zip(row, columns, strict=True))
+        say("  ".join(cells))
+    text = world.documents[source][number].text
+    same = ids[-1] == store.tokenizer.eos and store.tokenizer.decode(ids[:-1]) == text
+    prove("all of them, decoded: the text that went in", same)
+
+
+def median_document(store: tl.Store) -> int:
     """The document whose length is the median."""
     order = np.argsort(store.lengths, kind="stable")
     return int(order[len(order) // 2])

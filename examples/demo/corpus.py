@@ -17,12 +17,13 @@ import os
 import sys
 import sysconfig
 import warnings
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from examples.demo.printing import megabytes, say
+from examples.demo.printing import DemoFailed, megabytes, say
 from tokenloom.progress import Progress
 
 if TYPE_CHECKING:
@@ -35,7 +36,7 @@ TESTS = {"test", "tests", "idle_test"}
 # `code` leaves out tables that were printed by programs; the topics are prose already
 TABLES = ("pydoc_data/", "encodings/", "_sysconfigdata")
 TEXT_SUFFIXES = (".txt", ".rst", ".md")
-TEXT_NAMES = ("README", "LICENSE", "COPYING", "NEWS")
+TEXT_NAMES = ("README", "LICENSE", "COPYING", "copyright")
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +62,7 @@ def find_text(world: World) -> World:
     folder = world.out / "corpus"
     folder.mkdir()
     stdlib = Path(sysconfig.get_path("stdlib"))
+    say(f"the standard library of Python {sys.version.split()[0]}; nothing is downloaded")
     found = {
         "code": code(stdlib, world.sizes.text_bytes["code"]),
         "prose": prose(stdlib, doc_folders(), world.sizes.text_bytes["prose"]),
@@ -70,11 +72,13 @@ def find_text(world: World) -> World:
         "prose": write_parquet(found["prose"], folder / "prose.parquet"),
     }
     for source, documents in found.items():
+        if not documents:
+            raise DemoFailed(f"there is no text for {source!r} below {stdlib}")
         size = sum(len(one.text.encode()) for one in documents)
-        kinds = sorted({one.kind for one in documents})
-        counts = ", ".join(f"{sum(d.kind == kind for d in documents):,} {kind}" for kind in kinds)
-        say(f"{source:<6} {megabytes(size):>8} in {len(documents):,} documents ({counts})")
-        say(f"{'':<6} → {inputs[source]}")
+        kinds = Counter(one.kind for one in documents)
+        counts = ", ".join(f"{kind} {kinds[kind]:,}" for kind in sorted(kinds))
+        say(f"{source:<5}  {megabytes(size):>7}  {len(documents):,} documents ({counts})")
+    say(f"→ {inputs['code']}, {inputs['prose']}")
     return replace(world, documents=found, inputs=inputs)
 
 
@@ -99,13 +103,13 @@ def prose(stdlib: Path, folders: Iterable[Path], budget: int) -> tuple[Document,
             continue
         if name.endswith(".py") and not name.startswith(TABLES):
             read = docstring_reader(stdlib / name)
-            candidates.append(Candidate(f"docstrings/{name}", "module's docstrings", read))
+            candidates.append(Candidate(f"docstrings/{name}", "docstrings", read))
         elif is_text(name):
-            candidates.append(Candidate(f"text/{name}", "text file", reader(stdlib / name)))
+            candidates.append(Candidate(f"text/{name}", "text", reader(stdlib / name)))
     for folder in folders:
         names = [f"{folder.name}/{name}" for name in files(folder) if is_text(name)]
         candidates += [
-            Candidate(f"text/{name}", "text file", reader(folder.parent / name)) for name in names
+            Candidate(f"text/{name}", "text", reader(folder.parent / name)) for name in names
         ]
     return choose("prose", candidates, budget)
 
@@ -158,7 +162,7 @@ def is_test(name: str) -> bool:
 def is_text(name: str) -> bool:
     """Whether a file's name says that people are meant to read it."""
     last = name.rsplit("/", 1)[-1]
-    return last.endswith(TEXT_SUFFIXES) or (last.startswith(TEXT_NAMES) and "." not in last)
+    return last.endswith(TEXT_SUFFIXES) or last.startswith(TEXT_NAMES)
 
 
 def doc_folders() -> list[Path]:

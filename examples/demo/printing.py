@@ -1,16 +1,18 @@
-"""Headings, tables and ticks."""
+"""Headings, tables and ticks: lines of at most 88 characters, the same in a pipe."""
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Mapping, Sequence
 
 __all__ = ["DemoFailed", "heading", "megabytes", "prove", "say", "table"]
 
 WIDTH = 88
+INDENT = "   "
 
 
 class DemoFailed(Exception):
-    """Something that the demo promises is not so."""
+    """The demo cannot go on: something is missing, or a promise is broken."""
 
 
 def heading(text: str) -> None:
@@ -19,14 +21,25 @@ def heading(text: str) -> None:
 
 
 def say(text: str = "") -> None:
-    """One line of a step."""
-    print(f"   {text}".rstrip(), flush=True)
+    """One line of a step, as it is."""
+    print(f"{INDENT}{text}".rstrip(), flush=True)
+
+
+def explain(text: str) -> None:
+    """A paragraph below a line; it is wrapped, but paths stay whole."""
+    for line in textwrap.wrap(
+        text,
+        WIDTH - 8,
+        break_long_words=False,
+        break_on_hyphens=False,
+    ):
+        say(f"    {line}")
 
 
 def prove(text: str, holds: bool) -> None:
     """A promise with a tick behind it; the demo ends where one is broken."""
     if not holds:
-        raise DemoFailed(text)
+        raise DemoFailed(f"a promise is broken: {text}")
     say(f"{text} ✓")
 
 

@@ -40,7 +40,7 @@ FAST: Final = Sizes(
     text_bytes={"code": 400_000, "prose": 200_000},
     slice_bytes=100_000,
     vocab_size=1024,
-    shard_tokens=1 << 15,
+    shard_tokens=1 << 16,
 )
 
 
@@ -68,7 +68,7 @@ class World:
     def build_options(self) -> dict[str, Any]:
         """How every store of the demo is built; the same options give the same bytes."""
         return {
-            "tokenizer": self.tokenizer,
+            "tokenizer": str(self.tokenizer),
             "id_key": "id",
             "shard_tokens": self.sizes.shard_tokens,
         }

@@ -5,8 +5,8 @@
 >>> store = tl.open("stores/wiki")  # doctest: +SKIP
 """
 
+from tokenloom.building import build_store as build
 from tokenloom.dataset import Store
-from tokenloom.dataset import build_store as build
 from tokenloom.dataset import open_store as open
 from tokenloom.errors import (
     ConfigError,

@@ -70,7 +70,7 @@ EVERY = np.zeros(100, np.uint64)  # keys that put every document in the sample
 def test_ids_equal_the_reference_on_real_text(engine, pattern):
     spec = spec_of(toys.bpe_json(pattern))
     encoder, reason = choose_engine(spec, engine)
-    texts = [*toys.sources()[::4], *toys.NASTY, *ADVERSARIAL]
+    texts = [*toys.sources(), *toys.NASTY, *ADVERSARIAL]
     assert reason is None
     assert equal(encoder.encode(texts), reference_encoder(spec).encode(texts))
 
@@ -78,11 +78,11 @@ def test_ids_equal_the_reference_on_real_text(engine, pattern):
 @pytest.mark.parametrize("engine", DEMANDS)
 @pytest.mark.parametrize("pattern", toys.PATTERNS)
 def test_words_end_at_the_same_characters_all_over_unicode(engine, pattern):
-    """A vocabulary whose ids tell where words end; every 97th assigned character in contexts."""
+    """A vocabulary whose ids tell where words end; every 193rd assigned character in contexts."""
     spec = spec_of(toys.revealing_json(pattern))
     encoder = choose_engine(spec, engine)[0]
     known = np.flatnonzero(~unassigned())
-    known = [chr(c) for c in known if not 0xD800 <= c < 0xE000][::97]
+    known = [chr(c) for c in known if not 0xD800 <= c < 0xE000][::193]
     contexts = ["a{0}b", " {0}{0} ", "x'{0}t", "1{0}1", "\n{0}\n!{0}?", "A{0}a {0}"]
     texts = [context.format(character) for character in known for context in contexts]
     keys = np.zeros(len(texts), np.uint64)
@@ -92,9 +92,12 @@ def test_words_end_at_the_same_characters_all_over_unicode(engine, pattern):
 @settings(max_examples=40, deadline=None)
 @given(
     st.lists(
-        st.text(st.one_of(st.sampled_from(" \n\r\t'sStT1aZ.é中ſ😀\u0301\u200d"), st.characters(exclude_categories=["Cs"])))
+        st.text(
+            st.sampled_from(" \n\r\t'sStT1aZ.é中ſ😀\u0301\u200d")
+            | st.characters(exclude_categories=["Cs"])
+        )
     )
-)  # fmt: skip
+)
 def test_ids_equal_the_reference_on_any_text(texts):
     for pattern in ("gpt2", "o200k"):
         for encoder in _encoders(pattern):
@@ -128,7 +131,7 @@ def test_a_vocabulary_converted_from_ranks_is_accepted_with_all_its_merges(ignor
     """Such files (Llama 3's) list every split of a token, also those that can never happen."""
     data = json.loads(toys.bpe_json())
     order = {"".join(pair): rank for rank, pair in enumerate(data["model"]["merges"])}
-    single = {symbol: -1 for symbol in toys.SYMBOL_OF_BYTE.values()}
+    single = dict.fromkeys(toys.SYMBOL_OF_BYTE.values(), -1)
     ranks = single | order
     merges = [
         [token[:cut], token[cut:]]
@@ -241,9 +244,9 @@ def test_each_precondition_is_refused_with_its_reason(engine, pattern, path, val
 
 def test_dropout_is_refused_before_any_engine_and_by_the_engines_too():
     payload = toys.changed("model.dropout", 0.1)
-    with pytest.raises(TokenizerError, match="model.dropout is 0.1"):
+    with pytest.raises(TokenizerError, match=r"model\.dropout is 0\.1"):
         choose_engine(spec_of(payload))
-    with pytest.raises(TokenizerError, match="its model.dropout is 0.1"):
+    with pytest.raises(TokenizerError, match=r"its model\.dropout is 0\.1"):
         engines._split_pattern(json.loads(payload))
 
 
@@ -269,7 +272,7 @@ def merges_apart(data):
 
 
 def unreachable(data):
-    """b+c is merged before a+b, so "abc" never becomes a token by merging; tiktoken would take it."""
+    """b+c is merged before a+b, so "abc" is never merged; tiktoken would take it as a whole."""
     vocabulary = toys.SYMBOL_OF_BYTE.values()
     merges = [["b", "c"], ["a", "b"], ["ab", "c"]]
     tokens = [*vocabulary, "bc", "ab", "abc"]
@@ -315,7 +318,7 @@ def test_vocabularies_that_tiktoken_would_read_otherwise_are_refused(change, rea
     encoder, why = choose_engine(spec)
     assert encoder.engine == "tokenizers"
     assert reason in why
-    with pytest.raises(TokenizerError, match="cannot be used for 'toy.json'"):
+    with pytest.raises(TokenizerError, match=r"cannot be used for 'toy\.json'"):
         choose_engine(spec, "tiktoken")
 
 
@@ -349,29 +352,30 @@ def swap(left, right):
 
 
 def test_an_engine_that_differs_on_a_probe_is_refused_with_the_text(reference):
-    word = reference.encode([" you"]).ids
-    assert word.size == 1
-    broken = Spy(reference, swap(int(word[0]), 5))
+    word = reference.encode(["return"]).ids
+    broken = Spy(reference, swap(int(word[0]), 1999))
     with pytest.raises(
-        TokenizerError, match=r"spy 1 gives other ids than tokenizers .* for \"I'm you"
+        TokenizerError, match=r"spy 1 gives other ids than tokenizers .* 'return\\n'"
     ):
+        guarded(reference, broken, probes=("", "return\n"))
+    with pytest.raises(TokenizerError, match="spy 1 gives other ids"):
         guarded(reference, broken)
-    dead = Spy(reference, refuse=["\n"])
     with pytest.raises(TokenizerError, match="gave up"):
-        guarded(reference, dead)
+        guarded(reference, Spy(reference, refuse=["\n"]))
 
 
 def test_an_engine_broken_in_a_word_of_no_probe_is_caught_by_the_sample(reference):
-    """Negative control for the guard: two ids exchanged for one word of the corpus."""
+    """Negative control for the guard: two ids exchanged, neither of them in any probe."""
     seen = set(reference.encode(ADVERSARIAL).ids.tolist())
     texts = toys.topics()[:40]
-    unseen = [i for i in reference.encode(texts).ids.tolist() if i not in seen]
-    encoder = guarded(reference, Spy(reference, swap(unseen[0], 5)), rate=1)
+    unseen = sorted(set(reference.encode(texts).ids.tolist()) - seen)
+    change = swap(unseen[0], unseen[1])
+    encoder = guarded(reference, Spy(reference, change), rate=1)
     with pytest.raises(EngineDisagrees) as caught:
         encoder.encode(texts, EVERY[: len(texts)])
     error = caught.value
     right = reference.encode([texts[error.position]]).ids.tolist()
-    assert right[error.first] == unseen[0]
+    assert right[error.first] in unseen[:2]
     assert error.reference_ids == right[max(0, error.first - 4) : error.first + 5]
     assert error.engine_ids != error.reference_ids
     assert (error.engine, error.reference.split()[0]) == ("spy 1", "tokenizers")
@@ -379,21 +383,22 @@ def test_an_engine_broken_in_a_word_of_no_probe_is_caught_by_the_sample(referenc
         assert part in str(error)
     again = copy.copy(error)  # as an exception travels between processes: by its arguments
     assert str(again) == str(EngineDisagrees(*error.args)) == str(error)
-    with pytest.raises(TokenizerError):  # the vocabulary's own probes find it at construction
-        own = tuple(engines._own_probes(json.loads(toys.bpe_json())))
-        guarded(reference, Spy(reference, swap(unseen[0], 5)), probes=own)
+    # Probes made from the vocabulary, which choose_engine adds, find it before first use.
+    own = tuple(engines._own_probes(json.loads(toys.bpe_json())))
+    with pytest.raises(TokenizerError, match="gives other ids"):
+        guarded(reference, Spy(reference, change), probes=own)
 
 
 def test_missing_ids_at_the_end_are_a_difference_too(reference):
     class Short(Spy):
         def encode(self, texts):
             ids, lengths = super().encode(texts)
-            return Encoded(ids[:-1], lengths - np.eye(len(lengths), dtype=np.int64)[-1])
+            return Encoded(ids[:-1], lengths - (np.arange(len(texts)) == len(texts) - 1))
 
-    encoder = guarded(reference, Short(reference), probes=())
     with pytest.raises(EngineDisagrees) as caught:
-        GuardedEncoder.encode(encoder, ["one", "two words"], EVERY[:2])
+        guarded(reference, Short(reference), rate=1, probes=()).encode(["one", "two"], EVERY[:2])
     assert caught.value.position == 1
+    assert len(caught.value.engine_ids) == len(caught.value.reference_ids) - 1
 
 
 def test_the_sample_is_the_texts_whose_keys_are_below_the_rate(reference):
@@ -444,15 +449,23 @@ def test_fastokens_leaves_long_s_to_the_reference():
     assert encoder.suspicious == "\u017f"
 
 
-def test_a_text_on_which_the_engine_gives_up_goes_to_the_reference(reference, capfd):
+def test_a_text_on_which_the_engine_gives_up_goes_to_the_reference(reference):
     texts = ["one", "bad", "three"]
     fast, judge = Spy(reference, refuse=["bad"]), Spy(reference)
     encoder = GuardedEncoder(fast=fast, reference=judge, probes=())
     assert equal(encoder.encode(texts), reference.encode(texts))
     assert (fast.seen, judge.seen) == (["one", "three"], ["bad"])
-    real = choose_engine(spec_of(toys.bpe_json()), "tiktoken")[0]
-    blanks = ["before", " " * 1_000_000 + "x", "after"]  # makes tiktoken panic
-    assert equal(real.encode(blanks), reference.encode(blanks))
+
+
+def test_a_panic_of_tiktoken_costs_no_document(capfd):
+    """A million blanks make it panic; bytes stand in for the reference, which would take long."""
+    fast = choose_engine(spec_of(toys.bpe_json()), "tiktoken")[0].fast
+    judge = reference_encoder(resolve("bytes")[0])
+    texts = ["before", " " * 1_000_000 + "x", "after"]
+    ids, lengths = GuardedEncoder(fast=fast, reference=judge, probes=()).encode(texts)
+    first, last = fast.encode(texts[:1]).ids, fast.encode(texts[2:]).ids
+    assert lengths.tolist() == [first.size, 1_000_001, last.size]
+    assert np.array_equal(ids, np.concatenate([first, judge.encode(texts[1:2]).ids, last]))
 
 
 def test_a_lone_surrogate_is_named_by_its_place_in_the_whole_batch(reference):

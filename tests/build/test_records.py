@@ -133,18 +133,26 @@ def test_json_lines_in_blocks_of_any_size_are_those_of_a_naive_reader(
         assert (good, bad) == (expected, [])
 
 
-def test_a_line_of_many_blocks_is_read_once_and_not_searched_by_the_others(tmp_path, monkeypatch):
-    content = b'{"n": 0}\n{"text": "' + b"x" * 100_000 + b'"}\n{"n": 1}\n'
-    inputs = one_file(tmp_path, "a.jsonl", content)
-    monkeypatch.setattr(module, "TAIL_BYTES", 512)
-    asked = []
+@pytest.fixture
+def asked(monkeypatch):
+    """The number of bytes of every read from a file."""
+    sizes = []
     pread = module._pread
 
     def spy(one, descriptor, start, stop):
-        asked.append(stop - start)
+        sizes.append(stop - start)
         return pread(one, descriptor, start, stop)
 
     monkeypatch.setattr(module, "_pread", spy)
+    return sizes
+
+
+def test_a_line_of_many_blocks_is_read_once_and_not_searched_by_the_others(
+    tmp_path, asked, monkeypatch
+):
+    content = b'{"n": 0}\n{"text": "' + b"x" * 100_000 + b'"}\n{"n": 1}\n'
+    inputs = one_file(tmp_path, "a.jsonl", content)
+    monkeypatch.setattr(module, "TAIL_BYTES", 512)
     assert [len(row) for row in values(inputs, block_bytes=1000)] == [1, 1, 1]
     assert sum(asked) < 3.5 * len(content)  # the ranges, the tail, and its last doubled step
 
@@ -278,6 +286,18 @@ def test_a_line_above_the_limit_is_an_error_wherever_it_is_cut(tmp_path, block_b
     assert [n for _, n, _ in bad] == [2, 3]
     assert all(m.startswith("longer than 39 bytes, the most allowed.") for _, _, m in bad)
     assert seen == [5]
+
+
+def test_a_line_above_the_limit_is_not_read_to_its_end(tmp_path, asked, monkeypatch):
+    inputs = one_file(tmp_path, "a.txt", b"fine\n" + b"x" * 10_000)
+    monkeypatch.setattr(module, "TAIL_BYTES", 16)
+    (one,) = expand(f"lines:{inputs[0].path}")
+    first = next(blocks([one], block_bytes=1000))
+    read = read_block([one], first, max_record_bytes=1500)
+    assert [error.record for error in read.errors] == [1]
+    size = first[0].stop
+    # the range, and of the line that begins at byte 5 one byte more than the limit
+    assert sum(asked) == size + (1501 - (size - 5))
 
 
 def test_a_file_above_the_limit_is_an_error_and_is_not_read(tmp_path, monkeypatch):

@@ -435,7 +435,7 @@ def test_other_things_are_refused(tokenizer, error, message):
 def test_dropout_and_parts_made_in_python_are_refused(tmp_path):
     path = tmp_path / "tokenizer.json"
     path.write_bytes(toys.changed("model.dropout", 0.1))
-    with pytest.raises(TokenizerError, match="model.dropout is 0.1"):
+    with pytest.raises(TokenizerError, match=r"model\.dropout is 0\.1"):
         resolve(path)
 
     class Nothing:
@@ -444,7 +444,7 @@ def test_dropout_and_parts_made_in_python_are_refused(tmp_path):
 
     custom = Tokenizer(models.BPE())
     custom.pre_tokenizer = pre_tokenizers.PreTokenizer.custom(Nothing())
-    with pytest.raises(TokenizerError, match="cannot be written as a tokenizer.json"):
+    with pytest.raises(TokenizerError, match=r"cannot be written as a tokenizer\.json"):
         resolve(custom)
 
 
@@ -463,7 +463,7 @@ def test_a_missing_library_is_named_with_its_extra(tmp_path, monkeypatch):
 def test_importing_the_modules_imports_no_tokenizer_library():
     code = (
         "import sys, tokenloom.build.engines\n"
-        "heavy = {'tokenizers', 'tiktoken', 'fastokens', 'sentencepiece', 'transformers', 'regex'}\n"
+        "heavy = {'tokenizers', 'tiktoken', 'fastokens', 'sentencepiece', 'transformers'}\n"
         "print(sorted(heavy & set(sys.modules)))\n"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tokenloom.build import unicode14
 from tokenloom.build.unicode14 import CODE_POINTS, RUNS, texts_outside, unassigned
 
 
@@ -56,6 +57,12 @@ def test_the_search_agrees_with_looking_at_every_character(texts, also):
         if not text.isascii() and any(table[ord(c)] or c in also for c in text)
     ]
     assert texts_outside(texts, also).tolist() == slow
+
+
+def test_the_search_looks_at_long_texts_to_their_end(monkeypatch):
+    monkeypatch.setattr(unicode14, "PIECE", 4)
+    texts = ["é" * 9, "é" * 9 + "\ua7cf", "a", "é\ua7cf", "é", "é" * 3 + "\ua7cf", "é" * 8]
+    assert texts_outside(texts).tolist() == [1, 3, 5]
 
 
 def test_the_search_names_each_text_once_and_in_order():

@@ -54,11 +54,10 @@ def topics() -> list[str]:
 
 
 @functools.cache
-def sources(step: int = 60) -> tuple[str, ...]:
-    """Every step-th source file of the standard library."""
-    root = Path(sysconfig.get_paths()["stdlib"])
-    files = sorted(path for path in root.rglob("*.py") if "site-packages" not in path.parts)
-    return tuple(path.read_text(encoding="utf-8", errors="replace") for path in files[::step])
+def sources(step: int = 25) -> tuple[str, ...]:
+    """Every step-th source file at the top of the standard library: code."""
+    files = sorted(Path(sysconfig.get_paths()["stdlib"]).glob("*.py"))
+    return tuple(path.read_text(encoding="utf-8") for path in files[::step])
 
 
 @functools.cache
@@ -101,7 +100,7 @@ def revealing_json(pattern: str = "gpt2") -> str:
     ids. Here the last byte of any character merges with what follows it, if they are in one word.
     """
     probes = list(b"ab1! \n'stlLTA\t")
-    vocabulary = {symbol: byte for symbol, byte in BYTE_OF_SYMBOL.items()}
+    vocabulary = dict(BYTE_OF_SYMBOL)
     merges = []
     for left in [*probes, *range(0x80, 0xC0)]:
         for right in [*probes, *range(0xC2, 0xF5)]:

@@ -191,8 +191,8 @@ def _tiktoken(spec: TokenizerSpec, parse_special: bool) -> Callable[[str], list[
 def no_panic(encode: Callable[[str], list[int]]) -> Callable[[str], list[int]]:
     """The same function, with a Rust panic turned into a TokenizerError.
 
-    tiktoken panics on some hundred thousand blanks in a row, and a panic is a BaseException: it
-    would pass every ``except Exception`` and end the process.
+    tiktoken panics on a million blanks in a row, and a panic is a BaseException: it would pass
+    every ``except Exception`` and end the process.
     """
 
     def encode_text(text: str) -> list[int]:

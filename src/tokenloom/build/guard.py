@@ -13,7 +13,7 @@ been seen that tells the two apart. Four guards, in order of worth:
 Sampling finds gross errors and proves nothing, so engine and version belong in a store's
 fingerprint, and ``rate=1`` encodes everything twice.
 
-Cost: guard 1 searches non-ASCII texts at 0.7–1.0 GB/s and costs ASCII texts nothing; guard 3 takes
+Cost: guard 1 searches non-ASCII texts at 0.6–1.0 GB/s and costs ASCII texts nothing; guard 3 takes
 some 10 ms at construction; guard 4 at 1/1000 costs about 1/1000 of the reference's time.
 """
 

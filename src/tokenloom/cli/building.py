@@ -6,8 +6,8 @@ import argparse
 import time
 from typing import Any
 
+from tokenloom.building import build_store
 from tokenloom.cli.printing import summary, write
-from tokenloom.dataset import build_store
 
 __all__ = ["add_commands"]
 

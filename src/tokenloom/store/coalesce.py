@@ -83,6 +83,8 @@ def plan(start: Int64, stop: Int64, *, gap: int = 0, cap: int = CAP_BYTES) -> Re
         cap: no read is longer than this.
     """
     run_start, run_stop = union(start, stop, gap)
+    if not len(run_start) or int((run_stop - run_start).max()) <= cap:
+        return _uncut(start, stop, run_start, run_stop)
     # reads of a run: ceil(length / cap)
     cuts = -(-(run_stop - run_start) // cap)
     first_read = np.cumsum(cuts) - cuts
@@ -103,3 +105,13 @@ def plan(start: Int64, stop: Int64, *, gap: int = 0, cap: int = CAP_BYTES) -> Re
     low = np.maximum(start[request], read_start[read]) - read_start[read]
     high = np.minimum(stop[request], read_stop[read]) - read_start[read]
     return ReadPlan(read_start, read_stop, len(run_start), read, low, high, request)
+
+
+def _uncut(start: Int64, stop: Int64, run_start: Int64, run_stop: Int64) -> ReadPlan:
+    """The plan when every run is one read: a request is then one piece (most calls are this)."""
+    request = np.flatnonzero(stop > start)
+    if len(request) < len(start):
+        start, stop = start[request], stop[request]
+    read = np.searchsorted(run_start, start, side="right") - 1
+    base = run_start[read]
+    return ReadPlan(run_start, run_stop, len(run_start), read, start - base, stop - base, request)

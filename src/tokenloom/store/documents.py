@@ -49,7 +49,10 @@ def json_line(record: dict[str, Any]) -> bytes:
 
 def have_pyarrow() -> bool:
     """Whether Parquet can be written here."""
-    return importlib.util.find_spec("pyarrow") is not None
+    try:
+        return importlib.util.find_spec("pyarrow") is not None
+    except ImportError:
+        return False
 
 
 def file_name() -> str:

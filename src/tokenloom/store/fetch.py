@@ -10,6 +10,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,7 +19,7 @@ from tokenloom.store import coalesce
 from tokenloom.store.shard import Array, OpenColumn, check_chunk, decode_chunk
 from tokenloom.store.source import ByteSource
 
-__all__ = ["FetchRules", "ReadCounters", "fetch", "fetch_stretch"]
+__all__ = ["FetchRules", "ReadCounters", "Took", "fetch", "fetch_stretch", "trusted"]
 
 Int64 = NDArray[np.int64]
 BYTE_MASK = (1 << coalesce.FILE_SHIFT) - 1
@@ -44,14 +45,25 @@ class ReadCounters:
     bytes: int = 0
     useful_bytes: int = 0
 
-    def add(self, other: ReadCounters) -> None:
-        """Add the counts of another request to these."""
-        self.examples += other.examples
-        self.unique_examples += other.unique_examples
-        self.ranges += other.ranges
-        self.read_ops += other.read_ops
-        self.bytes += other.bytes
-        self.useful_bytes += other.useful_bytes
+    def add(
+        self, examples: int, unique: int, ranges: int, read_ops: int, size: int, useful: int
+    ) -> None:
+        """Add the counts of one request to these."""
+        self.examples += examples
+        self.unique_examples += unique
+        self.ranges += ranges
+        self.read_ops += read_ops
+        self.bytes += size
+        self.useful_bytes += useful
+
+
+class Took(NamedTuple):
+    """What one request cost; the fields are those of `ReadCounters`."""
+
+    ranges: int = 0
+    read_ops: int = 0
+    bytes: int = 0
+    useful_bytes: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,10 +76,11 @@ class FetchRules:
 
 
 def trusted(column: OpenColumn, start: int, stop: int, rules: FetchRules) -> bool:
-    """Whether elements [start, stop) may be delivered without comparing checksums."""
+    """Whether elements [start, stop) may be delivered as they are stored, without a check."""
+    if column.codec != "none":
+        return False
     if rules.verify == "first":
-        first, last = start // column.inner, (stop - 1) // column.inner
-        return column.checked.find(0, first, last + 1) < 0
+        return column.checked.find(0, start // column.inner, (stop - 1) // column.inner + 1) < 0
     return rules.verify == "never"
 
 
@@ -80,7 +93,7 @@ def fetch(
     *,
     rules: FetchRules,
     root: str,
-) -> tuple[list[Array], ReadCounters]:
+) -> tuple[list[Array], Took]:
     """Elements [low, high) of ``columns[file]`` for each range, as views in the order asked.
 
     A range may come as several views where a read was cut; empty ranges give none. All columns
@@ -92,32 +105,28 @@ def fetch(
     doubt_file, doubt_chunk = _unchecked(columns, file, low, high, rules)
     doubt = (doubt_file << coalesce.FILE_SHIFT) + doubt_chunk * step
     plan = coalesce.plan(
-        np.concatenate([start, doubt]),
-        np.concatenate([stop, doubt + step]),
+        np.concatenate([start, doubt]) if len(doubt) else start,
+        np.concatenate([stop, doubt + step]) if len(doubt) else stop,
         gap=rules.gap,
         cap=rules.cap,
     )
-    read_start, read_stop = plan.start.tolist(), plan.stop.tolist()
-    buffers = source.read(
-        [
-            (columns[a >> coalesce.FILE_SHIFT].file, a & BYTE_MASK, b - a)
-            for a, b in zip(read_start, read_stop, strict=True)
-        ]
-    )
-    parts = zip(plan.read.tolist(), plan.low.tolist(), plan.high.tolist(), strict=True)
-    pieces = [buffers[read][a:b] for read, a, b in parts]
+    sizes = plan.stop - plan.start
+    names = [column.file for column in columns]
+    files = (plan.start >> coalesce.FILE_SHIFT).tolist()
+    offsets = (plan.start & BYTE_MASK).tolist()
+    reads = zip(files, offsets, sizes.tolist(), strict=True)
+    buffers = source.read([(names[f], offset, size) for f, offset, size in reads])
     wanted = int(np.searchsorted(plan.request, len(start)))
     if len(doubt):
-        owner = plan.request[wanted:] - len(start)
-        _check(columns, doubt_file, doubt_chunk, owner, pieces[wanted:], root)
-    counters = ReadCounters(
-        ranges=plan.runs,
-        read_ops=len(buffers),
-        bytes=int((plan.stop - plan.start).sum()),
-        useful_bytes=_covered(start, stop),
-    )
-    dtype = columns[0].dtype
-    return [piece.view(dtype) for piece in pieces[:wanted]], counters
+        _check_doubts(columns, doubt_file, doubt_chunk, plan, wanted, len(start), buffers, root)
+    typed = [buffer.view(columns[0].dtype) for buffer in buffers]
+    low, high = (plan.low[:wanted] // item).tolist(), (plan.high[:wanted] // item).tolist()
+    parts = zip(plan.read[:wanted].tolist(), low, high, strict=True)
+    total = int(sizes.sum())
+    exact = not len(doubt) and not rules.gap  # then every byte read was asked for
+    useful = total if exact else _covered(start, stop)
+    took = Took(plan.runs, len(buffers), total, useful)
+    return [typed[read][a:b] for read, a, b in parts], took
 
 
 def _covered(start: Int64, stop: Int64) -> int:
@@ -156,15 +165,23 @@ def _unchecked(
 _NONE = np.empty(0, np.int64)
 
 
-def _check(
+def _check_doubts(
     columns: Sequence[OpenColumn],
     file: Int64,
     chunk: Int64,
-    owner: Int64,
-    pieces: Sequence[NDArray[np.uint8]],
+    plan: coalesce.ReadPlan,
+    wanted: int,
+    asked: int,
+    buffers: Sequence[NDArray[np.uint8]],
     root: str,
 ) -> None:
-    """Check each doubtful chunk, which may have come in several pieces."""
+    """Check each doubtful chunk; they are the requests behind the `asked` ones.
+
+    A chunk may have come in several pieces, where a read was cut.
+    """
+    read, low, high = (x[wanted:].tolist() for x in (plan.read, plan.low, plan.high))
+    pieces = [buffers[r][a:b] for r, a, b in zip(read, low, high, strict=True)]
+    owner = plan.request[wanted:] - asked
     first = np.searchsorted(owner, np.arange(len(chunk) + 1)).tolist()
     for i, (number, place) in enumerate(zip(file.tolist(), chunk.tolist(), strict=True)):
         parts = pieces[first[i] : first[i + 1]]
@@ -174,16 +191,9 @@ def _check(
 
 def fetch_stretch(
     source: ByteSource, column: OpenColumn, low: int, high: int, *, rules: FetchRules, root: str
-) -> tuple[Array, ReadCounters]:
-    """Elements [low, high) of one column, any codec: the short way for one stretch.
-
-    Reads just these bytes when they are trusted, else the whole chunks around them.
-    """
+) -> tuple[Array, Took]:
+    """Elements [low, high) of one column, any codec, out of the whole chunks around them."""
     plain = column.codec == "none"
-    if plain and trusted(column, low, high, rules):
-        item = column.dtype.itemsize
-        raw, reads = _read_cut(source, column.file, low * item, high * item, rules.cap)
-        return raw.view(column.dtype), ReadCounters(0, 0, 1, reads, len(raw), len(raw))
     first, last = low // column.inner, (high - 1) // column.inner
     edges = column.edges(first, last + 1)
     raw, reads = _read_cut(source, column.file, edges[0], edges[-1], rules.cap)
@@ -197,8 +207,8 @@ def fetch_stretch(
             [decode_chunk(column, i, c, root) for i, c in enumerate(chunks, first)]
         )
     useful = (high - low) * column.dtype.itemsize if plain else len(raw)
-    counters = ReadCounters(0, 0, 1, reads, len(raw), useful)
-    return whole[low - first * column.inner : high - first * column.inner], counters
+    values = whole[low - first * column.inner : high - first * column.inner]
+    return values, Took(1, reads, len(raw), useful)
 
 
 def _read_cut(

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import bisect
 import threading
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -21,7 +22,7 @@ from tokenloom.errors import ConfigError
 from tokenloom.store import format as fmt
 from tokenloom.store.cache import BlockCache
 from tokenloom.store.documents import DocumentsReader
-from tokenloom.store.fetch import FetchRules, ReadCounters, fetch, fetch_stretch
+from tokenloom.store.fetch import FetchRules, ReadCounters, Took, fetch, fetch_stretch, trusted
 from tokenloom.store.shard import OpenShard, corrupt, open_shard, read_checked
 from tokenloom.store.source import ByteSource
 
@@ -84,9 +85,7 @@ class Reader:
     def counters(self, *, index: bool = False) -> ReadCounters:
         """Counts over the per-token columns, or over the document offsets (`index`)."""
         with self._lock:
-            total = ReadCounters()
-            total.add(self._counters[index])
-            return total
+            return replace(self._counters[index])
 
     # -- documents -------------------------------------------------------------------------
 
@@ -166,31 +165,22 @@ class Reader:
                 shards. A range may come as several views; an empty one gives none.
             column: which per-token column.
         """
-        # a range over k shards is k pieces: one to the end of its first shard, and so on
-        head = np.searchsorted(self.first_token, start, side="right") - 1
-        tail = np.searchsorted(self.first_token, stop, side="left") - 1
-        count = np.where(stop > start, tail - head + 1, 0)
-        owner = np.repeat(np.arange(len(start)), count)
-        step = np.arange(len(owner)) - np.repeat(np.cumsum(count) - count, count)
-        shard = head[owner] + step
-        base = self.first_token[shard]
-        low = np.maximum(start[owner], base) - base
-        high = np.minimum(stop[owner], self.first_token[shard + 1]) - base
-        used, file = np.unique(shard, return_inverse=True)
-        if len(used) == 0:
+        shard, low, high = self._inside_shards(start, stop)
+        if len(shard) == 0:
             return []
+        used, file = shard[:1], np.zeros(len(shard), np.int64)
+        if (shard != shard[0]).any():
+            used, file = np.unique(shard, return_inverse=True)
         columns = [self.shard(number).columns[column] for number in used.tolist()]
         if columns[0].codec == "none":
-            views, counters = fetch(
+            views, took = fetch(
                 self.source, columns, file, low, high, rules=self.rules, root=self.path
             )
         else:
             pieces = zip(shard.tolist(), low.tolist(), high.tolist(), strict=True)
             views = [part for n, a, b in pieces for part in self._from_blocks(n, column, a, b)]
-            counters = ReadCounters()
-        counters.examples = len(start)
-        counters.unique_examples = _distinct(start, stop)
-        self._count(column, counters)
+            took = Took()  # the blocks were counted when they were read
+        self._count(column, len(start), _distinct(start, stop), took)
         return views
 
     def read_one(self, start: int, stop: int, column: str = "input_ids") -> Array:
@@ -220,17 +210,42 @@ class Reader:
         column = self.shard(number).columns[name]
         if high <= low:
             return np.empty(0, column.dtype)
-        values, counters = fetch_stretch(
-            self.source, column, low, high, rules=self.rules, root=self.path
-        )
-        counters.examples = counters.unique_examples = examples
-        self._count(name, counters)
+        item = column.dtype.itemsize
+        size = (high - low) * item
+        if size <= self.rules.cap and trusted(column, low, high, self.rules):
+            (raw,) = self.source.read([(column.file, low * item, size)])
+            values: Array = raw.view(column.dtype)
+            took = Took(1, 1, size, size)
+        else:
+            values, took = fetch_stretch(
+                self.source, column, low, high, rules=self.rules, root=self.path
+            )
+        self._count(name, examples, examples, took)
         return values
 
     def dtype(self, column: str) -> np.dtype[Any]:
         """The stored dtype of a per-token column."""
         name = self.manifest.dtype if column == "input_ids" else self.manifest.columns[column]
         return np.dtype(name).newbyteorder("<")
+
+    def _inside_shards(self, start: Int64, stop: Int64) -> tuple[Int64, Int64, Int64]:
+        """Ranges of the store as (shard, first element, element behind), in the order asked.
+
+        A range over k shards becomes k ranges, an empty one none.
+        """
+        head = np.searchsorted(self.first_token, start, side="right") - 1
+        tail = np.searchsorted(self.first_token, stop, side="left") - 1
+        if (head == tail).all() and (stop > start).all():
+            base = self.first_token[head]
+            return head, start - base, stop - base
+        count = np.where(stop > start, tail - head + 1, 0)
+        owner = np.repeat(np.arange(len(start)), count)
+        step = np.arange(len(owner)) - np.repeat(np.cumsum(count) - count, count)
+        shard = head[owner] + step
+        base = self.first_token[shard]
+        low = np.maximum(start[owner], base) - base
+        high = np.minimum(stop[owner], self.first_token[shard + 1]) - base
+        return shard, low, high
 
     def _from_blocks(self, number: int, column: str, low: int, high: int) -> list[Array]:
         """Elements [low, high) of a compressed column, as views of cached blocks."""
@@ -240,9 +255,9 @@ class Reader:
             for b in range(low // size, (high - 1) // size + 1)
         ]
 
-    def _count(self, column: str, counters: ReadCounters) -> None:
+    def _count(self, column: str, examples: int, unique: int, took: Took) -> None:
         with self._lock:
-            self._counters[column == "offsets"].add(counters)
+            self._counters[column == "offsets"].add(examples, unique, *took)
 
 
 def _starts(sizes: list[int]) -> Int64:

@@ -77,6 +77,13 @@ class LocalSource:
 
     def read(self, ranges: Sequence[Range]) -> list[Bytes]:
         """See `ByteSource`."""
+        if len(ranges) == 1 and ranges[0][2] < LARGE:  # the short way for one small range
+            name, offset, size = ranges[0]
+            buffer = np.empty(size, np.uint8)
+            handle = self._handles.get(name) or self._open(name)
+            if _READ(handle.fd, [buffer], offset) != size:
+                self._read_on(handle, name, buffer, offset)
+            return [buffer]
         buffers = place_buffers(ranges)
         for (name, offset, size), buffer in zip(ranges, buffers, strict=True):
             handle = self._handles.get(name) or self._open(name)
@@ -131,16 +138,14 @@ def place_buffers(ranges: Sequence[Range]) -> list[Bytes]:
     Worked example: the slab begins on a page. A range at file offset 4090 would stand 6 bytes
     behind its offset (modulo 4096), which is slow, so it moves on by 58 bytes.
     """
-    if len(ranges) == 1 and ranges[0][2] < LARGE:
-        return [np.empty(ranges[0][2], np.uint8)]
-    total = sum([size for _, _, size in ranges])
-    slab = np.empty(total, np.uint8) if total < LARGE else _POOL.take(total + SAFE * len(ranges))
+    total = sum([size for _, _, size in ranges]) + SAFE * len(ranges)
+    slab = np.empty(total, np.uint8) if total < LARGE else _POOL.take(total)
     buffers, place = [], 0
     for _, offset, size in ranges:
-        if total >= LARGE:
-            distance = (place - offset) % PAGE
-            if 0 < distance < SAFE:
-                place += SAFE - distance
-        buffers.append(slab[place : place + size])
-        place += size
+        distance = (place - offset) & (PAGE - 1)
+        if 0 < distance < SAFE:
+            place += SAFE - distance
+        end = place + size
+        buffers.append(slab[place:end])
+        place = end
     return buffers

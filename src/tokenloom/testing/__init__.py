@@ -15,6 +15,7 @@ visited, none is guessed.
 >>> folder = tempfile.TemporaryDirectory()
 >>> full = FaultFiles(at=20, error=errno.ENOSPC)
 >>> tl.build([{"text": "ab"}], folder.name + "/toy", tokenizer="bytes", files=full)
+... # doctest: +ELLIPSIS
 Traceback (most recent call last):
     ...
 OSError: [Errno 28] No space left on device: ...
@@ -23,8 +24,9 @@ OSError: [Errno 28] No space left on device: ...
 >>> folder.cleanup()
 """
 
+from tokenloom.testing.disk import Effect, mix
 from tokenloom.testing.files import Call, FaultFiles
-from tokenloom.testing.power import CrashFiles, Effect, mix
+from tokenloom.testing.power import CrashFiles
 from tokenloom.testing.source import FaultSource
 
 __all__ = ["Call", "CrashFiles", "Effect", "FaultFiles", "FaultSource", "mix"]

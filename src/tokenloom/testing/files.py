@@ -33,7 +33,7 @@ EXIT_CODE = 137  # what a shell reports for SIGKILL
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """One call that passed: the method (`"write"` and `"close"` are those of a file) and its path."""
+    """One call: the method (`"write"` and `"close"` are those of a file) and its path."""
 
     name: str
     path: Path

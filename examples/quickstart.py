@@ -1,0 +1,33 @@
+"""The shortest session: text in, a store out, a look inside. Nothing is left behind."""
+
+import json
+import tempfile
+from pathlib import Path
+
+import tokenloom as tl
+
+POEMS = [
+    {
+        "id": "haiku",
+        "text": "An old silent pond. A frog jumps into the pond. Splash! Silence again.",
+    },
+    {"id": "couplet", "text": "The force that through the green fuse drives the flower"},
+    {"id": "riddle", "text": "Voiceless it cries, wingless flutters, toothless bites."},
+]
+
+with tempfile.TemporaryDirectory() as folder:
+    corpus, out = Path(folder, "poems.jsonl"), Path(folder, "store")
+    corpus.write_text("".join(json.dumps(poem) + "\n" for poem in POEMS))
+
+    # any tokenizer.json will do; "bytes" needs none, and id 0 shall end each document
+    store = tl.build(corpus, out, tokenizer="bytes", eos=0, id_key="id")
+    print(f"{store.num_documents} documents, {store.num_tokens} tokens, digest {store.digest[:12]}")
+
+    store = tl.open(out)  # later, anywhere: costs one small file, whatever the size
+    print("lengths in tokens:", store.lengths.tolist())
+    print("the first tokens: ", store.document(0)[:8], store.document(0).dtype)
+    print("and their text:   ", repr(store.tokenizer.decode(store.document(0)[:8])))
+    print("where it is from: ", store.metadata(0))
+
+    report = store.verify()  # reads every byte again; raises StoreCorrupt if one has changed
+    print(f"verified: {report.files} files, {report.bytes:,} bytes, all is well")

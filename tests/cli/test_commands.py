@@ -1,0 +1,190 @@
+import json
+import subprocess
+import sys
+
+import pytest
+
+import tokenloom as tl
+from tokenloom.cli import main
+
+
+@pytest.fixture
+def corpus(tmp_path):
+    path = tmp_path / "c.jsonl"
+    rows = [{"text": f"hello {i} " * (i + 1), "id": f"d{i}"} for i in range(30)]
+    path.write_text("".join(json.dumps(r) + "\n" for r in rows))
+    return path
+
+
+def run(capsys, *words):
+    code = main([str(w) for w in words])
+    captured = capsys.readouterr()
+    return code, captured.out, captured.err
+
+
+def as_json(capsys, *words):
+    code, out, _ = run(capsys, *words, "--json")
+    return code, json.loads(out)
+
+
+@pytest.fixture
+def store(corpus, tmp_path, capsys):
+    code, out, _ = run(
+        capsys, "build", corpus, "-o", tmp_path / "s", "-t", "bytes", "--id-key", "id"
+    )
+    assert code == 0
+    assert "30 documents" in out
+    return tmp_path / "s"
+
+
+def test_build_prints_what_was_built(store, capsys):
+    assert tl.open(store).num_documents == 30
+
+
+def test_build_as_json_has_the_facts_of_the_store(corpus, tmp_path, capsys):
+    code, about = as_json(
+        capsys, "build", corpus, "-o", tmp_path / "j", "-t", "bytes", "--eos", "0", "--quiet"
+    )
+    assert code == 0
+    assert about["documents"] == 30
+    assert about["tokenizer"]["eos"] == 0
+    assert about["digest"] == tl.open(tmp_path / "j").digest
+    assert tl.open(tmp_path / "j").document(0)[-1] == 0
+
+
+def test_info_shows_counts_lengths_tokenizer_and_digests(store, capsys):
+    code, out, _ = run(capsys, "info", store)
+    opened = tl.open(store)
+    assert code == 0
+    for words in (
+        "documents   30",
+        f"tokens      {opened.num_tokens:,}",
+        "bytes (bytes), 256 ids, bos -, eos -, pad -",
+        opened.digest,
+        opened.manifest_sha256,
+        "p50",
+        "█",
+        "KiB",
+    ):
+        assert words in out
+    code, about = as_json(capsys, "info", store)
+    assert about["lengths"]["max"] == opened.lengths.max()
+    assert about["bytes"] > 0
+
+
+def test_show_prints_tokens_beside_text(store, capsys):
+    code, out, _ = run(capsys, "show", store, "--doc", 17, "--limit", 3)
+    assert code == 0
+    assert "document 17 of 30" in out
+    assert "id: d17" in out
+    assert "104  'h'" in out
+    assert "more; --start and --limit" in out
+    _, about = as_json(capsys, "show", store, "--doc", 17, "--start", 1, "--limit", 4)
+    assert about["strings"] == ["e", "l", "l", "o"]
+    assert about["text"] == "ello"
+    assert about["metadata"]["_input"] == "c.jsonl"
+
+
+def test_show_of_ready_made_ids_prints_ids(tmp_path, capsys):
+    tl.build([{"input_ids": [5, 6]}], tmp_path / "s", tokenizer=None, vocab_size=9)
+    code, out, _ = run(capsys, "show", tmp_path / "s", "--doc", 0)
+    assert code == 0
+    assert "5  '5'" in out
+
+
+def test_verify_says_all_is_well_or_names_the_damage_with_exit_code_1(store, capsys):
+    code, out, _ = run(capsys, "verify", store)
+    assert code == 0
+    assert "all is well" in out
+    path = store / "shard-00000/input_ids/c/0"
+    raw = bytearray(path.read_bytes())
+    raw[3] ^= 1
+    path.write_bytes(raw)
+    code, out, _ = run(capsys, "verify", store)
+    assert code == 1
+    assert "input_ids/c/0" in out
+    code, about = as_json(capsys, "verify", store)
+    assert (code, about["ok"]) == (1, False)
+    path.write_bytes(raw[:-1])
+    code, about = as_json(capsys, "verify", store)
+    assert code == 1
+    assert "input_ids/c/0" in about["problems"][0]
+
+
+def test_gc_says_what_it_removes(store, capsys):
+    (store / ".tmp-1").mkdir()
+    assert run(capsys, "gc", store, "--dry-run")[1].startswith("would remove .tmp-1")
+    assert run(capsys, "gc", store)[1].startswith("removed .tmp-1")
+    assert "nothing to remove" in run(capsys, "gc", store)[1]
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "message"),
+    [
+        (("info", "nowhere"), 1, "nowhere: there is no token store here"),
+        (("show", "{store}", "--doc", "99"), 2, "document 99 of 30"),
+        (("build", "missing.jsonl", "-o", "x", "-t", "bytes"), 3, "missing.jsonl"),
+        (("build", "{corpus}", "-o", "x", "-t", "no-such-tokenizer"), 3, "no-such-tokenizer"),
+        (("build", "{corpus}", "-o", "x"), 2, "vocab_size"),
+        (("build", "{corpus}", "-o", "{store}", "-t", "bytes"), 1, "differs in id_key"),
+    ],
+)
+def test_errors_are_one_paragraph_and_exit_codes_mean_something(
+    store, corpus, capsys, tmp_path, monkeypatch, words, code, message
+):
+    monkeypatch.chdir(tmp_path)
+    filled = [w.format(store=store, corpus=corpus) for w in words]
+    got, out, err = run(capsys, *filled)
+    assert got == code
+    assert message in err
+    assert "Traceback" not in err
+    assert out == ""
+    got, about = as_json(capsys, *filled)
+    assert got == code
+    assert message in about["message"]
+
+
+def test_debug_shows_the_traceback(capsys):
+    with pytest.raises(tl.StoreNotFound):
+        main(["info", "nowhere", "--debug"])
+
+
+def test_wrong_usage_is_exit_code_2(capsys):
+    with pytest.raises(SystemExit) as caught:
+        main(["info"])
+    assert caught.value.code == 2
+
+
+def test_python_m_tokenloom_and_a_closed_pipe(store):
+    command = f"{sys.executable} -m tokenloom info {store} | head -1"
+    done = subprocess.run(command, shell=True, capture_output=True, text=True, check=True)
+    assert done.stdout.startswith(str(store))
+    assert "Traceback" not in done.stderr
+
+
+def test_no_bar_where_nobody_looks(corpus, tmp_path):
+    words = [
+        sys.executable,
+        "-m",
+        "tokenloom",
+        "build",
+        corpus,
+        "-o",
+        tmp_path / "q",
+        "-t",
+        "bytes",
+    ]
+    done = subprocess.run(words, capture_output=True, text=True, check=True)
+    assert done.stderr == ""
+
+
+def test_a_bar_where_somebody_looks(tmp_path, capsys):
+    from tokenloom.progress import Progress
+
+    with Progress("build", total=10, show=True) as bar:
+        bar.advance(5)
+        bar.note("3 documents")
+    assert "build" in capsys.readouterr().err
+    with Progress("build", total=10) as bar:
+        bar.advance(5)
+    assert capsys.readouterr().err == ""

@@ -1,0 +1,67 @@
+"""Code in README and docs runs; links lead somewhere."""
+
+import json
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from toys import bpe_json  # tests/build
+
+ROOT = Path(__file__).parents[2]
+PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
+FENCE = re.compile(r"^```(\w+)\n(.*?)^```", re.MULTILINE | re.DOTALL)
+
+
+def ids(page):
+    return str(page.relative_to(ROOT))
+
+
+def workspace(folder: Path) -> None:
+    (folder / "corpus").mkdir()
+    for name in "ab":
+        rows = [
+            {"text": f"{name} tale of {i} looms " * (i + 1), "id": f"{name}{i}"} for i in range(40)
+        ]
+        text = "".join(json.dumps(row) + "\n" for row in rows)
+        (folder / f"corpus/{name}.jsonl").write_text(text)
+    (folder / "tokenizer.json").write_text(bpe_json())
+
+
+@pytest.mark.parametrize("page", PAGES, ids=ids)
+def test_python_and_console_examples_run(page, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    workspace(tmp_path)
+    namespace: dict[str, object] = {}
+    command = shutil.which("tokenloom", path=str(Path(sys.executable).parent))
+    for language, code in FENCE.findall(page.read_text()):
+        if language == "python":
+            exec(compile(code, str(page), "exec"), namespace)
+        if language == "console":
+            for line in code.splitlines():
+                if line.startswith("$ tokenloom "):
+                    words = shlex.split(line[12:], comments=True)
+                    subprocess.run([command, *words], check=True, capture_output=True)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=ids)
+def test_links_lead_somewhere(page):
+    for target in re.findall(r"\]\(([^)#]+)", page.read_text()):
+        assert (page.parent / target).exists(), target
+
+
+def test_make_targets_named_in_the_docs_exist():
+    makefile = (ROOT / "Makefile").read_text()
+    for page in PAGES:
+        for target in re.findall(r"(?:`|^ {4})make ([a-z-]+)", page.read_text(), re.MULTILINE):
+            assert re.search(rf"^{target}:", makefile, re.MULTILINE), f"{page.name}: make {target}"
+
+
+def test_benchmarks_named_in_the_docs_exist():
+    known = {p.stem for p in (ROOT / "benchmarks").glob("*.py")}
+    for page in PAGES:
+        for name in re.findall(r"python -m benchmarks (\w+)", page.read_text()):
+            assert any(name in stem for stem in known), name

@@ -1,0 +1,125 @@
+"""What users rely on is pinned: exported names, command line options, signatures."""
+
+import doctest
+import importlib
+import inspect
+import pkgutil
+
+import pytest
+
+import tokenloom as tl
+from tokenloom.cli import parser
+
+
+def test_exported_names_are_sorted_and_pinned():
+    assert tl.__all__ == sorted(tl.__all__)
+    assert tl.__all__ == [
+        "ConfigError",
+        "InputError",
+        "MissingExtra",
+        "Store",
+        "StoreBusy",
+        "StoreCorrupt",
+        "StoreError",
+        "StoreExists",
+        "StoreNotFound",
+        "TokenizerError",
+        "TokenloomError",
+        "WorkerError",
+        "__version__",
+        "build",
+        "open",
+    ]
+    assert len(tl.__all__) <= 30
+    assert all(getattr(tl, name) is not None for name in tl.__all__)
+
+
+def test_the_promised_parameters_of_build_are_there_with_their_defaults():
+    parameters = inspect.signature(tl.build).parameters
+    promised = {
+        "text_key": "text",
+        "id_key": None,
+        "workers": None,
+        "executor": "local",
+        "add_bos": None,
+        "add_eos": None,
+        "on_error": "raise",
+        "progress": None,
+        "vocab_size": None,
+    }
+    assert {name: parameters[name].default for name in promised} == promised
+    assert parameters["tokenizer"].default is inspect.Parameter.empty
+    assert list(parameters)[:2] == ["inputs", "out"]
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "num_documents",
+        "num_tokens",
+        "lengths",
+        "document",
+        "tokens",
+        "metadata",
+        "digest",
+        "vocab_size",
+        "tokenizer",
+        "reads",
+        "verify",
+    ],
+)
+def test_a_store_has_what_was_promised(name):
+    assert hasattr(tl.Store, name)
+
+
+def test_commands_and_their_options_are_pinned():
+    commands = parser()._subparsers._group_actions[0].choices
+    assert sorted(commands) == ["build", "gc", "info", "show", "verify"]
+    common = {"--help", "-h", "--json", "--debug", "--quiet"}
+    options = {
+        name: sorted({o for a in sub._actions for o in a.option_strings} - common)
+        for name, sub in commands.items()
+    }
+    assert options["info"] == ["--snapshot"]
+    assert options["show"] == ["--doc", "--limit", "--snapshot", "--start"]
+    assert options["verify"] == []
+    assert options["gc"] == ["--dry-run", "--old-snapshots", "--pin", "--unfinished"]
+    assert {"--out", "--tokenizer", "--workers", "--append", "--engine", "--verify-all"} <= set(
+        options["build"]
+    )
+
+
+def test_every_exception_is_the_builtin_one_would_guess():
+    assert issubclass(tl.StoreNotFound, FileNotFoundError)
+    assert issubclass(tl.StoreExists, FileExistsError)
+    assert issubclass(tl.StoreError, OSError)
+    assert issubclass(tl.ConfigError, ValueError)
+    assert issubclass(tl.MissingExtra, ImportError)
+    assert all(
+        issubclass(getattr(tl, name), tl.TokenloomError)
+        for name in tl.__all__
+        if name.startswith(("Store", "Input", "Missing", "Token", "Worker", "Config"))
+        and name != "Store"
+    )
+
+
+def modules():
+    for info in pkgutil.walk_packages(tl.__path__, "tokenloom."):
+        if not info.name.endswith("__main__"):
+            yield info.name
+
+
+@pytest.mark.parametrize("name", sorted(modules()))
+def test_examples_in_docstrings_run(name):
+    module = importlib.import_module(name)
+    result = doctest.testmod(module, optionflags=doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE)
+    assert result.failed == 0
+
+
+@pytest.mark.parametrize("name", sorted(modules()))
+def test_every_public_name_exists_and_has_a_docstring(name):
+    module = importlib.import_module(name)
+    for public in getattr(module, "__all__", ()):
+        value = getattr(module, public)
+        if callable(value) and getattr(value, "__module__", "").startswith("tokenloom"):
+            assert inspect.getdoc(value), f"{name}.{public}"
