@@ -10,7 +10,7 @@ mappings, which begin on a page, and go back to a pool when the last array over 
 from __future__ import annotations
 
 import mmap
-import threading
+from collections import deque
 from typing import Any
 
 import numpy as np
@@ -25,37 +25,41 @@ GRAIN = 1 << 16  # slabs come in multiples of this, so that close sizes share
 
 
 class _Slab:
-    """One mapping and its address."""
+    """One mapping, and how arrays may look at it."""
 
-    __slots__ = ("address", "memory", "size")
+    __slots__ = ("interface", "memory", "size")
 
     def __init__(self, size: int) -> None:
         self.memory = mmap.mmap(-1, size)
         self.size = size
         whole = np.frombuffer(self.memory, np.uint8)
-        self.address: int = whole.__array_interface__["data"][0]
+        address = whole.__array_interface__["data"][0]
+        self.interface: dict[str, Any] = {
+            "shape": (size,),
+            "typestr": "|u1",
+            "data": (address, False),
+            "version": 3,
+        }
 
 
 class _Lease:
     """What an array holds on to; dropping it gives the slab back."""
 
-    __slots__ = ("__array_interface__", "_pool", "_slab")
+    __slots__ = ("__array_interface__", "_idle", "_slab")
 
-    def __init__(self, pool: SlabPool, slab: _Slab, size: int) -> None:
-        self._pool, self._slab = pool, slab
-        self.__array_interface__: dict[str, Any] = {
-            "shape": (size,),
-            "typestr": "|u1",
-            "data": (slab.address, False),
-            "version": 3,
-        }
+    def __init__(self, slab: _Slab, idle: deque[_Slab]) -> None:
+        self._slab, self._idle = slab, idle
+        self.__array_interface__ = slab.interface
 
     def __del__(self) -> None:
-        self._pool.give_back(self._slab)
+        self._idle.append(self._slab)
 
 
 class SlabPool:
-    """Slabs not in use, at most `idle_bytes` of them.
+    """Slabs not in use: at most `idle_bytes` of each size.
+
+    Nothing is locked: `deque.pop` and `deque.append` are atomic, and a slab may come back in the
+    middle of anything, whenever the garbage of an array is collected.
 
     >>> pool = SlabPool()
     >>> first = pool.take(1 << 20)
@@ -67,27 +71,17 @@ class SlabPool:
 
     def __init__(self, idle_bytes: int = 64 << 20) -> None:
         self._idle_bytes = idle_bytes
-        self._idle: dict[int, list[_Slab]] = {}
-        self._held = 0
-        self._lock = threading.Lock()
+        self._idle: dict[int, deque[_Slab]] = {}
 
     def take(self, size: int) -> NDArray[np.uint8]:
-        """An uninitialised array of `size` bytes that begins on a page."""
-        rounded = -(-size // GRAIN) * GRAIN
-        with self._lock:
-            idle = self._idle.get(rounded)
-            slab = idle.pop() if idle else None
-            self._held -= rounded if slab else 0
-        return np.asarray(_Lease(self, slab or _Slab(rounded), size))
-
-    def give_back(self, slab: _Slab) -> None:
-        """Called when the last array over a slab is gone."""
-        # the lock may be held by the very thread whose garbage this is: then let the slab go
-        if not self._lock.acquire(blocking=False):
-            return
+        """An uninitialised array of at least `size` bytes that begins on a page."""
+        rounded = (size + GRAIN - 1) & -GRAIN
+        idle = self._idle.get(rounded)
+        if idle is None:
+            keep = max(1, self._idle_bytes // rounded)
+            idle = self._idle.setdefault(rounded, deque(maxlen=keep))
         try:
-            if self._held + slab.size <= self._idle_bytes:
-                self._idle.setdefault(slab.size, []).append(slab)
-                self._held += slab.size
-        finally:
-            self._lock.release()
+            slab = idle.pop()
+        except IndexError:
+            slab = _Slab(rounded)
+        return np.asarray(_Lease(slab, idle))
