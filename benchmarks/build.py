@@ -15,14 +15,12 @@ import importlib.util
 import json
 import os
 import shutil
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
-
-import numpy as np
 
 import tokenloom as tl
+from benchmarks import stages
 from benchmarks.clock import (
     Case,
     Row,
@@ -33,19 +31,12 @@ from benchmarks.clock import (
     cost,
     interleave,
     rate,
+    total,
     want,
 )
 from benchmarks.corpus import Corpus, find_text, train_tokenizer, write_jsonl
-from tokenloom.build.blocks import Block, blocks
 from tokenloom.build.decoders import BYTE_OF_SYMBOL
-from tokenloom.build.encode import EncodedBlock, encode_block
-from tokenloom.build.engines import GPT2_PATTERN, GuardedEncoder
-from tokenloom.build.inputs import expand, identify
-from tokenloom.build.plan import BuildOptions, make_plan
-from tokenloom.build.records import read_block
-from tokenloom.build.setup import Setup, open_kitchen
-from tokenloom.store.files import LOCAL
-from tokenloom.store.writer import ShardWriter
+from tokenloom.build.engines import GPT2_PATTERN
 
 __all__ = ["SIZES", "run"]
 
@@ -299,43 +290,30 @@ def _fast_table(bench: _Bench, how: Size, command: str) -> Table:
         {
             "slow": bench.build(path, "tiktoken"),
             "slow empty": bench.build(bench.empty, "tiktoken"),
-            "fast": bench.build(path, "fast"),
-            "bare": _bare(bench, "fast", how.tiktoken),
+            "fast": bench.build(whole, "fast"),
             "empty": bench.build(bench.empty, "fast"),
-            "whole": bench.build(whole, "fast"),
-            "whole bare": _bare(bench, "fast", how.corpus),
+            "bare": _bare(bench, "fast", how.corpus),
         },
         max(1, bench.rounds - 1),
         warm_up=False,
     )
-    fast, large = (timing[name].less(timing["empty"]) for name in ("fast", "whole"))
+    slow_net, net = timing["slow"].less(timing["slow empty"]), timing["fast"].less(timing["empty"])
     slow = rate(
-        "pipeline, tiktoken, without start-up",
-        timing["slow"].less(timing["slow empty"]),
-        megabytes,
-        "MB/CPU-s",
+        f"pipeline, tiktoken, {megabytes:.0f} MB, no start-up", slow_net, megabytes, "MB/CPU-s"
     )
-    slow_whole = rate("pipeline, tiktoken, with start-up", timing["slow"], megabytes, "MB/CPU-s")
-    quick = rate("pipeline, fast, without start-up", fast, megabytes, "MB/CPU-s")
-    quick_whole = rate("pipeline, fast, with start-up", timing["fast"], megabytes, "MB/CPU-s")
-    quick_large = rate(f"pipeline, fast, {more:.0f} MB, without start-up", large, more, "MB/CPU-s")
+    fast = rate("pipeline, fast, no start-up", net, more, "MB/CPU-s")
+    with_start = rate("pipeline, fast, with start-up", timing["fast"], more, "MB/CPU-s")
     bare = cost("bare fastokens, CPU", timing["bare"], 1, "s")
-    bare_large = cost(f"bare fastokens, {more:.0f} MB, CPU", timing["whole bare"], 1, "s")
     rows = [
         slow,
-        want(against(quick, slow, "tiktoken"), ">=", 8, of_ratio=True),
-        want(against(quick_large, slow, "tiktoken"), ">=", 8, of_ratio=True),
-        slow_whole,
-        against(quick_whole, slow_whole, "tiktoken"),
-        rate("pipeline, fast", fast, bench.tokens[path.name] / MB, "Mtok/CPU-s"),
-        rate(f"pipeline, fast, {more:.0f} MB", large, bench.tokens[whole.name] / MB, "Mtok/CPU-s"),
+        want(against(fast, slow, "tiktoken"), ">=", 8, of_ratio=True),
+        against(with_start, slow, "tiktoken"),
+        rate("pipeline, fast, no start-up", net, bench.tokens[whole.name] / MB, "Mtok/CPU-s"),
         cost("start-up, CPU", timing["empty"], 1, "s"),
         bare,
-        against(cost("pipeline, fast, CPU", fast, 1, "s"), bare, "bare"),
-        bare_large,
-        against(cost(f"pipeline, fast, {more:.0f} MB, CPU", large, 1, "s"), bare_large, "bare"),
+        against(cost("pipeline, fast, no start-up, CPU", net, 1, "s"), bare, "bare"),
     ]
-    title = f"build, engine fast: {megabytes:.1f} MB unless said otherwise, one process"
+    title = f"build, engine fast: {more:.1f} MB, one process"
     return Table(title=title, command=command, rows=rows)
 
 
@@ -362,98 +340,20 @@ def _workers_table(bench: _Bench, wanted: int, command: str) -> Table:
 
 
 def _stages_table(bench: _Bench, wanted: int, command: str) -> Table:
-    """Every stage of a build by itself, through the functions that the pipeline calls."""
     path, megabytes = bench.file(wanted)
-    texts = bench.texts(wanted)
-    inputs = identify(expand(path), threads=1)
-    options = BuildOptions(tokenizer=bench.tokenizer, id_key="id", engine="tiktoken")
-    setup = make_plan(inputs, options, None).setup
-    cut = list(blocks(inputs))
-    done = list(_encoded(setup, cut))
-    timing = interleave(
-        {
-            "bare": _bare(bench, "tiktoken", wanted),
-            "identify": lambda: identify(expand(path), threads=1),
-            "read": lambda: [read_block(inputs, block) and None for block in cut],
-            "fast": Case(
-                prepare=lambda: _guarded(setup).fast.encode, run=lambda e: _batches(e, texts)
-            ),
-            "guarded": Case(
-                prepare=lambda: _guarded(setup).encode, run=lambda e: _batches(_keyed(e), texts)
-            ),
-            "encode_block": Case(
-                prepare=lambda: open_kitchen(setup), run=lambda k: list(_encoded(setup, cut, k))
-            ),
-            "write": Case(prepare=bench.place, run=lambda root: _write(setup, root, done)),
-        },
-        max(1, bench.rounds - 1),
-        warm_up=False,
+    found = stages.measure(path, bench.tokenizer, bench.place(), bench.rounds)
+    bare = cost(
+        "bare tiktoken loop",
+        interleave({"bare": _bare(bench, "tiktoken", wanted)}, 1, warm_up=False)["bare"],
+        1,
+        "s",
     )
-    rows = _stage_rows(timing)
-    title = f"build, engine tiktoken, where the CPU goes: {megabytes:.1f} MB"
-    notes = ["Each stage was timed by itself; a line with 'minus' is a difference of two."]
-    return Table(title=title, command=command, rows=rows, notes=notes)
-
-
-def _stage_rows(timing: dict[str, Timing]) -> list[Row]:
-    bare = cost("bare encoder loop", timing["bare"], 1, "s")
 
     def row(what: str, took: Timing) -> Row:
         return against(cost(what, took, 1, "s"), bare, "bare")
 
-    around = timing["encode_block"].less(timing["read"]).less(timing["guarded"])
-    engine = timing["fast"].less(timing["bare"])
-    guards = timing["guarded"].less(timing["fast"])
-    total = [timing[name] for name in ("identify", "encode_block", "write")]
-    return [
-        bare,
-        row("identify: sha256 of the input", timing["identify"]),
-        row("read_block: split and parse JSON", timing["read"]),
-        row("engine, minus bare: ids as arrays, bytes counted", engine),
-        row("guards, minus engine: Unicode 14, sample by the reference", guards),
-        row("rest of encode_block: records, specials, metadata", around),
-        row("ShardWriter: append, metadata, commit", timing["write"]),
-        row(
-            "all stages",
-            Timing(
-                best=sum(took.best for took in total),
-                median=sum(took.median for took in total),
-                wall=sum(took.wall for took in total),
-            ),
-        ),
-    ]
-
-
-def _guarded(setup: Setup) -> GuardedEncoder:
-    encoder = open_kitchen(setup).encoder
-    assert isinstance(encoder, GuardedEncoder)
-    return encoder
-
-
-def _batches(encode: Callable[[Sequence[str]], Any], texts: Sequence[str]) -> None:
-    for start in range(0, len(texts), 256):
-        encode(texts[start : start + 256])
-
-
-def _keyed(encode: Callable[..., Any]) -> Callable[[Sequence[str]], Any]:
-    """The guarded encoder with keys that choose one document in a thousand, as a build does."""
-    random = np.random.default_rng(0)
-
-    def encode_keyed(texts: Sequence[str]) -> Any:
-        return encode(texts, random.integers(0, 1 << 64, len(texts), np.uint64))
-
-    return encode_keyed
-
-
-def _encoded(setup: Setup, cut: Sequence[Block], kitchen: Any = None) -> Iterator[EncodedBlock]:
-    kitchen = kitchen or open_kitchen(setup)
-    for number, block in enumerate(cut):
-        yield encode_block(setup.job, kitchen, setup.inputs, number, block, slow=False)
-
-
-def _write(setup: Setup, root: Path, done: Sequence[EncodedBlock]) -> None:
-    writer = ShardWriter(LOCAL, root, 0, dtype=setup.job.dtype)
-    for block in done:
-        writer.append(block.ids, block.lengths)
-        writer.describe_documents(block.lines, np.zeros_like(block.record), block.record)
-    writer.commit(fingerprint="benchmark", engine="tiktoken", progress={})
+    rows = [bare, *(row(what, found[name]) for name, what in stages.STAGES.items())]
+    rows.append(row("all that is added", total(found[name] for name in stages.STAGES)))
+    title = f"build, where the CPU goes beside the encoder: {megabytes:.1f} MB"
+    notes = ["Each stage by itself, with an encoder that costs nothing; best of every block."]
+    return Table(title=title, command=command, rows=rows, notes=notes)

@@ -15,7 +15,7 @@ import platform
 import resource
 import statistics
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
@@ -35,6 +35,7 @@ __all__ = [
     "rate",
     "render",
     "timed",
+    "total",
     "want",
 ]
 
@@ -62,6 +63,16 @@ class Timing:
             median=self.median - other.median,
             wall=self.wall - other.wall,
         )
+
+
+def total(timings: Iterable[Timing]) -> Timing:
+    """The sum of times that were taken one after another."""
+    listed = list(timings)
+    return Timing(
+        best=sum(one.best for one in listed),
+        median=sum(one.median for one in listed),
+        wall=sum(one.wall for one in listed),
+    )
 
 
 def cpu_seconds() -> float:

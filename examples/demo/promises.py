@@ -65,14 +65,16 @@ def kill_and_run_again(world: World, scratch: Path) -> None:
         tl.build(world.inputs["code"], out, **world.build_options)
     same = fingerprints(out) == fingerprints(world.stores["code"].path)
     prove("killed in the middle (SIGKILL), run again: same bytes", same)
-    explain(f"Killed while shard {fatal} of {shards} was published. Whoever opens it then, reads:")
+    explain(
+        f"Killed as shard {fatal} of {shards} was being published. Whoever opens it then reads:"
+    )
     explain(refusal)
     if lines:
         explain(f"The second run logged: {'; '.join(lines)}")
 
 
 def build_and_die(inputs: Path, out: Path, fatal: int, options: dict[str, Any]) -> None:
-    """What the child does: build, and be killed while shard number `fatal` is published."""
+    """What the child does: build, and be killed while shard number `fatal` is being published."""
     tl.build(inputs, out, files=Mortal(fatal), **options)
 
 

@@ -13,8 +13,9 @@ import pyarrow.parquet as pq
 import pytest
 import zstandard
 
-from tokenloom.build import inputs as module
-from tokenloom.build.inputs import Input, expand, identify, label, refuse_duplicates
+from tokenloom.build import identity
+from tokenloom.build.identity import identify, refuse_duplicates
+from tokenloom.build.inputs import Input, expand, label
 from tokenloom.errors import InputError, MissingExtra
 
 LINE = b'{"text": "a"}\n'
@@ -280,7 +281,7 @@ def test_the_identity_of_a_dataset_depends_on_its_values_alone(tmp_path):
 
 
 def test_files_are_identified_by_their_raw_bytes_and_progress_adds_up(corpus, monkeypatch):
-    monkeypatch.setattr(module, "HASH_BYTES", 7)
+    monkeypatch.setattr(identity, "HASH_BYTES", 7)
     inputs = expand(corpus)
     seen: list[int] = []
     for threads in (1, 3):

@@ -9,15 +9,15 @@ writes what came of it to `result`; ``{"poll": pid}`` says how it ended.
 import json
 import os
 import sys
+import threading
 import traceback
 import warnings
 
 
 def main() -> None:
-    import pyarrow.parquet  # noqa: F401 - so that children need not
-
     import inside
 
+    _warm_up()
     answer = os.fdopen(os.dup(1), "w", buffering=1)
     os.dup2(2, 1)
     for line in sys.stdin:
@@ -31,6 +31,25 @@ def main() -> None:
         if pid == 0:
             _child(inside, request)
         print(json.dumps({"pid": pid}), file=answer)
+
+
+def _warm_up() -> None:
+    """Import all that a build imports when it is first needed, but leave no thread behind: a fork
+    keeps only one."""
+    import pandas  # noqa: F401 - pyarrow looks for it
+    import pyarrow.parquet  # noqa: F401
+    from kit import quick_folder
+
+    import tokenloom as tl
+    from tokenloom.store import documents
+
+    have_pyarrow, documents.have_pyarrow = documents.have_pyarrow, lambda: False
+    with quick_folder() as folder:
+        path = folder / "a.jsonl"
+        path.write_text('{"text": "a"}')
+        tl.build(path, folder / "s", tokenizer="bytes").metadata(0)
+    documents.have_pyarrow = have_pyarrow
+    assert threading.active_count() == 1
 
 
 def _child(inside, request) -> None:

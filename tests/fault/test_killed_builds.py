@@ -21,6 +21,15 @@ def corpus(scratch):
     return inputs, tree(scratch / "whole"), store.digest
 
 
+@pytest.fixture
+def long_corpus(scratch):
+    """The same, long enough to be killed in the middle."""
+    inputs = write_corpus(scratch / "in", count=400)
+    store = tl.build(inputs, scratch / "whole", files=QUICK, **SMALL)
+    assert len(store.reader.manifest.shards) >= 20
+    return inputs, tree(scratch / "whole"), store.digest
+
+
 class Watcher(threading.Thread):
     """A reader that opens a store again and again, and remembers what it must not have seen."""
 
@@ -34,6 +43,7 @@ class Watcher(threading.Thread):
         while not self.over:
             if self.target is not None:
                 self.look(self.target)
+            time.sleep(0.005)
 
     def look(self, target):
         self.looks += 1
@@ -43,7 +53,7 @@ class Watcher(threading.Thread):
                 self.problems.append(f"{target}: a store that is not whole")
             self.found += 1
         except tl.StoreNotFound:
-            time.sleep(0.002)
+            pass
         except Exception as error:  # noqa: BLE001 - whatever it is, it should not be
             self.problems.append(repr(error))
 
@@ -94,20 +104,20 @@ def kill_until(kills, nursery, scratch, inputs, expected, digest, *, seed, optio
     ("kills", "seed"), [(6, 1), pytest.param(200, 2, marks=pytest.mark.slow)]
 )
 def test_d1_a_builder_killed_at_random_instants_ends_in_the_same_bytes(
-    kills, seed, nursery, scratch, corpus
+    kills, seed, nursery, scratch, long_corpus
 ):
-    kill_until(kills, nursery, scratch, *corpus, seed=seed, options=SMALL, files="local")
+    kill_until(kills, nursery, scratch, *long_corpus, seed=seed, options=SMALL, files="local")
 
 
 @pytest.mark.parametrize(("kills", "seed"), [(2, 3), pytest.param(30, 4, marks=pytest.mark.slow)])
-def test_d1_a_killed_builder_takes_its_workers_along(kills, seed, nursery, scratch, corpus):
+def test_d1_a_killed_builder_takes_its_workers_along(kills, seed, nursery, scratch, long_corpus):
     options = {**SMALL, "workers": 2}
-    kill_until(kills, nursery, scratch, *corpus, seed=seed, options=options, files="local")
+    kill_until(kills, nursery, scratch, *long_corpus, seed=seed, options=options, files="local")
 
 
 @pytest.mark.slow
-def test_d1_on_a_file_system_without_locks_only_temporary_names_stay(nursery, scratch, corpus):
-    inputs, expected, digest = corpus
+def test_d1_on_a_file_system_without_locks_only_temporary_names_stay(nursery, scratch, long_corpus):
+    inputs, expected, digest = long_corpus
     target = scratch / "s"
     for attempt in range(40):
         child = nursery.start(

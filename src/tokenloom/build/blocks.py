@@ -26,7 +26,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tokenloom.build.inputs import Input, arrow_bytes, canonical_line, label
+from tokenloom.build.identity import arrow_bytes, canonical_line
+from tokenloom.build.inputs import Input, label
 from tokenloom.errors import InputError, MissingExtra
 
 __all__ = ["BLOCK_BYTES", "MAX_RECORD_BYTES", "Block", "Piece", "blocks", "check_size"]

@@ -17,7 +17,8 @@ from typing import Any
 
 from tokenloom import version
 from tokenloom.build.executors import Executor, InProcess, Processes
-from tokenloom.build.inputs import Input, expand, identify, refuse_duplicates
+from tokenloom.build.identity import identify, refuse_duplicates
+from tokenloom.build.inputs import Input, expand
 from tokenloom.build.plan import (
     BuildOptions,
     BuildPlan,

@@ -35,7 +35,8 @@ from numpy.typing import NDArray
 
 from tokenloom.build.blocks import MAX_RECORD_BYTES, Block, Piece, check_size
 from tokenloom.build.inputs import Input, Kind, label
-from tokenloom.errors import InputError, MissingExtra
+from tokenloom.build.tables import table_records
+from tokenloom.errors import InputError
 
 __all__ = ["RecordError", "Records", "read_block"]
 
@@ -136,7 +137,8 @@ def read_block(
 
 def _read(one: Input, piece: Piece, columns: Sequence[str] | None, limit: int) -> _Read:
     if one.kind == "hf" or one.kind == "parquet":
-        return _table_records(one, piece, columns)
+        rows, errors, size = table_records(one, piece, columns)
+        return _Read(values=rows, errors=errors, bytes=size)
     if one.kind == "txt":
         return _whole_file(one, piece, limit)
     if piece.data is not None:
@@ -357,91 +359,3 @@ _SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
 _DECODER = json.JSONDecoder(
     parse_int=_parse_int, parse_float=_parse_float, parse_constant=_refuse_constant
 )
-
-
-# ---------------------------------------------------------------- tables to records
-
-
-def _table_records(one: Input, piece: Piece, columns: Sequence[str] | None) -> _Read:
-    try:
-        import pyarrow as pa
-    except ImportError as error:
-        raise MissingExtra(f"Reading {label(one)}", "pyarrow", "parquet") from error
-    if one.kind == "parquet":
-        check_size(one)
-    errors: dict[int, str] = {}
-    try:
-        table = _row_groups(one, piece, columns) if one.kind == "parquet" else _stream(piece)
-        if columns is not None:
-            table = table.select([name for name in table.column_names if name in set(columns)])
-        names = table.column_names
-        parts = [_column(name, table.column(i), errors) for i, name in enumerate(names)]
-    except (OSError, ValueError, OverflowError, pa.ArrowException) as error:
-        raise InputError(
-            f"{label(one)}: cannot be read ({error}). Check the file, or read fewer columns."
-        ) from error
-    values: list[dict[str, Any] | None] = [{} for _ in range(0 if names else table.num_rows)]
-    values += [dict(zip(names, row, strict=True)) for row in zip(*parts, strict=True)]
-    for number in errors:
-        values[number] = None
-    return _Read(values=values, errors=errors, bytes=table.nbytes)
-
-
-def _row_groups(one: Input, piece: Piece, columns: Sequence[str] | None) -> Any:
-    import pyarrow.parquet as pq
-
-    with pq.ParquetFile(label(one)) as file:
-        if columns is not None:
-            columns = [name for name in file.schema_arrow.names if name in set(columns)]
-        groups = range(piece.start, piece.stop)
-        return file.read_row_groups(groups, columns=columns, use_threads=False)
-
-
-def _stream(piece: Piece) -> Any:
-    import pyarrow as pa
-
-    with pa.ipc.open_stream(piece.data) as reader:
-        return reader.read_all()
-
-
-def _column(name: str, column: Any, errors: dict[int, str]) -> list[Any]:
-    """The values of a column; lists of numbers as read-only NumPy views of one flat array."""
-    values: list[Any] = []
-    for chunk in column.chunks:
-        if _is_number_list(chunk):
-            flat = chunk.values.to_numpy()
-            rows = [flat[a:b] for a, b in itertools.pairwise(chunk.offsets.to_numpy().tolist())]
-            if chunk.null_count:
-                valid = chunk.is_valid().to_pylist()
-                rows = [row if ok else None for row, ok in zip(rows, valid, strict=True)]
-            values += rows
-            continue
-        try:
-            values += chunk.to_pylist()
-        except UnicodeDecodeError:
-            # Arrow does not check UTF-8 when it reads, so look for the rows that are wrong
-            values += _rows_one_by_one(name, chunk, len(values), errors)
-    return values
-
-
-def _is_number_list(chunk: Any) -> bool:
-    from pyarrow import types
-
-    if not (types.is_list(chunk.type) or types.is_large_list(chunk.type)):
-        return False
-    inner = chunk.type.value_type
-    return (types.is_integer(inner) or types.is_floating(inner)) and not chunk.values.null_count
-
-
-def _rows_one_by_one(name: str, chunk: Any, first: int, errors: dict[int, str]) -> list[Any]:
-    values: list[Any] = []
-    for number, scalar in enumerate(chunk, start=first):
-        try:
-            values.append(scalar.as_py())
-        except UnicodeDecodeError as bad:
-            values.append(None)
-            errors[number] = (
-                f"{name}: not valid UTF-8: byte 0x{bad.object[bad.start]:02x} at byte {bad.start} "
-                "of the value. Write the file again with text in UTF-8."
-            )
-    return values

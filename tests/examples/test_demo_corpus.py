@@ -1,0 +1,126 @@
+"""Finding text: the same documents every time, each once, none from installed packages."""
+
+import json
+import sysconfig
+from pathlib import Path
+
+import pyarrow.parquet as pq
+import pytest
+from examples.demo import corpus
+from examples.demo.corpus import Document, code, docstrings, prose, write_jsonl, write_parquet
+
+STDLIB = Path(sysconfig.get_path("stdlib"))
+PLENTY = 1 << 40
+
+
+@pytest.fixture
+def library(tmp_path):
+    """A small standard library with everything that should be left out."""
+    files = {
+        "a.py": '"""About a."""\n',
+        "sub/b.py": "def f():\n    'About f.'\n",
+        "sub/copy_of_b.py": "def f():\n    'About f.'\n",
+        "empty.py": "",
+        "latin.py": "# caf\xe9\n".encode("latin-1"),
+        "broken.py": "def (:\n",
+        "escapes.py": '"""half \\ud800 a pair"""\n"\\d"\n',
+        "test/test_a.py": '"""About a test."""\n',
+        "README.txt": "Read me.\n",
+        "LICENSE": "Be kind.\n",
+        "test/data.txt": "1 2 3\n",
+        "_sysconfigdata_linux.py": "build_time_vars = {}\n",
+        "encodings/table.py": "decoding_table = ()\n",
+        "site-packages/evil.py": "import this\n",
+        "site-packages/README.txt": "Not Python's.\n",
+        "sub/dist-packages/evil.py": "import antigravity\n",
+        "__pycache__/a.py": "cached\n",
+    }
+    for name, content in files.items():
+        path = tmp_path / "lib" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(content if isinstance(content, bytes) else content.encode())
+    return tmp_path / "lib"
+
+
+def test_code_is_every_module_once_without_packages_tables_and_unreadable_files(library):
+    kinds = {one.id: one.kind for one in code(library, PLENTY)}
+    # of two equal files, the one whose name hashes lower is kept
+    twins = {"sub/b.py", "sub/copy_of_b.py"} & kinds.keys()
+    assert len(twins) == 1
+    rest = {name: kind for name, kind in kinds.items() if name not in twins}
+    assert rest == {
+        "a.py": "library",
+        "broken.py": "library",
+        "escapes.py": "library",
+        "test/test_a.py": "test",
+    }
+
+
+def test_prose_is_docstrings_topics_and_texts_but_no_test_data(library, tmp_path, monkeypatch):
+    monkeypatch.setattr(corpus, "topics", lambda: [("assert", "The assert statement.")])
+    folder = tmp_path / "share" / "python3.99"
+    folder.mkdir(parents=True)
+    (folder / "README.Debian").write_text("From the distribution.")
+    (folder / "changelog.gz").write_bytes(b"\x1f\x8b\x08")
+    found = {one.id: one.text for one in prose(library, [folder], PLENTY)}
+    docs = {found.pop(f"docstrings/sub/{n}.py", None) for n in ("b", "copy_of_b")}
+    assert docs == {"f\nAbout f.\n", None}
+    assert found == {
+        "topic/assert": "The assert statement.",
+        "docstrings/a.py": "About a.\n",
+        "text/README.txt": "Read me.\n",
+        "text/LICENSE": "Be kind.\n",
+        "text/python3.99/README.Debian": "From the distribution.",
+    }
+
+
+def test_no_documentation_and_no_topics_is_no_trouble(library, monkeypatch):
+    monkeypatch.setattr(corpus, "topics", list)
+    assert len(prose(library, [], PLENTY)) == 4
+    assert prose(library / "nothing", [], PLENTY) == ()
+    assert code(library / "nothing", PLENTY) == ()
+
+
+def test_the_choice_is_the_same_every_time_sorted_unique_and_within_the_budget():
+    budget = 300_000
+    first, second = code(STDLIB, budget), code(STDLIB, budget)
+    assert first == second
+    ids = [one.id for one in first]
+    assert ids == sorted(set(ids))
+    assert len({one.text for one in first}) == len(first)
+    assert 0 < sum(len(one.text.encode()) for one in first) <= budget
+    assert not any("site-packages" in name or name.startswith("/") for name in ids)
+
+
+def test_a_small_budget_is_a_part_of_a_larger_one():
+    small, large = ({one.id for one in code(STDLIB, size)} for size in (100_000, 400_000))
+    assert small < large
+
+
+def test_real_prose_is_found_without_importing_what_it_describes():
+    import sys
+
+    before = set(sys.modules)
+    found = prose(STDLIB, [], 200_000)
+    assert found
+    assert set(sys.modules) - before <= {"pydoc_data", "pydoc_data.topics"}
+
+
+def test_a_document_too_long_for_the_budget_is_still_taken_when_it_is_the_only_one(library):
+    assert len(code(library, 1)) == 1
+
+
+def test_docstrings_are_named_by_where_they_stand():
+    source = '"m"\nclass A:\n  "a"\n  async def f(self):\n    "f"\n    def g(): "g"\nx = 1\n'
+    assert docstrings(source) == "m\n\nA\na\n\nA.f\nf\n\nA.f.g\ng\n"
+    assert docstrings("x = 1\n") == ""
+    assert docstrings("def (:") is None
+    assert docstrings("\0") is None
+
+
+def test_both_files_hold_the_documents_as_they_are(tmp_path):
+    documents = (Document("a", "kind", "one\ntwo \u2028 \u00e9\r\n"), Document("b", "kind", "\0"))
+    wanted = [{"id": one.id, "kind": one.kind, "text": one.text} for one in documents]
+    lines = write_jsonl(documents, tmp_path / "x.jsonl").read_bytes().decode().split("\n")
+    assert [json.loads(line) for line in lines if line] == wanted
+    assert pq.read_table(write_parquet(documents, tmp_path / "x.parquet")).to_pylist() == wanted
