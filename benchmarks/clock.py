@@ -64,6 +64,10 @@ class Timing:
             wall=self.wall - other.wall,
         )
 
+    def times(self, share: float) -> Timing:
+        """A share of this time."""
+        return Timing(best=self.best * share, median=self.median * share, wall=self.wall * share)
+
 
 def total(timings: Iterable[Timing]) -> Timing:
     """The sum of times that were taken one after another."""

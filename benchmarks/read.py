@@ -161,7 +161,7 @@ def _blocks(root: Path, rounds: int, command: str) -> Table:
         cost("Reader.block, found in the LRU", timing["hits"], len(parts[0])),
     ]
     notes = [
-        f"{len(places)} blocks of 512 KiB, shuffled; {rounds} rounds of {len(parts[0])}; page cache warm.",
+        f"{len(places)} blocks of 512 KiB, shuffled, warm; {rounds} rounds of {len(parts[0])} blocks.",
         "The limit copies into a buffer that stays in the CPU's cache; kept blocks cannot.",
     ]
     return Table(

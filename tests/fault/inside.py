@@ -37,6 +37,38 @@ def build(inputs, out, options, *, files="local", fault=None, start_at=None):
     return tl.build(inputs, out, files=seam, progress=False, **options).digest
 
 
+def build_in_small_files(inputs, out, options, *, limit):
+    """Build where no file may grow beyond `limit` bytes: a genuine short write, then EFBIG."""
+    signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    hard = resource.getrlimit(resource.RLIMIT_FSIZE)[1]
+    resource.setrlimit(resource.RLIMIT_FSIZE, (limit, hard))
+    try:
+        return tl.build(inputs, out, progress=False, **options).digest
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (hard, hard))
+
+
+def read_while_damaged(path, file, damage, verify):
+    """Open a store, touch it, damage a file, read on; gives what was read and the errors seen."""
+    store = tl.open(path, cache_bytes=0, verify=verify)
+    store.tokens(0, 10)
+    store.document(0)
+    if damage == "remove":
+        Path(path, file).unlink()
+    else:
+        os.truncate(Path(path, file), damage)
+    right, wrong, errors = 0, 0, []
+    for start in range(0, store.num_tokens - 100, 100):
+        try:
+            values = store.tokens(start, start + 100)
+        except tl.StoreCorrupt as error:
+            errors.append(str(error))
+        else:
+            same = values.tolist() == [i % 256 for i in range(start, start + 100)]
+            right, wrong = right + same, wrong + (not same)
+    return {"right": right, "wrong": wrong, "errors": errors}
+
+
 # -- hooks ---------------------------------------------------------------------------------
 
 

@@ -135,8 +135,8 @@ class Reading:
         }
 
 
-def read_everything(path: Path | str, *, verify: bool = True, **hints: Any) -> Reading:
-    """Ask a store everything; of a large store, its ends."""
+def read_everything(path: Path | str, *, check: bool = True, **hints: Any) -> Reading:
+    """Ask a store everything (of a large one, its ends), and with `check` also whether it is whole."""
     reading = Reading()
     store = reading.ask("open", lambda: tl.open(path, **{"cache_bytes": 0, **hints}))
     if store is None:
@@ -162,7 +162,7 @@ def read_everything(path: Path | str, *, verify: bool = True, **hints: Any) -> R
         reading.ask(f"metadata {i}", lambda i=i: store.metadata(i))
     reading.ask("inputs", lambda: store.inputs)
     reading.ask("tokenizer", lambda: store.tokenizer and store.tokenizer.decode([65]))
-    if verify:
+    if check:
         reading.ask("verify", lambda: store.verify(progress=False).ok)
     reading.values.pop("open")
     return reading

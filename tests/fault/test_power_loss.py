@@ -27,9 +27,9 @@ class Survey:
         self.files.crash(state, at=at, seed=seed)
         done = at == len(self.files.log)  # the builder had returned: its store may not be lost
         found = tree(state)
-        print_of = hashlib.sha256(repr((done, sorted(found.items()))).encode()).digest()
-        if print_of not in self.seen:
-            self.seen.add(print_of)
+        fingerprint = hashlib.sha256(repr((done, sorted(found.items()))).encode()).digest()
+        if fingerprint not in self.seen:
+            self.seen.add(fingerprint)
             self.states += 1
             try:
                 self.judge(state / "s", done)

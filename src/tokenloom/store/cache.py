@@ -37,15 +37,11 @@ class CacheStats:
 
 
 class _Flight:
-    """A load under way; `landed` is locked until it has ended."""
+    """A load under way. `waiters` are locks, each held until the load has ended."""
 
-    __slots__ = ("error", "landed", "value")
-
-    def __init__(self) -> None:
-        self.landed = threading.Lock()  # a bare lock: an Event costs as much as reading 64 KiB
-        self.landed.acquire()
-        self.value: Block | None = None
-        self.error: BaseException | None = None
+    value: Block | None = None
+    error: BaseException | None = None
+    waiters: tuple[threading.Lock, ...] = ()
 
 
 class BlockCache:
@@ -77,13 +73,19 @@ class BlockCache:
                 self._hits += 1
                 return block
             flight = self._flights.get(key)
-            mine = flight is None
-            if flight is None:
-                flight = self._flights[key] = _Flight()
-                self._misses += 1
-            else:
+            if flight is not None:
                 self._hits += 1
-        return self._load(key, load, flight) if mine else _wait(flight)
+                landed = threading.Lock()
+                landed.acquire()
+                flight.waiters += (landed,)
+            else:
+                self._misses += 1
+                landed = None
+                flight = self._flights[key] = _Flight()
+        if landed is None:
+            return self._load(key, load, flight)
+        with landed:
+            return _result(flight)
 
     def stats(self) -> CacheStats:
         """Counts so far."""
@@ -111,32 +113,30 @@ class BlockCache:
         except BaseException as error:  # waiting threads must hear of it too
             flight.error = error
             raise
-        else:
-            self._keep(key, block)
-            return block
         finally:
             with self._lock:
-                self._flights.pop(key, None)
-            flight.landed.release()
+                del self._flights[key]
+                if flight.value is not None and flight.value.nbytes <= self._capacity:
+                    self._keep(key, flight.value)
+            for landed in flight.waiters:
+                landed.release()
+        return block
 
     def _keep(self, key: Hashable, block: Block) -> None:
-        with self._lock:
-            if block.nbytes > self._capacity:
-                return
-            self._blocks[key] = block
-            self._bytes += block.nbytes
-            while self._bytes > self._capacity:
-                _, old = self._blocks.popitem(last=False)
-                self._bytes -= old.nbytes
-                self._evictions += 1
+        """Keep a block and let the oldest go; the lock is held."""
+        self._blocks[key] = block
+        self._bytes += block.nbytes
+        while self._bytes > self._capacity:
+            _, old = self._blocks.popitem(last=False)
+            self._bytes -= old.nbytes
+            self._evictions += 1
 
 
-def _wait(flight: _Flight) -> Block:
-    with flight.landed:
-        pass
+def _result(flight: _Flight) -> Block:
+    """What a load that has ended gave."""
     if flight.error is not None:
         raise flight.error
-    assert flight.value is not None  # set before landing unless there is an error
+    assert flight.value is not None  # set unless there is an error
     return flight.value
 
 

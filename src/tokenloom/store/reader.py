@@ -77,7 +77,8 @@ class Reader:
         """Shard `number`, opened and checked on first use."""
         shard = self._shards[number]
         if shard is None:
-            shard = open_shard(self.source, self.path, self.manifest.shards[number])
+            entry, trust = self.manifest.shards[number], self.rules.verify == "never"
+            shard = open_shard(self.source, self.path, entry, trust=trust)
             with self._lock:
                 shard = self._shards[number] = self._shards[number] or shard
         return shard
@@ -185,12 +186,13 @@ class Reader:
 
     def read_one(self, start: int, stop: int, column: str = "input_ids") -> Array:
         """Stored elements [start, stop) of one range: the short way, without planning."""
-        number = bisect.bisect_right(self._token_edges, start) - 1
-        if stop <= start or stop > self._token_edges[number + 1]:
+        edges = self._token_edges
+        number = bisect.bisect_right(edges, start) - 1
+        if stop <= start or stop > edges[number + 1]:
             parts = self.read(np.array([start]), np.array([stop]), column)
             return np.concatenate([np.empty(0, self.dtype(column)), *parts])
-        base = self._token_edges[number]
-        return self.elements(number, column, start - base, stop - base, examples=1)
+        base = edges[number]
+        return self.elements(number, column, start - base, stop - base, 1)
 
     def block(self, number: int, block: int, column: str = "input_ids") -> Array:
         """Io block `block` of shard `number`, kept in the cache; read-only, in its stored dtype.
@@ -205,23 +207,23 @@ class Reader:
 
         return self.cache.get((self.identity, number, column, "block", block), load)
 
-    def elements(self, number: int, name: str, low: int, high: int, *, examples: int = 0) -> Array:
+    def elements(self, number: int, name: str, low: int, high: int, examples: int = 0) -> Array:
         """Elements [low, high) of one column of one shard, counted as that many examples."""
-        column = self.shard(number).columns[name]
+        column = (self._shards[number] or self.shard(number)).columns[name]
         if high <= low:
             return np.empty(0, column.dtype)
-        item = column.dtype.itemsize
+        item = column.item
         size = (high - low) * item
-        if size <= self.rules.cap and trusted(column, low, high, self.rules):
-            (raw,) = self.source.read([(column.file, low * item, size)])
-            values: Array = raw.view(column.dtype)
-            took = Took(1, 1, size, size)
-        else:
+        if size > self.rules.cap or not trusted(column, low, high, self.rules):
             values, took = fetch_stretch(
                 self.source, column, low, high, rules=self.rules, root=self.path
             )
-        self._count(name, examples, examples, took)
-        return values
+            self._count(name, examples, examples, took)
+            return values
+        raw = self.source.read(((column.file, low * item, size),))[0]
+        with self._lock:
+            self._counters[name == "offsets"].add(examples, examples, 1, 1, size, size)
+        return raw.view(column.dtype)
 
     def dtype(self, column: str) -> np.dtype[Any]:
         """The stored dtype of a per-token column."""

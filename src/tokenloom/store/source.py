@@ -77,9 +77,9 @@ class LocalSource:
 
     def read(self, ranges: Sequence[Range]) -> list[Bytes]:
         """See `ByteSource`."""
-        if len(ranges) == 1 and ranges[0][2] < LARGE:  # the short way for one small range
+        if len(ranges) == 1:  # the short way
             name, offset, size = ranges[0]
-            buffer = np.empty(size, np.uint8)
+            buffer = np.empty(size, np.uint8) if size < LARGE else place_buffers(ranges)[0]
             handle = self._handles.get(name) or self._open(name)
             if _READ(handle.fd, [buffer], offset) != size:
                 self._read_on(handle, name, buffer, offset)

@@ -4,7 +4,7 @@ Reads are numbered from 1; one read may hold many ranges. What happens at read `
 
 =========  ========================================================================================
 `"raise"`  an `OSError` with the given `errno`
-`"short"`  the last buffer comes without its last byte, which a source must never do
+`"short"`  only half of the last buffer comes, which a source must never do
 `"flip"`   one bit of the answer is wrong: number `bit`, counted through all buffers, wrapping
 =========  ========================================================================================
 
@@ -95,7 +95,7 @@ class FaultSource:
             raise OSError(self.error, os.strerror(self.error), ranges[0][0] if ranges else None)
         buffers = self.inner.read(ranges)
         if faulty and self.action == "short":
-            return [*buffers[:-1], buffers[-1][:-1]]
+            return [*buffers[:-1], buffers[-1][: len(buffers[-1]) // 2]]
         if faulty:
             _flip(buffers, self.bit)
         return buffers
