@@ -12,16 +12,17 @@ the data's choosing and copies only what the schema names.
 from __future__ import annotations
 
 import dataclasses
-import difflib
 import functools
 import types
 import typing
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal, TypeVar
 
+from tokenloom.words import near_miss
+
 T = TypeVar("T")
 
-__all__ = ["BindError", "bind", "near_miss", "unbind"]
+__all__ = ["BindError", "bind", "unbind"]
 
 
 class BindError(ValueError):
@@ -77,18 +78,6 @@ def unbind(record: Any) -> Any:
     if isinstance(record, (list, tuple)):
         return [unbind(item) for item in record]
     return record
-
-
-def near_miss(word: str, allowed: Sequence[str]) -> str:
-    """A sentence that suggests the closest allowed word, or nothing.
-
-    >>> near_miss("wkii", ["wiki", "code"])
-    " Did you mean 'wiki'?"
-    """
-    close = difflib.get_close_matches(word, allowed, n=1, cutoff=0.6)
-    if not close:
-        close = [name for name in allowed if len(word) > 1 and word.startswith(name)][:1]
-    return f" Did you mean {close[0]!r}?" if close else ""
 
 
 def _bind(hint: Any, value: Any, path: str, unknown: str, problems: list[str]) -> Any:

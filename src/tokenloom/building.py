@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from tokenloom.build.blocks import BLOCK_BYTES
 from tokenloom.build.pipeline import run_build
 from tokenloom.build.plan import BuildOptions
 from tokenloom.build.tokenizers import UNSET, Special
@@ -46,8 +47,9 @@ def build_store(
     progress: bool | None = None,
     chunk_tokens: int = fmt.CHUNK_TOKENS,
     shard_tokens: int = fmt.SHARD_TOKENS,
+    block_bytes: int = BLOCK_BYTES,
+    inner: int = fmt.INNER,
     files: Files = LOCAL,
-    **expert: int,
 ) -> Store:
     """Tokenise text into a store, and open it.
 
@@ -95,9 +97,9 @@ def build_store(
         progress: show a bar; if not given, when standard error is a terminal.
         chunk_tokens: tokens per io block.
         shard_tokens: tokens per shard, at most.
+        block_bytes: bytes of input per unit of work.
+        inner: elements per checksum.
         files: the seam through which everything is written.
-        expert: `block_bytes` (input per unit of work) and `inner` (elements per checksum), for
-            tests.
 
     Raises:
         InputError: a bad record or file, named with its line.
@@ -134,7 +136,8 @@ def build_store(
         on_error=on_error,
         chunk_tokens=chunk_tokens,
         shard_tokens=shard_tokens,
-        **expert,
+        block_bytes=block_bytes,
+        inner=inner,
     )
     run_build(
         inputs,

@@ -144,6 +144,12 @@ class Store:
         lengths.flags.writeable = False
         return lengths
 
+    def __len__(self) -> int:
+        return self.num_documents
+
+    def __getitem__(self, index: SupportsIndex) -> NDArray[Any]:
+        return self.document(index)
+
     def document(self, index: SupportsIndex, column: str | None = None) -> NDArray[Any]:
         """The tokens of one document as int32 [length], or the values of a further column."""
         return self.documents([operator.index(index)], column)[0]

@@ -47,6 +47,11 @@ class Progress:
         if self._bar is not None:
             self._bar.update(amount)
 
+    def reach(self, amount: int) -> None:
+        """Say that `amount` is done in all; less than before changes nothing."""
+        if self._bar is not None:
+            self._bar.update(max(0, amount - self._bar.n))
+
     def note(self, text: str) -> None:
         """Show `text` behind the bar."""
         if self._bar is not None:

@@ -9,7 +9,7 @@ import signal
 import time
 from pathlib import Path
 
-from kit import QuickFiles
+from kit import QuickFiles, write_corpus
 
 import tokenloom as tl
 from tokenloom.store.files import LocalFiles
@@ -67,6 +67,21 @@ def read_while_damaged(path, file, damage, verify):
             same = values.tolist() == [i % 256 for i in range(start, start + 100)]
             right, wrong = right + same, wrong + (not same)
     return {"right": right, "wrong": wrong, "errors": errors}
+
+
+def hold_lock(path):
+    """Hold the lock of a directory until killed."""
+    with LocalFiles().lock(Path(path)) as held:
+        assert held
+        Path(path, ".held").touch()
+        time.sleep(600)
+
+
+def append_often(folder, out, options, count):
+    """Append one corpus after the other."""
+    for number in range(count):
+        inputs = write_corpus(Path(folder, f"append-{number}"), count=6, seed=100 + number)
+        tl.build(inputs, out, append=True, files=QuickFiles(), progress=False, **options)
 
 
 # -- hooks ---------------------------------------------------------------------------------

@@ -31,7 +31,7 @@ HEAVY = [
 
 # A room may import the rooms below it. Within a room there are no cycles.
 FLOORS = [
-    ("errors", "version"),
+    ("errors", "version", "words"),
     ("bind", "progress"),
     ("store",),
     ("build",),

@@ -10,8 +10,9 @@ from hypothesis import strategies as st
 from toystore import write_store
 
 import tokenloom as tl
-from tokenloom.bind import BindError, bind, near_miss, unbind
+from tokenloom.bind import BindError, bind, unbind
 from tokenloom.store import format as fmt
+from tokenloom.words import near_miss
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

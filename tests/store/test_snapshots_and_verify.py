@@ -29,7 +29,7 @@ def test_a_directory_of_other_things_is_not_a_store(tmp_path):
 def test_ts_14_an_unfinished_build_is_called_incomplete(tmp_path):
     write_store(tmp_path / "s", random_shards(0))
     (tmp_path / "s/manifest-000001.json").unlink()
-    with pytest.raises(tl.StoreNotFound, match="incomplete: 3 shards are done"):
+    with pytest.raises(tl.StoreNotFound, match="incomplete: 3 shards done"):
         tl.open(tmp_path / "s")
 
 

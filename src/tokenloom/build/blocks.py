@@ -52,12 +52,15 @@ class Piece:
         start: First byte, row group or row; see the module's table.
         stop: One past the last.
         data: The content, where the reader cannot fetch it from the middle of a file.
+        weight: Bytes of the input, as stored, that this piece stands for; a progress bar adds
+            them up to the size of the file.
     """
 
     input: int
     start: int
     stop: int
     data: bytes | None = None
+    weight: int = 0
 
 
 Block = tuple[Piece, ...]
@@ -123,7 +126,7 @@ def _pieces(
     parts = 1 if one.kind == "txt" else max(1, -(-one.size // block_bytes))
     cuts = (one.size * part // parts for part in range(parts + 1))
     return (
-        (Piece(input=index, start=start, stop=stop), stop - start)
+        (Piece(input=index, start=start, stop=stop, weight=stop - start), stop - start)
         for start, stop in itertools.pairwise(cuts)
     )
 
@@ -181,12 +184,17 @@ def _dataset_pieces(index: int, one: Input, block_bytes: int) -> Iterator[tuple[
 def _parquet_pieces(index: int, one: Input, block_bytes: int) -> Iterator[tuple[Piece, int]]:
     sizes = _row_group_sizes(one)
     start, total = 0, 0
+
+    def piece(stop: int) -> Piece:
+        edges = (one.size * start // max(1, len(sizes)), one.size * stop // max(1, len(sizes)))
+        return Piece(input=index, start=start, stop=stop, weight=edges[1] - edges[0])
+
     for group, size in enumerate(sizes):
         if group > start and total + size > block_bytes:
-            yield Piece(input=index, start=start, stop=group), total
+            yield piece(group), total
             start, total = group, 0
         total += size
-    yield Piece(input=index, start=start, stop=len(sizes)), total
+    yield piece(len(sizes)), total
 
 
 def _row_group_sizes(one: Input) -> list[int]:
@@ -214,8 +222,8 @@ def _archive_pieces(
     """Cuts the unpacked stream after the line that fills a piece; a txt file is never cut."""
     least = max_record_bytes + 1 if one.kind == "txt" else block_bytes
     buffer = bytearray()
-    position, cuts = 0, 0  # of the buffer's first byte in the stream; pieces given so far
-    for chunk in _unpacked(one, path):
+    position, given = 0, -1  # of the buffer's first byte in the stream; packed bytes given so far
+    for chunk, packed in _unpacked(one, path):
         scan = len(buffer)
         buffer += chunk
         while len(buffer) >= least:
@@ -226,13 +234,16 @@ def _archive_pieces(
                 break
             end += 1
             data = bytes(memoryview(buffer)[:end])
-            yield Piece(input=index, start=position, stop=position + end, data=data), end
+            stop, weight = position + end, packed - max(given, 0)
+            yield Piece(input=index, start=position, stop=stop, data=data, weight=weight), end
             del buffer[:end]
-            position, cuts, scan = position + end, cuts + 1, 0
-    if buffer or not cuts:
+            position, given, scan = stop, packed, 0
+    if buffer or given < 0:
         end = len(buffer)
         _refuse_long(one, buffer, least, end, position, max_record_bytes)
-        yield Piece(input=index, start=position, stop=position + end, data=bytes(buffer)), end
+        stop, weight = position + end, one.size - max(given, 0)
+        data = bytes(buffer)
+        yield Piece(input=index, start=position, stop=stop, data=data, weight=weight), end
 
 
 def _refuse_long(
@@ -252,8 +263,11 @@ def _refuse_long(
         )
 
 
-def _unpacked(one: Input, path: Path) -> Iterator[bytes]:
-    """The unpacked bytes of an archive, all members and frames, in chunks of bounded size."""
+def _unpacked(one: Input, path: Path) -> Iterator[tuple[bytes, int]]:
+    """The unpacked bytes of an archive, all members and frames, in chunks of bounded size.
+
+    Each comes with the bytes of the archive read so far.
+    """
     import zstandard
 
     def start() -> Any:
@@ -274,7 +288,7 @@ def _unpacked(one: Input, path: Path) -> Iterator[bytes]:
                         engine = start()
                     chunk = engine.decompress(data)
                     position += len(chunk)
-                    yield chunk
+                    yield chunk, packed
                     data = engine.unused_data if engine.eof else b""
     except (OSError, zlib.error, zstandard.ZstdError) as error:
         raise InputError(

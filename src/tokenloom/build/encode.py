@@ -15,7 +15,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tokenloom.bind import near_miss
 from tokenloom.build.blocks import Block
 from tokenloom.build.encoders import Encoder
 from tokenloom.build.engines import EngineDisagrees, GuardedEncoder
@@ -23,6 +22,7 @@ from tokenloom.build.inputs import Input, label
 from tokenloom.build.records import read_block
 from tokenloom.errors import TokenizerError
 from tokenloom.store.documents import json_line
+from tokenloom.words import near_miss
 
 __all__ = ["EncodedBlock", "Job", "Kitchen", "encode_block"]
 
@@ -113,7 +113,7 @@ def encode_block(
         block: what to read.
         slow: use the reference encoder.
     """
-    read = read_block(inputs, block)
+    read = read_block(inputs, block, columns=_needed(job, kitchen))
     errors = [(e.piece, e.record, e.message) for e in read.errors]
     kept: list[dict[str, Any]] = []
     places: list[int] = []
@@ -152,6 +152,15 @@ def encode_block(
     _check_ids(job, inputs, block, result)
     result.lines = [json_line(_metadata(job, record)) for record in kept]
     return result
+
+
+def _needed(job: Job, kitchen: Kitchen) -> list[str] | None:
+    """Columns of a table that the job looks at; None for all, as hooks may look at any."""
+    if job.metadata_keys is None or kitchen.filter is not None or kitchen.transform is not None:
+        return None
+    own = (job.text_key, job.ids_key, job.id_key)
+    keys = [key for key in own if key is not None]
+    return [*keys, *job.columns, *_TOKEN_COLUMNS, *job.metadata_keys]
 
 
 class _BadRecord(ValueError):
@@ -200,8 +209,8 @@ def _take(record: dict[str, Any], key: str, what: str) -> Any:
         return record[key]
     keys = list(map(str, record))
     raise _BadRecord(
-        f"there is no key {key!r} ({what}); it has: {', '.join(keys) or 'nothing'}."
-        f"{near_miss(key, keys)}"
+        f"there is no key {key!r} ({what}); it has: {', '.join(keys) or 'nothing'}"
+        f"{near_miss(key, keys) and '.' + near_miss(key, keys)}"
     )
 
 

@@ -40,7 +40,6 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from tokenloom.bind import near_miss
 from tokenloom.build.adversarial import ADVERSARIAL
 from tokenloom.build.decoders import BYTE_OF_SYMBOL
 from tokenloom.build.encoders import (
@@ -55,6 +54,7 @@ from tokenloom.build.guard import SAMPLE_RATE, EngineDisagrees, GuardedEncoder
 from tokenloom.build.lookup import LiveCallable
 from tokenloom.build.tokenizers import TokenizerSpec
 from tokenloom.errors import ConfigError, MissingExtra, TokenizerError
+from tokenloom.words import near_miss
 
 __all__ = [
     "ENGINES",

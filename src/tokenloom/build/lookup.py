@@ -21,7 +21,6 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Final, TypeAlias
 
-from tokenloom.bind import near_miss
 from tokenloom.build.payloads import (
     open_sentencepiece,
     open_tokenizers,
@@ -29,6 +28,7 @@ from tokenloom.build.payloads import (
     tokenizers_payload,
 )
 from tokenloom.errors import ConfigError, MissingExtra, TokenizerError
+from tokenloom.words import near_miss
 
 __all__ = ["Found", "LiveCallable", "find", "import_reference"]
 

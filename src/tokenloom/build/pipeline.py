@@ -34,6 +34,7 @@ from tokenloom.store import snapshots
 from tokenloom.store.files import TEMPORARY_PREFIX, Files
 from tokenloom.store.snapshots import Snapshot
 from tokenloom.store.writer import publish_manifest, publish_sidecar, shard_entry
+from tokenloom.words import plural
 
 __all__ = ["run_build"]
 
@@ -75,7 +76,7 @@ def run_build(
             return
         if before is not None:
             _check_fits(root, before.manifest, plan)
-        with Progress("build", total=total, show=progress) as bar:
+        with Progress("build", total=total or None, show=progress) as bar:
             _build(plan, files, root, before, workers, bar)
 
 
@@ -160,7 +161,7 @@ def _build(
     first = _next_shard(before)
     done, cursor = _committed(files, root, plan, first)
     if done:
-        log.info("%s: going on after %d finished shards", root, len(done))
+        log.info("%s: going on after %s", root, plural(len(done), "finished shard"))
     with _executor(plan, workers) as executor:
         fresh, cursor = write_shards(
             plan, executor, files, root, first=first + len(done), cursor=cursor, bar=bar
@@ -257,7 +258,10 @@ def _publish(
     publish_manifest(files, root, manifest)
     if cursor.skipped or cursor.filtered:
         log.warning(
-            "%s: %d records were skipped, %d filtered", root, cursor.skipped, cursor.filtered
+            "%s: %s skipped, %d filtered",
+            root,
+            plural(cursor.skipped, "record"),
+            cursor.filtered,
         )
 
 

@@ -25,6 +25,7 @@ from tokenloom.progress import Progress
 from tokenloom.store import format as fmt
 from tokenloom.store.files import Files
 from tokenloom.store.writer import ShardWriter
+from tokenloom.words import sentence
 
 __all__ = ["Cursor", "write_shards"]
 
@@ -44,6 +45,7 @@ class Cursor:
         base: records of that input in blocks before this one.
         skipped: records that could not be used, in blocks before this one.
         filtered: records that hooks dropped, in blocks before this one.
+        bytes: bytes of input, as stored, in blocks before this one.
     """
 
     block: int = 0
@@ -52,6 +54,7 @@ class Cursor:
     base: int = 0
     skipped: int = 0
     filtered: int = 0
+    bytes: int = 0
 
     def as_progress(self) -> dict[str, int]:
         """What a shard's commit record keeps."""
@@ -100,6 +103,8 @@ class _Stream:
     bar: Progress
     cursor: Cursor
     slow: bool
+    documents: int = 0
+    tokens: int = 0
     _current: tuple[Block, EncodedBlock] | None = None
     _shown: int = 0
     _results: Iterator[tuple[Task, EncodedBlock]] = field(init=False)
@@ -139,9 +144,13 @@ class _Stream:
             base=int(starts[-1]) + encoded.counts[-1],
             skipped=at.skipped + len(encoded.errors),
             filtered=at.filtered + encoded.filtered,
+            bytes=at.bytes + sum(piece.weight for piece in block),
         )
         self._current = None
-        self.bar.advance(encoded.text_bytes)
+        self.documents += len(encoded.lengths)
+        self.tokens += len(encoded.ids)
+        self.bar.reach(self.cursor.bytes)
+        self.bar.note(f"{self.documents:,} documents, {self.tokens:,} tokens")
 
     def piece_starts(self, block: Block, encoded: EncodedBlock) -> NDArray[np.int64]:
         """Number of the first record of each piece of the current block, in its input."""
@@ -156,10 +165,10 @@ class _Stream:
         starts = self.piece_starts(block, encoded)
         for piece, record, message in encoded.errors:
             name = label(self.plan.setup.inputs[block[piece].input])
-            text = f"{name}: record {int(starts[piece]) + record + 1}: {message}"
+            text = sentence(f"{name}: record {int(starts[piece]) + record + 1}: {message}")
             if self.plan.options.on_error == "raise":
                 raise InputError(
-                    f"{text}. Mend the record, or pass on_error='skip' to leave such records out."
+                    f"{text} Mend the record, or pass on_error='skip' to leave such records out."
                 )
             if self._shown < SHOWN_SKIPS:
                 log.warning("skipped %s", text)
@@ -188,7 +197,6 @@ def _write_shard(stream: _Stream, files: Files, root: Path, number: int) -> fmt.
             elif first < len(encoded.lengths):
                 break  # the shard is full
             stream.take(count)
-            stream.bar.note(f"shard {number}")
         if writer is None:
             return None
         engine = "reference" if stream.slow else plan.engine

@@ -31,9 +31,9 @@ from dataclasses import dataclass
 from os import PathLike
 from typing import Any, Final, Literal, TypeAlias
 
-from tokenloom.bind import near_miss
 from tokenloom.build.lookup import Found, LiveCallable, find
 from tokenloom.errors import ConfigError, TokenizerError
+from tokenloom.words import near_miss
 
 __all__ = [
     "KINDS",

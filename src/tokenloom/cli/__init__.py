@@ -8,6 +8,7 @@ meant; 3 an input, a tokenizer or an optional package cannot be used; 4 a worker
 from __future__ import annotations
 
 import argparse
+import io
 import json
 import logging
 import sys
@@ -56,6 +57,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run one command; gives its exit code."""
     arguments = parser().parse_args(argv)
     _set_up_messages(arguments.quiet)
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):  # a terminal that cannot show █ shows ?
+            stream.reconfigure(errors="replace")
     try:
         code: int = arguments.run(arguments)
     except KeyboardInterrupt:

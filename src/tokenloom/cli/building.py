@@ -8,6 +8,7 @@ from typing import Any
 
 from tokenloom.building import build_store
 from tokenloom.cli.printing import summary, write
+from tokenloom.words import plural
 
 __all__ = ["add_commands"]
 
@@ -144,6 +145,6 @@ def _lines(store: Any, seconds: float) -> list[str]:
         ),
         (
             f"digest {store.digest[:16]}, snapshot {store.snapshot}, "
-            f"{len(store.reader.manifest.shards)} shards, {store.dtype.name}"
+            f"{plural(len(store.reader.manifest.shards), 'shard')}, {store.dtype.name}"
         ),
     ]

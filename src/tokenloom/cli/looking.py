@@ -8,6 +8,7 @@ from typing import Any
 
 from tokenloom.cli.printing import binary_size, histogram, percentiles, summary, write
 from tokenloom.dataset import Store, open_store
+from tokenloom.words import plural
 
 __all__ = ["add_commands"]
 
@@ -48,7 +49,7 @@ def _info_lines(store: Store, about: dict[str, Any]) -> Iterator[str]:
     yield f"{store.path}  snapshot {store.snapshot}"
     yield f"  documents   {about['documents']:,}"
     yield f"  tokens      {about['tokens']:,}"
-    on_disk = f"{binary_size(about['bytes'])} in {about['shards']} shards"
+    on_disk = f"{binary_size(about['bytes'])} in {plural(about['shards'], 'shard')}"
     yield f"  size        {on_disk}, ids as {about['dtype']}"
     tokenizer = about["tokenizer"]
     if tokenizer:
@@ -101,7 +102,7 @@ def _show_lines(store: Store, about: dict[str, Any]) -> Iterator[str]:
     yield f"{'offset':>10} {'id':>8}  text"
     rows = zip(about["ids"], about["strings"], strict=True)
     for offset, (token, text) in enumerate(rows, about["start"]):
-        yield f"{offset:>10,} {token:>8}  {text!r}"
+        yield f"{offset:>10,} {token:>8}  {text}"
     left = about["length"] - about["start"] - len(about["ids"])
     if left > 0:
         yield f"{'':>20}… {left:,} more; --start and --limit show them"

@@ -13,6 +13,7 @@ from tokenloom.dataset import open_store
 from tokenloom.errors import StoreCorrupt
 from tokenloom.store.gc import Collected, collect
 from tokenloom.store.verify import Report
+from tokenloom.words import plural
 
 __all__ = ["add_commands"]
 
@@ -56,10 +57,10 @@ def _verify(arguments: argparse.Namespace) -> int:
 def _verify_lines(report: Report) -> Iterator[str]:
     yield from report.problems
     if report.problems:
-        yield f"{report.path}: {len(report.problems)} problems"
+        yield f"{report.path}: {plural(len(report.problems), 'problem')}"
         return
     yield (
-        f"{report.path}: all is well ({report.shards} shards, {report.files} files, "
+        f"{report.path}: all is well ({plural(report.shards, 'shard')}, {report.files} files, "
         f"{binary_size(report.bytes)}, {report.tokens:,} tokens)"
     )
 
@@ -82,7 +83,7 @@ def _gc_lines(arguments: argparse.Namespace, collected: Collected) -> Iterator[s
         yield f"{verb} {name}"
     if collected.unfinished:
         yield (
-            f"left alone: {len(collected.unfinished)} shards of an unfinished build "
+            f"left alone: {plural(len(collected.unfinished), 'shard')} of an unfinished build "
             "(run that build again, or gc --unfinished)"
         )
     if not collected.removed:

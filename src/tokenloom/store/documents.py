@@ -100,15 +100,37 @@ def _encode_parquet(
             stop = min(start + GROUP, len(lines))
             rows = list(_loads(lines[start:stop]))
             columns = [
-                pa.array(inputs[start:stop], pa.int32()),
-                pa.array(records[start:stop], pa.int64()),
+                _arrow_array(inputs[start:stop].tolist(), pa.int32()),
+                _arrow_array(records[start:stop].tolist(), pa.int64()),
             ]
             columns += [
-                pa.array([_cell(row, key, kind) for row in rows], schema.field(key).type)
+                _arrow_array([_cell(row, key, kind) for row in rows], schema.field(key).type)
                 for key, kind in kinds.items()
             ]
             writer.write_table(pa.Table.from_arrays(columns, schema=schema), row_group_size=GROUP)
     return sink.getvalue()
+
+
+def _arrow_array(values: list[Any], kind: Any) -> Any:
+    """An Arrow array of plain values, some of them None.
+
+    As `pa.array`, which however imports pandas wherever that is installed (a second and more).
+    """
+    import pyarrow as pa
+
+    present = np.array([value is not None for value in values], np.bool_)
+    valid = pa.py_buffer(np.packbits(present, bitorder="little").tobytes())
+    if kind == pa.string():
+        texts = [b"" if v is None else v.encode("utf-8", "surrogatepass") for v in values]
+        ends = np.cumsum([0, *map(len, texts)], dtype=np.int32)
+        data = [pa.py_buffer(ends.tobytes()), pa.py_buffer(b"".join(texts))]
+    elif kind == pa.bool_():
+        bits = np.array([bool(v) for v in values], np.bool_)
+        data = [pa.py_buffer(np.packbits(bits, bitorder="little").tobytes())]
+    else:
+        numbers = np.array([0 if v is None else v for v in values], kind.to_pandas_dtype())
+        data = [pa.py_buffer(numbers.tobytes())]
+    return pa.Array.from_buffers(kind, len(values), [valid, *data])
 
 
 def _loads(lines: Sequence[bytes]) -> Iterator[dict[str, Any]]:

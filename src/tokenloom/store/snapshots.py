@@ -16,6 +16,7 @@ from tokenloom.errors import StoreCorrupt, StoreNotFound
 from tokenloom.store import format as fmt
 from tokenloom.store.files import LOCAL, TEMPORARY_PREFIX, Files
 from tokenloom.store.source import ByteSource
+from tokenloom.words import plural
 
 __all__ = ["Snapshot", "check_sizes", "current", "load", "numbers", "read_sidecar"]
 
@@ -60,8 +61,8 @@ def current(root: Path, files: Files = LOCAL) -> Snapshot:
     shards = sum(fmt.SHARD_NAME.fullmatch(name) is not None for name in names)
     if shards or any(name.startswith(TEMPORARY_PREFIX) for name in names):
         raise StoreNotFound(
-            f"{root}: the build of this store is incomplete: {shards} shards are done, but no "
-            "manifest is published. Run the same build again: it goes on after the last shard."
+            f"{root}: the build of this store is incomplete: {plural(shards, 'shard')} done, and "
+            "no manifest is published. Run the same build again: it goes on where it stopped."
         )
     if names:
         raise StoreNotFound(

@@ -82,6 +82,11 @@ class FaultSource:
         self._count = 0
         self._lock = threading.Lock()
 
+    @property
+    def happened(self) -> bool:
+        """Whether the faulty read was reached."""
+        return 0 < self.at <= self._count
+
     def size(self, name: str) -> int | None:
         """See `ByteSource`."""
         return self.inner.size(name)

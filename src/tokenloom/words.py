@@ -1,0 +1,38 @@
+"""Small pieces of readable messages."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Sequence
+
+__all__ = ["near_miss", "plural", "sentence"]
+
+
+def near_miss(word: str, allowed: Sequence[str]) -> str:
+    """A sentence that suggests the closest allowed word, or nothing.
+
+    >>> near_miss("wkii", ["wiki", "code"])
+    " Did you mean 'wiki'?"
+    """
+    close = difflib.get_close_matches(word, allowed, n=1, cutoff=0.6)
+    if not close:
+        close = [name for name in allowed if len(word) > 1 and word.startswith(name)][:1]
+    return f" Did you mean {close[0]!r}?" if close else ""
+
+
+def plural(count: int, noun: str) -> str:
+    """A count with its noun.
+
+    >>> plural(1, "shard"), plural(1200, "shard")
+    ('1 shard', '1,200 shards')
+    """
+    return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"
+
+
+def sentence(text: str) -> str:
+    """Text that ends like a sentence, so that another one can follow.
+
+    >>> sentence("no key 'a'"), sentence("Did you mean 'b'?")
+    ("no key 'a'.", "Did you mean 'b'?")
+    """
+    return text if text.endswith((".", "?", "!")) else text + "."
