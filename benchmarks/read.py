@@ -37,8 +37,8 @@ WINDOW = 2048  # tokens
 REQUEST = 64  # token windows in one request
 GB = 1e9
 
-PASS_BLOCKS = 16
-PASS_WINDOWS = 512
+PASS_BLOCKS = 32
+PASS_WINDOWS = 1024
 
 # size → (tokens, token windows, rounds)
 SIZES = {

@@ -22,7 +22,7 @@ import itertools
 import os
 import zlib
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -60,7 +60,7 @@ class Piece:
     start: int
     stop: int
     data: bytes | None = None
-    weight: int = 0
+    weight: int = field(default=0, compare=False)
 
 
 Block = tuple[Piece, ...]

@@ -7,6 +7,9 @@ there. Killed at any instant and run again, it gives the same bytes.
 
 from __future__ import annotations
 
+import contextlib
+import errno
+import json
 import logging
 import time
 from collections.abc import Iterator
@@ -33,6 +36,7 @@ from tokenloom.store import format as fmt
 from tokenloom.store import snapshots
 from tokenloom.store.files import TEMPORARY_PREFIX, Files
 from tokenloom.store.snapshots import Snapshot
+from tokenloom.store.source import LocalSource
 from tokenloom.store.writer import publish_manifest, publish_sidecar, shard_entry
 from tokenloom.words import plural
 
@@ -98,6 +102,7 @@ def _plan(
     again = {**plan.settings, "parent": before.manifest.parent}
     if last.settings == again:
         log.info("%s: this build is already there", root)
+        files.sync_directory(root)  # its builder may have died before it could
         return None
     if not append:
         raise StoreExists(
@@ -105,8 +110,9 @@ def _plan(
             f"{_differences(before.manifest.parts[0].settings, plan.settings)}. Build into another "
             "directory, pass append=True to add to it, or remove it first."
         )
+    snapshots.check_sizes(LocalSource(root), root, before.manifest)
     if not allow_duplicates:
-        _refuse_known(found, root, before.manifest, files)
+        _refuse_known(found, root, before.manifest)
     return plan
 
 
@@ -120,14 +126,12 @@ def _differences(old: dict[str, Any], new: dict[str, Any]) -> str:
     return ", ".join(shown) or "later appends"
 
 
-def _refuse_known(found: list[Input], root: Path, manifest: fmt.Manifest, files: Files) -> None:
+def _refuse_known(found: list[Input], root: Path, manifest: fmt.Manifest) -> None:
     """An append must not add a file whose content is already in the store."""
-    import json
-
+    source = LocalSource(root)
     known: dict[tuple[str, str], str] = {}
     for part in manifest.parts:
-        name = _inputs_name(part.manifest)
-        raw = files.read(root / name, fmt.MAX_RECORD_BYTES) or b"[]"
+        raw = snapshots.read_sidecar(source, root, manifest, _inputs_name(part.manifest))
         known |= {(one["kind"], one["sha256"]): one["name"] for one in json.loads(raw)}
     for one in found:
         if (one.kind, one.sha256) in known:
@@ -187,6 +191,10 @@ def _committed(
         if raw is None:
             return entries, cursor
         record = fmt.unseal(fmt.ShardRecord, raw, str(folder / "shard.json"))
+        if not _is_whole(folder, record):
+            log.warning("%s: a file of this shard is missing or cut; it is written again", folder)
+            files.remove(folder)
+            return entries, cursor
         if record.fingerprint != plan.fingerprint:
             raise StoreExists(
                 f"{folder}: an unfinished build with other inputs or settings left this shard. "
@@ -194,6 +202,11 @@ def _committed(
             )
         entries.append(shard_entry(record, raw))
         cursor = Cursor(**record.progress)
+
+
+def _is_whole(folder: Path, record: fmt.ShardRecord) -> bool:
+    source = LocalSource(folder)
+    return all(source.size(name) == file.bytes for name, file in record.files.items())
 
 
 @contextmanager
@@ -255,6 +268,8 @@ def _publish(
         shards=shards,
         producer={"tokenloom": version.__version__},
     )
+    # shards and sidecars of a killed run may be there without being safe: first they, then we
+    files.sync_directory(root)
     publish_manifest(files, root, manifest)
     if cursor.skipped or cursor.filtered:
         log.warning(
@@ -289,16 +304,26 @@ def _publish_tokenizer(
 
 
 def _make_directory(files: Files, root: Path) -> None:
+    """Make the store's directory and those above it, durably."""
     missing = []
-    while not root.exists():
-        missing.append(root)
-        root = root.parent
+    path = root
+    while not path.exists():
+        missing.append(path)
+        path = path.parent
     for path in reversed(missing):
-        try:
+        with contextlib.suppress(FileExistsError):  # another builder was faster
             files.mkdir(path)
-        except FileExistsError:  # another builder was faster
-            continue
-        files.sync_directory(path.parent)
+    # A killed run may have made directories without syncing them. Such a directory holds nothing
+    # but the next one, so sync upwards as long as that is so.
+    path = root.absolute()
+    files.sync_directory(path.parent)
+    try:
+        while len(files.list(path.parent)) == 1 and path.parent != path:
+            path = path.parent
+            files.sync_directory(path.parent)
+    except OSError as error:
+        if error.errno not in (errno.EACCES, errno.EPERM):  # those above may not be ours to open
+            raise
 
 
 @contextmanager
@@ -326,15 +351,11 @@ def _sweep(files: Files, root: Path) -> None:
 
 def _snapshot(files: Files, root: Path) -> Snapshot | None:
     """The newest snapshot, or None; a directory that holds something else is refused."""
-    numbers = snapshots.numbers(root, files)
+    names = files.list(root)  # one look: without locks another builder may finish meanwhile
+    numbers = snapshots.numbers(names)
     if numbers:
         return snapshots.load(root, numbers[-1], files)
-    strangers = [
-        name
-        for name in files.list(root)
-        if not (name.startswith(".") or fmt.SHARD_NAME.fullmatch(name))
-        and not fmt.ROOT_FILE_NAME.fullmatch(name)
-    ]
+    strangers = [name for name in names if not fmt.is_store_name(name)]
     if strangers:
         raise StoreExists(
             f"{root}: this directory holds other things ({', '.join(strangers[:3])}). "

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from tokenloom.store import coalesce
 from tokenloom.store.shard import Array, OpenColumn, check_chunk, decode_chunk
-from tokenloom.store.source import ByteSource
+from tokenloom.store.source import ByteSource, read_exactly
 
 __all__ = ["FetchRules", "ReadCounters", "Took", "fetch", "fetch_stretch", "trusted"]
 
@@ -115,7 +115,8 @@ def fetch(
     files = (plan.start >> coalesce.FILE_SHIFT).tolist()
     offsets = (plan.start & BYTE_MASK).tolist()
     reads = zip(files, offsets, sizes.tolist(), strict=True)
-    buffers = source.read([(names[f], offset, size) for f, offset, size in reads])
+    ranges = [(names[f], offset, size) for f, offset, size in reads]
+    buffers = read_exactly(source, ranges, root)
     wanted = int(np.searchsorted(plan.request, len(start)))
     if len(doubt):
         _check_doubts(columns, doubt_file, doubt_chunk, plan, wanted, len(start), buffers, root)
@@ -198,7 +199,7 @@ def fetch_stretch(
     plain = column.codec == "none"
     first, last = low // column.inner, (high - 1) // column.inner
     edges = column.edges(first, last + 1)
-    raw, reads = _read_cut(source, column.file, edges[0], edges[-1], rules.cap)
+    raw, reads = _read_cut(source, column.file, edges[0], edges[-1], rules.cap, root)
     chunks = [raw[a - edges[0] : b - edges[0]] for a, b in itertools.pairwise(edges)]
     if plain:
         for i, chunk in enumerate(chunks, first):
@@ -214,8 +215,9 @@ def fetch_stretch(
 
 
 def _read_cut(
-    source: ByteSource, file: str, start: int, stop: int, cap: int
+    source: ByteSource, file: str, start: int, stop: int, cap: int, root: str
 ) -> tuple[NDArray[np.uint8], int]:
     """Bytes [start, stop) of a file, and how many reads of at most `cap` bytes they took."""
-    buffers = source.read([(file, a, min(cap, stop - a)) for a in range(start, stop, cap)])
+    ranges = [(file, a, min(cap, stop - a)) for a in range(start, stop, cap)]
+    buffers = read_exactly(source, ranges, root)
     return (buffers[0] if len(buffers) == 1 else np.concatenate(buffers)), len(buffers)

@@ -19,7 +19,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Protocol
 
-from tokenloom.errors import StoreError
+from tokenloom.errors import StoreError, StoreExists
 
 __all__ = ["LOCAL", "Files", "LocalFiles", "OutFile", "publish_file", "temporary_name"]
 
@@ -86,7 +86,8 @@ class _LocalOut:
             try:
                 count = os.write(self._fd, view)
             except OSError as error:
-                raise full_disk(error, self._path, self._written, len(view)) from error
+                done = f"after {self._written:,} bytes, with {len(view):,} more to write"
+                raise failed(error, self._path, f"writing failed {done}") from error
             self._written += count
             view = view[count:]
 
@@ -97,7 +98,7 @@ class _LocalOut:
         try:
             os.fsync(fd)
         except OSError as error:
-            raise full_disk(error, self._path, self._written, 0) from error
+            raise failed(error, self._path, f"syncing {self._written:,} bytes failed") from error
         finally:
             os.close(fd)
 
@@ -106,20 +107,28 @@ class _LocalOut:
             os.close(self._fd)
 
 
-def full_disk(error: OSError, path: Path, written: int, wanted: int) -> StoreError:
-    """The readable form of a failed write."""
+def failed(error: OSError, path: Path, what: str) -> StoreError:
+    """The readable form of a system call that failed."""
     reason = os.strerror(error.errno) if error.errno else str(error)
     what_to_do = (
         "Free some space and run the same build again: finished shards are kept."
         if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
-        else "Nothing was published; run the same build again when this is mended."
+        else "Run the same command again when this is mended: finished shards are kept."
     )
-    failure = StoreError(
-        f"{path}: writing failed after {written:,} bytes, with {wanted:,} more to write: "
-        f"{reason}. {what_to_do}"
-    )
+    failure = StoreError(f"{path}: {what}: {reason}. {what_to_do}")
     failure.errno = error.errno
     return failure
+
+
+@contextlib.contextmanager
+def _named(path: Path, what: str) -> Iterator[None]:
+    """Errors of the system inside say which path and what was tried."""
+    try:
+        yield
+    except StoreError:
+        raise
+    except OSError as error:
+        raise failed(error, path, f"{what} failed") from error
 
 
 class LocalFiles:
@@ -127,84 +136,94 @@ class LocalFiles:
 
     def create(self, path: Path) -> OutFile:
         """See `Files`."""
-        try:
+        with _named(path, "creating it"):
             return _LocalOut(path)
-        except OSError as error:
-            raise full_disk(error, path, 0, 0) from error
 
     def mkdir(self, path: Path, mode: int = 0o777) -> None:
         """See `Files`."""
-        os.mkdir(path, mode)
+        with _named(path, "making this directory"):
+            try:
+                os.mkdir(path, mode)
+            except FileExistsError as error:
+                raise StoreExists(f"{path}: it is already there.") from error
 
     def rename_new(self, source: Path, target: Path) -> bool:
         """See `Files`. A directory never replaces a non-empty one, so the kernel decides races."""
-        try:
-            os.rename(source, target)
-        except OSError as error:
-            if error.errno in (errno.EEXIST, errno.ENOTEMPTY):
-                return False
-            raise
+        with _named(target, "moving it into place"):
+            try:
+                os.rename(source, target)
+            except OSError as error:
+                if error.errno in (errno.EEXIST, errno.ENOTEMPTY):
+                    return False
+                raise
         return True
 
     def link_new(self, source: Path, target: Path) -> bool:
-        """See `Files`. Where hard links are missing, an exclusive copy of the name is made."""
-        try:
-            os.link(source, target)
-        except FileExistsError:
-            return False
-        except OSError as error:
-            if error.errno not in (errno.EPERM, errno.ENOTSUP, errno.EMLINK, errno.ENOSYS):
-                raise
-            if target.exists():
+        """See `Files`. Where hard links are missing, the file is renamed if the name is free."""
+        with _named(target, "moving it into place"):
+            try:
+                os.link(source, target)
+            except FileExistsError:
                 return False
-            os.rename(source, target)
+            except OSError as error:
+                if error.errno not in (errno.EPERM, errno.ENOTSUP, errno.EMLINK, errno.ENOSYS):
+                    raise
+                if target.exists():
+                    return False
+                os.rename(source, target)
         return True
 
     def chmod_like(self, path: Path, model: Path) -> None:
         """See `Files`."""
-        os.chmod(path, stat.S_IMODE(os.stat(model).st_mode) & 0o777)
+        with _named(path, "setting its permissions"):
+            os.chmod(path, stat.S_IMODE(os.stat(model).st_mode) & 0o777)
 
     def sync_directory(self, path: Path) -> None:
         """See `Files`."""
-        fd = os.open(path, os.O_RDONLY | getattr(os, "O_DIRECTORY", 0))
-        try:
-            os.fsync(fd)
-        finally:
-            os.close(fd)
+        with _named(path, "syncing this directory"):
+            fd = os.open(path, os.O_RDONLY | getattr(os, "O_DIRECTORY", 0))
+            try:
+                os.fsync(fd)
+            finally:
+                os.close(fd)
 
     def list(self, path: Path) -> list[str]:
         """See `Files`."""
-        try:
-            return sorted(os.listdir(path))
-        except (FileNotFoundError, NotADirectoryError):
-            return []
+        with _named(path, "listing this directory"):
+            try:
+                return sorted(os.listdir(path))
+            except (FileNotFoundError, NotADirectoryError):
+                return []
 
     def read(self, path: Path, limit: int) -> bytes | None:
         """See `Files`. Links are not followed, and only regular files are read."""
-        try:
-            fd = os.open(path, os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | os.O_NONBLOCK)
-        except (FileNotFoundError, NotADirectoryError):
-            return None
-        with open(fd, "rb", buffering=0) as file:
-            status = os.fstat(fd)
-            if not stat.S_ISREG(status.st_mode):
-                raise StoreError(f"{path}: this is not a regular file.")
-            if status.st_size > limit:
-                raise StoreError(
-                    f"{path}: it has {status.st_size:,} bytes, allowed are {limit:,}. "
-                    "This is not a file that tokenloom wrote."
-                )
-            return file.readall()
+        with _named(path, "reading it"):
+            try:
+                fd = os.open(path, os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | os.O_NONBLOCK)
+            except (FileNotFoundError, NotADirectoryError):
+                return None
+            with open(fd, "rb", buffering=0) as file:
+                status = os.fstat(fd)
+                if not stat.S_ISREG(status.st_mode):
+                    raise StoreError(f"{path}: this is not a regular file.")
+                if status.st_size > limit:
+                    raise StoreError(
+                        f"{path}: it has {status.st_size:,} bytes, allowed are {limit:,}. "
+                        "This is not a file that tokenloom wrote."
+                    )
+                return file.readall()
 
     def remove(self, path: Path) -> None:
-        """See `Files`."""
-        try:
-            if path.is_dir() and not path.is_symlink():
-                shutil.rmtree(path)
-            else:
+        """See `Files`. A directory first loses its name, so it is never half there under it."""
+        with _named(path, "removing it"), contextlib.suppress(FileNotFoundError):
+            if not path.is_dir() or path.is_symlink():
                 path.unlink(missing_ok=True)
-        except FileNotFoundError:
-            pass
+                return
+            if not path.name.startswith(TEMPORARY_PREFIX):
+                doomed = path.parent / temporary_name()
+                os.rename(path, doomed)
+                path = doomed
+            shutil.rmtree(path)
 
     @contextlib.contextmanager
     def lock(self, path: Path) -> Iterator[bool | None]:
@@ -213,7 +232,9 @@ class LocalFiles:
         The lock only saves work; renames decide what is published (a network file system may
         not lock at all).
         """
-        with open(path / LOCK_NAME, "ab") as file:
+        with _named(path / LOCK_NAME, "opening it"):
+            file = open(path / LOCK_NAME, "ab")  # noqa: SIM115 - closed below
+        with file:
             held: bool | None
             try:
                 import fcntl

@@ -75,6 +75,12 @@ RESERVED_COLUMNS: Final = frozenset({"input_ids", "offsets", "crc32c"})
 COLUMN_DTYPES: Final = ("bool", "uint8", "uint16", "uint32", "int8", "int32", "float32", "float64")
 
 
+def is_store_name(name: str) -> bool:
+    """Whether a file or directory of that name may stand at the top of a store."""
+    patterns = (MANIFEST_NAME, SHARD_NAME, ROOT_FILE_NAME)
+    return name.startswith(".") or any(pattern.fullmatch(name) for pattern in patterns)
+
+
 def manifest_name(number: int) -> str:
     """`manifest-000001.json` for 1."""
     return f"manifest-{number:06d}.json"

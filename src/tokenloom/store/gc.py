@@ -59,7 +59,7 @@ def _collect(
     files: Files,
 ) -> Collected:
     names = files.list(root)
-    published = snapshots.numbers(root, files)
+    published = snapshots.numbers(names)
     drop = {n for n in published[:-1] if n not in pinned} if old_snapshots else set()
     kept = [snapshots.load(root, n, files).manifest for n in published if n not in drop]
     needed = {shard.name for manifest in kept for shard in manifest.shards}

@@ -24,7 +24,7 @@ from tokenloom.store.cache import BlockCache
 from tokenloom.store.documents import DocumentsReader
 from tokenloom.store.fetch import FetchRules, ReadCounters, Took, fetch, fetch_stretch, trusted
 from tokenloom.store.shard import OpenShard, corrupt, open_shard, read_checked
-from tokenloom.store.source import ByteSource
+from tokenloom.store.source import ByteSource, came_short
 
 __all__ = ["Reader"]
 
@@ -220,7 +220,10 @@ class Reader:
             )
             self._count(name, examples, examples, took)
             return values
-        raw = self.source.read(((column.file, low * item, size),))[0]
+        asked = (column.file, low * item, size)
+        raw = self.source.read((asked,))[0]
+        if len(raw) != size:
+            raise came_short(asked, len(raw), self.path)
         with self._lock:
             self._counters[name == "offsets"].add(examples, examples, 1, 1, size, size)
         return raw.view(column.dtype)

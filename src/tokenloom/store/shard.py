@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from tokenloom.errors import StoreCorrupt
 from tokenloom.store import format as fmt
 from tokenloom.store import zarr
-from tokenloom.store.source import ByteSource
+from tokenloom.store.source import ByteSource, read_exactly
 
 __all__ = [
     "OpenColumn",
@@ -141,7 +141,7 @@ def _open_column(
     else:
         if payload < 0:
             raise corrupt(f"{root}/{file}", f"{size:,} bytes cannot hold {chunks} chunks")
-        (index,) = source.read([(file, payload, size - payload)])
+        (index,) = read_exactly(source, [(file, payload, size - payload)], root)
         starts = zarr.decode_index(index.tobytes(), payload)
         if starts is None:
             raise corrupt(f"{root}/{file}", "its index is damaged")
@@ -202,7 +202,8 @@ def _corrupt_chunk(column: OpenColumn, chunk: int, root: str, what: str) -> Stor
 def _read_all(source: ByteSource, root: str, column: OpenColumn) -> Array:
     """Every element of a small column with checksums of its own."""
     edges = column.edges(0, len(column.checked))
-    raw = source.read([(column.file, a, b - a) for a, b in itertools.pairwise(edges)])
+    ranges = [(column.file, a, b - a) for a, b in itertools.pairwise(edges)]
+    raw = read_exactly(source, ranges, root)
     chunks = [decode_chunk(column, i, chunk, root) for i, chunk in enumerate(raw)]
     return np.concatenate(chunks)[: column.length]
 
@@ -210,7 +211,7 @@ def _read_all(source: ByteSource, root: str, column: OpenColumn) -> Array:
 def read_checked(source: ByteSource, root: str, shard: OpenShard, name: str) -> NDArray[np.uint8]:
     """A whole file of a shard, compared with its sha256 in the commit record."""
     expected = shard.record.files[name]
-    (raw,) = source.read([(f"{shard.name}/{name}", 0, expected.bytes)])
+    (raw,) = read_exactly(source, [(f"{shard.name}/{name}", 0, expected.bytes)], root)
     if hashlib.sha256(raw.data).hexdigest() != expected.sha256:
         raise corrupt(f"{root}/{shard.name}/{name}", "its sha256 is not the one published")
     return raw
@@ -222,5 +223,5 @@ def _read_whole(source: ByteSource, root: str, name: str) -> bytes:
         raise corrupt(f"{root}/{name}", "the file is missing")
     if size > fmt.MAX_RECORD_BYTES:
         raise corrupt(f"{root}/{name}", f"it has {size:,} bytes")
-    (raw,) = source.read([(name, 0, size)])
+    (raw,) = read_exactly(source, [(name, 0, size)], root)
     return raw.tobytes()

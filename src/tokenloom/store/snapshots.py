@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import difflib
 import hashlib
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from tokenloom.errors import StoreCorrupt, StoreNotFound
 from tokenloom.store import format as fmt
 from tokenloom.store.files import LOCAL, TEMPORARY_PREFIX, Files
-from tokenloom.store.source import ByteSource
+from tokenloom.store.source import ByteSource, read_exactly
 from tokenloom.words import plural
 
 __all__ = ["Snapshot", "check_sizes", "current", "load", "numbers", "read_sidecar"]
@@ -29,10 +30,10 @@ class Snapshot:
     sha256: str
 
 
-def numbers(root: Path, files: Files = LOCAL) -> list[int]:
-    """The numbers of all published snapshots, ascending."""
-    names = [fmt.MANIFEST_NAME.fullmatch(name) for name in files.list(root)]
-    return sorted(int(match[1]) for match in names if match)
+def numbers(names: Sequence[str]) -> list[int]:
+    """The numbers of all snapshots among the names in a store's directory, ascending."""
+    matches = [fmt.MANIFEST_NAME.fullmatch(name) for name in names]
+    return sorted(int(match[1]) for match in matches if match)
 
 
 def load(root: Path, number: int, files: Files = LOCAL) -> Snapshot:
@@ -40,7 +41,7 @@ def load(root: Path, number: int, files: Files = LOCAL) -> Snapshot:
     path = root / fmt.manifest_name(number)
     raw = files.read(path, fmt.MAX_RECORD_BYTES)
     if raw is None:
-        have = ", ".join(map(str, numbers(root, files))) or "none"
+        have = ", ".join(map(str, numbers(files.list(root)))) or "none"
         raise StoreNotFound(f"{path}: there is no snapshot {number}. Snapshots here: {have}.")
     manifest = fmt.unseal(fmt.Manifest, raw, str(path))
     if manifest.number != number:
@@ -54,10 +55,10 @@ def current(root: Path, files: Files = LOCAL) -> Snapshot:
     Raises:
         StoreNotFound: saying whether nothing is there, or a build has not finished.
     """
-    published = numbers(root, files)
+    names = files.list(root)
+    published = numbers(names)
     if published:
         return load(root, published[-1], files)
-    names = files.list(root)
     shards = sum(fmt.SHARD_NAME.fullmatch(name) is not None for name in names)
     if shards or any(name.startswith(TEMPORARY_PREFIX) for name in names):
         raise StoreNotFound(
@@ -95,8 +96,7 @@ def check_sizes(source: ByteSource, root: Path, manifest: fmt.Manifest) -> None:
 def read_sidecar(source: ByteSource, root: Path, manifest: fmt.Manifest, name: str) -> bytes:
     """A small file that the manifest names, compared with its sha256."""
     expected = manifest.files[name]
-    (raw,) = source.read([(name, 0, expected.bytes)])
-    data = raw.tobytes()
+    data = read_exactly(source, [(name, 0, expected.bytes)], str(root))[0].tobytes()
     if hashlib.sha256(data).hexdigest() != expected.sha256:
         raise StoreCorrupt(
             f"{root / name}: its sha256 is not the one published. Restore it from a copy."

@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from tokenloom.errors import StoreCorrupt, StoreError
 from tokenloom.store.slabs import LARGE, PAGE, SAFE, SlabPool
 
-__all__ = ["ByteSource", "LocalSource", "Range"]
+__all__ = ["ByteSource", "LocalSource", "Range", "came_short", "read_exactly"]
 
 Range = tuple[str, int, int]
 """(file name relative to the store, first byte, number of bytes)."""
@@ -40,6 +40,24 @@ class ByteSource(Protocol):
 
     def read(self, ranges: Sequence[Range]) -> list[Bytes]:
         """One buffer for every range, in the order asked; never fewer bytes than asked."""
+
+
+def read_exactly(source: ByteSource, ranges: Sequence[Range], root: str) -> list[Bytes]:
+    """As ``source.read``, but a source that gives fewer bytes than asked is caught."""
+    buffers = source.read(ranges)
+    for asked, buffer in zip(ranges, buffers, strict=True):
+        if len(buffer) != asked[2]:
+            raise came_short(asked, len(buffer), root)
+    return buffers
+
+
+def came_short(asked: Range, got: int, root: str) -> StoreCorrupt:
+    """The error for a read that gave fewer bytes than asked."""
+    name, offset, size = asked
+    return StoreCorrupt(
+        f"{root}/{name}: asked for {size:,} bytes from {offset:,} on and got {got:,}. The file was "
+        "cut short after the store was opened; restore it or build the store again."
+    )
 
 
 class _Handle:
@@ -97,11 +115,7 @@ class LocalSource:
         while done < len(buffer):
             count = _READ(handle.fd, [buffer[done:]], offset + done)
             if count == 0:
-                raise StoreCorrupt(
-                    f"{os.path.join(self._root, name)}: asked for bytes {offset:,} to "
-                    f"{offset + len(buffer):,}, but the file ends at {offset + done:,}. It was cut "
-                    "short after the store was opened; restore it or build the store again."
-                )
+                raise came_short((name, offset, len(buffer)), done, self._root)
             done += count
 
     def _open(self, name: str) -> _Handle:

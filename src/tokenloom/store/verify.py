@@ -24,7 +24,7 @@ from tokenloom.store.cache import BlockCache
 from tokenloom.store.fetch import FetchRules
 from tokenloom.store.files import LOCAL, Files
 from tokenloom.store.reader import Reader
-from tokenloom.store.source import ByteSource
+from tokenloom.store.source import ByteSource, read_exactly
 
 __all__ = ["Report", "verify"]
 
@@ -90,8 +90,12 @@ def verify(
 
 
 def _check_history(root: Path, manifest: fmt.Manifest, files: Files) -> Iterator[str]:
-    """Older snapshots that are still there must be whole, and the parent must be the parent."""
-    for number in snapshots.numbers(root, files):
+    """Only what we wrote is there, older snapshots are whole, the parent is the parent."""
+    names = files.list(root)
+    for name in names:
+        if not fmt.is_store_name(name):
+            yield f"{root / name}: nobody published this file."
+    for number in snapshots.numbers(names):
         if number >= manifest.number:
             continue
         try:
@@ -135,7 +139,7 @@ def _check_file(
     try:
         for start in range(0, expected.bytes, READ_BYTES):
             size = min(READ_BYTES, expected.bytes - start)
-            (data,) = source.read([(name, start, size)])
+            (data,) = read_exactly(source, [(name, start, size)], str(root))
             sha256.update(data.data)
             tick(size)
     except OSError as error:
@@ -185,5 +189,7 @@ def _check_ids(where: Path, start: int, ids: NDArray[Any], vocab_size: int) -> I
 
 
 def _check_offsets(where: Path, start: int, ends: NDArray[Any], before: int) -> Iterator[str]:
+    if start == 0 and int(ends[0]) != 0:
+        yield f"{where}: the first offset is {int(ends[0])}, not 0."
     if int(ends[0]) < before or bool((ends[1:] < ends[:-1]).any()):
         yield f"{where}: offsets run backwards near document {start}."

@@ -174,19 +174,26 @@ class ShardWriter:
         self._files, self._root, self._number, self._inner = files, root, number, inner
         self._folder = root / temporary_name()
         files.mkdir(self._folder, 0o700)  # private until it is published
-        kinds = {"input_ids": (dtype, "none"), "offsets": ("uint32", "none")}
-        kinds |= {name: (kind, "zstd") for name, kind in (columns or {}).items()}
-        self._columns = {
-            name: _ColumnWriter(files, self._folder / name, kind, codec, inner)
-            for name, (kind, codec) in kinds.items()
-        }
-        self._columns["offsets"].append(np.zeros(1, np.uint32))
+        try:
+            self._open_columns(dtype, columns or {})
+        except BaseException:
+            self.abandon()
+            raise
         self._lines: list[bytes] = []
         self._inputs: list[Array] = []
         self._records: list[Array] = []
         self.documents = 0
         self.tokens = 0
         self.metadata_bytes = 0
+
+    def _open_columns(self, dtype: str, columns: Mapping[str, str]) -> None:
+        kinds = {"input_ids": (dtype, "none"), "offsets": ("uint32", "none")}
+        kinds |= {name: (kind, "zstd") for name, kind in columns.items()}
+        self._columns = {
+            name: _ColumnWriter(self._files, self._folder / name, kind, codec, self._inner)
+            for name, (kind, codec) in kinds.items()
+        }
+        self._columns["offsets"].append(np.zeros(1, np.uint32))
 
     def append(
         self,

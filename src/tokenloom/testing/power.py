@@ -65,8 +65,8 @@ class CrashFiles:
 
     def note(self, name: str, path: Path, target: Path | None = None, data: bytes = b"") -> None:
         """Remember an effect."""
-        if name not in self.forget:
-            where = os.path.relpath(path, self.root)
+        where = os.path.relpath(path, self.root)
+        if name not in self.forget and not where.startswith(".."):  # only this disk is modelled
             to = os.path.relpath(target, self.root) if target else ""
             self.log.append(Effect(name, where, to, data))
 

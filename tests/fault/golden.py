@@ -1,0 +1,45 @@
+"""The golden store: how it is made. Run this file to make it again after a wanted change of format.
+
+It has no Parquet file, whose bytes are those of a library version: the documents are kept as JSON
+lines, as on a machine without pyarrow, and the producer is a fixed word.
+"""
+
+import contextlib
+import shutil
+from pathlib import Path
+
+import tokenloom as tl
+from tokenloom import version
+from tokenloom.store import documents
+
+PATH = Path(__file__).parent.parent / "golden" / "store-v1"
+TEXTS = ["a loom", "", "weaves", "Zürich, 東京", "\x00\n\x7f", "end to end " * 4]
+MORE = ["appended", "twice"]
+OPTIONS = {"tokenizer": "bytes", "inner": 16, "shard_tokens": 40, "chunk_tokens": 32}
+
+
+@contextlib.contextmanager
+def plain_machine():
+    """A machine without pyarrow, and a version that never changes."""
+    before = documents.have_pyarrow, version.__version__
+    documents.have_pyarrow, version.__version__ = lambda: False, "golden"
+    try:
+        yield
+    finally:
+        documents.have_pyarrow, version.__version__ = before
+
+
+def make(path: Path) -> None:
+    with plain_machine():
+        rows = [{"text": text, "n": i, "even": i % 2 == 0} for i, text in enumerate(TEXTS)]
+        tl.build(rows, path, **OPTIONS)
+        tl.build([{"text": text} for text in MORE], path, append=True, **OPTIONS)
+    (path / ".lock").unlink()
+
+
+if __name__ == "__main__":
+    shutil.rmtree(PATH, ignore_errors=True)
+    PATH.parent.mkdir(exist_ok=True)
+    make(PATH)
+    store = tl.open(PATH)
+    print(store.digest, store.manifest_sha256, tl.open(PATH, snapshot=1).digest)
