@@ -6,10 +6,11 @@ import contextlib
 import os
 import resource
 import signal
+import sys
 import time
 from pathlib import Path
 
-from kit import QuickFiles, write_corpus
+from kit import QuickFiles, read_everything, write_corpus
 
 import tokenloom as tl
 from tokenloom.store.files import LocalFiles
@@ -82,6 +83,65 @@ def append_often(folder, out, options, count):
     for number in range(count):
         inputs = write_corpus(Path(folder, f"append-{number}"), count=6, seed=100 + number)
         tl.build(inputs, out, append=True, files=QuickFiles(), progress=False, **options)
+
+
+def use_stores(paths, *, megabytes, seconds, watch=()):
+    """Ask every store everything, with little memory, a time limit, and an audit of what happens.
+
+    Gives for each store the steps that worked, the errors, the errors that are not tokenloom's, and
+    the events that reading a store must never cause.
+    """
+    events: list[str] = []
+    armed = False
+
+    def audit(event, arguments):
+        if armed and (event in FORBIDDEN or event.startswith(("socket.", "ctypes."))):
+            events.append(f"{event} {arguments!r:.200}")
+        if armed and event == "open" and isinstance(arguments[0], str):
+            place, _, flags = arguments
+            writes = (flags or 0) & (os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC)
+            if writes or any(place.startswith(folder) for folder in watch):
+                events.append(f"open {place} {flags:o}")
+
+    def out_of_time(number, frame):
+        raise TimeoutError(f"still busy after {seconds} s")
+
+    sys.addaudithook(audit)
+    signal.signal(signal.SIGALRM, out_of_time)
+    good, *others = paths
+    assert read_everything(good).errors == {}  # imports what is imported late
+    limit_memory(megabytes)
+    reports = {}
+    for path in others:
+        events.clear()
+        signal.setitimer(signal.ITIMER_REAL, seconds)
+        armed = True
+        reading = read_everything(path)
+        armed = False
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        reports[path] = {
+            "worked": sorted(reading.values),
+            "errors": {step: str(error)[:300] for step, error in reading.errors.items()},
+            "strangers": reading.strangers(),
+            "events": sorted(set(events)),
+        }
+    return reports
+
+
+# code from data, other programs, other machines
+FORBIDDEN = frozenset(
+    {"exec", "compile", "pickle.find_class", "marshal.loads", "marshal.load", "os.system"}
+    | {"os.exec", "os.fork", "os.forkpty", "os.posix_spawn", "os.spawn", "subprocess.Popen"}
+    | {"urllib.Request", "webbrowser.open", "os.remove", "os.rename", "os.mkdir", "os.rmdir"}
+    | {"os.truncate", "os.chmod", "os.link", "os.symlink", "shutil.rmtree", "os.putenv"}
+)
+
+
+def limit_memory(megabytes):
+    """Allow that much more address space than is in use now."""
+    pages = int(Path("/proc/self/statm").read_text().split()[0])
+    limit = pages * resource.getpagesize() + (megabytes << 20)
+    resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
 
 
 # -- hooks ---------------------------------------------------------------------------------

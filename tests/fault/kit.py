@@ -161,7 +161,9 @@ def read_everything(path: Path | str, *, check: bool = True, **hints: Any) -> Re
     for i in some:
         reading.ask(f"metadata {i}", lambda i=i: store.metadata(i))
     reading.ask("inputs", lambda: store.inputs)
-    reading.ask("tokenizer", lambda: store.tokenizer and store.tokenizer.decode([65]))
+    reading.ask("decode", lambda: store.tokenizer and store.tokenizer.decode([65]))
+    reading.ask("strings", lambda: store.tokenizer and store.tokenizer.token_strings([65]))
+    reading.ask("encode", lambda: store.tokenizer and store.tokenizer.encode("1").tolist())
     if check:
         reading.ask("verify", lambda: store.verify(progress=False).ok)
     reading.values.pop("open")

@@ -43,7 +43,7 @@ def fail_at(number, error, action, scratch, corpus):
     except OSError as failure:
         last = files.calls[number - 1]
         context = f"call {number} ({last.name} {last.path.name}), {errno.errorcode[error]}"
-        if str(target) not in str(failure):
+        if str(last.path) not in str(failure) and str(target) not in str(failure):
             problems.append(f"{context}: the message names no path: {failure}")
         if failure.errno != error:
             problems.append(f"{context}: errno {failure.errno}")
