@@ -66,6 +66,12 @@ class BlockCache:
 
     def get(self, key: Hashable, load: Callable[[], Block]) -> Block:
         """The block behind `key`, loaded by `load` if it is not here; always read-only."""
+        if not self._capacity:  # nothing can be kept, so there is nothing to share either
+            with self._lock:
+                self._misses += 1
+            fresh = load()
+            fresh.flags.writeable = False
+            return fresh
         with self._lock:
             block = self._blocks.get(key)
             if block is not None:

@@ -97,7 +97,11 @@ class LocalSource:
         """See `ByteSource`."""
         if len(ranges) == 1:  # the short way
             name, offset, size = ranges[0]
-            buffer = np.empty(size, np.uint8) if size < LARGE else place_buffers(ranges)[0]
+            if size < LARGE:
+                buffer: Bytes = np.empty(size, np.uint8)
+            else:
+                shift = _shift(-offset)
+                buffer = _POOL.take(size + SAFE)[shift : shift + size]
             handle = self._handles.get(name) or self._open(name)
             if _READ(handle.fd, [buffer], offset) != size:
                 self._read_on(handle, name, buffer, offset)
@@ -146,6 +150,12 @@ def _pread(fd: int, buffers: list[Any], offset: int) -> int:
 _READ: Callable[[int, list[Any], int], int] = getattr(os, "preadv", _pread)
 
 
+def _shift(distance: int) -> int:
+    """How far a buffer must move on if it stands `distance` bytes behind its file offset."""
+    distance &= PAGE - 1
+    return SAFE - distance if 0 < distance < SAFE else 0
+
+
 def place_buffers(ranges: Sequence[Range]) -> list[Bytes]:
     """A buffer for each range, all in one slab, none of them in a slow place.
 
@@ -156,9 +166,7 @@ def place_buffers(ranges: Sequence[Range]) -> list[Bytes]:
     slab = np.empty(total, np.uint8) if total < LARGE else _POOL.take(total)
     buffers, place = [], 0
     for _, offset, size in ranges:
-        distance = (place - offset) & (PAGE - 1)
-        if 0 < distance < SAFE:
-            place += SAFE - distance
+        place += _shift(place - offset)
         end = place + size
         buffers.append(slab[place:end])
         place = end
