@@ -505,3 +505,30 @@ def test_settings_that_cannot_be_meant_are_refused_before_anything_is_written(
     with pytest.raises(tl.ConfigError, match=words):
         tl.build(records(1), tmp_path / "s", tokenizer="bytes", **options)
     assert not (tmp_path / "s").exists()
+
+
+def test_the_bar_reaches_the_size_of_the_inputs_whatever_they_are_packed_with(tmp_path):
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    from tokenloom.build.blocks import blocks
+    from tokenloom.build.inputs import expand
+
+    rows = records(300)
+    plain = write_jsonl(tmp_path / "a.jsonl", rows)
+    (tmp_path / "b.jsonl.gz").write_bytes(gzip.compress(plain.read_bytes()))
+    (tmp_path / "c.jsonl.zst").write_bytes(zstandard.compress(plain.read_bytes()))
+    pq.write_table(pa.Table.from_pylist(rows), tmp_path / "d.parquet", row_group_size=31)
+    for one in expand(tmp_path):
+        weights = [p.weight for block in blocks([one], block_bytes=500) for p in block]
+        assert sum(weights) == one.size
+        assert len(weights) > 3
+
+
+def test_a_store_has_a_length_and_documents_by_index(tmp_path):
+    store = tl.build(records(5), tmp_path / "s", tokenizer="bytes")
+    assert len(store) == 5
+    assert store[3].tolist() == store.document(3).tolist()
+    assert len(list(store)) == 5
+    with pytest.raises(IndexError):
+        store[-1]

@@ -135,9 +135,11 @@ class Reading:
         }
 
 
-def read_everything(path: Path | str, *, check: bool = True, **hints: Any) -> Reading:
+def read_everything(
+    path: Path | str, *, check: bool = True, reading: Reading | None = None, **hints: Any
+) -> Reading:
     """Ask a store everything (of a large one, its ends), and with `check` also whether it is whole."""
-    reading = Reading()
+    reading = reading or Reading()
     store = reading.ask("open", lambda: tl.open(path, **{"cache_bytes": 0, **hints}))
     if store is None:
         return reading

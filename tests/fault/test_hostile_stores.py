@@ -8,7 +8,7 @@ from kit import quick_folder
 from test_damage import make
 
 MEGABYTES = 512
-SECONDS = 10
+SECONDS = 5
 
 
 @pytest.fixture(scope="module")

@@ -1,0 +1,115 @@
+"""What must not grow: memory with the corpus, opening with the documents."""
+
+import os
+import subprocess
+import sys
+
+import numpy as np
+from toystore import write_store
+
+from tokenloom.store import format as fmt
+from tokenloom.store.files import LOCAL
+from tokenloom.store.writer import ShardWriter, publish_manifest
+
+
+def peak_kib(code: str) -> list[int]:
+    """VmHWM wherever the code prints it."""
+    prelude = (
+        "def peak():\n"
+        "    lines = open('/proc/self/status').read().splitlines()\n"
+        "    print(*[line.split()[1] for line in lines if line.startswith('VmHWM')])\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", prelude + code], capture_output=True, text=True, check=True
+    )
+    return [int(word) for word in done.stdout.split()]
+
+
+def test_ts_11_reading_a_thousand_long_documents_keeps_memory_flat(tmp_path):
+    documents, length = 1000, 50_000
+    writer = ShardWriter(LOCAL, tmp_path, 0, dtype="uint16")
+    for i in range(documents):
+        writer.append(np.full(length, i, np.uint16), np.array([length]))
+    entry = writer.commit(fingerprint="0" * 64, engine="none", progress={})
+    _publish(tmp_path, [entry])
+    code = f"""
+import tokenloom as tl
+store = tl.open({str(tmp_path)!r})
+assert [int(store.document(i)[7]) for i in range(5)] == list(range(5))
+peak()
+for i in range({documents}):
+    assert int(store.document(i)[-1]) == i
+peak()
+"""
+    before, after = peak_kib(code)
+    materialised = documents * length * 4 / 1024
+    assert after - before < 0.05 * materialised
+
+
+def test_opening_reads_no_offset_however_many_documents_there_are(tmp_path):
+    """10^8 documents in 763 shards of holes: one manifest, one stat per file, little memory."""
+    manifest = write_store(tmp_path / "real", [[[1]]])
+    documents, shards = 131_072, 763
+    chunks = -(-(documents + 1) // fmt.INNER)
+    size = chunks * fmt.INNER * 4 + chunks * 16 + 4
+    model = manifest.shards[0]
+    entries = []
+    for number in range(shards):
+        name = fmt.shard_name(number)
+        (tmp_path / "big" / name / "offsets/c").mkdir(parents=True)
+        path = tmp_path / "big" / name / "offsets/c/0"
+        path.touch()
+        os.truncate(path, size)
+        entries.append(
+            fmt.ShardEntry(
+                name=name,
+                documents=documents,
+                tokens=documents * 1000,
+                digest=model.digest,
+                sha256=model.sha256,
+                files={"offsets/c/0": size},
+            )
+        )
+    _publish(tmp_path / "big", entries)
+    code = f"""
+import tokenloom as tl
+peak()
+store = tl.open({str(tmp_path / "big")!r})
+assert store.num_documents == {documents * shards}
+assert store.index_reads.bytes == store.reads.bytes == 0
+peak()
+"""
+    before, after = peak_kib(code)
+    assert after - before < 100 * 1024
+
+
+def _publish(root, entries):
+    documents = sum(e.documents for e in entries)
+    tokens = sum(e.tokens for e in entries)
+    part = fmt.Part(
+        manifest=1,
+        fingerprint="0" * 64,
+        shards=len(entries),
+        documents=documents,
+        tokens=tokens,
+        skipped=0,
+        filtered=0,
+        settings={},
+    )
+    manifest = fmt.Manifest(
+        number=1,
+        parent=None,
+        dtype="uint16",
+        vocab_size=1000,
+        chunk_tokens=fmt.CHUNK_TOKENS,
+        inner=fmt.INNER,
+        columns={},
+        tokenizer=None,
+        documents=documents,
+        tokens=tokens,
+        digest=fmt.combine_digests(entries),
+        parts=(part,),
+        files={},
+        shards=tuple(entries),
+    )
+    publish_manifest(LOCAL, root, manifest)
