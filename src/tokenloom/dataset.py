@@ -7,7 +7,6 @@ snapshot, which the next `open` sees.
 from __future__ import annotations
 
 import functools
-import json
 import operator
 from collections.abc import Callable
 from pathlib import Path
@@ -19,7 +18,7 @@ from numpy.typing import ArrayLike, NDArray
 from tokenloom.bind import unbind
 from tokenloom.build.encoders import decode, reference_encoder, token_strings
 from tokenloom.build.tokenizers import TokenizerSpec, rebuild
-from tokenloom.errors import ConfigError, StoreCorrupt
+from tokenloom.errors import ConfigError, StoreCorrupt, TokenizerError
 from tokenloom.progress import Progress
 from tokenloom.store import coalesce, snapshots
 from tokenloom.store import format as fmt
@@ -53,7 +52,17 @@ class StoredTokenizer:
         return rebuild(described, self._sidecar(file) if file else b"")
 
     def encode(self, text: str) -> NDArray[np.int32]:
-        """The ids of a text, without specials."""
+        """The ids of a text, without specials.
+
+        Raises:
+            TokenizerError: the ids were made by a function; a store never causes an import, so
+                call that function yourself.
+        """
+        if self.kind == "callable":
+            raise TokenizerError(
+                f"tokenizer {self.name!r}: the ids were made by a function of its builder. Opening "
+                "a store runs no code that the store names; import and call it yourself."
+            )
         return reference_encoder(self.spec).encode([text]).ids.astype(np.int32)
 
     def decode(self, ids: ArrayLike) -> str:
@@ -180,15 +189,17 @@ class Store:
         (place,) = _indices([operator.index(index)], self.num_documents, "document").tolist()
         row = self.reader.metadata(place)
         if "_input" in row:
-            row["_input"] = self._inputs_of(place)[row["_input"]]["name"]
+            row["_input"] = self._input_of(place, row["_input"]).name
         return row
 
     @functools.cached_property
-    def inputs(self) -> list[list[dict[str, Any]]]:
+    def inputs(self) -> list[tuple[fmt.InputRecord, ...]]:
         """What was read to make the store: for every build or append, its inputs."""
-        names = [f"inputs-{part.manifest:06d}.json" for part in self.reader.manifest.parts]
-        known = self.reader.manifest.files
-        return [json.loads(self._sidecar(name)) if name in known else [] for name in names]
+        manifest = self.reader.manifest
+        return [
+            snapshots.read_inputs(self.reader.source, self.path, manifest, part.manifest)
+            for part in manifest.parts
+        ]
 
     # -- health ----------------------------------------------------------------------------
 
@@ -249,10 +260,16 @@ class Store:
             return np.empty(0, dtype)
         return np.concatenate(views, dtype=dtype, casting="unsafe")
 
-    def _inputs_of(self, document: int) -> list[dict[str, Any]]:
-        """The inputs of the build or append that added a document."""
+    def _input_of(self, document: int, number: Any) -> fmt.InputRecord:
+        """Input `number` of the build or append that added a document."""
         ends = np.cumsum([part.documents for part in self.reader.manifest.parts])
-        return self.inputs[int(np.searchsorted(ends, document, side="right"))]
+        inputs = self.inputs[int(np.searchsorted(ends, document, side="right"))]
+        if not isinstance(number, int) or not 0 <= number < len(inputs):
+            raise StoreCorrupt(
+                f"{self.path}: document {document} comes from input {number!r}, but its build had "
+                f"{len(inputs)} inputs. The metadata is not what a build writes."
+            )
+        return inputs[number]
 
     def _sidecar(self, name: str) -> bytes:
         return snapshots.read_sidecar(self.reader.source, self.path, self.reader.manifest, name)

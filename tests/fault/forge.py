@@ -22,7 +22,7 @@ Change = Callable[[dict[str, Any]], Any]
 
 
 def write_shards(root: Path, shards, *, vocab=256, dtype="uint16", inner=64) -> Path:
-    """Write shards of (ids, ends of the documents, tokens to declare or None), whatever they say."""
+    """Write shards of (ids, ends of documents, tokens to declare or None), whatever they say."""
     root.mkdir(parents=True)
     entries = []
     for number, (ids, ends, declared) in enumerate(shards):

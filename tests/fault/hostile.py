@@ -25,6 +25,7 @@ from tokenloom.store import zarr
 Attack = Callable[[Path], None]
 ATTACKS: dict[str, Attack] = {}
 BENIGN: set[str] = set()  # strange, but nothing that must be refused
+ENDLESS: set[str] = set()  # not to be verified: every byte that is declared would be read
 MARKER = "tokenloom-was-here"  # a file in the working directory that no attack may bring about
 
 
@@ -172,6 +173,9 @@ def _(root):
     reseal(root, shard=shard, manifest=manifest)
 
 
+ENDLESS |= {"sparse files of terabytes", "a sparse tokenizer of a terabyte"}
+
+
 @attack("sparse files of terabytes")
 def _(root):
     """Sizes that the file system confirms, and that cost nothing to make."""
@@ -225,7 +229,7 @@ json_attack("a key twice", b'"inner": 64', b'"inner": 64, "inner": 64', benign=T
 json_attack("another value twice", b'"inner": 64', b'"inner": 64, "inner": 0')
 json_attack("a lone surrogate", b'"settings": {', b'"settings": {"\\ud800": 1,', benign=True)
 json_attack("not UTF-8", b'"settings": {', b'"settings": {"\xff": 1,')
-json_attack("a byte order mark", b'{\n "chunk', b'\xef\xbb\xbf{\n "chunk')
+json_attack("a byte order mark", b'{\n "chunk', b'\xef\xbb\xbf{\n "chunk', benign=True)
 json_attack("nothing but a list", b'{\n "chunk', b'[{\n "chunk')
 for depth in (900, 100_000, 1_000_000):
     nested = b'"settings": {"x": ' + b"[" * depth + b"]" * depth + b","
@@ -353,7 +357,7 @@ for reference in ("os:system", "builtins:eval", "builtins:exec", "antigravity:ge
 # -- metadata ------------------------------------------------------------------------------
 
 
-def replace_documents(root, rows):
+def replace_documents(root, rows, **options):
     """A Parquet file of other rows."""
     import io
 
@@ -361,7 +365,7 @@ def replace_documents(root, rows):
     import pyarrow.parquet as pq
 
     sink = io.BytesIO()
-    pq.write_table(pa.table(rows), sink, compression="zstd")
+    pq.write_table(pa.table(rows), sink, compression="zstd", **options)
     reseal(root, files={"docs.parquet": sink.getvalue()})
 
 
@@ -370,7 +374,7 @@ def _(root):
     import pyarrow as pa
 
     zeros = pa.array(np.zeros(20_000_000, np.int64))
-    replace_documents(root, {"_input": zeros, "_record": zeros})
+    replace_documents(root, {"_input": zeros, "_record": zeros}, row_group_size=20_000_000)
 
 
 @attack("docs.parquet: one row")
@@ -428,11 +432,12 @@ def jsonl_documents(root, data):
 
 
 def zstd_bomb(size):
-    """A frame of a few KB that becomes `size` zeros."""
-    compressor = zstandard.ZstdCompressor(level=1).compressobj()
-    block = bytes(1 << 20)
-    parts = [compressor.compress(block) for _ in range(size >> 20)]
-    return b"".join([*parts, compressor.flush()])
+    """A frame that does not say how long it is, and becomes `size` zeros: 4 bytes for 128 KiB."""
+    blocks = size >> 17
+    header = b"\x28\xb5\x2f\xfd" + b"\x00\x58"  # no content size, a window of 2 MiB
+    middle = ((1 << 17 << 3) | 2).to_bytes(3, "little") + b"\x00"  # a run-length block
+    last = ((1 << 17 << 3) | 3).to_bytes(3, "little") + b"\x00"
+    return header + middle * (blocks - 1) + last
 
 
 for what, content in {
@@ -519,6 +524,9 @@ for what, make_frame in {
     )
 
 
+INSIDE = set(ATTACKS)  # what follows leads out of the store, or to what is no file
+
+
 # -- names that lead elsewhere -------------------------------------------------------------
 
 for place in ("../../x", "/etc", "/etc/passwd", "shard-00000/../..", "..", "", "shard-0", "\x00"):
@@ -563,7 +571,7 @@ def linked(name, target):
         place.unlink()
         os.symlink(target(root), place)
         size = os.lstat(place).st_size
-        shard, _, rest = name.partition("/")
+        _, _, rest = name.partition("/")
 
         def manifest(record):
             if rest:

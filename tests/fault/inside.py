@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import encodings.utf_8_sig
 import os
 import resource
 import signal
@@ -85,7 +86,7 @@ def append_often(folder, out, options, count):
         tl.build(inputs, out, append=True, files=QuickFiles(), progress=False, **options)
 
 
-def use_stores(paths, *, megabytes, seconds, watch=()):
+def use_stores(good, paths, *, megabytes, seconds, endless=(), watch=()):
     """Ask every store everything, with little memory, a time limit, and an audit of what happens.
 
     Gives for each store the steps that worked, the errors, the errors that are not tokenloom's, and
@@ -108,17 +109,16 @@ def use_stores(paths, *, megabytes, seconds, watch=()):
 
     sys.addaudithook(audit)
     signal.signal(signal.SIGALRM, out_of_time)
-    good, *others = paths
     assert read_everything(good).errors == {}  # imports what is imported late
     limit_memory(megabytes)
     reports = {}
-    for path in others:
+    for path in paths:
         events.clear()
         signal.setitimer(signal.ITIMER_REAL, seconds)
         reading, strangers = Reading(), {}
         armed = True
         try:
-            read_everything(path, reading=reading)
+            read_everything(path, check=path not in endless, reading=reading)
         except OutOfTime:
             strangers["time"] = f"still busy after {seconds} s"
         armed = False
@@ -150,6 +150,9 @@ def limit_memory(megabytes):
     pages = int(Path("/proc/self/statm").read_text().split()[0])
     limit = pages * resource.getpagesize() + (megabytes << 20)
     resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
+
+
+assert encodings.utf_8_sig  # imported here, so that reading JSON need not
 
 
 # -- hooks ---------------------------------------------------------------------------------

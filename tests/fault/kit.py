@@ -25,7 +25,7 @@ from tokenloom.store.files import LocalFiles
 from tokenloom.testing import mix
 
 HERE = Path(__file__).parent
-WORDS = "a loom weaves tokens into batches über 東京 and\n\tback".split(" ")
+WORDS = ["a", "loom", "weaves", "tokens", "into", "batches", "über", "東京", "and\n\tback"]
 
 # many blocks, several shards, chunks of 64 elements: every border of the format in a few KB
 SMALL: dict[str, Any] = {
@@ -40,9 +40,7 @@ SMALL: dict[str, Any] = {
 def texts(count: int, seed: int = 0, longest: int = 12) -> list[str]:
     """Documents of 0 to `longest` words."""
     return [
-        " ".join(
-            WORDS[mix(seed, i, j) % len(WORDS)] for j in range(mix(seed, i) % (longest + 1))
-        )
+        " ".join(WORDS[mix(seed, i, j) % len(WORDS)] for j in range(mix(seed, i) % (longest + 1)))
         for i in range(count)
     ]
 
@@ -138,7 +136,7 @@ class Reading:
 def read_everything(
     path: Path | str, *, check: bool = True, reading: Reading | None = None, **hints: Any
 ) -> Reading:
-    """Ask a store everything (of a large one, its ends), and with `check` also whether it is whole."""
+    """Ask a store everything (of a large one, its ends); with `check` also whether it is whole."""
     reading = reading or Reading()
     store = reading.ask("open", lambda: tl.open(path, **{"cache_bytes": 0, **hints}))
     if store is None:
@@ -151,7 +149,9 @@ def read_everything(
     for column in columns:
         suffix = f" {column}" if column else ""
         for i in some:
-            reading.ask(f"document {i}{suffix}", lambda i=i, c=column: store.document(i, c).tolist())
+            reading.ask(
+                f"document {i}{suffix}", lambda i=i, c=column: store.document(i, c).tolist()
+            )
         reading.ask(
             f"documents{suffix}",
             lambda c=column: [part.tolist() for part in store.documents(some, c)],
@@ -190,7 +190,7 @@ class Child:
         return self.code
 
     def wait(self, timeout: float = 60.0) -> int:
-        """The exit code; negative for a signal. A child that hangs is killed, and the test fails."""
+        """The exit code; negative for a signal. A child that hangs is killed and fails the test."""
         end = time.monotonic() + timeout
         while self.poll() is None:
             if time.monotonic() > end:

@@ -1,6 +1,7 @@
 """D8, D9: builders that race for one place, and readers that look on while stores grow."""
 
 import contextlib
+import functools
 import os
 import time
 
@@ -104,7 +105,7 @@ def test_d8_without_locks_another_builder_may_be_ahead_at_any_call(scratch, corp
             return False
 
     problems = []
-    for number in range(1, 200, 3):
+    for number in range(1, 200, 5):
         files = Overtaken(NoLocks(0, None), at=number)
         files.target = scratch / f"s-{number}"
         try:
@@ -223,11 +224,26 @@ def test_d9_collecting_old_snapshots_takes_nothing_from_who_reads_the_newest(scr
         tl.open(target, snapshot=1)
 
 
-class Ordered(contextlib.nullcontext):
-    """A directory listing in the order of names, forwards or backwards."""
+class DyingRemoval:
+    """Removes names in a known order and dies at the N-th."""
 
-    def __iter__(self):
-        return iter(self.enter_result)
+    def __init__(self, patch, at, backwards):
+        self.at, self.backwards, self.count = at, backwards, 0
+        self.listing = os.scandir
+        patch.setattr(os, "scandir", self.scandir)
+        for name in ("unlink", "rmdir"):
+            patch.setattr(os, name, functools.partial(self.remove, getattr(os, name)))
+
+    @contextlib.contextmanager
+    def scandir(self, place):
+        with self.listing(place) as found:
+            yield sorted(found, key=lambda entry: entry.name, reverse=self.backwards)
+
+    def remove(self, real, *args, **kwargs):
+        self.count += 1
+        if self.count >= self.at:
+            raise KeyboardInterrupt
+        return real(*args, **kwargs)
 
 
 @pytest.mark.parametrize("backwards", [False, True])  # is the commit record the last or the first?
@@ -235,32 +251,15 @@ def test_d9_a_gc_that_dies_in_the_middle_never_makes_a_later_build_publish_a_bro
     backwards, scratch, corpus, monkeypatch
 ):
     """Half a shard left by a dead gc must not be taken for a whole one, nor be in the way."""
-    listing = os.scandir
-
-    def scandir(place):
-        with listing(place) as found:
-            return Ordered(sorted(found, key=lambda entry: entry.name, reverse=backwards))
-
     inputs, expected, _ = corpus
     problems = []
     for number in range(1, 40, 2):
         target = scratch / f"s-{number}"
         tl.build(inputs, target, files=QUICK, **SMALL)
         (target / "manifest-000001.json").unlink()
-        calls = []
-        with monkeypatch.context() as patch:
-            patch.setattr(os, "scandir", scandir)
-            for name in ("unlink", "rmdir"):
-
-                def dying(*args, real=getattr(os, name), **kwargs):
-                    calls.append(args)
-                    if len(calls) >= number:
-                        raise KeyboardInterrupt
-                    return real(*args, **kwargs)
-
-                patch.setattr(os, name, dying)
-            with contextlib.suppress(KeyboardInterrupt):
-                collect(target, unfinished=True)
+        with monkeypatch.context() as patch, contextlib.suppress(KeyboardInterrupt):
+            DyingRemoval(patch, number, backwards)
+            collect(target, unfinished=True)
         try:
             tl.build(inputs, target, files=QUICK, **SMALL)
             assert_same_tree(target, expected)

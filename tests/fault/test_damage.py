@@ -1,4 +1,4 @@
-"""D5, D6, D7: a flipped, cut, missing, swapped or foreign file is named before a wrong token is read."""
+"""D5, D6, D7: a flipped, cut, missing, swapped or foreign file is named; no wrong token is read."""
 
 import errno
 import os
@@ -69,7 +69,7 @@ def store(scratch):
 
 
 def flip_everywhere(path, truth, places):
-    """Flip one bit at a time at (file, byte) `places`; gives every problem with how it was noticed."""
+    """Flip one bit at a time at (file, byte) `places`; gives what was wrong with the answers."""
     problems = []
     for name, place in places:
         file = path / name
@@ -88,12 +88,12 @@ def bytes_of(path):
 
 
 def test_d5_a_flipped_bit_in_any_file_is_noticed_and_the_file_is_named(store):
-    """A dozen bytes of every file; the first and the last always among them."""
+    """Some bytes of every file; the first and the last always among them."""
     path, truth = store
     places = [
         (name, place)
         for name, size in bytes_of(path)
-        for place in sorted({0, size - 1, *(mix(size, i) % size for i in range(8))})
+        for place in sorted({0, size - 1, *(mix(size, i) % size for i in range(6))})
     ]
     assert len(places) > 200
     problems = flip_everywhere(path, truth, places)
@@ -101,11 +101,14 @@ def test_d5_a_flipped_bit_in_any_file_is_noticed_and_the_file_is_named(store):
 
 
 @pytest.mark.slow
-def test_d5_every_byte_of_a_store_flipped_one_at_a_time_is_noticed(store):
-    path, truth = store
+@pytest.mark.parametrize("quarter", range(4))  # so that several processes share the work
+def test_d5_every_byte_of_a_store_flipped_one_at_a_time_is_noticed(quarter, scratch):
+    path = scratch / "store"
+    make(path, count=5)
+    truth = read_everything(path).values
     places = [(name, place) for name, size in bytes_of(path) for place in range(size)]
-    problems = flip_everywhere(path, truth, places)
-    assert problems == []
+    assert len(places) > 10_000
+    assert flip_everywhere(path, truth, places[quarter::4]) == []
 
 
 @pytest.mark.parametrize("count", [40, pytest.param(2000, marks=pytest.mark.slow)])
@@ -265,7 +268,7 @@ def test_d6_a_file_of_another_store_is_named(store, scratch):
 
 
 def test_d6_a_manifest_of_another_store_does_not_fit_these_files(store, scratch):
-    path, truth = store
+    path, _ = store
     make(scratch / "other", seed=8)
     shutil.copy(scratch / "other/manifest-000001.json", path / "manifest-000001.json")
     reading = read_everything(path)

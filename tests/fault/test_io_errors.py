@@ -1,4 +1,4 @@
-"""D4: a disk that fails at any call gives a clear error, keeps what was there, and can be tried again."""
+"""D4: a disk that fails at any call gives a clear error, and nothing that was there is lost."""
 
 import contextlib
 import errno
@@ -33,7 +33,7 @@ def corpus(scratch):
 
 
 def fail_at(number, error, action, scratch, corpus):
-    """Build with an error at the N-th call, then again; gives the error's faults, or None at the end."""
+    """Build with an error at the N-th call, then again; gives what was wrong, None at the end."""
     inputs, expected, digest = corpus
     target = scratch / f"s-{number}-{error}-{action}"
     files = FaultFiles(QUICK, at=number, action=action, error=error)

@@ -1,4 +1,4 @@
-"""D1, D2: a build killed at any instant is run again to the same bytes; nobody sees half a store."""
+"""D1, D2: a build killed at any instant is run again to the same bytes; half a store is none."""
 
 import itertools
 import threading
@@ -100,9 +100,7 @@ def kill_until(kills, nursery, scratch, inputs, expected, digest, *, seed, optio
     return rounds
 
 
-@pytest.mark.parametrize(
-    ("kills", "seed"), [(6, 1), pytest.param(200, 2, marks=pytest.mark.slow)]
-)
+@pytest.mark.parametrize(("kills", "seed"), [(6, 1), pytest.param(200, 2, marks=pytest.mark.slow)])
 def test_d1_a_builder_killed_at_random_instants_ends_in_the_same_bytes(
     kills, seed, nursery, scratch, long_corpus
 ):

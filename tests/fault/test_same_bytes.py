@@ -1,15 +1,15 @@
-"""D14, D15, D16: the same inputs give the same bytes, on any machine, with any workers, at any time."""
+"""D14, D15, D16: the same inputs give the same bytes, whoever builds, with what, and when."""
 
 import os
 import subprocess
 import sys
 import time
 
-import golden
 import pytest
 import zstandard
 from kit import HERE, QUICK, SMALL, assert_same_tree, read_everything, tree, write_corpus
 
+import golden
 import tokenloom as tl
 
 # -- D14: the golden store -----------------------------------------------------------------

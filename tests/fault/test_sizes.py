@@ -28,7 +28,11 @@ def test_d10_a_store_without_documents_is_a_store(empty):
     assert empty.lengths.tolist() == []
     assert empty.documents([]) == []
     assert empty.verify(progress=False).ok
-    for outside in (lambda: empty.document(0), lambda: empty.tokens(0, 1), lambda: empty.metadata(0)):
+    for outside in (
+        lambda: empty.document(0),
+        lambda: empty.tokens(0, 1),
+        lambda: empty.metadata(0),
+    ):
         with pytest.raises(IndexError):
             outside()
     assert not read_everything(empty.path).errors

@@ -41,7 +41,9 @@ def test_w1_a_killed_worker_stops_the_build_at_once_and_is_named(workers, scratc
             **SMALL,
         )
     assert time.monotonic() - begin < 30  # starting workers on a busy machine is most of it
-    found = re.search(r"worker process (\d+) was killed by signal 9 .* block (\d+)", str(death.value))
+    found = re.search(
+        r"worker process (\d+) was killed by signal 9 .* block (\d+)", str(death.value)
+    )
     assert found, str(death.value)
     where = sum(len(line) + 1 for line in lines[:40])
     size = sum(map(len, lines)) + len(lines) - 1
@@ -134,9 +136,8 @@ def test_x9_what_is_being_written_is_private_and_what_is_published_is_as_the_roo
 
     class Looking(FaultFiles):
         def strikes(self, name, path):
-            for folder in root.glob(".tmp-*"):
-                if folder.is_dir():
-                    seen.append((name, stat.S_IMODE(folder.stat().st_mode)))
+            found = [folder for folder in root.glob(".tmp-*") if folder.is_dir()]
+            seen.extend((name, stat.S_IMODE(folder.stat().st_mode)) for folder in found)
             return super().strikes(name, path)
 
     inputs = write_corpus(scratch / "in")

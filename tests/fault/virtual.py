@@ -174,7 +174,7 @@ def _checksums(count, inner, made={}):  # noqa: B006 - the same for every shard 
 
 
 def write_sparse(store: VirtualStore, root: Path, places) -> None:
-    """Put a virtual store on disk as sparse files, with real content around some token addresses."""
+    """Put a virtual store on disk as sparse files, with content around some token addresses."""
     store.write_manifest(root)
     for name, (size, content) in store.files.items():
         path = root / name

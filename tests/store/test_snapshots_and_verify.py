@@ -160,7 +160,7 @@ def test_metadata_reads_back_equal_from_parquet_and_from_the_fallback(name):
     lines = [json_line({**row, "nothing": None}) for row in ROWS]
     place = np.arange(len(ROWS))
     raw = encode_documents(name, lines, place * 0 + 3, place + 10)
-    reader = DocumentsReader(name, np.frombuffer(raw, np.uint8), "docs")
+    reader = DocumentsReader(name, np.frombuffer(raw, np.uint8), len(ROWS), "docs")
     for i, row in enumerate(ROWS):
         assert reader.row(i) == {"_input": 3, "_record": 10 + i, **row}
     with pytest.raises(tl.StoreCorrupt):

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import json
 import logging
 import time
 from collections.abc import Iterator
@@ -131,8 +130,8 @@ def _refuse_known(found: list[Input], root: Path, manifest: fmt.Manifest) -> Non
     source = LocalSource(root)
     known: dict[tuple[str, str], str] = {}
     for part in manifest.parts:
-        raw = snapshots.read_sidecar(source, root, manifest, _inputs_name(part.manifest))
-        known |= {(one["kind"], one["sha256"]): one["name"] for one in json.loads(raw)}
+        listed = snapshots.read_inputs(source, root, manifest, part.manifest)
+        known |= {(one.kind, one.sha256): one.name for one in listed}
     for one in found:
         if (one.kind, one.sha256) in known:
             raise InputError(
@@ -234,7 +233,7 @@ def _publish(
     number = old.number + 1 if old else 1
     sidecars = dict(old.files) if old else {}
     listed = fmt.canonical(describe_inputs(plan.setup.inputs)) + b"\n"
-    name = _inputs_name(number)
+    name = fmt.inputs_name(number)
     sidecars[name] = publish_sidecar(files, root, name, listed)
     tokenizer = old.tokenizer if old else None
     if not old:
@@ -278,10 +277,6 @@ def _publish(
             plural(cursor.skipped, "record"),
             cursor.filtered,
         )
-
-
-def _inputs_name(number: int) -> str:
-    return f"inputs-{number:06d}.json"
 
 
 def _publish_tokenizer(

@@ -23,6 +23,7 @@ from tokenloom.build.plan import BuildPlan
 from tokenloom.errors import InputError
 from tokenloom.progress import Progress
 from tokenloom.store import format as fmt
+from tokenloom.store.documents import MAX_LINES_BYTES
 from tokenloom.store.files import Files
 from tokenloom.store.writer import ShardWriter
 from tokenloom.words import sentence
@@ -30,7 +31,6 @@ from tokenloom.words import sentence
 __all__ = ["Cursor", "write_shards"]
 
 log = logging.getLogger("tokenloom")
-SHARD_METADATA_BYTES = 256 << 20
 SHOWN_SKIPS = 5
 
 
@@ -224,7 +224,7 @@ def _fitting(writer: ShardWriter | None, encoded: EncodedBlock, first: int, plan
     )
     fits = min(
         int(np.searchsorted(tokens + np.cumsum(lengths), plan.options.shard_tokens, "right")),
-        int(np.searchsorted(metadata + np.cumsum(lines), SHARD_METADATA_BYTES, "right")),
+        int(np.searchsorted(metadata + np.cumsum(lines), MAX_LINES_BYTES, "right")),
         fmt.SHARD_DOCUMENTS - documents,
     )
     # a document above the cap gets a shard of its own

@@ -12,6 +12,7 @@ Metadata is not part of a store's digest: it never decides what is trained on.
 
 from __future__ import annotations
 
+import contextlib
 import importlib.util
 import io
 import json
@@ -27,6 +28,8 @@ from tokenloom.errors import MissingExtra, StoreCorrupt
 __all__ = ["GROUP", "DocumentsReader", "encode_documents", "file_name", "json_line"]
 
 GROUP = 8192  # documents per Parquet row group
+MAX_LINES_BYTES = 256 << 20  # metadata of one shard: the writer begins another one there
+ORIGIN_BYTES = 64  # `_input` and `_record` of one document, at most
 JSON_MARK = {b"tokenloom": b"json"}
 _INT64 = range(-(1 << 63), 1 << 63)
 _EXACT = range(-(1 << 53), (1 << 53) + 1)  # integers that a double holds exactly
@@ -172,38 +175,72 @@ def _cell(row: dict[str, Any], key: str, kind: str) -> Any:
 
 
 class DocumentsReader:
-    """The metadata of one shard, from the bytes of its file."""
+    """The metadata of one shard, from the bytes of its file.
 
-    def __init__(self, name: str, raw: NDArray[np.uint8], path: str) -> None:
+    Args:
+        name: `docs.parquet` or `docs.jsonl.zst`.
+        raw: the whole file.
+        documents: how many documents the shard has.
+        path: what to call the file in messages.
+    """
+
+    def __init__(self, name: str, raw: NDArray[np.uint8], documents: int, path: str) -> None:
         self._path = path
         self._group = -1
         self._rows: list[dict[str, Any]] = []
         self._parquet: Any = None
-        if name == "docs.parquet":
-            if not have_pyarrow():
-                raise MissingExtra(f"{path}: reading it", "pyarrow", "parquet")
-            import pyarrow as pa
-            import pyarrow.parquet as pq
+        if name == "docs.parquet" and not have_pyarrow():
+            raise MissingExtra(f"{path}: reading it", "pyarrow", "parquet")
+        with self._guarded("cannot be read"):
+            if name == "docs.parquet":
+                import pyarrow as pa
+                import pyarrow.parquet as pq
 
-            self._parquet = pq.ParquetFile(pa.BufferReader(pa.py_buffer(raw)))
-        else:
-            text = zstandard.ZstdDecompressor().decompressobj().decompress(raw.tobytes())
-            self._rows = [json.loads(line) for line in text.splitlines()]
+                self._parquet = pq.ParquetFile(pa.BufferReader(pa.py_buffer(raw)))
+                rows = self._parquet.metadata.num_rows
+            else:
+                limit = MAX_LINES_BYTES + ORIGIN_BYTES * documents
+                self._rows = [json.loads(line) for line in _decompress(raw, limit).splitlines()]
+                rows = len(self._rows)
+            if rows != documents:
+                raise ValueError(f"it has {rows:,} rows for {documents:,} documents")
 
     def row(self, document: int) -> dict[str, Any]:
         """The metadata of one document; `document` counts inside the shard."""
-        try:
+        with self._guarded(f"has no metadata of document {document}"):
             if self._parquet is None:
                 return dict(self._rows[document])
             group, place = divmod(document, GROUP)
             if group != self._group:
+                if self._parquet.metadata.row_group(group).num_rows > GROUP:
+                    raise ValueError(f"row group {group} has more than {GROUP} rows")
                 self._rows = _decode_group(self._parquet.read_row_group(group))
                 self._group = group
             return dict(self._rows[place])
-        except (IndexError, OSError, ValueError) as error:
+
+    @contextlib.contextmanager
+    def _guarded(self, what: str) -> Iterator[None]:
+        """Whatever a library finds wrong with the bytes becomes one kind of error."""
+        try:
+            yield
+        except (StoreCorrupt, MissingExtra):
+            raise
+        except Exception as error:
+            kind = type(error).__name__
             raise StoreCorrupt(
-                f"{self._path}: document {document} is not there: {error}"
+                f"{self._path}: it {what} ({kind}: {error!s:.200}). It is not what was written."
             ) from error
+
+
+def _decompress(raw: NDArray[np.uint8], limit: int) -> bytes:
+    """The lines of a `docs.jsonl.zst`; more than `limit` bytes no writer makes."""
+    text = bytearray()
+    with zstandard.ZstdDecompressor().stream_reader(raw.tobytes()) as reader:
+        while chunk := reader.read(1 << 20):
+            text += chunk
+            if len(text) > limit:
+                raise ValueError(f"it unpacks to more than {limit:,} bytes")
+    return bytes(text)
 
 
 def _decode_group(table: Any) -> list[dict[str, Any]]:

@@ -46,6 +46,7 @@ __all__ = [
     "TokenizerRecord",
     "canonical",
     "combine_digests",
+    "read_canonical",
     "seal",
     "token_dtype",
     "unseal",
@@ -62,6 +63,7 @@ SHARD_DOCUMENTS: Final = 1 << 24  # documents per shard, at most (empty document
 MAX_DOCUMENT_TOKENS: Final = (1 << 32) - 1  # offsets are uint32
 MAX_ID: Final = (1 << 31) - 1  # ids must fit the int32 of a batch
 MAX_RECORD_BYTES: Final = 1 << 28  # a manifest above this is refused unread
+MAX_DEPTH: Final = 32  # levels of nesting in a record
 
 MANIFEST_NAME = re.compile(r"manifest-(\d{6,9})\.json")
 SHARD_NAME = re.compile(r"shard-(\d{5,9})")
@@ -84,6 +86,11 @@ def is_store_name(name: str) -> bool:
 def manifest_name(number: int) -> str:
     """`manifest-000001.json` for 1."""
     return f"manifest-{number:06d}.json"
+
+
+def inputs_name(number: int) -> str:
+    """`inputs-000001.json` for 1."""
+    return f"inputs-{number:06d}.json"
 
 
 def shard_name(number: int) -> str:
@@ -173,6 +180,19 @@ class ShardRecord:
             for part in ("zarr.json", "c/0"):
                 _require(f"{name}/{part}" in self.files, f"file {name}/{part} is missing")
 
+    def disagreement(self, manifest: Manifest, entry: ShardEntry) -> str | None:
+        """What this record says otherwise than the manifest, or None."""
+        if (self.documents, self.tokens) != (entry.documents, entry.tokens):
+            return "its counts are not those of the manifest"
+        sizes = {name: file.bytes for name, file in self.files.items()}
+        if sizes != {name: size for name, size in entry.files.items() if name != "shard.json"}:
+            return "its files are not those of the manifest"
+        dtypes = {name: column.dtype for name, column in self.columns.items()}
+        fixed = {"input_ids": manifest.dtype, "offsets": "uint32", "crc32c": "uint32"}
+        if dtypes != {**manifest.columns, **fixed} or self.inner != manifest.inner:
+            return "its columns are not those of the manifest"
+        return None
+
     @property
     def digest(self) -> str:
         """Identity of the decoded content: counts and every array, but no file and no codec."""
@@ -222,6 +242,23 @@ class TokenizerRecord:
             self.file == "" or bool(ROOT_FILE_NAME.fullmatch(self.file)),
             f"file name {self.file!r} is not allowed",
         )
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class InputRecord:
+    """One input of a build, as `inputs-NNNNNN.json` lists it."""
+
+    name: str
+    kind: str
+    bytes: int
+    sha256: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class InputList:
+    """The content of `inputs-NNNNNN.json`."""
+
+    inputs: tuple[InputRecord, ...]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -278,7 +315,16 @@ class Manifest:
         names = [shard.name for shard in self.shards]
         _require(len(set(names)) == len(names), "a shard is listed twice")
         _require(
-            sum(part.shards for part in self.parts) == len(names), "parts do not cover the shards"
+            sum(part.shards for part in self.parts) == len(names)
+            and sum(part.documents for part in self.parts) == self.documents
+            and sum(part.tokens for part in self.parts) == self.tokens
+            and all(min(p.shards, p.documents, p.tokens) >= 0 for p in self.parts),
+            "parts do not add up to the shards",
+        )
+        order = [part.manifest for part in self.parts]
+        _require(
+            order == sorted(set(order)) and order[-1:] == [self.number],
+            "parts are not in the order of their snapshots",
         )
         for name, dtype in self.columns.items():
             _require(bool(COLUMN_NAME.fullmatch(name)), f"column name {name!r} is not allowed")
@@ -291,6 +337,20 @@ def canonical(value: Any) -> bytes:
     """The one serialisation of a JSON value: sorted keys, one space of indent, no NaN."""
     text = json.dumps(unbind(value), sort_keys=True, indent=1, allow_nan=False, ensure_ascii=False)
     return text.encode()
+
+
+def read_canonical(raw: bytes) -> Any:
+    """The JSON value behind canonical bytes; a ValueError for any other bytes.
+
+    Only one spelling is accepted: no NaN, no lone surrogate, no byte order mark, no key twice,
+    no nesting that could exhaust a stack later.
+    """
+    if b"\n" + b" " * MAX_DEPTH in raw:
+        raise ValueError(f"it is nested more than {MAX_DEPTH} deep")
+    value = json.loads(raw)
+    if canonical(value) != raw:
+        raise ValueError("it is not spelled as tokenloom spells JSON")
+    return value
 
 
 def combine_digests(shards: tuple[ShardEntry, ...] | list[ShardEntry]) -> str:
@@ -321,10 +381,8 @@ def unseal(cls: type[T], raw: bytes, path: str) -> T:
             "after it was published; restore it from a copy, or build the store again."
         )
     try:
-        value = json.loads(raw)
-        del value["sha256"]
-        return bind(cls, value, path=path, unknown="ignore")
-    except (ValueError, KeyError, TypeError, RecursionError) as error:
+        return bind(cls, read_canonical(body + b"\n}"), path=path, unknown="ignore")
+    except (ValueError, RecursionError) as error:
         lines = error.problems[:5] if isinstance(error, BindError) else [f"{path}: {error!r:.200}"]
         raise StoreCorrupt(
             "; ".join(lines) + ". This is not a store that tokenloom wrote, or it was made by a "

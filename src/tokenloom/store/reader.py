@@ -77,8 +77,8 @@ class Reader:
         """Shard `number`, opened and checked on first use."""
         shard = self._shards[number]
         if shard is None:
-            entry, trust = self.manifest.shards[number], self.rules.verify == "never"
-            shard = open_shard(self.source, self.path, entry, trust=trust)
+            trust = self.rules.verify == "never"
+            shard = open_shard(self.source, self.path, self.manifest, number, trust=trust)
             with self._lock:
                 shard = self._shards[number] = self._shards[number] or shard
         return shard
@@ -108,6 +108,8 @@ class Reader:
 
     def lengths(self) -> Int64:
         """Tokens of every document, in order [documents]. Reads offsets only, no token."""
+        for number in range(len(self.manifest.shards)):
+            self.shard(number)  # all counts are backed by files before memory is taken for them
         lengths = np.empty(self.manifest.documents, np.int64)
         for number, entry in enumerate(self.manifest.shards):
             offsets = self.elements(number, "offsets", 0, entry.documents + 1).astype(np.int64)
@@ -128,7 +130,8 @@ class Reader:
             shard = self.shard(number)
             where = f"{self.path}/{shard.name}/{names[0]}"
             raw = read_checked(self.source, self.path, shard, names[0])
-            reader = self._documents[number] = DocumentsReader(names[0], raw, where)
+            documents = shard.record.documents
+            reader = self._documents[number] = DocumentsReader(names[0], raw, documents, where)
         return reader.row(document - int(self.first_document[number]))
 
     def _offsets(self, number: int, places: Int64) -> Int64:

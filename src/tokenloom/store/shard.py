@@ -91,19 +91,20 @@ def corrupt(where: str, what: str) -> StoreCorrupt:
 
 
 def open_shard(
-    source: ByteSource, root: str, entry: fmt.ShardEntry, *, trust: bool = False
+    source: ByteSource, root: str, manifest: fmt.Manifest, number: int, *, trust: bool = False
 ) -> OpenShard:
     """Open one shard, checking its commit record and its checksums of checksums.
 
     With `trust` all chunks count as checked from the beginning.
     """
+    entry = manifest.shards[number]
     name = f"{entry.name}/shard.json"
     raw = _read_whole(source, root, name)
     if hashlib.sha256(raw).hexdigest() != entry.sha256:
         raise corrupt(f"{root}/{name}", "its sha256 is not the one in the manifest")
     record = fmt.unseal(fmt.ShardRecord, raw, f"{root}/{name}")
-    if (record.documents, record.tokens) != (entry.documents, entry.tokens):
-        raise corrupt(f"{root}/{name}", "its counts are not those of the manifest")
+    if problem := record.disagreement(manifest, entry):
+        raise corrupt(f"{root}/{name}", problem)
     guard = _open_column(source, root, entry.name, record, "crc32c", None)
     sums = _read_all(source, root, guard).view(np.uint32)
     columns = {

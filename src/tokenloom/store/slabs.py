@@ -30,7 +30,10 @@ class _Slab:
     __slots__ = ("interface", "memory", "size")
 
     def __init__(self, size: int) -> None:
-        self.memory = mmap.mmap(-1, size)
+        try:
+            self.memory = mmap.mmap(-1, size)
+        except (OSError, OverflowError, ValueError) as error:
+            raise MemoryError(f"a read of {size:,} bytes does not fit into memory") from error
         self.size = size
         whole = np.frombuffer(self.memory, np.uint8)
         address = whole.__array_interface__["data"][0]

@@ -13,13 +13,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from tokenloom.bind import bind
 from tokenloom.errors import StoreCorrupt, StoreNotFound
 from tokenloom.store import format as fmt
 from tokenloom.store.files import LOCAL, TEMPORARY_PREFIX, Files
 from tokenloom.store.source import ByteSource, read_exactly
 from tokenloom.words import plural
 
-__all__ = ["Snapshot", "check_sizes", "current", "load", "numbers", "read_sidecar"]
+__all__ = ["Snapshot", "check_sizes", "current", "load", "numbers", "read_inputs", "read_sidecar"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,9 +94,34 @@ def check_sizes(source: ByteSource, root: Path, manifest: fmt.Manifest) -> None:
             )
 
 
+def read_inputs(
+    source: ByteSource, root: Path, manifest: fmt.Manifest, number: int
+) -> tuple[fmt.InputRecord, ...]:
+    """The inputs of the build that made snapshot `number`; none if the store lists none."""
+    name = fmt.inputs_name(number)
+    if name not in manifest.files:
+        return ()
+    raw = read_sidecar(source, root, manifest, name)
+    try:
+        listed = fmt.read_canonical(raw.removesuffix(b"\n"))
+        return bind(fmt.InputList, {"inputs": listed}, path=str(root / name)).inputs
+    except (ValueError, RecursionError) as error:
+        raise StoreCorrupt(
+            f"{root / name}: it is not a list of inputs ({error!s:.200}). "
+            "This is not a file that tokenloom wrote."
+        ) from error
+
+
 def read_sidecar(source: ByteSource, root: Path, manifest: fmt.Manifest, name: str) -> bytes:
     """A small file that the manifest names, compared with its sha256."""
+    if name not in manifest.files:
+        raise StoreCorrupt(f"{root / name}: the manifest does not name this file.")
     expected = manifest.files[name]
+    if expected.bytes > fmt.MAX_RECORD_BYTES:
+        raise StoreCorrupt(
+            f"{root / name}: it has {expected.bytes:,} bytes, allowed are "
+            f"{fmt.MAX_RECORD_BYTES:,}. This is not a file that tokenloom wrote."
+        )
     data = read_exactly(source, [(name, 0, expected.bytes)], str(root))[0].tobytes()
     if hashlib.sha256(data).hexdigest() != expected.sha256:
         raise StoreCorrupt(

@@ -10,6 +10,7 @@ Where buffers stand matters for speed: see `tokenloom.store.slabs`.
 from __future__ import annotations
 
 import os
+import stat
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
@@ -70,7 +71,10 @@ class _Handle:
     __slots__ = ("fd",)
 
     def __init__(self, path: str) -> None:
-        self.fd = os.open(path, os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0))
+        # a link is refused, a pipe is not waited for
+        self.fd = os.open(path, os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | os.O_NONBLOCK)
+        if not stat.S_ISREG(os.fstat(self.fd).st_mode):
+            raise StoreCorrupt(f"{path}: this is not a regular file, so it is not read.")
 
     def __del__(self) -> None:
         if hasattr(self, "fd"):
@@ -89,9 +93,10 @@ class LocalSource:
     def size(self, name: str) -> int | None:
         """See `ByteSource`."""
         try:
-            return os.stat(os.path.join(self._root, name), follow_symlinks=False).st_size
+            status = os.stat(os.path.join(self._root, name), follow_symlinks=False)
         except (FileNotFoundError, NotADirectoryError):
             return None
+        return status.st_size if stat.S_ISREG(status.st_mode) else None
 
     def read(self, ranges: Sequence[Range]) -> list[Bytes]:
         """See `ByteSource`."""
@@ -129,9 +134,12 @@ class LocalSource:
             raise StoreError(f"{path}: it leads out of the store, to {real}; links are refused.")
         try:
             handle = _Handle(path)
-        except FileNotFoundError as error:
+        except StoreError:
+            raise
+        except OSError as error:
             raise StoreCorrupt(
-                f"{path}: the file is missing. Restore it or build the store again."
+                f"{path}: it cannot be opened: {os.strerror(error.errno or 0)}. Restore it or "
+                "build the store again."
             ) from error
         with self._lock:
             self._handles[name] = handle
