@@ -74,6 +74,8 @@ class Files(Protocol):
 class _LocalOut:
     """An unbuffered file: every write goes to the kernel whole, or raises."""
 
+    _fd = -1  # also when opening fails
+
     def __init__(self, path: Path) -> None:
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_CLOEXEC", 0)
         self._path = path
