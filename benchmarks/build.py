@@ -16,7 +16,7 @@ import json
 import os
 import shutil
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import tokenloom as tl
@@ -80,7 +80,7 @@ SIZES = {
         reference=10_000_000,
         training=20_000_000,
         vocab_size=32_000,
-        rounds=3,
+        rounds=5,
     ),
     "full": Size(
         corpus=240_000_000,
@@ -268,10 +268,11 @@ def _engine_table(bench: _Bench, engine: str, wanted: int, command: str, notes: 
     net = timing["build"].less(timing["empty"])
     bare = cost("bare encoder loop, CPU", timing["bare"], 1, "s")
     pipeline = cost("pipeline without start-up, CPU", net, 1, "s")
+    pipeline = replace(pipeline, ratio=net.over(timing["bare"]), of="bare, round by round")
     tokens = bench.tokens[path.name] / MB
     rows = [
         bare,
-        want(against(pipeline, bare, "bare"), "<=", 1.15, of_ratio=True),
+        want(pipeline, "<=", 1.15, of_ratio=True),
         cost("start-up, CPU", timing["empty"], 1, "s"),
         cost("pipeline with start-up, CPU", timing["build"], 1, "s"),
         rate("bare encoder loop", timing["bare"], megabytes, "MB/CPU-s"),

@@ -51,23 +51,36 @@ class Case:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Timing:
-    """CPU-seconds over all rounds, and the shortest wall time in seconds."""
+    """CPU-seconds over all rounds, and the shortest wall time in seconds.
+
+    `rounds` are the CPU-seconds of every round, in order, where they are still known.
+    """
 
     best: float
     median: float
     wall: float
+    rounds: tuple[float, ...] = ()
 
     def less(self, other: Timing) -> Timing:
-        """What is left when the best of `other` (a start-up) is taken off."""
+        """What is left when `other` (a start-up) is taken off."""
         return Timing(
             best=self.best - other.best,
             median=self.median - other.median,
             wall=self.wall - other.wall,
+            rounds=tuple(a - b for a, b in zip(self.rounds, other.rounds, strict=True)),
         )
 
     def times(self, share: float) -> Timing:
         """A share of this time."""
         return Timing(best=self.best * share, median=self.median * share, wall=self.wall * share)
+
+    def over(self, other: Timing) -> float:
+        """The median of the rounds' own ratios.
+
+        For passes of many seconds: the load of a machine changes between rounds, so the best of
+        one rival may come from a quiet minute that the other did not see.
+        """
+        return statistics.median(a / b for a, b in zip(self.rounds, other.rounds, strict=True))
 
 
 def total(timings: Iterable[Timing]) -> Timing:
@@ -123,11 +136,12 @@ def _one(case: Callable[[], object] | Case) -> tuple[float, float]:
 
 
 def _timing(samples: Sequence[tuple[float, float]]) -> Timing:
-    cpu = sorted(seconds for seconds, _ in samples)
+    taken = tuple(seconds for seconds, _ in samples)
+    cpu = sorted(taken)
     # of many, the fastest twentieth is left out: the CPU clock of a virtual machine may jump
     best = cpu[len(cpu) // 20]
     wall = min(seconds for _, seconds in samples)
-    return Timing(best=best, median=statistics.median(cpu), wall=wall)
+    return Timing(best=best, median=statistics.median(cpu), wall=wall, rounds=taken)
 
 
 # -- rows and tables -----------------------------------------------------------------------
