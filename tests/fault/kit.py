@@ -85,9 +85,22 @@ def assert_same_tree(found: Path, expected: dict[str, bytes | None], context: st
         missing = sorted(expected.keys() - have.keys())
         extra = sorted(have.keys() - expected.keys())
         changed = sorted(k for k in have.keys() & expected.keys() if have[k] != expected[k])
+        first = "".join(f"\n{_difference(have[k], expected[k])}" for k in changed[:1])
         raise AssertionError(
-            f"{context} {found}: missing {missing}, extra {extra}, changed {changed}"
+            f"{context} {found}: missing {missing}, extra {extra}, changed {changed}{first}"
         )
+
+
+def _difference(found: bytes | None, expected: bytes | None) -> str:
+    """Where two files part."""
+    if found is None or expected is None:
+        return "one of them is a directory"
+    place = next(
+        (i for i, (a, b) in enumerate(zip(found, expected, strict=False)) if a != b),
+        min(len(found), len(expected)),
+    )
+    near = slice(max(0, place - 40), place + 40)
+    return f"byte {place}: {found[near]!r} ({len(found)}), not {expected[near]!r} ({len(expected)})"
 
 
 def leftovers(path: Path) -> list[str]:

@@ -93,7 +93,7 @@ def test_d5_a_flipped_bit_in_any_file_is_noticed_and_the_file_is_named(store):
     places = [
         (name, place)
         for name, size in bytes_of(path)
-        for place in sorted({0, size - 1, *(mix(size, i) % size for i in range(6))})
+        for place in sorted({0, size - 1, *(mix(size, i) % size for i in range(8))})
     ]
     assert len(places) > 200
     problems = flip_everywhere(path, truth, places)

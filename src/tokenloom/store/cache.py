@@ -70,7 +70,7 @@ class BlockCache:
             with self._lock:
                 self._misses += 1
             fresh = load()
-            fresh.flags.writeable = False
+            fresh.setflags(write=False)
             return fresh
         with self._lock:
             block = self._blocks.get(key)
@@ -114,7 +114,7 @@ class BlockCache:
     def _load(self, key: Hashable, load: Callable[[], Block], flight: _Flight) -> Block:
         try:
             block = load()
-            block.flags.writeable = False
+            block.setflags(write=False)
             flight.value = block
         except BaseException as error:  # waiting threads must hear of it too
             flight.error = error

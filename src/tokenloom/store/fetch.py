@@ -19,7 +19,7 @@ from tokenloom.store import coalesce
 from tokenloom.store.shard import Array, OpenColumn, check_chunk, decode_chunk
 from tokenloom.store.source import ByteSource, read_exactly
 
-__all__ = ["FetchRules", "ReadCounters", "Took", "fetch", "fetch_stretch", "trusted"]
+__all__ = ["FetchRules", "ReadCounters", "Took", "fetch", "fetch_stretch"]
 
 Int64 = NDArray[np.int64]
 BYTE_MASK = (1 << coalesce.FILE_SHIFT) - 1
@@ -73,15 +73,6 @@ class FetchRules:
     verify: str = "first"
     gap: int = 0
     cap: int = coalesce.CAP_BYTES
-
-
-def trusted(column: OpenColumn, start: int, stop: int, rules: FetchRules) -> bool:
-    """Whether elements [start, stop) may be delivered as they are stored, without a check."""
-    return (
-        column.codec == "none"
-        and rules.verify != "always"
-        and column.checked.find(0, start // column.inner, (stop - 1) // column.inner + 1) < 0
-    )
 
 
 def fetch(

@@ -46,7 +46,7 @@ __all__ = [
     "TokenizerRecord",
     "canonical",
     "combine_digests",
-    "read_canonical",
+    "read_json",
     "seal",
     "token_dtype",
     "unseal",
@@ -339,18 +339,29 @@ def canonical(value: Any) -> bytes:
     return text.encode()
 
 
-def read_canonical(raw: bytes) -> Any:
-    """The JSON value behind canonical bytes; a ValueError for any other bytes.
+def read_json(raw: bytes) -> Any:
+    """The JSON value behind bytes from a store; a ValueError for what `canonical` never writes.
 
-    Only one spelling is accepted: no NaN, no lone surrogate, no byte order mark, no key twice,
-    no nesting that could exhaust a stack later.
+    That is: NaN and infinities, lone surrogates, another encoding, nesting that could exhaust a
+    stack later.
     """
-    if b"\n" + b" " * MAX_DEPTH in raw:
-        raise ValueError(f"it is nested more than {MAX_DEPTH} deep")
-    value = json.loads(raw)
-    if canonical(value) != raw:
-        raise ValueError("it is not spelled as tokenloom spells JSON")
-    return value
+    if _SURROGATE.search(raw):
+        raise ValueError("it holds half a character (a lone surrogate)")
+    value = json.loads(raw.decode("utf-8"), parse_constant=_refuse_constant)
+    level = [value]
+    for _ in range(MAX_DEPTH):
+        nested = [one for one in level if isinstance(one, (dict, list))]
+        if not nested:
+            return value
+        level = [x for one in nested for x in (one.values() if isinstance(one, dict) else one)]
+    raise ValueError(f"it is nested more than {MAX_DEPTH} deep")
+
+
+_SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")
+
+
+def _refuse_constant(name: str) -> Any:
+    raise ValueError(f"{name} is not JSON")
 
 
 def combine_digests(shards: tuple[ShardEntry, ...] | list[ShardEntry]) -> str:
@@ -381,7 +392,7 @@ def unseal(cls: type[T], raw: bytes, path: str) -> T:
             "after it was published; restore it from a copy, or build the store again."
         )
     try:
-        return bind(cls, read_canonical(body + b"\n}"), path=path, unknown="ignore")
+        return bind(cls, read_json(body + b"\n}"), path=path, unknown="ignore")
     except (ValueError, RecursionError) as error:
         lines = error.problems[:5] if isinstance(error, BindError) else [f"{path}: {error!r:.200}"]
         raise StoreCorrupt(

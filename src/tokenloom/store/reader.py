@@ -22,7 +22,7 @@ from tokenloom.errors import ConfigError
 from tokenloom.store import format as fmt
 from tokenloom.store.cache import BlockCache
 from tokenloom.store.documents import DocumentsReader
-from tokenloom.store.fetch import FetchRules, ReadCounters, Took, fetch, fetch_stretch, trusted
+from tokenloom.store.fetch import FetchRules, ReadCounters, Took, fetch, fetch_stretch
 from tokenloom.store.shard import OpenShard, corrupt, open_shard, read_checked
 from tokenloom.store.source import ByteSource, came_short
 
@@ -65,6 +65,7 @@ class Reader:
             )
         self.manifest, self.source, self.path, self.cache = manifest, source, path, cache
         self.identity, self.rules = identity, rules
+        self._trusting = rules.verify != "always"
         self.first_token = _starts([shard.tokens for shard in manifest.shards])
         self.first_document = _starts([shard.documents for shard in manifest.shards])
         self._token_edges: list[int] = self.first_token.tolist()
@@ -215,9 +216,14 @@ class Reader:
         column = (self._shards[number] or self.shard(number)).columns[name]
         if high <= low:
             return np.empty(0, column.dtype)
-        item = column.item
+        item, inner = column.item, column.inner
         size = (high - low) * item
-        if size > self.rules.cap or not trusted(column, low, high, self.rules):
+        if (
+            not self._trusting
+            or size > self.rules.cap
+            or column.codec != "none"
+            or column.checked.find(0, low // inner, (high - 1) // inner + 1) >= 0
+        ):
             values, took = fetch_stretch(
                 self.source, column, low, high, rules=self.rules, root=self.path
             )

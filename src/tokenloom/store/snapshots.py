@@ -103,8 +103,7 @@ def read_inputs(
         return ()
     raw = read_sidecar(source, root, manifest, name)
     try:
-        listed = fmt.read_canonical(raw.removesuffix(b"\n"))
-        return bind(fmt.InputList, {"inputs": listed}, path=str(root / name)).inputs
+        return bind(fmt.InputList, {"inputs": fmt.read_json(raw)}, path=str(root / name)).inputs
     except (ValueError, RecursionError) as error:
         raise StoreCorrupt(
             f"{root / name}: it is not a list of inputs ({error!s:.200}). "
