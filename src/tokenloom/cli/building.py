@@ -18,6 +18,7 @@ def add_commands(commands: Any, common: argparse.ArgumentParser) -> None:
     build = commands.add_parser(
         "build",
         parents=[common],
+        allow_abbrev=False,  # a later option must not change what an old command means
         help="tokenise text into a store",
         description="Tokenise text into a store. Killed and run again, it goes on after the last "
         "finished shard.",
@@ -140,7 +141,8 @@ def _lines(store: Any, seconds: float) -> list[str]:
     left_out = f", {part.skipped:,} skipped, {part.filtered:,} filtered"
     return [
         (
-            f"{store.path}: {store.num_documents:,} documents, {store.num_tokens:,} tokens"
+            f"{store.path}: {plural(store.num_documents, 'document')}, "
+            f"{plural(store.num_tokens, 'token')}"
             f"{left_out if part.skipped or part.filtered else ''} in {seconds:.1f} s"
         ),
         (

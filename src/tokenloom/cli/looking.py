@@ -18,6 +18,7 @@ def add_commands(commands: Any, common: argparse.ArgumentParser) -> None:
     info = commands.add_parser(
         "info",
         parents=[common],
+        allow_abbrev=False,  # a later option must not change what an old command means
         help="what is in a store",
         description="Counts, lengths, tokenizer, digests and size of a store.",
     )
@@ -25,6 +26,7 @@ def add_commands(commands: Any, common: argparse.ArgumentParser) -> None:
     show = commands.add_parser(
         "show",
         parents=[common],
+        allow_abbrev=False,  # a later option must not change what an old command means
         help="one document, token by token",
         description="One document of a store: its metadata, and each token beside its text.",
     )

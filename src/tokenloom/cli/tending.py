@@ -23,6 +23,7 @@ def add_commands(commands: Any, common: argparse.ArgumentParser) -> None:
     verify = commands.add_parser(
         "verify",
         parents=[common],
+        allow_abbrev=False,  # a later option must not change what an old command means
         help="compare every byte with what was published",
         description="Read a store completely and compare it with what was published. "
         "Exit code 1 if anything differs.",
@@ -31,6 +32,7 @@ def add_commands(commands: Any, common: argparse.ArgumentParser) -> None:
     gc = commands.add_parser(
         "gc",
         parents=[common],
+        allow_abbrev=False,  # a later option must not change what an old command means
         help="remove what no snapshot needs",
         description="Remove temporary files of builds that died; more if asked.",
     )
