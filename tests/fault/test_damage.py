@@ -100,6 +100,19 @@ def test_d5_a_flipped_bit_in_any_file_is_noticed_and_the_file_is_named(store):
     assert problems == []
 
 
+def test_d5_the_questions_would_see_a_wrong_token_where_nothing_is_checked(store):
+    """The same damage, read with ``verify="never"``: a harness that cannot fail proves nothing."""
+    path, truth = store
+    file = path / "shard-00000/input_ids/c/0"
+    raw = bytearray(file.read_bytes())
+    raw[0] ^= 1
+    file.write_bytes(raw)
+    reading = read_everything(path, check=False, verify="never")
+    wrong = {step for step, value in reading.values.items() if value != truth[step]}
+    assert "document 0" in wrong
+    assert not reading.errors
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("quarter", range(4))  # so that several processes share the work
 def test_d5_every_byte_of_a_store_flipped_one_at_a_time_is_noticed(quarter, scratch):

@@ -10,7 +10,7 @@ import tokenloom as tl
 
 MEGABYTES = 512
 SECONDS = 4
-CODE = {name for name in hostile.INSIDE if name.startswith("tokenizer is") or "pickle" in name}
+CODE = {name for name in hostile.ATTACKS if name.startswith("tokenizer is") or "pickle" in name}
 
 
 def meet(names, nursery, scratch):
@@ -51,14 +51,14 @@ def test_x1_a_store_that_carries_code_runs_none_of_it(nursery, scratch, monkeypa
 
 
 def test_x4_names_and_links_that_lead_out_of_the_store_are_refused(nursery, scratch):
-    names = [name for name in hostile.ATTACKS if name not in hostile.INSIDE]
+    names = [name for name in hostile.ATTACKS if name in hostile.OUTSIDE]
     assert len(names) > 40
     problems = meet(names, nursery, scratch)
     assert not problems, "\n".join(problems)
 
 
 def test_x5_absurd_values_get_an_error_of_ours_in_little_time_and_memory(nursery, scratch):
-    names = [name for name in hostile.ATTACKS if name in hostile.INSIDE - CODE]
+    names = [name for name in hostile.ATTACKS if name not in hostile.OUTSIDE | CODE]
     assert len(names) > 100
     problems = meet(names, nursery, scratch)
     assert not problems, "\n".join(problems)

@@ -171,6 +171,18 @@ def test_d4_writes_that_the_kernel_cuts_short_are_completed(scratch, corpus, mon
     assert_same_tree(scratch / "s", expected)
 
 
+def test_d4_a_file_system_without_hard_links_gets_the_same_store(scratch, corpus, monkeypatch):
+    inputs, expected, digest = corpus
+
+    def no_links(*_arguments, **_options):
+        raise PermissionError(errno.EPERM, os.strerror(errno.EPERM))
+
+    monkeypatch.setattr(os, "link", no_links)
+    for _ in range(2):  # the second time everything is there already
+        assert tl.build(inputs, scratch / "s", **SMALL).digest == digest
+        assert_same_tree(scratch / "s", expected)
+
+
 def test_d4_a_full_file_gets_a_genuine_short_write_and_an_error_with_the_bytes(
     nursery, scratch, tmp_path
 ):

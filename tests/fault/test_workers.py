@@ -1,5 +1,6 @@
 """W1, X7, X8, X9: workers that die, many tiny documents, and what a build leaves in its files."""
 
+import contextlib
 import getpass
 import json
 import os
@@ -20,8 +21,11 @@ from tokenloom.testing import FaultFiles
 
 def children() -> set[int]:
     """Processes that this one started and that are still there."""
-    tasks = Path("/proc/self/task").iterdir()
-    return {int(pid) for task in tasks for pid in (task / "children").read_text().split()}
+    found: set[int] = set()
+    for task in Path("/proc/self/task").iterdir():
+        with contextlib.suppress(FileNotFoundError):  # a thread that has just ended
+            found.update(map(int, (task / "children").read_text().split()))
+    return found
 
 
 @pytest.mark.parametrize("workers", [2, 3])
