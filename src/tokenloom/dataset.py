@@ -178,8 +178,9 @@ class Store:
                 f"{self.path}: tokens {start:,} to {stop:,} of a store of {self.num_tokens:,}; "
                 "allowed is 0 <= start <= stop <= num_tokens."
             )
-        values = self.reader.read_one(start, stop, self._column(column))
-        return values.astype(np.int32) if column is None else values
+        if column is None:
+            return self.reader.read_one(start, stop).astype(np.int32)
+        return self.reader.read_one(start, stop, self._column(column))
 
     def metadata(self, index: SupportsIndex) -> dict[str, Any]:
         """What was kept about one document: its record's other keys, its id, where it came from.

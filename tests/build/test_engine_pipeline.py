@@ -8,7 +8,7 @@ import pytest
 from toys import bpe_json, sources
 
 import tokenloom as tl
-from tokenloom.build import setup
+from tokenloom.build import plan
 from tokenloom.build.encoders import Encoded
 
 TINY = {"block_bytes": 4000, "inner": 64, "shard_tokens": 3000}
@@ -71,13 +71,13 @@ class Wrong:
 
 @pytest.fixture
 def wrong_engine(monkeypatch):
-    choose = setup.choose_engine
+    choose = plan.choose_engine
 
     def chosen(*words, **options):
         encoder, reason = choose(*words, **options)
         return dataclasses.replace(encoder, fast=Wrong(encoder.fast)), reason
 
-    monkeypatch.setattr(setup, "choose_engine", chosen)
+    monkeypatch.setattr(plan, "choose_engine", chosen)  # decides, and encodes in this process
 
 
 def test_one_difference_rebuilds_the_shard_with_the_reference_loudly(

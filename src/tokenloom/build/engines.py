@@ -272,7 +272,7 @@ class RankEncoder:
 
     ranker: TextEncoder
     ids: NDArray[np.uint32]
-    token_bytes: NDArray[np.int64]
+    token_bytes: NDArray[np.uint32]
     engine: str
     version: str
 
@@ -284,10 +284,12 @@ class RankEncoder:
                 drops what no word matches, and the reference keeps it.
         """
         ranks, lengths = self.ranker.encode(texts)
+        # cast once: `take` would do it by itself each time, in small pieces
+        places = ranks.astype(np.intp)
         utf8 = [len(text) if text.isascii() else len(text.encode()) for text in texts]
-        if int(self.token_bytes.take(ranks).sum()) != sum(utf8):
+        if int(self.token_bytes.take(places).sum(dtype=np.int64)) != sum(utf8):
             raise TokenizerError("its pattern leaves parts of a text unmatched")
-        return Encoded(self.ids.take(ranks), lengths)
+        return Encoded(self.ids.take(places), lengths)
 
 
 def _tiktoken(data: Mapping[str, Any], pattern: str) -> RankEncoder:
@@ -319,7 +321,7 @@ def _tiktoken(data: Mapping[str, Any], pattern: str) -> RankEncoder:
             engine="tiktoken", version=version, encode_text=no_panic(encoding.encode_ordinary)
         ),
         ids=np.array([vocabulary[token] for token in order], np.uint32),
-        token_bytes=np.array([len(token) for token in ranks], np.int64),
+        token_bytes=np.array([len(token) for token in ranks], np.uint32),
         engine="tiktoken",
         version=version,
     )

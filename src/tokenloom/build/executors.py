@@ -20,8 +20,8 @@ from typing import Protocol
 
 from tokenloom import errors
 from tokenloom.build.blocks import Block
-from tokenloom.build.encode import EncodedBlock, encode_block
-from tokenloom.build.setup import Setup, open_kitchen, pack_setup
+from tokenloom.build.encode import EncodedBlock, Kitchen, encode_block
+from tokenloom.build.setup import Setup, pack_setup
 from tokenloom.build.wire import pack_block, receive, send, unpack_encoded
 from tokenloom.errors import WorkerError
 
@@ -43,9 +43,8 @@ class Executor(Protocol):
 class InProcess:
     """Encodes in this process, one block at a time."""
 
-    def __init__(self, setup: Setup) -> None:
-        self._setup = setup
-        self._kitchen = open_kitchen(setup)
+    def __init__(self, setup: Setup, kitchen: Kitchen) -> None:
+        self._setup, self._kitchen = setup, kitchen
 
     def run(self, tasks: Iterator[Task], *, slow: bool) -> Iterator[tuple[Task, EncodedBlock]]:
         """See `Executor`."""

@@ -214,7 +214,7 @@ def _executor(plan: BuildPlan, workers: int) -> Iterator[Executor]:
     if workers > 1 and reason is not None:
         log.warning("encoding in one process: %s", reason)
     one = workers == 1 or reason is not None
-    executor = InProcess(plan.setup) if one else Processes(plan.setup, workers)
+    executor = InProcess(plan.setup, plan.kitchen) if one else Processes(plan.setup, workers)
     try:
         yield executor
     finally:

@@ -18,13 +18,13 @@ from typing import Any
 import numpy as np
 
 from tokenloom.build.blocks import BLOCK_BYTES, blocks
-from tokenloom.build.encode import Job
-from tokenloom.build.encoders import reference_encoder
+from tokenloom.build.encode import Job, Kitchen
+from tokenloom.build.encoders import Encoder, reference_encoder
 from tokenloom.build.engines import GuardedEncoder, choose_engine
 from tokenloom.build.hooks import resolve_hook
 from tokenloom.build.inputs import Input
 from tokenloom.build.records import read_block
-from tokenloom.build.setup import Setup
+from tokenloom.build.setup import Setup, make_kitchen
 from tokenloom.build.tokenizers import UNSET, Special, TokenizerSpec, resolve
 from tokenloom.errors import ConfigError, TokenizerError
 from tokenloom.store import documents
@@ -84,9 +84,10 @@ class BuildOptions:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class BuildPlan:
-    """A build, decided."""
+    """A build, decided; `kitchen` is what deciding had to open, for a build in this process."""
 
     setup: Setup
+    kitchen: Kitchen
     options: BuildOptions
     settings: dict[str, Any]
     fingerprint: str
@@ -105,7 +106,8 @@ def make_plan(inputs: Sequence[Input], options: BuildOptions, parent: str | None
     ids_key = options.ids_key or ("input_ids" if options.tokenizer is None else None)
     columns = _columns(inputs, options, ids_key)
     bos, eos = _specials(spec, options, ids_key)
-    engine, label = _engine(spec, live, options, ids_key)
+    rate = 1.0 if options.verify_all else SAMPLE_RATE
+    engine, label, encoder = _engine(spec, live, options, ids_key, rate)
     vocab_size = spec.vocab_size if spec is not None else _vocab_size(options)
     hooks = {
         "filter": resolve_hook(options.filter, "filter"),
@@ -147,7 +149,7 @@ def make_plan(inputs: Sequence[Input], options: BuildOptions, parent: str | None
         eos=eos,
         vocab_size=vocab_size,
         dtype=settings["dtype"],
-        sample_rate=1.0 if options.verify_all else SAMPLE_RATE,
+        sample_rate=rate,
         sample_key=int(fingerprint[:16], 16),
     )
     setup = Setup(
@@ -161,7 +163,12 @@ def make_plan(inputs: Sequence[Input], options: BuildOptions, parent: str | None
         transform=hooks["transform"],
     )
     return BuildPlan(
-        setup=setup, options=options, settings=settings, fingerprint=fingerprint, engine=label
+        setup=setup,
+        kitchen=make_kitchen(setup, encoder),
+        options=options,
+        settings=settings,
+        fingerprint=fingerprint,
+        engine=label,
     )
 
 
@@ -199,11 +206,15 @@ def _vocab_size(options: BuildOptions) -> int:
 
 
 def _engine(
-    spec: TokenizerSpec | None, live: Any, options: BuildOptions, ids_key: str | None
-) -> tuple[str, str]:
-    """The engine to use ("reference", "tiktoken", "fast"), and its name with its version."""
+    spec: TokenizerSpec | None,
+    live: Any,
+    options: BuildOptions,
+    ids_key: str | None,
+    rate: float,
+) -> tuple[str, str, Encoder | GuardedEncoder | None]:
+    """The engine to use ("reference", "tiktoken", "fast"), its name with its version, itself."""
     if spec is None or ids_key is not None:
-        return "reference", "none"
+        return "reference", "none", None
     if options.engine == "reference" or spec.kind != "tokenizers":
         if options.engine not in ("auto", "reference"):
             raise TokenizerError(
@@ -211,13 +222,14 @@ def _engine(
                 f"tokenizer {spec.name} is of kind {spec.kind}. Use engine='auto'."
             )
         plain = reference_encoder(spec, parse_special=options.parse_special, live=live)
-        return "reference", f"{plain.engine} {plain.version}"
-    encoder, reason = choose_engine(spec, options.engine, parse_special=options.parse_special)
+        return "reference", f"{plain.engine} {plain.version}", plain
+    special = options.parse_special
+    encoder, reason = choose_engine(spec, options.engine, parse_special=special, rate=rate)
     if not isinstance(encoder, GuardedEncoder):
         log.info("%s is encoded by the tokenizers library: %s", spec.name, reason)
-        return "reference", f"{encoder.engine} {encoder.version}"
+        return "reference", f"{encoder.engine} {encoder.version}", encoder
     chosen = {"tiktoken": "tiktoken", "fastokens": "fast"}[encoder.engine]
-    return chosen, f"{encoder.engine} {encoder.version}"
+    return chosen, f"{encoder.engine} {encoder.version}", encoder
 
 
 def _specials(

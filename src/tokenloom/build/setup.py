@@ -12,8 +12,8 @@ from typing import Any
 
 from tokenloom.bind import bind, unbind
 from tokenloom.build.encode import Job, Kitchen
-from tokenloom.build.encoders import reference_encoder
-from tokenloom.build.engines import choose_engine
+from tokenloom.build.encoders import Encoder, reference_encoder
+from tokenloom.build.engines import GuardedEncoder, choose_engine
 from tokenloom.build.hooks import Hook, resolve_hook
 from tokenloom.build.inputs import Input
 from tokenloom.build.tokenizers import LiveCallable, TokenizerSpec, rebuild
@@ -55,19 +55,22 @@ class Setup:
 
 
 def open_kitchen(setup: Setup) -> Kitchen:
-    """Encoders and hooks, ready to use."""
-    encoder = reference = None
+    """Encoders and hooks, ready to use; in the process that made the plan, it has them already."""
+    encoder: Encoder | GuardedEncoder | None = None
     if setup.spec is not None and setup.job.text_key is not None:
-        special = setup.parse_special
-        reference = reference_encoder(setup.spec, parse_special=special, live=setup.live)
-        encoder = reference
-        if setup.engine != "reference":
-            encoder, _ = choose_engine(
-                setup.spec, setup.engine, parse_special=special, rate=setup.job.sample_rate
-            )
+        special, rate = setup.parse_special, setup.job.sample_rate
+        if setup.engine == "reference":
+            encoder = reference_encoder(setup.spec, parse_special=special, live=setup.live)
+        else:
+            encoder, _ = choose_engine(setup.spec, setup.engine, parse_special=special, rate=rate)
+    return make_kitchen(setup, encoder)
+
+
+def make_kitchen(setup: Setup, encoder: Encoder | GuardedEncoder | None) -> Kitchen:
+    """The kitchen around an encoder, whose own reference does the slow work."""
     return Kitchen(
         encoder=encoder,
-        reference=reference,
+        reference=encoder.reference if isinstance(encoder, GuardedEncoder) else encoder,
         filter=setup.filter.function if setup.filter else None,
         transform=setup.transform.function if setup.transform else None,
     )

@@ -82,6 +82,9 @@ def plan(start: Int64, stop: Int64, *, gap: int = 0, cap: int = CAP_BYTES) -> Re
         gap: merge requests up to this many bytes apart (the bytes between are wasted).
         cap: no read is longer than this.
     """
+    apart = _apart(start, stop, gap, cap)
+    if apart is not None:
+        return apart
     run_start, run_stop = union(start, stop, gap)
     if not len(run_start) or int((run_stop - run_start).max()) <= cap:
         return _uncut(start, stop, run_start, run_stop)
@@ -105,6 +108,21 @@ def plan(start: Int64, stop: Int64, *, gap: int = 0, cap: int = CAP_BYTES) -> Re
     low = np.maximum(start[request], read_start[read]) - read_start[read]
     high = np.minimum(stop[request], read_stop[read]) - read_start[read]
     return ReadPlan(read_start, read_stop, len(run_start), read, low, high, request)
+
+
+def _apart(start: Int64, stop: Int64, gap: int, cap: int) -> ReadPlan | None:
+    """The plan when no request is empty, cut, or near another: each is a read (most calls)."""
+    size = stop - start
+    if not len(size) or int(size.min()) <= 0 or int(size.max()) > cap:
+        return None
+    order = np.argsort(start, kind="stable")
+    first, last = start[order], stop[order]
+    if (first[1:] <= last[:-1] + gap).any():
+        return None
+    every = np.arange(len(order))
+    read = np.empty_like(every)
+    read[order] = every  # the inverse: request order[k] is read k
+    return ReadPlan(first, last, len(order), read, np.zeros_like(every), size, every)
 
 
 def _uncut(start: Int64, stop: Int64, run_start: Int64, run_stop: Int64) -> ReadPlan:

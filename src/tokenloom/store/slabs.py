@@ -46,16 +46,18 @@ class _Slab:
 
 
 class _Lease:
-    """What an array holds on to; dropping it gives the slab back."""
+    """What an array holds on to; dropping it gives the slab back.
 
-    __slots__ = ("__array_interface__", "_idle", "_slab")
+    Filled in by `SlabPool.take`: a constructor would cost as much as the rest of it.
+    """
 
-    def __init__(self, slab: _Slab, idle: deque[_Slab]) -> None:
-        self._slab, self._idle = slab, idle
-        self.__array_interface__ = slab.interface
+    __slots__ = ("__array_interface__", "idle", "slab")
+    __array_interface__: dict[str, Any]
+    slab: _Slab
+    idle: deque[_Slab]
 
     def __del__(self) -> None:
-        self._idle.append(self._slab)
+        self.idle.append(self.slab)
 
 
 class SlabPool:
@@ -87,4 +89,6 @@ class SlabPool:
             slab = idle.pop()
         except IndexError:
             slab = _Slab(rounded)
-        return np.asarray(_Lease(slab, idle))
+        lease = _Lease()
+        lease.slab, lease.idle, lease.__array_interface__ = slab, idle, slab.interface
+        return np.asarray(lease)

@@ -106,16 +106,20 @@ class LocalSource:
                 buffer: Bytes = np.empty(size, np.uint8)
             else:
                 shift = _shift(-offset)
-                buffer = _POOL.take(size + SAFE)[shift : shift + size]
+                buffer = _POOL.take(size + shift)
+                if len(buffer) != size:
+                    buffer = buffer[shift : shift + size]
             handle = self._handles.get(name) or self._open(name)
-            if _READ(handle.fd, [buffer], offset) != size:
+            if _READ(handle.fd, (buffer,), offset) != size:
                 self._read_on(handle, name, buffer, offset)
             return [buffer]
         buffers = place_buffers(ranges)
+        opened, last = None, ""
         for (name, offset, size), buffer in zip(ranges, buffers, strict=True):
-            handle = self._handles.get(name) or self._open(name)
-            if _READ(handle.fd, [buffer], offset) != size:
-                self._read_on(handle, name, buffer, offset)
+            if opened is None or name != last:  # ranges come file by file
+                opened, last = self._handles.get(name) or self._open(name), name
+            if _READ(opened.fd, (buffer,), offset) != size:
+                self._read_on(opened, name, buffer, offset)
         return buffers
 
     def _read_on(self, handle: _Handle, name: str, buffer: Bytes, offset: int) -> None:
@@ -148,14 +152,14 @@ class LocalSource:
         return handle
 
 
-def _pread(fd: int, buffers: list[Any], offset: int) -> int:
+def _pread(fd: int, buffers: Sequence[Any], offset: int) -> int:
     (buffer,) = buffers
     data = os.pread(fd, len(buffer), offset)
     buffer[: len(data)] = np.frombuffer(data, np.uint8)
     return len(data)
 
 
-_READ: Callable[[int, list[Any], int], int] = getattr(os, "preadv", _pread)
+_READ: Callable[[int, Sequence[Any], int], int] = getattr(os, "preadv", _pread)
 
 
 def _shift(distance: int) -> int:
