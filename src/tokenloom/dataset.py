@@ -6,6 +6,7 @@ snapshot, which the next `open` sees.
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import operator
 from collections.abc import Callable
@@ -49,7 +50,8 @@ class StoredTokenizer:
         """The tokenizer as plain data, with its payload."""
         described = unbind(self._record)
         file = described.pop("file")
-        return rebuild(described, self._sidecar(file) if file else b"")
+        spec = rebuild(described, self._sidecar(file) if file else b"")
+        return dataclasses.replace(spec, reference=None)  # a store names no function to import
 
     def encode(self, text: str) -> NDArray[np.int32]:
         """The ids of a text, without specials.

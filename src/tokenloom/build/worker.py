@@ -7,6 +7,7 @@ which is also what happens when its parent dies.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import traceback
 from typing import IO
@@ -20,7 +21,12 @@ __all__ = ["main"]
 
 
 def main() -> None:
-    """Serve until standard input ends."""
+    """Serve until standard input ends, or nobody reads the results any more."""
+    with contextlib.suppress(BrokenPipeError):
+        _serve()
+
+
+def _serve() -> None:
     tasks = os.fdopen(os.dup(0), "rb")
     results = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)  # a library that prints must not talk into the pipe
