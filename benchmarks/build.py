@@ -85,7 +85,7 @@ SIZES = {
     "full": Size(
         corpus=240_000_000,
         tiktoken=200_000_000,
-        reference=200_000_000,
+        reference=20_000_000,
         training=20_000_000,
         vocab_size=32_000,
         rounds=3,
