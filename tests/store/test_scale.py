@@ -5,11 +5,11 @@ import subprocess
 import sys
 
 import numpy as np
-from toystore import write_store
+from toystore import publish, write_store
 
 from tokenloom.store import format as fmt
 from tokenloom.store.files import LOCAL
-from tokenloom.store.writer import ShardWriter, publish_manifest
+from tokenloom.store.writer import ShardWriter
 
 
 def peak_kib(code: str) -> list[int]:
@@ -31,7 +31,7 @@ def test_ts_11_reading_a_thousand_long_documents_keeps_memory_flat(tmp_path):
     for i in range(documents):
         writer.append(np.full(length, i, np.uint16), np.array([length]))
     entry = writer.commit(fingerprint="0" * 64, engine="none", progress={})
-    _publish(tmp_path, [entry])
+    publish(tmp_path, [entry])
     code = f"""
 import tokenloom as tl
 store = tl.open({str(tmp_path)!r})
@@ -70,7 +70,7 @@ def test_opening_reads_no_offset_however_many_documents_there_are(tmp_path):
                 files={"offsets/c/0": size},
             )
         )
-    _publish(tmp_path / "big", entries)
+    publish(tmp_path / "big", entries)
     code = f"""
 import tokenloom as tl
 peak()
@@ -81,35 +81,3 @@ peak()
 """
     before, after = peak_kib(code)
     assert after - before < 100 * 1024
-
-
-def _publish(root, entries):
-    documents = sum(e.documents for e in entries)
-    tokens = sum(e.tokens for e in entries)
-    part = fmt.Part(
-        manifest=1,
-        fingerprint="0" * 64,
-        shards=len(entries),
-        documents=documents,
-        tokens=tokens,
-        skipped=0,
-        filtered=0,
-        settings={},
-    )
-    manifest = fmt.Manifest(
-        number=1,
-        parent=None,
-        dtype="uint16",
-        vocab_size=1000,
-        chunk_tokens=fmt.CHUNK_TOKENS,
-        inner=fmt.INNER,
-        columns={},
-        tokenizer=None,
-        documents=documents,
-        tokens=tokens,
-        digest=fmt.combine_digests(entries),
-        parts=(part,),
-        files={},
-        shards=tuple(entries),
-    )
-    publish_manifest(LOCAL, root, manifest)

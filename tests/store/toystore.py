@@ -32,6 +32,14 @@ def write_store(
         lengths = np.array([len(d) for d in documents], np.int64)
         writer.append(flat, lengths, {n: make(flat).astype(d) for n, (d, make) in columns.items()})
         entries.append(writer.commit(fingerprint="0" * 64, engine="none", progress={}))
+    dtypes = {name: dtype for name, (dtype, _) in columns.items()}
+    return publish(root, entries, vocab=vocab, inner=inner, chunk=chunk, columns=dtypes)
+
+
+def publish(
+    root: Path, entries, *, vocab=1000, inner=fmt.INNER, chunk=fmt.CHUNK_TOKENS, columns=None
+) -> fmt.Manifest:
+    """The first snapshot over these shards."""
     documents = sum(e.documents for e in entries)
     tokens = sum(e.tokens for e in entries)
     part = fmt.Part(
@@ -51,7 +59,7 @@ def write_store(
         vocab_size=vocab,
         chunk_tokens=chunk,
         inner=inner,
-        columns={name: dtype for name, (dtype, _) in columns.items()},
+        columns=columns or {},
         tokenizer=None,
         documents=documents,
         tokens=tokens,
