@@ -14,6 +14,7 @@ import numpy as np
 from tokenloom.store import format as fmt
 from tokenloom.store.files import LOCAL
 from tokenloom.store.writer import ShardWriter, publish_manifest, shard_entry
+from tokenloom.testing import first_manifest
 
 __all__ = ["documents", "publish", "virtual_store", "write_shard", "write_store"]
 
@@ -56,33 +57,7 @@ def write_shard(
 
 def publish(root: Path, entries: Sequence[fmt.ShardEntry], dtype: str) -> None:
     """The manifest over these shards."""
-    documents, tokens = (sum(getattr(e, n) for e in entries) for n in ("documents", "tokens"))
-    part = fmt.Part(
-        manifest=1,
-        fingerprint="benchmark",
-        shards=len(entries),
-        documents=documents,
-        tokens=tokens,
-        skipped=0,
-        filtered=0,
-        settings={},
-    )
-    manifest = fmt.Manifest(
-        number=1,
-        parent=None,
-        dtype=dtype,
-        vocab_size=50_000 if dtype == "uint16" else 100_000,
-        chunk_tokens=fmt.CHUNK_TOKENS,
-        inner=fmt.INNER,
-        columns={},
-        tokenizer=None,
-        documents=documents,
-        tokens=tokens,
-        digest=fmt.combine_digests(list(entries)),
-        parts=(part,),
-        files={},
-        shards=tuple(entries),
-    )
+    manifest = first_manifest(entries, vocab_size=50_000 if dtype == "uint16" else 100_000)
     publish_manifest(LOCAL, root, manifest)
 
 

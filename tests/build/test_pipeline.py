@@ -329,6 +329,7 @@ def test_ready_made_ids_and_their_columns_are_kept_exactly(tmp_path):
         ({"input_ids": [1, 2]}, "no key 'loss_mask'"),
         ({"input_ids": "12", "loss_mask": [1, 1]}, "list of whole numbers"),
         ({"input_ids": [1.5], "loss_mask": [1]}, "list of whole numbers"),
+        ({"input_ids": [0, True], "loss_mask": [1, 1]}, "holds true or false"),
         ({"input_ids": [[1], [2]], "loss_mask": [1, 1]}, "list of whole numbers"),
         ({"input_ids": [1], "loss_mask": [0.5]}, "do not fit uint8"),
         ({"input_ids": [1], "loss_mask": [1], "loss_weights": [1]}, "'loss_weights', which the"),

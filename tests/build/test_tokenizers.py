@@ -398,6 +398,11 @@ def test_a_name_that_is_nothing_lists_what_was_tried():
         assert part in str(caught.value)
 
 
+def test_a_mistyped_builtin_is_suggested():
+    with pytest.raises(TokenizerError, match="Did you mean 'bytes'"):
+        resolve("byte")
+
+
 def test_wrong_paths_are_explained(tmp_path):
     (tmp_path / "tokenizer.jsn").write_text("{}")
     (tmp_path / "bad.json").write_text("{}")

@@ -17,6 +17,7 @@ from kit import QUICK
 
 from tokenloom.store import format as fmt
 from tokenloom.store.writer import ShardWriter, publish_manifest
+from tokenloom.testing import first_manifest
 
 Change = Callable[[dict[str, Any]], Any]
 
@@ -30,39 +31,9 @@ def write_shards(root: Path, shards, *, vocab=256, dtype="uint16", inner=64) -> 
         writer.append(np.array(ids, np.int64), np.diff([0, *ends]))
         writer.tokens = len(ids) if declared is None else declared
         entries.append(writer.commit(fingerprint="0" * 64, engine="none", progress={}))
-    publish_manifest(QUICK, root, manifest_of(entries, vocab=vocab, dtype=dtype, inner=inner))
+    manifest = first_manifest(entries, vocab_size=vocab, dtype=dtype, inner=inner, chunk_tokens=128)
+    publish_manifest(QUICK, root, manifest)
     return root
-
-
-def manifest_of(entries, *, vocab=256, dtype="uint16", inner=64) -> fmt.Manifest:
-    documents = sum(entry.documents for entry in entries)
-    tokens = sum(entry.tokens for entry in entries)
-    part = fmt.Part(
-        manifest=1,
-        fingerprint="0" * 64,
-        shards=len(entries),
-        documents=documents,
-        tokens=tokens,
-        skipped=0,
-        filtered=0,
-        settings={},
-    )
-    return fmt.Manifest(
-        number=1,
-        parent=None,
-        dtype=dtype,
-        vocab_size=vocab,
-        chunk_tokens=128,
-        inner=inner,
-        columns={},
-        tokenizer=None,
-        documents=documents,
-        tokens=tokens,
-        digest=fmt.combine_digests(entries),
-        parts=(part,),
-        files={},
-        shards=tuple(entries),
-    )
 
 
 def seal_text(body: bytes) -> bytes:

@@ -7,11 +7,12 @@ import shutil
 
 import numpy as np
 import pytest
-from forge import manifest_of, write_shards
+from forge import write_shards
 from kit import QUICK, SMALL, read_everything, write_corpus
 
 import tokenloom as tl
 from tokenloom.store.writer import ShardWriter, publish_manifest
+from tokenloom.testing import first_manifest
 
 # -- D11: ids ------------------------------------------------------------------------------
 
@@ -132,7 +133,7 @@ def test_d12_offsets_that_do_not_begin_at_nought_are_noticed(scratch):
     column._tail = np.array([7], column._tail.dtype)  # where every shard has its 0
     writer.append(np.arange(100), np.array([40, 60]))
     entry = writer.commit(fingerprint="0" * 64, engine="none", progress={})
-    publish_manifest(QUICK, root, manifest_of([entry]))
+    publish_manifest(QUICK, root, first_manifest([entry], vocab_size=256, inner=64))
     reading = read_everything(root)
     assert reading.strangers() == {}
     assert "shard-00000/offsets" in str(reading.errors.get("lengths"))

@@ -14,6 +14,7 @@ import numpy as np
 
 from tokenloom.store import format as fmt
 from tokenloom.store import zarr
+from tokenloom.testing import first_manifest
 
 VOCAB = 65_521  # prime, so that no power of two hides a wrong address
 ZERO = "0" * 64
@@ -47,34 +48,7 @@ class VirtualStore:
             first += tokens
 
     def write_manifest(self, root: Path) -> Path:
-        documents = sum(entry.documents for entry in self.entries)
-        tokens = sum(entry.tokens for entry in self.entries)
-        part = fmt.Part(
-            manifest=1,
-            fingerprint=ZERO,
-            shards=len(self.entries),
-            documents=documents,
-            tokens=tokens,
-            skipped=0,
-            filtered=0,
-            settings={},
-        )
-        manifest = fmt.Manifest(
-            number=1,
-            parent=None,
-            dtype="uint16",
-            vocab_size=VOCAB,
-            chunk_tokens=fmt.CHUNK_TOKENS,
-            inner=self.inner,
-            columns={},
-            tokenizer=None,
-            documents=documents,
-            tokens=tokens,
-            digest=fmt.combine_digests(self.entries),
-            parts=(part,),
-            files={},
-            shards=tuple(self.entries),
-        )
+        manifest = first_manifest(self.entries, vocab_size=VOCAB, inner=self.inner)
         root.mkdir(parents=True, exist_ok=True)
         (root / "manifest-000001.json").write_bytes(fmt.seal(manifest))
         return root

@@ -5,11 +5,12 @@ import subprocess
 import sys
 
 import numpy as np
-from toystore import publish, write_store
+from toystore import write_store
 
 from tokenloom.store import format as fmt
 from tokenloom.store.files import LOCAL
-from tokenloom.store.writer import ShardWriter
+from tokenloom.store.writer import ShardWriter, publish_manifest
+from tokenloom.testing import first_manifest
 
 
 def peak_kib(code: str) -> list[int]:
@@ -31,7 +32,7 @@ def test_ts_11_reading_a_thousand_long_documents_keeps_memory_flat(tmp_path):
     for i in range(documents):
         writer.append(np.full(length, i, np.uint16), np.array([length]))
     entry = writer.commit(fingerprint="0" * 64, engine="none", progress={})
-    publish(tmp_path, [entry])
+    publish_manifest(LOCAL, tmp_path, first_manifest([entry], vocab_size=1000))
     code = f"""
 import tokenloom as tl
 store = tl.open({str(tmp_path)!r})
@@ -70,7 +71,7 @@ def test_opening_reads_no_offset_however_many_documents_there_are(tmp_path):
                 files={"offsets/c/0": size},
             )
         )
-    publish(tmp_path / "big", entries)
+    publish_manifest(LOCAL, tmp_path / "big", first_manifest(entries, vocab_size=1000))
     code = f"""
 import tokenloom as tl
 peak()

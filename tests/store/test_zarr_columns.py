@@ -28,7 +28,7 @@ def open_both(folder):
 @pytest.mark.parametrize("inner", [16, 32_768])
 def test_every_column_opens_in_zarr_python_and_tensorstore(tmp_path, vocab, inner):
     shards = random_shards(1, vocab=vocab)
-    write_store(tmp_path / "s", shards, vocab=vocab, inner=inner, columns=MASK)
+    write_store(tmp_path / "s", shards, vocab_size=vocab, inner=inner, columns=MASK)
     for number, documents in enumerate(shards):
         flat = np.array([t for d in documents for t in d])
         ends = np.cumsum([0, *[len(d) for d in documents]])

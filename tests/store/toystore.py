@@ -6,70 +6,14 @@ from pathlib import Path
 
 import numpy as np
 
+from tokenloom import testing
 from tokenloom.dataset import Store, open_store
 from tokenloom.store import format as fmt
-from tokenloom.store.files import LOCAL
-from tokenloom.store.writer import ShardWriter, publish_manifest
 
 
-def write_store(
-    root: Path, shards, *, vocab=1000, inner=16, chunk=64, columns=None
-) -> fmt.Manifest:
-    """`shards` is a list of lists of documents; `columns` maps a name to (dtype, ids → values)."""
-    root.mkdir(parents=True, exist_ok=True)
-    columns = columns or {}
-    entries = []
-    for number, documents in enumerate(shards):
-        writer = ShardWriter(
-            LOCAL,
-            root,
-            number,
-            dtype=fmt.token_dtype(vocab),
-            columns={name: dtype for name, (dtype, _) in columns.items()},
-            inner=inner,
-        )
-        flat = np.array([t for d in documents for t in d], np.int64)
-        lengths = np.array([len(d) for d in documents], np.int64)
-        writer.append(flat, lengths, {n: make(flat).astype(d) for n, (d, make) in columns.items()})
-        entries.append(writer.commit(fingerprint="0" * 64, engine="none", progress={}))
-    dtypes = {name: dtype for name, (dtype, _) in columns.items()}
-    return publish(root, entries, vocab=vocab, inner=inner, chunk=chunk, columns=dtypes)
-
-
-def publish(
-    root: Path, entries, *, vocab=1000, inner=fmt.INNER, chunk=fmt.CHUNK_TOKENS, columns=None
-) -> fmt.Manifest:
-    """The first snapshot over these shards."""
-    documents = sum(e.documents for e in entries)
-    tokens = sum(e.tokens for e in entries)
-    part = fmt.Part(
-        manifest=1,
-        fingerprint="0" * 64,
-        shards=len(entries),
-        documents=documents,
-        tokens=tokens,
-        skipped=0,
-        filtered=0,
-        settings={},
-    )
-    manifest = fmt.Manifest(
-        number=1,
-        parent=None,
-        dtype=fmt.token_dtype(vocab),
-        vocab_size=vocab,
-        chunk_tokens=chunk,
-        inner=inner,
-        columns=columns or {},
-        tokenizer=None,
-        documents=documents,
-        tokens=tokens,
-        digest=fmt.combine_digests(entries),
-        parts=(part,),
-        files={},
-        shards=tuple(entries),
-    )
-    publish_manifest(LOCAL, root, manifest)
-    return manifest
+def write_store(root: Path, shards, *, inner=16, chunk_tokens=64, **options) -> fmt.Manifest:
+    """As `tokenloom.testing.write_store`, in chunks small enough that everything crosses some."""
+    return testing.write_store(root, shards, inner=inner, chunk_tokens=chunk_tokens, **options)
 
 
 def toy(root: Path, shards, **options) -> Store:

@@ -320,6 +320,8 @@ def _number_array(value: Any, key: str, kinds: str) -> Array:
     if array.ndim != 1 or array.dtype.kind not in kinds:
         allowed = "a list of whole numbers" if kinds == "iu" else "a list of numbers"
         raise _BadRecord(f"{key!r} is {_a(value)} of {array.dtype}, allowed is {allowed}")
+    if "b" not in kinds and isinstance(value, list) and bool in set(map(type, value)):
+        raise _BadRecord(f"{key!r} holds true or false, allowed is a list of whole numbers")
     return array
 
 

@@ -162,7 +162,8 @@ def _from_string(text: str) -> Found:
         except (TokenizerError, MissingExtra) as problem:
             tried.append(str(problem))
     listed = "\n".join(f"  - {line}" for line in tried)
-    raise TokenizerError(f"tokenizer {text!r}: not found. Tried:\n{listed}\n{_ALLOWED}")
+    hint = near_miss(text, ["bytes"])
+    raise TokenizerError(f"tokenizer {text!r}: not found. Tried:\n{listed}\n{_ALLOWED}{hint}")
 
 
 def _from_path(path: Path) -> Found:

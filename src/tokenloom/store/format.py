@@ -24,6 +24,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, TypeVar
 
@@ -364,7 +365,7 @@ def _refuse_constant(name: str) -> Any:
     raise ValueError(f"{name} is not JSON")
 
 
-def combine_digests(shards: tuple[ShardEntry, ...] | list[ShardEntry]) -> str:
+def combine_digests(shards: Sequence[ShardEntry]) -> str:
     """Identity of a whole store: over the digests of its shards, in order."""
     return hashlib.sha256(canonical([shard.digest for shard in shards])).hexdigest()
 

@@ -96,7 +96,7 @@ class Reader:
         shard = np.searchsorted(self.first_document, documents, side="right") - 1
         local = documents - self.first_document[shard]
         start, stop = np.empty(len(documents), np.int64), np.empty(len(documents), np.int64)
-        for number in np.unique(shard).tolist():
+        for number in np.flatnonzero(np.bincount(shard)).tolist():
             here = shard == number
             base = self._token_edges[number]
             first, behind = (
@@ -141,7 +141,7 @@ class Reader:
         chunk = places // inner
         values = np.empty(len(places), np.int64)
         last = self.manifest.shards[number].documents + 1
-        for c in np.unique(chunk).tolist():
+        for c in np.flatnonzero(np.bincount(chunk)).tolist():
 
             def load(c: int = c) -> Array:
                 return self.elements(number, "offsets", c * inner, min((c + 1) * inner, last))
@@ -244,8 +244,9 @@ class Reader:
         return raw.view(column.dtype)
 
     def dtype(self, column: str) -> np.dtype[Any]:
-        """The stored dtype of a per-token column."""
-        name = self.manifest.dtype if column == "input_ids" else self.manifest.columns[column]
+        """The stored dtype of a per-token column, or of the offsets."""
+        fixed = {"input_ids": self.manifest.dtype, "offsets": "uint32"}
+        name = fixed.get(column) or self.manifest.columns[column]
         return np.dtype(name).newbyteorder("<")
 
     def _inside_shards(self, start: Int64, stop: Int64) -> tuple[Int64, Int64, Int64]:

@@ -1,4 +1,4 @@
-"""Faults on purpose, for tokenloom's own tests and for yours.
+"""Faults on purpose, and stores from nothing, for tokenloom's own tests and for yours.
 
 One idea: everything is written through `Files` and read through `ByteSource`, so a fault is one
 object put in between. Each of them counts the calls that pass, so a test can fail the first call,
@@ -9,6 +9,7 @@ visited, none is guessed.
 `FaultFiles`   the N-th call that writes fails, is cut short, or is the last of the process
 `CrashFiles`   what a power loss after the N-th effect may leave on the disk
 `FaultSource`  the N-th read fails, comes short, comes with a flipped bit, or comes late
+`write_store`  a store straight from lists of ids
 =============  ====================================================================================
 
 >>> import errno, tempfile, tokenloom as tl
@@ -28,5 +29,15 @@ from tokenloom.testing.disk import Effect, mix
 from tokenloom.testing.files import Call, FaultFiles
 from tokenloom.testing.power import CrashFiles
 from tokenloom.testing.source import FaultSource
+from tokenloom.testing.stores import first_manifest, write_store
 
-__all__ = ["Call", "CrashFiles", "Effect", "FaultFiles", "FaultSource", "mix"]
+__all__ = [
+    "Call",
+    "CrashFiles",
+    "Effect",
+    "FaultFiles",
+    "FaultSource",
+    "first_manifest",
+    "mix",
+    "write_store",
+]
