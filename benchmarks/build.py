@@ -268,13 +268,13 @@ def _engine_table(bench: _Bench, engine: str, wanted: int, command: str, notes: 
     net = timing["build"].less(timing["empty"])
     bare = cost("bare encoder loop, CPU", timing["bare"], 1, "s")
     pipeline = cost("pipeline without start-up, CPU", net, 1, "s")
-    by_round = amount(
-        "  the same, median of the rounds' own ratios", net.over(timing["bare"]), "x bare"
-    )
+    # the load changes between passes of half a minute, so the goal is held against each round
+    ratio = net.over(timing["bare"])
+    by_round = want(amount("  the same, round by round, median", ratio, "x bare"), "<=", 1.15)
     tokens = bench.tokens[path.name] / MB
     rows = [
         bare,
-        want(against(pipeline, bare, "bare"), "<=", 1.15, of_ratio=True),
+        against(pipeline, bare, "bare"),
         by_round,
         cost("start-up, CPU", timing["empty"], 1, "s"),
         cost("pipeline with start-up, CPU", timing["build"], 1, "s"),

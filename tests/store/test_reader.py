@@ -77,7 +77,7 @@ def test_ts_15_offsets_begin_with_zero_for_readers(root):
 
 @pytest.mark.parametrize(("vocab", "size"), [(50_000, 2), (65_536, 2), (65_537, 4), (128_000, 4)])
 def test_ts_16_two_bytes_per_token_up_to_65536_ids_and_int32_out(tmp_path, vocab, size):
-    store = toy(tmp_path / "s", [[[0, vocab - 1]]], vocab=vocab)
+    store = toy(tmp_path / "s", [[[0, vocab - 1]]], vocab_size=vocab)
     assert store.dtype.itemsize == size
     assert store.tokens(0, 2).tolist() == [0, vocab - 1]
     assert store.tokens(0, 2).dtype == np.int32

@@ -165,20 +165,9 @@ def _check_column(
         yield f"{where / 'zarr.json'}: it does not describe this column."
     if name == "crc32c":  # opening the shard has decoded it
         return
-    size = reader.manifest.chunk_tokens
-    sha256, last = hashlib.sha256(), 0
+    sha256 = hashlib.sha256()
     try:
-        for start in range(0, column.length, size):
-            values = reader.elements(number, name, start, min(start + size, column.length))
-            sha256.update(values.view(np.uint8).data)
-            tick(values.nbytes if column.codec == "none" else 0)
-            if name == "input_ids":
-                yield from _check_ids(where, start, values, reader.manifest.vocab_size)
-            if name == "offsets":
-                yield from _check_offsets(where, start, values, last)
-                last = int(values[-1])
-        if name == "offsets" and last != shard.record.tokens:
-            yield f"{where}: the last offset is {last}, not {shard.record.tokens}."
+        yield from _check_values(reader, number, name, where, sha256, tick)
         if sha256.hexdigest() != column.content:
             yield f"{where}: its content is not what the digest of the store was made from."
         elif column.codec == "none":
@@ -190,6 +179,25 @@ def _check_column(
                 proven.add(file)
     except (StoreError, OSError) as error:
         yield str(error)
+
+
+def _check_values(
+    reader: Reader, number: int, name: str, where: Path, sha256: hashlib._Hash, tick: Tick
+) -> Iterator[str]:
+    """Read a column from its first to its last element, hashing what is read."""
+    column = reader.shard(number).record.columns[name]
+    size, last = reader.manifest.chunk_tokens, 0
+    for start in range(0, column.length, size):
+        values = reader.elements(number, name, start, min(start + size, column.length))
+        sha256.update(values.view(np.uint8).data)
+        tick(values.nbytes if column.codec == "none" else 0)
+        if name == "input_ids":
+            yield from _check_ids(where, start, values, reader.manifest.vocab_size)
+        if name == "offsets":
+            yield from _check_offsets(where, start, values, last)
+            last = int(values[-1])
+    if name == "offsets" and last != reader.manifest.shards[number].tokens:
+        yield f"{where}: the last offset is {last}, not {reader.manifest.shards[number].tokens}."
 
 
 def _carried_on(
