@@ -36,6 +36,7 @@ __all__ = [
     "rate",
     "render",
     "timed",
+    "timing_of",
     "total",
     "want",
 ]
@@ -133,6 +134,11 @@ def _one(case: Callable[[], object] | Case) -> tuple[float, float]:
         prepared, run = case.prepare(), case.run
         return timed(lambda: run(prepared))
     return timed(case)
+
+
+def timing_of(seconds: Sequence[float]) -> Timing:
+    """The time of something whose rounds were taken elsewhere."""
+    return _timing([(one, one) for one in seconds])
 
 
 def _timing(samples: Sequence[tuple[float, float]]) -> Timing:

@@ -1,3 +1,4 @@
+import gc
 import threading
 import time
 
@@ -6,6 +7,7 @@ import pytest
 
 from tokenloom.errors import ConfigError
 from tokenloom.store.cache import BlockCache, process_cache
+from tokenloom.store.slabs import SlabPool
 
 
 def block(value, size=10):
@@ -95,3 +97,15 @@ def test_the_process_cache_is_one_and_has_640_mib():
 def test_a_negative_capacity_is_refused():
     with pytest.raises(ConfigError, match="cache_bytes"):
         BlockCache(-1)
+
+
+def test_a_slab_comes_back_when_its_last_view_goes_whatever_was_collected_between():
+    pool = SlabPool()
+    view = pool.take(1 << 20)[100:].view(np.uint16)
+    place = view.__array_interface__["data"][0] - 100
+    gc.collect()  # nothing but a weak reference watches the array
+    assert pool.take(1 << 20).__array_interface__["data"][0] != place
+    del view
+    gc.collect()
+    lent = [pool.take(1 << 20), pool.take(1 << 20)]
+    assert place in [one.__array_interface__["data"][0] for one in lent]

@@ -13,8 +13,9 @@ been seen that tells the two apart. Four guards, in order of worth:
 Sampling finds gross errors and proves nothing, so engine and version belong in a store's
 fingerprint, and ``rate=1`` encodes everything twice.
 
-Cost: guard 1 searches non-ASCII texts at 0.6–1.0 GB/s and costs ASCII texts nothing; guard 3 takes
-some 30 ms at construction; guard 4 at 1/1000 costs about 1/1000 of the reference's time.
+Cost: guard 1 searches non-ASCII texts once and costs ASCII texts nothing; guard 3 is paid at
+construction; guard 4 at 1/1000 costs about 1/1000 of the reference's time. `python -m benchmarks
+build` prints what they add.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Rows of Parquet files and of Arrow streams as plain dicts.
 
 One idea: a list of numbers is never turned into Python numbers. Each row's list is a read-only
-view of one flat NumPy array, so a row of ready-made ids costs about 1 µs, however long it is.
+view of one flat NumPy array, so a row of ready-made ids costs the same, however long it is.
 """
 
 from __future__ import annotations

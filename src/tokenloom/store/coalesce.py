@@ -10,7 +10,7 @@ Worked example, cap 8, requests [5,9) [3,6) [20,40) [3,6)::
     reads   [3,9) [20,28) [28,36) [36,40) a run is cut every `cap` bytes from its start
     pieces  request 0 = read 0 [2:6]; 1 = read 0 [0:3]; 2 = reads 1, 2, 3 whole; 3 = as 1
 
-Cost: about 25 µs for 64 requests, 0.15 µs per request for thousands.
+Cost: one sort and a few passes over the requests; no Python per request.
 """
 
 from __future__ import annotations

@@ -10,8 +10,9 @@ mappings, which begin on a page, and go back to a pool when the last array over 
 from __future__ import annotations
 
 import mmap
+import weakref
 from collections import deque
-from typing import Any
+from typing import cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,48 +23,44 @@ PAGE = 4096
 SAFE = 64
 LARGE = 1 << 17  # bytes; below, the allocator's own reuse is good enough
 GRAIN = 1 << 16  # slabs come in multiples of this, so that close sizes share
+_BYTE = np.dtype(np.uint8)
 
 
 class _Slab:
-    """One mapping, and how arrays may look at it."""
+    """One mapping, the place it goes back to, and the loan that says when."""
 
-    __slots__ = ("interface", "memory", "size")
+    __slots__ = ("idle", "loan", "memory")
 
-    def __init__(self, size: int) -> None:
+    def __init__(self, size: int, idle: deque[_Slab]) -> None:
         try:
             self.memory = mmap.mmap(-1, size)
         except (OSError, OverflowError, ValueError) as error:
             raise MemoryError(f"a read of {size:,} bytes does not fit into memory") from error
-        self.size = size
-        whole = np.frombuffer(self.memory, np.uint8)
-        address = whole.__array_interface__["data"][0]
-        self.interface: dict[str, Any] = {
-            "shape": (size,),
-            "typestr": "|u1",
-            "data": (address, False),
-            "version": 3,
-        }
+        self.idle = idle
+        self.loan: _Loan | None = None
 
 
-class _Lease:
-    """What an array holds on to; dropping it gives the slab back.
+class _Loan(weakref.ref[NDArray[np.uint8]]):
+    """Watches an array over a slab. Views of the array hold it, so it goes when the last does."""
 
-    Filled in by `SlabPool.take`: a constructor would cost as much as the rest of it.
-    """
-
-    __slots__ = ("__array_interface__", "idle", "slab")
-    __array_interface__: dict[str, Any]
+    __slots__ = ("slab",)
     slab: _Slab
-    idle: deque[_Slab]
 
-    def __del__(self) -> None:
-        self.idle.append(self.slab)
+
+_LENT: set[_Slab] = set()  # a weak reference that nobody holds would never call back
+
+
+def _give_back(loan: weakref.ref[NDArray[np.uint8]]) -> None:
+    slab = cast(_Loan, loan).slab
+    slab.loan = None
+    _LENT.discard(slab)
+    slab.idle.append(slab)
 
 
 class SlabPool:
     """Slabs not in use: at most `idle_bytes` of each size.
 
-    Nothing is locked: `deque.pop` and `deque.append` are atomic, and a slab may come back in the
+    Nothing is locked: operations on a deque and a set are atomic, and a slab may come back in the
     middle of anything, whenever the garbage of an array is collected.
 
     >>> pool = SlabPool()
@@ -79,7 +76,7 @@ class SlabPool:
         self._idle: dict[int, deque[_Slab]] = {}
 
     def take(self, size: int) -> NDArray[np.uint8]:
-        """An uninitialised array of at least `size` bytes that begins on a page."""
+        """An uninitialised array of `size` bytes that begins on a page."""
         rounded = (size + GRAIN - 1) & -GRAIN
         idle = self._idle.get(rounded)
         if idle is None:
@@ -88,7 +85,9 @@ class SlabPool:
         try:
             slab = idle.pop()
         except IndexError:
-            slab = _Slab(rounded)
-        lease = _Lease()
-        lease.slab, lease.idle, lease.__array_interface__ = slab, idle, slab.interface
-        return np.asarray(lease)
+            slab = _Slab(rounded, idle)
+        array: NDArray[np.uint8] = np.ndarray((size,), _BYTE, slab.memory)
+        loan = slab.loan = _Loan(array, _give_back)
+        loan.slab = slab
+        _LENT.add(slab)
+        return array

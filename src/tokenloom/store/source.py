@@ -107,8 +107,8 @@ class LocalSource:
             else:
                 shift = _shift(-offset)
                 buffer = _POOL.take(size + shift)
-                if len(buffer) != size:
-                    buffer = buffer[shift : shift + size]
+                if shift:
+                    buffer = buffer[shift:]
             handle = self._handles.get(name) or self._open(name)
             if _READ(handle.fd, (buffer,), offset) != size:
                 self._read_on(handle, name, buffer, offset)
