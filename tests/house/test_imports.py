@@ -32,7 +32,8 @@ HEAVY = [
 # A room may import the rooms below it. Within a room there are no cycles.
 FLOORS = [
     ("errors", "version", "words"),
-    ("bind", "progress"),
+    ("bind", "keys", "progress"),
+    ("order",),
     ("store",),
     ("build",),
     ("dataset",),

@@ -1,0 +1,325 @@
+"""Block order: storage-local blocks in shuffled order, their rows mixed in lanes of a band.
+
+Permute the blocks. A *band* is the next ``lanes x window_blocks`` of them; lane l of a band of m
+blocks owns blocks [l m // L, (l + 1) m // L) and permutes all their rows together. Round h takes
+row h of every lane (`tokenloom.order.lanes`). Then comes the next band.
+
+Worked example: 8 blocks of 2 rows, window_blocks=2, lanes=2, in permuted order A B C D | E F G H::
+
+    band 0   lane 0 = rows of A B, shuffled: a1 b0 a0 b1
+             lane 1 = rows of C D, shuffled: d0 d1 c0 c1
+    index    0  1  2  3  4  5  6  7 | band 1 …
+    row      a1 d0 b0 d1 a0 c0 b1 c1
+
+Between index and row stands the *place*: rows counted in the permuted order of the blocks. A band,
+and in it a lane, is a stretch of places, so index → place is lanes and windows, place → row is
+blocks, and neither knows of the other.
+
+A short last block among equal ones stays last and is permuted on its own. Blocks with sizes of
+their own are all permuted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tokenloom.errors import ConfigError
+from tokenloom.order.lanes import Rounds
+from tokenloom.order.permute import Permutations, permutations
+from tokenloom.order.windowed import OrderKeys, Windows, answered, checked
+
+__all__ = ["BlockOrder", "Blocks"]
+
+Int64 = NDArray[np.int64]
+STRETCH = 4096  # blocks whose shuffled positions are computed together
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Blocks:
+    """Where the storage-local blocks of a layout lie: equal ones, or any.
+
+    Attributes:
+        rows: rows in all.
+        size: rows of every block but the last; 0 where blocks have sizes of their own.
+        starts: first row of each block, and the end [blocks + 1]; empty for equal ones.
+
+    >>> len(Blocks.equal(1000, 128)), len(Blocks.cut([0, 3, 3, 10]))
+    (8, 3)
+    """
+
+    rows: int
+    size: int
+    starts: Int64
+
+    @staticmethod
+    def equal(rows: int, size: int) -> Blocks:
+        """Blocks of `size` rows; the last may be shorter."""
+        if size < 1:
+            raise ConfigError(f"io_block_size: found {size}, allowed is 1 or more.")
+        if rows < 0:
+            raise ConfigError(f"rows: found {rows}, allowed is 0 or more.")
+        return Blocks(rows, size, np.empty(0, np.int64))
+
+    @staticmethod
+    def cut(starts: Any) -> Blocks:
+        """Blocks that begin at these rows; the last number is the end."""
+        edges = np.array(starts, np.int64)
+        if not len(edges) or edges[0] != 0 or (edges[1:] < edges[:-1]).any():
+            raise ConfigError("blocks: the starts must begin with 0 and never go back.")
+        return Blocks(int(edges[-1]), 0, edges)
+
+    def __len__(self) -> int:
+        return -(-self.rows // self.size) if self.size else len(self.starts) - 1
+
+    def merged(self, rows: int) -> Blocks:
+        """Neighbouring blocks joined until each has at least `rows` rows (the last may not).
+
+        >>> Blocks.equal(1000, 128).merged(500).size
+        512
+        """
+        if self.size:
+            return Blocks.equal(self.rows, max(1, -(-rows // self.size)) * self.size)
+        kept = [0]
+        for edge in self.starts[1:].tolist():
+            if edge - kept[-1] >= rows:
+                kept.append(edge)
+        if kept[-1] != self.rows:
+            kept.append(self.rows)
+        return Blocks.cut(kept)
+
+
+class BlockOrder:
+    """The order of `tokenloom.order.orders.block`."""
+
+    def __init__(self, blocks: Blocks, window_blocks: int, lanes: int, keys: OrderKeys) -> None:
+        self.n, self.lanes, self.window_blocks = blocks.rows, lanes, window_blocks
+        self._windows = Windows(keys.windows, keys.perm_type)
+        whole = len(blocks) if not blocks.size else blocks.rows // blocks.size
+        shuffled = permutations(whole, [keys.blocks()], keys.perm_type) if whole else None
+        self._geometry: _Geometry = (
+            _Equal(blocks, shuffled, lanes, window_blocks)
+            if blocks.size
+            else _Cut(blocks, shuffled, lanes, window_blocks)
+        )
+        self._body = self._geometry.body
+        self._tail: Permutations | None = None
+        if self._body < self.n:
+            last = (len(blocks) - 1) // window_blocks
+            self._tail = permutations(self.n - self._body, [keys.tail(last)], keys.perm_type)
+
+    def __len__(self) -> int:
+        return self.n
+
+    def map(self, indices: Any) -> Int64:
+        """See `tokenloom.order.orders.Order`."""
+        return answered(indices, self.n, "index", self._map)
+
+    def inverse(self, rows: Any) -> Int64:
+        """See `tokenloom.order.orders.Order`."""
+        return answered(rows, self.n, "row", self._inverse)
+
+    def fractions(self, indices: Any) -> NDArray[np.float64] | None:
+        """See `tokenloom.order.orders.Order`."""
+        if self.lanes == 1:
+            return None
+        flat = checked(indices, self.n, "index").reshape(-1)
+        out = np.zeros(len(flat), np.float64)  # the short last block is a lane of its own
+        body = np.flatnonzero(flat < self._body)
+        for here, rounds, _, start in self._geometry.bands(flat[body]):
+            lane, _height = rounds.locate(flat[body[here]] - start)
+            out[body[here]] = lane / len(rounds.lengths)
+        return out
+
+    def _map(self, index: Int64) -> Int64:
+        out = np.empty_like(index)
+        inside = index < self._body
+        if self._tail is not None and not inside.all():
+            rest = (index[~inside] - self._body).view(np.uint64)
+            out[~inside] = self._tail.forward(rest).view(np.int64) + self._body
+            out[inside] = self._map_body(index[inside])
+            return out
+        return self._map_body(index)
+
+    def _map_body(self, index: Int64) -> Int64:
+        if not len(index):
+            return index
+        place = np.empty_like(index)
+        for here, rounds, band, start in self._geometry.bands(index):
+            lane, height = rounds.locate(index[here] - start)
+            row = self._in_lane(rounds, band, lane, height, self._windows.forward)
+            place[here] = start + rounds.starts[lane] + row
+        return self._geometry.rows(place)
+
+    def _inverse(self, row: Int64) -> Int64:
+        out = np.empty_like(row)
+        inside = row < self._body
+        if self._tail is not None and not inside.all():
+            rest = (row[~inside] - self._body).view(np.uint64)
+            out[~inside] = self._tail.inverse(rest).view(np.int64) + self._body
+        if inside.any():
+            out[inside] = self._inverse_body(row[inside])
+        return out
+
+    def _inverse_body(self, row: Int64) -> Int64:
+        place = self._geometry.places(row)
+        index = np.empty_like(place)
+        for here, rounds, band, start in self._geometry.bands(place):
+            inner = place[here] - start
+            lane = np.searchsorted(rounds.starts, inner, side="right") - 1
+            inner -= rounds.starts[lane]
+            height = self._in_lane(rounds, band, lane, inner, self._windows.inverse)
+            index[here] = start + rounds.place(lane, height)
+        return index
+
+    def _in_lane(self, rounds: Rounds, band: Int64, lane: Int64, x: Int64, through: Any) -> Int64:
+        """Each x through the permutation of its lane; lanes of one length go together."""
+        windows = band * self.lanes + lane
+        first = int(rounds.lengths[0])
+        if (rounds.lengths == first).all():
+            result: Int64 = through(first, windows, x)
+            return result
+        out = np.empty_like(x)
+        length = rounds.lengths[lane]
+        for n in np.unique(length).tolist():
+            here = length == n
+            out[here] = through(n, windows[here], x[here])
+        return out
+
+
+Band = tuple[Any, Rounds, Int64, Any]
+"""(which of the places, their rounds, number of each one's band, first place of each one's band)"""
+
+
+class _Geometry(Protocol):
+    """Blocks in their permuted order. The first place of a band is also its first index."""
+
+    body: int
+
+    def bands(self, place: Int64) -> Iterator[Band]:
+        """Places (or indices) grouped by bands that have the same rounds."""
+
+    def rows(self, place: Int64) -> Int64:
+        """The row at each place [N]."""
+
+    def places(self, row: Int64) -> Int64:
+        """The place of each row [N]."""
+
+
+class _Equal:
+    """Blocks of one size: all bands but the last are alike, and everything is a division."""
+
+    def __init__(
+        self, blocks: Blocks, shuffled: Permutations | None, lanes: int, window_blocks: int
+    ) -> None:
+        self._size, self._shuffled = blocks.size, shuffled
+        self._kept: tuple[int, Int64] = (-1, np.empty(0, np.int64))
+        whole = blocks.rows // blocks.size
+        self.body = whole * blocks.size
+        self._band_rows = lanes * window_blocks * blocks.size
+        self._full_bands = self.body // self._band_rows
+        self._full = Rounds(np.full(lanes, window_blocks * blocks.size, np.int64))
+        left = whole - self._full_bands * lanes * window_blocks
+        self._last = Rounds(_lane_blocks(left, lanes) * blocks.size) if left else None
+
+    def bands(self, place: Int64) -> Iterator[Band]:
+        band = place // self._band_rows
+        start = band * self._band_rows
+        full = band < self._full_bands
+        if full.all():
+            yield slice(None), self._full, band, start
+            return
+        assert self._last is not None  # there are places behind the full bands
+        if full.any():
+            here = np.flatnonzero(full)
+            yield here, self._full, band[here], start[here]
+        here = np.flatnonzero(~full)
+        yield here, self._last, band[here], start[here]
+
+    def rows(self, place: Int64) -> Int64:
+        block = place // self._size
+        inner = place - block * self._size
+        return self._first_rows(block) + inner
+
+    def _first_rows(self, block: Int64) -> Int64:
+        """The first row of the blocks that stand at these positions [N].
+
+        Neighbouring indices ask for the same few blocks again and again: their stretch is kept.
+        """
+        assert self._shuffled is not None  # there is a place, so there is a block
+        stretch = int(block.min()) // STRETCH
+        apart = int(block.max()) // STRETCH != stretch
+        if apart or (self._kept[0] != stretch and len(block) < 64):
+            return self._shuffled.forward(block.view(np.uint64)).view(np.int64) * self._size
+        number, rows = self._kept
+        if number != stretch:
+            low = stretch * STRETCH
+            every = np.arange(low, min(low + STRETCH, self.body // self._size), dtype=np.uint64)
+            rows = self._shuffled.forward(every).view(np.int64) * self._size
+            self._kept = stretch, rows  # one assignment: threads see the old pair or the new one
+        return rows[block - stretch * STRETCH]
+
+    def places(self, row: Int64) -> Int64:
+        block = row // self._size
+        inner = row - block * self._size
+        assert self._shuffled is not None
+        return self._shuffled.inverse(block.view(np.uint64)).view(np.int64) * self._size + inner
+
+
+class _Cut:
+    """Blocks with sizes of their own: one integer per block is kept."""
+
+    def __init__(
+        self, blocks: Blocks, shuffled: Permutations | None, lanes: int, window_blocks: int
+    ) -> None:
+        self.body = blocks.rows
+        count = len(blocks)
+        every = np.arange(count, dtype=np.uint64)
+        self._order = shuffled.forward(every).view(np.int64) if shuffled else every.view(np.int64)
+        self._place_of = np.empty(count, np.int64)
+        self._place_of[self._order] = every.view(np.int64)
+        self._starts, self._lanes, self._band_blocks = blocks.starts, lanes, lanes * window_blocks
+        sizes = np.diff(blocks.starts)[self._order]
+        self._places = np.concatenate([[0], np.cumsum(sizes)])
+        self._band_starts = self._places[: -1 : self._band_blocks]
+        self._rounds: dict[int, Rounds] = {}
+
+    def bands(self, place: Int64) -> Iterator[Band]:
+        band = np.searchsorted(self._band_starts, place, side="right") - 1
+        for number in np.unique(band).tolist():
+            here = np.flatnonzero(band == number)
+            start = np.int64(self._band_starts[number])
+            yield here, self._band(number), band[here], start
+
+    def rows(self, place: Int64) -> Int64:
+        block = np.searchsorted(self._places, place, side="right") - 1
+        row: Int64 = self._starts[self._order[block]] + place - self._places[block]
+        return row
+
+    def places(self, row: Int64) -> Int64:
+        block = np.searchsorted(self._starts, row, side="right") - 1
+        return self._places[self._place_of[block]] + row - self._starts[block]
+
+    def _band(self, number: int) -> Rounds:
+        rounds = self._rounds.get(number)
+        if rounds is None:
+            first = number * self._band_blocks
+            last = min(first + self._band_blocks, len(self._order))
+            edges = first + np.concatenate(
+                [[0], np.cumsum(_lane_blocks(last - first, self._lanes))]
+            )
+            if len(self._rounds) >= 64:
+                self._rounds = {}
+            rounds = self._rounds[number] = Rounds(np.diff(self._places[edges]))
+        return rounds
+
+
+def _lane_blocks(blocks: int, lanes: int) -> Int64:
+    """How many of `blocks` each lane owns: lane l those from l m // L on."""
+    count = min(lanes, blocks)
+    owned: Int64 = np.diff(np.arange(count + 1, dtype=np.int64) * blocks // count)
+    return owned

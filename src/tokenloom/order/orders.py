@@ -1,0 +1,189 @@
+"""Orders: which row stands at which index, as bijections with an inverse.
+
+One idea: an order is asked, not made. ``map(indices)`` gives the rows at any indices and
+``inverse(rows)`` the indices of any rows, in time that depends on the request alone.
+
+- `full` puts every row anywhere;
+- `era` shuffles each stretch of `length` rows on its own, also of an endless dataset;
+- `block` keeps to the storage: blocks in shuffled order, rows mixed inside windows of blocks
+  (`tokenloom.order.bands`).
+
+Every (source, epoch) has keys of its own, so an epoch never repeats the order of another. With
+`perm_type` "levanter" or "levanter_linear" the seed is the integer behind Levanter's key (the two
+words of a JAX key as one integer), and epoch 0 is its order to the bit.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tokenloom.errors import ConfigError
+from tokenloom.order.bands import BlockOrder, Blocks
+from tokenloom.order.windowed import OrderKeys, Windows, answered
+
+__all__ = ["ORDER_VERSION", "Order", "block", "era", "full", "identity"]
+
+ORDER_VERSION = 1
+"""Part of every fingerprint; it changes when any order below does."""
+
+Int64 = NDArray[np.int64]
+
+
+class Order(Protocol):
+    """A bijection of range(n)."""
+
+    def __len__(self) -> int: ...
+
+    def map(self, indices: Any) -> Int64:
+        """The row at each index, in the shape asked."""
+
+    def inverse(self, rows: Any) -> Int64:
+        """The index of each row, in the shape asked."""
+
+    def fractions(self, indices: Any) -> NDArray[np.float64] | None:
+        """Lane over lanes of each index, in [0, 1); None for an order without lanes."""
+
+
+def identity(n: int | None) -> Order:
+    """Rows as they are stored; `n` None is endless.
+
+    >>> identity(3).map([2, 0]).tolist()
+    [2, 0]
+    """
+    return _Identity(_check_rows(n))
+
+
+def full(
+    n: int, *, seed: int, epoch: int = 0, perm_type: str = "feistel", source: str = "main"
+) -> Order:
+    """Every row anywhere.
+
+    >>> full(5, seed=0).map([0, 1, 2, 3, 4]).tolist()
+    [1, 2, 0, 3, 4]
+    """
+    keys = OrderKeys(seed, epoch, perm_type, source)
+    return _Eras(n, max(1, n), Windows(lambda _: np.array([keys.whole()], np.uint64), perm_type))
+
+
+def era(
+    n: int | None,
+    length: int,
+    *,
+    seed: int,
+    epoch: int = 0,
+    perm_type: str = "feistel",
+    source: str = "main",
+) -> Order:
+    """Rows shuffled inside stretches of `length`, the last one shorter; `n` None is endless.
+
+    >>> era(6, 3, seed=0).map(range(6)).tolist()
+    [0, 1, 2, 5, 3, 4]
+    """
+    if length < 1:
+        raise ConfigError(f"era length: found {length}, allowed is 1 or more.")
+    keys = OrderKeys(seed, epoch, perm_type, source)
+    return _Eras(n, length, Windows(keys.eras, perm_type))
+
+
+def block(
+    n: int | Blocks,
+    io_block_size: int | None = None,
+    window_blocks: int = 8,
+    *,
+    lanes: int = 1,
+    seed: int,
+    epoch: int = 0,
+    perm_type: str = "feistel",
+    source: str = "main",
+) -> Order:
+    """Blocks in shuffled order, rows shuffled inside windows of blocks.
+
+    Args:
+        n: rows; or `Blocks`, which may have any sizes.
+        io_block_size: rows of a block, when `n` is a number.
+        window_blocks: blocks whose rows are shuffled together.
+        lanes: windows that are open at once.
+        seed: any integer from 0 to 2^64 - 1.
+        epoch: every epoch has an order of its own.
+        perm_type: how to permute, see `tokenloom.order.permute`.
+        source: name of the source, part of the key.
+
+    >>> block(6, 2, 2, seed=1).map(range(6)).tolist()
+    [3, 2, 5, 4, 1, 0]
+    """
+    if not isinstance(n, Blocks):
+        if io_block_size is None:
+            raise ConfigError("io_block_size: missing; give the rows of a block, or give Blocks.")
+        n = Blocks.equal(n, io_block_size)
+    elif io_block_size is not None:
+        raise ConfigError("io_block_size: given beside Blocks, which have sizes of their own.")
+    for name, value in (("window_blocks", window_blocks), ("lanes", lanes)):
+        if value < 1:
+            raise ConfigError(f"{name}: found {value}, allowed is 1 or more.")
+    if lanes > 1 and perm_type.startswith("levanter"):
+        raise ConfigError(f"lanes: found {lanes}, allowed with perm_type {perm_type!r} is only 1.")
+    return BlockOrder(n, window_blocks, lanes, OrderKeys(seed, epoch, perm_type, source))
+
+
+class _Identity:
+    def __init__(self, n: int | None) -> None:
+        self.n = n
+
+    def __len__(self) -> int:
+        return _length(self.n)
+
+    def map(self, indices: Any) -> Int64:
+        return answered(indices, self.n, "index", np.ndarray.copy)
+
+    def inverse(self, rows: Any) -> Int64:
+        return answered(rows, self.n, "row", np.ndarray.copy)
+
+    def fractions(self, indices: Any) -> None:
+        return None
+
+
+class _Eras:
+    """Stretches of one length, each permuted on its own; a single one is a full shuffle."""
+
+    def __init__(self, n: int | None, length: int, windows: Windows) -> None:
+        self.n, self._size, self._windows = _check_rows(n), length, windows
+        self._whole = None if n is None else n // length * length  # rows of whole stretches
+
+    def __len__(self) -> int:
+        return _length(self.n)
+
+    def map(self, indices: Any) -> Int64:
+        return answered(indices, self.n, "index", lambda x: self._through(x, self._windows.forward))
+
+    def inverse(self, rows: Any) -> Int64:
+        return answered(rows, self.n, "row", lambda y: self._through(y, self._windows.inverse))
+
+    def fractions(self, indices: Any) -> None:
+        return None
+
+    def _through(self, x: Int64, window: Any) -> Int64:
+        number = x // self._size
+        start = number * self._size
+        if self.n is None or self._whole is None or not (late := x >= self._whole).any():
+            result: Int64 = start + window(self._size, number, x - start)
+            return result
+        out = np.empty_like(x)
+        for here, size in ((~late, self._size), (late, self.n - self._whole)):
+            if here.any():
+                out[here] = start[here] + window(size, number[here], x[here] - start[here])
+        return out
+
+
+def _check_rows(n: int | None) -> int | None:
+    if n is not None and not 0 <= n <= 1 << 63:
+        raise ConfigError(f"n: found {n}, allowed is 0 to 2^63.")
+    return n
+
+
+def _length(n: int | None) -> int:
+    if n is None:
+        raise TypeError("an endless order has no length")
+    return n

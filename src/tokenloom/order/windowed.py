@@ -1,0 +1,157 @@
+"""What orders are made of: checked indices, the keys of an order, and permutations inside windows.
+
+One idea: however rows are grouped (eras, lanes of a band), each group is a *shuffle window* with a
+number, and its permutation follows from the order's key and that number alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tokenloom.errors import ConfigError
+from tokenloom.keys import check_seed, child, children, key
+from tokenloom.order import threefry
+from tokenloom.order.permute import (
+    SMALL,
+    HashSort,
+    Permutations,
+    check_perm_type,
+    hash_sorted,
+    permutations,
+)
+
+__all__ = ["OrderKeys", "Windows", "answered", "checked"]
+
+Int64 = NDArray[np.int64]
+UInt64 = NDArray[np.uint64]
+
+
+def checked(values: Any, n: int | None, what: str) -> Int64:
+    """Integers from 0 to n - 1 as int64, in the shape they came in; `n` None has no end."""
+    array = np.asarray(values)
+    if array.dtype.kind not in "iu":
+        if array.size:
+            raise TypeError(f"{what}: found {array.dtype}, allowed are integers.")
+        return np.empty(array.shape, np.int64)
+    if array.size:
+        low, high = int(array.min()), int(array.max())
+        last = (1 << 63) if n is None else n
+        if low < 0 or high >= last:
+            wrong = low if low < 0 else high
+            allowed = f"0 to {last - 1:,}" if last else "none, it is empty"
+            raise IndexError(f"{what} {wrong}: out of range, allowed is {allowed}.")
+    return array.astype(np.int64)
+
+
+def answered(values: Any, n: int | None, what: str, answer: Callable[[Int64], Int64]) -> Int64:
+    """`answer` of checked values, flat while it works, in their shape when it is done."""
+    good = checked(values, n, what)
+    return answer(good.reshape(-1)).reshape(good.shape) if good.size else good
+
+
+class OrderKeys:
+    """The keys of one order: paths of names, or JAX's where Levanter's orders are asked for.
+
+    Levanter gives every epoch the same order; here epochs after the first fold their number in.
+    """
+
+    def __init__(self, seed: int, epoch: int, perm_type: str, source: str) -> None:
+        check_perm_type(perm_type)
+        if epoch < 0:
+            raise ConfigError(f"epoch: found {epoch}, allowed is 0 or more.")
+        self.perm_type = perm_type
+        self._jax = perm_type.startswith("levanter")
+        if self._jax:
+            root = check_seed(seed)
+            self._root = threefry.fold_in(root, epoch) if epoch else root
+        else:
+            self._root = key(seed, source, "order", epoch)
+
+    def whole(self) -> int:
+        """Of the permutation of everything."""
+        return self._root if self._jax else child(self._root, "full")
+
+    def eras(self, numbers: UInt64) -> UInt64:
+        """Of each era [N]."""
+        if self._jax:
+            return threefry.folded(self._root, numbers)
+        return children(child(self._root, "era"), numbers)
+
+    def blocks(self) -> int:
+        """Of the permutation of the blocks."""
+        return threefry.split(self._root, 3)[0] if self._jax else child(self._root, "blocks")
+
+    def windows(self, numbers: UInt64) -> UInt64:
+        """Of each window of blocks [N]."""
+        if self._jax:
+            return threefry.folded(threefry.split(self._root, 3)[1], numbers)
+        return children(child(self._root, "window"), numbers)
+
+    def tail(self, window: int) -> int:
+        """Of the short last block, which stands in that window."""
+        if self._jax:
+            return threefry.fold_in(threefry.split(self._root, 3)[2], window)
+        return child(self._root, "tail")
+
+
+class Windows:
+    """The permutations inside numbered windows, made when they are first asked for.
+
+    Windows of at most 4,096 rows are sorted tables; those seen last are kept, 1 Mi rows of them.
+
+    Args:
+        keys: window numbers → keys.
+        perm_type: see `tokenloom.order.permute`.
+    """
+
+    KEPT_ROWS = 1 << 20
+
+    def __init__(self, keys: Callable[[UInt64], UInt64], perm_type: str) -> None:
+        self._keys, self._perm_type = keys, perm_type
+        self._tables: dict[tuple[int, int], NDArray[np.uint16]] = {}
+
+    def forward(self, n: int, windows: Int64, x: Int64) -> Int64:
+        """Where row x of its window of n rows goes [N]."""
+        present, which = _distinct(windows)
+        return self._make(n, present).forward(x.view(np.uint64), which).view(np.int64)
+
+    def inverse(self, n: int, windows: Int64, y: Int64) -> Int64:
+        """Which row of its window of n rows goes to y [N]."""
+        present, which = _distinct(windows)
+        return self._make(n, present).inverse(y.view(np.uint64), which).view(np.int64)
+
+    def _make(self, n: int, windows: Int64) -> Permutations:
+        if n > SMALL or self._perm_type != "feistel":
+            return permutations(n, self._keys(windows.view(np.uint64)), self._perm_type)
+        numbers = windows.tolist()
+        tables = self._tables
+        missing = [number for number in numbers if (n, number) not in tables]
+        if not missing:
+            return HashSort(np.stack([tables[n, number] for number in numbers]))
+        if (len(tables) + len(missing)) * n > self.KEPT_ROWS:
+            tables = {k: tables[k] for k in [(n, number) for number in numbers] if k in tables}
+        made = hash_sorted(n, self._keys(np.array(missing, np.uint64)))
+        fresh = {(n, number): row for number, row in zip(missing, made, strict=True)}
+        tables = self._tables = tables | fresh  # another thread may be reading the old one
+        if len(missing) == len(numbers):
+            return HashSort(made)
+        return HashSort(np.stack([tables[n, number] for number in numbers]))
+
+
+def _distinct(numbers: Int64) -> tuple[Int64, Int64 | None]:
+    """The different numbers, sorted, and which of them each is (None if all are the same)."""
+    low, high = int(numbers.min()), int(numbers.max())
+    if low == high:
+        return numbers[:1], None
+    if high - low > max(SMALL, 4 * len(numbers)):
+        present, which = np.unique(numbers, return_inverse=True)
+        return present, which
+    local = numbers - low
+    seen = np.zeros(high - low + 1, np.bool_)
+    seen[local] = True
+    place = np.cumsum(seen) - 1
+    return np.flatnonzero(seen) + low, place[local]
