@@ -6,8 +6,8 @@ keys of all others alone. There is no generator whose state could be lost.
 
 Words are mixed by the finaliser of splitmix64, exact integers modulo 2^64, the same on every
 machine and in every version of NumPy. Strings and integers never collide: each begins with its
-kind, strings also with their length. Golden values are pinned by ``tests/test_keys.py``; changing
-any of them is a new order version.
+kind, strings also with their length. Golden values are pinned by ``tests/order/test_keys.py``;
+changing any of them is a new order version.
 """
 
 from __future__ import annotations
@@ -105,6 +105,7 @@ def _words(part: str | int) -> list[int]:
         data = part.encode("utf-8")
         words = [int.from_bytes(data[i : i + 8], "little") for i in range(0, len(data), 8)]
         return [_STRING, len(data), *words]
-    if isinstance(part, bool) or not 0 <= part <= _MASK:
+    whole = isinstance(part, (int, np.integer)) and not isinstance(part, bool)
+    if not whole or not 0 <= part <= _MASK:
         raise ConfigError(f"key: found {part!r} in a path, allowed are strings and 0 to 2^64 - 1.")
     return [_INTEGER, int(part)]

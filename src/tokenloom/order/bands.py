@@ -97,6 +97,7 @@ class BlockOrder:
     """The order of `tokenloom.order.orders.block`."""
 
     def __init__(self, blocks: Blocks, window_blocks: int, lanes: int, keys: OrderKeys) -> None:
+        window_blocks = max(1, min(window_blocks, len(blocks)))  # more is the same: one window
         self.n, self.lanes, self.window_blocks = blocks.rows, lanes, window_blocks
         self._windows = Windows(keys.windows, keys.perm_type)
         whole = len(blocks) if not blocks.size else blocks.rows // blocks.size
@@ -127,13 +128,14 @@ class BlockOrder:
         """See `tokenloom.order.orders.Order`."""
         if self.lanes == 1:
             return None
-        flat = checked(indices, self.n, "index").reshape(-1)
+        asked = checked(indices, self.n, "index")
+        flat = asked.reshape(-1)
         out = np.zeros(len(flat), np.float64)  # the short last block is a lane of its own
         body = np.flatnonzero(flat < self._body)
         for here, rounds, _, start in self._geometry.bands(flat[body]):
             lane, _height = rounds.locate(flat[body[here]] - start)
             out[body[here]] = lane / len(rounds.lengths)
-        return out
+        return out.reshape(asked.shape)
 
     def _map(self, index: Int64) -> Int64:
         out = np.empty_like(index)
@@ -222,7 +224,8 @@ class _Equal:
         self.body = whole * blocks.size
         self._band_rows = lanes * window_blocks * blocks.size
         self._full_bands = self.body // self._band_rows
-        self._full = Rounds(np.full(lanes, window_blocks * blocks.size, np.int64))
+        of_one = min(whole, lanes * window_blocks)  # blocks of a band, however many lanes were asked
+        self._full = Rounds(_lane_blocks(of_one, lanes) * blocks.size)
         left = whole - self._full_bands * lanes * window_blocks
         self._last = Rounds(_lane_blocks(left, lanes) * blocks.size) if left else None
 
@@ -290,8 +293,10 @@ class _Cut:
 
     def bands(self, place: Int64) -> Iterator[Band]:
         band = np.searchsorted(self._band_starts, place, side="right") - 1
-        for number in np.unique(band).tolist():
-            here = np.flatnonzero(band == number)
+        by_band = np.argsort(band, kind="stable")
+        numbers, firsts = np.unique(band[by_band], return_index=True)
+        groups = np.split(by_band, firsts[1:])
+        for number, here in zip(numbers.tolist(), groups, strict=True):
             start = np.int64(self._band_starts[number])
             yield here, self._band(number), band[here], start
 
@@ -320,6 +325,6 @@ class _Cut:
 
 def _lane_blocks(blocks: int, lanes: int) -> Int64:
     """How many of `blocks` each lane owns: lane l those from l m // L on."""
-    count = min(lanes, blocks)
+    count = max(1, min(lanes, blocks))
     owned: Int64 = np.diff(np.arange(count + 1, dtype=np.int64) * blocks // count)
     return owned

@@ -85,7 +85,8 @@ def era(
     if length < 1:
         raise ConfigError(f"era length: found {length}, allowed is 1 or more.")
     keys = OrderKeys(seed, epoch, perm_type, source)
-    return _Eras(n, length, Windows(keys.eras, perm_type))
+    longest = (1 << 63) - 1 if n is None else max(1, n)
+    return _Eras(n, min(length, longest), Windows(keys.eras, perm_type))
 
 
 def block(
@@ -178,8 +179,8 @@ class _Eras:
 
 
 def _check_rows(n: int | None) -> int | None:
-    if n is not None and not 0 <= n <= 1 << 63:
-        raise ConfigError(f"n: found {n}, allowed is 0 to 2^63.")
+    if n is not None and not 0 <= n < 1 << 63:
+        raise ConfigError(f"n: found {n}, allowed is 0 to 2^63 - 1.")
     return n
 
 

@@ -33,11 +33,9 @@ UInt64 = NDArray[np.uint64]
 def checked(values: Any, n: int | None, what: str) -> Int64:
     """Integers from 0 to n - 1 as int64, in the shape they came in; `n` None has no end."""
     array = np.asarray(values)
-    if array.dtype.kind not in "iu":
-        if array.size:
-            raise TypeError(f"{what}: found {array.dtype}, allowed are integers.")
-        return np.empty(array.shape, np.int64)
     if array.size:
+        if array.dtype.kind not in "iu":
+            array = _all_integers(values, array.dtype, what)
         low, high = int(array.min()), int(array.max())
         last = (1 << 63) if n is None else n
         if low < 0 or high >= last:
@@ -45,6 +43,14 @@ def checked(values: Any, n: int | None, what: str) -> Int64:
             allowed = f"0 to {last - 1:,}" if last else "none, it is empty"
             raise IndexError(f"{what} {wrong}: out of range, allowed is {allowed}.")
     return array.astype(np.int64)
+
+
+def _all_integers(values: Any, found: np.dtype[Any], what: str) -> NDArray[Any]:
+    """Integers that NumPy has no type for, such as [0, 2**63] or 2**70, as Python's own."""
+    array = np.asarray(values, object)
+    if found.kind not in "fO" or any(type(value) is not int for value in array.flat):
+        raise TypeError(f"{what}: found {found}, allowed are integers.")
+    return array
 
 
 def answered(values: Any, n: int | None, what: str, answer: Callable[[Int64], Int64]) -> Int64:
@@ -116,16 +122,35 @@ class Windows:
 
     def forward(self, n: int, windows: Int64, x: Int64) -> Int64:
         """Where row x of its window of n rows goes [N]."""
-        present, which = _distinct(windows)
-        return self._make(n, present).forward(x.view(np.uint64), which).view(np.int64)
+        return self._through(n, windows, x, lambda made, x, which: made.forward(x, which))
 
     def inverse(self, n: int, windows: Int64, y: Int64) -> Int64:
         """Which row of its window of n rows goes to y [N]."""
+        return self._through(n, windows, y, lambda made, y, which: made.inverse(y, which))
+
+    def _through(self, n: int, windows: Int64, x: Int64, ask: Any) -> Int64:
         present, which = _distinct(windows)
-        return self._make(n, present).inverse(y.view(np.uint64), which).view(np.int64)
+        words = x.view(np.uint64)
+        at_once = max(1, self.KEPT_ROWS // n)
+        if which is None or len(present) <= at_once or not self._sorts(n):
+            result: Int64 = ask(self._make(n, present), words, which).view(np.int64)
+            return result
+        # a scattered request: its windows one handful after the other, not all of them in memory
+        out = np.empty_like(x)
+        by_window = np.argsort(which, kind="stable")
+        firsts = np.arange(0, len(present), at_once)
+        edges = [*np.searchsorted(which[by_window], firsts).tolist(), len(which)]
+        for number, first in enumerate(firsts.tolist()):
+            here = by_window[edges[number] : edges[number + 1]]
+            made = self._make(n, present[first : first + at_once])
+            out[here] = ask(made, words[here], which[here] - first).view(np.int64)
+        return out
+
+    def _sorts(self, n: int) -> bool:
+        return n <= SMALL and self._perm_type == "feistel"
 
     def _make(self, n: int, windows: Int64) -> Permutations:
-        if n > SMALL or self._perm_type != "feistel":
+        if not self._sorts(n):
             return permutations(n, self._keys(windows.view(np.uint64)), self._perm_type)
         numbers = windows.tolist()
         tables = self._tables

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -81,9 +81,7 @@ class BlockCache:
             flight = self._flights.get(key)
             if flight is not None:
                 self._hits += 1
-                landed = threading.Lock()
-                landed.acquire()
-                flight.waiters += (landed,)
+                landed = _waiting_for(flight)
             else:
                 self._misses += 1
                 landed = None
@@ -92,6 +90,70 @@ class BlockCache:
             return self._load(key, load, flight)
         with landed:
             return _result(flight)
+
+    def get_many(
+        self, keys: Sequence[Hashable], load: Callable[[list[int]], Sequence[Block]]
+    ) -> list[Block]:
+        """The blocks behind several different keys; those missing are loaded in one call.
+
+        Args:
+            keys: what to look for.
+            load: is given the places in `keys` of the missing ones, and gives their blocks.
+        """
+        found: dict[int, Block] = {}
+        mine: dict[int, _Flight] = {}
+        theirs: dict[int, tuple[_Flight, threading.Lock]] = {}
+        with self._lock:
+            for place, key in enumerate(keys):
+                block, flight = self._blocks.get(key), self._flights.get(key)
+                if block is not None:
+                    self._blocks.move_to_end(key)
+                    found[place] = block
+                elif flight is not None:
+                    theirs[place] = flight, _waiting_for(flight)
+                else:
+                    mine[place] = _Flight()
+                    if self._capacity:
+                        self._flights[key] = mine[place]
+            self._misses += len(mine)
+            self._hits += len(found) + len(theirs)
+        if mine:
+            self._land(keys, mine, load)
+            found |= {place: _result(flight) for place, flight in mine.items()}
+        for place, (flight, landed) in theirs.items():
+            with landed:
+                found[place] = _result(flight)
+        return [found[place] for place in range(len(keys))]
+
+    def _land(
+        self,
+        keys: Sequence[Hashable],
+        flights: dict[int, _Flight],
+        load: Callable[[list[int]], Sequence[Block]],
+    ) -> None:
+        """Load all these, and let everybody know who waits for them."""
+        try:
+            for flight, block in zip(flights.values(), load(list(flights)), strict=True):
+                block.setflags(write=False)
+                flight.value = block
+        except BaseException as error:
+            for flight in flights.values():
+                flight.error = error
+            raise
+        finally:
+            with self._lock:
+                for place, flight in flights.items():
+                    self._flights.pop(keys[place], None)
+                    if flight.value is not None and flight.value.nbytes <= self._capacity:
+                        self._keep(keys[place], flight.value)
+            for flight in flights.values():
+                for landed in flight.waiters:
+                    landed.release()
+
+    @property
+    def capacity(self) -> int:
+        """Bytes that it may hold."""
+        return self._capacity
 
     def stats(self) -> CacheStats:
         """Counts so far."""
@@ -112,21 +174,8 @@ class BlockCache:
             self._bytes = 0
 
     def _load(self, key: Hashable, load: Callable[[], Block], flight: _Flight) -> Block:
-        try:
-            block = load()
-            block.setflags(write=False)
-            flight.value = block
-        except BaseException as error:  # waiting threads must hear of it too
-            flight.error = error
-            raise
-        finally:
-            with self._lock:
-                del self._flights[key]
-                if flight.value is not None and flight.value.nbytes <= self._capacity:
-                    self._keep(key, flight.value)
-            for landed in flight.waiters:
-                landed.release()
-        return block
+        self._land([key], {0: flight}, lambda _: [load()])
+        return _result(flight)
 
     def _keep(self, key: Hashable, block: Block) -> None:
         """Keep a block and let the oldest go; the lock is held."""
@@ -136,6 +185,14 @@ class BlockCache:
             _, old = self._blocks.popitem(last=False)
             self._bytes -= old.nbytes
             self._evictions += 1
+
+
+def _waiting_for(flight: _Flight) -> threading.Lock:
+    """A lock that is held until the load has ended; the cache's lock is held."""
+    landed = threading.Lock()
+    landed.acquire()
+    flight.waiters += (landed,)
+    return landed
 
 
 def _result(flight: _Flight) -> Block:

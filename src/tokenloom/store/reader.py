@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import bisect
 import threading
+from collections.abc import Hashable, Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -23,7 +24,8 @@ from tokenloom.store import format as fmt
 from tokenloom.store.cache import BlockCache
 from tokenloom.store.documents import DocumentsReader
 from tokenloom.store.fetch import FetchRules, ReadCounters, Took, fetch, fetch_stretch
-from tokenloom.store.shard import OpenShard, corrupt, open_shard, read_checked
+from tokenloom.store.offsets import Offsets
+from tokenloom.store.shard import OpenShard, open_shard, read_checked
 from tokenloom.store.source import ByteSource, came_short
 
 __all__ = ["Reader"]
@@ -66,8 +68,11 @@ class Reader:
         self.manifest, self.source, self.path, self.cache = manifest, source, path, cache
         self.identity, self.rules = identity, rules
         self._trusting = rules.verify != "always"
-        self.first_token = _starts([shard.tokens for shard in manifest.shards])
-        self.first_document = _starts([shard.documents for shard in manifest.shards])
+        self.offsets = Offsets(manifest, self._read_offsets, cache, identity, path)
+        self.first_token, self.first_document = (
+            self.offsets.first_token,
+            self.offsets.first_document,
+        )
         self._token_edges: list[int] = self.first_token.tolist()
         self._shards: list[OpenShard | None] = [None] * len(manifest.shards)
         self._documents: dict[int, DocumentsReader] = {}
@@ -93,32 +98,13 @@ class Reader:
 
     def bounds(self, documents: Int64) -> tuple[Int64, Int64]:
         """First token of each document and the token behind it, as addresses [N]."""
-        shard = np.searchsorted(self.first_document, documents, side="right") - 1
-        local = documents - self.first_document[shard]
-        start, stop = np.empty(len(documents), np.int64), np.empty(len(documents), np.int64)
-        for number in np.flatnonzero(np.bincount(shard)).tolist():
-            here = shard == number
-            base = self._token_edges[number]
-            first, behind = (
-                self._offsets(number, local[here]),
-                self._offsets(number, local[here] + 1),
-            )
-            self._check_offsets(number, bool((first <= behind).all()), behind)
-            start[here], stop[here] = base + first, base + behind
-        return start, stop
+        return self.offsets.bounds(documents)
 
     def lengths(self) -> Int64:
         """Tokens of every document, in order [documents]. Reads offsets only, no token."""
         for number in range(len(self.manifest.shards)):
             self.shard(number)  # all counts are backed by files before memory is taken for them
-        lengths = np.empty(self.manifest.documents, np.int64)
-        for number, entry in enumerate(self.manifest.shards):
-            offsets = self.elements(number, "offsets", 0, entry.documents + 1).astype(np.int64)
-            first, last = self.first_document[number], self.first_document[number + 1]
-            np.subtract(offsets[1:], offsets[:-1], out=lengths[first:last])
-            whole = offsets[0] == 0 and offsets[-1] == entry.tokens
-            self._check_offsets(number, whole and bool((lengths[first:last] >= 0).all()), offsets)
-        return lengths
+        return self.offsets.lengths()
 
     def metadata(self, document: int) -> dict[str, Any]:
         """The metadata of one document; empty if the store keeps none."""
@@ -134,30 +120,6 @@ class Reader:
             documents = shard.record.documents
             reader = self._documents[number] = DocumentsReader(names[0], raw, documents, where)
         return reader.row(document - int(self.first_document[number]))
-
-    def _offsets(self, number: int, places: Int64) -> Int64:
-        """``offsets[places]`` of one shard, chunk by chunk through the cache."""
-        inner = self.manifest.inner
-        chunk = places // inner
-        values = np.empty(len(places), np.int64)
-        last = self.manifest.shards[number].documents + 1
-        for c in np.flatnonzero(np.bincount(chunk)).tolist():
-
-            def load(c: int = c) -> Array:
-                return self.elements(number, "offsets", c * inner, min((c + 1) * inner, last))
-
-            block = self.cache.get((self.identity, number, "offsets", c), load)
-            here = chunk == c
-            values[here] = block[places[here] - c * inner]
-        return values
-
-    def _check_offsets(self, number: int, in_order: bool, offsets: Int64) -> None:
-        """A hostile store may have right checksums over wrong offsets."""
-        entry = self.manifest.shards[number]
-        if not in_order or (len(offsets) and int(offsets.max()) > entry.tokens):
-            raise corrupt(
-                f"{self.path}/{entry.name}/offsets", "they run backwards or leave the shard"
-            )
 
     # -- tokens ----------------------------------------------------------------------------
 
@@ -210,6 +172,30 @@ class Reader:
             return self.elements(number, column, block * size, min((block + 1) * size, tokens))
 
         return self.cache.get((self.identity, number, column, "block", block), load)
+
+    def stretches(
+        self, tag: Hashable, numbers: list[int], start: Int64, stop: Int64, column: str
+    ) -> list[Array]:
+        """Token ranges that are kept in the cache: the blocks of a layout; read-only.
+
+        What is missing is read in one request; each stretch has memory of its own, so that it is
+        freed when it is dropped.
+
+        Args:
+            tag: which division of the store this is.
+            numbers: the number of each stretch in it, no two the same [N].
+            start: first token of each stretch [N].
+            stop: token behind it [N].
+            column: which per-token column.
+        """
+
+        def load(places: list[int]) -> list[Array]:
+            wanted = stop[places] - start[places]
+            views = iter(self.read(start[places], stop[places], column))
+            return [_assembled(views, size, self.dtype(column)) for size in wanted.tolist()]
+
+        keys = [(self.identity, column, tag, number) for number in numbers]
+        return self.cache.get_many(keys, load)
 
     def elements(self, number: int, name: str, low: int, high: int, examples: int = 0) -> Array:
         """Elements [low, high) of one column of one shard, counted as that many examples."""
@@ -276,16 +262,24 @@ class Reader:
             for b in range(low // size, (high - 1) // size + 1)
         ]
 
+    def _read_offsets(self, number: int, low: int, high: int) -> Array:
+        return self.elements(number, "offsets", low, high)
+
     def _count(self, column: str, examples: int, unique: int, took: Took) -> None:
         with self._lock:
             self._counters[column == "offsets"].add(examples, unique, *took)
 
 
-def _starts(sizes: list[int]) -> Int64:
-    """Where each of these stretches begins, and where the last one ends [len + 1]."""
-    edges = np.zeros(len(sizes) + 1, np.int64)
-    np.cumsum(np.array(sizes, np.int64), out=edges[1:])
-    return edges
+def _assembled(views: Iterator[Array], size: int, dtype: np.dtype[Any]) -> Array:
+    """The next views, `size` elements in all, as one array that holds no other memory."""
+    parts: list[Array] = []
+    while size > 0:
+        parts.append(next(views))
+        size -= len(parts[-1])
+    base = parts[0].base if len(parts) == 1 else None
+    if base is not None and base.nbytes - parts[0].nbytes < 4096:
+        return parts[0]
+    return np.concatenate([np.empty(0, dtype), *parts])
 
 
 def _distinct(start: Int64, stop: Int64) -> int:

@@ -169,15 +169,20 @@ def _shift(distance: int) -> int:
 
 
 def place_buffers(ranges: Sequence[Range]) -> list[Bytes]:
-    """A buffer for each range, all in one slab, none of them in a slow place.
+    """A buffer for each range, small ones in one slab, none of them in a slow place.
 
     Worked example: the slab begins on a page. A range at file offset 4090 would stand 6 bytes
     behind its offset (modulo 4096), which is slow, so it moves on by 58 bytes.
     """
-    total = sum([size for _, _, size in ranges]) + SAFE * len(ranges)
+    small = [size for _, _, size in ranges if size < LARGE]
+    total = sum(small) + SAFE * len(small)
     slab = np.empty(total, np.uint8) if total < LARGE else _POOL.take(total)
     buffers, place = [], 0
     for _, offset, size in ranges:
+        if size >= LARGE:  # memory of its own: whoever keeps it keeps nothing else
+            shift = _shift(-offset)
+            buffers.append(_POOL.take(size + shift)[shift:])
+            continue
         place += _shift(place - offset)
         end = place + size
         buffers.append(slab[place:end])

@@ -1,0 +1,143 @@
+"""Where documents begin, and which document holds a token, without loading all offsets.
+
+One idea: the offsets of a shard are read in chunks, each kept in the block cache with one entry
+more than it has documents, so that both ends of a document stand in one chunk. Which chunk a token
+belongs to is told by a directory, the first offset of every chunk, made when a shard is first asked
+for an address. Requests are grouped by chunk, so cost is Python per chunk, not per document.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tokenloom.store import format as fmt
+from tokenloom.store.cache import BlockCache
+from tokenloom.store.shard import corrupt
+
+__all__ = ["Offsets", "grouped"]
+
+Int64 = NDArray[np.int64]
+Read = Callable[[int, int, int], NDArray[Any]]
+"""(shard, first entry, entry behind) → stored offsets."""
+
+
+def grouped(numbers: Int64) -> Iterator[tuple[int, Int64]]:
+    """Each different number with the places where it stands.
+
+    >>> [(n, where.tolist()) for n, where in grouped(np.array([5, 3, 5]))]
+    [(3, [1]), (5, [0, 2])]
+    """
+    if not len(numbers):
+        return
+    order = np.argsort(numbers, kind="stable")
+    ordered = numbers[order]
+    cuts = np.flatnonzero(ordered[1:] != ordered[:-1]) + 1
+    edges = [0, *cuts.tolist(), len(order)]
+    for start, stop in itertools.pairwise(edges):
+        yield int(ordered[start]), order[start:stop]
+
+
+class Offsets:
+    """The document boundaries of a snapshot, as addresses on its line of tokens.
+
+    Attributes:
+        first_token: address of the first token of each shard, and the end [shards + 1].
+        first_document: the same for documents.
+    """
+
+    def __init__(
+        self, manifest: fmt.Manifest, read: Read, cache: BlockCache, identity: str, path: str
+    ) -> None:
+        self._manifest, self._read, self._cache = manifest, read, cache
+        self._identity, self._path = identity, path
+        self.first_token = starts_of([shard.tokens for shard in manifest.shards])
+        self.first_document = starts_of([shard.documents for shard in manifest.shards])
+        self._directories: dict[int, Int64] = {}
+
+    def bounds(self, documents: Int64) -> tuple[Int64, Int64]:
+        """First token of each document and the token behind it [N]."""
+        shard = np.searchsorted(self.first_document, documents, side="right") - 1
+        start, stop = np.empty(len(documents), np.int64), np.empty(len(documents), np.int64)
+        for number, here in grouped(shard):
+            local = documents[here] - self.first_document[number]
+            base = self.first_token[number]
+            for chunk, among in grouped(local // self._manifest.inner):
+                places, block = here[among], self._chunk(number, chunk)
+                inner = local[among] - chunk * self._manifest.inner
+                start[places] = base + block[inner]
+                stop[places] = base + block[inner + 1]
+        return start, stop
+
+    def documents_at(self, addresses: Int64) -> Int64:
+        """The document that holds each token [N]; addresses are inside the store."""
+        shard = np.searchsorted(self.first_token, addresses, side="right") - 1
+        found = np.empty(len(addresses), np.int64)
+        for number, here in grouped(shard):
+            local = addresses[here] - self.first_token[number]
+            chunks = np.searchsorted(self._directory(number), local, side="right") - 1
+            for chunk, among in grouped(chunks):
+                # of several documents that begin at one token, all but the last are empty
+                inner = np.searchsorted(self._chunk(number, chunk), local[among], side="right") - 1
+                first = self.first_document[number] + chunk * self._manifest.inner
+                found[here[among]] = first + inner
+        return found
+
+    def lengths(self) -> Int64:
+        """Tokens of every document, in order [documents]."""
+        lengths = np.empty(self._manifest.documents, np.int64)
+        for number, entry in enumerate(self._manifest.shards):
+            offsets = self._read(number, 0, entry.documents + 1).astype(np.int64)
+            self._check(number, offsets)
+            if offsets[0] != 0 or offsets[-1] != entry.tokens:
+                raise self._wrong(number)
+            first, last = self.first_document[number], self.first_document[number + 1]
+            np.subtract(offsets[1:], offsets[:-1], out=lengths[first:last])
+        return lengths
+
+    def _chunk(self, number: int, chunk: int) -> NDArray[Any]:
+        """Offsets of the documents of one chunk, and the end of the last [documents + 1]."""
+        inner = self._manifest.inner
+
+        def load() -> NDArray[Any]:
+            last = min((chunk + 1) * inner, self._manifest.shards[number].documents)
+            offsets = self._read(number, chunk * inner, last + 1)
+            self._check(number, offsets)
+            return offsets
+
+        return self._cache.get((self._identity, number, "offsets", chunk), load)
+
+    def _directory(self, number: int) -> Int64:
+        """The first offset of every chunk of a shard."""
+        known = self._directories.get(number)
+        if known is None:
+            inner, documents = self._manifest.inner, self._manifest.shards[number].documents
+            if documents <= inner:
+                known = np.zeros(1, np.int64)
+            else:
+                known = self._read(number, 0, documents)[::inner].astype(np.int64)
+                if known[0] != 0 or (known[1:] < known[:-1]).any():
+                    raise self._wrong(number)
+            self._directories[number] = known
+        return known
+
+    def _check(self, number: int, offsets: NDArray[Any]) -> None:
+        """A hostile store may have right checksums over wrong offsets."""
+        ordered = bool((offsets[1:] >= offsets[:-1]).all())
+        if not ordered or int(offsets[-1]) > self._manifest.shards[number].tokens:
+            raise self._wrong(number)
+
+    def _wrong(self, number: int) -> Exception:
+        name = self._manifest.shards[number].name
+        return corrupt(f"{self._path}/{name}/offsets", "they run backwards or leave the shard")
+
+
+def starts_of(sizes: list[int]) -> Int64:
+    """Where each of these stretches begins, and where the last one ends [len + 1]."""
+    edges = np.zeros(len(sizes) + 1, np.int64)
+    np.cumsum(np.array(sizes, np.int64), out=edges[1:])
+    return edges
