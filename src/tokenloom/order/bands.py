@@ -76,6 +76,18 @@ class Blocks:
     def __len__(self) -> int:
         return -(-self.rows // self.size) if self.size else len(self.starts) - 1
 
+    def of(self, rows: Int64) -> Int64:
+        """The block of each row [N]."""
+        if self.size:
+            return rows // self.size
+        return np.searchsorted(self.starts, rows, side="right") - 1
+
+    def edges(self, blocks: Int64) -> tuple[Int64, Int64]:
+        """First row of each block and the row behind it [N]."""
+        if self.size:
+            return blocks * self.size, np.minimum((blocks + 1) * self.size, self.rows)
+        return self.starts[blocks], self.starts[blocks + 1]
+
     def merged(self, rows: int) -> Blocks:
         """Neighbouring blocks joined until each has at least `rows` rows (the last may not).
 
@@ -224,7 +236,9 @@ class _Equal:
         self.body = whole * blocks.size
         self._band_rows = lanes * window_blocks * blocks.size
         self._full_bands = self.body // self._band_rows
-        of_one = min(whole, lanes * window_blocks)  # blocks of a band, however many lanes were asked
+        of_one = min(
+            whole, lanes * window_blocks
+        )  # blocks of a band, however many lanes were asked
         self._full = Rounds(_lane_blocks(of_one, lanes) * blocks.size)
         left = whole - self._full_bands * lanes * window_blocks
         self._last = Rounds(_lane_blocks(left, lanes) * blocks.size) if left else None
@@ -295,8 +309,9 @@ class _Cut:
         band = np.searchsorted(self._band_starts, place, side="right") - 1
         by_band = np.argsort(band, kind="stable")
         numbers, firsts = np.unique(band[by_band], return_index=True)
-        groups = np.split(by_band, firsts[1:])
-        for number, here in zip(numbers.tolist(), groups, strict=True):
+        edges = [*firsts.tolist(), len(band)]
+        for at, number in enumerate(numbers.tolist()):
+            here = by_band[edges[at] : edges[at + 1]]
             start = np.int64(self._band_starts[number])
             yield here, self._band(number), band[here], start
 

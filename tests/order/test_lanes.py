@@ -1,0 +1,73 @@
+"""Rounds over lanes: place and (lane, round) translate both ways, in closed form."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from slow_orders import reversed_bits
+
+from tokenloom.order.lanes import Rounds, bit_reversed
+
+lengths = st.lists(st.integers(0, 9), min_size=1, max_size=12)
+
+
+def slow_rounds(lengths):
+    """(lane, round) in the order in which rows are taken."""
+    turns = sorted(range(len(lengths)), key=reversed_bits(len(lengths)))
+    return [
+        (lane, height) for height in range(max(lengths)) for lane in turns if height < lengths[lane]
+    ]
+
+
+@given(lengths)
+def test_rounds_take_one_row_of_every_lane_that_has_one(lengths):
+    rounds = Rounds(np.array(lengths, np.int64))
+    expected = slow_rounds(lengths)
+    assert rounds.rows == len(expected)
+    if not expected:
+        return
+    places = np.arange(len(expected))
+    lane, height = rounds.locate(places)
+    lane = np.broadcast_to(lane, places.shape)
+    assert list(zip(lane.tolist(), height.tolist(), strict=True)) == expected
+    assert (rounds.place(lane, height) == places).all()
+
+
+@given(lengths, st.randoms(use_true_random=False))
+def test_places_may_be_asked_in_any_order(lengths, random):
+    rounds = Rounds(np.array(lengths, np.int64))
+    expected = slow_rounds(lengths)
+    places = [random.randrange(len(expected)) for _ in range(20)] if expected else []
+    if not places:
+        return
+    lane, height = rounds.locate(np.array(places))
+    lane = np.broadcast_to(lane, (len(places),))
+    assert list(zip(lane.tolist(), height.tolist(), strict=True)) == [expected[p] for p in places]
+
+
+def test_the_worked_example_of_the_module():
+    lane, height = Rounds(np.array([3, 1, 2])).locate(np.arange(6))
+    assert lane.tolist() == [0, 2, 1, 0, 2, 0]
+    assert height.tolist() == [0, 0, 0, 1, 1, 2]
+
+
+@pytest.mark.parametrize("count", range(1, 70))
+def test_lanes_are_visited_in_the_order_of_their_reversed_bits(count):
+    order = bit_reversed(count)
+    assert sorted(order) == list(range(count))
+    assert order == sorted(range(count), key=reversed_bits(count))
+
+
+@pytest.mark.parametrize("lanes", [8, 64])
+def test_any_run_of_places_spreads_evenly_over_the_ranks_lanes(lanes):
+    """Of any 2^k neighbouring places with k <= log2 lanes, one falls into each 2^k-th of the lanes.
+
+    For runs that start at a multiple of their length; any other run is off by one at most.
+    """
+    lane, _ = Rounds(np.full(lanes, 16, np.int64)).locate(np.arange(lanes * 16))
+    for run in (2, 4, 8):
+        for start in range(0, lanes * 16 - run, run):
+            assert sorted(lane[start : start + run] * run // lanes) == list(range(run))
+        for start in range(lanes * 16 - run):
+            shares = np.bincount(lane[start : start + run] * run // lanes, minlength=run)
+            assert shares.max() <= 2
