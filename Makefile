@@ -23,7 +23,7 @@ lint: $(VENV)/.test
 types: $(VENV)/.test
 	$(BIN)/mypy
 
-bench: $(VENV)/.test
+bench: $(VENV)/.bench
 	$(BIN)/python -m benchmarks
 
 clean:
@@ -48,4 +48,11 @@ $(VENV)/.test: pyproject.toml | $(BIN)/python
 	@echo "installing tokenloom with the test extras"
 	@$(BIN)/pip install -q torch==2.13.0
 	@$(call install,-e '.[test]')
+	@touch $@
+
+# torch is named so that no peer can ask for another one
+$(VENV)/.bench: $(VENV)/.test
+	@echo "installing the loaders to compare with"
+	@$(call install,-e '.[bench]' torch==2.13.0)
+	@$(call install,--no-deps 'litdata>=0.2.76')
 	@touch $@

@@ -1,4 +1,4 @@
-"""`python -m benchmarks [read|write|open|build|all] [--size ...] [--json FILE]`."""
+"""`python -m benchmarks [read|write|open|build|loaders|all] [--size ...] [--json FILE]`."""
 
 from __future__ import annotations
 
@@ -7,10 +7,16 @@ import json
 import tempfile
 from pathlib import Path
 
-from benchmarks import build, opening, read, write
+from benchmarks import build, loaders, opening, read, write
 from benchmarks.clock import Table, machine, render
 
-JOBS = {"read": read.run, "write": write.run, "open": opening.run, "build": build.run}
+JOBS = {
+    "read": read.run,
+    "write": write.run,
+    "open": opening.run,
+    "build": build.run,
+    "loaders": loaders.run,
+}
 SIZES = ("tiny", "small", "default", "full")
 
 

@@ -12,6 +12,7 @@ TITLES = {
     "write": ["write"],
     "open": ["open"],
     "build": ["build, engine tiktoken", "build, engine reference", "build, where the CPU goes"],
+    "loaders": ["loaders 1"],
 }
 
 
