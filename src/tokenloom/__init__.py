@@ -6,8 +6,6 @@
 """
 
 from tokenloom.building import build_store as build
-from tokenloom.dataset import Store
-from tokenloom.dataset import open_store as open
 from tokenloom.errors import (
     ConfigError,
     InputError,
@@ -21,6 +19,8 @@ from tokenloom.errors import (
     TokenloomError,
     WorkerError,
 )
+from tokenloom.stored import Store
+from tokenloom.stored import open_store as open
 from tokenloom.version import __version__
 
 __all__ = [

@@ -10,9 +10,9 @@ from tokenloom.build.blocks import BLOCK_BYTES
 from tokenloom.build.pipeline import run_build
 from tokenloom.build.plan import BuildOptions
 from tokenloom.build.tokenizers import UNSET, Special
-from tokenloom.dataset import Store, open_store
 from tokenloom.store import format as fmt
 from tokenloom.store.files import LOCAL, Files
+from tokenloom.stored import Store, open_store
 
 __all__ = ["build_store"]
 

@@ -1,349 +1,348 @@
-"""What users hold: `Store`, a thin façade over the records of `tokenloom.store`.
+"""`Dataset`: store → layout → order as one immutable value; the fluent face of a run.
 
-A store is opened at one snapshot and never changes under its holder: appends publish a new
-snapshot, which the next `open` sees.
+Every method gives a new dataset; nothing is read until something is asked for. The order of calls
+does not matter: ``.seed(7).shuffle()`` is ``.shuffle().seed(7)``.
 """
 
 from __future__ import annotations
 
-import dataclasses
 import functools
 import operator
-from collections.abc import Callable
-from pathlib import Path
+from dataclasses import dataclass, field, replace
 from typing import Any, SupportsIndex
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from tokenloom import describe as description
+from tokenloom.batch import Batch, RenderSpec
 from tokenloom.bind import unbind
-from tokenloom.build.encoders import decode, reference_encoder, token_strings
-from tokenloom.build.tokenizers import TokenizerSpec, rebuild
-from tokenloom.errors import ConfigError, StoreCorrupt, TokenizerError
-from tokenloom.progress import Progress
-from tokenloom.store import coalesce, snapshots
-from tokenloom.store import format as fmt
-from tokenloom.store import verify as verification
-from tokenloom.store.cache import BlockCache, process_cache
-from tokenloom.store.fetch import FetchRules, ReadCounters
+from tokenloom.errors import ConfigError
+from tokenloom.keys import check_seed
+from tokenloom.layout.windows import Windows, WindowsSpec
+from tokenloom.line import ChosenLine, Line, WholeLine
+from tokenloom.order import ORDER_VERSION
+from tokenloom.order.windowed import checked
+from tokenloom.render import Renderer
+from tokenloom.run import SourceRun
+from tokenloom.shuffle import (
+    BlockShuffle,
+    EraShuffle,
+    Shuffle,
+    describe_shuffle,
+    parse_shuffle,
+)
+from tokenloom.spans import Spans
+from tokenloom.split import SplitSpec, content_hashes, id_hashes, members
+from tokenloom.store.cache import BlockCache
 from tokenloom.store.reader import Reader
-from tokenloom.store.source import ByteSource, LocalSource
 
-__all__ = ["Store", "StoredTokenizer", "open_store"]
+__all__ = ["Dataset", "Documents", "SourceConfig"]
 
 
-class StoredTokenizer:
-    """The tokenizer that made a store's ids, opened from the copy that the store keeps.
+@dataclass(frozen=True, kw_only=True, slots=True)
+class SourceConfig:
+    """Everything that decides what a source gives at an index.
 
-    `kind`, `name`, `vocab_size`, `bos`, `eos`, `pad` (ids, or None) and `sha256` are known at
-    once; the library behind it is loaded when text is asked for.
+    Attributes:
+        layout: how rows are cut.
+        choice: which documents; None is all of them.
+        shuffle: how rows are ordered; None is as stored.
+        epochs: how often they are gone through; None is for ever.
+        seed: of the order; None until somebody says one, and then 0.
+        take: at most that many examples.
+        name: of the source, part of its keys.
+        render: how arrays are derived.
     """
 
-    def __init__(self, record: fmt.TokenizerRecord, sidecar: Callable[[str], bytes]) -> None:
-        self._record, self._sidecar = record, sidecar
-        self.kind, self.name, self.vocab_size = record.kind, record.name, record.vocab_size
-        self.bos, self.eos, self.pad = record.bos, record.eos, record.pad
-        self.sha256 = record.sha256
+    layout: WindowsSpec
+    choice: SplitSpec | None = None
+    shuffle: Shuffle | None = None
+    epochs: int | None = 1
+    seed: int | None = None
+    take: int | None = None
+    name: str = "main"
+    render: RenderSpec = field(default_factory=RenderSpec)
 
-    @functools.cached_property
-    def spec(self) -> TokenizerSpec:
-        """The tokenizer as plain data, with its payload."""
-        described = unbind(self._record)
-        file = described.pop("file")
-        spec = rebuild(described, self._sidecar(file) if file else b"")
-        return dataclasses.replace(spec, reference=None)  # a store names no function to import
 
-    def encode(self, text: str) -> NDArray[np.int32]:
-        """The ids of a text, without specials.
+class Dataset:
+    """Examples by their index.
 
-        Raises:
-            TokenizerError: the ids were made by a function; a store never causes an import, so
-                call that function yourself.
+    Made by `Store.windows` and its like. ``ds[i]`` is one example, ``ds.batch(indices)`` several,
+    ``len(ds)`` how many there are; `tokenloom.Loader` walks through them.
+    """
+
+    def __init__(self, reader: Reader, path: str, config: SourceConfig) -> None:
+        self.reader, self.path, self.config = reader, path, config
+
+    # -- what to change --------------------------------------------------------------------
+
+    def shuffle(
+        self,
+        shuffle: bool | int | Shuffle = True,
+        *,
+        block_shuffle: BlockShuffle | None = None,
+        perm_type: str | None = None,
+    ) -> Dataset:
+        """Rows in another order.
+
+        Args:
+            shuffle: True (every row anywhere), False (as stored), an integer (inside stretches of
+                that many rows), or a shuffle such as `BlockShuffle`.
+            block_shuffle: says the same as `shuffle=BlockShuffle(...)`.
+            perm_type: "feistel", "linear", "levanter" or "levanter_linear".
         """
-        if self.kind == "callable":
-            raise TokenizerError(
-                f"tokenizer {self.name!r}: the ids were made by a function of its builder. Opening "
-                "a store runs no code that the store names; import and call it yourself."
+        if block_shuffle is not None and shuffle is True:
+            shuffle = False  # the default, not a choice
+        found = parse_shuffle(shuffle, block_shuffle)
+        if found is not None and perm_type is not None:
+            found = replace(found, perm_type=perm_type)
+        return self._with(shuffle=found)
+
+    def era_shuffle(self, length: int, *, perm_type: str = "feistel") -> Dataset:
+        """Rows shuffled inside stretches of `length` rows."""
+        return self._with(shuffle=EraShuffle(length=length, perm_type=perm_type))
+
+    def block_shuffle(self, shuffle: BlockShuffle | None = None, **fields: Any) -> Dataset:
+        """Storage-local blocks in shuffled order, rows mixed inside windows of blocks.
+
+        Args:
+            shuffle: a whole setting; or its fields one by one:
+            fields: `io_block_size`, `window_blocks`, `lanes`, `perm_type`, `shuffle_block_size`,
+                `cache_windows`; see `BlockShuffle`.
+        """
+        if shuffle is not None and fields:
+            raise ConfigError(
+                f"block_shuffle: found both a setting and {', '.join(fields)}. Give one of them."
             )
-        return reference_encoder(self.spec).encode([text]).ids.astype(np.int32)
+        found = self._with(shuffle=shuffle or BlockShuffle(**fields))
+        found.run.warn_if_too_large(found.cache_bytes)
+        return found
 
-    def decode(self, ids: ArrayLike) -> str:
-        """The text of ids."""
-        return decode(self.spec, np.asarray(ids))
+    def epochs(self, count: int | None) -> Dataset:
+        """The rows that many times, each time in a fresh order; None is for ever."""
+        if count is not None and count < 0:
+            raise ConfigError(f"epochs: found {count}, allowed is 0 or more, or None for ever.")
+        return self._with(epochs=count)
 
-    def token_strings(self, ids: ArrayLike) -> list[str]:
-        """One printable string for each id."""
-        return token_strings(self.spec, np.asarray(ids))
+    def seed(self, seed: int) -> Dataset:
+        """Another order."""
+        return self._with(seed=check_seed(seed))
 
-    def __repr__(self) -> str:
-        specials = f"bos={self.bos}, eos={self.eos}, pad={self.pad}"
-        return f"StoredTokenizer({self.name!r}, {self.kind}, {self.vocab_size:,} ids, {specials})"
+    def take(self, examples: int) -> Dataset:
+        """The first examples only."""
+        if examples < 0:
+            raise ConfigError(f"take: found {examples} examples, allowed is 0 or more.")
+        return self._with(take=examples)
 
+    def render(self, **fields: Any) -> Dataset:
+        """Other labels, masks or positions; see `RenderSpec` for the fields."""
+        return self._with(render=replace(self.config.render, **fields))
 
-class Store:
-    """Tokens, document boundaries, per-token columns and per-document metadata, read-only.
-
-    Made by `tokenloom.open` and `tokenloom.build`. Safe to share between threads; goes to other
-    processes as its path, which they open themselves.
-    """
-
-    def __init__(self, reader: Reader, root: Path, snapshot: snapshots.Snapshot) -> None:
-        self.reader = reader
-        self.path = root
-        self._snapshot = snapshot
-        self._hints: dict[str, Any] = {}
+    def _with(self, **fields: Any) -> Dataset:
+        return Dataset(self.reader, self.path, replace(self.config, **fields))
 
     # -- what it is ------------------------------------------------------------------------
 
     @property
-    def num_documents(self) -> int:
-        """Documents in the store."""
-        return self.reader.manifest.documents
+    def seq_len(self) -> int:
+        """Tokens of a frame."""
+        return self.config.layout.seq_len
 
     @property
-    def num_tokens(self) -> int:
-        """Tokens in the store."""
-        return self.reader.manifest.tokens
+    def is_finite(self) -> bool:
+        """Whether it has an end, and so a length."""
+        return self.run.n is not None
 
-    @property
-    def vocab_size(self) -> int:
-        """Every id is below this."""
-        return self.reader.manifest.vocab_size
-
-    @property
-    def dtype(self) -> np.dtype[Any]:
-        """How ids are stored (they are delivered as int32)."""
-        return np.dtype(self.reader.manifest.dtype)
-
-    @property
-    def chunk_tokens(self) -> int:
-        """Tokens per io block, the unit in which a shuffled reader fetches."""
-        return self.reader.manifest.chunk_tokens
-
-    @property
-    def columns(self) -> dict[str, str]:
-        """Further per-token columns, name → dtype."""
-        return dict(self.reader.manifest.columns)
-
-    @property
-    def digest(self) -> str:
-        """Identity of the decoded content (tokens, boundaries, columns): 64 hex digits."""
-        return self.reader.manifest.digest
-
-    @property
-    def manifest_sha256(self) -> str:
-        """Identity of this snapshot on disk, metadata and files included."""
-        return self._snapshot.sha256
-
-    @property
-    def snapshot(self) -> int:
-        """The number of the manifest that this object reads."""
-        return self.reader.manifest.number
+    def __len__(self) -> int:
+        if self.run.n is None:
+            raise TypeError("this dataset is endless (epochs=None), so it has no length.")
+        return self.run.n
 
     @functools.cached_property
-    def tokenizer(self) -> StoredTokenizer | None:
-        """The tokenizer that made the ids, or None for ids that came ready made."""
-        record = self.reader.manifest.tokenizer
-        return None if record is None else StoredTokenizer(record, self._sidecar)
+    def line(self) -> Line:
+        """The documents, end to end."""
+        choice = self.config.choice
+        if choice is None:
+            return WholeLine(self.reader)
+        return ChosenLine(self.reader, chosen_documents(self.reader, choice), repr(choice))
+
+    @functools.cached_property
+    def run(self) -> SourceRun:
+        """Index → (epoch, row), as plain integers."""
+        config = self.config
+        return SourceRun(
+            name=config.name,
+            layout=Windows(config.layout, self.line, self.reader.manifest.chunk_tokens),
+            shuffle=config.shuffle,
+            epochs=config.epochs,
+            seed=config.seed or 0,
+            take=config.take,
+        )
+
+    @property
+    def cache_bytes(self) -> int:
+        """Bytes of memory for blocks of this dataset."""
+        return self._cache.capacity
+
+    @functools.cached_property
+    def _cache(self) -> BlockCache:
+        windows = getattr(self.config.shuffle, "cache_windows", None)
+        if windows is None:
+            return self.reader.cache
+        return BlockCache(windows * self.run.working_bytes() // self.run.lanes)
+
+    def describe(self) -> dict[str, Any]:
+        """The dataset as plain JSON; `tokenloom.from_config` gives it back."""
+        manifest, config = self.reader.manifest, self.config
+        return {
+            "format": description.FORMAT,
+            "order_version": ORDER_VERSION,
+            "name": config.name,
+            "store": {
+                "path": self.path,
+                "snapshot": manifest.number,
+                "digest": manifest.digest,
+                "documents": manifest.documents,
+                "tokens": manifest.tokens,
+            },
+            "choice": None if config.choice is None else unbind(config.choice),
+            "layout": {"kind": "windows", **unbind(config.layout)},
+            "shuffle": describe_shuffle(self.run.shuffle),
+            "epochs": config.epochs,
+            "seed": config.seed or 0,
+            "take": config.take,
+            "render": unbind(config.render),
+        }
+
+    @functools.cached_property
+    def fingerprint(self) -> str:
+        """Identity of what is trained when: 64 hex digits."""
+        return description.fingerprint(self.describe())
+
+    def __repr__(self) -> str:
+        from_store = f"{self.path}  {self.reader.manifest.tokens:,} tokens"
+        lines = [f"Dataset {self.fingerprint[:12]}: {self._count()}"]
+        lines.append(f"├─ store   {from_store}, digest {self.reader.manifest.digest[:12]}")
+        choice = self.config.choice
+        if choice is not None:
+            lines.append(f"├─ choice  {choice.part} by {choice.by}, {self.line.tokens:,} tokens")
+        layout = ", ".join(f"{k}={v}" for k, v in unbind(self.config.layout).items())
+        lines.append(f"├─ layout  windows({layout}): {self.run.rows:,} rows an epoch")
+        order = describe_shuffle(self.run.shuffle) or {"kind": "as stored"}
+        fields = ", ".join(f"{k}={v}" for k, v in order.items() if k != "kind" and v is not None)
+        epochs = "for ever" if self.config.epochs is None else f"{self.config.epochs} epochs"
+        seed = f"seed {self.config.seed or 0}"
+        lines.append(f"├─ order   {order['kind']}({fields}), {epochs}, {seed}")
+        needed = self.run.working_bytes() / 2**20
+        lines.append(
+            f"└─ memory  {needed:,.1f} MiB at once, {self.cache_bytes / 2**20:,.0f} MiB cache"
+        )
+        return "\n".join(lines)
+
+    def _count(self) -> str:
+        count = self.run.n
+        if count is None:
+            return f"endless examples of {self.seq_len:,} tokens"
+        return f"{count:,} examples of {self.seq_len:,} tokens, {count * self.seq_len:,} in all"
 
     # -- what is in it ---------------------------------------------------------------------
 
-    @functools.cached_property
-    def lengths(self) -> NDArray[np.int64]:
-        """Tokens of each document [num_documents]; reads offsets only, no token."""
-        lengths = self.reader.lengths()
-        lengths.flags.writeable = False
-        return lengths
+    def __getitem__(self, index: SupportsIndex) -> Batch:
+        """One example, as a batch of one row."""
+        return self.batch([operator.index(index)])
 
-    def __len__(self) -> int:
-        return self.num_documents
+    def spans(self, indices: ArrayLike) -> Spans:
+        """Which documents stand where in these examples; no token is read."""
+        wanted = np.atleast_1d(checked(indices, self.run.n, "index"))
+        return self._renderer.plan(wanted).spans
 
-    def __getitem__(self, index: SupportsIndex) -> NDArray[Any]:
-        return self.document(index)
+    def batch(self, indices: ArrayLike) -> Batch:
+        """These examples, in this order; one coalesced read for all of them."""
+        wanted = np.atleast_1d(checked(indices, self.run.n, "index"))
+        return self._renderer.batches(self._renderer.plan(wanted), [0, len(wanted)])[0]
 
-    def document(self, index: SupportsIndex, column: str | None = None) -> NDArray[Any]:
-        """The tokens of one document as int32 [length], or the values of a further column."""
-        return self.documents([operator.index(index)], column)[0]
-
-    def documents(self, indices: ArrayLike, column: str | None = None) -> list[NDArray[Any]]:
-        """The tokens of several documents, in one coalesced read, in the order asked."""
-        wanted = _indices(indices, self.num_documents, "document")
-        start, stop = self.reader.bounds(wanted)
-        flat = self._values(start, stop, column)
-        ends = np.cumsum(stop - start)
-        return np.split(flat, ends[:-1].tolist()) if len(ends) else []
-
-    def tokens(self, start: int, stop: int, column: str | None = None) -> NDArray[Any]:
-        """Tokens [start, stop) of the whole store as int32; documents stand end to end."""
-        if not 0 <= start <= stop <= self.num_tokens:
-            raise IndexError(
-                f"{self.path}: tokens {start:,} to {stop:,} of a store of {self.num_tokens:,}; "
-                "allowed is 0 <= start <= stop <= num_tokens."
-            )
-        if column is None:
-            return self.reader.read_one(start, stop).astype(np.int32)
-        return self.reader.read_one(start, stop, self._column(column))
-
-    def metadata(self, index: SupportsIndex) -> dict[str, Any]:
-        """What was kept about one document: its record's other keys, its id, where it came from.
-
-        `_input` is the input's name and `_record` the number of the record in it, from 0.
-        """
-        (place,) = _indices([operator.index(index)], self.num_documents, "document").tolist()
-        row = self.reader.metadata(place)
-        if "_input" in row:
-            row["_input"] = self._input_of(place, row["_input"]).name
-        return row
+    def locate(self, indices: ArrayLike) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """(epoch, row) of each index."""
+        return self.run.locate(np.atleast_1d(checked(indices, self.run.n, "index")))
 
     @functools.cached_property
-    def inputs(self) -> list[tuple[fmt.InputRecord, ...]]:
-        """What was read to make the store: for every build or append, its inputs."""
-        manifest = self.reader.manifest
-        return [
-            snapshots.read_inputs(self.reader.source, self.path, manifest, part.manifest)
-            for part in manifest.parts
-        ]
+    def _renderer(self) -> Renderer:
+        return self.renderer(by_blocks=False)
 
-    # -- health ----------------------------------------------------------------------------
-
-    @property
-    def reads(self) -> ReadCounters:
-        """What was asked of the per-token columns and what it took, since opening."""
-        return self.reader.counters()
-
-    @property
-    def index_reads(self) -> ReadCounters:
-        """The same for the document offsets."""
-        return self.reader.counters(index=True)
-
-    def verify(self, *, progress: bool | None = None) -> verification.Report:
-        """Read every byte again and compare it with what was published.
-
-        Raises:
-            StoreCorrupt: naming every file and what is wrong with it.
-        """
-        report = self.check(progress=progress)
-        if not report.ok:
-            raise StoreCorrupt("\n".join(report.problems))
-        return report
-
-    def check(self, *, progress: bool | None = None) -> verification.Report:
-        """As `verify`, but problems are in the report instead of an exception."""
-        total = sum(sum(shard.files.values()) for shard in self.reader.manifest.shards)
-        with Progress("verify", total=total, unit="B", show=progress) as bar:
-            return verification.verify(
-                self.path, self._snapshot, self.reader.source, tick=bar.advance
-            )
-
-    def __repr__(self) -> str:
-        return (
-            f"Store({str(self.path)!r}: {self.num_documents:,} documents, {self.num_tokens:,} "
-            f"tokens, {self.dtype.name}, digest {self.digest[:12]})"
-        )
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        hints = {**self._hints, "snapshot": self.snapshot}
-        return functools.partial(open_store, **hints), (str(self.path),)
-
-    # -- inside ----------------------------------------------------------------------------
-
-    def _column(self, column: str | None) -> str:
-        if column is None or column in self.columns:
-            return column or "input_ids"
-        have = ", ".join(self.columns) or "none"
-        raise KeyError(f"{self.path}: no per-token column {column!r}. Columns: {have}.")
-
-    def _values(
-        self, start: NDArray[np.int64], stop: NDArray[np.int64], column: str | None
-    ) -> NDArray[Any]:
-        name = self._column(column)
-        views = self.reader.read(start, stop, name)
-        dtype = np.dtype(np.int32) if column is None else self.reader.dtype(name)
-        if not views:
-            return np.empty(0, dtype)
-        return np.concatenate(views, dtype=dtype, casting="unsafe")
-
-    def _input_of(self, document: int, number: Any) -> fmt.InputRecord:
-        """Input `number` of the build or append that added a document."""
-        ends = np.cumsum([part.documents for part in self.reader.manifest.parts])
-        inputs = self.inputs[int(np.searchsorted(ends, document, side="right"))]
-        if not isinstance(number, int) or not 0 <= number < len(inputs):
-            raise StoreCorrupt(
-                f"{self.path}: document {document} comes from input {number!r}, but its build had "
-                f"{len(inputs)} inputs. The metadata is not what a build writes."
-            )
-        return inputs[number]
-
-    def _sidecar(self, name: str) -> bytes:
-        return snapshots.read_sidecar(self.reader.source, self.path, self.reader.manifest, name)
+    def renderer(self, *, by_blocks: bool) -> Renderer:
+        """What makes batches of it; the loader's way in."""
+        return Renderer(self.run, self.config.render, by_blocks=by_blocks, cache=self._cache)
 
 
-def _indices(indices: ArrayLike, size: int, what: str) -> NDArray[np.int64]:
-    """Indices as int64, all inside [0, size); there is no counting from the end."""
-    array = np.asarray(indices)
-    if array.size and array.dtype.kind not in "iu":
-        raise TypeError(f"{what} indices are {array.dtype}, allowed are integers.")
-    array = np.atleast_1d(array.astype(np.int64))
-    outside = (array < 0) | (array >= size)
-    if outside.any():
-        raise IndexError(f"{what} {array[outside][0]} of {size}; allowed is 0 to {size - 1}.")
-    return array
+class Documents:
+    """Some documents of a store, to be laid out like a whole one.
 
-
-def open_store(
-    path: str | Path,
-    *,
-    snapshot: int | None = None,
-    verify: str = "first",
-    cache_bytes: int | None = None,
-    gap_bytes: int = 0,
-    cap_bytes: int = coalesce.CAP_BYTES,
-    source: ByteSource | None = None,
-) -> Store:
-    """Open a store.
-
-    Costs one file and one `stat` per file of the store; no token is read, whatever its size.
-
-    Args:
-        path: the store's directory.
-        snapshot: number of the manifest to read; the newest if not given.
-        verify: "first" checks each chunk against its crc32c when this process first reads it,
-            "always" every time, "never" not at all.
-        cache_bytes: memory for decoded blocks of this store alone; if not given, all stores of
-            the process share 640 MiB.
-        gap_bytes: merge reads up to this many bytes apart.
-        cap_bytes: no read is longer than this.
-        source: where the bytes come from, if not from the directory.
-
-    Raises:
-        StoreNotFound: nothing is published there, or a build has not finished.
-        StoreCorrupt: a file is missing or changed.
-
-    >>> import tempfile, tokenloom as tl
-    >>> with tempfile.TemporaryDirectory() as folder:
-    ...     built = tl.build([{"text": "hi"}], folder + "/toy", tokenizer="bytes")
-    ...     tl.open(folder + "/toy").document(0)
-    array([104, 105], dtype=int32)
+    Made by `Store.split`.
     """
-    if not isinstance(path, (str, Path)) or str(path) == "":
-        raise ConfigError(f"path: found {path!r}, allowed is the directory of a store.")
-    root = Path(path)
-    found = snapshots.current(root) if snapshot is None else snapshots.load(root, snapshot)
-    source = source or LocalSource(root)
-    snapshots.check_sizes(source, root, found.manifest)
-    reader = Reader(
-        found.manifest,
-        source,
-        path=str(root),
-        cache=process_cache() if cache_bytes is None else BlockCache(cache_bytes),
-        identity=found.sha256,
-        rules=FetchRules(verify=verify, gap=gap_bytes, cap=cap_bytes),
-    )
-    store = Store(reader, root, found)
-    store._hints = {
-        "verify": verify,
-        "cache_bytes": cache_bytes,
-        "gap_bytes": gap_bytes,
-        "cap_bytes": cap_bytes,
-    }
-    return store
+
+    def __init__(self, reader: Reader, path: str, choice: SplitSpec | None) -> None:
+        self._reader, self._path, self._choice = reader, path, choice
+
+    def windows(
+        self,
+        seq_len: int,
+        *,
+        tail: str = "drop",
+        lookahead: bool = False,
+        overlap: int | None = None,
+        align: bool = False,
+        **render: Any,
+    ) -> Dataset:
+        """Token windows: the documents end to end, cut every `seq_len` tokens.
+
+        Args:
+            seq_len: tokens of a frame.
+            tail: "drop" the last, short row or "keep" it, filled up.
+            lookahead: one more token for each row, as the label of its last cell.
+            overlap: tokens that rows share; with `lookahead` 1 unless told otherwise, else 0.
+            align: let blocks of rows end where io blocks end.
+            render: fields of `RenderSpec`, such as ``label_layout="shifted"``.
+        """
+        layout = WindowsSpec(
+            seq_len=seq_len,
+            tail=tail,
+            lookahead=lookahead,
+            overlap=int(lookahead) if overlap is None else overlap,
+            align=align,
+        )
+        render.setdefault("pad_id", self._filler())
+        config = SourceConfig(layout=layout, choice=self._choice, render=RenderSpec(**render))
+        made = Dataset(self._reader, self._path, config)
+        made.run.layout.warn_if_unaligned()
+        return made
+
+    @property
+    def indices(self) -> NDArray[np.int64]:
+        """Which documents of the store these are."""
+        return chosen_documents(self._reader, self._choice)
+
+    @property
+    def num_documents(self) -> int:
+        """How many there are."""
+        return len(self.indices)
+
+    @property
+    def num_tokens(self) -> int:
+        """Their tokens."""
+        start, stop = self._reader.bounds(self.indices)
+        return int((stop - start).sum())
+
+    def _filler(self) -> int:
+        """What stands in filler cells unless told otherwise: pad, else eos, else 0."""
+        tokenizer = self._reader.manifest.tokenizer
+        known = (tokenizer.pad, tokenizer.eos) if tokenizer else ()
+        return next((token for token in known if token is not None), 0)
+
+
+def chosen_documents(reader: Reader, choice: SplitSpec | None) -> NDArray[np.int64]:
+    """The documents of a choice, in stored order."""
+    if choice is None:
+        return np.arange(reader.manifest.documents)
+    hash_all = id_hashes if choice.by == "id" else content_hashes
+    return members(choice, hash_all(reader, choice.seed))

@@ -9,6 +9,8 @@ Each class is also the builtin that a caller would guess, so ``except FileNotFou
     ├─ ConfigError(ValueError)         an argument or a setting that cannot be meant
     ├─ InputError(ValueError)          a record or an input file that cannot be used
     ├─ TokenizerError(ValueError)      a tokenizer that is missing, unsuitable, or gives wrong ids
+    ├─ StateError(ValueError)          a state that is damaged, or of another run
+    ├─ NoTrainedTokens(ValueError)     a batch in which no token is trained on
     ├─ WorkerError(RuntimeError)       a worker process died
     ├─ MissingExtra(ImportError)       an optional dependency is needed and absent
     └─ StoreError(OSError)             reading or writing a store failed
@@ -24,6 +26,8 @@ __all__ = [
     "ConfigError",
     "InputError",
     "MissingExtra",
+    "NoTrainedTokens",
+    "StateError",
     "StoreBusy",
     "StoreCorrupt",
     "StoreError",
@@ -49,6 +53,14 @@ class InputError(TokenloomError, ValueError):
 
 class TokenizerError(TokenloomError, ValueError):
     """A tokenizer that is missing, unsuitable, or gives wrong ids."""
+
+
+class StateError(TokenloomError, ValueError):
+    """A state that is damaged, or belongs to another run."""
+
+
+class NoTrainedTokens(TokenloomError, ValueError):
+    """A batch in which no token is trained on."""
 
 
 class WorkerError(TokenloomError, RuntimeError):

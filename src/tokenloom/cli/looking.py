@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from tokenloom.cli.printing import binary_size, histogram, percentiles, summary, write
-from tokenloom.dataset import Store, open_store
+from tokenloom.stored import Store, open_store
 from tokenloom.words import plural
 
 __all__ = ["add_commands"]

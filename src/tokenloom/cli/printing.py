@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tokenloom.dataset import Store
+from tokenloom.stored import Store
 
 __all__ = ["binary_size", "histogram", "percentiles", "summary", "write"]
 

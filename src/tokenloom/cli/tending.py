@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import Any
 
 from tokenloom.cli.printing import binary_size, write
-from tokenloom.dataset import open_store
 from tokenloom.errors import StoreCorrupt
 from tokenloom.store.gc import Collected, collect
 from tokenloom.store.verify import Report
+from tokenloom.stored import open_store
 from tokenloom.words import plural
 
 __all__ = ["add_commands"]

@@ -174,7 +174,13 @@ class Reader:
         return self.cache.get((self.identity, number, column, "block", block), load)
 
     def stretches(
-        self, tag: Hashable, numbers: list[int], start: Int64, stop: Int64, column: str
+        self,
+        tag: Hashable,
+        numbers: list[int],
+        start: Int64,
+        stop: Int64,
+        column: str,
+        cache: BlockCache,
     ) -> list[Array]:
         """Token ranges that are kept in the cache: the blocks of a layout; read-only.
 
@@ -187,6 +193,7 @@ class Reader:
             start: first token of each stretch [N].
             stop: token behind it [N].
             column: which per-token column.
+            cache: keeps them.
         """
 
         def load(places: list[int]) -> list[Array]:
@@ -195,7 +202,7 @@ class Reader:
             return [_assembled(views, size, self.dtype(column)) for size in wanted.tolist()]
 
         keys = [(self.identity, column, tag, number) for number in numbers]
-        return self.cache.get_many(keys, load)
+        return cache.get_many(keys, load)
 
     def elements(self, number: int, name: str, low: int, high: int, examples: int = 0) -> Array:
         """Elements [low, high) of one column of one shard, counted as that many examples."""

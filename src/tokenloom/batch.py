@@ -1,0 +1,278 @@
+"""`Batch`: the arrays of one step, each made when it is first asked for.
+
+One idea: who asks for tokens pays for tokens. Labels, masks, segments and positions follow from the
+spans of the rows, so they are derived on first use (or by the loader, which is told what is wanted)
+and kept. All arrays have the same shape and dtype in every step; only `document_starts`,
+`continues` and `cu_seqlens` vary.
+
+Memory comes from a pool and stays valid as long as anybody holds an array of it.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tokenloom import masks
+from tokenloom.errors import ConfigError, NoTrainedTokens
+from tokenloom.spans import Spans
+from tokenloom.store.slabs import LARGE, SlabPool
+from tokenloom.words import near_miss
+
+__all__ = ["FIELDS", "Batch", "RenderSpec", "new_array"]
+
+Int64 = NDArray[np.int64]
+Int32 = NDArray[np.int32]
+Float32 = NDArray[np.float32]
+Bool = NDArray[np.bool_]
+
+FIELDS = (
+    "tokens",
+    "labels",
+    "loss_mask",
+    "loss_weights",
+    "segment_ids",
+    "position_ids",
+    "attention_mask",
+    "document_starts",
+    "continues",
+    "cu_seqlens",
+    "spans",
+)
+
+_POOL = SlabPool()
+
+
+def new_array(shape: tuple[int, ...], dtype: Any) -> NDArray[Any]:
+    """An uninitialised array; large ones use memory again that was used before."""
+    kind = np.dtype(dtype)
+    size = int(np.prod(shape)) * kind.itemsize
+    if size < LARGE:
+        return np.empty(shape, kind)
+    array: NDArray[Any] = _POOL.take(size).view(kind).reshape(shape)
+    return array
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RenderSpec:
+    """How spans become arrays. No field changes which tokens stand where.
+
+    Attributes:
+        label_layout: "aligned" (label i is token i, the model shifts; -100 where not trained) or
+            "shifted" (label i is token i + 1).
+        mask_boundary_loss: do not train the first token of a document on the one before it.
+        position_scheme: positions start from 0 in every document ("reset") or frame ("absolute").
+        ignore_id: a token that is never trained on.
+        segments: where documents end: "documents" as stored, or "eos", guessed from `eos_id` (for
+            imported tokens without boundaries).
+        eos_id: the token that ends a document, with segments="eos".
+        pad_id: what stands in filler cells.
+    """
+
+    label_layout: str = "aligned"
+    mask_boundary_loss: bool = True
+    position_scheme: str = "reset"
+    ignore_id: int | None = None
+    segments: str = "documents"
+    eos_id: int | None = None
+    pad_id: int = 0
+
+    def __post_init__(self) -> None:
+        for name, allowed in (
+            ("label_layout", ("aligned", "shifted")),
+            ("position_scheme", ("reset", "absolute")),
+            ("segments", ("documents", "eos")),
+        ):
+            found = getattr(self, name)
+            if found not in allowed:
+                raise ConfigError(
+                    f"{name}: found {found!r}, allowed: {', '.join(allowed)}."
+                    f"{near_miss(str(found), allowed)}"
+                )
+        if self.segments == "eos" and self.eos_id is None:
+            raise ConfigError(
+                "eos_id: missing; segments='eos' needs the token that ends documents."
+            )
+
+
+class Batch:
+    """Arrays of B rows of S tokens.
+
+    Args:
+        cells: tokens, with the look-ahead cell if there is one [B, width].
+        index: the index of each row in its run [B].
+        seq_len: S.
+        render: how to derive the rest.
+        find_spans: gives the spans of the rows.
+        find_weights: gives the stored loss weight of every cell [B, width], or None if the store
+            has none.
+        padding: rows at the end that are no example (`end="pad"`).
+    """
+
+    def __init__(
+        self,
+        cells: Int32,
+        index: Int64,
+        seq_len: int,
+        render: RenderSpec,
+        find_spans: Callable[[], Spans],
+        find_weights: Callable[[], Float32 | None],
+        padding: int = 0,
+    ) -> None:
+        self._cells, self.index, self._render = cells, index, render
+        self._find_spans, self._find_weights = find_spans, find_weights
+        self.tokens: Int32 = cells if cells.shape[1] == seq_len else cells[:, :seq_len]
+        self.padding = padding
+
+    def __len__(self) -> int:
+        """Rows."""
+        return len(self.index)
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """(B, S)."""
+        rows, seq_len = self.tokens.shape
+        return rows, seq_len
+
+    @property
+    def label_layout(self) -> str:
+        """Which of the two layouts `labels` has; see `RenderSpec`."""
+        return self._render.label_layout
+
+    @functools.cached_property
+    def spans(self) -> Spans:
+        """Which stretch of which document stands where."""
+        return self._find_spans()
+
+    @property
+    def source(self) -> list[str]:
+        """Name of the source of each row [B]."""
+        return [self.spans.sources[i] for i in self.spans.source.tolist()]
+
+    @functools.cached_property
+    def _tiles(self) -> masks.Tiles:
+        return self._tiles_of(self.shape[1])
+
+    def _tiles_of(self, width: int) -> masks.Tiles:
+        if self._render.segments == "eos":
+            assert self._render.eos_id is not None  # checked by the spec
+            return masks.tiles_from_eos(self.spans, self._cells, self._render.eos_id, width)
+        return masks.tile(self.spans, width)
+
+    @functools.cached_property
+    def segment_ids(self) -> Int32:
+        """1, 2, … for the documents of a row, 0 for filler [B, S]."""
+        out = new_array(self.shape, np.int32)
+        self._tiles.segment_ids(out)
+        return out
+
+    @functools.cached_property
+    def position_ids(self) -> Int32:
+        """Position of each token in its document, or in its row [B, S]."""
+        out = new_array(self.shape, np.int32)
+        self._tiles.position_ids(out, self._render.position_scheme)
+        return out
+
+    @functools.cached_property
+    def attention_mask(self) -> Bool:
+        """Whether a cell holds a token [B, S]."""
+        return self.segment_ids > 0
+
+    @functools.cached_property
+    def loss_weights(self) -> Float32:
+        """Weight of the prediction of token i + 1 at cell i, 0 where it does not count [B, S]."""
+        weights = self._find_weights()
+        if weights is None:
+            return self.loss_mask.astype(np.float32)
+        out = np.zeros(self.shape, np.float32)
+        ahead = weights[:, 1 : self.shape[1] + 1]  # a stored weight belongs to the token itself
+        out[:, : ahead.shape[1]] = ahead
+        out[~self._trainable] = 0
+        return out
+
+    @functools.cached_property
+    def loss_mask(self) -> Bool:
+        """Whether the prediction of token i + 1 at cell i counts [B, S].
+
+        Raises:
+            NoTrainedTokens: not one does; a step on such a batch would divide by zero.
+        """
+        mask = self._trainable
+        if self._find_weights() is not None:
+            mask = self.loss_weights > 0
+        if not mask.any():
+            raise NoTrainedTokens(
+                f"batch of rows {self.index[:4].tolist()}…: no token of it is trained on. Look at "
+                "ignore_id, at the loss columns of the store, and at documents of one token."
+            )
+        return mask
+
+    @functools.cached_property
+    def _trainable(self) -> Bool:
+        """What may be trained by position, boundary and id."""
+        render, width = self._render, self._cells.shape[1]
+        rows, seq_len = self.shape
+        if width == seq_len:
+            out = new_array(self.shape, np.bool_)
+            masks.loss_mask(self._tiles, out, mask_boundary_loss=render.mask_boundary_loss)
+        else:  # the look-ahead cell is a target, too
+            whole = new_array((rows, width), np.bool_)
+            tiles = self._tiles_of(width)
+            masks.loss_mask(tiles, whole, mask_boundary_loss=render.mask_boundary_loss)
+            out = np.ascontiguousarray(whole[:, :seq_len])
+        if render.ignore_id is not None:
+            ahead = self._cells[:, 1 : seq_len + 1] == render.ignore_id
+            out[:, : ahead.shape[1]] &= ~ahead
+        return out
+
+    @functools.cached_property
+    def labels(self) -> Int32:
+        """Targets in the `label_layout`, -100 where not trained [B, S]."""
+        out: Int32 = new_array(self.shape, np.int32)
+        if self._render.label_layout == "aligned":
+            masks.labels_from(self.tokens, self.loss_mask, out)
+            return out
+        ahead = self._cells[:, 1 : self.shape[1] + 1]
+        out[:, : ahead.shape[1]] = ahead
+        out[~self.loss_mask] = masks.IGNORE
+        return out
+
+    @property
+    def loss_tokens(self) -> int:
+        """Predictions that count."""
+        return int(self.loss_mask.sum())
+
+    @functools.cached_property
+    def document_starts(self) -> Int32:
+        """First cell of each document of a row, padded with -1 [B, D]."""
+        return masks.document_starts(self._tiles)[0]
+
+    @functools.cached_property
+    def continues(self) -> Bool:
+        """Whether each of them goes on from an earlier row [B, D]."""
+        return masks.document_starts(self._tiles)[1]
+
+    @functools.cached_property
+    def cu_seqlens(self) -> Int32:
+        """Edges of all documents and filler stretches over the flattened [B S] cells."""
+        return self._tiles.edges()
+
+    @property
+    def max_seqlen(self) -> int:
+        """The longest of them, in cells."""
+        return int(np.diff(self.cu_seqlens).max(initial=0))
+
+    def prepare(self, fields: Sequence[str]) -> Batch:
+        """This batch, with these fields made."""
+        for name in fields:
+            getattr(self, name)
+        return self
+
+    def __repr__(self) -> str:
+        rows, seq_len = self.shape
+        return f"Batch({rows} x {seq_len}, index {self.index[:3].tolist()}…)"

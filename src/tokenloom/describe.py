@@ -1,0 +1,71 @@
+"""What a dataset is, as plain JSON: its identity, and how two of them differ.
+
+One idea: the description *is* the configuration. `Dataset.describe()` writes it, `from_config`
+reads it, the fingerprint is a hash of the part that decides which tokens are trained when. Paths,
+batch sizes, ranks and caches are not in that part; how masks are rendered has a hash of its own.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from tokenloom.store.format import canonical
+
+__all__ = ["FORMAT", "differences", "fingerprint", "flattened", "identity", "render_fingerprint"]
+
+FORMAT = "tokenloom.dataset/1"
+_NOT_IDENTITY = ("store.path", "store.snapshot", "render")
+
+
+def identity(description: Mapping[str, Any]) -> dict[str, Any]:
+    """The part of a description that decides what is trained when, as flat keys."""
+    return {
+        path: value
+        for path, value in flattened(description)
+        if not any(path == name or path.startswith(name + ".") for name in _NOT_IDENTITY)
+    }
+
+
+def fingerprint(description: Mapping[str, Any]) -> str:
+    """The identity as 64 hex digits."""
+    return hashlib.sha256(canonical(identity(description))).hexdigest()
+
+
+def render_fingerprint(description: Mapping[str, Any]) -> str:
+    """How tokens become arrays, as 64 hex digits."""
+    return hashlib.sha256(canonical(description.get("render"))).hexdigest()
+
+
+def flattened(value: Any, path: str = "") -> Iterator[tuple[str, Any]]:
+    """Every leaf of plain JSON with its path.
+
+    >>> dict(flattened({"a": {"b": 1}, "c": [2, 3]}))
+    {'a.b': 1, 'c[0]': 2, 'c[1]': 3}
+    """
+    if isinstance(value, Mapping) and value:
+        for name, inner in value.items():
+            yield from flattened(inner, f"{path}.{name}" if path else str(name))
+    elif isinstance(value, (list, tuple)) and value:
+        for number, inner in enumerate(value):
+            yield from flattened(inner, f"{path}[{number}]")
+    else:
+        yield path, value
+
+
+def differences(saved: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
+    """One line for every key in which two descriptions differ, with both values.
+
+    >>> differences({"seed": 7, "layout": {"seq_len": 8}}, {"seed": 7, "layout": {"seq_len": 16}})
+    ['layout.seq_len: the state has 8, this run has 16']
+    """
+    old, new = identity(saved), identity(now)
+    gone = object()
+    lines = []
+    for path in sorted(old.keys() | new.keys()):
+        a, b = old.get(path, gone), new.get(path, gone)
+        if a != b:
+            shown = ["nothing" if value is gone else repr(value) for value in (a, b)]
+            lines.append(f"{path}: the state has {shown[0]}, this run has {shown[1]}")
+    return lines

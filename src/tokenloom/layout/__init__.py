@@ -1,0 +1,1 @@
+"""Layouts: frame index → spans, from document lengths alone."""

@@ -1,0 +1,147 @@
+"""Token windows: the line of tokens cut every `seq_len`, documents crossing the cuts.
+
+Row i covers ``[i step, i step + width)`` of the line. Without `lookahead` width = step = seq_len.
+With it a row has one token more, which is only a label: width = seq_len + 1 and step = width -
+overlap, so that with overlap 1 every token but the first of the line is predicted exactly once.
+
+Worked example, 10 tokens, seq_len 4: rows [0, 4) [4, 8), and with ``tail="keep"`` [8, 10), whose
+last two cells are filler. With lookahead: [0, 5) [4, 9), and [8, 10) if the tail is kept.
+
+A locality block is ``chunk_tokens // step`` rows, at least one: about what one io block of the
+store holds. Cost: a row is arithmetic; its document boundaries are looked up when asked for.
+"""
+
+from __future__ import annotations
+
+import warnings
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tokenloom.errors import ConfigError
+from tokenloom.layout.runs import Runs
+from tokenloom.line import Line
+from tokenloom.order import Blocks
+from tokenloom.spans import Spans
+
+__all__ = ["Windows", "WindowsSpec"]
+
+Int64 = NDArray[np.int64]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class WindowsSpec:
+    """How to cut token windows; every field is part of a run's identity.
+
+    Attributes:
+        seq_len: tokens of a frame.
+        tail: "drop" the last, short row, or "keep" it and fill it up.
+        lookahead: give every row one more token, as the label of its last cell.
+        overlap: tokens that neighbouring rows share, 0 or 1; only with `lookahead`.
+        align: let locality blocks end where io blocks of the line end; they may differ by a row.
+    """
+
+    seq_len: int
+    tail: str = "drop"
+    lookahead: bool = False
+    overlap: int = 0
+    align: bool = False
+
+    def __post_init__(self) -> None:
+        if not 1 <= self.seq_len <= 1 << 30:
+            raise ConfigError(f"seq_len: found {self.seq_len}, allowed is 1 to 2^30 tokens.")
+        if self.tail not in ("drop", "keep"):
+            raise ConfigError(f"tail: found {self.tail!r}, allowed: 'drop', 'keep'.")
+        if self.overlap not in (0, 1) or (self.overlap and not self.lookahead):
+            raise ConfigError(
+                f"overlap: found {self.overlap}, allowed is 0, and 1 with lookahead=True."
+            )
+
+    @property
+    def width(self) -> int:
+        """Cells of a row."""
+        return self.seq_len + self.lookahead
+
+    @property
+    def step(self) -> int:
+        """Tokens from the start of a row to the start of the next."""
+        return self.width - self.overlap
+
+
+class Windows:
+    """Token windows over a line.
+
+    Args:
+        spec: how to cut.
+        line: what to cut.
+        chunk_tokens: tokens of an io block.
+    """
+
+    def __init__(self, spec: WindowsSpec, line: Line, chunk_tokens: int) -> None:
+        self.spec, self.line = spec, line
+        self.seq_len, self.width = spec.seq_len, spec.width
+        self._chunk = chunk_tokens
+        whole = max(0, (line.tokens - spec.width) // spec.step + 1)
+        left = line.tokens - (whole * spec.step + spec.overlap if whole else 0)
+        self._rows = whole + (spec.tail == "keep" and left > 0)
+        self._block_rows = max(1, chunk_tokens // spec.step)
+
+    def rows(self, epoch: int = 0) -> int:
+        """Rows of an epoch."""
+        return self._rows
+
+    def blocks(self, epoch: int = 0) -> Blocks:
+        """Where the storage-local blocks lie."""
+        if not self.spec.align:
+            return Blocks.equal(self._rows, self._block_rows)
+        ends = np.arange(self._chunk, self.line.tokens + self._chunk, self._chunk)
+        starts = np.minimum(-(-ends // self.spec.step), self._rows)
+        return Blocks.cut(np.unique(np.concatenate([[0], starts, [self._rows]])))
+
+    def warn_if_unaligned(self) -> None:
+        """Say so when rows and io blocks do not fit each other."""
+        if self._chunk % self.spec.step and self._chunk > self.spec.step and not self.spec.align:
+            rows, step = self._block_rows, self.spec.step
+            warnings.warn(
+                f"seq_len: {self._chunk:,} tokens of an io block are {rows} rows of {step:,} and "
+                f"{self._chunk - rows * step:,} tokens more, so blocks of {rows} rows drift across "
+                "io blocks. align=True makes them end together.",
+                stacklevel=3,
+            )
+
+    def runs(self, epoch: int, rows: Int64) -> Runs:
+        """The tokens of each row: one stretch of the line."""
+        start = rows * self.spec.step
+        stop = np.minimum(start + self.width, self.line.tokens)
+        return Runs.one_each(start, stop - start, self.width)
+
+    def stretch(self, block: Int64, blocks: Blocks) -> tuple[Int64, Int64]:
+        """The part of the line that the rows of each block take [N]."""
+        first, last = blocks.edges(block)
+        stop = np.minimum((last - 1) * self.spec.step + self.width, self.line.tokens)
+        return first * self.spec.step, stop
+
+    def spans(self, epoch: int, rows: Int64) -> Spans:
+        """The documents in each row."""
+        start = rows * self.spec.step
+        stop = np.minimum(start + self.width, self.line.tokens)
+        pieces = self.line.pieces(start, stop)
+        row = np.repeat(np.arange(len(rows)), np.diff(pieces.edges))
+        return Spans(
+            width=self.width,
+            frame=pieces.edges,
+            document=pieces.document,
+            start=pieces.start,
+            length=pieces.length,
+            at=pieces.address - start[row],
+            address=pieces.address,
+            flags=np.zeros(len(pieces.document), np.uint8),
+            source=np.zeros(len(rows), np.int32),
+        )
+
+    def costs(self, epoch: int, rows: Int64) -> Int64:
+        """Tokens of each row that stand in its frame [N]."""
+        start = rows * self.spec.step
+        stop = np.minimum(start + self.seq_len, self.line.tokens)
+        return np.maximum(stop - start, 1)

@@ -1,0 +1,191 @@
+"""The line of tokens: documents end to end, all of a store or some of them.
+
+One idea: a layout only ever cuts one line. An *address* is a place on it. `WholeLine` is the line
+of a store as it lies on disk; `ChosenLine` strings chosen documents together, so that a split or
+a selection is cut exactly like a store, and no layout knows the difference.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tokenloom.store.cache import BlockCache
+from tokenloom.store.reader import Reader
+
+__all__ = ["ChosenLine", "Line", "Pieces", "WholeLine"]
+
+Int64 = NDArray[np.int64]
+Array = NDArray[Any]
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Pieces:
+    """What stands in some ranges of a line, document by document; empty documents do not.
+
+    Attributes:
+        edges: first piece of each range, and the number of pieces [ranges + 1].
+        document: index of the document in its store [pieces].
+        start: document offset of the first token [pieces].
+        length: tokens [pieces].
+        address: place of the first token on the line [pieces].
+    """
+
+    edges: Int64
+    document: Int64
+    start: Int64
+    length: Int64
+    address: Int64
+
+
+class Line(Protocol):
+    """Documents end to end."""
+
+    reader: Reader
+
+    @property
+    def tokens(self) -> int:
+        """Tokens on the line."""
+
+    def read(self, start: Int64, stop: Int64, column: str = "input_ids") -> list[Array]:
+        """Views of the elements of all ranges, in the order asked, as `Reader.read`."""
+
+    def stretches(
+        self,
+        tag: Hashable,
+        numbers: list[int],
+        start: Int64,
+        stop: Int64,
+        column: str,
+        cache: BlockCache,
+    ) -> list[Array]:
+        """Ranges that are kept in the cache, as `Reader.stretches`."""
+
+    def pieces(self, start: Int64, stop: Int64) -> Pieces:
+        """The documents in each range [N]; ranges are inside the line and not empty."""
+
+
+class WholeLine:
+    """All documents of a store, as they are stored."""
+
+    def __init__(self, reader: Reader) -> None:
+        self.reader = reader
+
+    @property
+    def tokens(self) -> int:
+        """See `Line`."""
+        return self.reader.manifest.tokens
+
+    def read(self, start: Int64, stop: Int64, column: str = "input_ids") -> list[Array]:
+        """See `Line`."""
+        return self.reader.read(start, stop, column)
+
+    def stretches(
+        self,
+        tag: Hashable,
+        numbers: list[int],
+        start: Int64,
+        stop: Int64,
+        column: str,
+        cache: BlockCache,
+    ) -> list[Array]:
+        """See `Line`."""
+        return self.reader.stretches(tag, numbers, start, stop, column, cache)
+
+    def pieces(self, start: Int64, stop: Int64) -> Pieces:
+        """See `Line`."""
+        offsets = self.reader.offsets
+        both = offsets.documents_at(np.concatenate([start, stop - 1]))
+        first, last = both[: len(start)], both[len(start) :]
+        document, owner = _ranges(first, last)
+        begin, end = offsets.bounds(document)
+        return _cut(document, owner, begin, end, start, stop, address=begin)
+
+
+class ChosenLine:
+    """Some documents of a store, in the order given.
+
+    Args:
+        reader: the store.
+        documents: their indices [N]; three integers are kept for each.
+        identity: names the choice in the cache.
+    """
+
+    def __init__(self, reader: Reader, documents: Int64, identity: str) -> None:
+        self.reader, self._identity = reader, identity
+        self._documents = documents
+        self._begin, end = reader.offsets.bounds(documents)
+        self._edges = np.concatenate([[0], np.cumsum(end - self._begin)])
+
+    @property
+    def tokens(self) -> int:
+        """See `Line`."""
+        return int(self._edges[-1])
+
+    def read(self, start: Int64, stop: Int64, column: str = "input_ids") -> list[Array]:
+        """See `Line`."""
+        full = stop > start
+        pieces = self.pieces(start[full], stop[full])
+        place = np.searchsorted(self._edges, pieces.address, side="right") - 1
+        first = self._begin[place] + pieces.start
+        return self.reader.read(first, first + pieces.length, column)
+
+    def stretches(
+        self,
+        tag: Hashable,
+        numbers: list[int],
+        start: Int64,
+        stop: Int64,
+        column: str,
+        cache: BlockCache,
+    ) -> list[Array]:
+        """See `Line`."""
+
+        def load(places: list[int]) -> list[Array]:
+            nothing = np.empty(0, self.reader.dtype(column))
+            return [
+                np.concatenate([nothing, *self.read(start[[i]], stop[[i]], column)]) for i in places
+            ]
+
+        whose = (self.reader.identity, self._identity, column, tag)
+        return cache.get_many([(*whose, number) for number in numbers], load)
+
+    def pieces(self, start: Int64, stop: Int64) -> Pieces:
+        """See `Line`."""
+        first = np.searchsorted(self._edges, start, side="right") - 1
+        last = np.searchsorted(self._edges, stop - 1, side="right") - 1
+        place, owner = _ranges(first, last)
+        begin, end = self._edges[place], self._edges[place + 1]
+        return _cut(self._documents[place], owner, begin, end, start, stop, address=begin)
+
+
+def _ranges(first: Int64, last: Int64) -> tuple[Int64, Int64]:
+    """All numbers from first to last of each pair, end to end, and the pair each belongs to."""
+    count = last - first + 1
+    owner = np.repeat(np.arange(len(first)), count)
+    ends = np.cumsum(count)
+    return np.arange(len(owner)) - (ends - count)[owner] + first[owner], owner
+
+
+def _cut(
+    document: Int64,
+    owner: Int64,
+    begin: Int64,
+    end: Int64,
+    start: Int64,
+    stop: Int64,
+    address: Int64,
+) -> Pieces:
+    """Documents at [begin, end) cut to the ranges they are asked for."""
+    low = np.maximum(begin, start[owner])
+    length = np.minimum(end, stop[owner]) - low
+    keep = length > 0
+    if not keep.all():  # empty documents inside a range
+        document, owner, low = document[keep], owner[keep], low[keep]
+        length, address = length[keep], address[keep]
+    edges = np.searchsorted(owner, np.arange(len(start) + 1))
+    return Pieces(edges, document, low - address, length, low)

@@ -1,0 +1,320 @@
+"""Measures of a shuffled order: how far rows move, how local reads stay, what a batch is made of.
+
+One idea: every measure is a pure function of ``order``, the int64 array of the row at each index
+[n], and `fair` says what a uniformly random permutation has on average.
+
+The first group is the usual one. It cannot see a weak permutation: one whose batches are all even
+or all odd rows has fair displacement and inversions. The second group can.
+
+=============================  ====================================================================
+mean_abs_displacement_norm     mean of abs(row - index) over n - 1; fair (n + 1) / 3n
+inversion_fraction             pairs in the wrong order over all pairs; fair 1/2
+spearman_rho                   correlation of row and index; fair 0
+same_block_transition_rate     neighbours from one storage block; fair about block / n
+mean_block_jump                blocks between neighbours, on average
+mean_source_block_run_length   neighbours from one block in a row, on average
+fixed_points                   rows at their own index; fair 1
+blocks_per_group               different blocks in a group that is fetched at once: what reads cost
+bit_correlation                best guess of a row's last bit from one or two bits of its index
+batch_parity_sd                standard deviation of the share of odd rows in a batch
+interleave_chi2                chi-square of a batch over 8 interleaved sources (row mod 8); fair 7
+distinct_difference_share      different steps from row to row over all steps; fair 2 / e
+=============================  ====================================================================
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from statistics import NormalDist
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+__all__ = [
+    "BATCH",
+    "ShuffleQuality",
+    "batch_parity_sd",
+    "bit_correlation",
+    "blocks_per_group",
+    "distinct_difference_share",
+    "fair",
+    "fixed_points",
+    "interleave_chi2",
+    "inversion_fraction",
+    "mean_abs_displacement_norm",
+    "mean_block_jump",
+    "mean_source_block_run_length",
+    "measure",
+    "same_block_transition_rate",
+    "spearman_rho",
+]
+
+Int64 = NDArray[np.int64]
+
+BATCH = 128  # rows of the batches whose make-up is judged: large ones hide what small ones show
+SOURCES = 8
+
+
+@dataclass(frozen=True, slots=True)
+class ShuffleQuality:
+    """One order in numbers; see the table of the module."""
+
+    mean_abs_displacement_norm: float
+    inversion_fraction: float
+    spearman_rho: float
+    same_block_transition_rate: float
+    mean_block_jump: float
+    mean_source_block_run_length: float
+    fixed_points: float
+    blocks_per_group: float
+    bit_correlation: float
+    batch_parity_sd: float
+    interleave_chi2: float
+    distinct_difference_share: float
+
+
+def measure(order: Any, block_size: int, batch_size: int) -> ShuffleQuality:
+    """All measures of an order.
+
+    Args:
+        order: the row at each index [n], a permutation of range(n), n >= 2.
+        block_size: rows of a storage block.
+        batch_size: rows that are fetched together. The make-up of batches is judged on pieces of
+            at most 128 rows of it.
+
+    >>> measure(range(8192), 128, 2048).same_block_transition_rate  # no shuffle: 1 - 63 / 8191
+    0.9923086314247345
+    """
+    rows = _permutation(order)
+    _check_sizes(len(rows), block_size, batch_size)
+    batch = min(BATCH, batch_size, len(rows))
+    return ShuffleQuality(
+        mean_abs_displacement_norm=mean_abs_displacement_norm(rows),
+        inversion_fraction=inversion_fraction(rows),
+        spearman_rho=spearman_rho(rows),
+        same_block_transition_rate=same_block_transition_rate(rows, block_size),
+        mean_block_jump=mean_block_jump(rows, block_size),
+        mean_source_block_run_length=mean_source_block_run_length(rows, block_size),
+        fixed_points=fixed_points(rows),
+        blocks_per_group=blocks_per_group(rows, block_size, batch_size),
+        bit_correlation=bit_correlation(rows),
+        batch_parity_sd=batch_parity_sd(rows, batch),
+        interleave_chi2=interleave_chi2(rows, batch),
+        distinct_difference_share=distinct_difference_share(rows),
+    )
+
+
+def fair(n: int, block_size: int, batch_size: int) -> ShuffleQuality:
+    """What a uniformly random permutation of n rows has on average.
+
+    Exact but for three: the run length is rows over expected runs, the bit correlation the median
+    of the largest of so many normal variables, and steps are counted as if they were independent.
+
+    >>> expected = fair(8192, 128, 2048)
+    >>> f"{expected.mean_abs_displacement_norm:.4f} {expected.same_block_transition_rate:.4f}"
+    '0.3334 0.0155'
+    """
+    _check_sizes(n, block_size, batch_size)
+    batch = min(BATCH, batch_size, n)
+    sizes = np.full(-(-n // block_size), block_size, np.int64)
+    sizes[-1] = n - block_size * (len(sizes) - 1)
+    pairs = n * (n - 1)
+    same = float((sizes * (sizes - 1)).sum()) / pairs
+    left = (n - batch) / (n - 1)  # drawn without putting back
+    odd = n // 2 / n
+    return ShuffleQuality(
+        mean_abs_displacement_norm=(n + 1) / (3 * n),
+        inversion_fraction=0.5,
+        spearman_rho=0.0,
+        same_block_transition_rate=same,
+        mean_block_jump=_fair_jump(sizes) / pairs,
+        mean_source_block_run_length=n / (1 + (n - 1) * (1 - same)),
+        fixed_points=1.0,
+        blocks_per_group=_fair_blocks(n, sizes, min(batch_size, n)),
+        bit_correlation=_fair_bit_correlation(n),
+        batch_parity_sd=math.sqrt(odd * (1 - odd) / batch * left),
+        interleave_chi2=_fair_chi2(n, batch, left),
+        distinct_difference_share=_fair_differences(n),
+    )
+
+
+def mean_abs_displacement_norm(order: Int64) -> float:
+    """How far a row moves on average, over the longest way n - 1."""
+    n = len(order)
+    return int(np.abs(order - np.arange(n)).sum()) / n / (n - 1)
+
+
+def inversion_fraction(order: Int64) -> float:
+    """Share of the pairs of indices whose rows stand in the wrong order, exact.
+
+    Bit by bit from the top: rows are kept grouped by the bits seen so far, in order of index within
+    a group. A row whose next bit is 0 is inverted with every 1 before it in its group; then each
+    group is parted into its 0s and its 1s. Group q of width w begins at q w, because rows are a
+    permutation.
+
+    >>> inversion_fraction(np.array([2, 0, 1]))  # (2, 0) and (2, 1) of three pairs
+    0.6666666666666666
+    """
+    n, rows, inversions = len(order), order, 0
+    for bit in range((n - 1).bit_length() - 1, -1, -1):
+        start = rows >> (bit + 1) << (bit + 1)
+        one = rows >> bit & 1
+        ones_before = np.cumsum(one) - one
+        ones_before -= ones_before[start]
+        inversions += int(ones_before[one == 0].sum())
+        zeros = np.minimum(1 << bit, n - start)
+        place = start + np.where(one == 1, zeros + ones_before, np.arange(n) - start - ones_before)
+        parted = np.empty_like(rows)
+        parted[place] = rows
+        rows = parted
+    return inversions / (n * (n - 1) // 2)
+
+
+def spearman_rho(order: Int64) -> float:
+    """Correlation of row and index: 1 - 6 sum d^2 / (n (n^2 - 1))."""
+    n = len(order)
+    moved = order - np.arange(n)
+    if n > 1 << 21:  # the sum of squares may leave 64 bits
+        moved = moved.astype(np.float64)
+    return 1 - 6 * float((moved * moved).sum()) / (n * (n * n - 1))
+
+
+def same_block_transition_rate(order: Int64, block_size: int) -> float:
+    """Share of neighbouring indices whose rows lie in one block."""
+    block = order // block_size
+    return int((block[1:] == block[:-1]).sum()) / (len(order) - 1)
+
+
+def mean_block_jump(order: Int64, block_size: int) -> float:
+    """Blocks between the rows of neighbouring indices, on average."""
+    return float(np.abs(np.diff(order // block_size)).mean())
+
+
+def mean_source_block_run_length(order: Int64, block_size: int) -> float:
+    """Rows over runs of neighbours from one block."""
+    block = order // block_size
+    return len(order) / (1 + int((block[1:] != block[:-1]).sum()))
+
+
+def fixed_points(order: Int64) -> float:
+    """Rows at their own index."""
+    return float((order == np.arange(len(order))).sum())
+
+
+def blocks_per_group(order: Int64, block_size: int, group: int) -> float:
+    """Different blocks among `group` neighbouring indices, on average over whole groups."""
+    group = min(group, len(order))
+    blocks = _whole_batches(order // block_size, group)  # [groups, group]
+    blocks.sort(axis=1)
+    return float(1 + (np.diff(blocks, axis=1) > 0).sum(axis=1).mean())
+
+
+def bit_correlation(order: Int64) -> float:
+    """Largest correlation of a row's last bit with one bit of its index, or two bits together.
+
+    1.0 means that the bit can be told from the index without knowing the rest of the order.
+    """
+    n = len(order)
+    bits = (n - 1).bit_length()
+    alone, together = np.zeros(bits), np.zeros((bits, bits))
+    for start in range(0, n, 1 << 16):
+        rows = order[start : start + (1 << 16)]
+        index = np.arange(start, start + len(rows))
+        # [bits, rows], each bit as +1 or -1: the product of two is their xor
+        signs = 1.0 - 2.0 * (index >> np.arange(bits)[:, None] & 1)
+        last = 1.0 - 2.0 * (rows & 1)
+        alone += signs @ last
+        together += (signs * last) @ signs.T
+    np.fill_diagonal(together, 0.0)  # a bit with itself says nothing
+    return float(max(np.abs(alone).max(), np.abs(together).max()) / n)
+
+
+def batch_parity_sd(order: Int64, batch_size: int) -> float:
+    """Standard deviation of the share of odd rows, over whole batches."""
+    return float((_whole_batches(order, batch_size) & 1).mean(axis=1).std())
+
+
+def interleave_chi2(order: Int64, batch_size: int, sources: int = SOURCES) -> float:
+    """Chi-square of a batch over interleaved sources (row mod `sources`), mean of whole batches."""
+    batches = _whole_batches(order, batch_size) % sources
+    # [batches, sources]: rows of each source
+    cell = batches + np.arange(len(batches))[:, None] * sources
+    counts = np.bincount(cell.ravel(), minlength=len(batches) * sources).reshape(-1, sources)
+    expected = batch_size / sources
+    return float(((counts - expected) ** 2 / expected).sum(axis=1).mean())
+
+
+def distinct_difference_share(order: Int64) -> float:
+    """Different steps from a row to the next one, over all steps."""
+    return len(np.unique(np.diff(order))) / (len(order) - 1)
+
+
+def _whole_batches(values: Int64, size: int) -> Int64:
+    """[batches, size]; what is left over at the end does not count."""
+    batches = len(values) // size
+    return values[: batches * size].reshape(batches, size)
+
+
+def _permutation(order: Any) -> Int64:
+    rows = np.asarray(order)
+    if rows.ndim != 1 or rows.dtype.kind not in "iu" or len(rows) < 2:
+        raise ValueError(
+            f"order: found {rows.dtype} {list(rows.shape)}, allowed are two or more integers [n]."
+        )
+    rows = rows.astype(np.int64)
+    inside = rows.min() >= 0 and rows.max() < len(rows)
+    if not inside or np.bincount(rows, minlength=len(rows)).max() > 1:
+        raise ValueError(f"order: is no permutation of range({len(rows):,}).")
+    return rows
+
+
+def _check_sizes(n: int, block_size: int, batch_size: int) -> None:
+    if n < 2:
+        raise ValueError(f"n: found {n}, allowed is 2 or more.")
+    for name, value in (("block_size", block_size), ("batch_size", batch_size)):
+        if value < 1:
+            raise ValueError(f"{name}: found {value}, allowed is 1 or more.")
+
+
+def _fair_jump(sizes: Int64) -> float:
+    """Sum of abs(b - c) over ordered pairs of different rows that lie in blocks b and c."""
+    number = np.arange(len(sizes))
+    rows_before = np.cumsum(sizes) - sizes
+    weighted_before = np.cumsum(sizes * number) - sizes * number
+    return 2.0 * float((sizes * (number * rows_before - weighted_before)).sum())
+
+
+def _fair_blocks(n: int, sizes: Int64, group: int) -> float:
+    """A block of s rows is missed by a group with probability C(n - s, g) / C(n, g)."""
+    total = 0.0
+    for size, count in zip(*np.unique(sizes, return_counts=True), strict=True):
+        missed = 0.0
+        if n - size >= group:
+            ways = [(n - size, 1), (n - size - group, -1), (n, -1), (n - group, 1)]
+            missed = math.exp(sum(sign * math.lgamma(m + 1) for m, sign in ways))
+        total += int(count) * (1 - missed)
+    return total
+
+
+def _fair_chi2(n: int, batch: int, left: float) -> float:
+    """Mean of (count - b/8)^2 over b/8; 7 `left` where the sources have equally many rows."""
+    share = (n // SOURCES + (np.arange(SOURCES) < n % SOURCES)) / n
+    mean, variance = batch * share, batch * share * (1 - share) * left
+    expected = batch / SOURCES
+    return float(((variance + (mean - expected) ** 2) / expected).sum())
+
+
+def _fair_bit_correlation(n: int) -> float:
+    bits = (n - 1).bit_length()
+    guesses = bits + bits * (bits - 1) // 2
+    tail = 1 - 0.5 ** (1 / guesses)
+    return NormalDist().inv_cdf(1 - tail / 2) / math.sqrt(n)
+
+
+def _fair_differences(n: int) -> float:
+    """Step d has probability (n - abs(d)) / (n (n - 1)); n - 1 steps are made."""
+    step = np.arange(1, n)
+    seen = -np.expm1((n - 1) * np.log1p(-(n - step) / (n * (n - 1))))
+    return float(2 * seen.sum() / (n - 1))

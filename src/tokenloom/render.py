@@ -1,0 +1,174 @@
+"""From indices to batches: plan in chunks, read once for a group, fill once for a batch.
+
+One idea: everything that is arithmetic (order, runs, which block a row stands in) is done for
+thousands of examples at a time, because a NumPy call costs more than the work of a batch. What is
+left for a batch is one `np.concatenate` of views into its array, which copies and casts.
+
+Tokens come in one of two ways. *By blocks*: the layout's storage-local blocks are fetched whole and
+kept, for orders that come back to them soon. *By ranges*: each row is read by itself, merged with
+its neighbours, for indices in no order that the cache could hold.
+"""
+
+from __future__ import annotations
+
+import functools
+import itertools
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tokenloom.batch import Batch, RenderSpec, new_array
+from tokenloom.layout.runs import Runs
+from tokenloom.run import SourceRun
+from tokenloom.spans import Spans
+from tokenloom.store.cache import BlockCache
+
+__all__ = ["Plan", "Renderer", "fill"]
+
+Int64 = NDArray[np.int64]
+Int32 = NDArray[np.int32]
+Float32 = NDArray[np.float32]
+Array = NDArray[Any]
+
+LOSS_COLUMNS = ("loss_weights", "loss_mask")
+
+
+@dataclass(frozen=True, eq=False)
+class Plan:
+    """Some examples of a run, before any token is read.
+
+    Attributes:
+        indices: their indices [N].
+        epoch, row: where they stand in the layout [N].
+        runs: what to read for them.
+    """
+
+    indices: Int64
+    epoch: Int64
+    row: Int64
+    runs: Runs
+    run: SourceRun
+
+    @functools.cached_property
+    def spans(self) -> Spans:
+        """The spans of all of them."""
+        return self.run.layout.spans(0, self.row).named(self.run.name)
+
+    @functools.cached_property
+    def block(self) -> Int64:
+        """The io block of each example [N]."""
+        return self.run.io_blocks.of(self.row)
+
+
+class Renderer:
+    """Batches of a run.
+
+    Args:
+        run: index → row.
+        spec: how to derive what is not a token.
+        by_blocks: fetch whole blocks through the cache, or each row by itself.
+        cache: keeps the blocks.
+    """
+
+    def __init__(
+        self, run: SourceRun, spec: RenderSpec, *, by_blocks: bool, cache: BlockCache
+    ) -> None:
+        self.run, self.spec, self.by_blocks, self.cache = run, spec, by_blocks, cache
+        manifest = run.layout.line.reader.manifest
+        self._weights = [name for name in LOSS_COLUMNS if name in manifest.columns]
+        self._tag = (run.layout.seq_len, run.layout.width, run.io_blocks.size)
+
+    def plan(self, indices: Int64) -> Plan:
+        """Where these examples come from."""
+        epoch, row = self.run.locate(indices)
+        return Plan(indices, epoch, row, self.run.layout.runs(0, row), self.run)
+
+    def batches(self, plan: Plan, cuts: Sequence[int], padding: int = 0) -> list[Batch]:
+        """The examples between neighbouring cuts, each a batch; their tokens come in one read.
+
+        Args:
+            plan: the examples.
+            cuts: places in the plan, ascending.
+            padding: rows to add to the last batch, which hold filler only.
+        """
+        first, last = cuts[0], cuts[-1]
+        runs = plan.runs.frames(first, last)
+        views = self._views(plan, runs, first, last, "input_ids")
+        one_each = len(views) == len(runs.address) == last - first
+        made = []
+        for start, stop in itertools.pairwise(cuts):
+            extra = padding if stop == last else 0
+            cells = new_array((stop - start + extra, runs.width), np.int32)
+            if one_each and runs.full and not extra:
+                flat = cells.reshape(-1)
+                np.concatenate(views[start - first : stop - first], out=flat, casting="unsafe")
+            else:
+                part = runs.frames(start - first, stop - first)
+                these = views if len(cuts) == 2 else self._views(plan, part, start, stop)
+                fill(cells, part, these, self.spec.pad_id)
+            made.append(self._batch(plan, start, stop, cells, extra))
+        return made
+
+    def _batch(self, plan: Plan, start: int, stop: int, cells: Int32, extra: int) -> Batch:
+        index = plan.indices[start:stop]
+        if extra:
+            index = np.concatenate([index, np.full(extra, -1, np.int64)])
+
+        def find_spans() -> Spans:
+            spans = plan.spans.frames(start, stop)
+            return spans.padded(extra) if extra else spans
+
+        return Batch(
+            cells,
+            index,
+            self.run.layout.seq_len,
+            self.spec,
+            find_spans,
+            functools.partial(self._find_weights, plan, start, stop, extra),
+            padding=extra,
+        )
+
+    def _find_weights(self, plan: Plan, start: int, stop: int, extra: int) -> Float32 | None:
+        """The stored loss weight of every cell; two columns multiply."""
+        if not self._weights:
+            return None
+        runs = plan.runs.frames(start, stop)
+        out = np.zeros((stop - start + extra, runs.width), np.float32)
+        for number, column in enumerate(self._weights):
+            values = np.zeros_like(out)
+            fill(values, runs, self._views(plan, runs, start, stop, column), 0)
+            out = values if number == 0 else out * values
+        return out
+
+    def _views(
+        self, plan: Plan, runs: Runs, start: int, stop: int, column: str = "input_ids"
+    ) -> list[Array]:
+        """The elements of all runs of these examples, in order; a run may come in several views."""
+        line = self.run.layout.line
+        if not self.by_blocks:
+            return line.read(runs.address, runs.address + runs.length, column)
+        numbers, which = np.unique(plan.block[start:stop], return_inverse=True)
+        first, last = self.run.layout.stretch(numbers, self.run.io_blocks)
+        blocks = line.stretches(self._tag, numbers.tolist(), first, last, column, self.cache)
+        if len(runs.address) != stop - start:
+            which = np.repeat(which, np.diff(runs.edges))
+        low = runs.address - first[which]
+        high = low + runs.length
+        places = zip(which.tolist(), low.tolist(), high.tolist(), strict=True)
+        return [blocks[block][a:b] for block, a, b in places]
+
+
+def fill(cells: NDArray[Any], runs: Runs, views: Sequence[Array], filler: int) -> None:
+    """Write runs into their cells [B, width], `filler` into all others."""
+    cells.fill(filler)
+    if not views:
+        return
+    rows = np.repeat(np.arange(len(runs.edges) - 1), np.diff(runs.edges))
+    first = rows * runs.width + runs.at
+    ends = np.cumsum(runs.length)
+    # cell of token j of all runs: where its run begins, and how far j is behind that
+    place = np.repeat(first - (ends - runs.length), runs.length) + np.arange(int(ends[-1]))
+    cells.reshape(-1)[place] = np.concatenate(views)

@@ -1,0 +1,162 @@
+"""One source as a run: index → (epoch, row) and back, no token read.
+
+One idea: an epoch is a stretch of indices, and each epoch has an order of its own, so an index is
+divided by the rows of an epoch and the rest goes through that epoch's order. Nothing else decides
+what is trained when.
+"""
+
+from __future__ import annotations
+
+import warnings
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tokenloom.layout.runs import Runs
+from tokenloom.line import Line
+from tokenloom.order import Blocks, Order, identity
+from tokenloom.order.windowed import checked
+from tokenloom.shuffle import Shuffle
+from tokenloom.spans import Spans
+from tokenloom.store.offsets import grouped
+
+__all__ = ["Layout", "SourceRun"]
+
+Int64 = NDArray[np.int64]
+KEPT_ORDERS = 4
+
+
+class Layout(Protocol):
+    """What turns rows into spans."""
+
+    line: Line
+    seq_len: int
+    width: int
+
+    def rows(self, epoch: int = 0) -> int:
+        """Rows of an epoch."""
+
+    def blocks(self, epoch: int = 0) -> Blocks:
+        """Where the storage-local blocks lie."""
+
+    def runs(self, epoch: int, rows: Int64) -> Runs:
+        """The tokens of each row."""
+
+    def stretch(self, block: Int64, blocks: Blocks) -> tuple[Int64, Int64]:
+        """The part of the line that the rows of each block take."""
+
+    def spans(self, epoch: int, rows: Int64) -> Spans:
+        """The documents in each row."""
+
+    def costs(self, epoch: int, rows: Int64) -> Int64:
+        """Tokens of each row."""
+
+    def warn_if_unaligned(self) -> None:
+        """Say so when rows and io blocks do not fit each other."""
+
+
+class SourceRun:
+    """The run of one source.
+
+    Attributes:
+        name: of the source.
+        layout: rows → spans.
+        blocks: its storage-local blocks.
+        io_blocks: what is fetched and kept together.
+        lanes: windows that are open at once.
+        shuffle: resolved, or None for stored order.
+        epochs: how often the rows are gone through; None is endless.
+        seed: what the keys begin with.
+        rows: of one epoch.
+        n: examples in all, None if endless.
+    """
+
+    def __init__(
+        self,
+        *,
+        name: str,
+        layout: Layout,
+        shuffle: Shuffle | None,
+        epochs: int | None,
+        seed: int,
+        take: int | None = None,
+    ) -> None:
+        self.name, self.layout, self.epochs, self.seed = name, layout, epochs, seed
+        self.blocks = layout.blocks()
+        size = getattr(shuffle, "io_block_size", None)
+        self.io_blocks = Blocks.equal(self.blocks.rows, size) if size else self.blocks
+        self.rows = layout.rows()
+        mean = layout.line.tokens / max(1, len(self.blocks))
+        self.shuffle = shuffle.resolve(self.blocks, mean) if shuffle else None
+        whole = None if epochs is None or not self.rows else epochs * self.rows
+        if not self.rows:
+            whole = 0
+        self.n = whole if take is None else take if whole is None else min(take, whole)
+        self.lanes: int = getattr(self.shuffle, "lanes", 1)
+        self._orders: dict[int, Order] = {}
+
+    def order(self, epoch: int) -> Order:
+        """The order of one epoch."""
+        order = self._orders.get(epoch)
+        if order is None:
+            if self.shuffle is None:
+                order = identity(self.rows)
+            else:
+                order = self.shuffle.order(self.blocks, self.seed, epoch, self.name)
+            kept = dict(list(self._orders.items())[-KEPT_ORDERS + 1 :])
+            self._orders = kept | {epoch: order}  # another thread may be reading the old one
+        return order
+
+    def locate(self, indices: Int64) -> tuple[Int64, Int64]:
+        """(epoch, row) of each index [N]."""
+        flat = checked(indices, self.n, "index")
+        if not len(flat):
+            return flat, flat
+        epoch = flat // self.rows
+        inside = flat - epoch * self.rows
+        first = int(epoch[0])
+        if (epoch == first).all():
+            return epoch, self.order(first).map(inside)
+        row = np.empty_like(flat)
+        for number, here in grouped(epoch):
+            row[here] = self.order(number).map(inside[here])
+        return epoch, row
+
+    def index(self, epoch: int, rows: Int64) -> Int64:
+        """The index of rows in an epoch [N]; it may lie behind the end of a run that was cut."""
+        return self.order(epoch).inverse(rows) + epoch * self.rows
+
+    def fractions(self, indices: Int64) -> NDArray[np.float64] | None:
+        """Lane over lanes of each index [N], or None for a run without lanes."""
+        if self.lanes == 1:
+            return None
+        out = np.zeros(len(indices), np.float64)
+        for number, here in grouped(indices // self.rows):
+            found = self.order(number).fractions(indices[here] - number * self.rows)
+            if found is not None:
+                out[here] = found
+        return out
+
+    def working_bytes(self) -> int:
+        """Bytes of the tokens that one reader of all rows needs at the same time."""
+        itemsize = self.layout.line.reader.dtype("input_ids").itemsize
+        whole = self.layout.line.tokens * itemsize
+        if self.shuffle is None or not len(self.blocks):
+            return min(whole, 2 * whole // max(1, len(self.blocks)))
+        return whole * self.shuffle.working_blocks(self.blocks) // len(self.blocks)
+
+    def warn_if_too_large(self, capacity: int) -> None:
+        """Say so, with the arithmetic, when a shuffle window does not fit into the cache."""
+        needed = self.working_bytes()
+        window = getattr(self.shuffle, "window_blocks", None)
+        if window is None or needed <= capacity:
+            return
+        rows = self.rows // max(1, len(self.blocks))
+        warnings.warn(
+            f"block_shuffle: {window} blocks x {self.lanes} lanes x {rows} rows x "
+            f"{self.layout.seq_len:,} tokens take {needed / 2**20:,.0f} MiB, the cache has "
+            f"{capacity / 2**20:,.0f} MiB. Rows are then read one by one. Lower window_blocks, or "
+            "open the store with more cache_bytes.",
+            stacklevel=4,
+        )

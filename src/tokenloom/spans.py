@@ -1,0 +1,137 @@
+"""Spans: which stretch of which document stands where in which frame.
+
+One idea: everything about an example that is not a token follows from its spans, so boundaries are
+never guessed from token values. `Spans` is a struct of arrays over many frames in CSR form: frame f
+has spans ``frame[f]`` to ``frame[f + 1]``.
+
+Worked example: documents 4 (5 tokens) and 7 (9 tokens) in a frame of 8 cells, the last one filler::
+
+    span   document  start  length  at        cell   0 1 2 3 4 5 6 7
+    0      4         2      3       0         holds  c d e a b c d .
+    1      7         0      4       3
+
+Laws (`check`): spans of a frame stand in order of `at` and do not overlap; each has at least one
+cell and lies inside the frame; `start` and `length` are inside the document.
+
+The *width* of a frame is its cells: `seq_len`, or one more where the last one is only looked at as
+a label. Inserted BOS and EOS belong to their span: they are cells before and behind its tokens.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+__all__ = ["BOS", "EOS", "Spans"]
+
+Int64 = NDArray[np.int64]
+
+BOS, EOS = 1, 2  # bits of `Spans.flags`
+
+
+@dataclass(frozen=True, eq=False, slots=True, kw_only=True)
+class Spans:
+    """Spans of some frames.
+
+    Attributes:
+        width: cells of every frame.
+        frame: first span of each frame, and the number of spans [frames + 1].
+        document: index of the document in its store [spans].
+        start: document offset of the first token [spans].
+        length: tokens taken from the document [spans].
+        at: frame offset of the first cell, an inserted BOS included [spans].
+        address: where the first token stands on the store's line of tokens [spans].
+        flags: whether a `BOS` stands before the tokens and an `EOS` behind them [spans].
+        source: which of `sources` each frame is from [frames].
+        sources: names.
+    """
+
+    width: int
+    frame: Int64
+    document: Int64
+    start: Int64
+    length: Int64
+    at: Int64
+    address: Int64
+    flags: NDArray[np.uint8]
+    source: NDArray[np.int32]
+    sources: tuple[str, ...] = ("main",)
+
+    def __len__(self) -> int:
+        """How many frames there are."""
+        return len(self.frame) - 1
+
+    @property
+    def cells(self) -> Int64:
+        """Cells that each span takes, inserted tokens included [spans]."""
+        inserted = (self.flags & BOS) + ((self.flags & EOS) >> 1)
+        return self.length + inserted.astype(np.int64)
+
+    @property
+    def row(self) -> Int64:
+        """The frame of each span [spans]."""
+        return np.repeat(np.arange(len(self)), np.diff(self.frame))
+
+    def frames(self, start: int, stop: int) -> Spans:
+        """Frames [start, stop) alone; arrays are views."""
+        first, last = int(self.frame[start]), int(self.frame[stop])
+        part = slice(first, last)
+        return replace(
+            self,
+            frame=self.frame[start : stop + 1] - first,
+            document=self.document[part],
+            start=self.start[part],
+            length=self.length[part],
+            at=self.at[part],
+            address=self.address[part],
+            flags=self.flags[part],
+            source=self.source[start:stop],
+        )
+
+    def take(self, frames: Int64) -> Spans:
+        """These frames, in this order, each as often as it is named."""
+        counts = np.diff(self.frame)[frames]
+        edges = np.concatenate([[0], np.cumsum(counts)])
+        # span k of the answer: its frame's first span, and how far we are behind it
+        part = np.repeat(self.frame[frames] - edges[:-1], counts) + np.arange(edges[-1])
+        return replace(
+            self,
+            frame=edges,
+            document=self.document[part],
+            start=self.start[part],
+            length=self.length[part],
+            at=self.at[part],
+            address=self.address[part],
+            flags=self.flags[part],
+            source=self.source[frames],
+        )
+
+    def padded(self, frames: int) -> Spans:
+        """The same with empty frames behind."""
+        return replace(
+            self,
+            frame=np.append(self.frame, np.full(frames, self.frame[-1])),
+            source=np.append(self.source, np.zeros(frames, np.int32)),
+        )
+
+    def named(self, source: str) -> Spans:
+        """The same spans as those of a source."""
+        return replace(self, sources=(source,), source=np.zeros(len(self), np.int32))
+
+    def check(self) -> None:
+        """Raise ValueError, naming the frame, if a law does not hold."""
+        if len(self.frame) < 1 or self.frame[0] != 0 or self.frame[-1] != len(self.document):
+            raise ValueError("spans: `frame` does not begin at 0 or end at the number of spans")
+        if (np.diff(self.frame) < 0).any():
+            raise ValueError("spans: `frame` runs backwards")
+        row, cells = self.row, self.cells
+        inside = (self.at >= 0) & (self.at + cells <= self.width) & (cells >= 1)
+        inside &= (self.start >= 0) & (self.length >= 0)
+        if not inside.all():
+            raise ValueError(f"spans: a span of frame {row[~inside][0]} is not inside it")
+        same = row[1:] == row[:-1]
+        overlap = same & (self.at[1:] < (self.at + cells)[:-1])
+        if overlap.any():
+            raise ValueError(f"spans: two spans of frame {row[1:][overlap][0]} overlap")
