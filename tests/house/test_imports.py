@@ -34,6 +34,7 @@ FLOORS = [
     ("errors", "version", "words"),
     ("bind", "keys", "progress"),
     ("order",),
+    ("quality",),
     ("store",),
     ("build",),
     ("dataset",),
