@@ -2,14 +2,21 @@
 
 >>> import tokenloom as tl
 >>> store = tl.build("corpus/*.jsonl", "stores/wiki", tokenizer="tokenizer.json")  # doctest: +SKIP
->>> store = tl.open("stores/wiki")  # doctest: +SKIP
+>>> run = tl.open("stores/wiki").windows(2048).block_shuffle().seed(7)  # doctest: +SKIP
+>>> for batch in tl.Loader(run, batch_size=64):  # doctest: +SKIP
+...     batch.tokens, batch.labels, batch.loss_mask
 """
 
+from tokenloom.batch import Batch
 from tokenloom.building import build_store as build
+from tokenloom.config import from_config
+from tokenloom.dataset import Dataset
 from tokenloom.errors import (
     ConfigError,
     InputError,
     MissingExtra,
+    NoTrainedTokens,
+    StateError,
     StoreBusy,
     StoreCorrupt,
     StoreError,
@@ -19,14 +26,22 @@ from tokenloom.errors import (
     TokenloomError,
     WorkerError,
 )
+from tokenloom.loader import Loader
+from tokenloom.shuffle import BlockShuffle
 from tokenloom.stored import Store
 from tokenloom.stored import open_store as open
 from tokenloom.version import __version__
 
 __all__ = [
+    "Batch",
+    "BlockShuffle",
     "ConfigError",
+    "Dataset",
     "InputError",
+    "Loader",
     "MissingExtra",
+    "NoTrainedTokens",
+    "StateError",
     "Store",
     "StoreBusy",
     "StoreCorrupt",
@@ -38,5 +53,6 @@ __all__ = [
     "WorkerError",
     "__version__",
     "build",
+    "from_config",
     "open",
 ]

@@ -128,6 +128,7 @@ class Batch:
         self._find_spans, self._find_weights = find_spans, find_weights
         self.tokens: Int32 = cells if cells.shape[1] == seq_len else cells[:, :seq_len]
         self.padding = padding
+        self.judge: Callable[[], None] = self._judge_alone  # a share of a step is judged with it
 
     def __len__(self) -> int:
         """Rows."""
@@ -202,15 +203,20 @@ class Batch:
         Raises:
             NoTrainedTokens: not one does; a step on such a batch would divide by zero.
         """
-        mask = self._trainable
-        if self._find_weights() is not None:
-            mask = self.loss_weights > 0
+        mask = self.trained()
         if not mask.any():
-            raise NoTrainedTokens(
-                f"batch of rows {self.index[:4].tolist()}…: no token of it is trained on. Look at "
-                "ignore_id, at the loss columns of the store, and at documents of one token."
-            )
+            self.judge()
         return mask
+
+    def trained(self) -> Bool:
+        """As `loss_mask`, without the judgement."""
+        return self._trainable if self._find_weights() is None else self.loss_weights > 0
+
+    def _judge_alone(self) -> None:
+        raise NoTrainedTokens(
+            f"batch of rows {self.index[:4].tolist()}…: no token of it is trained on. Look at "
+            "ignore_id, at the loss columns of the store, and at documents of one token."
+        )
 
     @functools.cached_property
     def _trainable(self) -> Bool:

@@ -98,11 +98,11 @@ class Renderer:
         runs = plan.runs.frames(first, last)
         views = self._views(plan, runs, first, last, "input_ids")
         one_each = len(views) == len(runs.address) == last - first
-        made = []
+        made: list[Batch] = []
         for start, stop in itertools.pairwise(cuts):
-            extra = padding if stop == last else 0
+            extra = padding if len(made) == len(cuts) - 2 else 0
             cells = new_array((stop - start + extra, runs.width), np.int32)
-            if one_each and runs.full and not extra:
+            if one_each and runs.full and not extra and stop > start:
                 flat = cells.reshape(-1)
                 np.concatenate(views[start - first : stop - first], out=flat, casting="unsafe")
             else:

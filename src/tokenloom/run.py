@@ -138,6 +138,19 @@ class SourceRun:
                 out[here] = found
         return out
 
+    def tokens_in(self, examples: int) -> int:
+        """Tokens of the first examples of the run."""
+        if not self.rows:
+            return 0
+        costs = self.layout.costs(0, np.array([0, self.rows - 1]))
+        usual, last = int(costs[0]), int(costs[-1])
+        epochs, rest = divmod(examples, self.rows)
+        total = epochs * (usual * (self.rows - 1) + last) + rest * usual
+        if rest and last != usual:  # has the one short row been among them?
+            place = int(self.index(epochs, np.array([self.rows - 1]))[0]) - epochs * self.rows
+            total -= (usual - last) * (place < rest)
+        return total
+
     def working_bytes(self) -> int:
         """Bytes of the tokens that one reader of all rows needs at the same time."""
         itemsize = self.layout.line.reader.dtype("input_ids").itemsize

@@ -14,9 +14,15 @@ from tokenloom.cli import parser
 def test_exported_names_are_sorted_and_pinned():
     assert tl.__all__ == sorted(tl.__all__)
     assert tl.__all__ == [
+        "Batch",
+        "BlockShuffle",
         "ConfigError",
+        "Dataset",
         "InputError",
+        "Loader",
         "MissingExtra",
+        "NoTrainedTokens",
+        "StateError",
         "Store",
         "StoreBusy",
         "StoreCorrupt",
@@ -28,6 +34,7 @@ def test_exported_names_are_sorted_and_pinned():
         "WorkerError",
         "__version__",
         "build",
+        "from_config",
         "open",
     ]
     assert len(tl.__all__) <= 30

@@ -1,0 +1,370 @@
+"""`Loader`: the only thing with a position. Step → indices → batch, ahead of time, resumable.
+
+One idea: a step is a function of its number (`tokenloom.schedule`), a batch a function of its
+indices, so the loader holds one integer: how many examples it has delivered. Ranks, prefetch and
+batch size decide who makes what when, never what.
+
+Rank r of W takes rows [r B // W, (r + 1) B // W) of every step. With lanes the rows of a step stand
+sorted by lane, so that a rank keeps to its own windows; the step has the same rows for every W.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tokenloom.batch import FIELDS, Batch
+from tokenloom.dataset import Dataset
+from tokenloom.errors import ConfigError, NoTrainedTokens, StateError
+from tokenloom.prefetch import Prefetcher, log
+from tokenloom.render import Plan, Renderer
+from tokenloom.schedule import Steps, rank_rows
+from tokenloom.state import check_state, make_state
+from tokenloom.store.cache import CacheStats
+from tokenloom.store.fetch import ReadCounters
+from tokenloom.words import near_miss
+
+__all__ = ["Loader", "LoaderStats"]
+
+Int64 = NDArray[np.int64]
+PLAN_ROWS = 8192  # examples that are planned together
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LoaderStats:
+    """What a loader has done since it was made.
+
+    Attributes:
+        steps, examples, tokens: delivered to this rank.
+        seconds: since the first step was asked for.
+        wait_seconds: of these, the caller waited for a batch.
+        reads: what was read from the store, by anybody.
+        cache: what the block cache did, for anybody.
+    """
+
+    steps: int
+    examples: int
+    tokens: int
+    seconds: float
+    wait_seconds: float
+    reads: ReadCounters
+    cache: CacheStats
+
+    @property
+    def tokens_per_second(self) -> float:
+        """Tokens delivered in a second."""
+        return self.tokens / self.seconds if self.seconds else 0.0
+
+
+class Loader:
+    """Batches of a dataset, in order, for one rank.
+
+    Args:
+        dataset: what to load.
+        batch_size: rows of a step over all ranks; or a schedule, pairs (examples, batch size).
+        rank: which of the ranks this is.
+        world_size: how many there are; it may change from run to run.
+        prefetch: batches to keep ready; 0 uses no thread.
+        end: what to do with a last, short step: "drop" it, "pad" it with rows of filler that have
+            no loss, or "wrap" around to the first examples, for ever.
+        fields: arrays of a batch to make ahead of time; others are made when asked for.
+        patience: seconds without a batch after which a warning is logged, again and again.
+
+    >>> import tempfile, tokenloom as tl
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     store = tl.build([{"text": "abcdefgh"}], folder + "/toy", tokenizer="bytes")
+    ...     with tl.Loader(store.windows(2), batch_size=2) as loader:
+    ...         [batch.tokens.tolist() for batch in loader]
+    [[[97, 98], [99, 100]], [[101, 102], [103, 104]]]
+    """
+
+    def __init__(
+        self,
+        dataset: Dataset,
+        batch_size: int | Sequence[tuple[int, int]],
+        rank: int = 0,
+        world_size: int = 1,
+        *,
+        prefetch: int = 16,
+        end: str = "drop",
+        fields: Sequence[str] = ("tokens",),
+        patience: float = 30.0,
+    ) -> None:
+        self.dataset, self._steps = dataset, Steps(batch_size)
+        _check_rank(rank, world_size, self._steps.smallest)
+        if end not in ("drop", "pad", "wrap"):
+            raise ConfigError(f"end: found {end!r}, allowed: 'drop', 'pad', 'wrap'.")
+        if prefetch < 0:
+            raise ConfigError(f"prefetch: found {prefetch}, allowed is 0 or more batches.")
+        for name in fields:
+            if name not in FIELDS:
+                raise ConfigError(
+                    f"fields: a batch has no {name!r}. Fields: {', '.join(FIELDS)}."
+                    f"{near_miss(name, FIELDS)}"
+                )
+        self.rank, self.world_size = rank, world_size
+        self._prefetch, self._patience = prefetch, patience
+        needed = dataset.run.working_bytes()
+        share = needed if dataset.run.lanes == 1 else -(-needed // world_size)
+        self._maker = _Maker(
+            dataset, self._steps, rank, world_size, end, tuple(fields), share <= dataset.cache_bytes
+        )
+        self._examples, self._step = 0, 0
+        self._producer: Prefetcher[Batch] | None = None
+        self._delivered = [0, 0, 0]  # steps, examples, tokens
+        self._begin: float | None = None
+        self._waited = 0.0
+
+    # -- batches ---------------------------------------------------------------------------
+
+    def __iter__(self) -> Iterator[Batch]:
+        return self
+
+    def __next__(self) -> Batch:
+        if self._producer is None:
+            self._begin = self._begin or time.perf_counter()
+            self._producer = Prefetcher(
+                self._maker.batches, self._step, self._prefetch, self._maker.stalled, self._patience
+            )
+        batch = self._producer.take()
+        if batch is None:
+            raise StopIteration
+        self._examples = self._maker.end_of(self._step)
+        self._step += 1
+        rows, seq_len = batch.shape
+        for place, more in enumerate((1, rows, rows * seq_len)):
+            self._delivered[place] += more
+        return batch
+
+    def __len__(self) -> int:
+        """Steps that are left."""
+        count = self._maker.count
+        if count is None:
+            raise TypeError("this loader is endless, so it has no length.")
+        return max(0, count - self._step)
+
+    # -- position --------------------------------------------------------------------------
+
+    @property
+    def step(self) -> int:
+        """Steps that were delivered, counted from the beginning of the run."""
+        return self._step
+
+    @property
+    def examples(self) -> int:
+        """Examples of the run that were delivered, to all ranks."""
+        return self._examples
+
+    def seek(self, step: int) -> Loader:
+        """Go to a step; the next batch is the one of that step."""
+        if step < 0:
+            raise ConfigError(f"step: found {step}, allowed is 0 or more.")
+        self._stop()
+        self._maker.steps = self._steps
+        self._step, self._examples = step, self._steps.begin(step)
+        return self
+
+    def state_dict(self) -> dict[str, Any]:
+        """Where the run stands, as JSON: what was delivered, not what was prefetched."""
+        run = self.dataset.run
+        source = {"name": run.name, "rows": self._examples, "tokens": run.tokens_in(self._examples)}
+        return make_state(self.dataset.describe(), self._examples, self._step, [source])
+
+    def load_state_dict(self, state: Mapping[str, Any], *, allow_mismatch: bool = False) -> None:
+        """Go on where a state was taken, with any batch size and number of ranks.
+
+        Raises:
+            StateError: the state is damaged, of another run, or iteration has begun.
+        """
+        if self._producer is not None:
+            raise StateError(
+                f"load_state_dict: this loader has delivered {self._delivered[0]} steps already; a "
+                "state is loaded before the first one. Make a new Loader, or use seek(step)."
+            )
+        examples = check_state(state, self.dataset.describe(), allow_mismatch=allow_mismatch)
+        if self.dataset.run.n is not None and self._maker.end != "wrap":
+            examples = self._inside(examples)
+        step = self._steps.step_at(examples)
+        if step is None:  # with this batch size no step begins there: count steps from there on
+            step = int(state["step"])
+            self._maker.steps = Steps(self._steps.batch_size, (step, examples))
+        self._examples, self._step = examples, step
+
+    def _inside(self, examples: int) -> int:
+        n = self.dataset.run.n
+        assert n is not None  # asked before
+        if examples > n:
+            raise StateError(
+                f"state: it is {examples:,} examples into a run of {n:,}. It is of a longer run; "
+                "give the dataset the epochs it had."
+            )
+        return examples
+
+    # -- health ----------------------------------------------------------------------------
+
+    def stats(self) -> LoaderStats:
+        """What was delivered, and what it took."""
+        steps, examples, tokens = self._delivered
+        waited = self._waited + (self._producer.waited if self._producer else 0.0)
+        return LoaderStats(
+            steps=steps,
+            examples=examples,
+            tokens=tokens,
+            seconds=time.perf_counter() - self._begin if self._begin else 0.0,
+            wait_seconds=waited,
+            reads=self.dataset.reader.counters(),
+            cache=self._maker.renderer.cache.stats(),
+        )
+
+    def close(self) -> None:
+        """Stop the thread; the position stays, and the next batch starts it again."""
+        self._stop()
+
+    def __enter__(self) -> Loader:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def __del__(self) -> None:
+        if getattr(self, "_producer", None) is not None:
+            self._stop()
+
+    def _stop(self) -> None:
+        producer, self._producer = self._producer, None
+        if producer is not None:
+            self._waited += producer.waited
+            producer.stop()
+
+
+def _check_rank(rank: int, world_size: int, smallest: int) -> None:
+    if world_size < 1 or not 0 <= rank < world_size:
+        raise ConfigError(
+            f"rank, world_size: found {rank} of {world_size}, allowed is rank 0 to world_size - 1."
+        )
+    if smallest < world_size:
+        raise ConfigError(
+            f"batch_size: found {smallest} rows for {world_size} ranks; the batch size is global, "
+            "so it must be at least the number of ranks."
+        )
+
+
+class _Maker:
+    """Steps → batches, without a position; what the thread runs, so it knows no loader."""
+
+    def __init__(
+        self,
+        dataset: Dataset,
+        steps: Steps,
+        rank: int,
+        world_size: int,
+        end: str,
+        fields: tuple[str, ...],
+        by_blocks: bool,
+    ) -> None:
+        self.run, self.steps, self.end = dataset.run, steps, end
+        self.rank, self.world_size, self.fields = rank, world_size, fields
+        self.renderer: Renderer = dataset.renderer(by_blocks=by_blocks)
+        self._path, self._reader = dataset.path, dataset.reader
+        self._planned: tuple[int, int, Plan, list[int]] | None = None
+
+    @property
+    def count(self) -> int | None:
+        """Steps from the beginning of the run to its end; None is for ever."""
+        n = self.run.n
+        if n == 0:
+            return 0
+        if n is None or self.end == "wrap":
+            return None
+        return self.steps.count(n, partial=self.end == "pad")
+
+    def end_of(self, step: int) -> int:
+        """Examples of the run behind a step."""
+        end = self.steps.begin(step + 1)
+        return end if self.run.n is None or self.end == "wrap" else min(end, self.run.n)
+
+    def batches(self, first: int, count: int) -> list[Batch]:
+        """The batches of this rank for some steps; fewer at the end of the run."""
+        total = self.count
+        if total is not None:
+            count = min(count, total - first)
+        made: list[Batch] = []
+        while count > len(made):
+            step = first + len(made)
+            begin, stop, plan, cuts = self._plan_for(step)
+            last = min(first + count, stop)
+            here = cuts[step - begin : last - begin + 1]
+            padding = self._missing(last - 1)
+            made += self.renderer.batches(plan, here, padding)
+        for step, batch in enumerate(made, first):
+            batch.judge = _Judge(self, step)
+            batch.prepare(self.fields)
+        return made
+
+    def stalled(self, seconds: float) -> None:
+        """Tell that nothing came for so long."""
+        reads = self._reader.counters()
+        log.warning(
+            "%s: no batch for %.0f s. Since opening, %d reads gave %.1f MiB; the store may be slow "
+            "or gone.",
+            self._path,
+            seconds,
+            reads.read_ops,
+            reads.bytes / 2**20,
+        )
+
+    def rows_of(self, step: int) -> Int64:
+        """The indices of all rows of a step, in their order; padding is not among them."""
+        indices = np.arange(self.steps.begin(step), self.steps.begin(step + 1))
+        n = self.run.n
+        if n is not None:
+            indices = indices % n if self.end == "wrap" else indices[indices < n]
+        fractions = self.run.fractions(indices)
+        return indices if fractions is None else indices[np.lexsort((indices, fractions))]
+
+    def _missing(self, step: int) -> int:
+        """Rows of filler in this rank's share of a step."""
+        low, high = rank_rows(self.steps.size(step), self.rank, self.world_size)
+        real = self.end_of(step) - self.steps.begin(step)
+        return max(0, high - max(low, real)) if self.end == "pad" else 0
+
+    def _plan_for(self, step: int) -> tuple[int, int, Plan, list[int]]:
+        """(first step, step behind, plan, cuts) of a stretch of steps that holds this one."""
+        known = self._planned
+        if known is not None and known[0] <= step < known[1]:
+            return known
+        size = max(1, self.steps.size(step) // self.world_size)
+        stop = step + max(1, PLAN_ROWS // size)
+        if self.count is not None:
+            stop = min(stop, self.count)
+        parts, cuts = [], [0]
+        for one in range(step, stop):
+            low, high = rank_rows(self.steps.size(one), self.rank, self.world_size)
+            parts.append(self.rows_of(one)[low:high])
+            cuts.append(cuts[-1] + len(parts[-1]))
+        plan = self.renderer.plan(np.concatenate(parts))
+        self._planned = step, stop, plan, cuts
+        return self._planned
+
+
+@dataclass(frozen=True, slots=True)
+class _Judge:
+    """Decides for a share of a step without a trained token whether the whole step has none."""
+
+    maker: _Maker
+    step: int
+
+    def __call__(self) -> None:
+        renderer = self.maker.renderer
+        rows = self.maker.rows_of(self.step)
+        whole = renderer.batches(renderer.plan(rows), [0, len(rows)])[0]
+        if not whole.trained().any():
+            raise NoTrainedTokens(
+                f"step {self.step}: none of its {len(rows)} rows has a token to train on. Look at "
+                "ignore_id, at the loss columns of the store, and at documents of one token."
+            )

@@ -1,0 +1,99 @@
+"""Steps: which examples belong to which step, and which rows of a step to which rank.
+
+Legend: an *example* has an index in the run; a *step* takes the next `batch_size` examples of it; a
+*row* is an example's place in its step. Everything counts in examples, so another batch size is
+another way to cut the same run, never another order.
+
+A schedule is a list of (examples, batch size): a step that begins at example e uses the last entry
+that is not behind e. Worked example, 4 rows until example 10, then 8::
+
+    step     0       1       2        3
+    begins   0       4       8        12      (the step that begins at 8 still has 4 rows)
+
+Rank r of W takes rows [r B // W, (r + 1) B // W): ranks together are the step, for every W.
+"""
+
+from __future__ import annotations
+
+import bisect
+from collections.abc import Sequence
+
+from tokenloom.errors import ConfigError
+
+__all__ = ["Steps", "rank_rows"]
+
+
+class Steps:
+    """Steps of a batch size, or of a schedule of batch sizes.
+
+    Args:
+        batch_size: rows of every step, or pairs (examples, rows).
+        origin: (step, example) to count from, for a run that goes on where no step of this batch
+            size would begin.
+
+    >>> steps = Steps([(0, 4), (10, 8)])
+    >>> [steps.begin(s) for s in range(5)], steps.size(2), steps.size(3)
+    ([0, 4, 8, 12, 20], 4, 8)
+    >>> steps.step_at(12), steps.step_at(13)
+    (3, None)
+    """
+
+    def __init__(
+        self, batch_size: int | Sequence[tuple[int, int]], origin: tuple[int, int] = (0, 0)
+    ) -> None:
+        entries = [(0, batch_size)] if isinstance(batch_size, int) else list(batch_size)
+        _check(entries)
+        self.batch_size = batch_size
+        self.smallest = min(size for _, size in entries)
+        step, example = origin
+        now = [size for examples, size in entries if examples <= example][-1]
+        # stretch k: its first step, the example that step begins at, and its batch size
+        self._steps, self._begins, self._sizes = [step], [example], [now]
+        for examples, size in entries:
+            if examples > example:
+                steps = -(-(examples - self._begins[-1]) // self._sizes[-1])
+                self._begins.append(self._begins[-1] + steps * self._sizes[-1])
+                self._steps.append(self._steps[-1] + steps)
+                self._sizes.append(size)
+
+    def begin(self, step: int) -> int:
+        """The example that a step begins at."""
+        k = bisect.bisect_right(self._steps, step) - 1
+        return self._begins[k] + (step - self._steps[k]) * self._sizes[k]
+
+    def size(self, step: int) -> int:
+        """Rows of a step."""
+        return self._sizes[bisect.bisect_right(self._steps, step) - 1]
+
+    def step_at(self, example: int) -> int | None:
+        """The step that begins at an example, or None if none does."""
+        k = bisect.bisect_right(self._begins, example) - 1
+        steps, rest = divmod(example - self._begins[k], self._sizes[k])
+        return None if rest else self._steps[k] + steps
+
+    def count(self, examples: int, *, partial: bool) -> int:
+        """The step behind the last one of a run; `partial` counts a short last one."""
+        k = max(0, bisect.bisect_right(self._begins, examples) - 1)
+        steps, rest = divmod(max(0, examples - self._begins[k]), self._sizes[k])
+        return self._steps[k] + steps + (partial and rest > 0)
+
+
+def _check(entries: Sequence[tuple[int, int]]) -> None:
+    starts = [examples for examples, _ in entries]
+    if not entries or starts[0] != 0 or starts != sorted(set(starts)):
+        raise ConfigError(
+            f"batch_size: found the schedule {list(entries)}; allowed are pairs (examples, batch "
+            "size) that begin with example 0 and go up."
+        )
+    for _, size in entries:
+        if isinstance(size, bool) or not isinstance(size, int) or size < 1:
+            raise ConfigError(f"batch_size: found {size!r}, allowed is 1 or more.")
+
+
+def rank_rows(size: int, rank: int, world_size: int) -> tuple[int, int]:
+    """The rows of one rank, [first, last).
+
+    >>> [rank_rows(10, r, 4) for r in range(4)]
+    [(0, 2), (2, 5), (5, 7), (7, 10)]
+    """
+    return rank * size // world_size, (rank + 1) * size // world_size

@@ -1,0 +1,150 @@
+"""The state of a loader: one integer and a fingerprint, as JSON.
+
+One idea: `examples` decides, everything else is there to be checked or read by people. A state of
+another run is refused, and the refusal names each key that differs with both values. Files appear
+whole or not at all, so the newest one that is there can be trusted.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from tokenloom import describe as description
+from tokenloom.errors import StateError
+from tokenloom.store.files import LOCAL, temporary_name
+
+__all__ = ["FORMAT", "check_state", "latest_state", "make_state", "read_state", "write_state"]
+
+FORMAT = "tokenloom.state/1"
+MAX_BYTES = 1 << 20
+MAX_EXAMPLES = 1 << 62
+_HEX = re.compile(r"[0-9a-f]{64}")
+_NAME = re.compile(r"state-(\d{12})\.json")
+
+
+def make_state(
+    describe: Mapping[str, Any], examples: int, step: int, sources: list[dict[str, Any]]
+) -> dict[str, Any]:
+    """The state of a run after `examples` delivered examples."""
+    return {
+        "format": FORMAT,
+        "examples": examples,
+        "step": step,
+        "fingerprint": description.fingerprint(describe),
+        "render": description.render_fingerprint(describe),
+        "dataset": dict(describe),
+        "sources": sources,
+    }
+
+
+def check_state(state: Any, describe: Mapping[str, Any], *, allow_mismatch: bool = False) -> int:
+    """The examples of a state, if it is whole and of this run.
+
+    Args:
+        state: what `make_state` gave, or its JSON.
+        describe: of the run that is to go on.
+        allow_mismatch: take the number from a state of another run.
+
+    Raises:
+        StateError: it is damaged, or of another run; the message names every difference.
+    """
+    known = _shape(state)
+    if allow_mismatch:
+        return int(known["examples"])
+    if known["fingerprint"] != description.fingerprint(describe):
+        saved = known.get("dataset")
+        lines = description.differences(saved, describe) if isinstance(saved, Mapping) else []
+        listed = "\n  ".join(lines) or (
+            f"fingerprint: the state has {known['fingerprint'][:12]}…, this run has "
+            f"{description.fingerprint(describe)[:12]}…"
+        )
+        raise StateError(
+            f"state: it belongs to another run:\n  {listed}\nBuild the dataset as it was (the "
+            "state holds its description, see tokenloom.from_config), or pass allow_mismatch=True "
+            "to take its position all the same."
+        )
+    if known["render"] != description.render_fingerprint(describe):
+        raise StateError(
+            "state: the same tokens, but labels, masks or positions are rendered otherwise: the "
+            f"state has {known.get('dataset', {}).get('render')}, this run has "
+            f"{describe.get('render')}. Pass allow_mismatch=True if that is meant."
+        )
+    return int(known["examples"])
+
+
+def _shape(state: Any) -> dict[str, Any]:
+    """The state, if every key that is used has the right kind; unknown keys are left alone."""
+    if not isinstance(state, Mapping):
+        raise StateError(f"state: found {type(state).__name__}, allowed is what state_dict() gave.")
+    wrong = []
+    if state.get("format") != FORMAT:
+        wrong.append(f"format: found {state.get('format')!r}, allowed is {FORMAT!r}")
+    for name in ("examples", "step"):
+        value = state.get(name)
+        if type(value) is not int or not 0 <= value <= MAX_EXAMPLES:
+            wrong.append(f"{name}: found {value!r}, allowed is an integer from 0 on")
+    for name in ("fingerprint", "render"):
+        value = state.get(name)
+        if not isinstance(value, str) or not _HEX.fullmatch(value):
+            wrong.append(f"{name}: found {value!r}, allowed are 64 hex digits")
+    if wrong:
+        raise StateError("state: " + "\n  ".join(wrong) + "\nIt is not what state_dict() gave.")
+    return dict(state)
+
+
+# -- files ---------------------------------------------------------------------------------
+
+
+def write_state(state: Mapping[str, Any], path: str | Path) -> Path:
+    """Write a state to a file that appears whole or not at all.
+
+    Args:
+        state: what `Loader.state_dict()` gave.
+        path: a file, which is replaced; or an existing directory, in which the file is named after
+            its examples, so that `latest_state` finds the newest.
+    """
+    target = Path(path)
+    if target.is_dir():
+        target = target / f"state-{state['examples']:012d}.json"
+    temporary = target.parent / temporary_name()
+    try:
+        out = LOCAL.create(temporary)
+        out.write(json.dumps(state, indent=1).encode() + b"\n")
+        out.close()  # synced
+        os.replace(temporary, target)
+    finally:
+        LOCAL.remove(temporary)
+    LOCAL.sync_directory(target.parent)
+    return target
+
+
+def read_state(path: str | Path) -> dict[str, Any]:
+    """A state from its file; runs no code and reads at most 1 MiB."""
+    target = Path(path)
+    raw = LOCAL.read(target, MAX_BYTES)
+    if raw is None:
+        raise StateError(f"{target}: there is no such file.")
+    try:
+        value = json.loads(raw)
+    except (ValueError, RecursionError) as error:
+        raise StateError(f"{target}: it is not JSON ({error}). It is not a state file.") from None
+    try:
+        return _shape(value)
+    except StateError as error:
+        raise StateError(f"{target}: {error}") from None
+
+
+def latest_state(folder: str | Path) -> dict[str, Any] | None:
+    """The state with the most examples in a directory; damaged files are passed over."""
+    names = [name for name in LOCAL.list(Path(folder)) if _NAME.fullmatch(name)]
+    for name in sorted(names, reverse=True):
+        try:
+            return read_state(Path(folder) / name)
+        except (StateError, OSError):
+            continue
+    return None
