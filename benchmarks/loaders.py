@@ -4,7 +4,7 @@ Three tables: the rate, the way to the first batch, and memory. One idea: all lo
 process over the same tokens and take turns. Every rival is checked and runs through the data once
 before it is timed, so that files are in the page cache, maps are mapped and our chunks are
 checked. A pass is 256 batches, long enough that whatever a loader plans ahead for some thousand
-examples is paid inside the pass.
+examples is paid inside the pass; it ends when no thread is at work any more.
 
 Ours is held against the peers of `benchmarks.peers` and against the limit: a gather from an array
 in memory, the faster of two ways, into new arrays, as a batch must stay valid while it is held.
@@ -19,6 +19,7 @@ import itertools
 import os
 import resource
 import sys
+import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -40,6 +41,7 @@ ALL = ("tokens", "labels", "loss_mask", "segment_ids", "position_ids")
 ALL_BYTES = 17  # per token: four int32 arrays and a bool
 ORDERS = ("shuffle", "block_shuffle")
 FAR = 1_000_000  # steps
+IDLE = 0.002  # seconds of almost no CPU after which no thread is at work
 MIB = 1 << 20
 
 # what ours is held against → at least this many times its rate
@@ -147,7 +149,7 @@ def _rates(
         notes.append(peers.check(rival, next(batches), corpus))
         _take(batches, corpus.windows // BATCH)
     limits = _limits(corpus)
-    ways = {name: functools.partial(_take, b, how.batches) for name, b in running.items()}
+    ways = {name: functools.partial(_pass, b, how.batches) for name, b in running.items()}
     ways |= {name: functools.partial(_take, b, how.batches) for name, b in limits.items()}
     timing = interleave(ways, how.rounds)
     done = how.batches * BATCH * SEQ / 1e6
@@ -194,6 +196,16 @@ def _judged(row: Row, goals: Mapping[str, float], held: Mapping[str, Row]) -> li
 def _take(batches: Iterator[Any], count: int) -> None:
     for _ in itertools.islice(batches, count):
         pass
+
+
+def _pass(batches: Iterator[Any], count: int) -> None:
+    """Batches, and all that threads make ahead: else the next in turn would pay for that."""
+    _take(batches, count)
+    idle = False
+    while not idle:
+        before = time.process_time()
+        time.sleep(IDLE)
+        idle = time.process_time() - before < IDLE / 4
 
 
 def _limits(corpus: Corpus) -> dict[str, Iterator[Any]]:
