@@ -7,8 +7,8 @@ from pathlib import Path
 import numpy as np
 
 from tokenloom import testing
-from tokenloom.dataset import Store, open_store
 from tokenloom.store import format as fmt
+from tokenloom.stored import Store, open_store
 
 
 def write_store(root: Path, shards, *, inner=16, chunk_tokens=64, **options) -> fmt.Manifest:
