@@ -81,7 +81,7 @@ def test_a_store_has_what_was_promised(name):
 
 def test_commands_and_their_options_are_pinned():
     commands = parser()._subparsers._group_actions[0].choices
-    assert sorted(commands) == ["build", "gc", "info", "show", "verify"]
+    assert sorted(commands) == ["bench", "build", "gc", "info", "show", "verify"]
     common = {"--help", "-h", "--json", "--debug", "--quiet"}
     options = {
         name: sorted({o for a in sub._actions for o in a.option_strings} - common)
@@ -94,6 +94,33 @@ def test_commands_and_their_options_are_pinned():
     assert {"--out", "--tokenizer", "--workers", "--append", "--engine", "--verify-all"} <= set(
         options["build"]
     )
+
+
+def test_benchmarks_and_their_options_are_pinned():
+    bench = parser()._subparsers._group_actions[0].choices["bench"]
+    benches = bench._subparsers._group_actions[0].choices
+    assert sorted(benches) == ["permutation"]
+    options = {o for a in benches["permutation"]._actions for o in a.option_strings}
+    assert options == {
+        "-h",
+        "--help",
+        "--json",
+        "--debug",
+        "--quiet",
+        "--n",
+        "--repeats",
+        "--seed",
+        "--seq-len",
+        "--strategies",
+        "--era-length",
+        "--window-blocks",
+        "--lanes",
+        "--batch-size",
+        "--io-block-size",
+        "--perm-type",
+        "--compare",
+        "--tolerance",
+    }
 
 
 def test_every_exception_is_the_builtin_one_would_guess():

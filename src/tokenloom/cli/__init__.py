@@ -1,0 +1,95 @@
+"""The command line: one module per group of commands, each a thin skin over the library.
+
+Exit codes: 0 all is well; 1 the store is missing, damaged, busy or full, or a benchmark differs
+from the one it was compared with; 2 the command cannot be meant; 3 an input, a tokenizer or an
+optional package cannot be used; 4 a worker process died; 130 interrupted.
+"""
+
+from __future__ import annotations
+
+import argparse
+import io
+import json
+import logging
+import sys
+import warnings
+from collections.abc import Sequence
+from typing import Any
+
+from tokenloom import errors
+from tokenloom.cli import benching, building, looking, tending
+from tokenloom.version import __version__
+
+__all__ = ["main"]
+
+EXIT_CODES: dict[type[Exception], int] = {
+    errors.StoreError: 1,
+    errors.ConfigError: 2,
+    errors.InputError: 3,
+    errors.TokenizerError: 3,
+    errors.MissingExtra: 3,
+    errors.WorkerError: 4,
+    IndexError: 2,
+    KeyError: 2,
+}
+
+
+def parser() -> argparse.ArgumentParser:
+    """All commands and their options."""
+    top = argparse.ArgumentParser(
+        prog="tokenloom",
+        description="Text to training batches for language models.",
+        epilog="Exit codes: 0 fine; 1 store missing, damaged or full; 2 wrong usage; 3 unusable "
+        "input or tokenizer; 4 a worker died; 130 interrupted.",
+    )
+    top.add_argument("--version", action="version", version=f"tokenloom {__version__}")
+    commands = top.add_subparsers(dest="command", required=True, metavar="COMMAND")
+    common = argparse.ArgumentParser(add_help=False)
+    common.add_argument("--json", action="store_true", help="print one JSON object")
+    common.add_argument("--debug", action="store_true", help="show the traceback of an error")
+    common.add_argument("--quiet", action="store_true", help="no bar and no log lines")
+    for module in (building, looking, tending, benching):
+        module.add_commands(commands, common)
+    return top
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one command; gives its exit code."""
+    arguments = parser().parse_args(argv)
+    _set_up_messages(arguments.quiet)
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):  # a terminal that cannot show █ shows ?
+            stream.reconfigure(errors="replace")
+    try:
+        code: int = arguments.run(arguments)
+    except KeyboardInterrupt:
+        print("tokenloom: interrupted; finished shards are kept.", file=sys.stderr)
+        return 130
+    except BrokenPipeError:  # the reader of our output has seen enough
+        sys.stderr.close()
+        return 0
+    except tuple(EXIT_CODES) as error:
+        if arguments.debug:
+            raise
+        _print_error(error, arguments.json)
+        return next(code for kind, code in EXIT_CODES.items() if isinstance(error, kind))
+    return code
+
+
+def _print_error(error: Exception, as_json: bool) -> None:
+    message = str(error.args[0]) if isinstance(error, KeyError) else str(error)
+    if as_json:
+        print(json.dumps({"error": type(error).__name__, "message": message}))
+    print(f"tokenloom: {message}", file=sys.stderr)
+
+
+def _set_up_messages(quiet: bool) -> None:
+    logging.basicConfig(
+        level=logging.ERROR if quiet else logging.INFO, format="tokenloom: %(message)s"
+    )
+
+    def show(message: Any, *_: Any, **__: Any) -> None:
+        if not quiet:
+            print(f"tokenloom: {message}", file=sys.stderr)
+
+    warnings.showwarning = show
