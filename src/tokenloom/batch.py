@@ -11,9 +11,10 @@ Memory comes from a pool and stays valid as long as anybody holds an array of it
 from __future__ import annotations
 
 import functools
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,7 +25,7 @@ from tokenloom.spans import Spans
 from tokenloom.store.slabs import LARGE, SlabPool
 from tokenloom.words import near_miss
 
-__all__ = ["FIELDS", "Batch", "RenderSpec", "new_array"]
+__all__ = ["FIELDS", "Batch", "Details", "RenderSpec", "new_array"]
 
 Int64 = NDArray[np.int64]
 Int32 = NDArray[np.int32]
@@ -51,7 +52,7 @@ _POOL = SlabPool()
 def new_array(shape: tuple[int, ...], dtype: Any) -> NDArray[Any]:
     """An uninitialised array; large ones use memory again that was used before."""
     kind = np.dtype(dtype)
-    size = int(np.prod(shape)) * kind.itemsize
+    size = math.prod(shape) * kind.itemsize
     if size < LARGE:
         return np.empty(shape, kind)
     array: NDArray[Any] = _POOL.take(size).view(kind).reshape(shape)
@@ -99,6 +100,24 @@ class RenderSpec:
                 "eos_id: missing; segments='eos' needs the token that ends documents."
             )
 
+    @property
+    def is_plain(self) -> bool:
+        """Whether boundaries alone decide what is trained."""
+        return self.mask_boundary_loss and self.ignore_id is None
+
+
+class Details(Protocol):
+    """What is known about the rows of a batch beside their tokens."""
+
+    def spans(self) -> Spans:
+        """Which documents stand where."""
+
+    def tiles(self, width: int) -> masks.Tiles:
+        """The first `width` cells of every row, as tiles."""
+
+    def weights(self) -> Float32 | None:
+        """The stored loss weight of every cell [B, width]; None if the store has none."""
+
 
 class Batch:
     """Arrays of B rows of S tokens.
@@ -108,26 +127,14 @@ class Batch:
         index: the index of each row in its run [B].
         seq_len: S.
         render: how to derive the rest.
-        find_spans: gives the spans of the rows.
-        find_weights: gives the stored loss weight of every cell [B, width], or None if the store
-            has none.
-        padding: rows at the end that are no example (`end="pad"`).
+        details: what else is known about the rows, found when it is asked for.
     """
 
     def __init__(
-        self,
-        cells: Int32,
-        index: Int64,
-        seq_len: int,
-        render: RenderSpec,
-        find_spans: Callable[[], Spans],
-        find_weights: Callable[[], Float32 | None],
-        padding: int = 0,
+        self, cells: Int32, index: Int64, seq_len: int, render: RenderSpec, details: Details
     ) -> None:
-        self._cells, self.index, self._render = cells, index, render
-        self._find_spans, self._find_weights = find_spans, find_weights
+        self._cells, self.index, self._render, self._details = cells, index, render, details
         self.tokens: Int32 = cells if cells.shape[1] == seq_len else cells[:, :seq_len]
-        self.padding = padding
         self.judge: Callable[[], None] = self._judge_alone  # a share of a step is judged with it
 
     def __len__(self) -> int:
@@ -148,7 +155,7 @@ class Batch:
     @functools.cached_property
     def spans(self) -> Spans:
         """Which stretch of which document stands where."""
-        return self._find_spans()
+        return self._details.spans()
 
     @property
     def source(self) -> list[str]:
@@ -163,21 +170,17 @@ class Batch:
         if self._render.segments == "eos":
             assert self._render.eos_id is not None  # checked by the spec
             return masks.tiles_from_eos(self.spans, self._cells, self._render.eos_id, width)
-        return masks.tile(self.spans, width)
+        return self._details.tiles(width)
 
     @functools.cached_property
     def segment_ids(self) -> Int32:
         """1, 2, … for the documents of a row, 0 for filler [B, S]."""
-        out = new_array(self.shape, np.int32)
-        self._tiles.segment_ids(out)
-        return out
+        return self._tiles.segment_ids()
 
     @functools.cached_property
     def position_ids(self) -> Int32:
         """Position of each token in its document, or in its row [B, S]."""
-        out = new_array(self.shape, np.int32)
-        self._tiles.position_ids(out, self._render.position_scheme)
-        return out
+        return self._tiles.position_ids(self._render.position_scheme)
 
     @functools.cached_property
     def attention_mask(self) -> Bool:
@@ -187,7 +190,7 @@ class Batch:
     @functools.cached_property
     def loss_weights(self) -> Float32:
         """Weight of the prediction of token i + 1 at cell i, 0 where it does not count [B, S]."""
-        weights = self._find_weights()
+        weights = self._details.weights()
         if weights is None:
             return self.loss_mask.astype(np.float32)
         out = np.zeros(self.shape, np.float32)
@@ -210,7 +213,7 @@ class Batch:
 
     def trained(self) -> Bool:
         """As `loss_mask`, without the judgement."""
-        return self._trainable if self._find_weights() is None else self.loss_weights > 0
+        return self._trainable if self._details.weights() is None else self.loss_weights > 0
 
     def _judge_alone(self) -> None:
         raise NoTrainedTokens(
@@ -241,7 +244,11 @@ class Batch:
         """Targets in the `label_layout`, -100 where not trained [B, S]."""
         out: Int32 = new_array(self.shape, np.int32)
         if self._render.label_layout == "aligned":
-            masks.labels_from(self.tokens, self.loss_mask, out)
+            mask = self.loss_mask  # judges, too
+            if self._render.is_plain and self._details.weights() is None:
+                masks.labels_from_tiles(self.tokens, self._tiles, out)
+            else:
+                masks.labels_from(self.tokens, mask, out)
             return out
         ahead = self._cells[:, 1 : self.shape[1] + 1]
         out[:, : ahead.shape[1]] = ahead

@@ -260,7 +260,7 @@ class Dataset:
     def batch(self, indices: ArrayLike) -> Batch:
         """These examples, in this order; one coalesced read for all of them."""
         wanted = np.atleast_1d(checked(indices, self.run.n, "index"))
-        return self._renderer.batches(self._renderer.plan(wanted), [0, len(wanted)])[0]
+        return self._renderer.batches(self._renderer.plan(wanted), [0, len(wanted)])[0].make()
 
     def locate(self, indices: ArrayLike) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """(epoch, row) of each index."""

@@ -22,7 +22,7 @@ from tokenloom.batch import FIELDS, Batch
 from tokenloom.dataset import Dataset
 from tokenloom.errors import ConfigError, NoTrainedTokens, StateError
 from tokenloom.prefetch import Prefetcher, log
-from tokenloom.render import Plan, Renderer
+from tokenloom.render import Pending, Plan, Renderer
 from tokenloom.schedule import Steps, rank_rows
 from tokenloom.state import check_state, make_state
 from tokenloom.store.cache import CacheStats
@@ -33,6 +33,7 @@ __all__ = ["Loader", "LoaderStats"]
 
 Int64 = NDArray[np.int64]
 PLAN_ROWS = 8192  # examples that are planned together
+GROUP_ROWS = 2048  # examples whose blocks are looked up together
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -108,14 +109,17 @@ class Loader:
                     f"{near_miss(name, FIELDS)}"
                 )
         self.rank, self.world_size = rank, world_size
-        self._prefetch, self._patience = prefetch, patience
+        self._patience = patience
         needed = dataset.run.working_bytes()
         share = needed if dataset.run.lanes == 1 else -(-needed // world_size)
         self._maker = _Maker(
             dataset, self._steps, rank, world_size, end, tuple(fields), share <= dataset.cache_bytes
         )
+        self._prefetch = prefetch
+        if prefetch and self._maker.renderer.by_blocks:  # what is ready costs no memory then
+            self._prefetch = max(prefetch, GROUP_ROWS * world_size // self._steps.smallest)
         self._examples, self._step = 0, 0
-        self._producer: Prefetcher[Batch] | None = None
+        self._producer: Prefetcher[Pending] | None = None
         self._delivered = [0, 0, 0]  # steps, examples, tokens
         self._begin: float | None = None
         self._waited = 0.0
@@ -131,9 +135,10 @@ class Loader:
             self._producer = Prefetcher(
                 self._maker.batches, self._step, self._prefetch, self._maker.stalled, self._patience
             )
-        batch = self._producer.take()
-        if batch is None:
+        pending = self._producer.take()
+        if pending is None:
             raise StopIteration
+        batch = self._maker.finish(self._step, pending)
         self._examples = self._maker.end_of(self._step)
         self._step += 1
         rows, seq_len = batch.shape
@@ -288,12 +293,12 @@ class _Maker:
         end = self.steps.begin(step + 1)
         return end if self.run.n is None or self.end == "wrap" else min(end, self.run.n)
 
-    def batches(self, first: int, count: int) -> list[Batch]:
-        """The batches of this rank for some steps; fewer at the end of the run."""
+    def batches(self, first: int, count: int) -> list[Pending]:
+        """The batches of this rank for some steps, read; fewer at the end of the run."""
         total = self.count
         if total is not None:
             count = min(count, total - first)
-        made: list[Batch] = []
+        made: list[Pending] = []
         while count > len(made):
             step = first + len(made)
             begin, stop, plan, cuts = self._plan_for(step)
@@ -301,10 +306,13 @@ class _Maker:
             here = cuts[step - begin : last - begin + 1]
             padding = self._missing(last - 1)
             made += self.renderer.batches(plan, here, padding)
-        for step, batch in enumerate(made, first):
-            batch.judge = _Judge(self, step)
-            batch.prepare(self.fields)
         return made
+
+    def finish(self, step: int, pending: Pending) -> Batch:
+        """The batch, with the arrays that were asked for."""
+        batch = pending.make()
+        batch.judge = _Judge(self, step)
+        return batch.prepare(self.fields)
 
     def stalled(self, seconds: float) -> None:
         """Tell that nothing came for so long."""
@@ -342,6 +350,11 @@ class _Maker:
         stop = step + max(1, PLAN_ROWS // size)
         if self.count is not None:
             stop = min(stop, self.count)
+        if self.world_size == 1 and self.run.lanes == 1 and self.run.n is None:
+            edges = [self.steps.begin(one) for one in range(step, stop + 1)]
+            plan = self.renderer.plan(np.arange(edges[0], edges[-1]))
+            self._planned = step, stop, plan, [edge - edges[0] for edge in edges]
+            return self._planned
         parts, cuts = [], [0]
         for one in range(step, stop):
             low, high = rank_rows(self.steps.size(one), self.rank, self.world_size)
@@ -362,7 +375,7 @@ class _Judge:
     def __call__(self) -> None:
         renderer = self.maker.renderer
         rows = self.maker.rows_of(self.step)
-        whole = renderer.batches(renderer.plan(rows), [0, len(rows)])[0]
+        whole = renderer.batches(renderer.plan(rows), [0, len(rows)])[0].make()
         if not whole.trained().any():
             raise NoTrainedTokens(
                 f"step {self.step}: none of its {len(rows)} rows has a token to train on. Look at "

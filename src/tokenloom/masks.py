@@ -10,6 +10,7 @@ from 0 like a document of its own.
 
 from __future__ import annotations
 
+import functools
 from dataclasses import dataclass
 
 import numpy as np
@@ -22,6 +23,7 @@ __all__ = [
     "Tiles",
     "document_starts",
     "labels_from",
+    "labels_from_tiles",
     "loss_mask",
     "tile",
     "tiles_from_eos",
@@ -54,22 +56,42 @@ class Tiles:
     first: Int64
     continues: Bool
 
-    def segment_ids(self, out: Int32) -> None:
-        """Fill `out` [frames, width]."""
-        out.reshape(-1)[:] = np.repeat(self.segment, self.length)
+    def segment_ids(self) -> Int32:
+        """The segment of every cell [frames, width]."""
+        return np.repeat(self.segment, self.length).reshape(self.frames, self.width)
 
-    def position_ids(self, out: Int32, scheme: str) -> None:
-        """Fill `out` [frames, width]: from 0 in every tile ("reset"), or in the frame."""
+    def position_ids(self, scheme: str) -> Int32:
+        """Cells from 0 in every tile ("reset"), or in every frame ("absolute") [frames, width]."""
         if scheme == "absolute":
-            out[:] = np.arange(self.width, dtype=np.int32)
-            return
-        flat = out.reshape(-1)
-        flat[:] = np.repeat((-self.first).astype(np.int32), self.length)
-        flat += np.arange(len(flat), dtype=np.int32)
+            return np.tile(_counting(self.width), (self.frames, 1))
+        flat = np.repeat((-self.first).astype(np.int32), self.length)
+        flat += _counting(len(flat))
+        return flat.reshape(self.frames, self.width)
+
+    def slice(self, start: int, stop: int) -> Tiles:
+        """Frames [start, stop) alone."""
+        low, high = np.searchsorted(self.first, (start * self.width, stop * self.width)).tolist()
+        part = slice(low, high)
+        return Tiles(
+            stop - start,
+            self.width,
+            self.length[part],
+            self.segment[part],
+            self.first[part] - start * self.width,
+            self.continues[part],
+        )
 
     def edges(self) -> Int32:
         """The first cell of every tile and the end, for variable-length attention."""
         return np.append(self.first, self.frames * self.width).astype(np.int32)
+
+
+@functools.lru_cache(maxsize=8)
+def _counting(length: int) -> Int32:
+    """0, 1, 2, …, made once for every length that is asked for again and again."""
+    numbers = np.arange(length, dtype=np.int32)
+    numbers.flags.writeable = False
+    return numbers
 
 
 def tile(spans: Spans, width: int) -> Tiles:
@@ -152,9 +174,20 @@ def loss_mask(tiles: Tiles, out: Bool, *, mask_boundary_loss: bool) -> None:
 
 def labels_from(tokens: Int32, mask: Bool, out: Int32) -> None:
     """Aligned labels [B, S]: token i where it is trained on, else -100; a model shifts them."""
+    out[:] = tokens
+    untrained = np.flatnonzero(~mask.reshape(-1)[:-1])  # few: setting them beats a masked copy
+    out.reshape(-1)[untrained + 1] = IGNORE
     out[:, 0] = IGNORE
-    np.copyto(out[:, 1:], tokens[:, 1:])
-    np.putmask(out[:, 1:], ~mask[:, :-1], IGNORE)
+
+
+def labels_from_tiles(tokens: Int32, tiles: Tiles, out: Int32) -> None:
+    """The same where every document trains all its tokens but the first, and nothing else is."""
+    out[:] = tokens
+    flat = out.reshape(-1)
+    flat[tiles.first] = IGNORE
+    filler = tiles.segment == 0
+    if filler.any():
+        flat[np.repeat(filler, tiles.length)] = IGNORE
 
 
 def document_starts(tiles: Tiles) -> tuple[Int32, Bool]:

@@ -20,13 +20,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from tokenloom import masks
 from tokenloom.batch import Batch, RenderSpec, new_array
 from tokenloom.layout.runs import Runs
 from tokenloom.run import SourceRun
 from tokenloom.spans import Spans
 from tokenloom.store.cache import BlockCache
 
-__all__ = ["Plan", "Renderer", "fill"]
+__all__ = ["Pending", "Plan", "Renderer", "fill"]
 
 Int64 = NDArray[np.int64]
 Int32 = NDArray[np.int32]
@@ -34,6 +35,47 @@ Float32 = NDArray[np.float32]
 Array = NDArray[Any]
 
 LOSS_COLUMNS = ("loss_weights", "loss_mask")
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Pending:
+    """A batch whose tokens have been read; `make` puts them into their array."""
+
+    renderer: Renderer
+    plan: Plan
+    start: int
+    stop: int
+    extra: int
+    views: Sequence[Array]
+
+    def make(self) -> Batch:
+        """The batch."""
+        spec, layout = self.renderer.spec, self.plan.run.layout
+        rows = self.stop - self.start + self.extra
+        cells = new_array((rows, layout.width), np.int32)
+        if self.plan.runs.full and not self.extra and rows:
+            np.concatenate(self.views, out=cells.reshape(-1), casting="unsafe")
+        else:
+            fill(cells, self.plan.runs.frames(self.start, self.stop), self.views, spec.pad_id)
+        index = self.plan.indices[self.start : self.stop]
+        if self.extra:
+            index = np.concatenate([index, np.full(self.extra, -1, np.int64)])
+        return Batch(cells, index, layout.seq_len, spec, self)
+
+    def spans(self) -> Spans:
+        """See `Details`."""
+        spans = self.plan.spans.frames(self.start, self.stop)
+        return spans.padded(self.extra) if self.extra else spans
+
+    def tiles(self, width: int) -> masks.Tiles:
+        """See `Details`."""
+        if self.extra:
+            return masks.tile(self.spans(), width)
+        return self.plan.tiles(width).slice(self.start, self.stop)
+
+    def weights(self) -> Float32 | None:
+        """See `Details`."""
+        return self.renderer.weights(self.plan, self.start, self.stop, self.extra)
 
 
 @dataclass(frozen=True, eq=False)
@@ -57,6 +99,17 @@ class Plan:
         """The spans of all of them."""
         return self.run.layout.spans(0, self.row).named(self.run.name)
 
+    def tiles(self, width: int) -> masks.Tiles:
+        """The cells of all of them, as tiles."""
+        known = self._tiles.get(width)
+        if known is None:
+            known = self._tiles[width] = masks.tile(self.spans, width)
+        return known
+
+    @functools.cached_property
+    def _tiles(self) -> dict[int, masks.Tiles]:
+        return {}
+
     @functools.cached_property
     def block(self) -> Int64:
         """The io block of each example [N]."""
@@ -79,68 +132,45 @@ class Renderer:
         self.run, self.spec, self.by_blocks, self.cache = run, spec, by_blocks, cache
         manifest = run.layout.line.reader.manifest
         self._weights = [name for name in LOSS_COLUMNS if name in manifest.columns]
-        self._tag = (run.layout.seq_len, run.layout.width, run.io_blocks.size)
+        self._tag = f"{run.layout.seq_len}/{run.layout.width}/{run.io_blocks.size}"
 
     def plan(self, indices: Int64) -> Plan:
         """Where these examples come from."""
         epoch, row = self.run.locate(indices)
         return Plan(indices, epoch, row, self.run.layout.runs(0, row), self.run)
 
-    def batches(self, plan: Plan, cuts: Sequence[int], padding: int = 0) -> list[Batch]:
-        """The examples between neighbouring cuts, each a batch; their tokens come in one read.
+    def batches(self, plan: Plan, cuts: Sequence[int], padding: int = 0) -> list[Pending]:
+        """The examples between neighbouring cuts, each a batch that is read but not yet filled.
 
         Args:
             plan: the examples.
-            cuts: places in the plan, ascending.
+            cuts: places in the plan, ascending; all tokens between the first and the last come in
+                one read.
             padding: rows to add to the last batch, which hold filler only.
         """
         first, last = cuts[0], cuts[-1]
         runs = plan.runs.frames(first, last)
-        views = self._views(plan, runs, first, last, "input_ids")
-        one_each = len(views) == len(runs.address) == last - first
-        made: list[Batch] = []
+        views = self._views(plan, runs, first, last)
+        if len(views) != len(runs.address):  # a run came in pieces: give each its own
+            views = _joined(views, runs.length)
+        edges = runs.edges.tolist()
+        made: list[Pending] = []
         for start, stop in itertools.pairwise(cuts):
             extra = padding if len(made) == len(cuts) - 2 else 0
-            cells = new_array((stop - start + extra, runs.width), np.int32)
-            if one_each and runs.full and not extra and stop > start:
-                flat = cells.reshape(-1)
-                np.concatenate(views[start - first : stop - first], out=flat, casting="unsafe")
-            else:
-                part = runs.frames(start - first, stop - first)
-                these = views if len(cuts) == 2 else self._views(plan, part, start, stop)
-                fill(cells, part, these, self.spec.pad_id)
-            made.append(self._batch(plan, start, stop, cells, extra))
+            here = views[edges[start - first] : edges[stop - first]]
+            made.append(Pending(self, plan, start, stop, extra, here))
         return made
 
-    def _batch(self, plan: Plan, start: int, stop: int, cells: Int32, extra: int) -> Batch:
-        index = plan.indices[start:stop]
-        if extra:
-            index = np.concatenate([index, np.full(extra, -1, np.int64)])
-
-        def find_spans() -> Spans:
-            spans = plan.spans.frames(start, stop)
-            return spans.padded(extra) if extra else spans
-
-        return Batch(
-            cells,
-            index,
-            self.run.layout.seq_len,
-            self.spec,
-            find_spans,
-            functools.partial(self._find_weights, plan, start, stop, extra),
-            padding=extra,
-        )
-
-    def _find_weights(self, plan: Plan, start: int, stop: int, extra: int) -> Float32 | None:
+    def weights(self, plan: Plan, start: int, stop: int, extra: int) -> Float32 | None:
         """The stored loss weight of every cell; two columns multiply."""
         if not self._weights:
             return None
         runs = plan.runs.frames(start, stop)
-        out = np.zeros((stop - start + extra, runs.width), np.float32)
-        for number, column in enumerate(self._weights):
+        out = np.ones((stop - start + extra, runs.width), np.float32)
+        for column in self._weights:
             values = np.zeros_like(out)
             fill(values, runs, self._views(plan, runs, start, stop, column), 0)
-            out = values if number == 0 else out * values
+            out *= values
         return out
 
     def _views(
@@ -159,6 +189,13 @@ class Renderer:
         high = low + runs.length
         places = zip(which.tolist(), low.tolist(), high.tolist(), strict=True)
         return [blocks[block][a:b] for block, a, b in places]
+
+
+def _joined(views: Sequence[Array], lengths: Int64) -> list[Array]:
+    """The same elements, one array for every length."""
+    if not len(lengths):
+        return []
+    return np.split(np.concatenate(views), np.cumsum(lengths)[:-1].tolist())
 
 
 def fill(cells: NDArray[Any], runs: Runs, views: Sequence[Array], filler: int) -> None:

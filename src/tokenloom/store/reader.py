@@ -201,7 +201,8 @@ class Reader:
             views = iter(self.read(start[places], stop[places], column))
             return [_assembled(views, size, self.dtype(column)) for size in wanted.tolist()]
 
-        keys = [(self.identity, column, tag, number) for number in numbers]
+        whose = f"{self.identity}/{column}/{tag}"  # one string: its hash is computed once
+        keys = [(whose, number) for number in numbers]
         return cache.get_many(keys, load)
 
     def elements(self, number: int, name: str, low: int, high: int, examples: int = 0) -> Array:
