@@ -14,7 +14,7 @@ import functools
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Protocol, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -286,6 +286,34 @@ class Batch:
             getattr(self, name)
         return self
 
+    def folded(self, groups: int) -> Batch:
+        """The same batch with its rows in groups: every array of rows is [groups, B / groups, …].
+
+        For gradient accumulation: one group after the other goes through the model.
+        """
+        return cast(Batch, _Folded(self, groups))
+
     def __repr__(self) -> str:
         rows, seq_len = self.shape
         return f"Batch({rows} x {seq_len}, index {self.index[:3].tolist()}…)"
+
+
+class _Folded:
+    """A batch seen in groups of rows; everything else is the batch's own."""
+
+    ROWS = frozenset(FIELDS) - {"cu_seqlens", "spans"} | {"index"}
+
+    def __init__(self, batch: Batch, groups: int) -> None:
+        self._batch, self._groups = batch, groups
+
+    def __len__(self) -> int:
+        return len(self._batch)
+
+    def __getattr__(self, name: str) -> Any:
+        value = getattr(self._batch, name)
+        if name not in self.ROWS:
+            return value
+        return value.reshape(self._groups, -1, *value.shape[1:])
+
+    def __repr__(self) -> str:
+        return f"{self._batch!r} in {self._groups} groups"

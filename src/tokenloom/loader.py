@@ -73,7 +73,9 @@ class Loader:
         prefetch: batches to keep ready; 0 uses no thread.
         end: what to do with a last, short step: "drop" it, "pad" it with rows of filler that have
             no loss, or "wrap" around to the first examples, for ever.
-        fields: arrays of a batch to make ahead of time; others are made when asked for.
+        fields: arrays of a batch to make before it is delivered; others are made when asked for.
+        accumulate: give every array of rows as [accumulate, rows / accumulate, …], for gradient
+            accumulation; the rows of a rank must be divisible by it.
         patience: seconds without a batch after which a warning is logged, again and again.
 
     >>> import tempfile, tokenloom as tl
@@ -94,6 +96,7 @@ class Loader:
         prefetch: int = 16,
         end: str = "drop",
         fields: Sequence[str] = ("tokens",),
+        accumulate: int | None = None,
         patience: float = 30.0,
     ) -> None:
         self.dataset, self._steps = dataset, Steps(batch_size)
@@ -109,6 +112,9 @@ class Loader:
                     f"{near_miss(name, FIELDS)}"
                 )
         self.rank, self.world_size = rank, world_size
+        self._accumulate = accumulate
+        for size in self._steps.sizes if accumulate is not None else ():
+            _check_groups(size, rank, world_size, accumulate)
         self._patience = patience
         needed = dataset.run.working_bytes()
         share = needed if dataset.run.lanes == 1 else -(-needed // world_size)
@@ -144,7 +150,7 @@ class Loader:
         rows, seq_len = batch.shape
         for place, more in enumerate((1, rows, rows * seq_len)):
             self._delivered[place] += more
-        return batch
+        return batch if self._accumulate is None else batch.folded(self._accumulate)
 
     def __len__(self) -> int:
         """Steps that are left."""
@@ -256,6 +262,15 @@ def _check_rank(rank: int, world_size: int, smallest: int) -> None:
         raise ConfigError(
             f"batch_size: found {smallest} rows for {world_size} ranks; the batch size is global, "
             "so it must be at least the number of ranks."
+        )
+
+
+def _check_groups(size: int, rank: int, world_size: int, groups: int) -> None:
+    low, high = rank_rows(size, rank, world_size)
+    if groups < 1 or (high - low) % groups:
+        raise ConfigError(
+            f"accumulate: found {groups} for {high - low} rows of rank {rank} (batch size {size}, "
+            f"{world_size} ranks), allowed is what divides them."
         )
 
 

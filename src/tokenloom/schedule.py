@@ -44,7 +44,8 @@ class Steps:
         entries = [(0, batch_size)] if isinstance(batch_size, int) else list(batch_size)
         _check(entries)
         self.batch_size = batch_size
-        self.smallest = min(size for _, size in entries)
+        self.sizes = [size for _, size in entries]
+        self.smallest = min(self.sizes)
         step, example = origin
         now = [size for examples, size in entries if examples <= example][-1]
         # stretch k: its first step, the example that step begins at, and its batch size
