@@ -113,8 +113,9 @@ class Loader:
                 )
         self.rank, self.world_size = rank, world_size
         self._accumulate = accumulate
-        for size in self._steps.sizes if accumulate is not None else ():
-            _check_groups(size, rank, world_size, accumulate)
+        if accumulate is not None:
+            for size in self._steps.sizes:
+                _check_groups(size, rank, world_size, accumulate)
         self._patience = patience
         needed = dataset.run.working_bytes()
         share = needed if dataset.run.lanes == 1 else -(-needed // world_size)

@@ -176,3 +176,23 @@ def test_two_interleaved_corpora_stay_mixed_in_a_large_order():
     assert shuffle.batch_parity_sd(weak, 128) == 0.5
     fair_sd = 0.5 / math.sqrt(128)
     assert abs(shuffle.batch_parity_sd(ours, 128) / fair_sd - 1) < SIGMAS / math.sqrt(2 * 1024)
+
+
+@pytest.mark.parametrize("n", [10**9, 2**40 + 1, 3 * 2**61, 2**63 - 1])
+@pytest.mark.parametrize("start", [0, 123_456_789])
+def test_neighbouring_indices_of_huge_orders_go_to_unrelated_rows(n, start):
+    """Any bit of a row is fair and none follows from bits of the index; rows spread evenly."""
+    index = np.arange(start, start + 65_536)
+    rows = full(n, seed=1).map(index)
+    root = math.sqrt(len(rows))
+    parts = np.bincount((rows // (n // 64 + 1)).astype(np.int64), minlength=64)
+    expected = len(rows) / 64
+    assert ((parts - expected) ** 2 / expected).sum() < 63 + SIGMAS * math.sqrt(2 * 63)
+    for bit in range(0, n.bit_length() - 8, 3):  # the upper bits of rows below n lean to 0
+        sign = 1.0 - 2.0 * (rows >> bit & 1)
+        assert abs(sign.sum()) / root < SIGMAS
+        for lag in (1, 2, 3, 8, 128, 1024):
+            assert abs((sign[lag:] * sign[:-lag]).sum()) / root < SIGMAS
+        assert shuffle.bit_correlation(rows >> bit) * root < SIGMAS
+    batches = shuffle.interleave_chi2(rows, 64)
+    assert abs(batches - 7) / math.sqrt(14 / 1024) < SIGMAS
