@@ -183,17 +183,15 @@ def bit_correlation(order: Int64) -> float:
     """
     n = len(order)
     bits = (n - 1).bit_length()
-    alone, together = np.zeros(bits), np.zeros((bits, bits))
-    for start in range(0, n, 1 << 16):
-        rows = order[start : start + (1 << 16)]
-        index = np.arange(start, start + len(rows))
-        # [bits, rows], each bit as +1 or -1: the product of two is their xor
-        signs = 1.0 - 2.0 * (index >> np.arange(bits)[:, None] & 1)
-        last = 1.0 - 2.0 * (rows & 1)
-        alone += signs @ last
-        together += (signs * last) @ signs.T
-    np.fill_diagonal(together, 0.0)  # a bit with itself says nothing
-    return float(max(np.abs(alone).max(), np.abs(together).max()) / n)
+    # the Walsh transform: sums[mask] adds up the signs of (last bit xor parity of index & mask)
+    sums = np.zeros(1 << bits, np.int64)
+    sums[:n] = 1 - 2 * (order & 1)
+    for bit in range(bits):
+        pairs = sums.reshape(-1, 2, 1 << bit)  # [upper bits, this bit, lower bits]
+        sums = np.stack([pairs[:, 0] + pairs[:, 1], pairs[:, 0] - pairs[:, 1]], axis=1).ravel()
+    one = 1 << np.arange(bits)
+    masks = (one[:, None] | one[None, :]).ravel()  # one bit (with itself) or two
+    return int(np.abs(sums[masks]).max()) / n
 
 
 def batch_parity_sd(order: Int64, batch_size: int) -> float:
