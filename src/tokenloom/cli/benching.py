@@ -18,6 +18,7 @@ from typing import Any
 
 import numpy as np
 
+from tokenloom.cli import loading
 from tokenloom.cli.comparing import compare, comparison_lines, read_run
 from tokenloom.cli.printing import write
 from tokenloom.errors import ConfigError
@@ -50,11 +51,11 @@ def add_commands(commands: Any, common: argparse.ArgumentParser) -> None:
     bench = commands.add_parser(
         "bench",
         allow_abbrev=False,  # a later option must not change what an old command means
-        help="measure shuffles",
+        help="measure shuffles and loading",
         description="Measurements that anyone can repeat.",
     )
     benches = bench.add_subparsers(dest="bench", required=True, metavar="BENCH")
-    for add in (_add_permutation,):  # one function for each benchmark
+    for add in (_add_permutation, loading.add_data_loading):
         add(benches, common)
 
 

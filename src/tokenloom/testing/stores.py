@@ -25,7 +25,7 @@ from tokenloom.store import format as fmt
 from tokenloom.store.files import LOCAL, Files
 from tokenloom.store.writer import ShardWriter, publish_manifest
 
-__all__ = ["first_manifest", "write_store"]
+__all__ = ["first_manifest", "write_flat", "write_store"]
 
 Column = tuple[str, Callable[[NDArray[np.int64]], NDArray[Any]]]
 """(stored dtype, what to store beside these ids)."""
@@ -70,6 +70,20 @@ def write_store(
         entries, vocab_size=vocab_size, inner=inner, chunk_tokens=chunk_tokens, columns=dtypes
     )
     publish_manifest(files, root, manifest)
+    return manifest
+
+
+def write_flat(
+    root: str | Path, ids: NDArray[Any], lengths: NDArray[np.int64], *, vocab_size: int
+) -> fmt.Manifest:
+    """Publish a store of one shard from ids that stand end to end, for stores of any size."""
+    root = Path(root)
+    root.mkdir(parents=True, exist_ok=True)
+    writer = ShardWriter(LOCAL, root, 0, dtype=fmt.token_dtype(vocab_size))
+    writer.append(ids, lengths)
+    entry = writer.commit(fingerprint=FINGERPRINT, engine="none", progress={})
+    manifest = first_manifest([entry], vocab_size=vocab_size)
+    publish_manifest(LOCAL, root, manifest)
     return manifest
 
 
