@@ -1,4 +1,4 @@
-"""`python -m benchmarks [read|write|open|build|loaders|all] [--size ...] [--json FILE]`."""
+"""`python -m benchmarks [read|write|open|build|loaders|lanes|all] [--size ...] [--json FILE]`."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import json
 import tempfile
 from pathlib import Path
 
-from benchmarks import build, loaders, opening, read, write
+from benchmarks import build, lanes, loaders, opening, read, write
 from benchmarks.clock import Table, machine, render
 
 JOBS = {
@@ -16,6 +16,7 @@ JOBS = {
     "open": opening.run,
     "build": build.run,
     "loaders": loaders.run,
+    "lanes": lanes.run,
 }
 SIZES = ("tiny", "small", "default", "full")
 

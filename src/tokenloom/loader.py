@@ -76,6 +76,8 @@ class Loader:
         fields: arrays of a batch to make before it is delivered; others are made when asked for.
         accumulate: give every array of rows as [accumulate, rows / accumulate, …], for gradient
             accumulation; the rows of a rank must be divisible by it.
+        fetch: how tokens come: "blocks" whole through the cache, "rows" one by one, or "auto", by
+            blocks if this rank's share of the shuffle window fits into the cache.
         patience: seconds without a batch after which a warning is logged, again and again.
 
     >>> import tempfile, tokenloom as tl
@@ -97,6 +99,7 @@ class Loader:
         end: str = "drop",
         fields: Sequence[str] = ("tokens",),
         accumulate: int | None = None,
+        fetch: str = "auto",
         patience: float = 30.0,
     ) -> None:
         self.dataset, self._steps = dataset, Steps(batch_size)
@@ -117,11 +120,12 @@ class Loader:
             for size in self._steps.sizes:
                 _check_groups(size, rank, world_size, accumulate)
         self._patience = patience
+        if fetch not in ("auto", "blocks", "rows"):
+            raise ConfigError(f"fetch: found {fetch!r}, allowed: 'auto', 'blocks', 'rows'.")
         needed = dataset.run.working_bytes()
         share = needed if dataset.run.lanes == 1 else -(-needed // world_size)
-        self._maker = _Maker(
-            dataset, self._steps, rank, world_size, end, tuple(fields), share <= dataset.cache_bytes
-        )
+        by_blocks = share <= dataset.cache_bytes if fetch == "auto" else fetch == "blocks"
+        self._maker = _Maker(dataset, self._steps, rank, world_size, end, tuple(fields), by_blocks)
         self._prefetch = prefetch
         if prefetch and self._maker.renderer.by_blocks:  # what is ready costs no memory then
             self._prefetch = max(prefetch, GROUP_ROWS * world_size // self._steps.smallest)
