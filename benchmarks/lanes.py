@@ -16,11 +16,13 @@ import numpy as np
 import tokenloom as tl
 from benchmarks.clock import Row, Table, amount
 from tokenloom.testing.stores import write_flat
+from tokenloom.words import plural
 
 __all__ = ["SIZES", "run"]
 
 LANES, WINDOW, ROWS, SEQ_LEN = 64, 8, 128, 2
 BAND_BLOCKS = LANES * WINDOW
+UNIT = "per 1,000 examples"
 
 # size → (bands, world sizes, batch sizes)
 SIZES: dict[str, tuple[int, list[int], list[int]]] = {
@@ -45,11 +47,12 @@ def run(folder: Path, size: str, command: str) -> list[Table]:
         if batch_size >= world_size
         for row in _rows(root, world_size, batch_size)
     ]
+    geometry = f"{bands} bands of {LANES} lanes x {WINDOW} blocks x {ROWS} rows"
+    memory = "memory of a rank: its share of the lanes and two windows, the same without lanes"
+    goals = f"Goals: up to lanes / 8 = {LANES // 8} ranks 1.15 at any batch size, above 2."
     notes = [
-        f"{rows:,} rows, {bands} bands of {LANES} lanes x {WINDOW} blocks x {ROWS} rows; memory of "
-        "a rank: its share of the lanes and two windows, the same without lanes.",
-        "ratio: fetches for each example over those of one rank (1/128). Goals: up to lanes / 8 = "
-        "8 ranks 1.15 at any batch size, at lanes / 2 = 32 ranks 2.",
+        f"{rows:,} rows, {geometry}; {memory}.",
+        f"ratio: over one fetch for every {ROWS} examples, which one rank needs. {goals}",
     ]
     title = "lanes: block fetches for each example"
     return [Table(title=title, command=command, rows=table, notes=notes)]
@@ -59,19 +62,19 @@ def _rows(root: Path, world_size: int, batch_size: int) -> list[Row]:
     with_lanes = _fetches(root, world_size, batch_size, LANES)
     without = _fetches(root, world_size, batch_size, 1)
     goal = 1.15 if world_size <= LANES // 8 else 2.0
-    what = f"{world_size} ranks, batch {batch_size}"
+    what = f"{plural(world_size, 'rank')}, batch {batch_size}"
     ratio = with_lanes * ROWS
     return [
         Row(
             what=f"{what}: {LANES} lanes",
-            value=with_lanes,
-            unit="fetches",
+            value=with_lanes * 1000,
+            unit=UNIT,
             ratio=ratio,
             of="one rank",
             goal=f"at most {goal:g}x",
             met=ratio <= goal,
         ),
-        amount(f"{what}: no lanes", without, "fetches"),
+        amount(f"{what}: no lanes", without * 1000, UNIT),
     ]
 
 

@@ -116,7 +116,8 @@ class Dataset:
                 f"block_shuffle: found both a setting and {', '.join(fields)}. Give one of them."
             )
         found = self._with(shuffle=shuffle or BlockShuffle(**fields))
-        found.run.warn_if_too_large(found.cache_bytes)
+        if found.run.lanes == 1:  # with lanes it depends on the ranks: the loader knows them
+            found.run.warn_if_too_large(found.cache_bytes)
         return found
 
     def epochs(self, count: int | None) -> Dataset:

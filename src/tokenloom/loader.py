@@ -122,9 +122,11 @@ class Loader:
         self._patience = patience
         if fetch not in ("auto", "blocks", "rows"):
             raise ConfigError(f"fetch: found {fetch!r}, allowed: 'auto', 'blocks', 'rows'.")
-        needed = dataset.run.working_bytes()
-        share = needed if dataset.run.lanes == 1 else -(-needed // world_size)
-        by_blocks = share <= dataset.cache_bytes if fetch == "auto" else fetch == "blocks"
+        by_blocks = fetch == "blocks"
+        if fetch == "auto":
+            by_blocks = dataset.run.share_bytes(world_size) <= dataset.cache_bytes
+            if dataset.run.lanes > 1:
+                dataset.run.warn_if_too_large(dataset.cache_bytes, world_size)
         self._maker = _Maker(dataset, self._steps, rank, world_size, end, tuple(fields), by_blocks)
         self._prefetch = prefetch
         if prefetch and self._maker.renderer.by_blocks:  # what is ready costs no memory then

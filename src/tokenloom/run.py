@@ -155,21 +155,27 @@ class SourceRun:
         """Bytes of the tokens that one reader of all rows needs at the same time."""
         itemsize = self.layout.line.reader.dtype("input_ids").itemsize
         whole = self.layout.line.tokens * itemsize
-        if self.shuffle is None or not len(self.blocks):
-            return min(whole, 2 * whole // max(1, len(self.blocks)))
-        return whole * self.shuffle.working_blocks(self.blocks) // len(self.blocks)
+        blocks = self.io_blocks
+        if self.shuffle is None or not len(blocks):
+            return min(whole, 2 * whole // max(1, len(blocks)))
+        return whole * self.shuffle.working_blocks(blocks) // len(blocks)
 
-    def warn_if_too_large(self, capacity: int) -> None:
-        """Say so, with the arithmetic, when a shuffle window does not fit into the cache."""
+    def share_bytes(self, world_size: int) -> int:
+        """The same for one of several ranks: with lanes each keeps to its own windows."""
         needed = self.working_bytes()
+        return needed if self.lanes == 1 else -(-needed // world_size)
+
+    def warn_if_too_large(self, capacity: int, world_size: int = 1) -> None:
+        """Say so, with the arithmetic, when a rank's shuffle windows do not fit into the cache."""
+        needed = self.share_bytes(world_size)
         window = getattr(self.shuffle, "window_blocks", None)
         if window is None or needed <= capacity:
             return
-        rows = self.rows // max(1, len(self.blocks))
+        rows = self.rows // max(1, len(self.io_blocks))
+        lanes = f" x {self.lanes} lanes over {world_size} ranks" if self.lanes > 1 else ""
         warnings.warn(
-            f"block_shuffle: {window} blocks x {self.lanes} lanes x {rows} rows x "
-            f"{self.layout.seq_len:,} tokens take {needed / 2**20:,.0f} MiB, the cache has "
-            f"{capacity / 2**20:,.0f} MiB. Rows are then read one by one. Lower window_blocks, or "
-            "open the store with more cache_bytes.",
+            f"block_shuffle: {window} blocks{lanes} x {rows} rows x {self.layout.seq_len:,} tokens "
+            f"take {needed / 2**20:,.1f} MiB, the cache has {capacity / 2**20:,.1f} MiB. Rows are "
+            "then read one by one. Lower window_blocks, or open the store with more cache_bytes.",
             stacklevel=4,
         )
