@@ -104,24 +104,18 @@ class Loader:
     ) -> None:
         self.dataset, self._steps = dataset, Steps(batch_size)
         _check_rank(rank, world_size, self._steps.smallest)
-        if end not in ("drop", "pad", "wrap"):
-            raise ConfigError(f"end: found {end!r}, allowed: 'drop', 'pad', 'wrap'.")
+        _check_choice("end", end, ("drop", "pad", "wrap"))
+        _check_choice("fetch", fetch, ("auto", "blocks", "rows"))
+        for name in fields:
+            _check_choice("fields", name, FIELDS)
         if prefetch < 0:
             raise ConfigError(f"prefetch: found {prefetch}, allowed is 0 or more batches.")
-        for name in fields:
-            if name not in FIELDS:
-                raise ConfigError(
-                    f"fields: a batch has no {name!r}. Fields: {', '.join(FIELDS)}."
-                    f"{near_miss(name, FIELDS)}"
-                )
         self.rank, self.world_size = rank, world_size
         self._accumulate = accumulate
         if accumulate is not None:
             for size in self._steps.sizes:
                 _check_groups(size, rank, world_size, accumulate)
         self._patience = patience
-        if fetch not in ("auto", "blocks", "rows"):
-            raise ConfigError(f"fetch: found {fetch!r}, allowed: 'auto', 'blocks', 'rows'.")
         by_blocks = fetch == "blocks"
         if fetch == "auto":
             by_blocks = dataset.run.share_bytes(world_size) <= dataset.cache_bytes
@@ -258,6 +252,14 @@ class Loader:
         if producer is not None:
             self._waited += producer.waited
             producer.stop()
+
+
+def _check_choice(name: str, found: str, allowed: Sequence[str]) -> None:
+    if found not in allowed:
+        raise ConfigError(
+            f"{name}: found {found!r}, allowed: {', '.join(allowed)}."
+            f"{near_miss(str(found), allowed)}"
+        )
 
 
 def _check_rank(rank: int, world_size: int, smallest: int) -> None:
