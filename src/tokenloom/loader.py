@@ -10,6 +10,7 @@ sorted by lane, so that a rank keeps to its own windows; the step has the same r
 
 from __future__ import annotations
 
+import copy
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -33,6 +34,7 @@ __all__ = ["Loader", "LoaderStats"]
 
 Int64 = NDArray[np.int64]
 PLAN_ROWS = 8192  # examples that are planned together
+SORTED_ROWS = 32768  # examples of all ranks that are sorted by lane together
 GROUP_ROWS = 2048  # examples whose blocks are looked up together
 
 
@@ -108,6 +110,8 @@ class Loader:
         _check_choice("fetch", fetch, ("auto", "blocks", "rows"))
         for name in fields:
             _check_choice("fields", name, FIELDS)
+        if not patience > 0:
+            raise ConfigError(f"patience: found {patience}, allowed is more than 0 seconds.")
         if prefetch < 0:
             raise ConfigError(f"prefetch: found {prefetch}, allowed is 0 or more batches.")
         self.rank, self.world_size = rank, world_size
@@ -137,7 +141,7 @@ class Loader:
         return self
 
     def __next__(self) -> Batch:
-        if self._producer is None:
+        if self._producer is None or self._producer.is_elsewhere:
             self._begin = self._begin or time.perf_counter()
             self._producer = Prefetcher(
                 self._maker.batches, self._step, self._prefetch, self._maker.stalled, self._patience
@@ -145,10 +149,14 @@ class Loader:
         pending = self._producer.take()
         if pending is None:
             raise StopIteration
-        batch = self._maker.finish(self._step, pending)
-        self._examples = self._maker.end_of(self._step)
+        try:
+            batch = self._maker.finish(self._step, pending)
+        except BaseException:
+            self._stop()  # what was not delivered comes again
+            raise
         self._step += 1
-        rows, seq_len = batch.shape
+        self._examples = self._maker.examples_before(self._step)
+        rows, seq_len = len(batch) - pending.extra, batch.shape[-1]
         for place, more in enumerate((1, rows, rows * seq_len)):
             self._delivered[place] += more
         return batch if self._accumulate is None else batch.folded(self._accumulate)
@@ -177,14 +185,16 @@ class Loader:
         if step < 0:
             raise ConfigError(f"step: found {step}, allowed is 0 or more.")
         self._stop()
-        self._maker.steps = self._steps
-        self._step, self._examples = step, self._steps.begin(step)
+        self._maker = self._maker.over(self._steps)
+        self._step, self._examples = step, self._maker.examples_before(step)
         return self
 
     def state_dict(self) -> dict[str, Any]:
         """Where the run stands, as JSON: what was delivered, not what was prefetched."""
         run = self.dataset.run
-        source = {"name": run.name, "rows": self._examples, "tokens": run.tokens_in(self._examples)}
+        rounds, rest = divmod(self._examples, run.n) if run.n else (0, self._examples)
+        tokens = run.tokens_in(rest) + (rounds * run.tokens_in(run.n or 0) if rounds else 0)
+        source = {"name": run.name, "rows": self._examples, "tokens": tokens}
         return make_state(self.dataset.describe(), self._examples, self._step, [source])
 
     def load_state_dict(self, state: Mapping[str, Any], *, allow_mismatch: bool = False) -> None:
@@ -193,7 +203,7 @@ class Loader:
         Raises:
             StateError: the state is damaged, of another run, or iteration has begun.
         """
-        if self._producer is not None:
+        if self._begin is not None:
             raise StateError(
                 f"load_state_dict: this loader has delivered {self._delivered[0]} steps already; a "
                 "state is loaded before the first one. Make a new Loader, or use seek(step)."
@@ -201,10 +211,11 @@ class Loader:
         examples = check_state(state, self.dataset.describe(), allow_mismatch=allow_mismatch)
         if self.dataset.run.n is not None and self._maker.end != "wrap":
             examples = self._inside(examples)
-        step = self._steps.step_at(examples)
+        steps, step = self._steps, self._steps.step_at(examples)
         if step is None:  # with this batch size no step begins there: count steps from there on
             step = int(state["step"])
-            self._maker.steps = Steps(self._steps.batch_size, (step, examples))
+            steps = Steps(self._steps.batch_size, (step, examples))
+        self._maker = self._maker.over(steps)
         self._examples, self._step = examples, step
 
     def _inside(self, examples: int) -> int:
@@ -302,6 +313,12 @@ class _Maker:
         self._path, self._reader = dataset.path, dataset.reader
         self._planned: tuple[int, int, Plan, list[int]] | None = None
 
+    def over(self, steps: Steps) -> _Maker:
+        """The same over other steps; batches of this one stay what they are."""
+        made = copy.copy(self)
+        made.steps, made._planned = steps, None
+        return made
+
     @property
     def count(self) -> int | None:
         """Steps from the beginning of the run to its end; None is for ever."""
@@ -312,10 +329,15 @@ class _Maker:
             return None
         return self.steps.count(n, partial=self.end == "pad")
 
-    def end_of(self, step: int) -> int:
-        """Examples of the run behind a step."""
-        end = self.steps.begin(step + 1)
-        return end if self.run.n is None or self.end == "wrap" else min(end, self.run.n)
+    @property
+    def limit(self) -> int | None:
+        """The example behind the last one; None is for ever."""
+        return None if self.end == "wrap" else self.run.n
+
+    def examples_before(self, step: int) -> int:
+        """Examples of the run in all steps before this one."""
+        begin = self.steps.begin(step)
+        return begin if self.limit is None else min(begin, self.limit)
 
     def batches(self, first: int, count: int) -> list[Pending]:
         """The batches of this rank for some steps, read; fewer at the end of the run."""
@@ -352,17 +374,30 @@ class _Maker:
 
     def rows_of(self, step: int) -> Int64:
         """The indices of all rows of a step, in their order; padding is not among them."""
-        indices = np.arange(self.steps.begin(step), self.steps.begin(step + 1))
-        n = self.run.n
-        if n is not None:
-            indices = indices % n if self.end == "wrap" else indices[indices < n]
-        fractions = self.run.fractions(indices)
-        return indices if fractions is None else indices[np.lexsort((indices, fractions))]
+        return self._rows(step, step + 1, 0, self.steps.size(step))[0]
+
+    def _rows(self, step: int, stop: int, low: int, high: int) -> tuple[Int64, list[int]]:
+        """The indices of rows [low, high) of some steps of one size, and where each step ends."""
+        size = self.steps.size(step)
+        sorts = self.run.lanes > 1
+        first, last = (0, size) if sorts else (low, high)
+        # [steps, rows]: where each row stands on the line of examples
+        line = self.steps.begin(step) + np.arange(stop - step)[:, None] * size
+        line = line + np.arange(first, last)
+        real = np.full(line.shape, True) if self.limit is None else line < self.limit
+        if self.end == "wrap":
+            line %= self.run.n or 1
+        if sorts:
+            fractions = np.full(line.shape, np.inf)  # what is behind the end stays last
+            fractions[real] = self.run.fractions(line[real])
+            line = np.take_along_axis(line, np.lexsort((line, fractions), axis=-1), -1)
+            line, real = line[:, low:high], real[:, low:high]
+        return line[real], [0, *np.cumsum(real.sum(axis=1)).tolist()]
 
     def _missing(self, step: int) -> int:
         """Rows of filler in this rank's share of a step."""
         low, high = rank_rows(self.steps.size(step), self.rank, self.world_size)
-        real = self.end_of(step) - self.steps.begin(step)
+        real = self.examples_before(step + 1) - self.steps.begin(step)
         return max(0, high - max(low, real)) if self.end == "pad" else 0
 
     def _plan_for(self, step: int) -> tuple[int, int, Plan, list[int]]:
@@ -370,22 +405,16 @@ class _Maker:
         known = self._planned
         if known is not None and known[0] <= step < known[1]:
             return known
-        size = max(1, self.steps.size(step) // self.world_size)
-        stop = step + max(1, PLAN_ROWS // size)
+        size = self.steps.size(step)
+        low, high = rank_rows(size, self.rank, self.world_size)
+        most = PLAN_ROWS // (high - low)
+        if self.run.lanes > 1:
+            most = min(most, SORTED_ROWS // size)
+        stop = min(step + max(1, most), self.steps.stretch_end(step))
         if self.count is not None:
             stop = min(stop, self.count)
-        if self.world_size == 1 and self.run.lanes == 1 and self.run.n is None:
-            edges = [self.steps.begin(one) for one in range(step, stop + 1)]
-            plan = self.renderer.plan(np.arange(edges[0], edges[-1]))
-            self._planned = step, stop, plan, [edge - edges[0] for edge in edges]
-            return self._planned
-        parts, cuts = [], [0]
-        for one in range(step, stop):
-            low, high = rank_rows(self.steps.size(one), self.rank, self.world_size)
-            parts.append(self.rows_of(one)[low:high])
-            cuts.append(cuts[-1] + len(parts[-1]))
-        plan = self.renderer.plan(np.concatenate(parts))
-        self._planned = step, stop, plan, cuts
+        indices, cuts = self._rows(step, stop, low, high)
+        self._planned = step, stop, self.renderer.plan(indices), cuts
         return self._planned
 
 

@@ -9,6 +9,7 @@ loader only ever counts what was taken.
 from __future__ import annotations
 
 import logging
+import os
 import threading
 import time
 from collections import deque
@@ -48,6 +49,7 @@ class Prefetcher(Generic[T]):
         self._error: BaseException | None = None
         self._ended = self._stopped = False
         self.waited = 0.0
+        self._process = os.getpid()
         self._thread: threading.Thread | None = None
 
     def take(self) -> T | None:
@@ -77,8 +79,15 @@ class Prefetcher(Generic[T]):
                 raise self._error
             return None
 
+    @property
+    def is_elsewhere(self) -> bool:
+        """Whether this is a copy after a fork: its thread stayed behind, its lock may be held."""
+        return self._process != os.getpid()
+
     def stop(self) -> None:
         """End the thread and drop what is ready; may be called again."""
+        if self.is_elsewhere:
+            return
         with self._change:
             self._stopped = True
             self._ready.clear()

@@ -16,7 +16,10 @@ Rank r of W takes rows [r B // W, (r + 1) B // W): ranks together are the step, 
 from __future__ import annotations
 
 import bisect
+import operator
+import sys
 from collections.abc import Sequence
+from typing import Any
 
 from tokenloom.errors import ConfigError
 
@@ -41,8 +44,7 @@ class Steps:
     def __init__(
         self, batch_size: int | Sequence[tuple[int, int]], origin: tuple[int, int] = (0, 0)
     ) -> None:
-        entries = [(0, batch_size)] if isinstance(batch_size, int) else list(batch_size)
-        _check(entries)
+        entries = _entries(batch_size)
         self.batch_size = batch_size
         self.sizes = [size for _, size in entries]
         self.smallest = min(self.sizes)
@@ -66,6 +68,11 @@ class Steps:
         """Rows of a step."""
         return self._sizes[bisect.bisect_right(self._steps, step) - 1]
 
+    def stretch_end(self, step: int) -> int:
+        """The step behind the last one that is sure to have as many rows as this one."""
+        k = bisect.bisect_right(self._steps, step)
+        return self._steps[k] if k < len(self._steps) else sys.maxsize
+
     def step_at(self, example: int) -> int | None:
         """The step that begins at an example, or None if none does."""
         k = bisect.bisect_right(self._begins, example) - 1
@@ -79,16 +86,29 @@ class Steps:
         return self._steps[k] + steps + (partial and rest > 0)
 
 
-def _check(entries: Sequence[tuple[int, int]]) -> None:
+def _entries(batch_size: Any) -> list[tuple[int, int]]:
+    """The schedule, checked."""
+    try:
+        found = [(0, batch_size)] if hasattr(batch_size, "__index__") else list(batch_size)
+        entries = [(_integer(examples), _integer(size)) for examples, size in found]
+    except (TypeError, ValueError):
+        entries = []
     starts = [examples for examples, _ in entries]
     if not entries or starts[0] != 0 or starts != sorted(set(starts)):
         raise ConfigError(
-            f"batch_size: found the schedule {list(entries)}; allowed are pairs (examples, batch "
-            "size) that begin with example 0 and go up."
+            f"batch_size: found {batch_size!r}; allowed are a number of rows, and pairs (examples, "
+            "rows) that begin with example 0 and go up."
         )
     for _, size in entries:
-        if isinstance(size, bool) or not isinstance(size, int) or size < 1:
-            raise ConfigError(f"batch_size: found {size!r}, allowed is 1 or more.")
+        if size < 1:
+            raise ConfigError(f"batch_size: found {size} rows, allowed is 1 or more.")
+    return entries
+
+
+def _integer(value: Any) -> int:
+    if isinstance(value, bool):
+        raise TypeError("a truth value is no number")
+    return operator.index(value)
 
 
 def rank_rows(size: int, rank: int, world_size: int) -> tuple[int, int]:
