@@ -14,6 +14,7 @@ from pathlib import Path
 import tokenloom as tl
 from examples.demo.building import build_stores, look_inside, median_document
 from examples.demo.corpus import find_text
+from examples.demo.loading import load_and_resume
 from examples.demo.printing import DemoFailed, heading, say
 from examples.demo.promises import keep_promises
 from examples.demo.tokenizer import train_tokenizer
@@ -25,7 +26,8 @@ STEPS: tuple[tuple[str, Step], ...] = (
     ("Train a tokenizer on a slice of it", train_tokenizer),
     ("Build a store per source", build_stores),
     ("Look inside", look_inside),
-    ("Try the promises", keep_promises),
+    ("Try the promises of a store", keep_promises),
+    ("Shuffle, load, be killed, go on with other ranks", load_and_resume),
 )
 MARK = ".tokenloom-demo"
 
