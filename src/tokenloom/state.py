@@ -8,6 +8,7 @@ whole or not at all, so the newest one that is there can be trusted.
 from __future__ import annotations
 
 import json
+import logging
 import os
 import re
 from collections.abc import Mapping
@@ -15,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from tokenloom import describe as description
-from tokenloom.errors import StateError
+from tokenloom.errors import StateError, StoreError
 from tokenloom.store.files import LOCAL, temporary_name
 
 __all__ = ["FORMAT", "check_state", "latest_state", "make_state", "read_state", "write_state"]
@@ -24,7 +25,9 @@ FORMAT = "tokenloom.state/1"
 MAX_BYTES = 1 << 20
 MAX_EXAMPLES = 1 << 62
 _HEX = re.compile(r"[0-9a-f]{64}")
-_NAME = re.compile(r"state-(\d{12})\.json")
+_NAME = re.compile(r"state-([0-9]{12,19})\.json")
+_SHOWN = 200  # characters of a wrong value in a message
+log = logging.getLogger("tokenloom")
 
 
 def make_state(
@@ -57,9 +60,7 @@ def check_state(state: Any, describe: Mapping[str, Any], *, allow_mismatch: bool
     if allow_mismatch:
         return int(known["examples"])
     if known["fingerprint"] != description.fingerprint(describe):
-        saved = known.get("dataset")
-        lines = description.differences(saved, describe) if isinstance(saved, Mapping) else []
-        listed = "\n  ".join(lines) or (
+        listed = "\n  ".join(_differences(known.get("dataset"), describe)) or (
             f"fingerprint: the state has {known['fingerprint'][:12]}…, this run has "
             f"{description.fingerprint(describe)[:12]}…"
         )
@@ -69,12 +70,38 @@ def check_state(state: Any, describe: Mapping[str, Any], *, allow_mismatch: bool
             "to take its position all the same."
         )
     if known["render"] != description.render_fingerprint(describe):
+        saved = known.get("dataset")
+        render = saved.get("render") if isinstance(saved, Mapping) else None
+        now = describe.get("render")
+        listed = "\n  ".join(_differences(render, now)) or (
+            f"render: the state has {_shown(render)}, this run has {_shown(now)}"
+        )
         raise StateError(
-            "state: the same tokens, but labels, masks or positions are rendered otherwise: the "
-            f"state has {known.get('dataset', {}).get('render')}, this run has "
-            f"{describe.get('render')}. Pass allow_mismatch=True if that is meant."
+            "state: the same tokens, but labels, masks or positions are rendered otherwise:\n  "
+            f"{listed}\nPass allow_mismatch=True if that is meant."
         )
     return int(known["examples"])
+
+
+def _differences(saved: Any, now: Any) -> list[str]:
+    """What differs, a line each; nothing if the saved description is no description."""
+    if not isinstance(saved, Mapping):
+        return []
+    try:
+        lines = description.differences(saved, now)
+    except (RecursionError, TypeError, ValueError):  # nested junk, or what cannot be compared
+        return []
+    cut = [line if len(line) <= 2 * _SHOWN else line[: 2 * _SHOWN] + "…" for line in lines[:50]]
+    return cut + [f"and {len(lines) - 50} more"] * (len(lines) > 50)
+
+
+def _shown(value: Any) -> str:
+    """A value that may be anything, short enough for a message."""
+    try:
+        text = repr(value)
+    except (RecursionError, ValueError):  # too deep, or an integer of thousands of digits
+        text = f"a {type(value).__name__} that cannot be shown"
+    return text if len(text) <= _SHOWN else text[:_SHOWN] + "…"
 
 
 def _shape(state: Any) -> dict[str, Any]:
@@ -83,15 +110,15 @@ def _shape(state: Any) -> dict[str, Any]:
         raise StateError(f"state: found {type(state).__name__}, allowed is what state_dict() gave.")
     wrong = []
     if state.get("format") != FORMAT:
-        wrong.append(f"format: found {state.get('format')!r}, allowed is {FORMAT!r}")
+        wrong.append(f"format: found {_shown(state.get('format'))}, allowed is {FORMAT!r}")
     for name in ("examples", "step"):
         value = state.get(name)
         if type(value) is not int or not 0 <= value <= MAX_EXAMPLES:
-            wrong.append(f"{name}: found {value!r}, allowed is an integer from 0 on")
+            wrong.append(f"{name}: found {_shown(value)}, allowed is an integer from 0 to 2^62")
     for name in ("fingerprint", "render"):
         value = state.get(name)
         if not isinstance(value, str) or not _HEX.fullmatch(value):
-            wrong.append(f"{name}: found {value!r}, allowed are 64 hex digits")
+            wrong.append(f"{name}: found {_shown(value)}, allowed are 64 hex digits")
     if wrong:
         raise StateError("state: " + "\n  ".join(wrong) + "\nIt is not what state_dict() gave.")
     return dict(state)
@@ -108,13 +135,19 @@ def write_state(state: Mapping[str, Any], path: str | Path) -> Path:
         path: a file, which is replaced; or an existing directory, in which the file is named after
             its examples, so that `latest_state` finds the newest.
     """
-    target = Path(path)
+    known, target = _shape(state), Path(path)
+    try:
+        raw = json.dumps(known, indent=1, allow_nan=False).encode() + b"\n"
+    except (TypeError, ValueError, RecursionError) as error:
+        raise StateError(f"state: it cannot be written as JSON ({error}).") from None
+    if len(raw) > MAX_BYTES:
+        raise StateError(f"state: it has {len(raw):,} bytes as JSON, allowed are {MAX_BYTES:,}.")
     if target.is_dir():
-        target = target / f"state-{state['examples']:012d}.json"
+        target = target / f"state-{known['examples']:012d}.json"
     temporary = target.parent / temporary_name()
     try:
         out = LOCAL.create(temporary)
-        out.write(json.dumps(state, indent=1).encode() + b"\n")
+        out.write(raw)
         out.close()  # synced
         os.replace(temporary, target)
     finally:
@@ -124,9 +157,16 @@ def write_state(state: Mapping[str, Any], path: str | Path) -> Path:
 
 
 def read_state(path: str | Path) -> dict[str, Any]:
-    """A state from its file; runs no code and reads at most 1 MiB."""
+    """A state from its file; runs no code and reads at most 1 MiB.
+
+    Raises:
+        StateError: there is none, it cannot be read, or it does not hold a state.
+    """
     target = Path(path)
-    raw = LOCAL.read(target, MAX_BYTES)
+    try:
+        raw = LOCAL.read(target, MAX_BYTES)
+    except StoreError as error:
+        raise StateError(str(error)) from error
     if raw is None:
         raise StateError(f"{target}: there is no such file.")
     try:
@@ -142,9 +182,9 @@ def read_state(path: str | Path) -> dict[str, Any]:
 def latest_state(folder: str | Path) -> dict[str, Any] | None:
     """The state with the most examples in a directory; damaged files are passed over."""
     names = [name for name in LOCAL.list(Path(folder)) if _NAME.fullmatch(name)]
-    for name in sorted(names, reverse=True):
+    for name in sorted(names, key=lambda name: (len(name), name), reverse=True):
         try:
             return read_state(Path(folder) / name)
-        except (StateError, OSError):
-            continue
+        except StateError as error:
+            log.warning("%s; an older state is taken.", str(error).rstrip("."))
     return None
