@@ -1,4 +1,4 @@
-"""`python -m benchmarks [read|write|open|build|loaders|lanes|all] [--size ...] [--json FILE]`."""
+"""`python -m benchmarks [JOB|all] [--size tiny|small|default|full] [--json FILE]`."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import json
 import tempfile
 from pathlib import Path
 
-from benchmarks import build, lanes, loaders, opening, read, write
+from benchmarks import build, lanes, loaders, opening, order, read, write
 from benchmarks.clock import Table, machine, render
 
 JOBS = {
@@ -15,6 +15,7 @@ JOBS = {
     "write": write.run,
     "open": opening.run,
     "build": build.run,
+    "order": order.run,
     "loaders": loaders.run,
     "lanes": lanes.run,
 }

@@ -188,7 +188,7 @@ def rate(what: str, timing: Timing, done: float, unit: str) -> Row:
 
 def cost(what: str, timing: Timing, times: int, unit: str = "µs") -> Row:
     """A row with the CPU time of one of `times` equal things."""
-    scale = {"s": 1.0, "ms": 1e3, "µs": 1e6}[unit] / times
+    scale = {"s": 1.0, "ms": 1e3, "µs": 1e6, "ns": 1e9}[unit] / times
     return Row(what=what, value=timing.best * scale, median=timing.median * scale, unit=unit)
 
 

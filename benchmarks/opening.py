@@ -62,12 +62,12 @@ def run(folder: Path, size: str, command: str) -> list[Table]:
         rows.append(_row(seen[name], "bounds_cpu", "  then the bounds of one document, CPU", "ms"))
     manifest = (folder / "virtual" / "manifest-000001.json").stat().st_size
     files = sum(len(found) for _, _, found in os.walk(folder / "virtual"))
-    holes = (
-        f"The large store has {files:,} files, a manifest of {manifest / MB:.2f} MB; all but its "
-        "first and last shard are holes of the right size."
+    large = (
+        f"The large store has {files:,} files, a manifest of {manifest / MB:.2f} MB; its shards are "
+        "one and the same on disk."
     )
     turns = f"{rounds} fresh processes for each store, taking turns; directory entries are warm."
-    return [Table(title="open", command=command, rows=rows, notes=[holes, turns])]
+    return [Table(title="open", command=command, rows=rows, notes=[large, turns])]
 
 
 def _row(samples: list[dict[str, float]], key: str, what: str, unit: str) -> Row:

@@ -1,11 +1,10 @@
-"""Stores to measure on: real ones without a tokenizer, and a huge one whose files are holes."""
+"""Stores to measure on: real ones without a tokenizer, and a huge one of many equal shards."""
 
 from __future__ import annotations
 
 import dataclasses
 import itertools
 import os
-import shutil
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
@@ -72,27 +71,22 @@ def write_store(root: Path, tokens: int, *, shards: int = 1, dtype: str = "uint1
 
 
 def virtual_store(root: Path, shards: int, shard_documents: int, mean: int = 64) -> None:
-    """A store of which the first and the last shard are there, and all others are only sizes.
-
-    Every commit record and the manifest are sealed and true in every figure that opening looks
-    at; payload files between the ends are holes of the right size.
-    """
+    """A store whose shards are all the same one on disk, by hard links; whole and true to read."""
     root.mkdir()
     lengths = np.full(shard_documents, mean)
-    ids = np.zeros(shard_documents * mean, np.uint16)
+    ids = (np.arange(shard_documents * mean) % 50_000).astype(np.uint16)
     write_shard(root, 0, [(ids, lengths)], "uint16", describe=True)
     first = root / fmt.shard_name(0)
     raw = (first / "shard.json").read_bytes()
     record = fmt.unseal(fmt.ShardRecord, raw, str(first))
-    sizes = {name: file.bytes for name, file in record.files.items()}
     entries = [shard_entry(record, raw)]
     for number in range(1, shards):
         entry, sealed = _numbered(record, number)
         folder = root / entry.name
-        if number == shards - 1:
-            shutil.copytree(first, folder)
-        else:
-            _holes(folder, sizes)
+        for path in _folders(folder, list(record.files)):
+            path.mkdir()
+        for name in record.files:
+            os.link(first / name, folder / name)
         (folder / "shard.json").write_bytes(sealed)
         entries.append(entry)
     publish(root, entries, "uint16")
@@ -104,14 +98,6 @@ def _numbered(record: fmt.ShardRecord, number: int) -> tuple[fmt.ShardEntry, byt
     return shard_entry(changed, sealed), sealed
 
 
-def _holes(folder: Path, sizes: dict[str, int]) -> None:
-    for path in _folders(folder, sizes):
-        path.mkdir()
-    for name, size in sizes.items():
-        (folder / name).touch()
-        os.truncate(folder / name, size)
-
-
-def _folders(folder: Path, names: dict[str, int]) -> Iterator[Path]:
+def _folders(folder: Path, names: Sequence[str]) -> Iterator[Path]:
     parents = {path for name in names for path in (folder / name).parents}
     return itertools.filterfalse(Path.exists, sorted(parents))
