@@ -63,8 +63,8 @@ def run(folder: Path, size: str, command: str) -> list[Table]:
     manifest = (folder / "virtual" / "manifest-000001.json").stat().st_size
     files = sum(len(found) for _, _, found in os.walk(folder / "virtual"))
     large = (
-        f"The large store has {files:,} files, a manifest of {manifest / MB:.2f} MB; its shards are "
-        "one and the same on disk."
+        f"The large store has {files:,} files, a manifest of {manifest / MB:.2f} MB; its shards "
+        "are one and the same on disk."
     )
     turns = f"{rounds} fresh processes for each store, taking turns; directory entries are warm."
     return [Table(title="open", command=command, rows=rows, notes=[large, turns])]

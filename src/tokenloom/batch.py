@@ -20,6 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tokenloom import masks
+from tokenloom.bind import check_fields
 from tokenloom.errors import ConfigError, NoTrainedTokens
 from tokenloom.spans import Spans
 from tokenloom.store.slabs import LARGE, SlabPool
@@ -84,6 +85,7 @@ class RenderSpec:
     pad_id: int = 0
 
     def __post_init__(self) -> None:
+        check_fields(self)
         for name, allowed in (
             ("label_layout", ("aligned", "shifted")),
             ("position_scheme", ("reset", "absolute")),
@@ -135,7 +137,7 @@ class Batch:
     ) -> None:
         self._cells, self.index, self._render, self._details = cells, index, render, details
         self.tokens: Int32 = cells if cells.shape[1] == seq_len else cells[:, :seq_len]
-        self.judge: Callable[[], None] = self._judge_alone  # a share of a step is judged with it
+        self.judge: Callable[[], None] | None = None  # a share of a step is judged with it
 
     def __len__(self) -> int:
         """Rows."""
@@ -190,13 +192,13 @@ class Batch:
     @functools.cached_property
     def loss_weights(self) -> Float32:
         """Weight of the prediction of token i + 1 at cell i, 0 where it does not count [B, S]."""
-        weights = self._details.weights()
+        weights = self._stored_weights
         if weights is None:
             return self.loss_mask.astype(np.float32)
         out = np.zeros(self.shape, np.float32)
         ahead = weights[:, 1 : self.shape[1] + 1]  # a stored weight belongs to the token itself
         out[:, : ahead.shape[1]] = ahead
-        out[~self._trainable] = 0
+        out[~(self._trainable & (out > 0))] = 0  # a weight below 0, or none at all, trains nothing
         return out
 
     @functools.cached_property
@@ -208,12 +210,16 @@ class Batch:
         """
         mask = self.trained()
         if not mask.any():
-            self.judge()
+            (self.judge or self._judge_alone)()
         return mask
 
     def trained(self) -> Bool:
         """As `loss_mask`, without the judgement."""
-        return self._trainable if self._details.weights() is None else self.loss_weights > 0
+        return self._trainable if self._stored_weights is None else self.loss_weights > 0
+
+    @functools.cached_property
+    def _stored_weights(self) -> Float32 | None:
+        return self._details.weights()
 
     def _judge_alone(self) -> None:
         raise NoTrainedTokens(
@@ -245,7 +251,7 @@ class Batch:
         out: Int32 = new_array(self.shape, np.int32)
         if self._render.label_layout == "aligned":
             mask = self.loss_mask  # judges, too
-            if self._render.is_plain and self._details.weights() is None:
+            if self._render.is_plain and self._stored_weights is None:
                 masks.labels_from_tiles(self.tokens, self._tiles, out)
             else:
                 masks.labels_from(self.tokens, mask, out)

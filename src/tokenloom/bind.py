@@ -18,11 +18,14 @@ import typing
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal, TypeVar
 
+import numpy as np
+
+from tokenloom.errors import ConfigError
 from tokenloom.words import near_miss
 
 T = TypeVar("T")
 
-__all__ = ["BindError", "bind", "unbind"]
+__all__ = ["BindError", "bind", "check_fields", "unbind"]
 
 
 class BindError(ValueError):
@@ -78,6 +81,22 @@ def unbind(record: Any) -> Any:
     if isinstance(record, (list, tuple)):
         return [unbind(item) for item in record]
     return record
+
+
+def check_fields(record: Any) -> None:
+    """Raise ConfigError if a field of a frozen dataclass has not the type that its hint says.
+
+    To be called by `__post_init__`, so that a setting made by hand is held to the same types as one
+    that was read. NumPy's scalars become Python's, which can be written as JSON.
+    """
+    problems: list[str] = []
+    for name, (hint, _) in _schema(type(record)).items():
+        value = getattr(record, name)
+        if not dataclasses.is_dataclass(value):
+            plain = value.item() if isinstance(value, np.generic) else value
+            object.__setattr__(record, name, _bind(hint, plain, name, "refuse", problems))
+    if problems:
+        raise ConfigError("\n".join(problems))
 
 
 def _bind(hint: Any, value: Any, path: str, unknown: str, problems: list[str]) -> Any:

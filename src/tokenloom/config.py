@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import copyreg
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from tokenloom import describe as description
@@ -19,23 +20,40 @@ from tokenloom.layout.windows import WindowsSpec
 from tokenloom.order import ORDER_VERSION
 from tokenloom.shuffle import rebuild_shuffle
 from tokenloom.split import SplitSpec
+from tokenloom.store.cache import process_cache
 from tokenloom.stored import open_store
 
 __all__ = ["from_config"]
 
-KEYS = {
-    "format",
-    "order_version",
-    "name",
-    "store",
-    "choice",
-    "layout",
-    "shuffle",
-    "epochs",
-    "seed",
-    "take",
-    "render",
-}
+PLAIN = ("choice", "epochs", "seed", "take", "name", "render")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _StoreKeys:
+    """What a description says about its store."""
+
+    path: str
+    digest: str
+    documents: int
+    tokens: int
+    snapshot: int | None = None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Keys:
+    """The keys of a description and their types."""
+
+    format: str
+    order_version: int
+    name: str
+    store: _StoreKeys
+    choice: SplitSpec | None
+    layout: dict[str, Any]
+    shuffle: dict[str, Any] | None
+    epochs: int | None
+    seed: int
+    take: int | None
+    render: RenderSpec
 
 
 def from_config(config: Mapping[str, Any], *, path: str | None = None, **hints: Any) -> Dataset:
@@ -49,52 +67,59 @@ def from_config(config: Mapping[str, Any], *, path: str | None = None, **hints: 
     Raises:
         ConfigError: a key is missing, unknown or of the wrong kind, or the store is another one.
     """
-    problems = [f"$.{key}: unknown key" for key in config.keys() - KEYS]
-    problems += [f"$.{key}: missing" for key in KEYS - config.keys()]
-    if problems:
-        raise ConfigError("\n".join(sorted(problems)))
-    _require(config, "format", description.FORMAT)
-    _require(config, "order_version", ORDER_VERSION)
+    if isinstance(config, Mapping):
+        _require(config, "format", description.FORMAT)
+        _require(config, "order_version", ORDER_VERSION)
     try:
-        made = _config(config)
+        keys = bind(_Keys, config)
+        made = _source(keys)
     except BindError as error:
         raise ConfigError(str(error)) from None
-    where = path or config["store"]["path"]
-    store = open_store(where, snapshot=config["store"].get("snapshot"), **hints)
-    if store.digest != config["store"]["digest"]:
+    where = path or keys.store.path
+    store = open_store(where, snapshot=keys.store.snapshot, **hints)
+    if store.digest != keys.store.digest:
         raise ConfigError(
             f"{where}: its digest is {store.digest}, the description was made from "
-            f"{config['store']['digest']}. Give the path of the store it was made from."
+            f"{keys.store.digest}. Give the path of the store it was made from."
         )
     return Dataset(store.reader, str(where), made)
 
 
-def _config(config: Mapping[str, Any]) -> SourceConfig:
-    layout = dict(config["layout"])
-    if layout.pop("kind", None) != "windows":
-        raise BindError(
-            [f"$.layout.kind: found {config['layout'].get('kind')!r}, allowed: windows"]
-        )
-    choice = config["choice"]
-    return SourceConfig(
-        layout=bind(WindowsSpec, layout, path="$.layout"),
-        choice=None if choice is None else bind(SplitSpec, choice, path="$.choice"),
-        shuffle=rebuild_shuffle(config["shuffle"]),
-        epochs=config["epochs"],
-        seed=config["seed"],
-        take=config["take"],
-        name=config["name"],
-        render=bind(RenderSpec, config["render"], path="$.render"),
-    )
+def _source(keys: _Keys) -> SourceConfig:
+    layout = dict(keys.layout)
+    kind = layout.pop("kind", None)
+    if kind != "windows":
+        raise BindError([f"$.layout.kind: found {kind!r}, allowed: windows"])
+    fields = {
+        "layout": bind(WindowsSpec, layout, path="$.layout"),
+        "shuffle": rebuild_shuffle(keys.shuffle),
+        **{name: getattr(keys, name) for name in PLAIN},
+    }
+    try:
+        return SourceConfig(**fields)
+    except ConfigError as error:
+        raise BindError([f"$.{error}"]) from None
 
 
 def _require(config: Mapping[str, Any], name: str, value: Any) -> None:
-    if config[name] != value:
+    if config.get(name, value) != value:  # one that is missing is told with the others
         raise ConfigError(f"$.{name}: found {config[name]!r}, this version knows {value!r}.")
 
 
 def _travel(dataset: Dataset) -> tuple[Any, ...]:
-    return from_config, (dataset.describe(),)
+    rules, cache = dataset.reader.rules, dataset.reader.cache
+    hints = {
+        "verify": rules.verify,
+        "gap_bytes": rules.gap,
+        "cap_bytes": rules.cap,
+        "cache_bytes": None if cache is process_cache() else cache.capacity,
+    }
+    windows = getattr(dataset.config.shuffle, "cache_windows", None)
+    return _arrive, (dataset.describe(), hints, windows)
+
+
+def _arrive(config: dict[str, Any], hints: dict[str, Any], cache_windows: int | None) -> Dataset:
+    return from_config(config, **hints).keeping(cache_windows)
 
 
 copyreg.pickle(Dataset, _travel)  # to another process a dataset goes as its description

@@ -16,7 +16,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from tokenloom import describe as description
 from tokenloom.batch import Batch, RenderSpec
-from tokenloom.bind import unbind
+from tokenloom.bind import check_fields, unbind
 from tokenloom.errors import ConfigError
 from tokenloom.keys import check_seed
 from tokenloom.layout.windows import Windows, WindowsSpec
@@ -64,6 +64,17 @@ class SourceConfig:
     name: str = "main"
     render: RenderSpec = field(default_factory=RenderSpec)
 
+    def __post_init__(self) -> None:
+        check_fields(self)
+        if self.epochs is not None and self.epochs < 0:
+            raise ConfigError(
+                f"epochs: found {self.epochs}, allowed is 0 or more, or None for ever."
+            )
+        if self.take is not None and self.take < 0:
+            raise ConfigError(f"take: found {self.take}, allowed is 0 examples or more.")
+        if self.seed is not None:
+            check_seed(self.seed)
+
 
 class Dataset:
     """Examples by their index.
@@ -72,8 +83,12 @@ class Dataset:
     ``len(ds)`` how many there are; `tokenloom.Loader` walks through them.
     """
 
-    def __init__(self, reader: Reader, path: str, config: SourceConfig) -> None:
+    def __init__(
+        self, reader: Reader, path: str, config: SourceConfig, line: Line | None = None
+    ) -> None:
         self.reader, self.path, self.config = reader, path, config
+        if line is not None:  # known already: a choice by content reads the whole store
+            self.line = line
 
     # -- what to change --------------------------------------------------------------------
 
@@ -97,7 +112,9 @@ class Dataset:
         found = parse_shuffle(shuffle, block_shuffle)
         if found is not None and perm_type is not None:
             found = replace(found, perm_type=perm_type)
-        return self._with(shuffle=found)
+        made = self._with(shuffle=found)
+        made._warn_if_too_large()
+        return made
 
     def era_shuffle(self, length: int, *, perm_type: str = "feistel") -> Dataset:
         """Rows shuffled inside stretches of `length` rows."""
@@ -115,15 +132,12 @@ class Dataset:
             raise ConfigError(
                 f"block_shuffle: found both a setting and {', '.join(fields)}. Give one of them."
             )
-        found = self._with(shuffle=shuffle or BlockShuffle(**fields))
-        if found.run.lanes == 1:  # with lanes it depends on the ranks: the loader knows them
-            found.run.warn_if_too_large(found.cache_bytes)
-        return found
+        made = self._with(shuffle=shuffle or BlockShuffle(**fields))
+        made._warn_if_too_large()
+        return made
 
     def epochs(self, count: int | None) -> Dataset:
         """The rows that many times, each time in a fresh order; None is for ever."""
-        if count is not None and count < 0:
-            raise ConfigError(f"epochs: found {count}, allowed is 0 or more, or None for ever.")
         return self._with(epochs=count)
 
     def seed(self, seed: int) -> Dataset:
@@ -132,16 +146,25 @@ class Dataset:
 
     def take(self, examples: int) -> Dataset:
         """The first examples only."""
-        if examples < 0:
-            raise ConfigError(f"take: found {examples} examples, allowed is 0 or more.")
         return self._with(take=examples)
 
     def render(self, **fields: Any) -> Dataset:
         """Other labels, masks or positions; see `RenderSpec` for the fields."""
         return self._with(render=replace(self.config.render, **fields))
 
+    def _warn_if_too_large(self) -> None:
+        if self.run.lanes == 1:  # with lanes it depends on the ranks: the loader knows them
+            self.run.warn_if_too_large(self.cache_bytes, stacklevel=4)
+
     def _with(self, **fields: Any) -> Dataset:
-        return Dataset(self.reader, self.path, replace(self.config, **fields))
+        return Dataset(self.reader, self.path, replace(self.config, **fields), self.line)
+
+    def keeping(self, cache_windows: int | None) -> Dataset:
+        """The same with so many shuffle windows in memory; None takes the cache of the store."""
+        shuffle = self.config.shuffle
+        if not isinstance(shuffle, BlockShuffle):
+            return self
+        return self._with(shuffle=replace(shuffle, cache_windows=cache_windows))
 
     # -- what it is ------------------------------------------------------------------------
 
@@ -163,10 +186,7 @@ class Dataset:
     @functools.cached_property
     def line(self) -> Line:
         """The documents, end to end."""
-        choice = self.config.choice
-        if choice is None:
-            return WholeLine(self.reader)
-        return ChosenLine(self.reader, chosen_documents(self.reader, choice), repr(choice))
+        return Documents(self.reader, self.path, self.config.choice).line
 
     @functools.cached_property
     def run(self) -> SourceRun:
@@ -251,21 +271,30 @@ class Dataset:
 
     def __getitem__(self, index: SupportsIndex) -> Batch:
         """One example, as a batch of one row."""
+        if isinstance(index, bool):
+            raise TypeError("index: found bool, allowed are integers.")
         return self.batch([operator.index(index)])
 
     def spans(self, indices: ArrayLike) -> Spans:
         """Which documents stand where in these examples; no token is read."""
-        wanted = np.atleast_1d(checked(indices, self.run.n, "index"))
+        wanted = self._wanted(indices)
         return self._renderer.plan(wanted).spans
 
     def batch(self, indices: ArrayLike) -> Batch:
         """These examples, in this order; one coalesced read for all of them."""
-        wanted = np.atleast_1d(checked(indices, self.run.n, "index"))
+        wanted = self._wanted(indices)
         return self._renderer.batches(self._renderer.plan(wanted), [0, len(wanted)])[0].make()
 
     def locate(self, indices: ArrayLike) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """(epoch, row) of each index."""
-        return self.run.locate(np.atleast_1d(checked(indices, self.run.n, "index")))
+        return self.run.locate(self._wanted(indices))
+
+    def _wanted(self, indices: ArrayLike) -> NDArray[np.int64]:
+        """Indices that are in the run, as one axis [N]."""
+        wanted = np.atleast_1d(checked(indices, self.run.n, "index"))
+        if wanted.ndim > 1:
+            raise TypeError(f"indices: found the shape {wanted.shape}, allowed is one axis.")
+        return wanted
 
     @functools.cached_property
     def _renderer(self) -> Renderer:
@@ -314,14 +343,23 @@ class Documents:
         )
         render.setdefault("pad_id", self._filler())
         config = SourceConfig(layout=layout, choice=self._choice, render=RenderSpec(**render))
-        made = Dataset(self._reader, self._path, config)
+        made = Dataset(self._reader, self._path, config, self.line)
         made.run.layout.warn_if_unaligned()
         return made
 
-    @property
+    @functools.cached_property
+    def line(self) -> Line:
+        """The documents, end to end."""
+        if self._choice is None:
+            return WholeLine(self._reader)
+        return ChosenLine(self._reader, self.indices, repr(self._choice))
+
+    @functools.cached_property
     def indices(self) -> NDArray[np.int64]:
         """Which documents of the store these are."""
-        return chosen_documents(self._reader, self._choice)
+        indices = chosen_documents(self._reader, self._choice)
+        indices.flags.writeable = False
+        return indices
 
     @property
     def num_documents(self) -> int:

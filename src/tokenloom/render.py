@@ -14,7 +14,7 @@ from __future__ import annotations
 import functools
 import itertools
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from tokenloom import masks
 from tokenloom.batch import Batch, RenderSpec, new_array
 from tokenloom.layout.runs import Runs
-from tokenloom.run import SourceRun
+from tokenloom.run import SourceRun, loss_columns
 from tokenloom.spans import Spans
 from tokenloom.store.cache import BlockCache
 
@@ -33,8 +33,6 @@ Int64 = NDArray[np.int64]
 Int32 = NDArray[np.int32]
 Float32 = NDArray[np.float32]
 Array = NDArray[Any]
-
-LOSS_COLUMNS = ("loss_weights", "loss_mask")
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -60,7 +58,8 @@ class Pending:
         index = self.plan.indices[self.start : self.stop]
         if self.extra:
             index = np.concatenate([index, np.full(self.extra, -1, np.int64)])
-        return Batch(cells, index, layout.seq_len, spec, self)
+        # the batch has its tokens: without the views the blocks they came from can go
+        return Batch(cells, index, layout.seq_len, spec, replace(self, views=()))
 
     def spans(self) -> Spans:
         """See `Details`."""
@@ -130,9 +129,9 @@ class Renderer:
         self, run: SourceRun, spec: RenderSpec, *, by_blocks: bool, cache: BlockCache
     ) -> None:
         self.run, self.spec, self.by_blocks, self.cache = run, spec, by_blocks, cache
-        manifest = run.layout.line.reader.manifest
-        self._weights = [name for name in LOSS_COLUMNS if name in manifest.columns]
-        self._tag = f"{run.layout.seq_len}/{run.layout.width}/{run.io_blocks.size}"
+        self._weights = loss_columns(run.layout.line.reader)
+        # all that decides where a block begins and ends: two datasets may share the cache
+        self._tag = f"{run.layout.tag}/{run.io_blocks.size}"
 
     def plan(self, indices: Int64) -> Plan:
         """Where these examples come from."""

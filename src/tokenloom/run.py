@@ -7,6 +7,7 @@ what is trained when.
 
 from __future__ import annotations
 
+import functools
 import warnings
 from typing import Protocol
 
@@ -17,14 +18,20 @@ from tokenloom.layout.runs import Runs
 from tokenloom.line import Line
 from tokenloom.order import Blocks, Order, identity
 from tokenloom.order.windowed import checked
-from tokenloom.shuffle import Shuffle
+from tokenloom.shuffle import BlockShuffle, Shuffle
 from tokenloom.spans import Spans
 from tokenloom.store.offsets import grouped
+from tokenloom.store.reader import Reader
 
-__all__ = ["Layout", "SourceRun"]
+__all__ = ["Layout", "SourceRun", "loss_columns"]
 
 Int64 = NDArray[np.int64]
 KEPT_ORDERS = 4
+
+
+def loss_columns(reader: Reader) -> list[str]:
+    """The columns of a store that say what is trained."""
+    return [name for name in ("loss_weights", "loss_mask") if name in reader.manifest.columns]
 
 
 class Layout(Protocol):
@@ -33,6 +40,8 @@ class Layout(Protocol):
     line: Line
     seq_len: int
     width: int
+    tag: str
+    """Names the layout in the cache: everything that decides which tokens are in a row."""
 
     def rows(self, epoch: int = 0) -> int:
         """Rows of an epoch."""
@@ -152,30 +161,49 @@ class SourceRun:
         return total
 
     def working_bytes(self) -> int:
-        """Bytes of the tokens that one reader of all rows needs at the same time."""
-        itemsize = self.layout.line.reader.dtype("input_ids").itemsize
-        whole = self.layout.line.tokens * itemsize
+        """Bytes of the blocks that one reader of all rows needs at the same time."""
         blocks = self.io_blocks
-        if self.shuffle is None or not len(blocks):
-            return min(whole, 2 * whole // max(1, len(blocks)))
-        return whole * self.shuffle.working_blocks(blocks) // len(blocks)
+        working = self.shuffle.working_blocks(blocks) if self.shuffle else min(2, len(blocks))
+        largest, together = self._block_bytes
+        return min(working * largest, together)
+
+    @functools.cached_property
+    def _block_bytes(self) -> tuple[int, int]:
+        """Bytes of the largest block, and of all."""
+        blocks = self.io_blocks
+        if not len(blocks):
+            return 0, 0
+        some = [0, len(blocks) - 1] if blocks.size else np.arange(len(blocks))  # the rest is equal
+        first, last = self.layout.stretch(np.asarray(some), blocks)
+        sizes = (last - first) * self._token_bytes
+        largest = int(sizes.max())
+        rest = (len(blocks) - 1) * largest + int(sizes[-1])
+        return largest, rest if blocks.size else int(sizes.sum())
+
+    @property
+    def _token_bytes(self) -> int:
+        """Bytes of a token and of what the store says about training it."""
+        reader = self.layout.line.reader
+        return sum(reader.dtype(c).itemsize for c in ("input_ids", *loss_columns(reader)))
 
     def share_bytes(self, world_size: int) -> int:
         """The same for one of several ranks: with lanes each keeps to its own windows."""
         needed = self.working_bytes()
         return needed if self.lanes == 1 else -(-needed // world_size)
 
-    def warn_if_too_large(self, capacity: int, world_size: int = 1) -> None:
+    def warn_if_too_large(self, capacity: int, world_size: int = 1, *, stacklevel: int = 3) -> None:
         """Say so, with the arithmetic, when a rank's shuffle windows do not fit into the cache."""
         needed = self.share_bytes(world_size)
-        window = getattr(self.shuffle, "window_blocks", None)
-        if window is None or needed <= capacity:
+        if not isinstance(self.shuffle, BlockShuffle) or needed <= capacity:
             return
-        rows = self.rows // max(1, len(self.io_blocks))
+        blocks = self.shuffle.blocks(self.io_blocks)
+        window = min(self.shuffle.window_blocks or 1, len(blocks))
+        rows = blocks.size or -(-blocks.rows // len(blocks))
         lanes = f" x {self.lanes} lanes over {world_size} ranks" if self.lanes > 1 else ""
         warnings.warn(
             f"block_shuffle: {window} blocks{lanes} x {rows} rows x {self.layout.seq_len:,} tokens "
-            f"take {needed / 2**20:,.1f} MiB, the cache has {capacity / 2**20:,.1f} MiB. Rows are "
-            "then read one by one. Lower window_blocks, or open the store with more cache_bytes.",
-            stacklevel=4,
+            f"x {self._token_bytes} bytes take {needed / 2**20:,.1f} MiB, the cache has "
+            f"{capacity / 2**20:,.1f} MiB. Rows are then read one by one. Lower window_blocks, or "
+            "open the store with more cache_bytes.",
+            stacklevel=stacklevel,
         )

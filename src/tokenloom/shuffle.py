@@ -11,10 +11,13 @@ bytes of a token. If batches look too alike, raise `window_blocks` before anythi
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 from typing import Any
 
-from tokenloom.bind import BindError, bind, unbind
+import numpy as np
+
+from tokenloom.bind import BindError, bind, check_fields, unbind
 from tokenloom.errors import ConfigError
 from tokenloom.order import Blocks, Order, block, era, full
 from tokenloom.order.permute import check_perm_type
@@ -40,6 +43,7 @@ class FullShuffle:
     perm_type: str = "feistel"
 
     def __post_init__(self) -> None:
+        check_fields(self)
         check_perm_type(self.perm_type)
 
     def resolve(self, blocks: Blocks, block_tokens: float) -> FullShuffle:
@@ -63,6 +67,7 @@ class EraShuffle:
     perm_type: str = "feistel"
 
     def __post_init__(self) -> None:
+        check_fields(self)
         check_perm_type(self.perm_type)
         if self.length < 1:
             raise ConfigError(f"shuffle: found era length {self.length}, allowed is 1 or more.")
@@ -110,6 +115,7 @@ class BlockShuffle:
     cache_windows: int | None = None
 
     def __post_init__(self) -> None:
+        check_fields(self)
         check_perm_type(self.perm_type)
         for name in (
             "io_block_size",
@@ -121,6 +127,11 @@ class BlockShuffle:
             value = getattr(self, name)
             if value is not None and value < 1:
                 raise ConfigError(f"block_shuffle.{name}: found {value}, allowed is 1 or more.")
+        if self.lanes > 1 and self.perm_type.startswith("levanter"):
+            raise ConfigError(
+                f"block_shuffle.lanes: found {self.lanes}, allowed with perm_type "
+                f"{self.perm_type!r} is only 1."
+            )
 
     @staticmethod
     def published() -> BlockShuffle:
@@ -165,7 +176,7 @@ class BlockShuffle:
         assert self.window_blocks is not None  # resolved
         divided = self.blocks(blocks)
         mean = len(blocks) / max(1, len(divided))
-        return min(len(blocks), int(self.window_blocks * self.lanes * max(1.0, mean)) + 1)
+        return min(len(blocks), math.ceil(self.window_blocks * self.lanes * mean))
 
 
 Shuffle = FullShuffle | EraShuffle | BlockShuffle
@@ -193,7 +204,7 @@ def parse_shuffle(
         return FullShuffle()
     if isinstance(shuffle, (FullShuffle, EraShuffle, BlockShuffle)):
         return shuffle
-    if isinstance(shuffle, int):
+    if isinstance(shuffle, (int, np.integer)):
         return EraShuffle(length=shuffle)
     raise ConfigError(
         f"shuffle: found {shuffle!r}, allowed: False, True, the length of an era, or a shuffle "
@@ -214,9 +225,8 @@ def rebuild_shuffle(described: Any, path: str = "$.shuffle") -> Shuffle | None:
     """What `describe_shuffle` described."""
     if described is None:
         return None
-    if not isinstance(described, dict) or described.get("kind") not in _KINDS:
-        raise BindError(
-            [f"{path}.kind: found {described!r}, allowed: {', '.join(_KINDS)}, or null"]
-        )
+    kind = described.get("kind") if isinstance(described, dict) else described
+    if not isinstance(kind, str) or kind not in _KINDS:
+        raise BindError([f"{path}.kind: found {kind!r}, allowed: {', '.join(_KINDS)}, or null"])
     fields = {key: value for key, value in described.items() if key != "kind"}
-    return bind(_KINDS[described["kind"]], fields, path=path)
+    return bind(_KINDS[kind], fields, path=path)

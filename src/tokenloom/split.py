@@ -11,12 +11,14 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
+from numbers import Real
 
 import numpy as np
 from numpy.typing import NDArray
 
+from tokenloom.bind import check_fields
 from tokenloom.errors import ConfigError
-from tokenloom.keys import GOLDEN, key, mixed
+from tokenloom.keys import GOLDEN, check_seed, key, mixed
 from tokenloom.line import WholeLine
 from tokenloom.store.reader import Reader
 from tokenloom.words import near_miss
@@ -46,13 +48,16 @@ class SplitSpec:
     seed: int = 0
 
     def __post_init__(self) -> None:
+        check_fields(self)
+        check_seed(self.seed)
         if self.by not in ("id", "content"):
             raise ConfigError(f"split.by: found {self.by!r}, allowed: 'id', 'content'.")
-        if not self.shares or min(self.shares) < 0 or abs(math.fsum(self.shares) - 1) > 1e-9:
+        if len(self.names) != len(self.shares) or len(set(self.names)) < len(self.names):
             raise ConfigError(
-                f"split: the shares {dict(zip(self.names, self.shares, strict=False))} are not "
-                "parts of a whole. Give numbers from 0 on that add up to 1."
+                f"split: the names {self.names} and shares {self.shares} do not belong together. "
+                "Give every part one name of its own and one share."
             )
+        _check_shares(dict(zip(self.names, self.shares, strict=True)))
         if self.part not in self.names:
             raise ConfigError(
                 f"split.part: no part named {self.part!r}. Parts: {', '.join(self.names)}."
@@ -62,11 +67,21 @@ class SplitSpec:
     @staticmethod
     def all_of(shares: Mapping[str, float], by: str, seed: int) -> dict[str, SplitSpec]:
         """The parts of a split by name."""
+        _check_shares(shares)
         names, values = tuple(shares), tuple(float(share) for share in shares.values())
         return {
             name: SplitSpec(names=names, shares=values, part=name, by=by, seed=seed)
             for name in names
         }
+
+
+def _check_shares(shares: Mapping[str, float]) -> None:
+    numbers = all(isinstance(share, Real) and share >= 0 for share in shares.values())  # no NaN
+    if not numbers or not abs(math.fsum(shares.values()) - 1) <= 1e-9:
+        raise ConfigError(
+            f"split: the shares {dict(shares)} are not parts of a whole. Give numbers from 0 on "
+            "that add up to 1."
+        )
 
 
 def members(spec: SplitSpec, hashes: UInt64) -> Int64:

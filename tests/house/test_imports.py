@@ -41,7 +41,7 @@ FLOORS = [
     ("batch", "describe", "run", "schedule"),
     ("render",),
     ("dataset", "prefetch", "state"),
-    ("build",),
+    ("build", "maker"),
     ("loader", "stored"),
     ("building", "config"),
     ("cli", "testing"),

@@ -19,6 +19,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from tokenloom.bind import check_fields
 from tokenloom.errors import ConfigError
 from tokenloom.layout.runs import Runs
 from tokenloom.line import Line
@@ -49,6 +50,7 @@ class WindowsSpec:
     align: bool = False
 
     def __post_init__(self) -> None:
+        check_fields(self)
         if not 1 <= self.seq_len <= 1 << 30:
             raise ConfigError(f"seq_len: found {self.seq_len}, allowed is 1 to 2^30 tokens.")
         if self.tail not in ("drop", "keep"):
@@ -81,6 +83,7 @@ class Windows:
     def __init__(self, spec: WindowsSpec, line: Line, chunk_tokens: int) -> None:
         self.spec, self.line = spec, line
         self.seq_len, self.width = spec.seq_len, spec.width
+        self.tag = f"{spec}/{chunk_tokens}"
         self._chunk = chunk_tokens
         whole = max(0, (line.tokens - spec.width) // spec.step + 1)
         left = line.tokens - (whole * spec.step + spec.overlap if whole else 0)

@@ -92,21 +92,19 @@ class Offsets:
         lengths = np.empty(self._manifest.documents, np.int64)
         for number, entry in enumerate(self._manifest.shards):
             offsets = self._read(number, 0, entry.documents + 1).astype(np.int64)
-            self._check(number, offsets)
-            if offsets[0] != 0 or offsets[-1] != entry.tokens:
-                raise self._wrong(number)
+            self._check(number, offsets, first=True, last=True)
             first, last = self.first_document[number], self.first_document[number + 1]
             np.subtract(offsets[1:], offsets[:-1], out=lengths[first:last])
         return lengths
 
     def _chunk(self, number: int, chunk: int) -> NDArray[Any]:
         """Offsets of the documents of one chunk, and the end of the last [documents + 1]."""
-        inner = self._manifest.inner
+        inner, documents = self._manifest.inner, self._manifest.shards[number].documents
 
         def load() -> NDArray[Any]:
-            last = min((chunk + 1) * inner, self._manifest.shards[number].documents)
+            last = min((chunk + 1) * inner, documents)
             offsets = self._read(number, chunk * inner, last + 1)
-            self._check(number, offsets)
+            self._check(number, offsets, first=chunk == 0, last=last == documents)
             return offsets
 
         return self._cache.get((self._identity, number, "offsets", chunk), load)
@@ -125,10 +123,14 @@ class Offsets:
             self._directories[number] = known
         return known
 
-    def _check(self, number: int, offsets: NDArray[Any]) -> None:
-        """A hostile store may have right checksums over wrong offsets."""
+    def _check(self, number: int, offsets: NDArray[Any], *, first: bool, last: bool) -> None:
+        """A hostile store may have right checksums over wrong offsets.
+
+        The `first` of a shard is 0 and the `last` its end, or some token would be in no document.
+        """
+        tokens, end = self._manifest.shards[number].tokens, int(offsets[-1])
         ordered = bool((offsets[1:] >= offsets[:-1]).all())
-        if not ordered or int(offsets[-1]) > self._manifest.shards[number].tokens:
+        if not ordered or end > tokens or (first and offsets[0] != 0) or (last and end != tokens):
             raise self._wrong(number)
 
     def _wrong(self, number: int) -> Exception:
