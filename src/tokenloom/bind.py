@@ -90,7 +90,8 @@ def check_fields(record: Any) -> None:
     that was read. NumPy's scalars become Python's, which can be written as JSON.
     """
     problems: list[str] = []
-    for name, (hint, _) in _schema(type(record)).items():
+    cls: type = type(record)
+    for name, (hint, _) in _schema(cls).items():
         value = getattr(record, name)
         if not dataclasses.is_dataclass(value):
             plain = value.item() if isinstance(value, np.generic) else value

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import copyreg
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from tokenloom import describe as description
@@ -18,7 +18,7 @@ from tokenloom.dataset import Dataset, SourceConfig
 from tokenloom.errors import ConfigError
 from tokenloom.layout.windows import WindowsSpec
 from tokenloom.order import ORDER_VERSION
-from tokenloom.shuffle import rebuild_shuffle
+from tokenloom.shuffle import BlockShuffle, rebuild_shuffle
 from tokenloom.split import SplitSpec
 from tokenloom.store.cache import process_cache
 from tokenloom.stored import open_store
@@ -119,7 +119,11 @@ def _travel(dataset: Dataset) -> tuple[Any, ...]:
 
 
 def _arrive(config: dict[str, Any], hints: dict[str, Any], cache_windows: int | None) -> Dataset:
-    return from_config(config, **hints).keeping(cache_windows)
+    made = from_config(config, **hints)
+    if not isinstance(made.config.shuffle, BlockShuffle):
+        return made
+    shuffle = replace(made.config.shuffle, cache_windows=cache_windows)
+    return Dataset(made.reader, made.path, replace(made.config, shuffle=shuffle))
 
 
 copyreg.pickle(Dataset, _travel)  # to another process a dataset goes as its description

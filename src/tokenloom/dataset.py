@@ -159,13 +159,6 @@ class Dataset:
     def _with(self, **fields: Any) -> Dataset:
         return Dataset(self.reader, self.path, replace(self.config, **fields), self.line)
 
-    def keeping(self, cache_windows: int | None) -> Dataset:
-        """The same with so many shuffle windows in memory; None takes the cache of the store."""
-        shuffle = self.config.shuffle
-        if not isinstance(shuffle, BlockShuffle):
-            return self
-        return self._with(shuffle=replace(shuffle, cache_windows=cache_windows))
-
     # -- what it is ------------------------------------------------------------------------
 
     @property

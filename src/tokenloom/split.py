@@ -12,6 +12,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from numbers import Real
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -75,8 +76,10 @@ class SplitSpec:
         }
 
 
-def _check_shares(shares: Mapping[str, float]) -> None:
-    numbers = all(isinstance(share, Real) and share >= 0 for share in shares.values())  # no NaN
+def _check_shares(shares: Mapping[str, Any]) -> None:
+    numbers = all(
+        isinstance(share, Real) and float(share) >= 0 for share in shares.values()
+    )  # no NaN
     if not numbers or not abs(math.fsum(shares.values()) - 1) <= 1e-9:
         raise ConfigError(
             f"split: the shares {dict(shares)} are not parts of a whole. Give numbers from 0 on "
