@@ -10,5 +10,5 @@ settings.register_profile("default", deadline=None, derandomize=True, max_exampl
 settings.register_profile("thorough", deadline=None, max_examples=1000)
 settings.load_profile(os.environ.get("TOKENLOOM_HYPOTHESIS", "default"))
 
-for folder in ("store", "build", "fault"):
+for folder in ("store", "build", "fault", "loader"):
     sys.path.insert(0, str(Path(__file__).parent / folder))

@@ -138,13 +138,10 @@ def assert_exactly_once(dataset: Dataset, *, epochs: int = 2) -> None:
     end = len(dataset) if dataset.is_finite else epochs * rows
     for epoch, begin in enumerate(range(0, end, rows or 1)):
         stop = min(begin + rows, end)
-        place = np.full(rows, -1, np.int64)  # where each row came first
+        place = np.full(rows, -1, np.int64)  # where each row came; none twice means all of them
         for first in range(begin, stop, CHECKED_ROWS):
             indices = np.arange(first, min(first + CHECKED_ROWS, stop))
             _look_up(dataset, epoch, indices, place)
-        if stop - begin == rows and (place < 0).any():
-            row = int(np.flatnonzero(place < 0)[0])
-            raise AssertionError(f"epoch {epoch}: row {row} never comes")
 
 
 def _look_up(dataset: Dataset, epoch: int, indices: NDArray[np.int64], place: Array) -> None:
