@@ -2,7 +2,8 @@
 
 One idea: everything that is arithmetic (order, runs, which block a row stands in) is done for
 thousands of examples at a time, because a NumPy call costs more than the work of a batch. What is
-left for a batch is one `np.concatenate` of views into its array, which copies and casts.
+left for a batch is one call that copies and casts: `np.concatenate` of views, or, where all blocks
+lie in one region of memory, indexing into it.
 
 Tokens come in one of two ways. *By blocks*: the layout's storage-local blocks are fetched whole and
 kept, for orders that come back to them soon. *By ranges*: each row is read by itself, merged with
@@ -14,8 +15,8 @@ from __future__ import annotations
 import functools
 import itertools
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,9 +24,11 @@ from numpy.typing import NDArray
 from tokenloom import masks
 from tokenloom.batch import Batch, RenderSpec, new_array
 from tokenloom.layout.runs import Runs
+from tokenloom.order.windowed import distinct
 from tokenloom.run import SourceRun, loss_columns
 from tokenloom.spans import Spans
 from tokenloom.store.cache import BlockCache
+from tokenloom.store.source import REGION
 
 __all__ = ["Pending", "Plan", "Renderer", "fill"]
 
@@ -33,6 +36,13 @@ Int64 = NDArray[np.int64]
 Int32 = NDArray[np.int32]
 Float32 = NDArray[np.float32]
 Array = NDArray[Any]
+
+
+class Rows(NamedTuple):
+    """Rows of a batch that lie anywhere in one array of all possible rows."""
+
+    every: Array
+    place: Int64
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -45,13 +55,16 @@ class Pending:
     stop: int
     extra: int
     views: Sequence[Array]
+    rows: Rows | None = None
 
     def make(self) -> Batch:
         """The batch."""
         spec, layout = self.renderer.spec, self.plan.run.layout
         rows = self.stop - self.start + self.extra
         cells = new_array((rows, layout.width), np.int32)
-        if self.plan.runs.full and not self.extra and rows:
+        if self.rows is not None:
+            cells[:] = self.rows.every[self.rows.place]
+        elif self.plan.runs.full and not self.extra and rows:
             np.concatenate(self.views, out=cells.reshape(-1), casting="unsafe")
         else:
             fill(cells, self.plan.runs.frames(self.start, self.stop), self.views, spec.pad_id)
@@ -59,7 +72,8 @@ class Pending:
         if self.extra:
             index = np.concatenate([index, np.full(self.extra, -1, np.int64)])
         # the batch has its tokens: without the views the blocks they came from can go
-        return Batch(cells, index, layout.seq_len, spec, replace(self, views=()))
+        light = Pending(self.renderer, self.plan, self.start, self.stop, self.extra, ())
+        return Batch(cells, index, layout.seq_len, spec, light)
 
     def spans(self) -> Spans:
         """See `Details`."""
@@ -148,6 +162,10 @@ class Renderer:
             padding: rows to add to the last batch, which hold filler only.
         """
         first, last = cuts[0], cuts[-1]
+        if self.by_blocks and plan.runs.single and not padding and last > first:
+            gathered = self._gathered(plan, cuts)
+            if gathered is not None:
+                return gathered
         runs = plan.runs.frames(first, last)
         views = self._views(plan, runs, first, last)
         if len(views) != len(runs.address):  # a run came in pieces: give each its own
@@ -159,6 +177,24 @@ class Renderer:
             here = views[edges[start - first] : edges[stop - first]]
             made.append(Pending(self, plan, start, stop, extra, here))
         return made
+
+    def _gathered(self, plan: Plan, cuts: Sequence[int]) -> list[Pending] | None:
+        """The same for rows that are one run each, in blocks that all lie in the read region.
+
+        Then a batch is one indexing operation: no view for any row.
+        """
+        first, last = cuts[0], cuts[-1]
+        blocks, which, low = self._blocks(plan, plan.runs.frames(first, last), first, last)
+        begin = np.array([REGION.offset(block) for block in blocks], np.int64)
+        length = np.array([len(block) for block in blocks], np.int64)
+        if (begin < 0).any() or (low < 0).any() or (low + plan.runs.width > length[which]).any():
+            return None
+        place = begin[which] + low
+        rows = REGION.rows(plan.runs.width, blocks[0].dtype)
+        return [
+            Pending(self, plan, a, b, 0, blocks, Rows(rows, place[a - first : b - first]))
+            for a, b in itertools.pairwise(cuts)
+        ]
 
     def weights(self, plan: Plan, start: int, stop: int, extra: int) -> Float32 | None:
         """The stored loss weight of every cell; two columns multiply."""
@@ -176,18 +212,25 @@ class Renderer:
         self, plan: Plan, runs: Runs, start: int, stop: int, column: str = "input_ids"
     ) -> list[Array]:
         """The elements of all runs of these examples, in order; a run may come in several views."""
-        line = self.run.layout.line
         if not self.by_blocks:
+            line = self.run.layout.line
             return line.read(runs.address, runs.address + runs.length, column)
-        numbers, which = np.unique(plan.block[start:stop], return_inverse=True)
+        blocks, which, low = self._blocks(plan, runs, start, stop, column)
+        places = zip(which.tolist(), low.tolist(), (low + runs.length).tolist(), strict=True)
+        return [blocks[block][a:b] for block, a, b in places]
+
+    def _blocks(
+        self, plan: Plan, runs: Runs, start: int, stop: int, column: str = "input_ids"
+    ) -> tuple[list[Array], Int64, Int64]:
+        """(blocks, which of them each run is in, where in it the run begins)."""
+        numbers, found = distinct(plan.block[start:stop])
+        which = np.zeros(stop - start, np.int64) if found is None else found
         first, last = self.run.layout.stretch(numbers, self.run.io_blocks)
+        line = self.run.layout.line
         blocks = line.stretches(self._tag, numbers.tolist(), first, last, column, self.cache)
         if len(runs.address) != stop - start:
             which = np.repeat(which, np.diff(runs.edges))
-        low = runs.address - first[which]
-        high = low + runs.length
-        places = zip(which.tolist(), low.tolist(), high.tolist(), strict=True)
-        return [blocks[block][a:b] for block, a, b in places]
+        return blocks, which, runs.address - first[which]
 
 
 def _joined(views: Sequence[Array], lengths: Int64) -> list[Array]:

@@ -56,6 +56,11 @@ class Runs:
         full = bool((np.diff(filled) == spans.width).all())
         return Runs(spans.width, edges, spans.address[keep], length, at[keep], full)
 
+    @property
+    def single(self) -> bool:
+        """Whether every frame is one run that fills it."""
+        return self.full and len(self.address) == len(self.edges) - 1
+
     def frames(self, start: int, stop: int) -> Runs:
         """Frames [start, stop) alone; arrays are views."""
         first, last = int(self.edges[start]), int(self.edges[stop])

@@ -24,7 +24,7 @@ from tokenloom.order.permute import (
     permutations,
 )
 
-__all__ = ["OrderKeys", "Windows", "answered", "checked"]
+__all__ = ["OrderKeys", "Windows", "answered", "checked", "distinct"]
 
 Int64 = NDArray[np.int64]
 UInt64 = NDArray[np.uint64]
@@ -129,7 +129,7 @@ class Windows:
         return self._through(n, windows, y, lambda made, y, which: made.inverse(y, which))
 
     def _through(self, n: int, windows: Int64, x: Int64, ask: Any) -> Int64:
-        present, which = _distinct(windows)
+        present, which = distinct(windows)
         words = x.view(np.uint64)
         at_once = max(1, self.KEPT_ROWS // n)
         if which is None or len(present) <= at_once or not self._sorts(n):
@@ -167,7 +167,7 @@ class Windows:
         return HashSort(np.stack([tables[n, number] for number in numbers]))
 
 
-def _distinct(numbers: Int64) -> tuple[Int64, Int64 | None]:
+def distinct(numbers: Int64) -> tuple[Int64, Int64 | None]:
     """The different numbers, sorted, and which of them each is (None if all are the same)."""
     low, high = int(numbers.min()), int(numbers.max())
     if low == high:

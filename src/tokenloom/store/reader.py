@@ -26,7 +26,7 @@ from tokenloom.store.documents import DocumentsReader
 from tokenloom.store.fetch import FetchRules, ReadCounters, Took, fetch, fetch_stretch
 from tokenloom.store.offsets import Offsets
 from tokenloom.store.shard import OpenShard, open_shard, read_checked
-from tokenloom.store.source import ByteSource, came_short
+from tokenloom.store.source import ByteSource, came_short, new_buffer
 
 __all__ = ["Reader"]
 
@@ -123,7 +123,9 @@ class Reader:
 
     # -- tokens ----------------------------------------------------------------------------
 
-    def read(self, start: Int64, stop: Int64, column: str = "input_ids") -> list[Array]:
+    def read(
+        self, start: Int64, stop: Int64, column: str = "input_ids", cap: int | None = None
+    ) -> list[Array]:
         """Views of the stored elements of all ranges, in the order asked.
 
         Args:
@@ -131,6 +133,8 @@ class Reader:
             stop: token behind each range [N]; ranges may overlap, repeat, be empty, and cross
                 shards. A range may come as several views; an empty one gives none.
             column: which per-token column.
+            cap: no read is longer than this many bytes, a multiple of 8; the store's own if not
+                given.
         """
         shard, low, high = self._inside_shards(start, stop)
         if len(shard) == 0:
@@ -140,9 +144,8 @@ class Reader:
             used, file = np.unique(shard, return_inverse=True)
         columns = [self.shard(number).columns[column] for number in used.tolist()]
         if columns[0].codec == "none":
-            views, took = fetch(
-                self.source, columns, file, low, high, rules=self.rules, root=self.path
-            )
+            rules = self.rules if cap is None else replace(self.rules, cap=cap)
+            views, took = fetch(self.source, columns, file, low, high, rules=rules, root=self.path)
         else:
             pieces = zip(shard.tolist(), low.tolist(), high.tolist(), strict=True)
             views = [part for n, a, b in pieces for part in self._from_blocks(n, column, a, b)]
@@ -198,7 +201,10 @@ class Reader:
 
         def load(places: list[int]) -> list[Array]:
             wanted = stop[places] - start[places]
-            views = iter(self.read(start[places], stop[places], column))
+            # neighbours are read together, but cut where one ends: each into a buffer of its own
+            cap = max(8, int(wanted.max()) * self.dtype(column).itemsize)
+            cap = min(cap, self.rules.cap) if cap % 8 == 0 else self.rules.cap
+            views = iter(self.read(start[places], stop[places], column, cap))
             return [_assembled(views, size, self.dtype(column)) for size in wanted.tolist()]
 
         whose = f"{self.identity}/{column}/{tag}"  # one string: its hash is computed once
@@ -287,7 +293,10 @@ def _assembled(views: Iterator[Array], size: int, dtype: np.dtype[Any]) -> Array
     base = parts[0].base if len(parts) == 1 else None
     if base is not None and base.nbytes - parts[0].nbytes < 4096:
         return parts[0]
-    return np.concatenate([np.empty(0, dtype), *parts])
+    whole = new_buffer(sum(part.nbytes for part in parts)).view(dtype)
+    if parts:
+        np.concatenate(parts, out=whole)
+    return whole
 
 
 def _distinct(start: Int64, stop: Int64) -> int:

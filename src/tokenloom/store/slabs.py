@@ -9,15 +9,18 @@ mappings, which begin on a page, and go back to a pool when the last array over 
 
 from __future__ import annotations
 
+import contextlib
 import mmap
+import threading
 import weakref
 from collections import deque
-from typing import cast
+from typing import Any, cast
 
 import numpy as np
+from numpy.lib.stride_tricks import as_strided
 from numpy.typing import NDArray
 
-__all__ = ["LARGE", "PAGE", "SAFE", "SlabPool"]
+__all__ = ["LARGE", "PAGE", "SAFE", "Region", "SlabPool"]
 
 PAGE = 4096
 SAFE = 64
@@ -26,16 +29,90 @@ GRAIN = 1 << 16  # slabs come in multiples of this, so that close sizes share
 _BYTE = np.dtype(np.uint8)
 
 
+class Region:
+    """One stretch of address space that slabs are cut from, as long as it lasts.
+
+    Blocks that lie in one array can be gathered by one indexing operation, wherever they are. Only
+    pages that were written to take memory.
+    """
+
+    def __init__(self, size: int) -> None:
+        self._size, self._used = size, 0
+        self._lock = threading.Lock()
+        self._memory: mmap.mmap | None = None
+        self._whole: NDArray[np.uint8] = np.empty(0, np.uint8)
+        self._base = 0
+        self._rows: dict[tuple[int, np.dtype[Any]], NDArray[Any]] = {}
+
+    def cut(self, size: int) -> memoryview | None:
+        """The next `size` bytes, a whole number of pages; None when it is used up."""
+        with self._lock:
+            start, stop = self._used, self._used + size
+            if stop > self._size:
+                return None
+            if self._memory is None:
+                try:
+                    self._memory = _map(self._size)
+                except (OSError, ValueError):  # address space is limited here
+                    self._size = 0
+                    return None
+                self._whole = np.frombuffer(self._memory, np.uint8)
+                self._base = _address(self._whole)
+            self._used = stop
+            return memoryview(self._memory)[start:stop]
+
+    def rows(self, width: int, dtype: np.dtype[Any]) -> NDArray[Any]:
+        """Every stretch of `width` elements that begins at an element, as a row [elements, width].
+
+        Row i begins at element i; rows overlap, and none of them is a copy.
+        """
+        known = self._rows.get((width, dtype))
+        if known is None:
+            flat = self._whole.view(dtype)  # the region has whole pages
+            count, item = len(flat) - width + 1, dtype.itemsize
+            known = as_strided(flat, (count, width), (item, item), writeable=False)
+            self._rows[width, dtype] = known
+        return known
+
+    def offset(self, array: NDArray[Any]) -> int:
+        """The element of the region at which an array begins, or -1 if it lies elsewhere."""
+        place = _address(array) - self._base
+        inside = place >= 0 and place + array.nbytes <= len(self._whole)
+        return place // array.itemsize if inside and place % array.itemsize == 0 else -1
+
+
+def _address(array: NDArray[Any]) -> int:
+    place: int = array.__array_interface__["data"][0]
+    return place
+
+
+def _map(size: int) -> mmap.mmap:
+    """Anonymous memory; in large pages where the system offers them, which are found faster."""
+    memory = mmap.mmap(-1, size, **_PRIVATE)
+    if hasattr(mmap, "MADV_HUGEPAGE"):
+        with contextlib.suppress(OSError):
+            memory.madvise(mmap.MADV_HUGEPAGE)
+    return memory
+
+
+_PRIVATE: dict[str, int] = (
+    {"flags": mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS} if hasattr(mmap, "MAP_PRIVATE") else {}
+)
+
+
 class _Slab:
-    """One mapping, the place it goes back to, and the loan that says when."""
+    """Some memory, the place it goes back to, and the loan that says when."""
 
     __slots__ = ("idle", "loan", "memory")
 
-    def __init__(self, size: int, idle: deque[_Slab]) -> None:
-        try:
-            self.memory = mmap.mmap(-1, size)
-        except (OSError, OverflowError, ValueError) as error:
-            raise MemoryError(f"a read of {size:,} bytes does not fit into memory") from error
+    def __init__(self, size: int, idle: deque[_Slab], region: Region) -> None:
+        memory: Any = region.cut(size)
+        if memory is None:
+            try:
+                memory = mmap.mmap(-1, size)
+            except (OSError, OverflowError, ValueError) as error:
+                raise MemoryError(f"a read of {size:,} bytes does not fit into memory") from error
+        self.memory = memory
         self.idle = idle
         self.loan: _Loan | None = None
 
@@ -60,6 +137,9 @@ def _give_back(loan: weakref.ref[NDArray[np.uint8]]) -> None:
 class SlabPool:
     """Slabs not in use: at most `idle_bytes` of each size.
 
+    The first `region_bytes` of them lie in one `Region`; what is dropped from there is not cut
+    again, so slabs of many different sizes end up outside of it.
+
     Nothing is locked: operations on a deque and a set are atomic, and a slab may come back in the
     middle of anything, whenever the garbage of an array is collected.
 
@@ -71,9 +151,10 @@ class SlabPool:
     (True, 0)
     """
 
-    def __init__(self, idle_bytes: int = 64 << 20) -> None:
+    def __init__(self, idle_bytes: int = 64 << 20, region_bytes: int = 0) -> None:
         self._idle_bytes = idle_bytes
         self._idle: dict[int, deque[_Slab]] = {}
+        self.region = Region(region_bytes)
 
     def take(self, size: int) -> NDArray[np.uint8]:
         """An uninitialised array of `size` bytes that begins on a page."""
@@ -85,7 +166,7 @@ class SlabPool:
         try:
             slab = idle.pop()
         except IndexError:
-            slab = _Slab(rounded, idle)
+            slab = _Slab(rounded, idle, self.region)
         array: NDArray[np.uint8] = np.ndarray((size,), _BYTE, slab.memory)
         loan = slab.loan = _Loan(array, _give_back)
         loan.slab = slab

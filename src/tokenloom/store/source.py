@@ -23,14 +23,23 @@ from numpy.typing import NDArray
 from tokenloom.errors import StoreCorrupt, StoreError
 from tokenloom.store.slabs import LARGE, PAGE, SAFE, SlabPool
 
-__all__ = ["ByteSource", "LocalSource", "Range", "came_short", "read_exactly"]
+__all__ = [
+    "REGION",
+    "ByteSource",
+    "LocalSource",
+    "Range",
+    "came_short",
+    "new_buffer",
+    "read_exactly",
+]
 
 Range = tuple[str, int, int]
 """(file name relative to the store, first byte, number of bytes)."""
 
 Bytes = NDArray[np.uint8]
 OPEN_FILES = 256
-_POOL = SlabPool()
+_POOL = SlabPool(region_bytes=1 << 30)
+REGION = _POOL.region  # most large buffers lie in it
 
 
 class ByteSource(Protocol):
@@ -150,6 +159,11 @@ class LocalSource:
             while len(self._handles) > self._open_files:
                 self._handles.popitem(last=False)
         return handle
+
+
+def new_buffer(size: int) -> Bytes:
+    """Uninitialised bytes; large ones begin on a page and lie in the region while it lasts."""
+    return np.empty(size, np.uint8) if size < LARGE else _POOL.take(size)
 
 
 def _pread(fd: int, buffers: Sequence[Any], offset: int) -> int:
