@@ -1,0 +1,488 @@
+"""States: small, strict, of one run only; and their files, which are whole or passed over."""
+
+import json
+import logging
+import math
+import os
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from toyruns import toy_run, toy_store
+
+import tokenloom as tl
+from tokenloom.state import latest_state, read_state, write_state
+
+
+def state_at(dataset, steps=3, **options):
+    with tl.Loader(dataset, 4, prefetch=0, **options) as loader:
+        loader.seek(steps)
+        return loader.state_dict()
+
+
+@pytest.fixture
+def dataset(store):
+    return toy_run(store)
+
+
+# -- what it is ----------------------------------------------------------------------------
+
+
+def test_a_state_is_small_json_and_says_what_it_counts(dataset):
+    state = state_at(dataset)
+    assert json.loads(json.dumps(state, allow_nan=False)) == state
+    small = {key: value for key, value in state.items() if key != "dataset"}
+    assert len(json.dumps(small)) < 1024
+    assert set(state) == {
+        "format",
+        "examples",
+        "step",
+        "fingerprint",
+        "render",
+        "dataset",
+        "sources",
+    }
+    assert (state["examples"], state["step"]) == (12, 3)
+    assert state["sources"] == [{"name": "main", "rows": 12, "tokens": 96}]
+    assert state["dataset"] == dataset.describe()
+    assert tl.from_config(state["dataset"]).fingerprint == dataset.fingerprint
+
+
+def test_a_state_does_not_know_ranks_prefetch_batch_size_or_cache(store, dataset):
+    states = [
+        state_at(dataset),
+        state_at(dataset, rank=1, world_size=2, end="pad", fetch="rows"),
+        tl.Loader(dataset, 6, 2, 3, prefetch=64).seek(2).state_dict() | {"step": 3},
+    ]
+    assert states[0] == states[1] == states[2]
+
+
+def test_a_state_holds_no_name_of_a_machine_or_user(dataset):
+    words = json.dumps({k: v for k, v in state_at(dataset).items() if k != "dataset"})
+    names = [os.environ.get("USER"), os.environ.get("HOSTNAME"), os.uname().nodename, os.getcwd()]
+    assert not [name for name in names if name and name in words]
+
+
+@pytest.mark.parametrize("kind", ["stored", "full", "lanes 2"])
+def test_tokens_are_counted_with_the_short_row_where_it_stands(store, kind):
+    dataset = toy_run(store, kind, epochs=2, tail="keep")
+    lengths = [int((dataset[i].segment_ids > 0).sum()) for i in range(len(dataset))]
+    assert sorted(set(lengths)) == [3, 8]
+    with tl.Loader(dataset, 1, prefetch=0) as loader:
+        for examples in range(len(dataset) + 1):
+            state = loader.seek(examples).state_dict()
+            assert state["sources"][0]["tokens"] == sum(lengths[:examples])
+    with tl.Loader(dataset, 1, prefetch=0, end="wrap") as loader:  # the same rows again
+        state = loader.seek(2 * len(dataset) + 5).state_dict()
+        assert state["sources"][0]["tokens"] == 2 * sum(lengths) + sum(lengths[:5])
+
+
+# -- another run ---------------------------------------------------------------------------
+
+OTHER_RUNS = {
+    "seed": (lambda ds: ds.seed(8), "seed: the state has 7, this run has 8"),
+    "epochs": (lambda ds: ds.epochs(4), "epochs: the state has 3, this run has 4"),
+    "endless": (lambda ds: ds.epochs(None), "epochs: the state has 3, this run has None"),
+    "take": (lambda ds: ds.take(50), "take: the state has None, this run has 50"),
+    "order": (lambda ds: ds.shuffle(10), "shuffle.kind: the state has 'full', this run has 'era'"),
+    "stored order": (lambda ds: ds.shuffle(False), "shuffle.kind: the state has 'full'"),
+    "perm_type": (
+        lambda ds: ds.shuffle(perm_type="linear"),
+        "shuffle.perm_type: the state has 'feistel', this run has 'linear'",
+    ),
+    "lanes": (
+        lambda ds: ds.block_shuffle(window_blocks=2, lanes=2),
+        "shuffle.lanes: the state has nothing, this run has 2",
+    ),
+}
+
+
+@pytest.mark.parametrize("what", OTHER_RUNS)
+def test_ck_15_a_state_of_another_run_is_refused_with_both_values(dataset, what):
+    change, message = OTHER_RUNS[what]
+    other, state = change(dataset), state_at(dataset)
+    with pytest.raises(tl.StateError) as refusal:
+        tl.Loader(other, 4).load_state_dict(state)
+    assert message in str(refusal.value)
+    assert "allow_mismatch=True" in str(refusal.value)
+    loader = tl.Loader(other, 4)
+    loader.load_state_dict(state, allow_mismatch=True)
+    assert next(loader).index.tolist() == list(range(12, 16)) or what == "lanes"
+    assert loader.examples == 16
+    loader.close()
+
+
+def test_another_number_of_lanes_or_blocks_is_another_run(store):
+    state = state_at(toy_run(store, "lanes 2"))
+    for fields, message in (
+        ({"lanes": 3}, "shuffle.lanes: the state has 2, this run has 3"),
+        ({"window_blocks": 3}, "shuffle.window_blocks: the state has 2, this run has 3"),
+        ({"io_block_size": 3}, "shuffle.io_block_size: the state has 4, this run has 3"),
+    ):
+        changed = {"window_blocks": 2, "lanes": 2} | fields
+        other = toy_run(store).block_shuffle(**changed)
+        with pytest.raises(tl.StateError, match=message):
+            tl.Loader(other, 4).load_state_dict(state)
+
+
+def test_another_cut_is_another_run(store, dataset):
+    state = state_at(dataset)
+    for layout, message in (
+        ({"seq_len": 16}, "layout.seq_len: the state has 8, this run has 16"),
+        ({"tail": "keep"}, "layout.tail: the state has 'drop', this run has 'keep'"),
+        ({"lookahead": True}, "layout.lookahead: the state has False, this run has True"),
+    ):
+        fresh = store.windows(**({"seq_len": 8} | layout)).shuffle().seed(7).epochs(3)
+        with pytest.raises(tl.StateError, match=message):
+            tl.Loader(fresh, 4).load_state_dict(state)
+
+
+def test_another_store_is_refused_and_a_moved_one_is_not(store, dataset, tmp_path):
+    state = state_at(dataset)
+    other = toy_store(tmp_path / "other", rows=38)
+    with pytest.raises(tl.StateError, match=r"store.digest: the state has '[0-9a-f]{64}', this"):
+        tl.Loader(toy_run(other), 4).load_state_dict(state)
+    moved = toy_store(tmp_path / "moved")
+    assert moved.digest == store.digest
+    loader = tl.Loader(toy_run(moved), 4)
+    loader.load_state_dict(state)
+    assert next(loader).index.tolist() == [12, 13, 14, 15]
+    loader.close()
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"label_layout": "shifted"},
+        {"mask_boundary_loss": False},
+        {"position_scheme": "absolute"},
+        {"ignore_id": 3},
+        {"pad_id": 9},
+    ],
+)
+def test_other_render_options_are_refused_for_themselves(dataset, fields):
+    other, state = dataset.render(**fields), state_at(dataset)
+    assert other.fingerprint == dataset.fingerprint
+    name, value = next(iter(fields.items()))
+    with pytest.raises(tl.StateError, match="rendered otherwise") as refusal:
+        tl.Loader(other, 4).load_state_dict(state)
+    was = dataset.describe()["render"][name]
+    assert f"{name}: the state has {was!r}, this run has {value!r}" in str(refusal.value)
+    loader = tl.Loader(other, 4)
+    loader.load_state_dict(state, allow_mismatch=True)
+    assert loader.examples == 12
+
+
+def test_a_state_of_a_longer_run_is_refused(dataset):
+    state = state_at(dataset) | {"examples": 112}
+    for options in ({}, {"allow_mismatch": True}):
+        with pytest.raises(tl.StateError, match="112 examples into a run of 111"):
+            tl.Loader(dataset, 4).load_state_dict(state, **options)
+    longer = state_at(dataset.epochs(9), steps=50)
+    with pytest.raises(tl.StateError, match="200 examples into a run of 111"):
+        tl.Loader(dataset, 4).load_state_dict(longer, allow_mismatch=True)
+    around = tl.Loader(dataset, 4, end="wrap")
+    around.load_state_dict(state)
+    assert around.examples == 112
+
+
+def test_a_state_is_loaded_before_the_first_step_or_not_at_all(dataset):
+    state = state_at(dataset)
+    loader = tl.Loader(dataset, 4)
+    next(loader)
+    with pytest.raises(tl.StateError, match=r"has delivered 1 steps already.*new Loader, or use"):
+        loader.load_state_dict(state)
+    assert next(loader).index.tolist() == [4, 5, 6, 7]
+    loader.close()
+    with pytest.raises(tl.StateError, match="has delivered 2 steps already"):
+        loader.load_state_dict(state)
+    assert next(loader).index.tolist() == [8, 9, 10, 11]
+    loader.close()
+
+
+# -- hostile states ------------------------------------------------------------------------
+
+
+def nested(depth):
+    value = {}
+    for _ in range(depth):
+        value = {"a": value}
+    return value
+
+
+BAD_VALUES = {
+    "none": None,
+    "true": True,
+    "negative": -1,
+    "very negative": -(10**30),
+    "just too large": 2**62 + 1,
+    "too large": 10**30,
+    "too large to be shown": 10**5000,
+    "float": 1.0,
+    "nan": math.nan,
+    "infinite": math.inf,
+    "digits": "12",
+    "empty text": "",
+    "bytes": b"12",
+    "empty list": [],
+    "list": [12],
+    "empty mapping": {},
+    "mapping": {"a": 1},
+    "deep": nested(50_000),
+    "long": "x" * 10**6,
+}
+
+
+@pytest.mark.parametrize("key", ["format", "examples", "step", "fingerprint", "render"])
+@pytest.mark.parametrize("name", BAD_VALUES)
+def test_a_wrong_value_is_a_state_error_that_names_its_key(dataset, key, name):
+    state = state_at(dataset) | {key: BAD_VALUES[name]}
+    for allow in (False, True):
+        with pytest.raises(tl.StateError, match=f"{key}: found") as refusal:
+            tl.Loader(dataset, 4).load_state_dict(state, allow_mismatch=allow)
+        assert len(str(refusal.value)) < 2000
+
+
+@pytest.mark.parametrize("key", ["format", "examples", "step", "fingerprint", "render"])
+def test_a_missing_key_is_a_state_error(dataset, key):
+    state = state_at(dataset)
+    del state[key]
+    with pytest.raises(tl.StateError, match=f"{key}: found None"):
+        tl.Loader(dataset, 4).load_state_dict(state)
+
+
+@pytest.mark.parametrize("name", [*BAD_VALUES, "tuple", "object"])
+def test_what_is_no_state_at_all_is_a_state_error(dataset, name):
+    value = {"tuple": (), "object": object(), **BAD_VALUES}[name]
+    with pytest.raises(tl.StateError, match="state: "):
+        tl.Loader(dataset, 4).load_state_dict(value)
+
+
+@pytest.mark.parametrize("name", [*BAD_VALUES, "render 3", "render huge"])
+@pytest.mark.parametrize("key", ["fingerprint", "render"])
+def test_a_description_that_is_none_spoils_no_message(dataset, key, name):
+    """The description is for people; whatever it is, the refusal comes."""
+    render = {"render 3": {"render": 3}, "render huge": {"render": {"pad_id": 10**5000}}}
+    state = state_at(dataset) | {key: "0" * 64, "dataset": (render | BAD_VALUES)[name]}
+    with pytest.raises(tl.StateError, match=r"another run|rendered otherwise") as refusal:
+        tl.Loader(dataset, 4).load_state_dict(state)
+    assert len(str(refusal.value)) < 30_000
+    del state["dataset"]
+    with pytest.raises(tl.StateError, match=r"another run|rendered otherwise"):
+        tl.Loader(dataset, 4).load_state_dict(state)
+
+
+def test_unknown_keys_are_left_alone(dataset):
+    loader = tl.Loader(dataset, 4)
+    loader.load_state_dict(state_at(dataset) | {"trainer": {"epoch": 3}, "note": nested(50_000)})
+    assert loader.examples == 12
+
+
+def test_the_largest_state_there_can_be_goes_on(store):
+    endless = toy_run(store, epochs=None)
+    loader = tl.Loader(endless, 4, prefetch=0)
+    loader.load_state_dict(state_at(endless) | {"examples": 2**62 - 2, "step": 2**62})
+    assert next(loader).index.tolist() == list(range(2**62 - 2, 2**62 + 2))
+
+
+JSON = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers(-(2**70), 2**70)
+    | st.floats()
+    | st.text(max_size=8)
+    | st.just("0" * 64),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=4), inner),
+    max_leaves=6,
+)
+
+
+def leaves(value, path=()):
+    yield path
+    items = list(enumerate(value)) if isinstance(value, list) else []
+    for key, inner in value.items() if isinstance(value, dict) else items:
+        yield from leaves(inner, (*path, key))
+
+
+def changed(state, path, value, delete):
+    """A copy of the state with one place of it replaced or gone."""
+    copy = json.loads(json.dumps(state))
+    if not path:
+        return value
+    place = copy
+    for key in path[:-1]:
+        place = place[key]
+    if delete:
+        del place[path[-1]]
+    else:
+        place[path[-1]] = value
+    return copy
+
+
+def fuzz(dataset, count):
+    state, run = state_at(dataset), dataset.describe()
+    places, outcomes = list(leaves(state)), {"loads": 0, "refused": 0}
+
+    @settings(max_examples=count, deadline=None, derandomize=True, database=None)
+    @given(
+        st.lists(st.tuples(st.sampled_from(places), JSON, st.booleans()), min_size=1, max_size=2)
+    )
+    def attack(changes):
+        found = state
+        for path, value, delete in changes:
+            try:
+                found = changed(found, path, value, delete)
+            except (KeyError, IndexError, TypeError):
+                continue  # the place went with the first change
+        loader = tl.Loader(dataset, 4)
+        try:
+            loader.load_state_dict(found)
+        except tl.StateError:
+            outcomes["refused"] += 1
+        else:
+            assert found["fingerprint"] == state["fingerprint"]
+            assert 0 <= loader.examples == found["examples"] <= len(dataset)
+            outcomes["loads"] += 1
+
+    attack()
+    assert run == dataset.describe()
+    return outcomes
+
+
+def test_a_mutated_state_loads_or_is_a_state_error(dataset):
+    outcomes = fuzz(dataset, 400)
+    assert outcomes["refused"] > 80
+    assert outcomes["loads"] > 80  # what was changed was for people only
+
+
+@pytest.mark.slow
+def test_s7_ten_thousand_mutated_states(dataset):
+    outcomes = fuzz(dataset, 10_000)
+    assert min(outcomes.values()) > 2000
+
+
+# -- files ---------------------------------------------------------------------------------
+
+
+def test_a_state_comes_back_from_its_file(dataset, tmp_path):
+    state = state_at(dataset)
+    assert write_state(state, tmp_path / "here.json") == tmp_path / "here.json"
+    assert read_state(tmp_path / "here.json") == state
+    assert write_state(state, tmp_path) == tmp_path / "state-000000000012.json"
+    assert latest_state(tmp_path) == state
+    write_state(state_at(dataset, 5), tmp_path / "here.json")  # replaced
+    assert read_state(tmp_path / "here.json")["examples"] == 20
+    assert sorted(os.listdir(tmp_path)) == ["here.json", "state-000000000012.json"]
+
+
+def test_the_state_with_the_most_examples_is_the_latest(dataset, tmp_path):
+    assert latest_state(tmp_path) is None
+    assert latest_state(tmp_path / "missing") is None
+    for examples in (8, 10**12 - 1, 10**12, 3 * 10**15, 5):
+        write_state(state_at(dataset) | {"examples": examples}, tmp_path)
+    assert latest_state(tmp_path)["examples"] == 3 * 10**15
+    os.remove(tmp_path / f"state-{3 * 10**15}.json")
+    assert latest_state(tmp_path)["examples"] == 10**12
+    os.remove(tmp_path / f"state-{10**12}.json")
+    assert latest_state(tmp_path)["examples"] == 10**12 - 1
+
+
+def test_ck_19_every_truncation_of_the_newest_file_is_passed_over(dataset, tmp_path, caplog):
+    old, new = state_at(dataset, 3), state_at(dataset, 5)
+    write_state(old, tmp_path)
+    path = write_state(new, tmp_path)
+    whole = path.read_bytes()
+    for size in range(len(whole) - 2):  # without the last brace
+        path.write_bytes(whole[:size])
+        assert latest_state(tmp_path) == old, size
+    assert "state-000000000020.json" in caplog.text
+    assert "an older state is taken" in caplog.text
+    path.write_bytes(whole)
+    assert latest_state(tmp_path) == new
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"",
+        b"\0" * 4096,
+        b"\xff\xfe\x00",
+        b"[" * 100_000,
+        b"{}",
+        b"[]",
+        b"12",
+        b"NaN",
+        b'{"examples": 1' + b"0" * 5000 + b"}",
+        b"{" + b'"a":{' * 50_000,
+    ],
+)
+def test_a_file_that_holds_no_state_is_a_state_error(dataset, tmp_path, content, caplog):
+    caplog.set_level(logging.CRITICAL)
+    path = tmp_path / "state-000000000099.json"
+    path.write_bytes(content)
+    with pytest.raises(tl.StateError, match=r"state-000000000099.json"):
+        read_state(path)
+    assert latest_state(tmp_path) is None
+
+
+def test_files_that_are_too_large_missing_or_no_files_are_state_errors(dataset, tmp_path):
+    path = write_state(state_at(dataset), tmp_path)
+    path.write_bytes(path.read_bytes() + b" " * (1 << 20))
+    with pytest.raises(tl.StateError, match="allowed are 1,048,576"):
+        read_state(path)
+    with pytest.raises(tl.StateError, match="no such file"):
+        read_state(tmp_path / "nothing.json")
+    with pytest.raises(tl.StateError, match="Is a directory"):
+        read_state(tmp_path)
+    (tmp_path / "link.json").symlink_to(path)
+    with pytest.raises(tl.StateError, match=r"link\.json"):
+        read_state(tmp_path / "link.json")
+    os.mkfifo(tmp_path / "pipe.json")
+    with pytest.raises(tl.StateError, match="not a regular file"):
+        read_state(tmp_path / "pipe.json")
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"note": "x" * (1 << 20)},
+        {"note": math.nan},
+        {"note": b"bytes"},
+        {"note": nested(50_000)},
+        {"examples": "12"},
+        {"examples": -1},
+        {"format": None},
+    ],
+    ids=lambda change: next(iter(change)),
+)
+def test_a_state_that_could_not_be_read_again_is_not_written(dataset, tmp_path, change):
+    write_state(state_at(dataset), tmp_path / "state.json")
+    with pytest.raises(tl.StateError):
+        write_state(state_at(dataset) | change, tmp_path / "state.json")
+    assert os.listdir(tmp_path) == ["state.json"]
+    assert read_state(tmp_path / "state.json") == state_at(dataset)
+
+
+def test_a_kill_while_writing_leaves_the_old_state(dataset, tmp_path, monkeypatch):
+    old = state_at(dataset, 3)
+    path = write_state(old, tmp_path)
+
+    def killed(*_):
+        raise KeyboardInterrupt
+
+    for call in ("fsync", "replace"):
+        new = state_at(dataset, 5)
+        with monkeypatch.context() as patch:
+            patch.setattr(os, call, killed)
+            with pytest.raises(KeyboardInterrupt):
+                write_state(new, tmp_path)
+        assert os.listdir(tmp_path) == [path.name]
+        assert latest_state(tmp_path) == old
+
+
+def test_half_written_temporary_files_are_not_states(dataset, tmp_path):
+    write_state(state_at(dataset), tmp_path)
+    (tmp_path / ".tmp-0123456789abcdef0123456789abcdef").write_bytes(b'{"examples": 99')
+    (tmp_path / "state-99.json").write_bytes(b"{}")
+    (tmp_path / "state-٠٠٠٠٠٠٠٠٠٠٩٩.json").write_bytes(b"{}")
+    assert latest_state(tmp_path)["examples"] == 12
