@@ -42,7 +42,7 @@ class Spans:
         start: document offset of the first token [spans].
         length: tokens taken from the document [spans].
         at: frame offset of the first cell, an inserted BOS included [spans].
-        address: where the first token stands on the store's line of tokens [spans].
+        address: where the first token stands on the line that is cut (`tokenloom.line`) [spans].
         flags: whether a `BOS` stands before the tokens and an `EOS` behind them [spans].
         source: which of `sources` each frame is from [frames].
         sources: names.

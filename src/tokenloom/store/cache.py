@@ -138,7 +138,7 @@ class BlockCache:
                 flight.value = block
         except BaseException as error:
             for flight in flights.values():
-                flight.error = error
+                flight.value, flight.error = None, error  # nothing of a failed load is kept
             raise
         finally:
             with self._lock:
