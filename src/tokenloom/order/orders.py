@@ -15,7 +15,7 @@ words of a JAX key as one integer), and epoch 0 is its order to the bit.
 
 from __future__ import annotations
 
-from typing import Any, Protocol
+from typing import Any, Protocol, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -64,6 +64,7 @@ def full(
     >>> full(5, seed=0).map([0, 1, 2, 3, 4]).tolist()
     [1, 2, 0, 3, 4]
     """
+    _refuse_endless(n, "full")
     keys = OrderKeys(seed, epoch, perm_type, source)
     return _Eras(n, max(1, n), Windows(lambda _: np.array([keys.whole()], np.uint64), perm_type))
 
@@ -90,7 +91,7 @@ def era(
 
 
 def block(
-    n: int | Blocks,
+    n: int | Blocks | None,
     io_block_size: int | None = None,
     window_blocks: int = 8,
     *,
@@ -99,11 +100,12 @@ def block(
     epoch: int = 0,
     perm_type: str = "feistel",
     source: str = "main",
+    infinite: str = "refuse",
 ) -> Order:
     """Blocks in shuffled order, rows shuffled inside windows of blocks.
 
     Args:
-        n: rows; or `Blocks`, which may have any sizes.
+        n: rows; or `Blocks`, which may have any sizes; None is endless, see `infinite`.
         io_block_size: rows of a block, when `n` is a number.
         window_blocks: blocks whose rows are shuffled together.
         lanes: windows that are open at once.
@@ -111,19 +113,21 @@ def block(
         epoch: every epoch has an order of its own.
         perm_type: how to permute, see `tokenloom.order.permute`.
         source: name of the source, part of the key.
+        infinite: with endless rows "refuse", because blocks can only be permuted when all are
+            known; or "era": shuffle inside stretches of as many rows as a band has.
 
     >>> block(6, 2, 2, seed=1).map(range(6)).tolist()
     [3, 2, 5, 4, 1, 0]
     """
-    if not isinstance(n, Blocks):
-        if io_block_size is None:
-            raise ConfigError("io_block_size: missing; give the rows of a block, or give Blocks.")
-        n = Blocks.equal(n, io_block_size)
-    elif io_block_size is not None:
-        raise ConfigError("io_block_size: given beside Blocks, which have sizes of their own.")
+    if infinite not in ("refuse", "era"):
+        raise ConfigError(f"infinite: found {infinite!r}, allowed: 'refuse', 'era'.")
     for name, value in (("window_blocks", window_blocks), ("lanes", lanes)):
         if value < 1:
             raise ConfigError(f"{name}: found {value}, allowed is 1 or more.")
+    if n is None and infinite == "era" and io_block_size is not None:
+        length = io_block_size * window_blocks * lanes
+        return era(None, length, seed=seed, epoch=epoch, perm_type=perm_type, source=source)
+    n = _as_blocks(n, io_block_size)
     if lanes > 1 and perm_type.startswith("levanter"):
         raise ConfigError(f"lanes: found {lanes}, allowed with perm_type {perm_type!r} is only 1.")
     return BlockOrder(n, window_blocks, lanes, OrderKeys(seed, epoch, perm_type, source))
@@ -176,6 +180,25 @@ class _Eras:
             if here.any():
                 out[here] = start[here] + window(size, number[here], x[here] - start[here])
         return out
+
+
+def _as_blocks(n: int | Blocks | None, io_block_size: int | None) -> Blocks:
+    if isinstance(n, Blocks):
+        if io_block_size is not None:
+            raise ConfigError("io_block_size: given beside Blocks, which have sizes of their own.")
+        return n
+    if io_block_size is None:
+        raise ConfigError("io_block_size: missing; give the rows of a block, or give Blocks.")
+    _refuse_endless(n, "block")
+    return Blocks.equal(cast(int, n), io_block_size)
+
+
+def _refuse_endless(n: int | None, what: str) -> None:
+    if n is None:
+        raise TypeError(
+            f"n: found None; a {what} shuffle needs to know all rows. Shuffle endless rows in "
+            "stretches: era(None, length), or block(None, …, infinite='era')."
+        )
 
 
 def _check_rows(n: int | None) -> int | None:
