@@ -55,6 +55,9 @@ class Steps:
         for examples, size in entries:
             if examples > example:
                 steps = -(-(examples - self._begins[-1]) // self._sizes[-1])
+                if steps <= 0:  # the step before went past this entry, too
+                    self._sizes[-1] = size
+                    continue
                 self._begins.append(self._begins[-1] + steps * self._sizes[-1])
                 self._steps.append(self._steps[-1] + steps)
                 self._sizes.append(size)

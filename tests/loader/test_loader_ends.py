@@ -1,0 +1,232 @@
+"""The end of a run: drop, pad or wrap a short last step; and steps without a trained token."""
+
+import numpy as np
+import pytest
+from toyruns import FIELDS, KINDS, SEQ_LEN, close_all, joined, ranks_of, toy_run, toy_store
+
+import tokenloom as tl
+from tokenloom.testing import assert_elastic, assert_resumable, write_store
+
+
+@pytest.fixture
+def ten(store):
+    """10 examples."""
+    return toy_run(store).take(10)
+
+
+# -- SD-07: 10 examples, 4 rows ------------------------------------------------------------
+
+
+def test_drop_gives_two_steps(ten):
+    with tl.Loader(ten, 4) as loader:
+        assert len(loader) == 2
+        assert [batch.index.tolist() for batch in loader] == [[0, 1, 2, 3], [4, 5, 6, 7]]
+        assert len(loader) == 0
+        assert loader.examples == 8
+
+
+def test_pad_gives_three_steps_and_rows_without_loss_stand_last(ten):
+    with tl.Loader(ten, 4, end="pad", fields=FIELDS) as loader:
+        assert len(loader) == 3
+        last = list(loader)[-1]
+        assert loader.examples == 10
+    assert last.index.tolist() == [8, 9, -1, -1]
+    assert last.tokens.shape == (4, SEQ_LEN)
+    assert (last.tokens[2:] == 0).all()
+    assert not last.loss_mask[2:].any()
+    assert (last.loss_weights[2:] == 0).all()
+    assert (last.labels[2:] == -100).all()
+    assert (last.segment_ids[2:] == 0).all()
+    assert not last.attention_mask[2:].any()
+    assert (last.document_starts[2:] == -1).all()
+    assert last.cu_seqlens[-1] == 4 * SEQ_LEN
+    alone = ten.batch([8, 9])
+    for name in ("tokens", "labels", "loss_mask", "segment_ids", "position_ids"):
+        assert np.array_equal(getattr(last, name)[:2], getattr(alone, name))
+    assert last.loss_tokens == alone.loss_tokens > 0
+
+
+def test_padding_is_filled_with_the_pad_id(ten):
+    with tl.Loader(ten.render(pad_id=77), 4, end="pad") as loader:
+        assert (list(loader)[-1].tokens[2:] == 77).all()
+
+
+def test_wrap_goes_on_with_the_first_examples_for_ever(ten):
+    with tl.Loader(ten, 4, end="wrap") as loader:
+        with pytest.raises(TypeError, match="endless"):
+            len(loader)
+        found = [next(loader).index.tolist() for _ in range(6)]
+        assert loader.examples == 24
+    assert [i for step in found for i in step] == [*range(10), *range(10), *range(4)]
+
+
+def test_a_step_may_be_larger_than_the_whole_run(ten):
+    assert list(tl.Loader(ten, 16)) == []
+    (only,) = list(tl.Loader(ten, 16, end="pad"))
+    assert only.index.tolist() == [*range(10), *[-1] * 6]
+    with tl.Loader(ten, 25, end="wrap") as around:
+        assert next(around).index.tolist() == [*range(10), *range(10), *range(5)]
+        assert next(around).index.tolist() == [*range(5, 10), *range(10), *range(10)]
+
+
+@pytest.mark.parametrize("end", ["drop", "pad", "wrap"])
+def test_an_empty_run_has_no_step(store, end):
+    loader = tl.Loader(toy_run(store).take(0), 4, end=end)
+    assert len(loader) == 0
+    assert next(loader, None) is None
+    assert loader.state_dict()["examples"] == 0
+
+
+@pytest.mark.parametrize("end", ["drop", "pad", "wrap"])
+def test_a_run_that_fits_has_no_tail(store, end):
+    with tl.Loader(toy_run(store).take(8), 4, end=end) as loader:
+        assert [next(loader).index.tolist() for _ in range(2)] == [[0, 1, 2, 3], [4, 5, 6, 7]]
+        if end != "wrap":
+            assert next(loader, None) is None
+            assert next(loader, None) is None
+
+
+def test_len_counts_the_steps_that_are_left(store):
+    for end, steps in (("drop", 27), ("pad", 28)):
+        with tl.Loader(toy_run(store), 4, end=end) as loader:
+            for left in range(steps, 0, -1):
+                assert len(loader) == left
+                next(loader)
+            assert len(loader) == 0
+            assert len(loader.seek(20)) == steps - 20
+            assert len(loader.seek(99)) == 0
+
+
+def test_an_unknown_end_is_refused_with_a_hint(ten):
+    with pytest.raises(tl.ConfigError, match=r"end: found 'padd'.*drop.*pad.*wrap"):
+        tl.Loader(ten, 4, end="padd")
+
+
+def test_ld_10_epochs_end_the_run(store):
+    for epochs in (1, 2):
+        with tl.Loader(toy_run(store, epochs=epochs), 1) as loader:
+            assert sum(len(batch) for batch in loader) == 37 * epochs
+
+
+# -- with ranks ----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("end", ["drop", "pad", "wrap"])
+def test_ends_are_the_same_for_every_world_and_resume(store, kind, end):
+    def loader(*place, **options):
+        return tl.Loader(*place, end=end, **options)
+
+    dataset = toy_run(store, kind, epochs=2).take(45)
+    assert_elastic(dataset, (1, 7, 16), batch_size=17, steps=4, loader=loader)
+    assert_resumable(dataset, batch_size=13, steps=5, loader=loader)
+
+
+@pytest.mark.parametrize("kind", ["full", "lanes 2"])
+def test_ranks_whose_share_is_only_padding(store, kind):
+    """21 rows in steps of 20 over 5 ranks: the last step has one row, which rank 0 has."""
+    dataset = toy_run(store, kind).take(21)
+    ranks = ranks_of(dataset, 20, 5, end="pad", fields=FIELDS)
+    joined(ranks)
+    last = [next(rank) for rank in ranks]
+    assert last[0].index.tolist() == [20, -1, -1, -1]
+    for batch in last[1:]:
+        assert batch.index.tolist() == [-1] * 4
+        assert batch.tokens.shape == (4, SEQ_LEN)
+        assert batch.loss_tokens == 0
+        assert (batch.labels == -100).all()
+        assert batch.cu_seqlens.tolist() == [0, 8, 16, 24, 32]
+        assert batch.document_starts.tolist() == [[-1]] * 4
+        assert batch.source == ["main"] * 4
+        assert len(batch.spans) == 4
+    assert [next(rank, None) for rank in ranks] == [None] * 5
+    assert {rank.examples for rank in ranks} == {21}
+    close_all(ranks)
+
+
+# -- no trained token ----------------------------------------------------------------------
+
+
+@pytest.fixture
+def half_trained(tmp_path):
+    """8 rows of 8 tokens: token 5 in the odd ones, token 3 in the even ones."""
+    documents = [[3 if row % 2 == 0 else 5] * SEQ_LEN for row in range(8)]
+    write_store(tmp_path, [documents], inner=16, chunk_tokens=32)
+    return tl.open(tmp_path, cache_bytes=1 << 20).windows(SEQ_LEN, ignore_id=5)
+
+
+def test_a_rank_without_a_trained_token_is_judged_with_the_others(half_trained):
+    ranks = ranks_of(half_trained, 2, 2, fields=("tokens", "labels", "loss_mask"))
+    for _ in range(4):
+        trained, untrained = next(ranks[0]), next(ranks[1])
+        assert trained.loss_tokens == 7
+        assert untrained.loss_tokens == 0
+        assert (untrained.labels == -100).all()
+    close_all(ranks)
+
+
+def test_padding_alone_is_judged_with_the_others(half_trained):
+    ranks = ranks_of(half_trained.take(5), 4, 4, end="pad", fields=("labels",))
+    joined(ranks)
+    assert [int((next(rank).labels >= 0).sum()) for rank in ranks] == [7, 0, 0, 0]
+    close_all(ranks)
+
+
+def test_a_step_that_nobody_trains_on_is_an_error_on_every_rank(half_trained):
+    """Rows 1, 3, 5 and 7 hold ignored tokens only; steps of one row meet them alone."""
+    for fields in (("tokens", "labels"), ("loss_mask",), ("loss_weights",)):
+        with tl.Loader(half_trained, 1, fields=fields) as loader:
+            next(loader)
+            for _ in range(2):  # it is not skipped by being met
+                with pytest.raises(tl.NoTrainedTokens, match="step 1: none of its 1 rows"):
+                    next(loader)
+                assert (loader.step, loader.examples) == (1, 1)
+            assert next(loader.seek(2)).index.tolist() == [2]
+    ranks = ranks_of(half_trained.render(mask_boundary_loss=False, ignore_id=None), 2, 2)
+    assert joined(ranks)[0] == [0, 1]
+    close_all(ranks)
+
+
+def test_tokens_alone_are_not_judged(half_trained):
+    with tl.Loader(half_trained, 1) as loader:
+        assert len(list(loader)) == 8
+        untrained = next(loader.seek(1))
+    with pytest.raises(tl.NoTrainedTokens, match="step 1"):
+        _ = untrained.labels
+
+
+def test_a_batch_is_judged_as_the_step_it_was_even_after_the_loader_moved_on(half_trained):
+    """Rank 1 of a step behind a state of another batch size, asked for its labels after a seek."""
+    state = tl.Loader(half_trained, 1).seek(1).state_dict()
+    loader = tl.Loader(half_trained, 2, 0, 2, prefetch=0)
+    loader.load_state_dict(state)
+    batch = next(loader)  # rank 0 has row 1, which is not trained; rank 1 has row 2, which is
+    assert batch.index.tolist() == [1]
+    loader.seek(0)
+    assert batch.loss_tokens == 0
+
+
+def test_loss_columns_are_judged_too(tmp_path):
+    never = {"loss_weights": ("float32", lambda ids: ids * 0)}
+    write_store(tmp_path, [[[1] * 64]], inner=16, chunk_tokens=32, columns=never)
+    loader = tl.Loader(tl.open(tmp_path).windows(8), 4, fields=("labels",))
+    with pytest.raises(tl.NoTrainedTokens, match="none of its 4 rows"):
+        next(loader)
+
+
+def test_documents_of_one_token_train_nothing(tmp_path):
+    write_store(tmp_path, [[[1]] * 64], inner=16, chunk_tokens=32)
+    ranks = ranks_of(tl.open(tmp_path).windows(8), 4, 2)
+    for rank in ranks:
+        batch = next(rank)
+        with pytest.raises(tl.NoTrainedTokens, match="documents of one token"):
+            _ = batch.loss_mask
+    close_all(ranks)
+
+
+def test_a_store_shorter_than_a_row_has_no_step(tmp_path):
+    short = toy_store(tmp_path, rows=0)
+    assert list(tl.Loader(toy_run(short), 4)) == []
+    (kept,) = list(tl.Loader(toy_run(short, epochs=1, tail="keep"), 4, end="pad"))
+    assert kept.index.tolist() == [0, -1, -1, -1]
+    assert (kept.segment_ids[0] > 0).sum() == 3
