@@ -1,4 +1,4 @@
-"""The shortest session: text in, a store out, a look inside. Nothing is left behind."""
+"""The shortest session: text in, a store out, a look inside, batches. Nothing is left behind."""
 
 import json
 import tempfile
@@ -31,3 +31,17 @@ with tempfile.TemporaryDirectory() as folder:
 
     report = store.verify()  # reads every byte again; raises StoreCorrupt if one has changed
     print(f"verified: {report.files} files, {report.bytes:,} bytes, all is well")
+
+    run = store.windows(16).shuffle().epochs(2).seed(7)
+    loader = tl.Loader(run, batch_size=4)
+    first = next(loader)
+    print(
+        "a batch:          ",
+        first.tokens.shape,
+        "in it:",
+        repr(store.tokenizer.decode(first.tokens[0])),
+    )
+    state = loader.state_dict()  # what was delivered: one integer and a fingerprint
+    again = tl.Loader(run, batch_size=4)
+    again.load_state_dict(state)
+    print("resumed:          ", (next(again).tokens == next(loader).tokens).all())

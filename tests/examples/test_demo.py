@@ -70,6 +70,7 @@ def test_the_stores_that_are_left_are_those_of_the_table(fast):
     assert sorted(path.name for path in out.iterdir()) == [
         demo.MARK,
         "corpus",
+        "run",
         "stores",
         "tokenizer.json",
     ]

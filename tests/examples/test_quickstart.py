@@ -22,8 +22,9 @@ def test_the_quickstart_runs_and_leaves_nothing(tmp_path):
     assert "3 documents, 183 tokens" in done.stdout
     assert "'An old s'" in done.stdout
     assert "all is well" in done.stdout
+    assert "resumed:           True" in done.stdout
     assert list(tmp_path.iterdir()) == []
 
 
 def test_the_quickstart_is_short():
-    assert len(SCRIPT.read_text().splitlines()) <= 40
+    assert len(SCRIPT.read_text().splitlines()) <= 50
