@@ -96,7 +96,8 @@ class SourceRun:
         size = getattr(shuffle, "io_block_size", None)
         self.io_blocks = Blocks.equal(self.blocks.rows, size) if size else self.blocks
         self.rows = layout.rows()
-        mean = layout.line.tokens / max(1, len(self.blocks))
+        # of rows, not of the line: tokens that no row has must not change the order
+        mean = self.rows * layout.seq_len / max(1, len(self.blocks))
         self.shuffle = shuffle.resolve(self.blocks, mean) if shuffle else None
         whole = None if epochs is None or not self.rows else epochs * self.rows
         if not self.rows:

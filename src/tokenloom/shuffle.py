@@ -175,8 +175,11 @@ class BlockShuffle:
         """Blocks whose rows are needed at the same time."""
         assert self.window_blocks is not None  # resolved
         divided = self.blocks(blocks)
-        mean = len(blocks) / max(1, len(divided))
-        return min(len(blocks), math.ceil(self.window_blocks * self.lanes * mean))
+        if blocks.size:
+            together = divided.size // blocks.size
+        else:
+            together = math.ceil(len(blocks) / max(1, len(divided)))
+        return min(len(blocks), self.window_blocks * self.lanes * together)
 
 
 Shuffle = FullShuffle | EraShuffle | BlockShuffle
