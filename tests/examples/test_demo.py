@@ -45,6 +45,7 @@ def test_the_demo_ends_well_and_every_promise_has_a_tick(fast):
         "all of them, decoded: the text that went in ✓",
         "asked for those tokens meanwhile: StoreCorrupt, never a wrong token ✓",
         "restored: verify says all is well ✓",
+        "killed and resumed on another number of ranks: the same batches ✓",
     ):
         assert line in done.stdout
     assert re.search(r"flipped one byte, number [\d,]+ of shard 0: verify says no ✓", done.stdout)
