@@ -4,6 +4,9 @@ One idea: the thread owns nothing that anybody waits for but a queue. It makes g
 the first of one batch so that nobody waits for a whole group, each next one twice as large; it
 stops when told to, and what it made but nobody took is simply dropped, because the position of a
 loader only ever counts what was taken.
+
+A fork waits until no thread is making anything: whatever lock it held then, the child would wait
+for it for ever. The thread itself stays in the parent; the child's loader starts one of its own.
 """
 
 from __future__ import annotations
@@ -12,9 +15,10 @@ import logging
 import os
 import threading
 import time
+import weakref
 from collections import deque
 from collections.abc import Callable
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 __all__ = ["Prefetcher"]
 
@@ -50,6 +54,7 @@ class Prefetcher(Generic[T]):
         self._ended = self._stopped = False
         self.waited = 0.0
         self._process = os.getpid()
+        self._making = threading.RLock()
         self._thread: threading.Thread | None = None
 
     def take(self) -> T | None:
@@ -64,6 +69,8 @@ class Prefetcher(Generic[T]):
             return item
         if self._thread is None and not self._stopped:
             self._thread = threading.Thread(target=self._work, name="tokenloom", daemon=True)
+            with _forking:
+                _started.add(self)
             self._thread.start()
         begin = time.perf_counter()
         with self._change:
@@ -113,7 +120,8 @@ class Prefetcher(Generic[T]):
                     if self._stopped:
                         return
                 try:
-                    items = self._make(self._next, size)
+                    with self._making:
+                        items = self._make(self._next, size)
                 except Exception:
                     if size == 1:
                         raise
@@ -132,3 +140,28 @@ class Prefetcher(Generic[T]):
             with self._change:
                 self._error = error
                 self._change.notify()
+
+
+_started: weakref.WeakSet[Prefetcher[Any]] = weakref.WeakSet()
+_resting: list[Prefetcher[Any]] = []
+_forking = threading.RLock()
+
+
+def _before_fork() -> None:
+    _forking.acquire()
+    _resting.extend(_started)
+    for one in _resting:
+        one._making.acquire()
+
+
+def _after_fork() -> None:
+    for one in _resting:
+        one._making.release()
+    _resting.clear()
+    _forking.release()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(
+        before=_before_fork, after_in_parent=_after_fork, after_in_child=_after_fork
+    )
