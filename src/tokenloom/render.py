@@ -45,6 +45,20 @@ class Rows(NamedTuple):
     place: Int64
 
 
+class Located(NamedTuple):
+    """Runs in blocks: the blocks, which of them each run is in, and where it begins there."""
+
+    blocks: list[Array]
+    which: Int64
+    low: Int64
+
+    def views(self, runs: Runs) -> list[Array]:
+        """The elements of each run."""
+        high = self.low + runs.length
+        places = zip(self.which.tolist(), self.low.tolist(), high.tolist(), strict=True)
+        return [self.blocks[block][a:b] for block, a, b in places]
+
+
 @dataclass(frozen=True, eq=False, slots=True)
 class Pending:
     """A batch whose tokens have been read; `make` puts them into their array."""
@@ -162,12 +176,18 @@ class Renderer:
             padding: rows to add to the last batch, which hold filler only.
         """
         first, last = cuts[0], cuts[-1]
-        if self.by_blocks and plan.runs.single and not padding and last > first:
-            gathered = self._gathered(plan, cuts)
-            if gathered is not None:
-                return gathered
         runs = plan.runs.frames(first, last)
-        views = self._views(plan, runs, first, last)
+        if self.by_blocks and last > first:
+            located = self._located(plan, runs, first, last)
+            rows = _gathered(located, runs) if runs.single and not padding else None
+            if rows is not None:
+                every, place = rows
+                parts = [(a, b, place[a - first : b - first]) for a, b in itertools.pairwise(cuts)]
+                blocks = located.blocks
+                return [Pending(self, plan, a, b, 0, blocks, Rows(every, p)) for a, b, p in parts]
+            views = located.views(runs)
+        else:
+            views = self._views(plan, runs, first, last)
         if len(views) != len(runs.address):  # a run came in pieces: give each its own
             views = _joined(views, runs.length)
         edges = runs.edges.tolist()
@@ -177,24 +197,6 @@ class Renderer:
             here = views[edges[start - first] : edges[stop - first]]
             made.append(Pending(self, plan, start, stop, extra, here))
         return made
-
-    def _gathered(self, plan: Plan, cuts: Sequence[int]) -> list[Pending] | None:
-        """The same for rows that are one run each, in blocks that all lie in the read region.
-
-        Then a batch is one indexing operation: no view for any row.
-        """
-        first, last = cuts[0], cuts[-1]
-        blocks, which, low = self._blocks(plan, plan.runs.frames(first, last), first, last)
-        begin = np.array([REGION.offset(block) for block in blocks], np.int64)
-        length = np.array([len(block) for block in blocks], np.int64)
-        if (begin < 0).any() or (low < 0).any() or (low + plan.runs.width > length[which]).any():
-            return None
-        place = begin[which] + low
-        rows = REGION.rows(plan.runs.width, blocks[0].dtype)
-        return [
-            Pending(self, plan, a, b, 0, blocks, Rows(rows, place[a - first : b - first]))
-            for a, b in itertools.pairwise(cuts)
-        ]
 
     def weights(self, plan: Plan, start: int, stop: int, extra: int) -> Float32 | None:
         """The stored loss weight of every cell; two columns multiply."""
@@ -212,17 +214,14 @@ class Renderer:
         self, plan: Plan, runs: Runs, start: int, stop: int, column: str = "input_ids"
     ) -> list[Array]:
         """The elements of all runs of these examples, in order; a run may come in several views."""
-        if not self.by_blocks:
-            line = self.run.layout.line
-            return line.read(runs.address, runs.address + runs.length, column)
-        blocks, which, low = self._blocks(plan, runs, start, stop, column)
-        places = zip(which.tolist(), low.tolist(), (low + runs.length).tolist(), strict=True)
-        return [blocks[block][a:b] for block, a, b in places]
+        if self.by_blocks and stop > start:
+            return self._located(plan, runs, start, stop, column).views(runs)
+        return self.run.layout.line.read(runs.address, runs.address + runs.length, column)
 
-    def _blocks(
+    def _located(
         self, plan: Plan, runs: Runs, start: int, stop: int, column: str = "input_ids"
-    ) -> tuple[list[Array], Int64, Int64]:
-        """(blocks, which of them each run is in, where in it the run begins)."""
+    ) -> Located:
+        """Where the runs of some examples, at least one, stand in their blocks."""
         numbers, found = distinct(plan.block[start:stop])
         which = np.zeros(stop - start, np.int64) if found is None else found
         first, last = self.run.layout.stretch(numbers, self.run.io_blocks)
@@ -230,7 +229,20 @@ class Renderer:
         blocks = line.stretches(self._tag, numbers.tolist(), first, last, column, self.cache)
         if len(runs.address) != stop - start:
             which = np.repeat(which, np.diff(runs.edges))
-        return blocks, which, runs.address - first[which]
+        return Located(blocks, which, runs.address - first[which])
+
+
+def _gathered(located: Located, runs: Runs) -> Rows | None:
+    """Rows that are one run each, in blocks that all lie in the read region; else None.
+
+    Then a batch is one indexing operation: no view for any row.
+    """
+    blocks, which, low = located
+    begin = np.array([REGION.offset(block) for block in blocks], np.int64)
+    length = np.array([len(block) for block in blocks], np.int64)
+    if (begin < 0).any() or (low < 0).any() or (low + runs.width > length[which]).any():
+        return None
+    return Rows(REGION.rows(runs.width, blocks[0].dtype), begin[which] + low)
 
 
 def _joined(views: Sequence[Array], lengths: Int64) -> list[Array]:
