@@ -1,4 +1,5 @@
 import gc
+import itertools
 import weakref
 
 import numpy as np
@@ -9,6 +10,7 @@ from toydata import ARRAYS, ToyStore, arrays, assert_same, lengths, numbered, wh
 from virtual import VirtualStore, value  # tests/fault
 
 import tokenloom as tl
+from tokenloom.store.source import REGION
 
 pytestmark = pytest.mark.filterwarnings("ignore:seq_len", "ignore:block_shuffle")
 
@@ -134,6 +136,53 @@ def test_large_blocks_give_the_rows_that_are_in_them(tmp_path):
             shifted = whole(dataset.render(label_layout="shifted"), wanted, by_blocks=True).labels
             seen = shifted >= 0
             np.testing.assert_array_equal(shifted[seen], ahead[seen])
+
+
+@pytest.fixture(scope="module")
+def large():
+    """Half a million tokens on disk in io blocks of 128 KiB; token a is a modulo a prime."""
+    tokens = (np.arange(500_000) % 65_521).tolist()
+    shards = [[tokens[:200_000], tokens[200_000:330_000]], [tokens[330_000:]]]
+    options = {"vocab_size": 1 << 16, "chunk_tokens": 1 << 16, "inner": 1 << 14}
+    with ToyStore(shards, cache_bytes=4 << 17, **options) as toy:
+        yield toy.store
+
+
+def rows_of(dataset, wanted):
+    _, rows = dataset.locate(wanted)
+    addresses = rows[:, None] * dataset.seq_len + np.arange(dataset.seq_len)
+    return np.where(addresses < 500_000, addresses % 65_521, 0)
+
+
+@pytest.mark.parametrize("cut", [{}, {"tail": "keep"}, {"lookahead": True}])
+def test_blocks_that_come_and_go_in_large_buffers_give_their_rows(large, cut):
+    dataset = large.windows(1024, **cut).block_shuffle(window_blocks=2).epochs(2)
+    in_region = 0
+    for start in range(0, len(dataset) - 50, 37):
+        wanted = np.arange(start, start + 50)
+        batch = whole(dataset, wanted, by_blocks=True)
+        np.testing.assert_array_equal(batch.tokens, rows_of(dataset, wanted))
+        in_region += sum(REGION.offset(b) >= 0 for b in large.reader.cache._blocks.values())
+    assert in_region  # the way of large blocks was taken
+
+
+def test_a_batch_that_is_filled_late_has_the_tokens_that_were_read(large):
+    dataset = large.windows(1024).block_shuffle(window_blocks=1)
+    renderer, wanted = dataset.renderer(by_blocks=True), np.arange(len(dataset))
+    cuts = list(range(0, len(dataset), 32))
+    plan = renderer.plan(wanted)
+    waiting = [
+        renderer.batches(plan, [a, b])[0] for a, b in itertools.pairwise(cuts)
+    ]  # by now the first blocks are long out of the cache
+    large.reader.cache.clear()
+    gc.collect()
+    for seq_len in (1024, 2048):  # and their memory would be taken by others, if it could
+        other = large.windows(seq_len).block_shuffle(window_blocks=1)
+        for start in range(0, len(other) - 64, 64):
+            whole(other, range(start, start + 64), by_blocks=True)
+    for number, pending in enumerate(waiting):
+        expected = rows_of(dataset, wanted[cuts[number] : cuts[number + 1]])
+        np.testing.assert_array_equal(pending.make().tokens, expected)
 
 
 # -- memory --------------------------------------------------------------------------------
