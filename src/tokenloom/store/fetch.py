@@ -56,6 +56,33 @@ class ReadCounters:
         self.bytes += size
         self.useful_bytes += useful
 
+    @property
+    def reads_per_example(self) -> float:
+        """Reads issued for each range asked for."""
+        return self.read_ops / self.examples if self.examples else 0.0
+
+    # the names that the published counters have
+
+    @property
+    def examples_requested(self) -> int:
+        """The same as `examples`."""
+        return self.examples
+
+    @property
+    def unique_examples_requested(self) -> int:
+        """The same as `unique_examples`."""
+        return self.unique_examples
+
+    @property
+    def coalesced_ranges(self) -> int:
+        """The same as `ranges`."""
+        return self.ranges
+
+    @property
+    def reads_issued(self) -> int:
+        """The same as `read_ops`."""
+        return self.read_ops
+
 
 class Took(NamedTuple):
     """What one request cost; the fields are those of `ReadCounters`."""
