@@ -195,11 +195,11 @@ class SourceRun:
     def warn_if_too_large(self, capacity: int, world_size: int = 1, *, stacklevel: int = 3) -> None:
         """Say so, with the arithmetic, when a rank's shuffle windows do not fit into the cache."""
         needed = self.share_bytes(world_size)
-        if not isinstance(self.shuffle, BlockShuffle) or needed <= capacity:
-            return
+        if not isinstance(self.shuffle, BlockShuffle) or needed <= capacity or not capacity:
+            return  # who turned the cache off knows
         blocks = self.shuffle.blocks(self.io_blocks)
         window = min(self.shuffle.window_blocks or 1, len(blocks))
-        rows = blocks.size or -(-blocks.rows // len(blocks))
+        rows = min(blocks.size, blocks.rows) or -(-blocks.rows // len(blocks))
         lanes = f" x {self.lanes} lanes over {world_size} ranks" if self.lanes > 1 else ""
         warnings.warn(
             f"block_shuffle: {window} blocks{lanes} x {rows} rows x {self.layout.seq_len:,} tokens "

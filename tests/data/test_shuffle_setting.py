@@ -279,6 +279,19 @@ def test_a_window_that_fits_says_nothing(tmp_path):
         store.windows(2048).block_shuffle(window_blocks=blocks, cache_windows=1)
 
 
+def test_a_block_larger_than_the_store_is_told_as_what_it_holds(tmp_path):
+    made = VirtualStore([(9, 200_000)])
+    store = tl.open(made.write_manifest(tmp_path), source=made, cache_bytes=1000, verify="never")
+    with pytest.warns(UserWarning, match=r"1 blocks x 97 rows x 2,048 tokens x 2 bytes take 0\.4"):
+        store.windows(2048).block_shuffle()
+
+
+def test_who_turned_the_cache_off_is_not_told_that_it_is_small(tmp_path):
+    made = VirtualStore([(9, 200_000)])
+    store = tl.open(made.write_manifest(tmp_path), source=made, cache_bytes=0, verify="never")
+    store.windows(2048).block_shuffle()
+
+
 def test_the_window_left_open_is_128_mi_tokens_or_512_blocks(tmp_path):
     made = VirtualStore([(9, 400_000_000)])
     store = tl.open(made.write_manifest(tmp_path), source=made, verify="never")
