@@ -1,6 +1,7 @@
 """Blocks in one region of memory are gathered by one indexing operation, to the same tokens."""
 
 from contextlib import nullcontext
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -71,3 +72,30 @@ def test_a_pool_without_room_in_its_region_goes_on_outside():
 def test_small_blocks_are_no_part_of_the_region(store):
     small = store.reader.read_one(0, 100)
     assert REGION.offset(small) == -1
+
+
+def test_slabs_that_nobody_needs_give_their_memory_back():
+    pool = SlabPool(idle_bytes=1 << 20, region_bytes=1 << 26)
+    places = set()
+    for _ in range(5):
+        arrays = [pool.take(1 << 19) for _ in range(64)]
+        for array in arrays:
+            array[:] = 1
+        places |= {pool.region.offset(array) for array in arrays}
+        del array, arrays
+    assert min(places) >= 0
+    assert len(places) == 64  # the same places again and again
+    assert resident(pool.region) < 20 << 20  # 32 MiB were written to; mappings beside it count, too
+
+
+def resident(region):
+    """Bytes of a region that take memory now."""
+    base, total, inside = region._base, 0, False
+    for line in Path("/proc/self/smaps").read_text().splitlines():
+        first = line.split()[0]
+        if "-" in first and not first.endswith(":"):
+            start, stop = (int(part, 16) for part in first.split("-"))
+            inside = start < base + (1 << 26) and stop > base
+        if inside and first == "Rss:":
+            total += int(line.split()[1]) << 10
+    return total

@@ -99,7 +99,10 @@ def test_commands_and_their_options_are_pinned():
 def test_benchmarks_and_their_options_are_pinned():
     bench = parser()._subparsers._group_actions[0].choices["bench"]
     benches = bench._subparsers._group_actions[0].choices
-    assert sorted(benches) == ["permutation"]
+    assert sorted(benches) == ["data-loading", "permutation"]
+    loading = {o for a in benches["data-loading"]._actions for o in a.option_strings}
+    assert {"--steps", "--batch-size", "--prefetch-batches", "--num-examples"} <= loading
+    assert {"--seq-len", "--strategies", "--era-length", "--compare"} <= loading
     options = {o for a in benches["permutation"]._actions for o in a.option_strings}
     assert options == {
         "-h",

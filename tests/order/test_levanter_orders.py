@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 import tokenloom as tl
 from tokenloom.order import block, era, full, threefry
+from tokenloom.order.pcg64 import Words
 from tokenloom.order.permute import LevanterFeistel, Linear, permutations
 
 GOLDEN = json.loads(
@@ -128,7 +129,7 @@ def test_block_orders_are_levanters(case):
     ),
 )
 def test_bounded_integers_are_those_of_the_installed_numpy(seed, ranges):
-    words = threefry.Words(seed)
+    words = Words(seed)
     numpy = np.random.Generator(np.random.PCG64(seed))
     for low, high in ranges:
         assert words.bounded(low, high) == int(numpy.integers(low, high))

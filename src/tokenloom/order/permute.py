@@ -31,6 +31,7 @@ from numpy.typing import NDArray
 from tokenloom.errors import ConfigError
 from tokenloom.keys import draw, draws
 from tokenloom.order import threefry
+from tokenloom.order.pcg64 import Words
 from tokenloom.words import near_miss
 
 __all__ = [
@@ -292,7 +293,7 @@ def _draw_linear(n: int, key: int) -> tuple[int, int]:
 def _draw_levanter_linear(n: int, key: int) -> tuple[int, int]:
     if n == 1:
         return 1, 0
-    words = threefry.Words(threefry.pcg64_seed(key))
+    words = Words(threefry.pcg64_seed(key))
     while True:
         a = words.bounded(1, n)
         if math.gcd(a, n) == 1:
@@ -301,7 +302,7 @@ def _draw_levanter_linear(n: int, key: int) -> tuple[int, int]:
 
 @functools.lru_cache(maxsize=1 << 14)
 def _levanter_round_keys(key: int, half: int) -> tuple[int, ...]:
-    words = threefry.Words(threefry.pcg64_seed(key))
+    words = Words(threefry.pcg64_seed(key))
     return tuple(words.bounded(0, 1 << half) for _ in range(LevanterFeistel.ROUNDS))
 
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["Words", "fold_in", "folded", "pcg64_seed", "split"]
+__all__ = ["fold_in", "folded", "pcg64_seed", "split"]
 
 UInt64 = NDArray[np.uint64]
 
@@ -54,46 +54,3 @@ def pcg64_seed(key: int) -> int:
     """``jax.random.randint(key, (), 0, 2**30)``, which Levanter seeds NumPy with."""
     word = fold_in(split(key)[1], 0)
     return ((word >> 32) ^ (word & _LOW)) % (1 << 30)
-
-
-class Words:
-    """Bounded integers as ``numpy.random.Generator(PCG64(seed)).integers`` makes them.
-
-    Only the raw stream of the library is used, which it guarantees; the halving of words and the
-    multiplication of Lemire (2019) are its present way, which it does not.
-
-    >>> words = Words(7)
-    >>> [words.bounded(0, 10) for _ in range(8)]
-    [9, 6, 6, 8, 5, 7, 8, 2]
-    """
-
-    def __init__(self, seed: int) -> None:
-        self._stream = np.random.PCG64(seed)
-        self._half: int | None = None
-
-    def bounded(self, low: int, high: int) -> int:
-        """A number from [low, high)."""
-        size = high - low
-        if size == 1:
-            return low
-        bits = 32 if size <= 1 << 32 else 64
-        if size == 1 << bits:
-            return low + self._word(bits)
-        mask = (1 << bits) - 1
-        product = self._word(bits) * size
-        if product & mask < size:
-            threshold = ((1 << bits) - size) % size
-            while product & mask < threshold:
-                product = self._word(bits) * size
-        return low + (product >> bits)
-
-    def _word(self, bits: int) -> int:
-        """The next word; of a 64-bit word the low half is given out first."""
-        if bits == 64:
-            return int(self._stream.random_raw())
-        if self._half is not None:
-            half, self._half = self._half, None
-            return half
-        word = int(self._stream.random_raw())
-        self._half = word >> 32
-        return word & _LOW

@@ -42,10 +42,15 @@ class Region:
         self._memory: mmap.mmap | None = None
         self._whole: NDArray[np.uint8] = np.empty(0, np.uint8)
         self._base = 0
+        self._returned: dict[int, deque[memoryview]] = {}
         self._rows: dict[tuple[int, np.dtype[Any]], NDArray[Any]] = {}
 
     def cut(self, size: int) -> memoryview | None:
-        """The next `size` bytes, a whole number of pages; None when it is used up."""
+        """Some `size` bytes, a whole number of pages; None when it is used up."""
+        returned = self._returned.get(size)
+        if returned:
+            with contextlib.suppress(IndexError):  # another thread may have been faster
+                return returned.pop()
         with self._lock:
             start, stop = self._used, self._used + size
             if stop > self._size:
@@ -60,6 +65,17 @@ class Region:
                 self._base = _address(self._whole)
             self._used = stop
             return memoryview(self._memory)[start:stop]
+
+    def put_back(self, piece: memoryview) -> None:
+        """Take back what was cut: its pages go to the system, its place to the next of its size.
+
+        May be called in the middle of anything, whenever an array is collected, so it locks
+        nothing.
+        """
+        self._returned.setdefault(piece.nbytes, deque()).append(piece)
+        if self._memory is not None and hasattr(mmap, "MADV_DONTNEED"):
+            start = _address(np.frombuffer(piece, np.uint8)) - self._base
+            self._memory.madvise(mmap.MADV_DONTNEED, start, piece.nbytes)
 
     def rows(self, width: int, dtype: np.dtype[Any]) -> NDArray[Any]:
         """Every stretch of `width` elements that begins at an element, as a row [elements, width].
@@ -103,10 +119,11 @@ _PRIVATE: dict[str, int] = (
 class _Slab:
     """Some memory, the place it goes back to, and the loan that says when."""
 
-    __slots__ = ("idle", "loan", "memory")
+    __slots__ = ("idle", "loan", "memory", "region")
 
     def __init__(self, size: int, idle: deque[_Slab], region: Region) -> None:
         memory: Any = region.cut(size)
+        self.region = None if memory is None else region
         if memory is None:
             try:
                 memory = mmap.mmap(-1, size)
@@ -115,6 +132,12 @@ class _Slab:
         self.memory = memory
         self.idle = idle
         self.loan: _Loan | None = None
+
+    def __del__(self) -> None:
+        """Neither lent nor idle any more: there were enough of its size."""
+        region = getattr(self, "region", None)
+        if region is not None:
+            region.put_back(self.memory)
 
 
 class _Loan(weakref.ref[NDArray[np.uint8]]):
@@ -137,8 +160,8 @@ def _give_back(loan: weakref.ref[NDArray[np.uint8]]) -> None:
 class SlabPool:
     """Slabs not in use: at most `idle_bytes` of each size.
 
-    The first `region_bytes` of them lie in one `Region`; what is dropped from there is not cut
-    again, so slabs of many different sizes end up outside of it.
+    The first `region_bytes` of them lie in one `Region`; a place there is only ever used again for
+    the same size, so slabs of very many different sizes end up outside of it.
 
     Nothing is locked: operations on a deque and a set are atomic, and a slab may come back in the
     middle of anything, whenever the garbage of an array is collected.
