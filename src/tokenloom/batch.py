@@ -232,10 +232,10 @@ class Batch:
         """What may be trained by position, boundary and id."""
         render, width = self._render, self._cells.shape[1]
         rows, seq_len = self.shape
-        if width == seq_len:
+        if width == seq_len or render.label_layout == "aligned":
             out = new_array(self.shape, np.bool_)
             masks.loss_mask(self._tiles, out, mask_boundary_loss=render.mask_boundary_loss)
-        else:  # the look-ahead cell is a target, too
+        else:  # the look-ahead cell is a target, too; aligned labels have no cell for it
             whole = new_array((rows, width), np.bool_)
             tiles = self._tiles_of(width)
             masks.loss_mask(tiles, whole, mask_boundary_loss=render.mask_boundary_loss)

@@ -94,7 +94,7 @@ class Dataset:
 
     def shuffle(
         self,
-        shuffle: bool | int | Shuffle = True,
+        shuffle: bool | int | Shuffle | None = None,
         *,
         block_shuffle: BlockShuffle | None = None,
         perm_type: str | None = None,
@@ -102,13 +102,14 @@ class Dataset:
         """Rows in another order.
 
         Args:
-            shuffle: True (every row anywhere), False (as stored), an integer (inside stretches of
-                that many rows), or a shuffle such as `BlockShuffle`.
+            shuffle: True (every row anywhere; this is meant when nothing is said), False (as
+                stored), an integer (inside stretches of that many rows), or a shuffle such as
+                `BlockShuffle`.
             block_shuffle: says the same as `shuffle=BlockShuffle(...)`.
             perm_type: "feistel", "linear", "levanter" or "levanter_linear".
         """
-        if block_shuffle is not None and shuffle is True:
-            shuffle = False  # the default, not a choice
+        if shuffle is None and block_shuffle is None:
+            shuffle = True
         found = parse_shuffle(shuffle, block_shuffle)
         if found is not None and perm_type is not None:
             found = replace(found, perm_type=perm_type)
@@ -322,7 +323,8 @@ class Documents:
         Args:
             seq_len: tokens of a frame.
             tail: "drop" the last, short row or "keep" it, filled up.
-            lookahead: one more token for each row, as the label of its last cell.
+            lookahead: one more token for each row, as the label of its last cell; labels are then
+                "shifted" unless told otherwise, because aligned ones have no cell for it.
             overlap: tokens that rows share; with `lookahead` 1 unless told otherwise, else 0.
             align: let blocks of rows end where io blocks end.
             render: fields of `RenderSpec`, such as ``label_layout="shifted"``.
@@ -335,6 +337,7 @@ class Documents:
             align=align,
         )
         render.setdefault("pad_id", self._filler())
+        render.setdefault("label_layout", "shifted" if lookahead else "aligned")
         config = SourceConfig(layout=layout, choice=self._choice, render=RenderSpec(**render))
         made = Dataset(self._reader, self._path, config, self.line)
         made.run.layout.warn_if_unaligned()

@@ -315,3 +315,12 @@ def test_a_spec_with_its_defaults_is_the_documented_one():
     spec = RenderSpec()
     assert (spec.label_layout, spec.mask_boundary_loss) == ("aligned", True)
     assert (spec.position_scheme, spec.segments) == ("reset", "documents")
+
+
+def test_with_lookahead_labels_are_shifted_unless_told_otherwise():
+    """Every prediction that counts has a label, in both layouts."""
+    with ToyStore([[[5, 6, 7, 8, 9, 10, 11, 12, 13]]]) as toy:
+        for layout, options in (("shifted", {}), ("aligned", {"label_layout": "aligned"})):
+            batch = toy.store.windows(4, lookahead=True, **options).batch([0, 1])
+            assert batch.label_layout == layout
+            assert batch.loss_tokens == (batch.labels >= 0).sum()

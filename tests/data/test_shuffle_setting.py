@@ -319,3 +319,8 @@ def test_a_dataset_prints_its_tree(rows):
     text = repr(rows.block_shuffle(window_blocks=2).epochs(2).seed(7))
     for word in ("192 examples", "windows(seq_len=4", "block(", "window_blocks=2", "seed 7", "MiB"):
         assert word in text
+
+
+def test_true_beside_a_block_shuffle_is_two_settings_too(toy):
+    with pytest.raises(tl.ConfigError, match="found both"):
+        toy.store.windows(4).shuffle(True, block_shuffle=tl.BlockShuffle())

@@ -144,7 +144,8 @@ def slow_batch(
     for number, row in enumerate(rows):
         segment = slow_segments(row, by)
         counted = [0.0] * seq_len
-        for i in range(seq_len):
+        # an aligned label stands at its own token, so the last cell has none to give
+        for i in range(seq_len if label_layout == "shifted" else seq_len - 1):
             target = row[i + 1] if i + 1 < len(row) else None
             if row[i] is None or target is None or target[2] == ignore_id:
                 continue

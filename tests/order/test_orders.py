@@ -344,7 +344,7 @@ def test_an_empty_order_has_no_index(make):
     order = make(0) if make is identity else make(0, seed=0)
     assert len(order) == 0
     assert order.map([]).tolist() == []
-    with pytest.raises(IndexError, match="index 0: out of range, allowed is none"):
+    with pytest.raises(IndexError, match="index 0: out of range for 0, allowed is none"):
         order.map(0)
 
 
