@@ -77,14 +77,15 @@ def test_neither_prefetch_nor_the_way_of_fetching_changes_a_batch(store, kind, f
         assert all(same(a, b) for a, b in zip(found, wanted, strict=True))
 
 
-def test_a_cache_that_holds_nothing_changes_no_batch(tmp_path, store):
+@pytest.mark.parametrize("cache_bytes", [0, 100])
+@pytest.mark.filterwarnings("ignore:block_shuffle")
+def test_a_cache_that_holds_nothing_changes_no_batch(tmp_path, store, cache_bytes):
     dataset = toy_run(store, "lanes 3")
-    poor = toy_run(toy_store(tmp_path, cache_bytes=0), "lanes 3")
+    poor = toy_run(toy_store(tmp_path, cache_bytes=cache_bytes), "lanes 3")
     assert poor.fingerprint == dataset.fingerprint
-    with pytest.warns(UserWarning, match="cache"):
-        bare = tl.Loader(poor, 7, 1, 2)
-    with tl.Loader(dataset, 7, 1, 2) as rich, bare:
-        assert all(same(a, b) for a, b in zip(rich, bare, strict=True))
+    for fetch in ("auto", "blocks"):
+        with tl.Loader(dataset, 7, 1, 2) as rich, tl.Loader(poor, 7, 1, 2, fetch=fetch) as bare:
+            assert all(same(a, b) for a, b in zip(rich, bare, strict=True))
 
 
 def test_the_number_of_ranks_may_change_at_any_step(store):

@@ -80,12 +80,13 @@ def test_sampled_states_go_on_in_one_new_process(store, tmp_path, kind):
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 def test_ck_12_every_state_goes_on_in_a_new_process(store, weighted, tmp_path, kind):
-    for options in OPTIONS:
-        for dataset in (
-            toy_run(store, kind, epochs=2, tail="keep"),
-            toy_run(weighted, kind, epochs=2, lookahead=True),
-        ):
-            states, known = states_and_digests(dataset, **options)
-            for step, state in enumerate(states):
-                works = [{"state": state, "options": options}]
-                assert in_a_new_process(tmp_path, works) == [known[step:]]
+    datasets = (
+        toy_run(store, kind, epochs=2, tail="keep"),
+        toy_run(weighted, kind, epochs=2, lookahead=True),
+        toy_run(store, kind, epochs=2, label_layout="shifted"),
+    )
+    for options, dataset in zip(OPTIONS, datasets, strict=True):
+        states, known = states_and_digests(dataset, **options)
+        for step, state in enumerate(states):
+            works = [{"state": state, "options": options}]
+            assert in_a_new_process(tmp_path, works) == [known[step:]]
