@@ -75,6 +75,9 @@ def test_tokens_are_counted_with_the_short_row_where_it_stands(store, kind):
     with tl.Loader(dataset, 1, prefetch=0, end="wrap") as loader:  # the same rows again
         state = loader.seek(2 * len(dataset) + 5).state_dict()
         assert state["sources"][0]["tokens"] == 2 * sum(lengths) + sum(lengths[:5])
+    with tl.Loader(dataset.take(20), 1, prefetch=0, end="wrap") as loader:
+        state = loader.seek(45).state_dict()
+        assert state["sources"][0]["tokens"] == 2 * sum(lengths[:20]) + sum(lengths[:5])
 
 
 # -- another run ---------------------------------------------------------------------------
