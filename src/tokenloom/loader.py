@@ -29,7 +29,7 @@ from tokenloom.words import near_miss
 
 __all__ = ["Loader", "LoaderStats"]
 
-GROUP_ROWS = 2048  # examples whose blocks are looked up together
+GROUP_ROWS = 8192  # examples whose blocks are looked up together
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

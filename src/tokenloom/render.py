@@ -160,6 +160,7 @@ class Renderer:
         self._weights = loss_columns(run.layout.line.reader)
         # all that decides where a block begins and ends: two datasets may share the cache
         self._tag = f"{run.layout.tag}/{run.io_blocks.size}"
+        self._placed: dict[int, tuple[Array, int]] = {}
 
     def plan(self, indices: Int64) -> Plan:
         """Where these examples come from."""
@@ -179,7 +180,7 @@ class Renderer:
         runs = plan.runs.frames(first, last)
         if self.by_blocks and last > first:
             located = self._located(plan, runs, first, last)
-            rows = _gathered(located, runs) if runs.single and not padding else None
+            rows = self._gathered(located, runs) if runs.single and not padding else None
             if rows is not None:
                 every, place = rows
                 parts = [(a, b, place[a - first : b - first]) for a, b in itertools.pairwise(cuts)]
@@ -210,6 +211,29 @@ class Renderer:
             out *= values
         return out
 
+    def _gathered(self, located: Located, runs: Runs) -> Rows | None:
+        """Rows that are one run each, in blocks that all lie in the read region; else None.
+
+        Then a batch is one indexing operation: no view for any row.
+        """
+        blocks, which, low = located
+        begin = np.array(self._offsets(blocks), np.int64)
+        length = np.array([len(block) for block in blocks], np.int64)
+        if (begin < 0).any() or (low < 0).any() or (low + runs.width > length[which]).any():
+            return None
+        return Rows(REGION.rows(runs.width, blocks[0].dtype), begin[which] + low)
+
+    def _offsets(self, blocks: Sequence[Array]) -> list[int]:
+        """Where in the region each block begins; those of the last group are remembered."""
+        before, places = self._placed, []
+        for block in blocks:
+            known = before.get(id(block))  # while it is held its id is its own
+            places.append(REGION.offset(block) if known is None else known[1])
+        self._placed = {
+            id(block): (block, place) for block, place in zip(blocks, places, strict=True)
+        }
+        return places
+
     def _views(
         self, plan: Plan, runs: Runs, start: int, stop: int, column: str = "input_ids"
     ) -> list[Array]:
@@ -230,19 +254,6 @@ class Renderer:
         if len(runs.address) != stop - start:
             which = np.repeat(which, np.diff(runs.edges))
         return Located(blocks, which, runs.address - first[which])
-
-
-def _gathered(located: Located, runs: Runs) -> Rows | None:
-    """Rows that are one run each, in blocks that all lie in the read region; else None.
-
-    Then a batch is one indexing operation: no view for any row.
-    """
-    blocks, which, low = located
-    begin = np.array([REGION.offset(block) for block in blocks], np.int64)
-    length = np.array([len(block) for block in blocks], np.int64)
-    if (begin < 0).any() or (low < 0).any() or (low + runs.width > length[which]).any():
-        return None
-    return Rows(REGION.rows(runs.width, blocks[0].dtype), begin[which] + low)
 
 
 def _joined(views: Sequence[Array], lengths: Int64) -> list[Array]:
