@@ -29,7 +29,7 @@ from tokenloom.words import near_miss
 
 __all__ = ["Loader", "LoaderStats"]
 
-GROUP_ROWS = 8192  # examples whose blocks are looked up together
+GROUP_ROWS, GROUP_BATCHES = 8192, 256  # what is looked up together, at most
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -122,7 +122,8 @@ class Loader:
         self._maker = Maker(dataset, self._steps, rank, world_size, end, tuple(fields), by_blocks)
         self._prefetch = prefetch
         if prefetch and self._maker.renderer.by_blocks:  # what is ready costs no memory then
-            self._prefetch = max(prefetch, GROUP_ROWS * world_size // self._steps.smallest)
+            group = min(GROUP_BATCHES, GROUP_ROWS * world_size // self._steps.smallest)
+            self._prefetch = max(prefetch, group)
         self._examples, self._step = 0, 0
         self._producer: Prefetcher[Pending] | None = None
         self._delivered = [0, 0, 0]  # steps, examples, tokens

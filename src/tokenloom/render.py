@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import functools
 import itertools
+import weakref
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -160,7 +161,7 @@ class Renderer:
         self._weights = loss_columns(run.layout.line.reader)
         # all that decides where a block begins and ends: two datasets may share the cache
         self._tag = f"{run.layout.tag}/{run.io_blocks.size}"
-        self._placed: dict[int, tuple[Array, int]] = {}
+        self._placed: dict[int, tuple[weakref.ref[Array], int]] = {}
 
     def plan(self, indices: Int64) -> Plan:
         """Where these examples come from."""
@@ -225,14 +226,14 @@ class Renderer:
 
     def _offsets(self, blocks: Sequence[Array]) -> list[int]:
         """Where in the region each block begins; those of the last group are remembered."""
-        before, places = self._placed, []
+        before, now = self._placed, {}
         for block in blocks:
-            known = before.get(id(block))  # while it is held its id is its own
-            places.append(REGION.offset(block) if known is None else known[1])
-        self._placed = {
-            id(block): (block, place) for block, place in zip(blocks, places, strict=True)
-        }
-        return places
+            known = before.get(id(block))
+            if known is None or known[0]() is not block:  # an id may belong to another by now
+                known = weakref.ref(block), REGION.offset(block)
+            now[id(block)] = known
+        self._placed = now
+        return [place for _, place in now.values()]
 
     def _views(
         self, plan: Plan, runs: Runs, start: int, stop: int, column: str = "input_ids"
