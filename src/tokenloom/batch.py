@@ -10,11 +10,10 @@ Memory comes from a pool and stays valid as long as anybody holds an array of it
 
 from __future__ import annotations
 
-import functools
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol, cast
+from typing import Any, Generic, Protocol, TypeVar, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -32,6 +31,7 @@ Int64 = NDArray[np.int64]
 Int32 = NDArray[np.int32]
 Float32 = NDArray[np.float32]
 Bool = NDArray[np.bool_]
+T = TypeVar("T")
 
 FIELDS = (
     "tokens",
@@ -48,6 +48,24 @@ FIELDS = (
 )
 
 _POOL = SlabPool()
+
+
+class _lazy(Generic[T]):  # noqa: N801 - reads like the decorator it replaces
+    """An attribute that is computed when first asked for and kept.
+
+    As `functools.cached_property`, without the lock that it still takes in Python 3.11; a batch
+    belongs to one thread.
+    """
+
+    def __init__(self, compute: Callable[[Any], T]) -> None:
+        self._compute, self.__doc__ = compute, compute.__doc__
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        self._name = name
+
+    def __get__(self, instance: Any, owner: type) -> T:
+        value = instance.__dict__[self._name] = self._compute(instance)
+        return value
 
 
 def new_array(shape: tuple[int, ...], dtype: Any) -> NDArray[Any]:
@@ -154,7 +172,7 @@ class Batch:
         """Which of the two layouts `labels` has; see `RenderSpec`."""
         return self._render.label_layout
 
-    @functools.cached_property
+    @_lazy
     def spans(self) -> Spans:
         """Which stretch of which document stands where."""
         return self._details.spans()
@@ -164,7 +182,7 @@ class Batch:
         """Name of the source of each row [B]."""
         return [self.spans.sources[i] for i in self.spans.source.tolist()]
 
-    @functools.cached_property
+    @_lazy
     def _tiles(self) -> masks.Tiles:
         return self._tiles_of(self.shape[1])
 
@@ -174,22 +192,22 @@ class Batch:
             return masks.tiles_from_eos(self.spans, self._cells, self._render.eos_id, width)
         return self._details.tiles(width)
 
-    @functools.cached_property
+    @_lazy
     def segment_ids(self) -> Int32:
         """1, 2, … for the documents of a row, 0 for filler [B, S]."""
         return self._tiles.segment_ids()
 
-    @functools.cached_property
+    @_lazy
     def position_ids(self) -> Int32:
         """Position of each token in its document, or in its row [B, S]."""
         return self._tiles.position_ids(self._render.position_scheme)
 
-    @functools.cached_property
+    @_lazy
     def attention_mask(self) -> Bool:
         """Whether a cell holds a token [B, S]."""
         return self.segment_ids > 0
 
-    @functools.cached_property
+    @_lazy
     def loss_weights(self) -> Float32:
         """Weight of the prediction of token i + 1 at cell i, 0 where it does not count [B, S]."""
         weights = self._stored_weights
@@ -201,7 +219,7 @@ class Batch:
         out[~(self._trainable & (out > 0))] = 0  # a weight below 0, or none at all, trains nothing
         return out
 
-    @functools.cached_property
+    @_lazy
     def loss_mask(self) -> Bool:
         """Whether the prediction of token i + 1 at cell i counts [B, S].
 
@@ -217,7 +235,7 @@ class Batch:
         """As `loss_mask`, without the judgement."""
         return self._trainable if self._stored_weights is None else self.loss_weights > 0
 
-    @functools.cached_property
+    @_lazy
     def _stored_weights(self) -> Float32 | None:
         return self._details.weights()
 
@@ -227,7 +245,7 @@ class Batch:
             "ignore_id, at the loss columns of the store, and at documents of one token."
         )
 
-    @functools.cached_property
+    @_lazy
     def _trainable(self) -> Bool:
         """What may be trained by position, boundary and id."""
         render, width = self._render, self._cells.shape[1]
@@ -245,7 +263,7 @@ class Batch:
             out[:, : ahead.shape[1]] &= ~ahead
         return out
 
-    @functools.cached_property
+    @_lazy
     def labels(self) -> Int32:
         """Targets in the `label_layout`, -100 where not trained [B, S]."""
         out: Int32 = new_array(self.shape, np.int32)
@@ -266,17 +284,17 @@ class Batch:
         """Predictions that count."""
         return int(self.loss_mask.sum())
 
-    @functools.cached_property
+    @_lazy
     def document_starts(self) -> Int32:
         """First cell of each document of a row, padded with -1 [B, D]."""
         return masks.document_starts(self._tiles)[0]
 
-    @functools.cached_property
+    @_lazy
     def continues(self) -> Bool:
         """Whether each of them goes on from an earlier row [B, D]."""
         return masks.document_starts(self._tiles)[1]
 
-    @functools.cached_property
+    @_lazy
     def cu_seqlens(self) -> Int32:
         """Edges of all documents and filler stretches over the flattened [B S] cells."""
         return self._tiles.edges()
