@@ -42,6 +42,14 @@ def grouped(numbers: Int64) -> Iterator[tuple[int, Int64]]:
         yield int(ordered[start]), order[start:stop]
 
 
+def _stretches(ordered: Int64) -> Iterator[tuple[int, slice]]:
+    """Each different number of a sorted array with the stretch where it stands."""
+    cuts = np.flatnonzero(ordered[1:] != ordered[:-1]) + 1
+    edges = [0, *cuts.tolist(), len(ordered)] if len(ordered) else []
+    for start, stop in itertools.pairwise(edges):
+        yield int(ordered[start]), slice(start, stop)
+
+
 class Offsets:
     """The document boundaries of a snapshot, as addresses on its line of tokens.
 
@@ -75,16 +83,17 @@ class Offsets:
 
     def documents_at(self, addresses: Int64) -> Int64:
         """The document that holds each token [N]; addresses are inside the store."""
-        shard = np.searchsorted(self.first_token, addresses, side="right") - 1
+        order = np.argsort(addresses)  # neighbours are searched for several times as fast
+        ordered = addresses[order]
         found = np.empty(len(addresses), np.int64)
-        for number, here in grouped(shard):
-            local = addresses[here] - self.first_token[number]
+        for number, here in _stretches(np.searchsorted(self.first_token, ordered, "right") - 1):
+            local = ordered[here] - self.first_token[number]
             chunks = np.searchsorted(self._directory(number), local, side="right") - 1
-            for chunk, among in grouped(chunks):
+            for chunk, among in _stretches(chunks):
                 # of several documents that begin at one token, all but the last are empty
                 inner = np.searchsorted(self._chunk(number, chunk), local[among], side="right") - 1
                 first = self.first_document[number] + chunk * self._manifest.inner
-                found[here[among]] = first + inner
+                found[order[here][among]] = first + inner
         return found
 
     def lengths(self) -> Int64:
