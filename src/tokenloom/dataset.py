@@ -36,6 +36,7 @@ from tokenloom.spans import Spans
 from tokenloom.split import SplitSpec, content_hashes, id_hashes, members
 from tokenloom.store.cache import BlockCache
 from tokenloom.store.reader import Reader
+from tokenloom.words import plural
 
 __all__ = ["Dataset", "Documents", "SourceConfig"]
 
@@ -242,13 +243,16 @@ class Dataset:
         choice = self.config.choice
         if choice is not None:
             lines.append(f"├─ choice  {choice.part} by {choice.by}, {self.line.tokens:,} tokens")
-        layout = ", ".join(f"{k}={v}" for k, v in unbind(self.config.layout).items())
-        lines.append(f"├─ layout  windows({layout}): {self.run.rows:,} rows an epoch")
-        order = describe_shuffle(self.run.shuffle) or {"kind": "as stored"}
+        usual = unbind(WindowsSpec(seq_len=self.seq_len))
+        special = {k: v for k, v in unbind(self.config.layout).items() if v != usual[k]}
+        layout = ", ".join([str(self.seq_len), *(f"{k}={v}" for k, v in special.items())])
+        lines.append(f"├─ layout  windows({layout}): {plural(self.run.rows, 'row')} an epoch")
+        order = describe_shuffle(self.run.shuffle) or {}
         fields = ", ".join(f"{k}={v}" for k, v in order.items() if k != "kind" and v is not None)
-        epochs = "for ever" if self.config.epochs is None else f"{self.config.epochs} epochs"
-        seed = f"seed {self.config.seed or 0}"
-        lines.append(f"├─ order   {order['kind']}({fields}), {epochs}, {seed}")
+        shuffled = f"{order['kind']}({fields})" if order else "as stored"
+        epochs = self.config.epochs
+        often = "for ever" if epochs is None else plural(epochs, "epoch")
+        lines.append(f"├─ order   {shuffled}, {often}, seed {self.config.seed or 0}")
         needed = self.run.working_bytes() / 2**20
         lines.append(
             f"└─ memory  {needed:,.1f} MiB at once, {self.cache_bytes / 2**20:,.0f} MiB cache"
