@@ -7,7 +7,7 @@ Passes are short, a few milliseconds, because on a shared machine a short pass h
 undisturbed. Every pass, whosever turn it is, reads the next part of the store, so that no rival
 finds in the CPU's cache what another one has just read. The limit itself depends on how the kernel
 keeps the file: a freshly written one lies in large pieces and is read twice as fast as one in
-scattered pages (38 against 85 µs per block here), so only ratios inside one run mean anything.
+scattered pages, so only ratios inside one run mean anything.
 """
 
 from __future__ import annotations

@@ -9,6 +9,7 @@ from __future__ import annotations
 import functools
 import operator
 from dataclasses import dataclass, field, replace
+from dataclasses import fields as fields_of
 from typing import Any, SupportsIndex
 
 import numpy as np
@@ -36,7 +37,7 @@ from tokenloom.spans import Spans
 from tokenloom.split import SplitSpec, content_hashes, id_hashes, members
 from tokenloom.store.cache import BlockCache
 from tokenloom.store.reader import Reader
-from tokenloom.words import plural
+from tokenloom.words import check_options, plural
 
 __all__ = ["Dataset", "Documents", "SourceConfig"]
 
@@ -134,6 +135,7 @@ class Dataset:
             raise ConfigError(
                 f"block_shuffle: found both a setting and {', '.join(fields)}. Give one of them."
             )
+        check_options("block_shuffle", fields, _names_of(BlockShuffle))
         made = self._with(shuffle=shuffle or BlockShuffle(**fields))
         made._warn_if_too_large()
         return made
@@ -152,6 +154,7 @@ class Dataset:
 
     def render(self, **fields: Any) -> Dataset:
         """Other labels, masks or positions; see `RenderSpec` for the fields."""
+        check_options("render", fields, _names_of(RenderSpec))
         return self._with(render=replace(self.config.render, **fields))
 
     def _warn_if_too_large(self) -> None:
@@ -333,6 +336,7 @@ class Documents:
             align: let blocks of rows end where io blocks end.
             render: fields of `RenderSpec`, such as ``label_layout="shifted"``.
         """
+        check_options("windows", render, [*_names_of(WindowsSpec), *_names_of(RenderSpec)])
         layout = WindowsSpec(
             seq_len=seq_len,
             tail=tail,
@@ -377,6 +381,11 @@ class Documents:
         tokenizer = self._reader.manifest.tokenizer
         known = (tokenizer.pad, tokenizer.eos) if tokenizer else ()
         return next((token for token in known if token is not None), 0)
+
+
+def _names_of(spec: type) -> list[str]:
+    """The fields of a setting."""
+    return [one.name for one in fields_of(spec)]
 
 
 def chosen_documents(reader: Reader, choice: SplitSpec | None) -> NDArray[np.int64]:

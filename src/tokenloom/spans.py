@@ -77,18 +77,8 @@ class Spans:
     def frames(self, start: int, stop: int) -> Spans:
         """Frames [start, stop) alone; arrays are views."""
         first, last = int(self.frame[start]), int(self.frame[stop])
-        part = slice(first, last)
-        return replace(
-            self,
-            frame=self.frame[start : stop + 1] - first,
-            document=self.document[part],
-            start=self.start[part],
-            length=self.length[part],
-            at=self.at[part],
-            address=self.address[part],
-            flags=self.flags[part],
-            source=self.source[start:stop],
-        )
+        edges = self.frame[start : stop + 1] - first
+        return self._picked(slice(first, last), edges, self.source[start:stop])
 
     def take(self, frames: Int64) -> Spans:
         """These frames, in this order, each as often as it is named."""
@@ -96,16 +86,19 @@ class Spans:
         edges = np.concatenate([[0], np.cumsum(counts)])
         # span k of the answer: its frame's first span, and how far we are behind it
         part = np.repeat(self.frame[frames] - edges[:-1], counts) + np.arange(edges[-1])
+        return self._picked(part, edges, self.source[frames])
+
+    def _picked(self, part: slice | Int64, frame: Int64, source: NDArray[np.int32]) -> Spans:
         return replace(
             self,
-            frame=edges,
+            frame=frame,
             document=self.document[part],
             start=self.start[part],
             length=self.length[part],
             at=self.at[part],
             address=self.address[part],
             flags=self.flags[part],
-            source=self.source[frames],
+            source=source,
         )
 
     def padded(self, frames: int) -> Spans:

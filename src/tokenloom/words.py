@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
-__all__ = ["near_miss", "plural", "sentence"]
+from tokenloom.errors import ConfigError
+
+__all__ = ["check_options", "near_miss", "plural", "sentence"]
 
 
 def near_miss(word: str, allowed: Sequence[str]) -> str:
@@ -18,6 +20,22 @@ def near_miss(word: str, allowed: Sequence[str]) -> str:
     if not close:
         close = [name for name in allowed if len(word) > 1 and word.startswith(name)][:1]
     return f" Did you mean {close[0]!r}?" if close else ""
+
+
+def check_options(where: str, given: Iterable[str], allowed: Sequence[str]) -> None:
+    """Refuse an option that does not exist, with the near miss.
+
+    >>> check_options("windows", ["tial"], ["tail"])
+    Traceback (most recent call last):
+        ...
+    tokenloom.errors.ConfigError: windows: no option 'tial'. Options: tail. Did you mean 'tail'?
+    """
+    for name in given:
+        if name not in allowed:
+            raise ConfigError(
+                f"{where}: no option {name!r}. Options: {', '.join(allowed)}."
+                f"{near_miss(name, allowed)}"
+            )
 
 
 def plural(count: int, noun: str) -> str:

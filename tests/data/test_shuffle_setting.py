@@ -317,10 +317,23 @@ def test_tokens_that_no_row_has_do_not_change_the_window(tmp_path, more):
 
 def test_a_dataset_prints_its_tree(rows):
     text = repr(rows.block_shuffle(window_blocks=2).epochs(2).seed(7))
-    for word in ("192 examples", "windows(seq_len=4", "block(", "window_blocks=2", "seed 7", "MiB"):
+    for word in ("192 examples", "windows(4)", "block(", "window_blocks=2", "seed 7", "MiB"):
         assert word in text
 
 
 def test_true_beside_a_block_shuffle_is_two_settings_too(toy):
     with pytest.raises(tl.ConfigError, match="found both"):
         toy.store.windows(4).shuffle(True, block_shuffle=tl.BlockShuffle())
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda s: s.windows(4, tial="keep"), "windows: no option 'tial'.*Did you mean 'tail'"),
+        (lambda s: s.windows(4).block_shuffle(window_block=3), "Did you mean 'window_blocks'"),
+        (lambda s: s.windows(4).render(label_layot="x"), "Did you mean 'label_layout'"),
+    ],
+)
+def test_a_mistyped_option_is_named_with_the_near_miss(toy, make, message):
+    with pytest.raises(tl.ConfigError, match=message):
+        make(toy.store)

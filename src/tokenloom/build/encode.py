@@ -21,6 +21,7 @@ from tokenloom.build.engines import EngineDisagrees, GuardedEncoder
 from tokenloom.build.inputs import Input, label
 from tokenloom.build.records import read_block
 from tokenloom.errors import TokenizerError
+from tokenloom.keys import draws
 from tokenloom.store.documents import json_line
 from tokenloom.words import near_miss
 
@@ -233,23 +234,14 @@ def _encode_texts(
     texts = [record[job.text_key] for record in records]
     encoder = kitchen.reference if slow else kitchen.encoder
     if isinstance(encoder, GuardedEncoder):
-        keys = _mix(
-            np.arange(len(texts), dtype=np.uint64) + np.uint64(number << 32), job.sample_key
-        )
+        # keyed: which documents are checked must not follow their order
+        places = np.arange(len(texts), dtype=np.uint64) + np.uint64(number << 32)
+        keys = draws(job.sample_key, places)
         encoded = encoder.encode(texts, keys)
     else:
         assert encoder is not None  # a job with texts has one
         encoded = encoder.encode(texts)
     result.ids, result.lengths = _with_specials(encoded.ids, encoded.lengths, job.bos, job.eos)
-
-
-def _mix(values: NDArray[np.uint64], key: int) -> NDArray[np.uint64]:
-    """splitmix64 of `values`, keyed: which documents are checked must not follow their order."""
-    with np.errstate(over="ignore"):
-        z = values * np.uint64(0x9E3779B97F4A7C15) + np.uint64(key)
-        z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-        z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-        return z ^ (z >> np.uint64(31))
 
 
 def _with_specials(

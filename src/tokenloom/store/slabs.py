@@ -2,7 +2,7 @@
 
 One idea: a fresh buffer of 512 KiB costs 128 page faults, which is more than copying into it;
 and where it stands decides the speed of `preadv`. On some CPUs a destination that lies less than
-64 bytes behind its file offset modulo the page makes the copy 5 times slower (2.8 against 13.9
+64 bytes behind its file offset modulo the page makes the copy 5 times slower (2.7 against 14.1
 GB/s here; that is just where `np.empty` puts large arrays). So large buffers are anonymous
 mappings, which begin on a page, and go back to a pool when the last array over them is gone.
 """

@@ -42,7 +42,10 @@ def load(root: Path, number: int, files: Files = LOCAL) -> Snapshot:
     path = root / fmt.manifest_name(number)
     raw = files.read(path, fmt.MAX_RECORD_BYTES)
     if raw is None:
-        have = ", ".join(map(str, numbers(files.list(root)))) or "none"
+        published = numbers(files.list(root))
+        if not published:
+            return current(root, files)  # says what is there instead
+        have = ", ".join(map(str, published))
         raise StoreNotFound(f"{path}: there is no snapshot {number}. Snapshots here: {have}.")
     manifest = fmt.unseal(fmt.Manifest, raw, str(path))
     if manifest.number != number:

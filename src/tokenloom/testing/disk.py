@@ -20,6 +20,8 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from tokenloom import keys
+
 __all__ = ["Effect", "Folder", "mix", "play", "scan", "write_after_crash"]
 
 NOTHING_KEPT, NAMES_KEPT, ALL_KEPT = 0, 1, 2  # the seeds of the three extreme states
@@ -35,10 +37,7 @@ def mix(*numbers: int) -> int:
     """
     state = 0
     for number in numbers:
-        state = (state + number + 0x9E3779B97F4A7C15) & _MASK
-        state = ((state ^ (state >> 30)) * 0xBF58476D1CE4E5B9) & _MASK
-        state = ((state ^ (state >> 27)) * 0x94D049BB133111EB) & _MASK
-        state ^= state >> 31
+        state = keys.mix((state + number + keys.GOLDEN) & _MASK)
     return state
 
 
