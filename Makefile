@@ -4,6 +4,7 @@ PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
 WORKERS ?= auto
+NATIVE := src/tokenloom/_native.c  # compiled when tokenloom is installed
 
 .PHONY: demo test test-slow lint types bench clean
 
@@ -27,7 +28,7 @@ bench: $(VENV)/.bench
 	$(BIN)/python -m benchmarks
 
 clean:
-	rm -rf $(VENV) build dist demo-out src/*.egg-info
+	rm -rf $(VENV) build dist demo-out src/*.egg-info src/tokenloom/*.so
 
 # install EXTRA, with uv when pip can bring it, else with pip itself
 install = if $(BIN)/python -m uv --version >/dev/null 2>&1 || $(BIN)/pip install -q uv >/dev/null 2>&1; \
@@ -39,12 +40,12 @@ $(BIN)/python:
 	@$(PYTHON) -c 'import sys; v = sys.version_info; sys.exit(0 if v >= (3, 11) else f"tokenloom needs Python 3.11 or newer; $(PYTHON) is {v.major}.{v.minor}. Set PYTHON=/path/to/python3.11.")'
 	@$(PYTHON) -m venv $(VENV)
 
-$(VENV)/.demo: pyproject.toml | $(BIN)/python
+$(VENV)/.demo: pyproject.toml $(NATIVE) | $(BIN)/python
 	@echo "installing tokenloom with the demo extras"
 	@$(call install,-e '.[demo]')
 	@touch $@
 
-$(VENV)/.test: pyproject.toml | $(BIN)/python
+$(VENV)/.test: pyproject.toml $(NATIVE) | $(BIN)/python
 	@echo "installing tokenloom with the test extras"
 	@$(BIN)/pip install -q torch==2.13.0
 	@$(call install,-e '.[test]')

@@ -10,7 +10,7 @@ Memory comes from a pool and stays valid as long as anybody holds an array of it
 
 from __future__ import annotations
 
-import math
+import functools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Generic, Protocol, TypeVar, cast
@@ -20,12 +20,12 @@ from numpy.typing import NDArray
 
 from tokenloom import masks
 from tokenloom.bind import check_fields
+from tokenloom.cells import new_array
 from tokenloom.errors import ConfigError, NoTrainedTokens
 from tokenloom.spans import Spans
-from tokenloom.store.slabs import LARGE, SlabPool
 from tokenloom.words import near_miss
 
-__all__ = ["FIELDS", "Batch", "Details", "RenderSpec", "new_array"]
+__all__ = ["FIELDS", "Batch", "Details", "RenderSpec"]
 
 Int64 = NDArray[np.int64]
 Int32 = NDArray[np.int32]
@@ -47,8 +47,6 @@ FIELDS = (
     "spans",
 )
 
-_POOL = SlabPool()
-
 
 class _lazy(Generic[T]):  # noqa: N801 - reads like the decorator it replaces
     """An attribute that is computed when first asked for and kept.
@@ -66,16 +64,6 @@ class _lazy(Generic[T]):  # noqa: N801 - reads like the decorator it replaces
     def __get__(self, instance: Any, owner: type) -> T:
         value = instance.__dict__[self._name] = self._compute(instance)
         return value
-
-
-def new_array(shape: tuple[int, ...], dtype: Any) -> NDArray[Any]:
-    """An uninitialised array; large ones use memory again that was used before."""
-    kind = np.dtype(dtype)
-    size = math.prod(shape) * kind.itemsize
-    if size < LARGE:
-        return np.empty(shape, kind)
-    array: NDArray[Any] = _POOL.take(size).view(kind).reshape(shape)
-    return array
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -122,8 +110,21 @@ class RenderSpec:
 
     @property
     def is_plain(self) -> bool:
-        """Whether boundaries alone decide what is trained."""
-        return self.mask_boundary_loss and self.ignore_id is None
+        """Whether all that is not a token follows from boundaries alone, in the usual way."""
+        return (
+            self.mask_boundary_loss
+            and self.ignore_id is None
+            and self.label_layout == "aligned"
+            and self.position_scheme == "reset"
+        )
+
+
+@functools.cache
+def _together(fields: tuple[str, ...]) -> list[str]:
+    """Those of some fields that are better made in one go; labels are judged by the loss mask."""
+    wanted = {*fields, "loss_mask"} if "labels" in fields else {*fields}
+    names = [name for name in masks.PAINTED if name in wanted]
+    return names if len(names) > 1 else []
 
 
 class Details(Protocol):
@@ -195,12 +196,14 @@ class Batch:
     @_lazy
     def segment_ids(self) -> Int32:
         """1, 2, … for the documents of a row, 0 for filler [B, S]."""
-        return self._tiles.segment_ids()
+        return self._painted("segment_ids")
 
     @_lazy
     def position_ids(self) -> Int32:
         """Position of each token in its document, or in its row [B, S]."""
-        return self._tiles.position_ids(self._render.position_scheme)
+        if self._render.position_scheme == "absolute":
+            return masks.positions(*self.shape)
+        return self._painted("position_ids")
 
     @_lazy
     def attention_mask(self) -> Bool:
@@ -248,36 +251,44 @@ class Batch:
     @_lazy
     def _trainable(self) -> Bool:
         """What may be trained by position, boundary and id."""
-        render, width = self._render, self._cells.shape[1]
-        rows, seq_len = self.shape
-        if width == seq_len or render.label_layout == "aligned":
-            out = new_array(self.shape, np.bool_)
-            masks.loss_mask(self._tiles, out, mask_boundary_loss=render.mask_boundary_loss)
-        else:  # the look-ahead cell is a target, too; aligned labels have no cell for it
-            whole = new_array((rows, width), np.bool_)
-            tiles = self._tiles_of(width)
-            masks.loss_mask(tiles, whole, mask_boundary_loss=render.mask_boundary_loss)
-            out = np.ascontiguousarray(whole[:, :seq_len])
+        render, seq_len = self._render, self.shape[1]
+        # the look-ahead cell is a target, too; aligned labels have no cell for it
+        ahead = render.label_layout == "shifted" and self._cells.shape[1] > seq_len
+        tiles = self._tiles_of(seq_len + 1) if ahead else self._tiles
+        if render.mask_boundary_loss:
+            out: Bool = masks.paint(tiles, ["loss_mask"])["loss_mask"]
+        else:
+            out = masks.trained_across(tiles)
+        if ahead:
+            out = np.ascontiguousarray(out[:, :seq_len])
         if render.ignore_id is not None:
-            ahead = self._cells[:, 1 : seq_len + 1] == render.ignore_id
-            out[:, : ahead.shape[1]] &= ~ahead
+            ignored = self._cells[:, 1 : seq_len + 1] == render.ignore_id
+            out[:, : ignored.shape[1]] &= ~ignored
         return out
 
     @_lazy
     def labels(self) -> Int32:
         """Targets in the `label_layout`, -100 where not trained [B, S]."""
+        mask = self.loss_mask  # judges, too
+        if self._is_plain:
+            return self._painted("labels")
         out: Int32 = new_array(self.shape, np.int32)
         if self._render.label_layout == "aligned":
-            mask = self.loss_mask  # judges, too
-            if self._render.is_plain and self._stored_weights is None:
-                masks.labels_from_tiles(self.tokens, self._tiles, out)
-            else:
-                masks.labels_from(self.tokens, mask, out)
+            masks.labels_from(self.tokens, mask, out)
             return out
         ahead = self._cells[:, 1 : self.shape[1] + 1]
         out[:, : ahead.shape[1]] = ahead
-        out[~self.loss_mask] = masks.IGNORE
+        out[~mask] = masks.IGNORE
         return out
+
+    @property
+    def _is_plain(self) -> bool:
+        """Whether aligned labels and what is trained follow from the tiles."""
+        return self._render.is_plain and self._stored_weights is None
+
+    def _painted(self, name: str) -> Int32:
+        array: Int32 = masks.paint(self._tiles, [name], self.tokens)[name]
+        return array
 
     @property
     def loss_tokens(self) -> int:
@@ -297,7 +308,7 @@ class Batch:
     @_lazy
     def cu_seqlens(self) -> Int32:
         """Edges of all documents and filler stretches over the flattened [B S] cells."""
-        return self._tiles.edges()
+        return self._tiles.cu_seqlens()
 
     @property
     def max_seqlen(self) -> int:
@@ -305,7 +316,14 @@ class Batch:
         return int(np.diff(self.cu_seqlens).max(initial=0))
 
     def prepare(self, fields: Sequence[str]) -> Batch:
-        """This batch, with these fields made."""
+        """This batch, with these fields made, together where that is cheaper."""
+        names = _together(tuple(fields))
+        if names and self._is_plain:
+            made = masks.paint(self._tiles, names, self.tokens)
+            if "loss_mask" in made:
+                made["_trainable"] = made.pop("loss_mask")  # not yet judged
+                fields = (*fields, "loss_mask")
+            self.__dict__.update(made)
         for name in fields:
             getattr(self, name)
         return self

@@ -41,6 +41,15 @@ class Pieces:
     length: Int64
     address: Int64
 
+    def take(self, ranges: Int64) -> Pieces:
+        """The pieces of these ranges, in this order."""
+        count = np.diff(self.edges)[ranges]
+        edges = np.concatenate([[0], np.cumsum(count)])
+        # piece k of the answer: the first of its range, and how far we are behind it
+        part = np.repeat(self.edges[ranges] - edges[:-1], count) + np.arange(edges[-1])
+        document, start = self.document[part], self.start[part]
+        return Pieces(edges, document, start, self.length[part], self.address[part])
+
 
 class Line(Protocol):
     """Documents end to end."""
@@ -54,9 +63,12 @@ class Line(Protocol):
     def read(self, start: Int64, stop: Int64, column: str = "input_ids") -> list[Array]:
         """Views of the elements of all ranges, in the order asked, as `Reader.read`."""
 
+    def keys(self, tag: str, numbers: list[int], column: str) -> list[Hashable]:
+        """Under which stretches are kept in the cache."""
+
     def stretches(
         self,
-        tag: Hashable,
+        tag: str,
         numbers: list[int],
         start: Int64,
         stop: Int64,
@@ -84,9 +96,13 @@ class WholeLine:
         """See `Line`."""
         return self.reader.read(start, stop, column)
 
+    def keys(self, tag: str, numbers: list[int], column: str) -> list[Hashable]:
+        """See `Line`."""
+        return self.reader.keys(tag, numbers, column)
+
     def stretches(
         self,
-        tag: Hashable,
+        tag: str,
         numbers: list[int],
         start: Int64,
         stop: Int64,
@@ -98,12 +114,15 @@ class WholeLine:
 
     def pieces(self, start: Int64, stop: Int64) -> Pieces:
         """See `Line`."""
-        offsets = self.reader.offsets
-        both = offsets.documents_at(np.concatenate([start, stop - 1]))
-        first, last = both[: len(start)], both[len(start) :]
+        offsets, order = self.reader.offsets, np.argsort(start)
+        start, stop = start[order], stop[order]  # neighbours are looked up several times as fast
+        first, last = offsets.documents_at(start), offsets.documents_at(stop - 1)
         document, owner = _ranges(first, last)
         begin, end = offsets.bounds(document)
-        return _cut(document, owner, begin, end, start, stop, address=begin)
+        found = _cut(document, owner, begin, end, start, stop, address=begin)
+        place = np.empty_like(order)
+        place[order] = np.arange(len(order))
+        return found.take(place)
 
 
 class ChosenLine:
@@ -134,9 +153,13 @@ class ChosenLine:
         first = self._begin[place] + pieces.start
         return self.reader.read(first, first + pieces.length, column)
 
+    def keys(self, tag: str, numbers: list[int], column: str) -> list[Hashable]:
+        """See `Line`."""
+        return self.reader.keys(f"{self._identity}/{tag}", numbers, column)
+
     def stretches(
         self,
-        tag: Hashable,
+        tag: str,
         numbers: list[int],
         start: Int64,
         stop: Int64,
@@ -151,8 +174,7 @@ class ChosenLine:
                 np.concatenate([nothing, *self.read(start[[i]], stop[[i]], column)]) for i in places
             ]
 
-        whose = (self.reader.identity, self._identity, column, tag)
-        return cache.get_many([(*whose, number) for number in numbers], load)
+        return cache.get_many(self.keys(tag, numbers, column), load)
 
     def pieces(self, start: Int64, stop: Int64) -> Pieces:
         """See `Line`."""
@@ -187,5 +209,5 @@ def _cut(
     if not keep.all():  # empty documents inside a range
         document, owner, low = document[keep], owner[keep], low[keep]
         length, address = length[keep], address[keep]
-    edges = np.searchsorted(owner, np.arange(len(start) + 1))
+    edges = np.concatenate([[0], np.cumsum(np.bincount(owner, minlength=len(start)))])
     return Pieces(edges, document, low - address, length, low)

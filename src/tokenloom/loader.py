@@ -120,13 +120,14 @@ class Loader:
             if dataset.run.lanes > 1:
                 dataset.run.warn_if_too_large(dataset.cache_bytes, world_size)
         self._maker = Maker(dataset, self._steps, rank, world_size, end, tuple(fields), by_blocks)
-        self._prefetch = prefetch
-        if prefetch and self._maker.renderer.by_blocks:  # what is ready costs no memory then
+        self._prefetch, self._group = prefetch, max(1, prefetch)
+        if self._maker.renderer.by_blocks:  # what is ready costs no memory then
             group = min(GROUP_BATCHES, GROUP_ROWS * world_size // self._steps.smallest)
-            self._prefetch = max(prefetch, group)
-        self._examples, self._step = 0, 0
+            self._group = max(self._group, group)
+            self._prefetch = self._group if prefetch else 0
+        self._step = 0
         self._producer: Prefetcher[Pending] | None = None
-        self._delivered = [0, 0, 0]  # steps, examples, tokens
+        self._steps_given = self._rows_given = 0
         self._begin: float | None = None
         self._waited = 0.0
 
@@ -139,7 +140,13 @@ class Loader:
         if self._producer is None or self._producer.is_elsewhere:
             self._begin = self._begin or time.perf_counter()
             self._producer = Prefetcher(
-                self._maker.batches, self._step, self._prefetch, self._maker.stalled, self._patience
+                self._maker.batches,
+                self._step,
+                self._prefetch,
+                group=self._group,
+                at_hand=self._maker.at_hand,
+                stalled=self._maker.stalled,
+                patience=self._patience,
             )
         pending = self._producer.take()
         if pending is None:
@@ -150,10 +157,8 @@ class Loader:
             self._stop()  # what was not delivered comes again
             raise
         self._step += 1
-        self._examples = self._maker.examples_before(self._step)
-        rows, seq_len = len(batch) - pending.extra, batch.shape[-1]
-        for place, more in enumerate((1, rows, rows * seq_len)):
-            self._delivered[place] += more
+        self._steps_given += 1
+        self._rows_given += pending.rows.real
         return batch if self._accumulate is None else batch.folded(self._accumulate)
 
     def __len__(self) -> int:
@@ -173,7 +178,7 @@ class Loader:
     @property
     def examples(self) -> int:
         """Examples of the run that were delivered, to all ranks."""
-        return self._examples
+        return self._maker.examples_before(self._step)
 
     def seek(self, step: int) -> Loader:
         """Go to a step; the next batch is the one of that step."""
@@ -181,16 +186,16 @@ class Loader:
             raise ConfigError(f"step: found {step}, allowed is 0 or more.")
         self._stop()
         self._maker = self._maker.over(self._steps)
-        self._step, self._examples = step, self._maker.examples_before(step)
+        self._step = step
         return self
 
     def state_dict(self) -> dict[str, Any]:
         """Where the run stands, as JSON: what was delivered, not what was prefetched."""
-        run = self.dataset.run
-        rounds, rest = divmod(self._examples, run.n) if run.n else (0, self._examples)
+        run, examples = self.dataset.run, self.examples
+        rounds, rest = divmod(examples, run.n) if run.n else (0, examples)
         tokens = run.tokens_in(rest) + (rounds * run.tokens_in(run.n or 0) if rounds else 0)
-        source = {"name": run.name, "rows": self._examples, "tokens": tokens}
-        return make_state(self.dataset.describe(), self._examples, self._step, [source])
+        source = {"name": run.name, "rows": examples, "tokens": tokens}
+        return make_state(self.dataset.describe(), examples, self._step, [source])
 
     def load_state_dict(self, state: Mapping[str, Any], *, allow_mismatch: bool = False) -> None:
         """Go on where a state was taken, with any batch size and number of ranks.
@@ -200,7 +205,7 @@ class Loader:
         """
         if self._begin is not None:
             raise StateError(
-                f"load_state_dict: this loader has delivered {self._delivered[0]} steps already; a "
+                f"load_state_dict: this loader has delivered {self._steps_given} steps already; a "
                 "state is loaded before the first one. Make a new Loader, or use seek(step)."
             )
         examples = check_state(state, self.dataset.describe(), allow_mismatch=allow_mismatch)
@@ -211,7 +216,7 @@ class Loader:
             step = int(state["step"])
             steps = Steps(self._steps.batch_size, (step, examples))
         self._maker = self._maker.over(steps)
-        self._examples, self._step = examples, step
+        self._step = step
 
     def _inside(self, examples: int) -> int:
         n = self.dataset.run.n
@@ -227,12 +232,11 @@ class Loader:
 
     def stats(self) -> LoaderStats:
         """What was delivered, and what it took."""
-        steps, examples, tokens = self._delivered
         waited = self._waited + (self._producer.waited if self._producer else 0.0)
         return LoaderStats(
-            steps=steps,
-            examples=examples,
-            tokens=tokens,
+            steps=self._steps_given,
+            examples=self._rows_given,
+            tokens=self._rows_given * self.dataset.run.layout.seq_len,
             seconds=time.perf_counter() - self._begin if self._begin else 0.0,
             wait_seconds=waited,
             reads=self.dataset.reader.counters(),

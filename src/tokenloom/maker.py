@@ -8,7 +8,7 @@ steps are asked for that lie elsewhere.
 from __future__ import annotations
 
 import copy
-from dataclasses import dataclass
+import functools
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,7 +23,7 @@ from tokenloom.schedule import Steps, rank_rows
 __all__ = ["Maker"]
 
 Int64 = NDArray[np.int64]
-PLAN_ROWS = 8192  # examples that are planned together
+PLAN_ROWS, PLAN_GROUPS = 8192, 16  # examples, and groups, that are planned together
 SORTED_ROWS = 32768  # examples of all ranks that are sorted by lane together
 
 
@@ -73,25 +73,35 @@ class Maker:
         return begin if self.limit is None else min(begin, self.limit)
 
     def batches(self, first: int, count: int) -> list[Pending]:
-        """The batches of this rank for some steps, read; fewer at the end of the run."""
-        total = self.count
-        if total is not None:
-            count = min(count, total - first)
-        made: list[Pending] = []
-        while count > len(made):
-            step = first + len(made)
-            begin, stop, plan, cuts = self._plan_for(step)
-            last = min(first + count, stop)
-            here = cuts[step - begin : last - begin + 1]
-            padding = self._missing(last - 1)
-            made += self.renderer.batches(plan, here, padding)
-        return made
+        """The batches of this rank for some steps, read; none behind the end, else at least one."""
+        if self._is_over(first):
+            return []
+        plan, cuts, last = self._part(first, count)
+        self.renderer.look_up(plan, cuts[0], cuts[-1], self.fields)
+        return self.renderer.batches(plan, cuts, self._missing(last - 1))
+
+    def at_hand(self, first: int, count: int) -> bool:
+        """Whether all tokens of these steps are in memory."""
+        if self._is_over(first):
+            return True
+        plan, cuts, _ = self._part(first, count)
+        return self.renderer.at_hand(plan, cuts[0], cuts[-1])
 
     def finish(self, step: int, pending: Pending) -> Batch:
         """The batch, with the arrays that were asked for."""
         batch = pending.make()
-        batch.judge = _Judge(self, step)
+        batch.judge = functools.partial(self._judge, step)
         return batch.prepare(self.fields)
+
+    def _judge(self, step: int) -> None:
+        """Refuse a step of which no row has a trained token; a share may well have none."""
+        rows = self.rows_of(step)
+        whole = self.renderer.batches(self.renderer.plan(rows), [0, len(rows)])[0].make()
+        if not whole.trained().any():
+            raise NoTrainedTokens(
+                f"step {step}: none of its {len(rows)} rows has a token to train on. Look at "
+                "ignore_id, at the loss columns of the store, and at documents of one token."
+            )
 
     def stalled(self, seconds: float) -> None:
         """Tell that nothing came for so long."""
@@ -133,14 +143,26 @@ class Maker:
         real = self.examples_before(step + 1) - self.steps.begin(step)
         return max(0, high - max(low, real)) if self.end == "pad" else 0
 
-    def _plan_for(self, step: int) -> tuple[int, int, Plan, list[int]]:
-        """(first step, step behind, plan, cuts) of a stretch of steps that holds this one."""
+    def _is_over(self, step: int) -> bool:
+        return self.count is not None and step >= self.count
+
+    def _part(self, first: int, count: int) -> tuple[Plan, list[int], int]:
+        """A plan, where some steps are cut in it, and the step behind them: as far as it goes."""
+        begin, end, plan, cuts = self._plan_for(first, count)
+        last = min(first + count, end)
+        return plan, cuts[first - begin : last - begin + 1], last
+
+    def _plan_for(self, step: int, count: int) -> tuple[int, int, Plan, list[int]]:
+        """(first step, step behind, plan, cuts) of a stretch of steps that begins here or before.
+
+        The fewer are asked for the shorter it is, so that the first batch is there soon.
+        """
         known = self._planned
         if known is not None and known[0] <= step < known[1]:
             return known
         size = self.steps.size(step)
         low, high = rank_rows(size, self.rank, self.world_size)
-        most = PLAN_ROWS // (high - low)
+        most = min(PLAN_ROWS // (high - low), PLAN_GROUPS * count)
         if self.run.lanes > 1:
             most = min(most, SORTED_ROWS // size)
         stop = min(step + max(1, most), self.steps.stretch_end(step))
@@ -149,21 +171,3 @@ class Maker:
         indices, cuts = self._rows(step, stop, low, high)
         self._planned = step, stop, self.renderer.plan(indices), cuts
         return self._planned
-
-
-@dataclass(frozen=True, slots=True)
-class _Judge:
-    """Decides for a share of a step without a trained token whether the whole step has none."""
-
-    maker: Maker
-    step: int
-
-    def __call__(self) -> None:
-        renderer = self.maker.renderer
-        rows = self.maker.rows_of(self.step)
-        whole = renderer.batches(renderer.plan(rows), [0, len(rows)])[0].make()
-        if not whole.trained().any():
-            raise NoTrainedTokens(
-                f"step {self.step}: none of its {len(rows)} rows has a token to train on. Look at "
-                "ignore_id, at the loss columns of the store, and at documents of one token."
-            )

@@ -11,32 +11,45 @@ from 0 like a document of its own.
 from __future__ import annotations
 
 import functools
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from tokenloom import native
+from tokenloom.cells import new_arrays
 from tokenloom.spans import Spans
 
 __all__ = [
     "IGNORE",
+    "PAINTED",
     "Tiles",
     "document_starts",
     "labels_from",
-    "labels_from_tiles",
-    "loss_mask",
+    "paint",
+    "positions",
     "tile",
     "tiles_from_eos",
+    "trained_across",
 ]
 
 Int64 = NDArray[np.int64]
 Int32 = NDArray[np.int32]
 Bool = NDArray[np.bool_]
+Array = NDArray[Any]
 
 IGNORE = -100  # the label of a cell that is not trained
+PAINTED = {
+    "segment_ids": np.int32,
+    "position_ids": np.int32,
+    "loss_mask": np.bool_,
+    "labels": np.int32,
+}
 
 
-@dataclass(frozen=True, eq=False, slots=True)
+@dataclass(frozen=True, eq=False)
 class Tiles:
     """The cells of some frames as tiles.
 
@@ -56,22 +69,17 @@ class Tiles:
     first: Int64
     continues: Bool
 
-    def segment_ids(self) -> Int32:
-        """The segment of every cell [frames, width]."""
-        return np.repeat(self.segment, self.length).reshape(self.frames, self.width)
-
-    def position_ids(self, scheme: str) -> Int32:
-        """Cells from 0 in every tile ("reset"), or in every frame ("absolute") [frames, width]."""
-        if scheme == "absolute":
-            return np.tile(_counting(self.width), (self.frames, 1))
-        flat = np.repeat((-self.first).astype(np.int32), self.length)
-        flat += _counting(len(flat))
-        return flat.reshape(self.frames, self.width)
+    @functools.cached_property
+    def edges(self) -> list[int]:
+        """The first tile of each frame, and the number of tiles [frames + 1]."""
+        edges: list[int] = np.searchsorted(
+            self.first, np.arange(self.frames + 1) * self.width
+        ).tolist()
+        return edges
 
     def slice(self, start: int, stop: int) -> Tiles:
         """Frames [start, stop) alone."""
-        low, high = np.searchsorted(self.first, (start * self.width, stop * self.width)).tolist()
-        part = slice(low, high)
+        part = slice(self.edges[start], self.edges[stop])
         return Tiles(
             stop - start,
             self.width,
@@ -81,17 +89,9 @@ class Tiles:
             self.continues[part],
         )
 
-    def edges(self) -> Int32:
+    def cu_seqlens(self) -> Int32:
         """The first cell of every tile and the end, for variable-length attention."""
         return np.append(self.first, self.frames * self.width).astype(np.int32)
-
-
-@functools.lru_cache(maxsize=8)
-def _counting(length: int) -> Int32:
-    """0, 1, 2, …, made once for every length that is asked for again and again."""
-    numbers = np.arange(length, dtype=np.int32)
-    numbers.flags.writeable = False
-    return numbers
 
 
 def tile(spans: Spans, width: int) -> Tiles:
@@ -152,24 +152,84 @@ def _filler(start: Int64, stop: Int64, width: int) -> tuple[Int64, Int64]:
     return low, high - low
 
 
-def loss_mask(tiles: Tiles, out: Bool, *, mask_boundary_loss: bool) -> None:
-    """Fill `out` [frames, width] with what may be trained by position alone.
+def paint(tiles: Tiles, names: Sequence[str], tokens: Int32 | None = None) -> dict[str, Array]:
+    """Arrays that follow from tiles alone, in one go and in one piece of memory [frames, width].
 
-    The last cell of a frame predicts nothing that is in it, and filler is neither predicted nor
-    predicts. Between two documents nothing is predicted, unless `mask_boundary_loss` is off.
+    Args:
+        tiles: the cells.
+        names: which of `PAINTED`:
+            segment_ids: the segment of every cell.
+            position_ids: cells from 0 in every tile.
+            loss_mask: all cells of a document but its last; the next token is not its own.
+            labels: the token of all cells of a document but its first, else -100.
+        tokens: the tokens, for labels.
     """
-    flat = out.reshape(-1)
-    flat[:] = True
-    last = tiles.first + tiles.length - 1
+    arrays = new_arrays((tiles.frames, tiles.width), tuple([PAINTED[name] for name in names]))
+    made = dict(zip(names, arrays, strict=True))
+    if native.compiled is None:
+        for name, out in made.items():
+            _PAINTERS[name](tiles, out.reshape(-1), tokens)
+        return made
+    if tokens is not None:
+        tokens = np.ascontiguousarray(tokens) if "labels" in made else None
+    get = made.get
+    outputs = get("segment_ids"), get("position_ids"), get("loss_mask"), tokens, get("labels")
+    native.compiled.paint(tiles.first, tiles.length, tiles.segment, *outputs, IGNORE)
+    return made
+
+
+@functools.lru_cache(maxsize=8)
+def _counting(length: int) -> Int32:
+    """0, 1, 2, …, made once for every length that is asked for again and again."""
+    numbers = np.arange(length, dtype=np.int32)
+    numbers.flags.writeable = False
+    return numbers
+
+
+def _paint_segments(tiles: Tiles, out: Int32, _: Int32 | None) -> None:
+    out[:] = np.repeat(tiles.segment, tiles.length)
+
+
+def _paint_positions(tiles: Tiles, out: Int32, _: Int32 | None) -> None:
+    begin = np.repeat(tiles.first.astype(np.int32), tiles.length)
+    np.subtract(_counting(len(begin)), begin, out=out)
+
+
+def _paint_mask(tiles: Tiles, out: Bool, _: Int32 | None) -> None:
+    out[:] = True
+    out[tiles.first + tiles.length - 1] = False
     filler = tiles.segment == 0
     if filler.any():
-        flat[np.repeat(filler, tiles.length)] = False
-    if mask_boundary_loss:
-        flat[last] = False
-        return
-    flat[tiles.width - 1 :: tiles.width] = False
-    before = np.flatnonzero(filler[1:])  # the tile before a stretch of filler
-    flat[last[before]] = False
+        out[np.repeat(filler, tiles.length)] = False
+
+
+def _paint_labels(tiles: Tiles, out: Int32, tokens: Int32 | None) -> None:
+    assert tokens is not None  # labels are made of them
+    out[:] = tokens.reshape(-1)
+    out[tiles.first] = IGNORE
+    filler = tiles.segment == 0
+    if filler.any():
+        out[np.repeat(filler, tiles.length)] = IGNORE
+
+
+_PAINTERS: dict[str, Callable[[Tiles, Array, Int32 | None], None]] = {
+    "segment_ids": _paint_segments,
+    "position_ids": _paint_positions,
+    "loss_mask": _paint_mask,
+    "labels": _paint_labels,
+}
+
+
+def trained_across(tiles: Tiles) -> Bool:
+    """The loss mask with the first token of a document predicted by the one before [frames, width].
+
+    The last cell of a frame predicts nothing that is in it, and filler is neither predicted nor
+    predicts.
+    """
+    mask = np.repeat(tiles.segment > 0, tiles.length)
+    mask[:-1] &= mask[1:]
+    mask[tiles.width - 1 :: tiles.width] = False
+    return mask.reshape(tiles.frames, tiles.width)
 
 
 def labels_from(tokens: Int32, mask: Bool, out: Int32) -> None:
@@ -180,14 +240,9 @@ def labels_from(tokens: Int32, mask: Bool, out: Int32) -> None:
     out[:, 0] = IGNORE
 
 
-def labels_from_tiles(tokens: Int32, tiles: Tiles, out: Int32) -> None:
-    """The same where every document trains all its tokens but the first, and nothing else is."""
-    out[:] = tokens
-    flat = out.reshape(-1)
-    flat[tiles.first] = IGNORE
-    filler = tiles.segment == 0
-    if filler.any():
-        flat[np.repeat(filler, tiles.length)] = IGNORE
+def positions(frames: int, width: int) -> Int32:
+    """Cells from 0 in every frame [frames, width]."""
+    return np.tile(_counting(width), (frames, 1))
 
 
 def document_starts(tiles: Tiles) -> tuple[Int32, Bool]:

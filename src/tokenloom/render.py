@@ -2,8 +2,7 @@
 
 One idea: everything that is arithmetic (order, runs, which block a row stands in) is done for
 thousands of examples at a time, because a NumPy call costs more than the work of a batch. What is
-left for a batch is one call that copies and casts: `np.concatenate` of views, or, where all blocks
-lie in one region of memory, indexing into it.
+left for a batch is one call that copies and widens (`tokenloom.cells`).
 
 Tokens come in one of two ways. *By blocks*: the layout's storage-local blocks are fetched whole and
 kept, for orders that come back to them soon. *By ranges*: each row is read by itself, merged with
@@ -14,7 +13,6 @@ from __future__ import annotations
 
 import functools
 import itertools
-import weakref
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -23,72 +21,62 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tokenloom import masks
-from tokenloom.batch import Batch, RenderSpec, new_array
+from tokenloom.batch import Batch, RenderSpec
+from tokenloom.cells import Copier, copier, new_array
 from tokenloom.layout.runs import Runs
 from tokenloom.order.windowed import distinct
 from tokenloom.run import SourceRun, loss_columns
 from tokenloom.spans import Spans
 from tokenloom.store.cache import BlockCache
-from tokenloom.store.source import REGION
 
-__all__ = ["Pending", "Plan", "Renderer", "fill"]
+__all__ = ["Pending", "Plan", "Renderer"]
 
 Int64 = NDArray[np.int64]
-Int32 = NDArray[np.int32]
 Float32 = NDArray[np.float32]
 Array = NDArray[Any]
 
-
-class Rows(NamedTuple):
-    """Rows of a batch that lie anywhere in one array of all possible rows."""
-
-    every: Array
-    place: Int64
+LOSS = frozenset({"labels", "loss_mask", "loss_weights"})  # fields that look at loss columns
 
 
-class Located(NamedTuple):
-    """Runs in blocks: the blocks, which of them each run is in, and where it begins there."""
-
-    blocks: list[Array]
-    which: Int64
-    low: Int64
-
-    def views(self, runs: Runs) -> list[Array]:
-        """The elements of each run."""
-        high = self.low + runs.length
-        places = zip(self.which.tolist(), self.low.tolist(), high.tolist(), strict=True)
-        return [self.blocks[block][a:b] for block, a, b in places]
-
-
-@dataclass(frozen=True, eq=False, slots=True)
-class Pending:
+class Pending(NamedTuple):
     """A batch whose tokens have been read; `make` puts them into their array."""
 
-    renderer: Renderer
-    plan: Plan
-    start: int
-    stop: int
-    extra: int
-    views: Sequence[Array]
-    rows: Rows | None = None
+    copier: Copier
+    first: int
+    last: int
+    base: int
+    rows: _Rows
 
     def make(self) -> Batch:
-        """The batch."""
-        spec, layout = self.renderer.spec, self.plan.run.layout
-        rows = self.stop - self.start + self.extra
-        cells = new_array((rows, layout.width), np.int32)
-        if self.rows is not None:
-            cells[:] = self.rows.every[self.rows.place]
-        elif self.plan.runs.full and not self.extra and rows:
-            np.concatenate(self.views, out=cells.reshape(-1), casting="unsafe")
-        else:
-            fill(cells, self.plan.runs.frames(self.start, self.stop), self.views, spec.pad_id)
+        """The batch. It keeps none of the blocks that its tokens come from."""
+        copier, first, last, base, rows = self
+        cells = new_array((len(rows), rows.plan.runs.width), np.int32)
+        spec = rows.renderer.spec
+        copier.fill(cells, first, last, base, spec.pad_id)
+        return Batch(cells, rows.index(), rows.plan.run.layout.seq_len, spec, rows)
+
+
+class _Rows:
+    """Some rows of a plan, and some of filler behind them: the `Details` of a batch."""
+
+    __slots__ = ("extra", "plan", "renderer", "start", "stop")
+
+    def __init__(self, renderer: Renderer, plan: Plan, start: int, stop: int, extra: int) -> None:
+        self.renderer, self.plan = renderer, plan
+        self.start, self.stop, self.extra = start, stop, extra
+
+    def __len__(self) -> int:
+        return self.stop - self.start + self.extra
+
+    @property
+    def real(self) -> int:
+        """Rows that are no filler."""
+        return self.stop - self.start
+
+    def index(self) -> Int64:
+        """The index of each row, -1 for filler."""
         index = self.plan.indices[self.start : self.stop]
-        if self.extra:
-            index = np.concatenate([index, np.full(self.extra, -1, np.int64)])
-        # the batch has its tokens: without the views the blocks they came from can go
-        light = Pending(self.renderer, self.plan, self.start, self.stop, self.extra, ())
-        return Batch(cells, index, layout.seq_len, spec, light)
+        return np.append(index, np.full(self.extra, -1, np.int64)) if self.extra else index
 
     def spans(self) -> Spans:
         """See `Details`."""
@@ -161,7 +149,6 @@ class Renderer:
         self._weights = loss_columns(run.layout.line.reader)
         # all that decides where a block begins and ends: two datasets may share the cache
         self._tag = f"{run.layout.tag}/{run.io_blocks.size}"
-        self._placed: dict[int, tuple[weakref.ref[Array], int]] = {}
 
     def plan(self, indices: Int64) -> Plan:
         """Where these examples come from."""
@@ -178,100 +165,77 @@ class Renderer:
             padding: rows to add to the last batch, which hold filler only.
         """
         first, last = cuts[0], cuts[-1]
-        runs = plan.runs.frames(first, last)
-        if self.by_blocks and last > first:
-            located = self._located(plan, runs, first, last)
-            rows = self._gathered(located, runs) if runs.single and not padding else None
-            if rows is not None:
-                every, place = rows
-                parts = [(a, b, place[a - first : b - first]) for a, b in itertools.pairwise(cuts)]
-                blocks = located.blocks
-                return [Pending(self, plan, a, b, 0, blocks, Rows(every, p)) for a, b, p in parts]
-            views = located.views(runs)
-        else:
-            views = self._views(plan, runs, first, last)
-        if len(views) != len(runs.address):  # a run came in pieces: give each its own
-            views = _joined(views, runs.length)
-        edges = runs.edges.tolist()
+        copies, edges = self._copies(plan, first, last, "input_ids")
+        width = plan.runs.width
         made: list[Pending] = []
         for start, stop in itertools.pairwise(cuts):
             extra = padding if len(made) == len(cuts) - 2 else 0
-            here = views[edges[start - first] : edges[stop - first]]
-            made.append(Pending(self, plan, start, stop, extra, here))
+            rows = _Rows(self, plan, start, stop, extra)
+            low, high = edges[start - first], edges[stop - first]
+            made.append(Pending(copies, low, high, (start - first) * width, rows))
         return made
+
+    def at_hand(self, plan: Plan, start: int, stop: int) -> bool:
+        """Whether the tokens of some examples are in memory."""
+        if not self.by_blocks or start == stop:
+            return False
+        numbers, _ = distinct(plan.block[start:stop])
+        keys = self.run.layout.line.keys(self._tag, numbers.tolist(), "input_ids")
+        return self.cache.holds(keys)
+
+    def look_up(self, plan: Plan, start: int, stop: int, fields: Sequence[str]) -> None:
+        """Have at hand what these fields of some examples need beside tokens."""
+        if self.spec.segments == "documents" and fields != ("tokens",):
+            plan.tiles(self.run.layout.seq_len)
+        if self.by_blocks and stop > start and LOSS.intersection(fields):
+            for column in self._weights:
+                self._blocks(plan, start, stop, column)
 
     def weights(self, plan: Plan, start: int, stop: int, extra: int) -> Float32 | None:
         """The stored loss weight of every cell; two columns multiply."""
         if not self._weights:
             return None
-        runs = plan.runs.frames(start, stop)
-        out = np.ones((stop - start + extra, runs.width), np.float32)
+        out = np.ones((stop - start + extra, plan.runs.width), np.float32)
         for column in self._weights:
-            values = np.zeros_like(out)
-            fill(values, runs, self._views(plan, runs, start, stop, column), 0)
+            values = np.empty_like(out)
+            copies, edges = self._copies(plan, start, stop, column)
+            copies.fill(values, 0, edges[-1], 0, 0)
             out *= values
         return out
 
-    def _gathered(self, located: Located, runs: Runs) -> Rows | None:
-        """Rows that are one run each, in blocks that all lie in the read region; else None.
-
-        Then a batch is one indexing operation: no view for any row.
-        """
-        blocks, which, low = located
-        begin = np.array(self._offsets(blocks), np.int64)
-        length = np.array([len(block) for block in blocks], np.int64)
-        if (begin < 0).any() or (low < 0).any() or (low + runs.width > length[which]).any():
-            return None
-        return Rows(REGION.rows(runs.width, blocks[0].dtype), begin[which] + low)
-
-    def _offsets(self, blocks: Sequence[Array]) -> list[int]:
-        """Where in the region each block begins; those of the last group are remembered."""
-        before, now = self._placed, {}
-        for block in blocks:
-            known = before.get(id(block))
-            if known is None or known[0]() is not block:  # an id may belong to another by now
-                known = weakref.ref(block), REGION.offset(block)
-            now[id(block)] = known
-        self._placed = now
-        return [place for _, place in now.values()]
-
-    def _views(
-        self, plan: Plan, runs: Runs, start: int, stop: int, column: str = "input_ids"
-    ) -> list[Array]:
-        """The elements of all runs of these examples, in order; a run may come in several views."""
+    def _copies(self, plan: Plan, start: int, stop: int, column: str) -> tuple[Copier, list[int]]:
+        """The runs of some examples, read; and the first run of each example, and their number."""
+        runs = plan.runs.frames(start, stop)
+        frame = np.repeat(np.arange(stop - start), np.diff(runs.edges))
+        cell = frame * runs.width + runs.at
         if self.by_blocks and stop > start:
-            return self._located(plan, runs, start, stop, column).views(runs)
-        return self.run.layout.line.read(runs.address, runs.address + runs.length, column)
+            blocks, found, first = self._blocks(plan, start, stop, column)
+            which = np.zeros(len(frame), np.int64) if found is None else found[frame]
+            low = runs.address - first[which]
+            return copier(blocks, which, low, runs.length, cell), runs.edges.tolist()
+        views = self.run.layout.line.read(runs.address, runs.address + runs.length, column)
+        return _in_pieces(views, runs, cell)
 
-    def _located(
-        self, plan: Plan, runs: Runs, start: int, stop: int, column: str = "input_ids"
-    ) -> Located:
-        """Where the runs of some examples, at least one, stand in their blocks."""
-        numbers, found = distinct(plan.block[start:stop])
-        which = np.zeros(stop - start, np.int64) if found is None else found
+    def _blocks(
+        self, plan: Plan, start: int, stop: int, column: str
+    ) -> tuple[list[Array], Int64 | None, Int64]:
+        """The blocks of some examples, which of them each is in (None: all in one), their begin."""
+        numbers, which = distinct(plan.block[start:stop])
         first, last = self.run.layout.stretch(numbers, self.run.io_blocks)
         line = self.run.layout.line
         blocks = line.stretches(self._tag, numbers.tolist(), first, last, column, self.cache)
-        if len(runs.address) != stop - start:
-            which = np.repeat(which, np.diff(runs.edges))
-        return Located(blocks, which, runs.address - first[which])
+        return blocks, which, first
 
 
-def _joined(views: Sequence[Array], lengths: Int64) -> list[Array]:
-    """The same elements, one array for every length."""
-    if not len(lengths):
-        return []
-    return np.split(np.concatenate(views), np.cumsum(lengths)[:-1].tolist())
-
-
-def fill(cells: NDArray[Any], runs: Runs, views: Sequence[Array], filler: int) -> None:
-    """Write runs into their cells [B, width], `filler` into all others."""
-    cells.fill(filler)
-    if not views:
-        return
-    rows = np.repeat(np.arange(len(runs.edges) - 1), np.diff(runs.edges))
-    first = rows * runs.width + runs.at
+def _in_pieces(views: list[Array], runs: Runs, cell: Int64) -> tuple[Copier, list[int]]:
+    """A copier of runs that came one after the other, each in one view or several."""
+    views = [view for view in views if len(view)]
+    length = np.array([len(view) for view in views], np.int64)
+    begin = np.cumsum(length) - length  # tokens before each view
     ends = np.cumsum(runs.length)
-    # cell of token j of all runs: where its run begins, and how far j is behind that
-    place = np.repeat(first - (ends - runs.length), runs.length) + np.arange(int(ends[-1]))
-    cells.reshape(-1)[place] = np.concatenate(views)
+    owner = np.searchsorted(ends, begin, side="right")
+    places = (cell - (ends - runs.length))[owner] + begin
+    which, low = np.arange(len(views)), np.zeros(len(views), np.int64)
+    before = np.concatenate([[0], ends])[runs.edges]  # tokens before each frame
+    edges: list[int] = np.searchsorted(begin, before).tolist()
+    return copier(views, which, low, length, places), edges

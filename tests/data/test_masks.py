@@ -270,12 +270,12 @@ def test_tiles_of_any_spans_agree_with_their_cells(made, ahead, boundary):
     cut = [row[:width] for row, _ in rows]
     expected = slow_batch(cut, width, mask_boundary_loss=boundary)
     tiles = masks.tile(spans, width)
-    assert tiles.segment_ids().tolist() == expected["segment_ids"]
-    assert tiles.position_ids("reset").tolist() == expected["position_ids"]
-    assert tiles.edges().tolist() == expected["cu_seqlens"]
-    out = np.empty((len(made), width), np.bool_)
-    masks.loss_mask(tiles, out, mask_boundary_loss=boundary)
-    assert out.tolist() == expected["loss_mask"]
+    painted = masks.paint(tiles, ["segment_ids", "position_ids", "loss_mask"])
+    assert painted["segment_ids"].tolist() == expected["segment_ids"]
+    assert painted["position_ids"].tolist() == expected["position_ids"]
+    assert tiles.cu_seqlens().tolist() == expected["cu_seqlens"]
+    trained = painted["loss_mask"] if boundary else masks.trained_across(tiles)
+    assert trained.tolist() == expected["loss_mask"]
     starts, continues = masks.document_starts(tiles)
     assert starts.tolist() == expected["document_starts"]
     for row, (_, goes_on) in enumerate(rows):
@@ -291,7 +291,6 @@ def test_a_slice_of_tiles_is_the_tiles_of_a_slice(made, data):
     start, stop = sorted((data.draw(places), data.draw(places)))
     part = masks.tile(spans, WIDTH).slice(start, stop)
     alone = masks.tile(spans.frames(start, stop), WIDTH)
-    assert part.segment_ids().tolist() == alone.segment_ids().tolist()
     for name in ("length", "segment", "first", "continues"):
         assert getattr(part, name).tolist() == getattr(alone, name).tolist(), name
 

@@ -31,12 +31,12 @@ HEAVY = [
 
 # A room may import the rooms below it. Within a room there are no cycles.
 FLOORS = [
-    ("errors", "version", "words"),
+    ("_native", "errors", "native", "version", "words"),
     ("bind", "keys", "progress"),
     ("order",),
     ("quality",),
     ("store",),
-    ("line", "spans"),
+    ("cells", "line", "spans"),
     ("layout", "masks", "shuffle", "split"),
     ("batch", "describe", "run", "schedule"),
     ("render",),

@@ -114,6 +114,51 @@ def test_random_delays_change_no_order():
     items.stop()
 
 
+@pytest.mark.parametrize("ahead", [0, 1, 4, 64])
+def test_a_thread_makes_what_is_not_at_hand_and_the_caller_the_rest(ahead):
+    """Items 20 to 39 must be waited for."""
+    who = {}
+
+    def make(first, many):
+        made = list(range(first, min(first + many, 60)))
+        who.update(dict.fromkeys(made, threading.current_thread().name))
+        return made
+
+    def at_hand(first, many):
+        return not any(20 <= item < 40 for item in range(first, first + many))
+
+    items = Prefetcher(make, 0, ahead, group=4, at_hand=at_hand)
+    assert [items.take() for _ in range(61)] == [*range(60), None]
+    items.stop()
+    mine = {item for item, name in who.items() if name != "tokenloom"}
+    assert mine >= {0, 1, 2} if ahead < 64 else mine >= {0}
+    if ahead:
+        assert mine.isdisjoint(range(20, 40))
+    else:
+        assert mine == set(range(60))
+
+
+def test_a_run_that_is_in_memory_needs_no_thread(tmp_path):
+    """A thread reads the first epoch; in the second everything is at hand."""
+    dataset = toy_run(toy_store(tmp_path), "block", epochs=2)
+    with tl.Loader(dataset, 4, prefetch=0) as known:
+        wanted = [batch.tokens.tobytes() for batch in known]
+    dataset.reader.cache.clear()
+    started = []
+    with tl.Loader(dataset, 4) as loader:
+        found = []
+        for batch in loader:
+            found.append(batch.tokens.tobytes())
+            started.append(loader._producer._thread)
+    assert found == wanted
+    assert started[0] is not None
+    reads = dataset.reader.counters().read_ops
+    with tl.Loader(dataset, 4) as loader:
+        assert [batch.tokens.tobytes() for batch in loader] == wanted
+        assert loader._producer is None or loader._producer._thread is None
+    assert dataset.reader.counters().read_ops == reads
+
+
 # -- nothing waits for a group -------------------------------------------------------------
 
 
@@ -290,16 +335,16 @@ def test_close_leaves_no_thread_and_the_next_batch_starts_one(store):
     loader.close()
 
 
-def test_a_loader_that_is_dropped_takes_its_thread_along(store):
-    endless = toy_run(store, epochs=None)
+def test_a_loader_that_is_dropped_takes_its_thread_along(tmp_path):
+    endless, _ = faulty(tmp_path, latency=0.02)
     for _ in range(3):
-        loader = tl.Loader(endless, 4, prefetch=8)
+        loader = tl.Loader(endless, 4, prefetch=8, fetch="rows")
         next(loader)
         assert len(threads()) == 1
         del loader
         gc.collect()
         assert threads() == []
-    iterator = iter(tl.Loader(endless, 4, prefetch=8))
+    iterator = iter(tl.Loader(endless, 4, prefetch=8, fetch="rows"))
     kept = next(iterator)
     del iterator
     gc.collect()
@@ -318,7 +363,7 @@ def test_a_loader_that_was_never_made_right_is_dropped_quietly(store):
 
 
 def test_the_thread_ends_with_the_run(store):
-    loader = tl.Loader(toy_run(store), 4, prefetch=500)
+    loader = tl.Loader(toy_run(store), 4, prefetch=500, fetch="rows")
     list(loader)
     loader._producer._thread.join(10)
     assert threads() == []

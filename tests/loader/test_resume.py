@@ -65,7 +65,7 @@ def test_ck_13_what_was_prefetched_is_neither_lost_nor_repeated(store, prefetch,
 
 
 def test_the_state_stands_still_while_batches_are_prefetched(store):
-    with tl.Loader(toy_run(store), 4, prefetch=64) as loader:
+    with tl.Loader(toy_run(store), 4, prefetch=64, fetch="rows") as loader:
         next(loader)
         state = loader.state_dict()
         loader._producer._thread.join()  # it ends when the whole run is made

@@ -125,6 +125,12 @@ class BlockCache:
                 found[place] = _result(flight)
         return [found[place] for place in range(len(keys))]
 
+    def holds(self, keys: Sequence[Hashable]) -> bool:
+        """Whether all these are here now; says nothing about how soon they go."""
+        blocks = self._blocks
+        with self._lock:
+            return all(key in blocks for key in keys)
+
     def _land(
         self,
         keys: Sequence[Hashable],

@@ -176,9 +176,14 @@ class Reader:
 
         return self.cache.get((self.identity, number, column, "block", block), load)
 
+    def keys(self, tag: str, numbers: list[int], column: str) -> list[Hashable]:
+        """Under which stretches are kept in the cache."""
+        whose = f"{self.identity}/{column}/{tag}"  # one string: its hash is computed once
+        return [(whose, number) for number in numbers]
+
     def stretches(
         self,
-        tag: Hashable,
+        tag: str,
         numbers: list[int],
         start: Int64,
         stop: Int64,
@@ -207,9 +212,7 @@ class Reader:
             views = iter(self.read(start[places], stop[places], column, cap))
             return [_assembled(views, size, self.dtype(column)) for size in wanted.tolist()]
 
-        whose = f"{self.identity}/{column}/{tag}"  # one string: its hash is computed once
-        keys = [(whose, number) for number in numbers]
-        return cache.get_many(keys, load)
+        return cache.get_many(self.keys(tag, numbers, column), load)
 
     def elements(self, number: int, name: str, low: int, high: int, examples: int = 0) -> Array:
         """Elements [low, high) of one column of one shard, counted as that many examples."""

@@ -17,7 +17,6 @@ from collections import deque
 from typing import Any, cast
 
 import numpy as np
-from numpy.lib.stride_tricks import as_strided
 from numpy.typing import NDArray
 
 __all__ = ["LARGE", "PAGE", "SAFE", "Region", "SlabPool"]
@@ -32,7 +31,7 @@ _BYTE = np.dtype(np.uint8)
 class Region:
     """One stretch of address space that slabs are cut from, as long as it lasts.
 
-    Blocks that lie in one array can be gathered by one indexing operation, wherever they are. Only
+    It has large pages where the system offers them: rows of many blocks are then found faster. Only
     pages that were written to take memory.
     """
 
@@ -43,7 +42,6 @@ class Region:
         self._whole: NDArray[np.uint8] = np.empty(0, np.uint8)
         self._base = 0
         self._returned: dict[int, deque[memoryview]] = {}
-        self._rows: dict[tuple[int, np.dtype[Any]], NDArray[Any]] = {}
 
     def cut(self, size: int) -> memoryview | None:
         """Some `size` bytes, a whole number of pages; None when it is used up."""
@@ -76,25 +74,6 @@ class Region:
         if self._memory is not None and hasattr(mmap, "MADV_DONTNEED"):
             start = _address(np.frombuffer(piece, np.uint8)) - self._base
             self._memory.madvise(mmap.MADV_DONTNEED, start, piece.nbytes)
-
-    def rows(self, width: int, dtype: np.dtype[Any]) -> NDArray[Any]:
-        """Every stretch of `width` elements that begins at an element, as a row [elements, width].
-
-        Row i begins at element i; rows overlap, and none of them is a copy.
-        """
-        known = self._rows.get((width, dtype))
-        if known is None:
-            flat = self._whole.view(dtype)  # the region has whole pages
-            count, item = len(flat) - width + 1, dtype.itemsize
-            known = as_strided(flat, (count, width), (item, item), writeable=False)
-            self._rows[width, dtype] = known
-        return known
-
-    def offset(self, array: NDArray[Any]) -> int:
-        """The element of the region at which an array begins, or -1 if it lies elsewhere."""
-        place = _address(array) - self._base
-        inside = place >= 0 and place + array.nbytes <= len(self._whole)
-        return place // array.itemsize if inside and place % array.itemsize == 0 else -1
 
 
 def _address(array: NDArray[Any]) -> int:

@@ -24,7 +24,6 @@ from tokenloom.errors import StoreCorrupt, StoreError
 from tokenloom.store.slabs import LARGE, PAGE, SAFE, SlabPool
 
 __all__ = [
-    "REGION",
     "ByteSource",
     "LocalSource",
     "Range",
@@ -39,7 +38,6 @@ Range = tuple[str, int, int]
 Bytes = NDArray[np.uint8]
 OPEN_FILES = 256
 _POOL = SlabPool(region_bytes=1 << 30)
-REGION = _POOL.region  # most large buffers lie in it
 
 
 class ByteSource(Protocol):
@@ -162,7 +160,7 @@ class LocalSource:
 
 
 def new_buffer(size: int) -> Bytes:
-    """Uninitialised bytes; large ones begin on a page and lie in the region while it lasts."""
+    """Uninitialised bytes; large ones begin on a page."""
     return np.empty(size, np.uint8) if size < LARGE else _POOL.take(size)
 
 
