@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from tokenloom.bind import check_fields
 from tokenloom.errors import ConfigError
-from tokenloom.keys import GOLDEN, check_seed, key, mixed
+from tokenloom.keys import GOLDEN, check_seed, children, key, mixed, named
 from tokenloom.line import WholeLine
 from tokenloom.store.reader import Reader
 from tokenloom.words import near_miss
@@ -100,12 +100,14 @@ def members(spec: SplitSpec, hashes: UInt64) -> Int64:
 
 def id_hashes(reader: Reader, seed: int) -> UInt64:
     """A hash of the id of every document; its number stands in where it has none."""
-    count = reader.manifest.documents
-    found = [
-        key(seed, "split", str(row["id"]) if "id" in (row := reader.metadata(i)) else i)
-        for i in range(count)
-    ]
-    return np.array(found, np.uint64)
+    parent, found, first = key(seed, "split"), [], 0
+    for ids in reader.values("id"):
+        numbers = np.arange(first, first + len(ids), dtype=np.uint64)
+        absent = np.array([one is None for one in ids], np.bool_)
+        by_name = named(parent, ["" if one is None else str(one) for one in ids])
+        found.append(np.where(absent, children(parent, numbers), by_name))
+        first += len(ids)
+    return np.concatenate([np.empty(0, np.uint64), *found])
 
 
 def content_hashes(reader: Reader, seed: int) -> UInt64:

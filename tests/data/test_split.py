@@ -10,7 +10,9 @@ from toydata import ToyStore, numbered
 
 import tokenloom as tl
 from tokenloom import dataset as datasets
-from tokenloom.split import STEP_TOKENS, SplitSpec, content_hashes, members
+from tokenloom.keys import key
+from tokenloom.split import STEP_TOKENS, SplitSpec, content_hashes, id_hashes, members
+from tokenloom.store import documents
 
 THREE = {"train": 0.8, "valid": 0.15, "test": 0.05}
 
@@ -209,3 +211,23 @@ def test_the_list_of_documents_cannot_be_changed_by_its_reader(toy):
     part = toy.store.split(THREE)["train"]
     with pytest.raises(ValueError, match="read-only"):
         part.indices[0] = 5
+
+
+@pytest.mark.parametrize("parquet", [True, False])
+def test_ids_of_any_kind_are_hashed_as_their_text_and_numbers_stand_in(
+    tmp_path, monkeypatch, parquet
+):
+    """More documents than a group of metadata has; every id against the key of its own path."""
+    monkeypatch.setattr(documents, "have_pyarrow", lambda: parquet)
+    given_ids = [None, "", "a", "b", 5, True, 1.5, {"b": [1]}, "long " * 60, "é€"]
+    records = [{"text": "x", "id": given_ids[i % 10]} for i in range(documents.GROUP + 30)]
+    store = tl.build(records, tmp_path / "s", tokenizer="bytes", progress=False)
+    stored = [store.reader.metadata(i).get("id") for i in range(len(records))]
+    expected = [key(3, "split", i if one is None else str(one)) for i, one in enumerate(stored)]
+    assert id_hashes(store.reader, 3).tolist() == expected
+    assert {str(one) for one in stored} >= {"None", "", "a", "5", "True", "1.5", "é€"}
+
+
+def test_a_store_without_metadata_is_split_by_number(toy):
+    expected = [key(0, "split", i) for i in range(500)]
+    assert id_hashes(toy.store.reader, 0).tolist() == expected

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from slow_orders import slow_child, slow_draw, slow_key
 
 import tokenloom as tl
-from tokenloom.keys import check_seed, child, children, draw, draws, key, mix, mixed
+from tokenloom.keys import check_seed, child, children, draw, draws, key, mix, mixed, named
 
 words = st.integers(0, 2**64 - 1)
 paths = st.lists(st.one_of(st.text(max_size=20), words), max_size=4).map(tuple)
@@ -137,3 +137,10 @@ def test_what_is_no_name_is_refused_on_a_path(part):
 def test_the_ends_of_the_range_are_seeds(seed):
     assert check_seed(seed) == int(seed)
     assert type(check_seed(seed)) is int
+
+
+@given(
+    st.lists(st.text(max_size=30) | st.text("ab€", min_size=80, max_size=300)), st.integers(0, 9)
+)
+def test_many_names_give_the_keys_of_each(names, parent):
+    assert named(parent, names).tolist() == [child(parent, name) for name in names]

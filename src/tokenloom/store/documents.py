@@ -220,6 +220,19 @@ class DocumentsReader:
                 self._group = group
             return dict(self._rows[place])
 
+    def values(self, key: str) -> Iterator[list[Any]]:
+        """What all documents have under a key, in groups; None where they have nothing."""
+        with self._guarded(f"cannot be read for {key!r}"):
+            if self._parquet is None:
+                yield [row.get(key) for row in self._rows]
+                return
+            known = key in self._parquet.schema_arrow.names
+            for group in range(self._parquet.num_row_groups):
+                if self._parquet.metadata.row_group(group).num_rows > GROUP:
+                    raise ValueError(f"row group {group} has more than {GROUP} rows")
+                table = self._parquet.read_row_group(group, [key] if known else ["_record"])
+                yield [row.get(key) for row in _decode_group(table)]
+
     @contextlib.contextmanager
     def _guarded(self, what: str) -> Iterator[None]:
         """Whatever a library finds wrong with the bytes becomes one kind of error."""

@@ -109,17 +109,31 @@ class Reader:
     def metadata(self, document: int) -> dict[str, Any]:
         """The metadata of one document; empty if the store keeps none."""
         number = int(np.searchsorted(self.first_document, document, side="right")) - 1
-        reader = self._documents.get(number)
-        if reader is None:
-            names = [n for n in self.shard(number).record.files if n.startswith("docs.")]
-            if not names:
-                return {}
+        documents = self._documents_of(number)
+        return documents.row(document - int(self.first_document[number])) if documents else {}
+
+    def values(self, key: str) -> Iterator[list[Any]]:
+        """What all documents have under a key of their metadata, in groups; None for nothing."""
+        for number, entry in enumerate(self.manifest.shards):
+            documents = self._documents_of(number)
+            if documents:
+                yield from documents.values(key)
+            else:
+                yield [None] * entry.documents
+
+    def _documents_of(self, number: int) -> DocumentsReader | None:
+        """The metadata of a shard, if it keeps any."""
+        known = self._documents.get(number)
+        if known is None:
             shard = self.shard(number)
+            names = [name for name in shard.record.files if name.startswith("docs.")]
+            if not names:
+                return None
             where = f"{self.path}/{shard.name}/{names[0]}"
             raw = read_checked(self.source, self.path, shard, names[0])
-            documents = shard.record.documents
-            reader = self._documents[number] = DocumentsReader(names[0], raw, documents, where)
-        return reader.row(document - int(self.first_document[number]))
+            known = DocumentsReader(names[0], raw, shard.record.documents, where)
+            self._documents[number] = known
+        return known
 
     # -- tokens ----------------------------------------------------------------------------
 
