@@ -159,7 +159,7 @@ class Dataset:
 
     def _warn_if_too_large(self) -> None:
         if self.run.lanes == 1:  # with lanes it depends on the ranks: the loader knows them
-            self.run.warn_if_too_large(self.cache_bytes, stacklevel=4)
+            self.run.warn_if_too_large(self.cache_bytes)
 
     def _with(self, **fields: Any) -> Dataset:
         return Dataset(self.reader, self.path, replace(self.config, **fields), self.line)

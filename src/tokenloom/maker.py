@@ -19,6 +19,7 @@ from tokenloom.errors import NoTrainedTokens
 from tokenloom.prefetch import log
 from tokenloom.render import Pending, Plan, Renderer
 from tokenloom.schedule import Steps, rank_rows
+from tokenloom.store.cache import BlockCache
 
 __all__ = ["Maker"]
 
@@ -86,6 +87,15 @@ class Maker:
             return True
         plan, cuts, _ = self._part(first, count)
         return self.renderer.at_hand(plan, cuts[0], cuts[-1])
+
+    def pretend(self, first: int, steps: int, group: int, cache: BlockCache) -> tuple[int, int]:
+        """Fetch the blocks of some steps as a loader does, without reading: (steps, examples)."""
+        step, rows, size = first, 0, 1
+        while step < first + steps and not self._is_over(step):
+            plan, cuts, last = self._part(step, min(size, first + steps - step))
+            self.renderer.pretend(plan, cuts[0], cuts[-1], cache)
+            rows, step, size = rows + cuts[-1] - cuts[0], last, min(2 * size, group)
+        return step - first, rows
 
     def finish(self, step: int, pending: Pending) -> Batch:
         """The batch, with the arrays that were asked for."""

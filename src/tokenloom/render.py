@@ -183,6 +183,18 @@ class Renderer:
         keys = self.run.layout.line.keys(self._tag, numbers.tolist(), "input_ids")
         return self.cache.holds(keys)
 
+    def pretend(self, plan: Plan, start: int, stop: int, cache: BlockCache) -> None:
+        """Fetch the blocks of some examples through a cache, without reading anything."""
+        numbers, _ = distinct(plan.block[start:stop])
+        first, last = self.run.layout.stretch(numbers, self.run.io_blocks)
+        line = self.run.layout.line
+        nothing = np.zeros(1, line.reader.dtype("input_ids"))
+
+        def load(places: list[int]) -> list[Array]:
+            return [np.broadcast_to(nothing, int(last[i] - first[i])) for i in places]
+
+        cache.get_many(line.keys(self._tag, numbers.tolist(), "input_ids"), load)
+
     def look_up(self, plan: Plan, start: int, stop: int, fields: Sequence[str]) -> None:
         """Have at hand what these fields of some examples need beside tokens."""
         if self.spec.segments == "documents" and fields != ("tokens",):

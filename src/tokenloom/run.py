@@ -8,7 +8,6 @@ what is trained when.
 from __future__ import annotations
 
 import functools
-import warnings
 from typing import Protocol
 
 import numpy as np
@@ -22,6 +21,7 @@ from tokenloom.shuffle import BlockShuffle, Shuffle
 from tokenloom.spans import Spans
 from tokenloom.store.offsets import grouped
 from tokenloom.store.reader import Reader
+from tokenloom.words import warn
 
 __all__ = ["Layout", "SourceRun", "loss_columns"]
 
@@ -192,7 +192,7 @@ class SourceRun:
         needed = self.working_bytes()
         return needed if self.lanes == 1 else -(-needed // world_size)
 
-    def warn_if_too_large(self, capacity: int, world_size: int = 1, *, stacklevel: int = 3) -> None:
+    def warn_if_too_large(self, capacity: int, world_size: int = 1) -> None:
         """Say so, with the arithmetic, when a rank's shuffle windows do not fit into the cache."""
         needed = self.share_bytes(world_size)
         if not isinstance(self.shuffle, BlockShuffle) or needed <= capacity or not capacity:
@@ -201,10 +201,9 @@ class SourceRun:
         window = min(self.shuffle.window_blocks or 1, len(blocks))
         rows = min(blocks.size, blocks.rows) or -(-blocks.rows // len(blocks))
         lanes = f" x {self.lanes} lanes over {world_size} ranks" if self.lanes > 1 else ""
-        warnings.warn(
+        warn(
             f"block_shuffle: {window} blocks{lanes} x {rows} rows x {self.layout.seq_len:,} tokens "
             f"x {self._token_bytes} bytes take {needed / 2**20:,.1f} MiB, the cache has "
             f"{capacity / 2**20:,.1f} MiB. Rows are then read one by one. Lower window_blocks, or "
-            "open the store with more cache_bytes.",
-            stacklevel=stacklevel,
+            "open the store with more cache_bytes."
         )

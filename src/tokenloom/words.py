@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import difflib
+import inspect
+import warnings
 from collections.abc import Iterable, Sequence
+from pathlib import Path
 
 from tokenloom.errors import ConfigError
 
-__all__ = ["check_options", "near_miss", "plural", "sentence"]
+__all__ = ["check_options", "near_miss", "plural", "sentence", "warn"]
+
+_PACKAGE = str(Path(__file__).parent)
 
 
 def near_miss(word: str, allowed: Sequence[str]) -> str:
@@ -54,3 +59,11 @@ def sentence(text: str) -> str:
     ("no key 'a'.", "Did you mean 'b'?")
     """
     return text if text.endswith((".", "?", "!")) else text + "."
+
+
+def warn(message: str) -> None:
+    """Warn at the line of the caller's own code that led here, however deep it went."""
+    level, frame = 1, inspect.currentframe()
+    while frame is not None and frame.f_code.co_filename.startswith(_PACKAGE):
+        level, frame = level + 1, frame.f_back
+    warnings.warn(message, stacklevel=level)

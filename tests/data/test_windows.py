@@ -1,5 +1,6 @@
 import itertools
 import warnings
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -11,7 +12,7 @@ from virtual import VirtualStore  # tests/fault
 import tokenloom as tl
 from tokenloom.dataset import Dataset, SourceConfig
 from tokenloom.layout.windows import Windows, WindowsSpec
-from tokenloom.line import ChosenLine
+from tokenloom.line import ChosenLine, WholeLine
 
 CHUNK = 262_144
 
@@ -187,6 +188,9 @@ def test_ts_04_the_io_block_of_a_store_is_known():
 def test_rows_that_do_not_fit_an_io_block_are_told_with_the_numbers(virtual):
     with pytest.warns(UserWarning, match=r"seq_len: 262,144 .*87 rows of 3,000 and 1,144 tokens"):
         virtual.windows(3000)
+    with pytest.warns(UserWarning) as seen:
+        virtual.windows(3000)
+    assert seen[0].filename == __file__  # not some line inside the library
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         for seq_len in (1, 2048, 4096, CHUNK, CHUNK + 5):
@@ -196,28 +200,33 @@ def test_rows_that_do_not_fit_an_io_block_are_told_with_the_numbers(virtual):
 
 
 @given(
-    st.integers(0, 300),
+    st.lists(st.integers(1, 150), max_size=4),
     st.integers(1, 30),
     st.integers(1, 64),
     st.integers(0, 2),
     st.sampled_from(["drop", "keep"]),
 )
 def test_aligned_blocks_hold_the_rows_that_begin_in_an_io_block(
-    tokens, seq_len, chunk, lookahead, tail
+    shards, seq_len, chunk, lookahead, tail
 ):
-    class Line:
-        def __init__(self, tokens):
-            self.tokens = tokens
-
+    """Io blocks begin anew in every shard."""
+    edges = np.array([0, *itertools.accumulate(shards)])
+    tokens = int(edges[-1])
+    manifest = SimpleNamespace(tokens=tokens)
+    offsets = SimpleNamespace(first_token=edges)
+    line = WholeLine(SimpleNamespace(manifest=manifest, offsets=offsets))
     cut = {"seq_len": seq_len, "tail": tail, "lookahead": lookahead > 0, "overlap": lookahead // 2}
-    layout = Windows(WindowsSpec(align=True, **cut), Line(tokens), chunk)
+    layout = Windows(WindowsSpec(align=True, **cut), line, chunk)
     rows = len(slow_rows([()] * tokens, **cut))
     assert layout.rows() == rows
     blocks = layout.blocks()
     step = seq_len + cut["lookahead"] - cut["overlap"]
-    expected = [
-        list(group) for _, group in itertools.groupby(range(rows), lambda r: r * step // chunk)
-    ]
+
+    def io_block(row):
+        shard = int(np.searchsorted(edges, row * step, side="right")) - 1
+        return shard, (row * step - edges[shard]) // chunk
+
+    expected = [list(group) for _, group in itertools.groupby(range(rows), io_block)]
     first, last = blocks.edges(np.arange(len(blocks)))
     found = [list(range(a, b)) for a, b in zip(first.tolist(), last.tolist(), strict=True)]
     assert found == expected

@@ -10,7 +10,6 @@ from __future__ import annotations
 import hashlib
 import logging
 import os
-import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -29,6 +28,7 @@ from tokenloom.build.tokenizers import UNSET, Special, TokenizerSpec, resolve
 from tokenloom.errors import ConfigError, TokenizerError
 from tokenloom.store import documents
 from tokenloom.store import format as fmt
+from tokenloom.words import warn
 
 __all__ = ["BuildOptions", "BuildPlan", "make_plan", "resolve_tokenizer"]
 
@@ -256,7 +256,7 @@ def _specials(
         )
         if options.strict:
             raise TokenizerError(message)
-        warnings.warn(message, stacklevel=5)
+        warn(message)
     bos, eos = (getattr(spec, name) if want else None for name, want in wanted.items())
     return bos, eos
 

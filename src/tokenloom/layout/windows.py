@@ -13,7 +13,6 @@ store holds. Cost: a row is arithmetic; its document boundaries are looked up wh
 
 from __future__ import annotations
 
-import warnings
 from dataclasses import dataclass
 
 import numpy as np
@@ -25,6 +24,7 @@ from tokenloom.layout.runs import Runs
 from tokenloom.line import Line
 from tokenloom.order import Blocks
 from tokenloom.spans import Spans
+from tokenloom.words import warn
 
 __all__ = ["Windows", "WindowsSpec"]
 
@@ -98,7 +98,7 @@ class Windows:
         """Where the storage-local blocks lie."""
         if not self.spec.align:
             return Blocks.equal(self._rows, self._block_rows)
-        ends = np.arange(self._chunk, self.line.tokens + self._chunk, self._chunk)
+        ends = self.line.io_edges(self._chunk)
         starts = np.minimum(-(-ends // self.spec.step), self._rows)
         return Blocks.cut(np.unique(np.concatenate([[0], starts, [self._rows]])))
 
@@ -106,11 +106,10 @@ class Windows:
         """Say so when rows and io blocks do not fit each other."""
         if self._chunk % self.spec.step and self._chunk > self.spec.step and not self.spec.align:
             rows, step = self._block_rows, self.spec.step
-            warnings.warn(
+            warn(
                 f"seq_len: {self._chunk:,} tokens of an io block are {rows} rows of {step:,} and "
                 f"{self._chunk - rows * step:,} tokens more, so blocks of {rows} rows drift across "
-                "io blocks. align=True makes them end together.",
-                stacklevel=3,
+                "io blocks. align=True makes them end together."
             )
 
     def runs(self, epoch: int, rows: Int64) -> Runs:
