@@ -25,6 +25,7 @@ __all__ = ["Maker"]
 
 Int64 = NDArray[np.int64]
 PLAN_ROWS, PLAN_GROUPS = 8192, 16  # examples, and groups, that are planned together
+END = 1 << 63  # examples are counted by 64-bit integers
 SORTED_ROWS = 32768  # examples of all ranks that are sorted by lane together
 
 
@@ -138,8 +139,8 @@ class Maker:
         line = self.steps.begin(step) + np.arange(stop - step)[:, None] * size
         line = line + np.arange(first, last)
         real = np.full(line.shape, True) if self.limit is None else line < self.limit
-        if self.end == "wrap":
-            line %= self.run.n or 1
+        if self.end == "wrap" and self.run.n:
+            line %= self.run.n
         if sorts:
             fractions = np.full(line.shape, np.inf)  # what is behind the end stays last
             fractions[real] = self.run.fractions(line[real])
@@ -153,8 +154,13 @@ class Maker:
         real = self.examples_before(step + 1) - self.steps.begin(step)
         return max(0, high - max(low, real)) if self.end == "pad" else 0
 
+    @property
+    def _end(self) -> int:
+        """The step behind the last; no run has more than 2^63 examples."""
+        return self.steps.count(END, partial=False) if self.count is None else self.count
+
     def _is_over(self, step: int) -> bool:
-        return self.count is not None and step >= self.count
+        return step >= self._end
 
     def _part(self, first: int, count: int) -> tuple[Plan, list[int], int]:
         """A plan, where some steps are cut in it, and the step behind them: as far as it goes."""
@@ -175,9 +181,7 @@ class Maker:
         most = min(PLAN_ROWS // (high - low), PLAN_GROUPS * count)
         if self.run.lanes > 1:
             most = min(most, SORTED_ROWS // size)
-        stop = min(step + max(1, most), self.steps.stretch_end(step))
-        if self.count is not None:
-            stop = min(stop, self.count)
+        stop = min(step + max(1, most), self.steps.stretch_end(step), self._end)
         indices, cuts = self._rows(step, stop, low, high)
         self._planned = step, stop, self.renderer.plan(indices), cuts
         return self._planned

@@ -165,7 +165,7 @@ class Store:
 
     def document(self, index: SupportsIndex, column: str | None = None) -> NDArray[Any]:
         """The tokens of one document as int32 [length], or the values of a further column."""
-        return self.documents([operator.index(index)], column)[0]
+        return self.documents([_index(index)], column)[0]
 
     def documents(self, indices: ArrayLike, column: str | None = None) -> list[NDArray[Any]]:
         """The tokens of several documents, in one coalesced read, in the order asked."""
@@ -191,7 +191,7 @@ class Store:
 
         `_input` is the input's name and `_record` the number of the record in it, from 0.
         """
-        (place,) = _indices([operator.index(index)], self.num_documents, "document").tolist()
+        (place,) = _indices([_index(index)], self.num_documents, "document").tolist()
         row = self.reader.metadata(place)
         if "_input" in row:
             row["_input"] = self._input_of(place, row["_input"]).name
@@ -306,6 +306,13 @@ class Store:
 
     def _sidecar(self, name: str) -> bytes:
         return snapshots.read_sidecar(self.reader.source, self.path, self.reader.manifest, name)
+
+
+def _index(index: SupportsIndex) -> int:
+    """An index as a number; a truth value is none."""
+    if isinstance(index, bool | np.bool_):
+        raise TypeError(f"document: found {index}, allowed is an integer.")
+    return operator.index(index)
 
 
 def _indices(indices: ArrayLike, size: int, what: str) -> NDArray[np.int64]:

@@ -188,7 +188,7 @@ def test_ts_04_the_io_block_of_a_store_is_known():
 def test_rows_that_do_not_fit_an_io_block_are_told_with_the_numbers(virtual):
     with pytest.warns(UserWarning, match=r"seq_len: 262,144 .*87 rows of 3,000 and 1,144 tokens"):
         virtual.windows(3000)
-    with pytest.warns(UserWarning) as seen:
+    with pytest.warns(UserWarning, match="align") as seen:
         virtual.windows(3000)
     assert seen[0].filename == __file__  # not some line inside the library
     with warnings.catch_warnings():

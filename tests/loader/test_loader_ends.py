@@ -230,3 +230,26 @@ def test_a_store_shorter_than_a_row_has_no_step(tmp_path):
     (kept,) = list(tl.Loader(toy_run(short, epochs=1, tail="keep"), 4, end="pad"))
     assert kept.index.tolist() == [0, -1, -1, -1]
     assert (kept.segment_ids[0] > 0).sum() == 3
+
+
+@pytest.mark.parametrize("kind", ["stored", "full", "era", "block", "lanes 2"])
+@pytest.mark.parametrize("end", ["drop", "pad", "wrap"])
+def test_no_run_goes_beyond_the_64_bit_integers(store, kind, end):
+    """An endless run ends where examples can no longer be counted, and not with another row."""
+    dataset = toy_run(store, kind, epochs=None)
+    last = 2**63 // 64 - 1
+    with tl.Loader(dataset, 64, end=end) as loader:
+        loader.seek(last - 1)
+        assert [int(next(loader).index[-1]) for _ in range(2)] == [
+            2**63 - 65 if kind != "lanes 2" else int(loader._maker.rows_of(last - 1)[-1]),
+            2**63 - 1 if kind != "lanes 2" else int(loader._maker.rows_of(last)[-1]),
+        ]
+        assert next(loader, None) is None
+        assert next(loader.seek(2**60), None) is None
+
+
+def test_an_endless_run_has_no_end_to_wrap_at(store):
+    dataset = toy_run(store, epochs=None)
+    with tl.Loader(dataset, 4, end="wrap") as wraps, tl.Loader(dataset, 4) as drops:
+        for _ in range(30):
+            assert next(wraps).index.tolist() == next(drops).index.tolist()
