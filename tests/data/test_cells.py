@@ -1,6 +1,7 @@
 """Runs into cells: the compiled loop and NumPy do the same, and neither leaves its arrays."""
 
 import importlib.util
+import itertools
 import os
 import shutil
 import subprocess
@@ -34,8 +35,9 @@ def test_where_there_is_a_compiler_the_loops_are_compiled():
         assert importlib.util.find_spec("tokenloom._native") is not None
 
 
-@pytest.mark.parametrize(("setting", "there"), [("0", False), ("1", COMPILED is not None)])
-def test_the_environment_chooses(setting, there):
+@pytest.mark.parametrize("setting", ["0", "1"])
+def test_the_environment_chooses(setting):
+    there = setting != "0" and importlib.util.find_spec("tokenloom._native") is not None
     code = "import tokenloom.native as n; print(n.compiled is not None)"
     found = subprocess.run(
         [sys.executable, "-c", code],
@@ -145,7 +147,7 @@ def test_other_dtypes_than_tokens_are_copied_as_they_are():
     assert out.tolist() == [0, 1.5, 2.5, 0]
 
 
-@pytest.mark.skipif(COMPILED is None, reason="nothing is compiled: there is no compiler")
+@pytest.mark.skipif(COMPILED is None, reason="the loops are not compiled here, or turned off")
 class TestCompiled:
     """What Python code cannot do by mistake, but somebody else might: all of it is refused."""
 
@@ -272,3 +274,32 @@ def test_a_run_has_the_same_bytes_both_ways(tmp_path, monkeypatch, cut, vocabula
             found.append([array.tobytes() for batch in batches for array in batch])
     assert len(found[0]) == 5 * 23
     assert found[1:] == found[:1] * 3
+
+
+# -- memory ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kept", range(3))
+def test_arrays_side_by_side_keep_their_memory_as_long_as_one_of_them_lives(kept):
+    shape, kinds = (64, 1024), (np.int32, np.bool_, np.int32)
+    arrays = cells.new_arrays(shape, kinds)
+    assert [array.dtype for array in arrays] == [np.dtype(kind) for kind in kinds]
+    for value, array in enumerate(arrays, 1):
+        array[...] = value
+    assert [int(array.max()) for array in arrays] == [1, 1, 3]  # none overlaps another
+    last = arrays[kept][3:5]
+    expected = last.copy()
+    del arrays, array
+    others = [cells.new_arrays(shape, kinds) for _ in range(4)]
+    for array in itertools.chain(*others):
+        array[...] = 9
+    assert np.array_equal(last, expected)
+
+
+def test_memory_is_used_again_when_nobody_holds_it():
+    shape, kinds = (64, 1024), (np.int32, np.bool_)
+
+    def place():
+        return cells.new_arrays(shape, kinds)[0].__array_interface__["data"][0]
+
+    assert place() == place()
