@@ -83,6 +83,8 @@ class ReadCounters:
         """The same as `read_ops`."""
         return self.read_ops
 
+    tensorstore_reads_issued = reads_issued
+
 
 class Took(NamedTuple):
     """What one request cost; the fields are those of `ReadCounters`."""

@@ -1,0 +1,229 @@
+"""Loaders, caches and counters at the values that the designs work out by hand."""
+
+import threading
+
+import numpy as np
+import pytest
+from torch.utils.data import DataLoader
+from toyruns import SEQ_LEN, close_all, joined, ranks_of, same, toy_run, toy_store
+
+import tokenloom as tl
+from tokenloom.batch import FIELDS
+from tokenloom.shuffle import BlockShuffle
+from tokenloom.store.cache import BlockCache
+
+
+class Rows:
+    """A run as torch wants it: one example by its index."""
+
+    def __init__(self, run):
+        self.run = run
+
+    def __len__(self):
+        return len(self.run)
+
+    def __getitem__(self, index):
+        return self.run[index].tokens[0]
+
+
+@pytest.mark.filterwarnings("ignore:This DataLoader will create")  # more than there are cores
+@pytest.mark.parametrize("workers", [0, 2, 4])
+def test_sd_06_workers_of_another_loader_give_the_same_order(store, workers):
+    """Worker processes are forked from one that has read, with its caches and locks."""
+    run = toy_run(store, "block", epochs=1)
+    expected = run.batch(np.arange(len(run))).tokens
+    batches = DataLoader(Rows(run), batch_size=5, num_workers=workers)
+    found = np.concatenate([batch.numpy() for batch in batches])
+    assert np.array_equal(found, expected)
+
+
+@pytest.mark.parametrize("kind", ["block", "lanes 2", "lanes 5"])
+def test_sd_04_sd_08_eight_ranks_give_the_steps_of_one(store, kind):
+    run = toy_run(store, kind)
+    ranks = ranks_of(run, 24, 8)
+    with tl.Loader(run, 24) as alone:
+        for batch in alone:
+            assert np.array_equal(joined(ranks)[1], batch.tokens)
+    close_all(ranks)
+
+
+def test_sd_02_sd_05_a_rank_may_work_out_the_whole_step_and_take_its_part(store):
+    """No rank knows more than another: indices follow from the step alone."""
+    run = toy_run(store, "full")
+    ranks = ranks_of(run, 13, 4)
+    for step in range(3):
+        whole = run.batch(np.arange(13 * step, 13 * step + 13))
+        for (low, high), rank in zip(((0, 3), (3, 6), (6, 9), (9, 13)), ranks, strict=True):
+            assert np.array_equal(next(rank).tokens, whole.tokens[low:high])
+    close_all(ranks)
+
+
+def test_ck_14_four_ranks_then_two_then_eight(store):
+    run = toy_run(store, "lanes 3")
+    with tl.Loader(run, 16) as alone:
+        expected = [next(alone).tokens for _ in range(6)]
+    found, state = [], None
+    for world in (4, 2, 8):
+        ranks = ranks_of(run, 16, world)
+        for rank in ranks:
+            if state is not None:
+                rank.load_state_dict(state)
+        found += [joined(ranks)[1] for _ in range(2)]
+        state = ranks[-1].state_dict()
+        close_all(ranks)
+    assert all(np.array_equal(a, b) for a, b in zip(found, expected, strict=True))
+
+
+@pytest.mark.parametrize(
+    "mutation",
+    [
+        {"format": None},
+        {"format": 99},
+        {"examples": -1},
+        {"examples": "4"},
+        {"examples": 1.5},
+        {"examples": True},
+        {"examples": None},
+        {"examples": 10**30},
+        {"fingerprint": "0" * 64},
+        {"fingerprint": 5},
+        {"step": "x"},
+        {"render": None},
+    ],
+)
+def test_ck_11_a_state_that_was_changed_is_refused(store, mutation):
+    run = toy_run(store)
+    with tl.Loader(run, 4) as loader:
+        next(loader)
+        state = loader.state_dict()
+    assert set(mutation) <= set(state), sorted(state)
+    with pytest.raises(tl.StateError):
+        tl.Loader(run, 4).load_state_dict(state | mutation)
+    for key in mutation:
+        short = {k: v for k, v in state.items() if k != key}
+        with pytest.raises(tl.StateError):
+            tl.Loader(run, 4).load_state_dict(short)
+
+
+def test_ld_01_cr_09_sixteen_batches_of_128_are_one_request(tmp_path):
+    """2,048 examples for each request, and far fewer reads than one for each."""
+    store = toy_store(tmp_path, rows=4096, cache_bytes=0)
+    run = store.windows(SEQ_LEN).block_shuffle(io_block_size=128, window_blocks=2).seed(1)
+    renderer = run.renderer(by_blocks=False)
+    before = run.reader.counters()
+    renderer.batches(renderer.plan(np.arange(2048)), list(range(0, 2049, 128)))
+    after = run.reader.counters()
+    assert after.examples - before.examples == 2048
+    grouped = after.read_ops - before.read_ops
+    for index in range(2048):
+        run.batch([index])
+    single = run.reader.counters().read_ops - after.read_ops
+    assert single >= 2 * grouped
+
+
+def test_ld_03_dtypes(store):
+    batch = toy_run(store).batch([0, 1])
+    kinds = {name: getattr(batch, name).dtype for name in FIELDS if name != "spans"}
+    for name in ("tokens", "labels", "segment_ids", "position_ids", "document_starts"):
+        assert kinds[name] == np.int32, name
+    for name in ("loss_mask", "attention_mask", "continues"):
+        assert kinds[name] == np.bool_, name
+    assert kinds["loss_weights"] == np.float32
+    assert kinds["cu_seqlens"] == np.int32
+
+
+@pytest.mark.parametrize("depth", [0, 1, 3, 64])
+def test_ld_05_ca_06_any_depth_keeps_the_order_and_leaves_no_thread(store, depth):
+    run = toy_run(store, "full")
+    with tl.Loader(run, 5, prefetch=depth, fetch="rows") as loader:
+        for step, batch in enumerate(loader):
+            assert same(batch, run.batch(np.arange(5 * step, 5 * step + 5)))
+    assert not [thread for thread in threading.enumerate() if thread.name == "tokenloom"]
+
+
+def test_ld_12_asking_for_statistics_reads_nothing(store):
+    run = toy_run(store)
+    with tl.Loader(run, 4) as loader:
+        next(loader)
+        loader.close()
+        before = run.reader.counters().read_ops
+        for _ in range(10):
+            loader.stats()
+        assert run.reader.counters().read_ops == before
+        assert next(loader).tokens.__array_interface__  # plain memory: nothing was sent anywhere
+
+
+def test_ca_02_c_34_the_published_cache_is_eight_windows(tmp_path):
+    """Capacity is windows of blocks; what is kept are blocks, not windows."""
+    preset = BlockShuffle.published()
+    assert (preset.window_blocks, preset.cache_windows) == (8, 8)
+    for wrong in (0, -1, 2.5, "8"):
+        with pytest.raises(tl.ConfigError, match="cache_windows"):
+            BlockShuffle(cache_windows=wrong)
+    store = toy_store(tmp_path, rows=400)
+    for windows in (1, 4, 16):
+        run = store.windows(SEQ_LEN).block_shuffle(window_blocks=2, cache_windows=windows)
+        block = run.run.io_blocks.size * SEQ_LEN * 2  # bytes
+        with tl.Loader(run, 8, fetch="blocks") as loader:
+            for _ in loader:
+                kept = loader.stats().cache
+                assert kept.bytes <= windows * 2 * block
+            assert kept.blocks == windows * 2
+
+
+def test_c_34_eight_threads_that_want_one_block_read_it_once():
+    cache, loads, gate = BlockCache(1 << 20), [], threading.Barrier(8)
+
+    def load():
+        loads.append(1)
+        return np.zeros(8)
+
+    def ask():
+        gate.wait()
+        cache.get("block", load)
+
+    threads = [threading.Thread(target=ask) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(loads) == 1
+
+
+def test_c_29_sh_09_one_setting_and_its_alias(store):
+    rows = store.windows(SEQ_LEN)
+    assert rows.block_shuffle(window_blocks=3).fingerprint == (
+        rows.shuffle(BlockShuffle(window_blocks=3)).fingerprint
+    )
+    with pytest.raises(tl.ConfigError, match="shuffle"):
+        rows.shuffle(1024, block_shuffle=BlockShuffle())
+
+
+def test_c_30_counters_have_the_names_of_both_pages(store):
+    run = toy_run(store, "stored")
+    before = run.reader.counters()
+    run.batch([5, 3, 4, 9, 3])
+    after = run.reader.counters()
+    for ours, theirs in (
+        ("examples", "examples_requested"),
+        ("unique_examples", "unique_examples_requested"),
+        ("ranges", "coalesced_ranges"),
+        ("read_ops", "tensorstore_reads_issued"),
+    ):
+        assert getattr(after, ours) == getattr(after, theirs)
+    assert after.examples - before.examples == 5
+    assert after.unique_examples - before.unique_examples == 4
+
+
+def test_be_12_a_far_step_reads_no_more_than_the_first(store):
+    """Seconds are printed by `python -m benchmarks order`; here what it reads is counted."""
+    run = toy_run(store, "full", epochs=None)
+    reads = []
+    for step in (0, 10**6, 10**12):
+        with tl.Loader(run, 4, prefetch=0, fetch="rows") as loader:
+            before = run.reader.counters()
+            loader.seek(step)
+            next(loader)
+            after = run.reader.counters()
+            reads.append(after.unique_examples - before.unique_examples)
+    assert reads == [4, 4, 4]
