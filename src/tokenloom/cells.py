@@ -33,8 +33,7 @@ def new_array(shape: tuple[int, ...], dtype: Any) -> Array:
     size = math.prod(shape) * kind.itemsize
     if size < LARGE:
         return np.empty(shape, kind)
-    array: Array = _POOL.take(size).view(kind).reshape(shape)
-    return array
+    return _POOL.take(size, shape, kind)
 
 
 def new_arrays(shape: tuple[int, ...], dtypes: tuple[Any, ...]) -> list[Array]:
@@ -122,8 +121,11 @@ class _NumpyCopier:
         before = np.concatenate([[0], stop])
         if (at < before[:-1]).any() or before[-1] > len(flat):
             raise IndexError("the cells of a run are taken or not there")
-        if (before[1:] - at).sum() < len(flat):
-            flat.fill(filler)
-        columns = (self._which[part], self._low[part], self._high[part], at, stop)
-        for which, low, high, a, b in np.stack(columns, axis=1).tolist():
-            flat[a:b] = self._views[which][low:high]
+        part_of = np.stack([self._which[part], self._low[part], self._high[part]], axis=1)
+        views = [self._views[which][low:high] for which, low, high in part_of.tolist()]
+        if views and (before[1:] - at).sum() == len(flat):
+            np.concatenate(views, out=flat, casting="unsafe")
+            return
+        flat.fill(filler)
+        for view, a, b in zip(views, at.tolist(), stop.tolist(), strict=True):
+            flat[a:b] = view

@@ -138,14 +138,13 @@ class Loader:
             for size in self._steps.sizes:
                 _check_groups(size, rank, world_size, accumulate)
         self._patience = patience
-        by_blocks = fetch == "blocks"
-        if fetch == "auto":
-            by_blocks = dataset.run.share_bytes(world_size) <= dataset.cache_bytes
-            if dataset.run.lanes > 1:
-                dataset.run.warn_if_too_large(dataset.cache_bytes, world_size)
+        fits = dataset.run.share_bytes(world_size) <= dataset.cache_bytes
+        by_blocks = fetch == "blocks" or (fetch == "auto" and fits)
+        if fetch == "auto" and dataset.run.lanes > 1:
+            dataset.run.warn_if_too_large(dataset.cache_bytes, world_size)
         self._maker = Maker(dataset, self._steps, rank, world_size, end, tuple(fields), by_blocks)
         self._prefetch, self._group = prefetch, max(1, prefetch)
-        if self._maker.renderer.by_blocks:  # what is ready costs no memory then
+        if by_blocks and fits:  # what is ready then costs no memory beside the cache
             group = min(GROUP_BATCHES, GROUP_ROWS * world_size // self._steps.smallest)
             self._group = max(self._group, group)
             self._prefetch = self._group if prefetch else 0

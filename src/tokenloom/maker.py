@@ -25,6 +25,7 @@ __all__ = ["Maker"]
 
 Int64 = NDArray[np.int64]
 PLAN_ROWS, PLAN_GROUPS = 8192, 16  # examples, and groups, that are planned together
+TOKENS = ("tokens",)  # what every batch has
 END = 1 << 63  # examples are counted by 64-bit integers
 SORTED_ROWS = 32768  # examples of all ranks that are sorted by lane together
 
@@ -102,7 +103,7 @@ class Maker:
         """The batch, with the arrays that were asked for."""
         batch = pending.make()
         batch.judge = functools.partial(self._judge, step)
-        return batch.prepare(self.fields)
+        return batch if self.fields == TOKENS else batch.prepare(self.fields)
 
     def _judge(self, step: int) -> None:
         """Refuse a step of which no row has a trained token; a share may well have none."""

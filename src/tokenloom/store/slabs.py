@@ -119,7 +119,7 @@ class _Slab:
             region.put_back(self.memory)
 
 
-class _Loan(weakref.ref[NDArray[np.uint8]]):
+class _Loan(weakref.ref[NDArray[Any]]):
     """Watches an array over a slab. Views of the array hold it, so it goes when the last does."""
 
     __slots__ = ("slab",)
@@ -129,7 +129,7 @@ class _Loan(weakref.ref[NDArray[np.uint8]]):
 _LENT: set[_Slab] = set()  # a weak reference that nobody holds would never call back
 
 
-def _give_back(loan: weakref.ref[NDArray[np.uint8]]) -> None:
+def _give_back(loan: weakref.ref[NDArray[Any]]) -> None:
     slab = cast(_Loan, loan).slab
     slab.loan = None
     _LENT.discard(slab)
@@ -158,8 +158,10 @@ class SlabPool:
         self._idle: dict[int, deque[_Slab]] = {}
         self.region = Region(region_bytes)
 
-    def take(self, size: int) -> NDArray[np.uint8]:
-        """An uninitialised array of `size` bytes that begins on a page."""
+    def take(
+        self, size: int, shape: tuple[int, ...] | None = None, dtype: np.dtype[Any] = _BYTE
+    ) -> NDArray[Any]:
+        """An uninitialised array of `size` bytes that begins on a page; flat bytes by default."""
         rounded = (size + GRAIN - 1) & -GRAIN
         idle = self._idle.get(rounded)
         if idle is None:
@@ -169,7 +171,7 @@ class SlabPool:
             slab = idle.pop()
         except IndexError:
             slab = _Slab(rounded, idle, self.region)
-        array: NDArray[np.uint8] = np.ndarray((size,), _BYTE, slab.memory)
+        array: NDArray[Any] = np.ndarray(shape or (size,), dtype, slab.memory)
         loan = slab.loan = _Loan(array, _give_back)
         loan.slab = slab
         _LENT.add(slab)
