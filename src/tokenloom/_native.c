@@ -1,20 +1,15 @@
-/* The two loops over cells, compiled: runs of tokens into cells, and tiles into arrays.
+/* The loops over cells, compiled: runs of tokens into cells, and tiles into arrays. The packers
+ * are in _packers.c.
  *
  * Optional: `tokenloom.native` says whether it is there, and NumPy does the same where it is not,
  * to the byte. Python's limited interface only, no NumPy headers: arrays come as buffers. Nothing
  * is trusted: every range is checked against its buffer before a byte moves.
  */
-#define PY_SSIZE_T_CLEAN
-#include <Python.h>
-#include <stdint.h>
-#include <string.h>
-
-typedef Py_ssize_t Index;
+#include "_native.h"
 
 /* -- buffers -------------------------------------------------------------------------------- */
 
-/* A contiguous buffer of items of one size; -1 with an exception if it is not one. */
-static int
+int
 get_items(PyObject *array, Py_buffer *view, Index item, int flags, const char *name)
 {
     if (PyObject_GetBuffer(array, view, flags) < 0)
@@ -26,14 +21,14 @@ get_items(PyObject *array, Py_buffer *view, Index item, int flags, const char *n
     return -1;
 }
 
-static int
+int
 get_int(PyObject *value, Index *out)
 {
     *out = PyLong_AsSsize_t(value);
     return *out == -1 && PyErr_Occurred() ? -1 : 0;
 }
 
-static int
+int
 wrong_count(const char *what, Index found, Index wanted)
 {
     if (found == wanted)
@@ -355,6 +350,10 @@ module_exec(PyObject *module)
 
 static PyMethodDef module_methods[] = {
     {"paint", (PyCFunction)(void (*)(void))paint, METH_FASTCALL, paint_doc},
+    {"best_fit", (PyCFunction)(void (*)(void))best_fit, METH_FASTCALL,
+     "best_fit(lengths, capacity, most, out)\n--\n\nSee tokenloom.layout.packers."},
+    {"first_fit", (PyCFunction)(void (*)(void))first_fit, METH_FASTCALL,
+     "first_fit(lengths, capacity, most, out)\n--\n\nSee tokenloom.layout.packers."},
     {NULL, NULL, 0, NULL},
 };
 

@@ -1,0 +1,220 @@
+/* Packers, compiled: items in the order they are placed → the bin of each. See
+ * tokenloom.layout.packers for the rules; the same rules in Python stand there, too.
+ */
+#include "_native.h"
+
+#include <stdlib.h>
+
+/* What both packers are asked: items [count] of 0 to `capacity`, at most `most` in a bin. */
+typedef struct {
+    Py_buffer lengths, out;
+    const int64_t *length;
+    int64_t *bin;
+    Index count, capacity, most;
+} Job;
+
+static int
+take_job(const char *what, PyObject *const *args, Index nargs, Job *job)
+{
+    if (wrong_count(what, nargs, 4) || get_int(args[1], &job->capacity) ||
+        get_int(args[2], &job->most))
+        return -1;
+    if (job->capacity < 1 || job->capacity > INT32_MAX || job->most < 1) {
+        PyErr_SetString(PyExc_ValueError, "capacity and most: allowed is 1 to 2^31 - 1");
+        return -1;
+    }
+    if (get_items(args[0], &job->lengths, 8, PyBUF_SIMPLE, "lengths"))
+        return -1;
+    if (get_items(args[3], &job->out, 8, PyBUF_WRITABLE, "out")) {
+        PyBuffer_Release(&job->lengths);
+        return -1;
+    }
+    job->length = job->lengths.buf;
+    job->bin = job->out.buf;
+    job->count = job->lengths.len / 8;
+    int right = job->out.len == job->lengths.len && job->count <= INT32_MAX;
+    for (Index i = 0; right && i < job->count; i++)
+        right = job->length[i] >= 0 && job->length[i] <= job->capacity;
+    if (!right) {
+        PyErr_SetString(PyExc_ValueError, "lengths: not in 0 to capacity, or not as many as out");
+        PyBuffer_Release(&job->lengths);
+        PyBuffer_Release(&job->out);
+        return -1;
+    }
+    return 0;
+}
+
+static PyObject *
+answer(Job *job, Index bins)
+{
+    PyBuffer_Release(&job->lengths);
+    PyBuffer_Release(&job->out);
+    return bins < 0 ? PyErr_NoMemory() : PyLong_FromSsize_t(bins);
+}
+
+/* -- best fit: bins by the room they have, a heap of the bins with equal room ----------------- */
+
+typedef struct {
+    int32_t *bin; /* a heap, the bin opened last on top */
+    int32_t count, size;
+} Heap;
+
+static int
+heap_push(Heap *heap, int32_t bin)
+{
+    if (heap->count == heap->size) {
+        int32_t size = heap->size ? 2 * heap->size : 4;
+        int32_t *more = realloc(heap->bin, (size_t)size * sizeof(int32_t));
+        if (!more)
+            return -1;
+        heap->bin = more;
+        heap->size = size;
+    }
+    int32_t at = heap->count++;
+    while (at && heap->bin[(at - 1) / 2] < bin) {
+        heap->bin[at] = heap->bin[(at - 1) / 2];
+        at = (at - 1) / 2;
+    }
+    heap->bin[at] = bin;
+    return 0;
+}
+
+static int32_t
+heap_pop(Heap *heap)
+{
+    int32_t top = heap->bin[0], last = heap->bin[--heap->count], at = 0;
+    for (;;) {
+        int32_t child = 2 * at + 1;
+        if (child >= heap->count)
+            break;
+        if (child + 1 < heap->count && heap->bin[child + 1] > heap->bin[child])
+            child++;
+        if (heap->bin[child] <= last)
+            break;
+        heap->bin[at] = heap->bin[child];
+        at = child;
+    }
+    heap->bin[at] = last;
+    return top;
+}
+
+/* Bits over the rooms that some bin has, and bits over their words: the next one is found fast. */
+static Index
+next_room(const uint64_t *bits, const uint64_t *words, Index from, Index capacity)
+{
+    if (from > capacity)
+        return -1;
+    uint64_t here = bits[from >> 6] >> (from & 63);
+    if (here)
+        return from + __builtin_ctzll(here);
+    Index word = (from >> 6) + 1, last = capacity >> 6;
+    for (Index group = word >> 6; word <= last; word = ++group << 6) {
+        uint64_t there = words[group] >> (word & 63);
+        if (there) {
+            word += __builtin_ctzll(there);
+            return (word << 6) + __builtin_ctzll(bits[word]);
+        }
+    }
+    return -1;
+}
+
+static Index
+run_best_fit(Job *job)
+{
+    Index rooms = job->capacity + 1, bins = 0;
+    Heap *heaps = calloc((size_t)rooms, sizeof(Heap));
+    uint64_t *bits = calloc((size_t)(rooms >> 6) + 1, 8);
+    uint64_t *words = calloc((size_t)(rooms >> 12) + 1, 8);
+    int32_t *held = calloc((size_t)job->count + 1, sizeof(int32_t));
+    if (!heaps || !bits || !words || !held)
+        bins = -1;
+    for (Index i = 0; bins >= 0 && i < job->count; i++) {
+        Index length = (Index)job->length[i], room = next_room(bits, words, length, job->capacity);
+        int32_t bin;
+        if (room < 0) {
+            bin = (int32_t)bins++;
+            room = job->capacity;
+        } else {
+            bin = heap_pop(&heaps[room]);
+            if (!heaps[room].count) {
+                bits[room >> 6] &= ~(1ULL << (room & 63));
+                if (!bits[room >> 6])
+                    words[room >> 12] &= ~(1ULL << ((room >> 6) & 63));
+            }
+        }
+        job->bin[i] = bin;
+        if (++held[bin] == job->most)
+            continue; /* it is closed */
+        room -= length;
+        if (heap_push(&heaps[room], bin))
+            bins = -1;
+        bits[room >> 6] |= 1ULL << (room & 63);
+        words[room >> 12] |= 1ULL << ((room >> 6) & 63);
+    }
+    for (Index room = 0; heaps && room < rooms; room++)
+        free(heaps[room].bin);
+    free(heaps);
+    free(bits);
+    free(words);
+    free(held);
+    return bins;
+}
+
+PyObject *
+best_fit(PyObject *Py_UNUSED(module), PyObject *const *args, Index nargs)
+{
+    Job job;
+    Index bins;
+    if (take_job("best_fit", args, nargs, &job))
+        return NULL;
+    Py_BEGIN_ALLOW_THREADS
+    bins = run_best_fit(&job);
+    Py_END_ALLOW_THREADS
+    return answer(&job, bins);
+}
+
+/* -- first fit: a tree over the bins, each node the most room below it ------------------------ */
+
+static Index
+run_first_fit(Job *job)
+{
+    Index leaves = 1, bins = 0;
+    while (leaves < job->count)
+        leaves *= 2;
+    int32_t *room = malloc((size_t)(2 * leaves) * sizeof(int32_t));
+    int32_t *held = calloc((size_t)job->count + 1, sizeof(int32_t));
+    if (!room || !held)
+        bins = -1;
+    for (Index node = 1; bins >= 0 && node < 2 * leaves; node++)
+        room[node] = (int32_t)job->capacity; /* a bin that is not yet open has all its room */
+    for (Index i = 0; bins >= 0 && i < job->count; i++) {
+        int32_t length = (int32_t)job->length[i];
+        Index node = 1;
+        while (node < leaves)
+            node = 2 * node + (room[2 * node] < length);
+        Index bin = node - leaves;
+        job->bin[i] = bin;
+        bins = bin >= bins ? bin + 1 : bins;
+        room[node] = ++held[bin] == job->most ? -1 : room[node] - length;
+        for (node /= 2; node; node /= 2) {
+            int32_t a = room[2 * node], b = room[2 * node + 1];
+            room[node] = a > b ? a : b;
+        }
+    }
+    free(room);
+    free(held);
+    return bins;
+}
+
+PyObject *
+first_fit(PyObject *Py_UNUSED(module), PyObject *const *args, Index nargs)
+{
+    Job job;
+    Index bins;
+    if (take_job("first_fit", args, nargs, &job))
+        return NULL;
+    Py_BEGIN_ALLOW_THREADS
+    bins = run_first_fit(&job);
+    Py_END_ALLOW_THREADS
+    return answer(&job, bins);
+}
