@@ -19,7 +19,9 @@ a label. Inserted BOS and EOS belong to their span: they are cells before and be
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -44,6 +46,7 @@ class Spans:
         at: frame offset of the first cell, an inserted BOS included [spans].
         address: where the first token stands on the line that is cut (`tokenloom.line`) [spans].
         flags: whether a `BOS` stands before the tokens and an `EOS` behind them [spans].
+        seen: first tokens that stood in an earlier span, too, and are not trained again [spans].
         source: which of `sources` each frame is from [frames].
         sources: names.
     """
@@ -56,6 +59,7 @@ class Spans:
     at: Int64
     address: Int64
     flags: NDArray[np.uint8]
+    seen: Int64
     source: NDArray[np.int32]
     sources: tuple[str, ...] = ("main",)
 
@@ -98,8 +102,22 @@ class Spans:
             at=self.at[part],
             address=self.address[part],
             flags=self.flags[part],
+            seen=self.seen[part],
             source=source,
         )
+
+    @staticmethod
+    def joined(parts: Sequence[Spans]) -> Spans:
+        """The frames of several, one after the other; they have one width and the same sources."""
+        if len(parts) == 1:
+            return parts[0]
+        before = np.cumsum([0, *(len(part.document) for part in parts)]).tolist()
+        edges = [part.frame[:-1] + first for part, first in zip(parts, before, strict=False)]
+        columns: dict[str, Any] = {
+            name: np.concatenate([getattr(part, name) for part in parts])
+            for name in ("document", "start", "length", "at", "address", "flags", "seen", "source")
+        }
+        return replace(parts[0], frame=np.concatenate([*edges, before[-1:]]), **columns)
 
     def padded(self, frames: int) -> Spans:
         """The same with empty frames behind."""
@@ -122,6 +140,7 @@ class Spans:
         row, cells = self.row, self.cells
         inside = (self.at >= 0) & (self.at + cells <= self.width) & (cells >= 1)
         inside &= (self.start >= 0) & (self.length >= 0)
+        inside &= (self.seen >= 0) & (self.seen <= self.length)
         if not inside.all():
             raise ValueError(f"spans: a span of frame {row[~inside][0]} is not inside it")
         same = row[1:] == row[:-1]

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
+from slowpack import slow_bins
 
 import tokenloom as tl
 from tokenloom import native
@@ -17,33 +18,6 @@ WAYS = ["numpy"] if COMPILED is None else ["numpy", "compiled"]
 def way(request, monkeypatch):
     monkeypatch.setattr(native, "compiled", COMPILED if request.param == "compiled" else None)
     return request.param
-
-
-def slow_pack(lengths, capacity, strategy, most=None):
-    """Every rule by looking at every bin."""
-    order = list(range(len(lengths)))
-    if strategy.endswith("decreasing"):
-        order.sort(key=lambda item: -lengths[item])
-    bins = []
-
-    def room(items):
-        full = most is not None and len(items) >= most
-        return -1 if full else capacity - sum(lengths[i] for i in items)
-
-    for item in order:
-        fits = [b for b in range(len(bins)) if room(bins[b]) >= lengths[item]]
-        if strategy == "greedy":
-            fits = [b for b in fits if b == len(bins) - 1]
-        if strategy == "one_doc":
-            fits = []
-        if not fits:
-            bins.append([item])
-        elif strategy.startswith("best_fit"):
-            least = min(room(bins[b]) for b in fits)
-            bins[max(b for b in fits if room(bins[b]) == least)].append(item)
-        else:
-            bins[fits[0]].append(item)
-    return bins
 
 
 def bins_of(made):
@@ -63,7 +37,7 @@ def test_a_packer_equals_the_obvious_scan(way, strategy, capacity, most, data):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(native, "compiled", COMPILED if way == "compiled" else None)
         made = pack(np.array(lengths, np.int64), capacity, strategy, most)
-    assert bins_of(made) == slow_pack(lengths, capacity, strategy, most)
+    assert bins_of(made) == slow_bins(lengths, capacity, strategy, most)
 
 
 @pytest.mark.parametrize("strategy", STRATEGIES)
@@ -107,7 +81,7 @@ def test_the_seeds_lengths_fill_two_bins(way):
 @given(st.lists(st.integers(1, 9), max_size=64))
 def test_equal_room_goes_to_the_bin_opened_last(lengths):
     made = bins_of(pack(np.array(lengths, np.int64), 9, "best_fit"))
-    assert made == slow_pack(lengths, 9, "best_fit")
+    assert made == slow_bins(lengths, 9, "best_fit")
 
 
 @pytest.mark.parametrize(

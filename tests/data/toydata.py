@@ -223,6 +223,7 @@ def spans_of(frames, width=WIDTH):
         at=columns[3],
         address=columns[0] * 100 + columns[1],
         flags=columns[4].astype(np.uint8),
+        seen=np.zeros(len(flat), np.int64),
         source=np.arange(len(frames), dtype=np.int32) % 2,
         sources=("a", "b"),
     )

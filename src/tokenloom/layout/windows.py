@@ -139,6 +139,7 @@ class Windows:
             at=pieces.address - start[row],
             address=pieces.address,
             flags=np.zeros(len(pieces.document), np.uint8),
+            seen=np.zeros(len(pieces.document), np.int64),
             source=np.zeros(len(rows), np.int32),
         )
 
