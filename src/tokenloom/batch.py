@@ -22,7 +22,7 @@ from tokenloom import masks
 from tokenloom.bind import check_fields
 from tokenloom.cells import new_array
 from tokenloom.errors import ConfigError, NoTrainedTokens
-from tokenloom.spans import Spans
+from tokenloom.spans import EOS, Spans
 from tokenloom.words import near_miss
 
 __all__ = ["FIELDS", "Batch", "Details", "RenderSpec"]
@@ -76,9 +76,12 @@ class RenderSpec:
         mask_boundary_loss: do not train the first token of a document on the one before it.
         position_scheme: positions start from 0 in every document ("reset") or frame ("absolute").
         ignore_id: a token that is never trained on.
+        train_on_eos: train the prediction of EOS.
+        eos_mask: which EOS is meant by that: "all" tokens that are `eos_id`, or only "inserted"
+            ones, which the layout put behind documents.
         segments: where documents end: "documents" as stored, or "eos", guessed from `eos_id` (for
             imported tokens without boundaries).
-        eos_id: the token that ends a document, with segments="eos".
+        eos_id: the token that ends a document.
         pad_id: what stands in filler cells.
     """
 
@@ -86,6 +89,8 @@ class RenderSpec:
     mask_boundary_loss: bool = True
     position_scheme: str = "reset"
     ignore_id: int | None = None
+    train_on_eos: bool = True
+    eos_mask: str = "all"
     segments: str = "documents"
     eos_id: int | None = None
     pad_id: int = 0
@@ -96,6 +101,7 @@ class RenderSpec:
             ("label_layout", ("aligned", "shifted")),
             ("position_scheme", ("reset", "absolute")),
             ("segments", ("documents", "eos")),
+            ("eos_mask", ("all", "inserted")),
         ):
             found = getattr(self, name)
             if found not in allowed:
@@ -107,12 +113,17 @@ class RenderSpec:
             raise ConfigError(
                 "eos_id: missing; segments='eos' needs the token that ends documents."
             )
+        if not self.train_on_eos and self.eos_mask == "all" and self.eos_id is None:
+            raise ConfigError(
+                "eos_id: missing; train_on_eos=False needs the token that is not to be trained."
+            )
 
     @property
     def is_plain(self) -> bool:
         """Whether all that is not a token follows from boundaries alone, in the usual way."""
         return (
             self.mask_boundary_loss
+            and self.train_on_eos
             and self.ignore_id is None
             and self.label_layout == "aligned"
             and self.position_scheme == "reset"
@@ -259,12 +270,31 @@ class Batch:
             out: Bool = masks.paint(tiles, ["loss_mask"])["loss_mask"]
         else:
             out = masks.trained_across(tiles)
+        masks.untrain(out, masks.seen_cells(tiles))
+        if not render.train_on_eos and render.eos_mask == "inserted":
+            masks.untrain(out, self._inserted_eos(out.shape[1]))
         if ahead:
             out = np.ascontiguousarray(out[:, :seq_len])
-        if render.ignore_id is not None:
-            ignored = self._cells[:, 1 : seq_len + 1] == render.ignore_id
+        for token in self._untrained_ids:
+            ignored = self._cells[:, 1 : seq_len + 1] == token
             out[:, : ignored.shape[1]] &= ~ignored
         return out
+
+    @property
+    def _untrained_ids(self) -> list[int]:
+        """Tokens that are not trained on wherever they stand."""
+        render = self._render
+        found = [] if render.ignore_id is None else [render.ignore_id]
+        if not render.train_on_eos and render.eos_mask == "all" and render.eos_id is not None:
+            found.append(render.eos_id)
+        return found
+
+    def _inserted_eos(self, width: int) -> Int64:
+        """Cells of the first `width` of every row that hold an EOS which the layout put there."""
+        spans = self.spans
+        place = spans.at + spans.cells - 1
+        ends = ((spans.flags & EOS) > 0) & (place < width)
+        return (spans.row * width + place)[ends]
 
     @_lazy
     def labels(self) -> Int32:
@@ -284,7 +314,8 @@ class Batch:
     @property
     def _is_plain(self) -> bool:
         """Whether aligned labels and what is trained follow from the tiles."""
-        return self._render.is_plain and self._stored_weights is None
+        usual = self._render.is_plain and self._stored_weights is None
+        return usual and not self._tiles.seen.any()
 
     def _painted(self, name: str) -> Int32:
         array: Int32 = masks.paint(self._tiles, [name], self.tokens)[name]

@@ -16,7 +16,7 @@ from tokenloom.batch import RenderSpec
 from tokenloom.bind import BindError, bind
 from tokenloom.dataset import Dataset, SourceConfig
 from tokenloom.errors import ConfigError
-from tokenloom.layout.windows import WindowsSpec
+from tokenloom.layout.kinds import KINDS
 from tokenloom.order import ORDER_VERSION
 from tokenloom.shuffle import BlockShuffle, rebuild_shuffle
 from tokenloom.split import SplitSpec
@@ -88,10 +88,10 @@ def from_config(config: Mapping[str, Any], *, path: str | None = None, **hints: 
 def _source(keys: _Keys) -> SourceConfig:
     layout = dict(keys.layout)
     kind = layout.pop("kind", None)
-    if kind != "windows":
-        raise BindError([f"$.layout.kind: found {kind!r}, allowed: windows"])
+    if kind not in KINDS:
+        raise BindError([f"$.layout.kind: found {kind!r}, allowed: {', '.join(KINDS)}"])
     fields = {
-        "layout": bind(WindowsSpec, layout, path="$.layout"),
+        "layout": bind(KINDS[kind], layout, path="$.layout"),
         "shuffle": rebuild_shuffle(keys.shuffle),
         **{name: getattr(keys, name) for name in PLAIN},
     }

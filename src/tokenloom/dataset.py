@@ -18,9 +18,12 @@ from numpy.typing import ArrayLike, NDArray
 from tokenloom import describe as description
 from tokenloom.batch import Batch, RenderSpec
 from tokenloom.bind import check_fields, unbind
-from tokenloom.errors import ConfigError
+from tokenloom.errors import ConfigError, TokenizerError
 from tokenloom.keys import check_seed
-from tokenloom.layout.windows import Windows, WindowsSpec
+from tokenloom.layout.kinds import LayoutSpec, kind_of, make_layout
+from tokenloom.layout.pack import PackSpec
+from tokenloom.layout.packed import Packed
+from tokenloom.layout.windows import WindowsSpec
 from tokenloom.line import ChosenLine, Line, WholeLine
 from tokenloom.order import ORDER_VERSION
 from tokenloom.order.windowed import checked
@@ -37,7 +40,7 @@ from tokenloom.spans import Spans
 from tokenloom.split import SplitSpec, content_hashes, id_hashes, members
 from tokenloom.store.cache import BlockCache
 from tokenloom.store.reader import Reader
-from tokenloom.words import check_options, plural
+from tokenloom.words import check_options, plural, warn
 
 __all__ = ["Dataset", "Documents", "SourceConfig"]
 
@@ -57,7 +60,7 @@ class SourceConfig:
         render: how arrays are derived.
     """
 
-    layout: WindowsSpec
+    layout: LayoutSpec
     choice: SplitSpec | None = None
     shuffle: Shuffle | None = None
     epochs: int | None = 1
@@ -192,7 +195,7 @@ class Dataset:
         config = self.config
         return SourceRun(
             name=config.name,
-            layout=Windows(config.layout, self.line, self.reader.manifest.chunk_tokens),
+            layout=make_layout(config.layout, self.line),
             shuffle=config.shuffle,
             epochs=config.epochs,
             seed=config.seed or 0,
@@ -226,7 +229,7 @@ class Dataset:
                 "tokens": manifest.tokens,
             },
             "choice": None if config.choice is None else unbind(config.choice),
-            "layout": {"kind": "windows", **unbind(config.layout)},
+            "layout": {"kind": kind_of(config.layout), **unbind(config.layout)},
             "shuffle": describe_shuffle(self.run.shuffle),
             "epochs": config.epochs,
             "seed": config.seed or 0,
@@ -246,10 +249,12 @@ class Dataset:
         choice = self.config.choice
         if choice is not None:
             lines.append(f"├─ choice  {choice.part} by {choice.by}, {self.line.tokens:,} tokens")
-        usual = unbind(WindowsSpec(seq_len=self.seq_len))
-        special = {k: v for k, v in unbind(self.config.layout).items() if v != usual[k]}
+        spec = self.config.layout
+        usual = unbind(type(spec)(seq_len=self.seq_len))
+        special = {k: v for k, v in unbind(spec).items() if v != usual[k]}
         layout = ", ".join([str(self.seq_len), *(f"{k}={v}" for k, v in special.items())])
-        lines.append(f"├─ layout  windows({layout}): {plural(self.run.rows, 'row')} an epoch")
+        rows = plural(self.run.rows, "row")
+        lines.append(f"├─ layout  {kind_of(spec)}({layout}): {rows} an epoch")
         order = describe_shuffle(self.run.shuffle) or {}
         fields = ", ".join(f"{k}={v}" for k, v in order.items() if k != "kind" and v is not None)
         shuffled = f"{order['kind']}({fields})" if order else "as stored"
@@ -344,12 +349,73 @@ class Documents:
             overlap=int(lookahead) if overlap is None else overlap,
             align=align,
         )
-        render.setdefault("pad_id", self._filler())
-        render.setdefault("label_layout", "shifted" if lookahead else "aligned")
-        config = SourceConfig(layout=layout, choice=self._choice, render=RenderSpec(**render))
-        made = Dataset(self._reader, self._path, config, self.line)
+        made = self._laid_out(layout, render)
         made.run.layout.warn_if_unaligned()
         return made
+
+    def pack(
+        self,
+        seq_len: int,
+        *,
+        strategy: str = "best_fit_decreasing",
+        overflow: str = "split",
+        add_bos: bool = False,
+        add_eos: bool = False,
+        strict_special_tokens: bool = False,
+        **options: Any,
+    ) -> Dataset:
+        """Documents packed into frames, planned from their lengths; nothing is lost by default.
+
+        Args:
+            seq_len: tokens of a frame.
+            strategy: "best_fit_decreasing", "first_fit_decreasing" (or "bin"), "best_fit",
+                "first_fit", "greedy", "one_doc", or "sequential" (end to end, cut when full).
+            overflow: what to do with longer documents: "split", "truncate", "drop", "error".
+            add_bos: put the tokenizer's BOS before every document; the store stays as it is.
+            add_eos: put its EOS behind every document.
+            strict_special_tokens: raise if there is no such token; else it is left out, with a
+                warning.
+            options: further fields of `PackSpec` and `RenderSpec`.
+        """
+        fields, further = _names_of(PackSpec), _names_of(RenderSpec)
+        check_options("pack", options, [*fields, *further])
+        for name, wanted in (("bos", add_bos), ("eos", add_eos)):
+            if wanted and f"{name}_id" not in options:
+                options[f"{name}_id"] = self._special(name, strict_special_tokens)
+        said = [name for name in options if name in further and name not in fields]
+        render = {name: options.pop(name) for name in said}
+        layout = PackSpec(seq_len=seq_len, strategy=strategy, overflow=overflow, **options)
+        made = self._laid_out(layout, render | {"eos_id": layout.eos_id})
+        _tell_losses(self._path, made)
+        return made
+
+    def _laid_out(self, layout: LayoutSpec, render: dict[str, Any]) -> Dataset:
+        """The dataset, with what is usual where nothing was said."""
+        usual: dict[str, Any] = {"pad_id": self._filler(), "label_layout": "aligned"}
+        if layout.lookahead:
+            usual["label_layout"] = "shifted"
+        if not render.get("train_on_eos", True) and render.get("eos_id") is None:
+            tokenizer = self._reader.manifest.tokenizer
+            usual["eos_id"] = tokenizer.eos if tokenizer else None
+            render.pop("eos_id", None)
+        config = SourceConfig(
+            layout=layout, choice=self._choice, render=RenderSpec(**(usual | render))
+        )
+        return Dataset(self._reader, self._path, config, self.line)
+
+    def _special(self, name: str, strict: bool) -> int | None:
+        """The tokenizer's BOS or EOS, if it has one."""
+        tokenizer = self._reader.manifest.tokenizer
+        found: int | None = getattr(tokenizer, name) if tokenizer else None
+        if found is None:
+            message = (
+                f"{self._path}: add_{name}: its tokenizer has no {name.upper()} token, so none is "
+                f"added. Name one with {name}_id=..., or leave add_{name} out."
+            )
+            if strict:
+                raise TokenizerError(message)
+            warn(message)
+        return found
 
     @functools.cached_property
     def line(self) -> Line:
@@ -381,6 +447,26 @@ class Documents:
         tokenizer = self._reader.manifest.tokenizer
         known = (tokenizer.pad, tokenizer.eos) if tokenizer else ()
         return next((token for token in known if token is not None), 0)
+
+
+def _tell_losses(path: str, made: Dataset) -> None:
+    """Say before anything runs how many tokens are in no row."""
+    layout = made.run.layout
+    tally = layout.groups.tally if isinstance(layout, Packed) else None
+    if tally is None or not tally.lost:
+        return
+    why = {
+        "documents filtered by length": tally.filtered_tokens,
+        "documents truncated": tally.truncated_tokens,
+        "documents dropped as too long": tally.overlong_tokens,
+        "rows dropped as too short": tally.short_row_tokens,
+    }
+    listed = ", ".join(f"{count:,} in {name}" for name, count in why.items() if count)
+    warn(
+        f"{path}: pack: {tally.lost:,} of {tally.tokens:,} tokens "
+        f"({tally.lost / tally.tokens:.1%}) are in no row: {listed}. overflow='split' and no "
+        "filters lose nothing."
+    )
 
 
 def _names_of(spec: type) -> list[str]:

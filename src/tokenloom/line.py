@@ -61,6 +61,17 @@ class Line(Protocol):
     def tokens(self) -> int:
         """Tokens on the line."""
 
+    @property
+    def documents(self) -> int:
+        """Documents on the line, empty ones included."""
+
+    @property
+    def identity(self) -> str:
+        """Names the line: equal for equal documents in equal order, whatever the path."""
+
+    def bounds(self, first: int, last: int) -> tuple[Int64, Int64]:
+        """Documents [first, last): their index in the store [N], and their edges [N + 1]."""
+
     def read(self, start: Int64, stop: Int64, column: str = "input_ids") -> list[Array]:
         """Views of the elements of all ranges, in the order asked, as `Reader.read`."""
 
@@ -95,6 +106,22 @@ class WholeLine:
     def tokens(self) -> int:
         """See `Line`."""
         return self.reader.manifest.tokens
+
+    @property
+    def documents(self) -> int:
+        """See `Line`."""
+        return self.reader.manifest.documents
+
+    @property
+    def identity(self) -> str:
+        """See `Line`."""
+        return self.reader.manifest.digest
+
+    def bounds(self, first: int, last: int) -> tuple[Int64, Int64]:
+        """See `Line`."""
+        numbers = np.arange(first, last)
+        begin, end = self.reader.offsets.bounds(numbers)
+        return numbers, np.append(begin, end[-1:] if len(end) else [])
 
     def read(self, start: Int64, stop: Int64, column: str = "input_ids") -> list[Array]:
         """See `Line`."""
@@ -154,6 +181,20 @@ class ChosenLine:
     def tokens(self) -> int:
         """See `Line`."""
         return int(self._edges[-1])
+
+    @property
+    def documents(self) -> int:
+        """See `Line`."""
+        return len(self._documents)
+
+    @property
+    def identity(self) -> str:
+        """See `Line`."""
+        return f"{self.reader.manifest.digest}/{self._identity}"
+
+    def bounds(self, first: int, last: int) -> tuple[Int64, Int64]:
+        """See `Line`."""
+        return self._documents[first:last], self._edges[first : last + 1]
 
     def read(self, start: Int64, stop: Int64, column: str = "input_ids") -> list[Array]:
         """See `Line`."""

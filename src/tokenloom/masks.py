@@ -30,9 +30,11 @@ __all__ = [
     "labels_from",
     "paint",
     "positions",
+    "seen_cells",
     "tile",
     "tiles_from_eos",
     "trained_across",
+    "untrain",
 ]
 
 Int64 = NDArray[np.int64]
@@ -60,6 +62,7 @@ class Tiles:
         segment: its segment, 0 for filler [tiles].
         first: its first cell, counted over all frames [tiles].
         continues: whether it goes on with a document that began before its frame [tiles].
+        seen: its first cells that are not trained, because an earlier frame has them [tiles].
     """
 
     frames: int
@@ -68,6 +71,7 @@ class Tiles:
     segment: Int32
     first: Int64
     continues: Bool
+    seen: Int64
 
     @functools.cached_property
     def edges(self) -> list[int]:
@@ -87,6 +91,7 @@ class Tiles:
             self.segment[part],
             self.first[part] - start * self.width,
             self.continues[part],
+            self.seen[part],
         )
 
     def cu_seqlens(self) -> Int32:
@@ -99,10 +104,11 @@ def tile(spans: Spans, width: int) -> Tiles:
     frames, row, at = len(spans), spans.row, spans.at
     end = np.minimum(at + spans.cells, width)
     segment = (np.arange(len(row)) - spans.frame[row] + 1).astype(np.int32)
-    first, length, continues = row * width + at, end - at, spans.start > 0
+    first, length, continues = row * width + at, end - at, spans.continues
+    seen = np.minimum(spans.seen, length)
     if width < spans.width:  # a span in the look-ahead cell alone is in no tile
         keep = at < width
-        first, length = first[keep], length[keep]
+        first, length, seen = first[keep], length[keep], seen[keep]
         segment, continues = segment[keep], continues[keep]
     # filler stands where a tile does not begin at the end of the one before it
     begins = np.append(first, frames * width)
@@ -115,7 +121,8 @@ def tile(spans: Spans, width: int) -> Tiles:
         first, length = first[order], np.concatenate([length, cells])[order]
         segment = np.concatenate([segment, np.zeros(len(low), np.int32)])[order]
         continues = np.concatenate([continues, np.zeros(len(low), np.bool_)])[order]
-    return Tiles(frames, width, length, segment, first, continues)
+        seen = np.concatenate([seen, np.zeros(len(low), np.int64)])[order]
+    return Tiles(frames, width, length, segment, first, continues, seen)
 
 
 def tiles_from_eos(spans: Spans, cells: Int32, eos_id: int, width: int) -> Tiles:
@@ -138,7 +145,8 @@ def tiles_from_eos(spans: Spans, cells: Int32, eos_id: int, width: int) -> Tiles
     count = np.cumsum(real)
     before = np.searchsorted(row, np.arange(known.frames))  # first tile of each frame
     segment = np.where(real, count - (count - real)[before][row], 0).astype(np.int32)
-    return Tiles(known.frames, width, length, segment, first, np.zeros(len(first), np.bool_))
+    nothing = np.zeros(len(first), np.int64)
+    return Tiles(known.frames, width, length, segment, first, nothing > 0, nothing)
 
 
 def _filler(start: Int64, stop: Int64, width: int) -> tuple[Int64, Int64]:
@@ -230,6 +238,19 @@ def trained_across(tiles: Tiles) -> Bool:
     mask[:-1] &= mask[1:]
     mask[tiles.width - 1 :: tiles.width] = False
     return mask.reshape(tiles.frames, tiles.width)
+
+
+def untrain(mask: Bool, cell: Int64) -> None:
+    """Clear the predictions of the tokens at these cells of `mask` [frames, width]."""
+    before = cell[cell % mask.shape[1] > 0] - 1  # the first cell of a frame is predicted by none
+    mask.reshape(-1)[before] = False
+
+
+def seen_cells(tiles: Tiles) -> Int64:
+    """Cells whose tokens an earlier frame has, too."""
+    total = int(tiles.seen.sum())
+    ends = np.cumsum(tiles.seen)
+    return np.repeat(tiles.first - (ends - tiles.seen), tiles.seen) + np.arange(total)
 
 
 def labels_from(tokens: Int32, mask: Bool, out: Int32) -> None:

@@ -26,7 +26,7 @@ from tokenloom.cells import Copier, copier, new_array
 from tokenloom.layout.runs import Runs
 from tokenloom.order.windowed import distinct
 from tokenloom.run import SourceRun, loss_columns
-from tokenloom.spans import Spans
+from tokenloom.spans import BOS, EOS, Spans
 from tokenloom.store.cache import BlockCache
 
 __all__ = ["Pending", "Plan", "Renderer"]
@@ -53,6 +53,9 @@ class Pending(NamedTuple):
         cells = new_array((len(rows), rows.plan.runs.width), np.int32)
         spec = rows.renderer.spec
         copier.fill(cells, first, last, base, spec.pad_id)
+        if rows.plan.inserts:
+            where, what = rows.plan.inserted(rows.start, rows.stop)
+            cells.reshape(-1)[where] = what
         return Batch(cells, rows.index(), rows.plan.run.layout.seq_len, spec, rows)
 
 
@@ -101,14 +104,18 @@ class Plan:
     Attributes:
         indices: their indices [N].
         epoch, row: where they stand in the layout [N].
-        runs: what to read for them.
+        run: what they are of.
     """
 
     indices: Int64
     epoch: Int64
     row: Int64
-    runs: Runs
     run: SourceRun
+
+    @functools.cached_property
+    def runs(self) -> Runs:
+        """What to read for them."""
+        return self.run.layout.runs(0, self.row)
 
     @functools.cached_property
     def spans(self) -> Spans:
@@ -125,6 +132,28 @@ class Plan:
     @functools.cached_property
     def _tiles(self) -> dict[int, masks.Tiles]:
         return {}
+
+    @property
+    def inserts(self) -> bool:
+        """Whether some tokens of the frames are not stored: BOS and EOS."""
+        return self.run.layout.inserted != (None, None)
+
+    def inserted(self, start: int, stop: int) -> tuple[Int64, Int64]:
+        """Inserted tokens of some examples: cells, counted from their first one, and ids."""
+        cell, token = self._inserted
+        width = self.runs.width
+        low, high = np.searchsorted(cell, (start * width, stop * width)).tolist()
+        return cell[low:high] - start * width, token[low:high]
+
+    @functools.cached_property
+    def _inserted(self) -> tuple[Int64, Int64]:
+        spans, (bos, eos) = self.spans, self.run.layout.inserted
+        first = spans.row * spans.width + spans.at
+        begins, ends = (spans.flags & BOS) > 0, (spans.flags & EOS) > 0
+        cell = np.concatenate([first[begins], (first + spans.cells - 1)[ends]])
+        ids = [np.full(int(begins.sum()), bos or 0), np.full(int(ends.sum()), eos or 0)]
+        order = np.argsort(cell)
+        return cell[order], np.concatenate(ids)[order]
 
     @functools.cached_property
     def block(self) -> Int64:
@@ -153,7 +182,7 @@ class Renderer:
     def plan(self, indices: Int64) -> Plan:
         """Where these examples come from."""
         epoch, row = self.run.locate(indices)
-        return Plan(indices, epoch, row, self.run.layout.runs(0, row), self.run)
+        return Plan(indices, epoch, row, self.run)
 
     def batches(self, plan: Plan, cuts: Sequence[int], padding: int = 0) -> list[Pending]:
         """The examples between neighbouring cuts, each a batch that is read but not yet filled.
@@ -212,6 +241,8 @@ class Renderer:
             values = np.empty_like(out)
             copies, edges = self._copies(plan, start, stop, column)
             copies.fill(values, 0, edges[-1], 0, 0)
+            if plan.inserts:  # the store says nothing about these
+                values.reshape(-1)[plan.inserted(start, stop)[0]] = 1
             out *= values
         return out
 

@@ -27,6 +27,7 @@ __all__ = ["Layout", "SourceRun", "loss_columns"]
 
 Int64 = NDArray[np.int64]
 KEPT_ORDERS = 4
+COUNTED_TOGETHER = 65_536  # examples
 
 
 def loss_columns(reader: Reader) -> list[str]:
@@ -42,6 +43,18 @@ class Layout(Protocol):
     width: int
     tag: str
     """Names the layout in the cache: everything that decides which tokens are in a row."""
+
+    @property
+    def inserted(self) -> tuple[int | None, int | None]:
+        """Tokens that stand before and behind documents without being stored: BOS, EOS."""
+
+    @property
+    def tokens(self) -> int:
+        """Stored tokens in the frames of all rows."""
+
+    @property
+    def row_tokens(self) -> tuple[int, int] | None:
+        """Tokens of every row but the last, and of the last; None where each has its own."""
 
     def rows(self, epoch: int = 0) -> int:
         """Rows of an epoch."""
@@ -105,6 +118,7 @@ class SourceRun:
         self.n = whole if take is None else take if whole is None else min(take, whole)
         self.lanes: int = getattr(self.shuffle, "lanes", 1)
         self._orders: dict[int, Order] = {}
+        self._counted = 0, 0, 0  # epoch, examples, tokens
 
     def order(self, epoch: int) -> Order:
         """The order of one epoch."""
@@ -149,16 +163,33 @@ class SourceRun:
         return out
 
     def tokens_in(self, examples: int) -> int:
-        """Tokens of the first examples of the run."""
+        """Tokens of the first examples of the run.
+
+        Where rows have tokens of their own, those of an epoch that is not complete are counted; of
+        these, when asked again further on, only what came since.
+        """
         if not self.rows:
             return 0
-        costs = self.layout.costs(0, np.array([0, self.rows - 1]))
-        usual, last = int(costs[0]), int(costs[-1])
         epochs, rest = divmod(examples, self.rows)
-        total = epochs * (usual * (self.rows - 1) + last) + rest * usual
+        whole = epochs * self.layout.tokens
+        usual, last = self.layout.row_tokens or (None, None)
+        if usual is None or last is None:
+            return whole + self._count(epochs, rest)
+        total = whole + rest * usual
         if rest and last != usual:  # has the one short row been among them?
             place = int(self.index(epochs, np.array([self.rows - 1]))[0]) - epochs * self.rows
             total -= (usual - last) * (place < rest)
+        return total
+
+    def _count(self, epoch: int, examples: int) -> int:
+        """Tokens of the first examples of an epoch, row by row."""
+        known, upto, total = self._counted
+        if known != epoch or upto > examples:
+            upto, total = 0, 0
+        for low in range(upto, examples, COUNTED_TOGETHER):
+            inside = np.arange(low, min(low + COUNTED_TOGETHER, examples))
+            total += int(self.layout.costs(epoch, self.order(epoch).map(inside)).sum())
+        self._counted = epoch, examples, total
         return total
 
     def working_bytes(self) -> int:

@@ -26,11 +26,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["BOS", "EOS", "Spans"]
+__all__ = ["BOS", "EOS", "GOES_ON", "Spans"]
 
 Int64 = NDArray[np.int64]
 
-BOS, EOS = 1, 2  # bits of `Spans.flags`
+BOS, EOS, GOES_ON = 1, 2, 4  # bits of `Spans.flags`
 
 
 @dataclass(frozen=True, eq=False, slots=True, kw_only=True)
@@ -45,7 +45,8 @@ class Spans:
         length: tokens taken from the document [spans].
         at: frame offset of the first cell, an inserted BOS included [spans].
         address: where the first token stands on the line that is cut (`tokenloom.line`) [spans].
-        flags: whether a `BOS` stands before the tokens and an `EOS` behind them [spans].
+        flags: whether a `BOS` stands before the tokens and an `EOS` behind them, and whether it
+            `GOES_ON` with a document of which only the BOS stood in an earlier frame [spans].
         seen: first tokens that stood in an earlier span, too, and are not trained again [spans].
         source: which of `sources` each frame is from [frames].
         sources: names.
@@ -72,6 +73,11 @@ class Spans:
         """Cells that each span takes, inserted tokens included [spans]."""
         inserted = (self.flags & BOS) + ((self.flags & EOS) >> 1)
         return self.length + inserted.astype(np.int64)
+
+    @property
+    def continues(self) -> NDArray[np.bool_]:
+        """Whether each span goes on with a document that began in an earlier frame [spans]."""
+        return (self.start > 0) | ((self.flags & GOES_ON) > 0)
 
     @property
     def row(self) -> Int64:

@@ -221,6 +221,20 @@ class Store:
         """
         return Documents(self.reader, str(self.path), None).windows(seq_len, **options)
 
+    def pack(self, seq_len: int, **options: Any) -> Dataset:
+        r"""Documents packed into frames, planned from their lengths; nothing is lost by default.
+
+        See `tokenloom.dataset.Documents.pack` for the options.
+
+        >>> import tempfile, tokenloom as tl
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     rows = [{"text": "abc"}, {"text": "de"}, {"text": "fgh"}]
+        ...     batch = tl.build(rows, folder + "/toy", tokenizer="bytes").pack(10)[0]
+        ...     bytes(batch.tokens[0].astype("uint8")), batch.segment_ids[0].tolist()
+        (b'abcfghde\x00\x00', [1, 1, 1, 2, 2, 2, 3, 3, 0, 0])
+        """
+        return Documents(self.reader, str(self.path), None).pack(seq_len, **options)
+
     def split(
         self, shares: Mapping[str, float], *, by: str = "id", seed: int = 0
     ) -> dict[str, Documents]:

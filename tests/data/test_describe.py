@@ -219,7 +219,7 @@ def changed(config, path, value):
         ("store.colour", 3, r"\$\.store\.colour: unknown key"),
         ("store.snapshot", "x", r"\$\.store\.snapshot: found 'x'"),
         ("layout", 4, r"\$\.layout: found 4"),
-        ("layout.kind", "pack", r"\$\.layout\.kind: found 'pack', allowed: windows"),
+        ("layout.kind", "packs", r"\$\.layout\.kind: found 'packs', allowed: windows, pack"),
         ("layout.kind", KeyError, r"\$\.layout\.kind: found None"),
         ("layout.seq_len", "4", r"\$\.layout\.seq_len: found '4'"),
         ("layout.seq_len", 0, r"\$\.layout.*seq_len: found 0"),

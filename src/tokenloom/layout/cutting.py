@@ -46,6 +46,7 @@ class Tally:
         segments: pieces in rows.
         cut, cut_needlessly: documents in several pieces, and those of them that would fit a frame.
         placed: cells that hold a token or an inserted one.
+        frame_tokens: those of them that are stored tokens.
         trained: predictions that count, as rendered by default.
         attention: sum over pieces of the square of their cells.
     """
@@ -69,6 +70,7 @@ class Tally:
     cut: int = 0
     cut_needlessly: int = 0
     placed: int = 0
+    frame_tokens: int = 0
     trained: int = 0
     attention: int = 0
 

@@ -25,10 +25,10 @@ from tokenloom.keys import check_seed, draws, key
 from tokenloom.layout import cutting
 from tokenloom.layout.cutting import Documents, Pieces, Tally
 from tokenloom.layout.packers import check_strategy, pack
-from tokenloom.spans import BOS, EOS
+from tokenloom.spans import BOS, EOS, GOES_ON
 from tokenloom.words import near_miss
 
-__all__ = ["OVERFLOWS", "PackSpec", "Rows", "plan_group"]
+__all__ = ["OVERFLOWS", "PackSpec", "Rows", "plan_group", "stored_inside"]
 
 Int64 = NDArray[np.int64]
 SEQUENTIAL = "sequential"
@@ -218,8 +218,9 @@ def _end_to_end(documents: Documents, width: int, step: int) -> tuple[Int64, Pie
     end = np.minimum(high[row], ends[which]) - start
     flags = documents.flags[which].astype(np.int64)
     ends_here = end == documents.cells[which]
-    has = ((flags & BOS) * (begin == 0) + (flags & EOS) * ends_here).astype(np.uint8)
     source = np.maximum(begin - (flags & BOS), 0)
+    has = (flags & BOS) * (begin == 0) + (flags & EOS) * ends_here
+    has = (has + GOES_ON * ((begin > 0) & (source == 0))).astype(np.uint8)
     length = end - begin - cutting.inserted(has)
     nothing = np.zeros(len(which), np.int64)
     return edges, Pieces(documents.number[which], source, length, end - begin, has, nothing)
@@ -258,6 +259,13 @@ def _shuffled(edges: Int64, pieces: Pieces, stream: int) -> tuple[Int64, Pieces]
     return moved, pieces.pick(part)
 
 
+def stored_inside(at: Int64, length: Int64, flags: NDArray[np.uint8], seq_len: int) -> Int64:
+    """Stored tokens of each piece that stand in the frame, not only in its look-ahead cell."""
+    begin = at + (flags & BOS)
+    inside: Int64 = np.maximum(np.minimum(begin + length, seq_len) - begin, 0)
+    return inside
+
+
 def _counted(
     spec: PackSpec, documents: Documents, edges: Int64, pieces: Pieces, at: Int64, repeated: int
 ) -> Tally:
@@ -274,6 +282,7 @@ def _counted(
         segments=int((inside > 0).sum()),
         placed=int(inside.sum()),
         inserted=int(cutting.inserted(pieces.flags).sum()),
+        frame_tokens=int(stored_inside(at, pieces.length, pieces.flags, spec.seq_len).sum()),
         repeated=repeated,
         cut=int(cut.sum()),
         cut_needlessly=int((cut & (documents.cells <= spec.width)).sum()),

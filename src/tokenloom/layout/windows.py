@@ -80,6 +80,8 @@ class Windows:
         chunk_tokens: tokens of an io block.
     """
 
+    inserted: tuple[int | None, int | None] = None, None
+
     def __init__(self, spec: WindowsSpec, line: Line, chunk_tokens: int) -> None:
         self.spec, self.line = spec, line
         self.seq_len, self.width = spec.seq_len, spec.width
@@ -89,6 +91,18 @@ class Windows:
         left = line.tokens - (whole * spec.step + spec.overlap if whole else 0)
         self._rows = whole + (spec.tail == "keep" and left > 0)
         self._block_rows = max(1, chunk_tokens // spec.step)
+
+    @property
+    def row_tokens(self) -> tuple[int, int]:
+        """Tokens of every row but the last, and of the last."""
+        usual, last = self.costs(0, np.array([0, max(0, self._rows - 1)])).tolist()
+        return usual, last
+
+    @property
+    def tokens(self) -> int:
+        """Stored tokens in the frames of all rows."""
+        usual, last = self.row_tokens
+        return usual * (self._rows - 1) + last if self._rows else 0
 
     def rows(self, epoch: int = 0) -> int:
         """Rows of an epoch."""

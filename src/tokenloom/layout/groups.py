@@ -1,0 +1,129 @@
+"""Groups of documents: where each begins, how many rows it has. One integer each, worked out once.
+
+One idea: a group ends with its 10,000th document or with the one that makes it 2^25 tokens, counted
+from its own beginning in stored order. So groups of a store that grew are the same up to the last,
+and each can be planned without knowing the others but for how many rows they have.
+"""
+
+from __future__ import annotations
+
+import functools
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tokenloom.bind import unbind
+from tokenloom.layout.cutting import Tally
+from tokenloom.layout.pack import PackSpec, Rows, plan_group
+from tokenloom.layout.remembered import forget, recall, remember
+from tokenloom.line import Line
+from tokenloom.order import ORDER_VERSION
+from tokenloom.progress import Progress
+
+__all__ = ["Groups", "group_rows", "groups_of"]
+
+Int64 = NDArray[np.int64]
+WORTH_KEEPING = 200_000  # documents; fewer are planned faster than a file is found
+SHOWN = 2_000_000  # documents; more take seconds
+
+
+@dataclass(frozen=True, eq=False)
+class Groups:
+    """The groups of a line.
+
+    Attributes:
+        document: first document of each, and their number [groups + 1].
+        address: first token of each, and the end of the line [groups + 1].
+        rows: of each [groups].
+        tally: what became of all documents.
+    """
+
+    document: Int64
+    address: Int64
+    rows: Int64
+    tally: Tally
+
+    def __len__(self) -> int:
+        """How many there are."""
+        return len(self.rows)
+
+    @functools.cached_property
+    def first_row(self) -> Int64:
+        """First row of each group, and the number of rows [groups + 1]."""
+        return np.concatenate([[0], np.cumsum(self.rows)]).astype(np.int64)
+
+
+def group_rows(
+    line: Line, spec: PackSpec, groups: Groups, number: int
+) -> tuple[Int64, Int64, Rows]:
+    """One group: documents in the store, where each begins on the line, and the rows."""
+    first, last = groups.document[number : number + 2].tolist()
+    documents, edges = line.bounds(first, last)
+    return documents, edges[:-1], plan_group(np.diff(edges), spec, number)
+
+
+def groups_of(line: Line, spec: PackSpec) -> Groups:
+    """The groups of a line, remembered or worked out."""
+    if line.documents < WORTH_KEEPING:
+        return _work_out(line, spec)
+    identity = {"line": line.identity, "pack": unbind(spec), "order_version": ORDER_VERSION}
+    known = _checked(recall("pack", identity), line, spec)
+    if known is not None:
+        return known
+    forget("pack", identity)
+    groups = _work_out(line, spec)
+    remember("pack", identity, _as_json(groups))
+    return groups
+
+
+def _work_out(line: Line, spec: PackSpec) -> Groups:
+    document, address, tally = [0], [0], Tally()
+    rows: list[int] = []
+    shown = None if line.documents >= SHOWN else False
+    with Progress("packing", total=line.documents, unit=" documents", show=shown) as progress:
+        while document[-1] < line.documents:
+            first = document[-1]
+            _, bounds = line.bounds(first, min(first + spec.group_documents, line.documents))
+            tokens = bounds[1:] - bounds[0]
+            count = min(int(np.searchsorted(tokens, spec.group_tokens)) + 1, len(tokens))
+            planned = plan_group(np.diff(bounds[: count + 1]), spec, len(rows))
+            document.append(first + count)
+            address.append(int(bounds[count]))
+            rows.append(len(planned))
+            tally += planned.tally
+            progress.reach(first + count)
+    edges, starts, counts = (np.array(part, np.int64) for part in (document, address, rows))
+    return Groups(edges, starts, counts, tally)
+
+
+def _as_json(groups: Groups) -> dict[str, Any]:
+    return {
+        "document": groups.document.tolist(),
+        "address": groups.address.tolist(),
+        "rows": groups.rows.tolist(),
+        "tally": asdict(groups.tally),
+    }
+
+
+def _checked(found: dict[str, Any] | None, line: Line, spec: PackSpec) -> Groups | None:
+    """What was remembered, if it can be true: the laws hold, and one group is as it says."""
+    if found is None:
+        return None
+    try:
+        document, address, rows = (
+            np.array(found[name], np.int64) for name in ("document", "address", "rows")
+        )
+        groups = Groups(document, address, rows, Tally(**found["tally"]))
+        whole = len(document) == len(address) == len(rows) + 1
+        whole = whole and bool((np.diff(document) > 0).all() and (np.diff(address) >= 0).all())
+        whole = whole and (document[0], document[-1]) == (0, line.documents)
+        whole = whole and (address[0], address[-1]) == (0, line.tokens)
+        whole = whole and bool((rows >= 0).all()) and groups.tally.rows == rows.sum()
+        if whole and len(rows):
+            probe = int(rows.sum()) % len(rows)
+            whole = len(group_rows(line, spec, groups, probe)[2]) == rows[probe]
+    except (KeyError, TypeError, ValueError, OverflowError, IndexError):
+        return None
+    return groups if whole else None

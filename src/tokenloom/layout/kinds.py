@@ -1,0 +1,25 @@
+"""The layouts there are, by the name that a description gives them."""
+
+from __future__ import annotations
+
+from tokenloom.layout.pack import PackSpec
+from tokenloom.layout.packed import Packed
+from tokenloom.layout.windows import Windows, WindowsSpec
+from tokenloom.line import Line
+
+__all__ = ["KINDS", "LayoutSpec", "kind_of", "make_layout"]
+
+LayoutSpec = WindowsSpec | PackSpec
+KINDS: dict[str, type[WindowsSpec] | type[PackSpec]] = {"windows": WindowsSpec, "pack": PackSpec}
+
+
+def kind_of(spec: LayoutSpec) -> str:
+    """The name of a layout."""
+    return next(name for name, kind in KINDS.items() if isinstance(spec, kind))
+
+
+def make_layout(spec: LayoutSpec, line: Line) -> Windows | Packed:
+    """The rows of a line."""
+    if isinstance(spec, PackSpec):
+        return Packed(spec, line)
+    return Windows(spec, line, line.reader.manifest.chunk_tokens)

@@ -1,0 +1,151 @@
+"""`Packed`: rows of packed documents by their number.
+
+One idea: row i belongs to one group; the plan of that group says which documents stand in it. Plans
+are kept while they are used, so rows that lie together cost one plan.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tokenloom.layout.groups import Groups, group_rows, groups_of
+from tokenloom.layout.pack import PackSpec, stored_inside
+from tokenloom.layout.runs import Runs
+from tokenloom.line import Line
+from tokenloom.order import Blocks
+from tokenloom.spans import Spans
+from tokenloom.store.offsets import grouped
+
+__all__ = ["Packed"]
+
+Int64 = NDArray[np.int64]
+KEPT_PIECES = 4_000_000  # of all plans that are kept: some 200 MB
+
+
+class Packed:
+    """Packed documents of a line.
+
+    Args:
+        spec: how to pack.
+        line: what to pack.
+    """
+
+    def __init__(self, spec: PackSpec, line: Line) -> None:
+        self.spec, self.line = spec, line
+        self.seq_len, self.width = spec.seq_len, spec.width
+        self.inserted: tuple[int | None, int | None] = spec.bos_id, spec.eos_id
+        self.tag = f"{spec}"
+        self.groups: Groups = groups_of(line, spec)
+        self._plans: OrderedDict[int, Spans] = OrderedDict()
+        self._pieces = 0
+        self._lock = threading.Lock()
+
+    row_tokens: tuple[int, int] | None = None
+
+    @property
+    def tokens(self) -> int:
+        """Stored tokens in the frames of all rows."""
+        return self.groups.tally.frame_tokens
+
+    def rows(self, epoch: int = 0) -> int:
+        """Rows of an epoch."""
+        return int(self.groups.first_row[-1])
+
+    def blocks(self, epoch: int = 0) -> Blocks:
+        """Where the storage-local blocks lie: every group is one."""
+        return Blocks.cut(self.groups.first_row)
+
+    def warn_if_unaligned(self) -> None:
+        """Groups end with documents, so there is nothing to say."""
+
+    def runs(self, epoch: int, rows: Int64) -> Runs:
+        """The tokens of each row."""
+        return Runs.of(self.spans(epoch, rows))
+
+    def stretch(self, block: Int64, blocks: Blocks) -> tuple[Int64, Int64]:
+        """The part of the line that the rows of each block take [N]."""
+        first, last = blocks.edges(block)
+        low = self._group_of(first)
+        high = np.where(last > first, self._group_of(np.maximum(last - 1, 0)) + 1, low)
+        return self.groups.address[low], self.groups.address[high]
+
+    def spans(self, epoch: int, rows: Int64) -> Spans:
+        """The documents in each row."""
+        group = self._group_of(rows)
+        parts, places = [], []
+        for number, here in grouped(group):
+            parts.append(self._plan(number).take(rows[here] - self.groups.first_row[number]))
+            places.append(here)
+        if not parts:
+            return _nothing(self.width)
+        joined = Spans.joined(parts)
+        if len(parts) == 1:
+            return joined  # `grouped` keeps the order of what it puts together
+        order = np.concatenate(places)
+        back = np.empty_like(order)
+        back[order] = np.arange(len(order))
+        return joined.take(back)
+
+    def costs(self, epoch: int, rows: Int64) -> Int64:
+        """Source tokens of each row that stand in its frame [N]."""
+        spans = self.spans(epoch, rows)
+        inside = stored_inside(spans.at, spans.length, spans.flags, self.seq_len)
+        return np.diff(np.concatenate([[0], np.cumsum(inside)])[spans.frame])
+
+    def _group_of(self, rows: Int64) -> Int64:
+        """The group of each row [N]; groups without rows have none."""
+        last = max(0, len(self.groups) - 1)
+        found = np.searchsorted(self.groups.first_row, rows, side="right") - 1
+        return np.minimum(found, last)
+
+    def _plan(self, number: int) -> Spans:
+        with self._lock:
+            known = self._plans.get(number)
+            if known is not None:
+                self._plans.move_to_end(number)
+                return known
+        made = self._spans_of(number)
+        with self._lock:
+            if number not in self._plans:
+                self._plans[number] = made
+                self._pieces += len(made.document)
+            while self._pieces > KEPT_PIECES and len(self._plans) > 1:
+                _, old = self._plans.popitem(last=False)
+                self._pieces -= len(old.document)
+        return made
+
+    def _spans_of(self, number: int) -> Spans:
+        documents, begin, rows = group_rows(self.line, self.spec, self.groups, number)
+        pieces = rows.pieces
+        return Spans(
+            width=self.width,
+            frame=rows.edges,
+            document=documents[pieces.document],
+            start=pieces.start,
+            length=pieces.length,
+            at=rows.at,
+            address=begin[pieces.document] + pieces.start,
+            flags=pieces.flags,
+            seen=pieces.seen,
+            source=np.zeros(len(rows), np.int32),
+        )
+
+
+def _nothing(width: int) -> Spans:
+    none = np.empty(0, np.int64)
+    return Spans(
+        width=width,
+        frame=np.zeros(1, np.int64),
+        document=none,
+        start=none,
+        length=none,
+        at=none,
+        address=none,
+        flags=np.empty(0, np.uint8),
+        seen=none,
+        source=np.empty(0, np.int32),
+    )
