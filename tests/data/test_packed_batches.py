@@ -38,7 +38,6 @@ def slow_arrays(rows, documents, spec, render):
             offsets = (B, E)
             first = cells[0]
             began = first == B or (first == (document, 0) and spec.bos_id is None)
-            began = began or (first == (document, 0) and not _bos_before(rows, row, document))
             for place, cell in enumerate(cells):
                 inserted.append(cell in offsets)
                 ids = {B: spec.bos_id, E: spec.eos_id}
@@ -86,12 +85,6 @@ def slow_arrays(rows, documents, spec, render):
     out["document_starts"] = [one + [-1] * (most - len(one)) for one in starts]
     out["continues"] = [one + [False] * (most - len(one)) for one in goes_on]
     return out
-
-
-def _bos_before(rows, row, document):
-    """Whether a row before this one has the BOS of the document."""
-    before = rows[: rows.index(row)]
-    return any(number == document and B in cells for one in before for number, cells, _ in one)
 
 
 @settings(max_examples=60)

@@ -21,9 +21,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tokenloom.errors import ConfigError
-from tokenloom.spans import BOS, EOS
+from tokenloom.spans import BOS, EOS, GOES_ON
 
-__all__ = ["Documents", "Pieces", "Tally", "cut_long", "usable"]
+__all__ = ["Documents", "Pieces", "Tally", "cut_long", "inserted", "stretch_of", "usable"]
 
 Int64 = NDArray[np.int64]
 UInt8 = NDArray[np.uint8]
@@ -226,8 +226,20 @@ def _split(documents: Documents, width: int, stride: int) -> Pieces:
     lone = np.flatnonzero(alone & (spare > 0))
     begin[lone] -= 1
     end[lone - 1] -= 1
-    has = ((flags & BOS) * (begin == 0) + (flags & EOS) * last).astype(np.uint8)
-    start = np.maximum(begin - (flags & BOS), 0)
+    start, has = stretch_of(flags, begin, last)
     length = (end - begin) - inserted(has)
     seen = np.where(place > 0, np.minimum(stride, length), 0)
     return Pieces(documents.number[owner], start, length, end - begin, has, seen)
+
+
+def stretch_of(flags: Int64, begin: Int64, last: NDArray[np.bool_]) -> tuple[Int64, UInt8]:
+    """A stretch of a document's cells: its first source token, and its flags.
+
+    Args:
+        flags: of the whole documents.
+        begin: first cell, BOS counted.
+        last: whether it goes to the document's end.
+    """
+    start = np.maximum(begin - (flags & BOS), 0)
+    has = (flags & BOS) * (begin == 0) + (flags & EOS) * last
+    return start, (has + GOES_ON * ((begin > 0) & (start == 0))).astype(np.uint8)

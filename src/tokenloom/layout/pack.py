@@ -25,7 +25,7 @@ from tokenloom.keys import check_seed, draws, key
 from tokenloom.layout import cutting
 from tokenloom.layout.cutting import Documents, Pieces, Tally
 from tokenloom.layout.packers import check_strategy, pack
-from tokenloom.spans import BOS, EOS, GOES_ON
+from tokenloom.spans import BOS
 from tokenloom.words import near_miss
 
 __all__ = ["OVERFLOWS", "PackSpec", "Rows", "plan_group", "stored_inside"]
@@ -217,10 +217,7 @@ def _end_to_end(documents: Documents, width: int, step: int) -> tuple[Int64, Pie
     begin = np.maximum(low[row], start) - start
     end = np.minimum(high[row], ends[which]) - start
     flags = documents.flags[which].astype(np.int64)
-    ends_here = end == documents.cells[which]
-    source = np.maximum(begin - (flags & BOS), 0)
-    has = (flags & BOS) * (begin == 0) + (flags & EOS) * ends_here
-    has = (has + GOES_ON * ((begin > 0) & (source == 0))).astype(np.uint8)
+    source, has = cutting.stretch_of(flags, begin, end == documents.cells[which])
     length = end - begin - cutting.inserted(has)
     nothing = np.zeros(len(which), np.int64)
     return edges, Pieces(documents.number[which], source, length, end - begin, has, nothing)
