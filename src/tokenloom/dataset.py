@@ -18,13 +18,11 @@ from numpy.typing import ArrayLike, NDArray
 from tokenloom import describe as description
 from tokenloom.batch import Batch, RenderSpec
 from tokenloom.bind import check_fields, unbind
-from tokenloom.errors import ConfigError, TokenizerError
+from tokenloom.chosen import line_of
+from tokenloom.errors import ConfigError
 from tokenloom.keys import check_seed
 from tokenloom.layout.kinds import LayoutSpec, kind_of, make_layout
-from tokenloom.layout.pack import PackSpec
-from tokenloom.layout.packed import Packed
-from tokenloom.layout.windows import WindowsSpec
-from tokenloom.line import ChosenLine, Line, WholeLine
+from tokenloom.line import Line
 from tokenloom.order import ORDER_VERSION
 from tokenloom.order.windowed import checked
 from tokenloom.render import Renderer
@@ -37,12 +35,12 @@ from tokenloom.shuffle import (
     parse_shuffle,
 )
 from tokenloom.spans import Spans
-from tokenloom.split import SplitSpec, content_hashes, id_hashes, members
+from tokenloom.split import SplitSpec
 from tokenloom.store.cache import BlockCache
 from tokenloom.store.reader import Reader
-from tokenloom.words import check_options, plural, warn
+from tokenloom.words import check_options, plural
 
-__all__ = ["Dataset", "Documents", "SourceConfig"]
+__all__ = ["Dataset", "SourceConfig", "names_of"]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -138,7 +136,7 @@ class Dataset:
             raise ConfigError(
                 f"block_shuffle: found both a setting and {', '.join(fields)}. Give one of them."
             )
-        check_options("block_shuffle", fields, _names_of(BlockShuffle))
+        check_options("block_shuffle", fields, names_of(BlockShuffle))
         made = self._with(shuffle=shuffle or BlockShuffle(**fields))
         made._warn_if_too_large()
         return made
@@ -157,7 +155,7 @@ class Dataset:
 
     def render(self, **fields: Any) -> Dataset:
         """Other labels, masks or positions; see `RenderSpec` for the fields."""
-        check_options("render", fields, _names_of(RenderSpec))
+        check_options("render", fields, names_of(RenderSpec))
         return self._with(render=replace(self.config.render, **fields))
 
     def _warn_if_too_large(self) -> None:
@@ -187,7 +185,7 @@ class Dataset:
     @functools.cached_property
     def line(self) -> Line:
         """The documents, end to end."""
-        return Documents(self.reader, self.path, self.config.choice).line
+        return line_of(self.reader, self.config.choice)
 
     @functools.cached_property
     def run(self) -> SourceRun:
@@ -311,172 +309,6 @@ class Dataset:
         return Renderer(self.run, self.config.render, by_blocks=by_blocks, cache=self._cache)
 
 
-class Documents:
-    """Some documents of a store, to be laid out like a whole one.
-
-    Made by `Store.split`.
-    """
-
-    def __init__(self, reader: Reader, path: str, choice: SplitSpec | None) -> None:
-        self._reader, self._path, self._choice = reader, path, choice
-
-    def windows(
-        self,
-        seq_len: int,
-        *,
-        tail: str = "drop",
-        lookahead: bool = False,
-        overlap: int | None = None,
-        align: bool = False,
-        **render: Any,
-    ) -> Dataset:
-        """Token windows: the documents end to end, cut every `seq_len` tokens.
-
-        Args:
-            seq_len: tokens of a frame.
-            tail: "drop" the last, short row or "keep" it, filled up.
-            lookahead: one more token for each row, as the label of its last cell; labels are then
-                "shifted" unless told otherwise, because aligned ones have no cell for it.
-            overlap: tokens that rows share; with `lookahead` 1 unless told otherwise, else 0.
-            align: let blocks of rows end where io blocks end.
-            render: fields of `RenderSpec`, such as ``label_layout="shifted"``.
-        """
-        check_options("windows", render, [*_names_of(WindowsSpec), *_names_of(RenderSpec)])
-        layout = WindowsSpec(
-            seq_len=seq_len,
-            tail=tail,
-            lookahead=lookahead,
-            overlap=int(lookahead) if overlap is None else overlap,
-            align=align,
-        )
-        made = self._laid_out(layout, render)
-        made.run.layout.warn_if_unaligned()
-        return made
-
-    def pack(
-        self,
-        seq_len: int,
-        *,
-        strategy: str = "best_fit_decreasing",
-        overflow: str = "split",
-        add_bos: bool = False,
-        add_eos: bool = False,
-        strict_special_tokens: bool = False,
-        **options: Any,
-    ) -> Dataset:
-        """Documents packed into frames, planned from their lengths; nothing is lost by default.
-
-        Args:
-            seq_len: tokens of a frame.
-            strategy: "best_fit_decreasing", "first_fit_decreasing" (or "bin"), "best_fit",
-                "first_fit", "greedy", "one_doc", or "sequential" (end to end, cut when full).
-            overflow: what to do with longer documents: "split", "truncate", "drop", "error".
-            add_bos: put the tokenizer's BOS before every document; the store stays as it is.
-            add_eos: put its EOS behind every document.
-            strict_special_tokens: raise if there is no such token; else it is left out, with a
-                warning.
-            options: further fields of `PackSpec` and `RenderSpec`.
-        """
-        fields, further = _names_of(PackSpec), _names_of(RenderSpec)
-        check_options("pack", options, [*fields, *further])
-        for name, wanted in (("bos", add_bos), ("eos", add_eos)):
-            if wanted and f"{name}_id" not in options:
-                options[f"{name}_id"] = self._special(name, strict_special_tokens)
-        said = [name for name in options if name in further and name not in fields]
-        render = {name: options.pop(name) for name in said}
-        layout = PackSpec(seq_len=seq_len, strategy=strategy, overflow=overflow, **options)
-        made = self._laid_out(layout, render | {"eos_id": layout.eos_id})
-        _tell_losses(self._path, made)
-        return made
-
-    def _laid_out(self, layout: LayoutSpec, render: dict[str, Any]) -> Dataset:
-        """The dataset, with what is usual where nothing was said."""
-        usual: dict[str, Any] = {"pad_id": self._filler(), "label_layout": "aligned"}
-        if layout.lookahead:
-            usual["label_layout"] = "shifted"
-        if not render.get("train_on_eos", True) and render.get("eos_id") is None:
-            tokenizer = self._reader.manifest.tokenizer
-            usual["eos_id"] = tokenizer.eos if tokenizer else None
-            render.pop("eos_id", None)
-        config = SourceConfig(
-            layout=layout, choice=self._choice, render=RenderSpec(**(usual | render))
-        )
-        return Dataset(self._reader, self._path, config, self.line)
-
-    def _special(self, name: str, strict: bool) -> int | None:
-        """The tokenizer's BOS or EOS, if it has one."""
-        tokenizer = self._reader.manifest.tokenizer
-        found: int | None = getattr(tokenizer, name) if tokenizer else None
-        if found is None:
-            message = (
-                f"{self._path}: add_{name}: its tokenizer has no {name.upper()} token, so none is "
-                f"added. Name one with {name}_id=..., or leave add_{name} out."
-            )
-            if strict:
-                raise TokenizerError(message)
-            warn(message)
-        return found
-
-    @functools.cached_property
-    def line(self) -> Line:
-        """The documents, end to end."""
-        if self._choice is None:
-            return WholeLine(self._reader)
-        return ChosenLine(self._reader, self.indices, repr(self._choice))
-
-    @functools.cached_property
-    def indices(self) -> NDArray[np.int64]:
-        """Which documents of the store these are."""
-        indices = chosen_documents(self._reader, self._choice)
-        indices.flags.writeable = False
-        return indices
-
-    @property
-    def num_documents(self) -> int:
-        """How many there are."""
-        return len(self.indices)
-
-    @property
-    def num_tokens(self) -> int:
-        """Their tokens."""
-        start, stop = self._reader.bounds(self.indices)
-        return int((stop - start).sum())
-
-    def _filler(self) -> int:
-        """What stands in filler cells unless told otherwise: pad, else eos, else 0."""
-        tokenizer = self._reader.manifest.tokenizer
-        known = (tokenizer.pad, tokenizer.eos) if tokenizer else ()
-        return next((token for token in known if token is not None), 0)
-
-
-def _tell_losses(path: str, made: Dataset) -> None:
-    """Say before anything runs how many tokens are in no row."""
-    layout = made.run.layout
-    tally = layout.groups.tally if isinstance(layout, Packed) else None
-    if tally is None or not tally.lost:
-        return
-    why = {
-        "documents filtered by length": tally.filtered_tokens,
-        "documents truncated": tally.truncated_tokens,
-        "documents dropped as too long": tally.overlong_tokens,
-        "rows dropped as too short": tally.short_row_tokens,
-    }
-    listed = ", ".join(f"{count:,} in {name}" for name, count in why.items() if count)
-    warn(
-        f"{path}: pack: {tally.lost:,} of {tally.tokens:,} tokens "
-        f"({tally.lost / tally.tokens:.1%}) are in no row: {listed}. overflow='split' and no "
-        "filters lose nothing."
-    )
-
-
-def _names_of(spec: type) -> list[str]:
+def names_of(spec: type) -> list[str]:
     """The fields of a setting."""
     return [one.name for one in fields_of(spec)]
-
-
-def chosen_documents(reader: Reader, choice: SplitSpec | None) -> NDArray[np.int64]:
-    """The documents of a choice, in stored order."""
-    if choice is None:
-        return np.arange(reader.manifest.documents)
-    hash_all = id_hashes if choice.by == "id" else content_hashes
-    return members(choice, hash_all(reader, choice.seed))

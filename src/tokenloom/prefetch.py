@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import logging
 import os
+import sys
 import threading
 import time
 import weakref
@@ -83,8 +84,8 @@ class Prefetcher(Generic[T]):
 
     def stop(self) -> None:
         """End the thread and drop what is ready; may be called again."""
-        if self.is_elsewhere:
-            return
+        if self.is_elsewhere or sys.is_finalizing():
+            return  # the thread was stopped for good, whatever it held: one would wait for ever
         with self._change:
             self._stopped = True
             thread = self._thread

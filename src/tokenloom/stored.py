@@ -19,7 +19,8 @@ from numpy.typing import ArrayLike, NDArray
 from tokenloom.bind import unbind
 from tokenloom.build.encoders import decode, reference_encoder, token_strings
 from tokenloom.build.tokenizers import TokenizerSpec, rebuild
-from tokenloom.dataset import Dataset, Documents
+from tokenloom.dataset import Dataset
+from tokenloom.documents import Documents
 from tokenloom.errors import ConfigError, StoreCorrupt, TokenizerError
 from tokenloom.progress import Progress
 from tokenloom.split import SplitSpec
@@ -211,7 +212,7 @@ class Store:
     def windows(self, seq_len: int, **options: Any) -> Dataset:
         """Token windows: all documents end to end, cut every `seq_len` tokens.
 
-        See `tokenloom.dataset.Documents.windows` for the options.
+        See `tokenloom.documents.Documents.windows` for the options.
 
         >>> import tempfile, tokenloom as tl
         >>> with tempfile.TemporaryDirectory() as folder:
@@ -224,7 +225,7 @@ class Store:
     def pack(self, seq_len: int, **options: Any) -> Dataset:
         r"""Documents packed into frames, planned from their lengths; nothing is lost by default.
 
-        See `tokenloom.dataset.Documents.pack` for the options.
+        See `tokenloom.documents.Documents.pack` for the options.
 
         >>> import tempfile, tokenloom as tl
         >>> with tempfile.TemporaryDirectory() as folder:

@@ -9,7 +9,7 @@ from kit import quick_folder  # tests/fault
 from toydata import ToyStore, numbered
 
 import tokenloom as tl
-from tokenloom import dataset as datasets
+from tokenloom import chosen
 from tokenloom.keys import key
 from tokenloom.split import STEP_TOKENS, SplitSpec, content_hashes, id_hashes, members
 from tokenloom.store import documents
@@ -197,7 +197,7 @@ def test_documents_are_hashed_once_for_a_chain_of_settings(toy, monkeypatch):
         calls.append(1)
         return content_hashes(*arguments)
 
-    monkeypatch.setattr(datasets, "content_hashes", counting)
+    monkeypatch.setattr(chosen, "content_hashes", counting)
     part = toy.store.split(THREE, by="content")["train"]
     dataset = part.windows(4).block_shuffle(window_blocks=2).seed(3).epochs(2)
     dataset.batch([0, 1])
