@@ -9,6 +9,7 @@
 
 from tokenloom.batch import Batch
 from tokenloom.building import build_store as build
+from tokenloom.checks import check_batch
 from tokenloom.config import from_config
 from tokenloom.dataset import Dataset
 from tokenloom.errors import (
@@ -27,6 +28,7 @@ from tokenloom.errors import (
     WorkerError,
 )
 from tokenloom.loader import Loader
+from tokenloom.planning import plan_packing
 from tokenloom.shuffle import BlockShuffle
 from tokenloom.stored import Store
 from tokenloom.stored import open_store as open
@@ -53,6 +55,8 @@ __all__ = [
     "WorkerError",
     "__version__",
     "build",
+    "check_batch",
     "from_config",
     "open",
+    "plan_packing",
 ]

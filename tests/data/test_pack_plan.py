@@ -77,6 +77,17 @@ def test_a_plan_equals_lists_and_loops(data):
     assert cells_of(rows) == slow_rows(lengths, spec, group)
 
 
+@pytest.mark.parametrize("strategy", ["sequential", *STRATEGIES])
+@pytest.mark.parametrize("overflow", ["split", "truncate", "drop"])
+def test_long_frames_equal_lists_and_loops(strategy, overflow):
+    """Flags are bytes: sums with them once did not fit."""
+    if strategy == "sequential" and overflow != "split":
+        return
+    spec = PackSpec(seq_len=1000, strategy=strategy, overflow=overflow, bos_id=1, eos_id=2)
+    lengths = [1500, 998, 999, 1000, 1, 0, 300, 2999, 400]
+    assert cells_of(plan_group(np.array(lengths), spec)) == slow_rows(lengths, spec)
+
+
 @given(st.data())
 def test_pk_30_every_token_is_in_a_cell_or_counted(data):
     """Counted from the cells of the oracle, not from the plan."""
@@ -252,7 +263,7 @@ def test_a_document_that_does_not_fit_is_named_under_error():
         ({"overflow": "truncate", "stride": 1}, "stride: found 1 with"),
         ({"strategy": "sequential", "overflow": "drop"}, "overflow: found drop with"),
         ({"strategy": "sequential", "max_docs_per_bin": 2}, "max_docs_per_bin: found 2 with"),
-        ({"group_documents": 0}, "group_documents: found 0"),
+        ({"group_docs": 0}, "group_docs: found 0"),
         ({"shuffle_seed": -1}, "seed: found -1"),
         ({"seq_len": 4.0}, "seq_len: found 4.0"),
         ({"shuffle_output": 1}, "shuffle_output: found 1"),

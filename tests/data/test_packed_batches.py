@@ -141,7 +141,7 @@ def store(tmp_path_factory):
     return tl.open(root, cache_bytes=1 << 20)
 
 
-GROUPS = {"group_documents": 17}
+GROUPS = {"group_docs": 17}
 ORDERS = {
     "stored": lambda ds: ds,
     "full": lambda ds: ds.shuffle(),
@@ -199,7 +199,7 @@ def test_groups_end_by_documents_or_by_tokens(store):
     lengths = np.diff(
         np.concatenate([[0], np.cumsum([len(store.document(i)) for i in range(150)])])
     )
-    groups = store.pack(16, group_documents=20, group_tokens=300).run.layout.groups
+    groups = store.pack(16, group_docs=20, group_tokens=300).run.layout.groups
     first, expected = 0, [0]
     while first < 150:
         count = total = 0

@@ -34,7 +34,7 @@ def planned(monkeypatch):
 
 
 def pack(store, **options):
-    return store.pack(8, group_documents=2, **options)
+    return store.pack(8, group_docs=2, **options)
 
 
 def kept(tmp_path):

@@ -33,18 +33,17 @@ HEAVY = [
 FLOORS = [
     ("_native", "errors", "native", "version", "words"),
     ("bind", "keys", "progress"),
-    ("order",),
-    ("quality",),
+    ("attention", "order"),
     ("store",),
     ("cells", "line", "spans"),
-    ("layout", "masks", "shuffle", "split"),
-    ("batch", "chosen", "describe", "run", "schedule"),
+    ("boundaries", "layout", "masks", "shuffle", "split"),
+    ("batch", "batch_laws", "checks", "chosen", "describe", "quality", "run", "schedule"),
     ("render",),
     ("dataset", "prefetch", "state"),
     ("build", "documents", "maker"),
     ("loader", "stored"),
-    ("building", "config"),
-    ("cli", "testing"),
+    ("building", "config", "planning"),
+    ("cli", "integrations", "testing"),
     ("__init__", "__main__"),
 ]
 

@@ -34,8 +34,10 @@ def test_exported_names_are_sorted_and_pinned():
         "WorkerError",
         "__version__",
         "build",
+        "check_batch",
         "from_config",
         "open",
+        "plan_packing",
     ]
     assert len(tl.__all__) <= 30
     assert all(getattr(tl, name) is not None for name in tl.__all__)
@@ -81,7 +83,7 @@ def test_a_store_has_what_was_promised(name):
 
 def test_commands_and_their_options_are_pinned():
     commands = parser()._subparsers._group_actions[0].choices
-    assert sorted(commands) == ["bench", "build", "gc", "info", "show", "verify"]
+    assert sorted(commands) == ["bench", "build", "gc", "info", "pack-plan", "show", "verify"]
     common = {"--help", "-h", "--json", "--debug", "--quiet"}
     options = {
         name: sorted({o for a in sub._actions for o in a.option_strings} - common)

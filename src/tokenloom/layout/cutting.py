@@ -207,7 +207,7 @@ def _truncated(
     documents: Documents, long: NDArray[np.bool_], width: int
 ) -> tuple[Documents, Tally]:
     flags = np.where(long, documents.flags & BOS, documents.flags).astype(np.uint8)
-    length = np.where(long, width - (flags & BOS), documents.length)
+    length = np.where(long, width - (flags & BOS).astype(np.int64), documents.length)
     lost = documents.length - length
     tally = Tally(truncated=int((lost > 0).sum()), truncated_tokens=int(lost.sum()))
     return Documents(documents.number, length, length + inserted(flags), flags), tally

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import functools
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,15 +18,33 @@ from tokenloom.bind import unbind
 from tokenloom.layout.cutting import Tally
 from tokenloom.layout.pack import PackSpec, Rows, plan_group
 from tokenloom.layout.remembered import forget, recall, remember
-from tokenloom.line import Line
 from tokenloom.order import ORDER_VERSION
 from tokenloom.progress import Progress
 
-__all__ = ["Groups", "group_rows", "groups_of"]
+__all__ = ["Bounded", "Groups", "group_rows", "groups_of"]
 
 Int64 = NDArray[np.int64]
 WORTH_KEEPING = 200_000  # documents; fewer are planned faster than a file is found
 SHOWN = 2_000_000  # documents; more take seconds
+
+
+class Bounded(Protocol):
+    """Documents in order, of which only the lengths matter; a `Line` is one."""
+
+    @property
+    def documents(self) -> int:
+        """How many there are."""
+
+    @property
+    def tokens(self) -> int:
+        """Their tokens."""
+
+    @property
+    def identity(self) -> str:
+        """Names them: equal for equal documents in equal order."""
+
+    def bounds(self, first: int, last: int) -> tuple[Int64, Int64]:
+        """Documents [first, last): their numbers [N], and their edges [N + 1]."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -56,7 +74,7 @@ class Groups:
 
 
 def group_rows(
-    line: Line, spec: PackSpec, groups: Groups, number: int
+    line: Bounded, spec: PackSpec, groups: Groups, number: int
 ) -> tuple[Int64, Int64, Rows]:
     """One group: documents in the store, where each begins on the line, and the rows."""
     first, last = groups.document[number : number + 2].tolist()
@@ -64,7 +82,7 @@ def group_rows(
     return documents, edges[:-1], plan_group(np.diff(edges), spec, number)
 
 
-def groups_of(line: Line, spec: PackSpec) -> Groups:
+def groups_of(line: Bounded, spec: PackSpec) -> Groups:
     """The groups of a line, remembered or worked out."""
     if line.documents < WORTH_KEEPING:
         return _work_out(line, spec)
@@ -78,14 +96,14 @@ def groups_of(line: Line, spec: PackSpec) -> Groups:
     return groups
 
 
-def _work_out(line: Line, spec: PackSpec) -> Groups:
+def _work_out(line: Bounded, spec: PackSpec) -> Groups:
     document, address, tally = [0], [0], Tally()
     rows: list[int] = []
     shown = None if line.documents >= SHOWN else False
     with Progress("packing", total=line.documents, unit=" documents", show=shown) as progress:
         while document[-1] < line.documents:
             first = document[-1]
-            _, bounds = line.bounds(first, min(first + spec.group_documents, line.documents))
+            _, bounds = line.bounds(first, min(first + spec.group_docs, line.documents))
             tokens = bounds[1:] - bounds[0]
             count = min(int(np.searchsorted(tokens, spec.group_tokens)) + 1, len(tokens))
             planned = plan_group(np.diff(bounds[: count + 1]), spec, len(rows))
@@ -107,7 +125,7 @@ def _as_json(groups: Groups) -> dict[str, Any]:
     }
 
 
-def _checked(found: dict[str, Any] | None, line: Line, spec: PackSpec) -> Groups | None:
+def _checked(found: dict[str, Any] | None, line: Bounded, spec: PackSpec) -> Groups | None:
     """What was remembered, if it can be true: the laws hold, and one group is as it says."""
     if found is None:
         return None

@@ -55,7 +55,7 @@ class PackSpec:
         overlap: tokens that neighbouring rows share, 0 or 1; sequential, with `lookahead`.
         shuffle_output: rows of a group in shuffled order.
         shuffle_seed: of that order.
-        group_documents, group_tokens: a group ends with its 10,000th document, or with the one
+        group_docs, group_tokens: a group ends with its 10,000th document, or with the one
             that makes it 2^25 tokens, whichever comes first.
     """
 
@@ -75,7 +75,7 @@ class PackSpec:
     overlap: int = 0
     shuffle_output: bool = False
     shuffle_seed: int = 0
-    group_documents: int = 10_000
+    group_docs: int = 10_000
     group_tokens: int = 1 << 25
 
     def __post_init__(self) -> None:
@@ -111,7 +111,7 @@ class PackSpec:
 
 def _check_counts(spec: PackSpec) -> None:
     names = ("min_len", "max_len", "max_doc_tokens", "min_row_len", "max_docs_per_bin")
-    for name in (*names, "group_documents", "group_tokens"):
+    for name in (*names, "group_docs", "group_tokens"):
         value = getattr(spec, name)
         if value is not None and value < 1:
             raise ConfigError(f"{name}: found {value}, allowed is 1 or more.")

@@ -1,0 +1,1 @@
+"""tokenloom for people who already hold their data in the tools of others."""

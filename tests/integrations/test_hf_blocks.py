@@ -1,0 +1,499 @@
+"""block_tokenize: worked values, rows against those made token by token, nothing lost unseen."""
+
+import inspect
+import pickle
+import re
+import warnings
+from collections import Counter
+
+import pytest
+import yaml
+from hftoys import NAMES, Slow, fast, rust, slow_columns, slow_rows, text_of, usual, words
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+import tokenloom as tl
+from tokenloom.integrations import tokens
+from tokenloom.integrations.hf import block_report, block_tokenize
+
+PROBE = {"text": ["10 11 12", "20 21 22 23 24", "30 31"]}
+BARE = {"add_bos": False, "add_eos": False}
+PACKED = {"packed": True, "max_length": 6}
+
+
+@pytest.fixture(autouse=True)
+def _forget_warnings():
+    tokens.warn_once.cache_clear()
+
+
+def rows(features, tokenizer=words, **options):
+    if tokenizer is words and not {"bos_id", "eos_id"} & set(options):
+        options = {**BARE, **options}
+    return block_tokenize(features, tokenizer, **options)
+
+
+# -- worked values ------------------------------------------------------------------------------
+
+
+def test_pk_09_best_fit_of_3_2_3_in_10():
+    made = rows(
+        {"text": ["1 2 3", "4 5", "6 7 8"]}, max_length=10, packed=True, packing_strategy="best_fit"
+    )
+    assert made["input_ids"] == [[1, 2, 3, 6, 7, 8, 4, 5]]
+    assert made["document_starts"] == [[0, 3, 6]]
+
+
+def test_pk_10_best_fit_takes_the_least_room_and_first_fit_the_first():
+    """14 opens a bin, 10 another, 8 fits the second only; 2 fits both, exactly the second."""
+    features = {"text": [text_of([n] * n) for n in (14, 10, 8, 2)]}
+    for strategy, sizes in (("best_fit", [14, 20]), ("first_fit", [16, 18])):
+        made = rows(features, max_length=20, packed=True, packing_strategy=strategy)
+        assert [len(row) for row in made["input_ids"]] == sizes
+
+
+def test_ruling_32_the_seeds_words_mean_longest_first():
+    features = {"text": ["1", "2 2", "3 3 3"]}
+    made = rows(features, max_length=4, packed=True, packing_strategy="first_fit")
+    assert made["input_ids"] == [[3, 3, 3, 1], [2, 2]]
+    for word in ("best_fit", "first_fit"):
+        long = rows(features, max_length=4, packed=True, packing_strategy=f"{word}_decreasing")
+        assert long == rows(features, max_length=4, packed=True, packing_strategy=word)
+
+
+@pytest.mark.parametrize("strategy", ["greedy", "best_fit", "first_fit"])
+@pytest.mark.parametrize("packed", [False, True])
+def test_pk_11_overflow_splits_and_without_it_the_rest_is_lost(packed, strategy):
+    features = {"text": [text_of(range(1, 13))]}
+    options = {"max_length": 5, "packed": packed, "packing_strategy": strategy}
+    assert sorted(map(len, rows(features, **options)["input_ids"])) == [2, 5, 5]
+    made = rows(features, overflow=False, **options)
+    assert made["input_ids"] == [[1, 2, 3, 4, 5]]
+    assert block_report(features, words, overflow=False, **options, **BARE).lost_tokens == 7
+
+
+def test_pk_12_greedy_without_overflow_really_packs():
+    made = rows({"text": ["1 2 3", "4 5"]}, overflow=False, **PACKED)
+    assert made["input_ids"] == [[1, 2, 3, 4, 5]]
+    assert made["document_starts"] == [[0, 3]]
+    made = rows(PROBE, overflow=False, **PACKED)  # documents stay whole
+    assert made["input_ids"] == [[10, 11, 12], [20, 21, 22, 23, 24], [30, 31]]
+
+
+def test_pk_13_a_row_that_begins_inside_a_document_says_so():
+    made = rows(PROBE, **PACKED)
+    assert made["input_ids"] == [[10, 11, 12, 20, 21, 22], [23, 24, 30, 31]]
+    assert made["document_starts"] == [[0, 3], [0, 2]]
+    assert made["continues"] == [[False, False], [True, False]]
+
+
+def test_pk_14_no_row_is_nothing_but_overlap():
+    features = {"text": [text_of(range(1, 9))]}
+    for options in ({}, {"packed": True}, {"packed": True, "packing_strategy": "best_fit"}):
+        made = rows(features, max_length=5, stride=2, **options)
+        assert made["input_ids"] == [[1, 2, 3, 4, 5], [4, 5, 6, 7, 8]]
+        assert made["overlaps"] == [[0], [2]]
+    made = rows(PROBE, stride=2, **PACKED)
+    assert made["input_ids"] == [[10, 11, 12, 20, 21, 22], [21, 22, 23, 24, 30, 31]]
+    assert made["document_starts"] == [[0, 3], [0, 4]]
+    assert made["overlaps"] == [[0, 0], [2, 0]]
+
+
+@pytest.mark.parametrize(
+    "options", [{}, {"packed": True}, {"packed": True, "packing_strategy": "first_fit"}]
+)
+def test_pk_14_the_largest_stride_comes_to_an_end(options):
+    """12 tokens and a BOS, rows of 6, stride 5: the seed's project never returned."""
+    made = rows(
+        {"text": [text_of(range(10, 22))]},
+        bos_id=1,
+        add_eos=False,
+        max_length=6,
+        stride=5,
+        **options,
+    )
+    line = [1, *range(10, 22)]
+    assert made["input_ids"] == [line[i : i + 6] for i in range(8)]
+
+
+@pytest.mark.parametrize("stride", [-1, 6, 7, True, 1.0])
+def test_pk_14_other_strides_are_refused(stride):
+    with pytest.raises(tl.ConfigError, match=r"stride: found .*allowed"):
+        rows(PROBE, stride=stride, max_length=6)
+
+
+def test_pk_16_every_document_ends_with_eos():
+    made = rows(PROBE, usual(), max_length=8)
+    assert made["input_ids"] == [[1, 10, 11, 12, 2], [1, 20, 21, 22, 23, 24, 2], [1, 30, 31, 2]]
+
+
+def test_a_document_that_is_cut_off_has_no_eos_because_it_does_not_end_there():
+    made = rows(PROBE, usual(), max_length=5, overflow=False)
+    assert made["input_ids"] == [[1, 10, 11, 12, 2], [1, 20, 21, 22, 23], [1, 30, 31, 2]]
+
+
+def test_pk_17_tokens_that_do_not_exist_are_switched_off_with_one_warning_each():
+    bare = fast()
+    with pytest.warns(UserWarning, match=r"add_[be]os is switched off") as said:
+        made = [block_tokenize(PROBE, bare, **PACKED) for _ in range(3)]
+    assert [str(one.message).split()[4] for one in said] == ["BOS", "EOS"]
+    assert made == [rows(PROBE, **PACKED)] * 3
+    with pytest.raises(tl.TokenizerError, match="no BOS token, and strict_special_tokens"):
+        block_tokenize(PROBE, bare, strict_special_tokens=True)
+    with pytest.raises(tl.TokenizerError, match="no EOS token"):
+        block_tokenize(PROBE, bare, add_bos=False, strict_special_tokens=True)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        block_tokenize(PROBE, bare, strict_special_tokens=True, **BARE)
+
+
+def test_pk_18_no_row_of_a_lone_bos_and_no_second_bos():
+    exact = rows({"text": ["10 11 12 13"]}, usual(), **PACKED)
+    assert exact["input_ids"] == [[1, 10, 11, 12, 13, 2]]
+    made = rows(PROBE, usual(), **PACKED)
+    assert made["input_ids"] == [[1, 10, 11, 12, 2, 1], [20, 21, 22, 23, 24, 2], [1, 30, 31, 2]]
+    assert made["document_starts"] == [[0, 5], [0], [0]]
+    assert made["continues"] == [[False, False], [True], [False]]
+    alone = rows(PROBE, usual(), max_length=6)
+    assert alone["input_ids"] == [[1, 10, 11, 12, 2], [1, 20, 21, 22, 23, 24], [2], [1, 30, 31, 2]]
+
+
+def test_pk_18_a_text_that_brings_bos_and_eos_gets_no_second_ones():
+    made = rows({"text": ["<s> 10 11", "12 </s>", "<s> 13 </s>"]}, usual(), max_length=9)
+    assert made["input_ids"] == [[1, 10, 11, 2], [1, 12, 2], [1, 13, 2]]
+
+
+def test_pk_19_min_len_and_max_len_count_source_tokens():
+    features = {"text": ["11 12 13", "4 5 6 7 8", "9 9"]}
+    kept = rows(features, usual(), min_len=3, max_length=9)["input_ids"]
+    assert kept == [[1, 11, 12, 13, 2], [1, 4, 5, 6, 7, 8, 2]]
+    report = block_report(features, usual(), min_len=3, max_len=4, max_length=9)
+    assert (report.too_short, report.too_long, report.rows) == (1, 1, 1)
+    assert (report.tokens, report.lost_tokens) == (10, 7)
+
+
+def test_pk_19_min_row_len_drops_rows_and_they_are_counted():
+    made = rows(PROBE, min_row_len=5, **PACKED)
+    assert made["input_ids"] == [[10, 11, 12, 20, 21, 22]]
+    report = block_report(PROBE, words, min_row_len=5, **PACKED, **BARE)
+    assert (report.rows, report.short_rows, report.lost_tokens, report.fill) == (1, 1, 4, 1.0)
+
+
+def test_pk_20_texts_are_cut_before_the_first_match():
+    letters = {"text": ["ab<X>cd<X>", "ab", "<X>"]}
+    made = block_tokenize(letters, lambda text: list(text.encode()), truncate_at="<X>", **BARE)
+    assert made["input_ids"] == [[97, 98], [97, 98]]
+    compiled = re.compile("<x>", re.IGNORECASE)
+    assert made == block_tokenize(
+        letters, lambda text: list(text.encode()), truncate_at=compiled, **BARE
+    )
+    with pytest.raises(tl.ConfigError, match="truncate_at: found '\\('"):
+        rows(PROBE, truncate_at="(")
+
+
+@pytest.mark.parametrize("strategy", ["greedy", "best_fit", "first_fit"])
+def test_pk_21_shuffled_rows_are_the_same_rows(strategy):
+    features = {"text": [text_of(range(a, a + 1 + a % 7)) for a in range(3, 120)]}
+    options = {"max_length": 9, "packed": True, "packing_strategy": strategy, "stride": 1}
+    plain = rows(features, **options)
+    one, same, other = (
+        rows(features, shuffle_output=True, seed=seed, **options) for seed in (5, 5, 6)
+    )
+    assert one == same
+    assert one["input_ids"] != other["input_ids"] != plain["input_ids"]
+
+    def whole(made):
+        return sorted(map(str, zip(*made.values(), strict=True)))
+
+    assert whole(one) == whole(other) == whole(plain)
+
+
+def test_two_batches_of_the_same_size_are_not_shuffled_alike():
+    orders = []
+    for base in (10, 110):
+        made = rows({"text": [str(base + i) for i in range(30)]}, shuffle_output=True)
+        orders.append([row[0] - base for row in made["input_ids"]])
+    assert sorted(orders[0]) == sorted(orders[1]) == list(range(30))
+    assert orders[0] != orders[1]
+
+
+def test_pk_22_documents_of_50_30_20():
+    features = {"text": [text_of([9] * n) for n in (50, 30, 20)]}
+    assert rows(features, packed=True)["document_starts"] == [[0, 50, 80]]
+
+
+@pytest.mark.parametrize("packed", [False, True])
+@pytest.mark.parametrize("texts", [[], [""], ["1 2"], ["1", "2 3 4"]])
+def test_pk_23_the_columns_are_there_and_of_one_length(packed, texts):
+    made = rows({"text": texts}, packed=packed)
+    assert list(made) == ["input_ids", "document_starts", "continues"]
+    assert len({len(column) for column in made.values()}) == 1
+    assert all(starts[0] == 0 for starts in made["document_starts"])
+
+
+def test_pk_24_twenty_thousand_documents_in_the_bins_of_a_scan():
+    """The bins equal a scan over all of them for 400; tests/data/test_packers.py has the rest."""
+    sizes = [1 + (i * 7919) % 61 for i in range(400)]
+    features = {"text": [text_of([9] * n) for n in sizes]}
+    for strategy in ("best_fit", "first_fit"):
+        made = rows(features, packed=True, packing_strategy=strategy, max_length=64)
+        expected = slow_rows(sizes, 64, packed=True, strategy=strategy, overflow=True, stride=0)
+        assert made["document_starts"] == slow_columns(expected)[0]
+    many = {"text": ["9 " * (1 + i % 50) for i in range(20_000)]}
+    report = block_report(
+        many, words, packed=True, packing_strategy="best_fit", max_length=2048, **BARE
+    )
+    assert report.lost_tokens == 0
+    assert report.fill > 0.99
+
+
+def test_cf_11_the_seeds_configuration_is_accepted():
+    settings = yaml.safe_load("""
+        max_length: 4096
+        packed: True
+        packing_strategy: "best_fit"
+        overflow: False
+        add_eos: True
+    """)
+    made = block_tokenize(PROBE, usual(), "text", **settings)
+    assert made["document_starts"] == [[0, 7, 12]]
+
+
+def test_defaults_are_the_seeds():
+    found = {n: p.default for n, p in inspect.signature(block_tokenize).parameters.items()}
+    promised = {
+        "feature": "text",
+        "max_length": 512,
+        "packed": False,
+        "overflow": True,
+        "packing_strategy": "greedy",
+        "add_bos": True,
+        "add_eos": True,
+        "stride": 0,
+        "min_len": 1,
+        "max_len": None,
+        "min_row_len": 1,
+        "truncate_at": None,
+        "shuffle_output": False,
+        "seed": 0,
+        "strict_special_tokens": False,
+    }
+    assert {name: found[name] for name in promised} == promised
+
+
+# -- any tokenizer ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "make",
+    [usual, Slow, lambda: rust(**{"<s>": 1, "</s>": 2, "<pad>": 0})],
+    ids=["fast", "slow", "tokenizers"],
+)
+def test_every_kind_of_tokenizer_gives_the_same_rows(make):
+    expected = rows(PROBE, bos_id=1, eos_id=2, **PACKED)
+    assert rows(PROBE, make(), **PACKED) == expected
+
+
+def test_limits_of_a_tokenizer_cut_and_pad_nothing():
+    limited = rust(**{"<s>": 1, "</s>": 2})
+    limited.enable_truncation(3)
+    limited.enable_padding(length=8)
+    for tokenizer in (limited, fast(bos=1, eos=2, model_max_length=3)):
+        made = rows(PROBE, tokenizer, max_length=8)
+        assert made["input_ids"][1] == [1, 20, 21, 22, 23, 24, 2]
+    assert limited.truncation["max_length"] == 3  # left as it was
+
+
+def test_special_tokens_with_id_0_are_special_tokens():
+    assert rows({"text": ["5"]}, fast(eos=0, pad=0), add_bos=False)["input_ids"] == [[5, 0]]
+
+
+@pytest.mark.parametrize("wrong", [7, None, "gpt2"])
+def test_what_is_no_tokenizer_is_refused(wrong):
+    with pytest.raises(tl.TokenizerError, match=r"tokenizer: found .*function text → ids"):
+        block_tokenize(PROBE, wrong, **BARE)
+
+
+@pytest.mark.parametrize("gives", [["a"], [[1]], [0.5], [-1], 3])
+def test_what_is_no_list_of_ids_is_refused(gives):
+    with pytest.raises(tl.TokenizerError, match="tokenizer: a text became"):
+        block_tokenize(PROBE, lambda text: gives, **BARE)
+
+
+# -- what cannot be meant -----------------------------------------------------------------------
+
+
+def test_an_unknown_option_is_refused_with_the_near_miss():
+    with pytest.raises(tl.ConfigError, match=r"no option 'max_lenght'.*Did you mean 'max_length'"):
+        block_tokenize(PROBE, words, max_lenght=5)
+    with pytest.raises(tl.ConfigError, match=r"block_report: no option 'strid'"):
+        block_report(PROBE, words, strid=5)
+    with pytest.raises(tl.ConfigError, match=r"found 'bestfit'.*Did you mean 'best_fit'"):
+        rows(PROBE, packing_strategy="bestfit")
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"max_length": 0},
+        {"min_len": 0},
+        {"min_len": 3, "max_len": 2},
+        {"min_row_len": 0},
+        {"min_row_len": 9, "max_length": 8},
+        {"seed": -1},
+        {"seed": None},
+        {"packed": "yes"},
+        {"bos_id": -1},
+        {"max_length": 8.0},
+    ],
+)
+def test_options_that_cannot_be_meant_are_refused(wrong):
+    with pytest.raises(tl.ConfigError, match=f"{next(iter(wrong))}|max_len|min_row_len"):
+        rows(PROBE, **wrong)
+
+
+def test_a_missing_column_is_named_with_the_near_miss():
+    with pytest.raises(tl.InputError, match=r"no column 'txt'.*Did you mean 'text'"):
+        rows(PROBE, feature="txt")
+
+
+@pytest.mark.parametrize(("column", "said"), [("one text", "batched=True"), ([None], r"\[0\]")])
+def test_a_column_of_something_else_is_refused(column, said):
+    with pytest.raises(tl.InputError, match=said):
+        rows({"text": column})
+
+
+def test_the_batch_is_left_as_it_is_and_the_function_can_be_pickled():
+    features = {"text": list(PROBE["text"])}
+    rows(features, stride=1, **PACKED)
+    assert features == PROBE
+    assert pickle.loads(pickle.dumps(block_tokenize)) is block_tokenize
+
+
+# -- laws ---------------------------------------------------------------------------------------
+
+batches = st.lists(st.integers(0, 25), max_size=12)
+options = st.fixed_dictionaries(
+    {
+        "packed": st.booleans(),
+        "packing_strategy": st.sampled_from(["greedy", "best_fit", "first_fit"]),
+        "overflow": st.booleans(),
+        "max_length": st.integers(1, 12),
+    }
+)
+BOS, EOS = 7, 8
+
+
+def source(sizes):
+    """Texts in which every token is there once, and a list of them."""
+    documents = [[100 * (d + 1) + i for i in range(size)] for d, size in enumerate(sizes)]
+    return {"text": [text_of(ids) for ids in documents]}, documents
+
+
+@example(
+    [8],
+    {"packed": True, "packing_strategy": "greedy", "overflow": True, "max_length": 5},
+    2,
+    False,
+    False,
+)
+@given(batches, options, st.integers(0, 11), st.booleans(), st.booleans())
+def test_rows_equal_those_made_token_by_token(sizes, options, stride, add_bos, add_eos):
+    stride = min(stride, options["max_length"] - 1)
+    features, documents = source(sizes)
+    made = block_tokenize(
+        features,
+        words,
+        stride=stride,
+        add_bos=add_bos,
+        add_eos=add_eos,
+        bos_id=BOS,
+        eos_id=EOS,
+        **options,
+    )
+    whole = [[BOS] * add_bos + ids + [EOS] * add_eos for ids in documents if ids]
+    cells = slow_rows(
+        [len(ids) for ids in whole],
+        options["max_length"],
+        packed=options["packed"],
+        strategy=options["packing_strategy"],
+        overflow=options["overflow"],
+        stride=stride,
+    )
+    assert made["input_ids"] == [[whole[d][t] for d, t, _ in row] for row in cells]
+    if stride:
+        again = [sum(seen for *_, seen in row) for row in cells]
+        assert list(map(sum, made["overlaps"])) == again
+    starts, continues = slow_columns(cells)
+    assert made["document_starts"] == starts
+    assert made["continues"] == continues
+
+
+@given(
+    batches,
+    options,
+    st.integers(0, 11),
+    st.integers(1, 6),
+    st.none() | st.integers(6, 30),
+    st.integers(1, 12),
+    st.booleans(),
+)
+def test_every_source_token_stands_in_one_cell_or_is_counted_as_lost(
+    sizes, options, stride, min_len, max_len, min_row_len, shuffle
+):
+    """PK-30 for every strategy: with stride, every further time is counted as repeated."""
+    width = options["max_length"]
+    features, documents = source(sizes)
+    options = {
+        **options,
+        "stride": min(stride, width - 1),
+        "min_len": min_len,
+        "max_len": max_len,
+        "min_row_len": min(min_row_len, width),
+        "shuffle_output": shuffle,
+        "bos_id": BOS,
+        "eos_id": EOS,
+    }
+    made = block_tokenize(features, words, **options)
+    report = block_report(features, words, **options)
+    count = Counter(token for row in made["input_ids"] for token in row)
+    specials = count.pop(BOS, 0) + count.pop(EOS, 0)
+    assert set(count) <= {token for ids in documents for token in ids}
+    assert len(count) + report.lost_tokens == report.tokens == sum(sizes)
+    assert count.total() + specials == sum(map(len, made["input_ids"]))
+    if not options["stride"]:
+        assert set(count.values()) <= {1}
+    assert all(options["min_row_len"] <= len(row) <= width for row in made["input_ids"])
+    assert report.rows == len(made["input_ids"])
+    lossless = min_len == 1 and max_len is None and min_row_len == 1 and options["overflow"]
+    if lossless:
+        assert report.lost_tokens == 0
+        kept = sum(size > 0 for size in sizes)
+        assert sum(not c for row in made["continues"] for c in row) == kept
+        assert sum(map(len, made["input_ids"])) == sum(sizes) + 2 * kept + report.repeated_tokens
+
+
+@given(batches, options, st.integers(0, 11))
+def test_bos_stands_at_the_first_piece_only_and_eos_at_the_last(sizes, options, stride):
+    features, _ = source(sizes)
+    made = block_tokenize(
+        features,
+        words,
+        stride=min(stride, options["max_length"] - 1),
+        bos_id=BOS,
+        eos_id=EOS,
+        **options,
+    )
+    for ids, starts, continues in zip(
+        made["input_ids"], made["document_starts"], made["continues"], strict=True
+    ):
+        assert [i for i, t in enumerate(ids) if t == BOS] == [
+            s for s, c in zip(starts, continues, strict=True) if not c
+        ]
+        ends = {*(s - 1 for s in starts), len(ids) - 1}
+        assert {i for i, t in enumerate(ids) if t == EOS} <= ends
+
+
+def test_the_names_of_the_toys_are_what_the_house_calls_usual():
+    made = tokens.special_ids(rust(**{"<s>": 1, "</s>": 2, "<pad>": 0}))
+    assert (made.bos, made.eos, made.pad) == (1, 2, 0)
+    assert set(NAMES) == {"bos", "eos", "pad"}
