@@ -7,7 +7,7 @@ import json
 import tempfile
 from pathlib import Path
 
-from benchmarks import build, lanes, loaders, opening, order, read, write
+from benchmarks import build, lanes, loaders, opening, order, packing, read, write
 from benchmarks.clock import Table, machine, render
 
 JOBS = {
@@ -18,6 +18,7 @@ JOBS = {
     "order": order.run,
     "loaders": loaders.run,
     "lanes": lanes.run,
+    "packing": packing.run,
 }
 SIZES = ("tiny", "small", "default", "full")
 
