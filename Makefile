@@ -55,5 +55,5 @@ $(VENV)/.test: pyproject.toml $(NATIVE) | $(BIN)/python
 $(VENV)/.bench: $(VENV)/.test
 	@echo "installing the loaders to compare with"
 	@$(call install,-e '.[bench]' torch==2.13.0)
-	@$(call install,--no-deps 'litdata>=0.2.76')
+	@$(call install,--no-deps 'litdata>=0.2.76' 'trl>=1.16')
 	@touch $@

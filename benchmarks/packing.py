@@ -34,7 +34,7 @@ from tokenloom.layout.pack import SEQUENTIAL
 from tokenloom.layout.packers import STRATEGIES, pack
 from tokenloom.store import format as fmt
 
-__all__ = ["SIZES", "run"]
+__all__ = ["HISTOGRAM", "PUBLISHED", "SIZES", "read_histogram", "run"]
 
 CAPACITY, GROUP = 2048, 10_000
 HISTOGRAM = "TOKENLOOM_WIKIPEDIA_HISTOGRAM"
@@ -59,6 +59,7 @@ GOALS = {  # µs a document, at most
 def run(folder: Path, size: str, command: str) -> list[Table]:
     """The tables of packing."""
     documents, few, rounds, tokens, batches = SIZES[size]
+    os.environ.setdefault("TORCHINDUCTOR_CACHE_DIR", str(folder / "torch"))  # a peer makes it
     lengths = _lengths(documents)
     return [
         _plans(lengths, few, rounds, command),
@@ -201,14 +202,14 @@ def _fills(documents: int, command: str) -> Table:
 
 def _histograms(command: str) -> Table:
     path = os.environ.get(HISTOGRAM)
-    counts = _read(Path(path)) if path else _made()
+    counts = read_histogram(Path(path)) if path else _made()
     rows, notes = [], [f"{int(counts.sum()):,} sequences of up to {len(counts) - 1} tokens."]
     for depth in (3, 12, None):
         name = f"at most {depth} in a row" if depth else "any number in a row"
         plan = pack_histogram(counts, len(counts) - 1, depth)
         timing = interleave({name: functools.partial(pack_histogram, counts, 512, depth)}, 1)
         rows.append(amount(f"{name}: fill", plan.fill, "of the cells"))
-        rows.append(amount(f"{name}: sequences a row", plan.items_per_bin, ""))
+        rows.append(amount(f"{name}: sequences a row", plan.items_per_bin, "sequences"))
         rows.append(cost(f"{name}: CPU", timing[name], 1, "ms"))
         if path and depth in PUBLISHED:
             notes.append(f"published for {depth}: {PUBLISHED[depth]}.")
@@ -217,7 +218,8 @@ def _histograms(command: str) -> Table:
     return Table(title="packing 3: a histogram", command=command, rows=rows, notes=notes)
 
 
-def _read(path: Path) -> np.ndarray:
+def read_histogram(path: Path) -> np.ndarray:
+    """How many sequences there are of each length, from 0 on."""
     text = path.read_text()
     counts = json.loads(text) if text.lstrip().startswith("[") else text.split()
     return np.concatenate([[0], np.array(counts, dtype=np.int64)])

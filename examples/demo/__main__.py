@@ -15,6 +15,7 @@ import tokenloom as tl
 from examples.demo.building import build_stores, look_inside, median_document
 from examples.demo.corpus import find_text
 from examples.demo.loading import load_and_resume
+from examples.demo.packing import pack_documents
 from examples.demo.printing import DemoFailed, heading, say
 from examples.demo.promises import keep_promises
 from examples.demo.tokenizer import train_tokenizer
@@ -28,6 +29,7 @@ STEPS: tuple[tuple[str, Step], ...] = (
     ("Look inside", look_inside),
     ("Try the promises of a store", keep_promises),
     ("Shuffle, load, be killed, go on with other ranks", load_and_resume),
+    ("Pack documents, and look for leaks", pack_documents),
 )
 MARK = ".tokenloom-demo"
 
