@@ -118,16 +118,22 @@ class Documents:
 
     def _special(self, name: str, strict: bool) -> int | None:
         """The tokenizer's BOS or EOS, if it has one."""
-        tokenizer = self._reader.manifest.tokenizer
-        found: int | None = getattr(tokenizer, name) if tokenizer else None
-        if found is None:
+        manifest = self._reader.manifest
+        found: int | None = getattr(manifest.tokenizer, name) if manifest.tokenizer else None
+        message = None
+        if any(part.settings.get(name) is not None for part in manifest.parts):
+            message = f"its documents have had their {name.upper()} since they were built"
+        elif found is None:
+            message = f"its tokenizer has no {name.upper()} token"
+        if message is not None:
             message = (
-                f"{self._path}: add_{name}: its tokenizer has no {name.upper()} token, so none is "
-                f"added. Name one with {name}_id=..., or leave add_{name} out."
+                f"{self._path}: add_{name}: {message}, so none is added. Leave add_{name} out, or "
+                f"name one with {name}_id=..."
             )
             if strict:
                 raise TokenizerError(message)
             warn(message)
+            return None
         return found
 
     @functools.cached_property

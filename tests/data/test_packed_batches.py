@@ -4,6 +4,7 @@ import warnings
 
 import numpy as np
 import pytest
+import tokenizers
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from slowpack import B, E, slow_rows
@@ -271,6 +272,25 @@ def test_pk_16_pk_17_specials_come_from_the_tokenizer_if_it_has_them(tmp_path):
     with pytest.raises(tl.TokenizerError, match="no EOS token"):
         store.pack(8, add_eos=True, strict_special_tokens=True)
     assert store.pack(8, add_eos=True, eos_id=7)[0].tokens[0].tolist()[:4] == [97, 98, 99, 7]
+
+
+def test_pk_18_c_45_documents_that_have_their_eos_get_no_second_one(tmp_path):
+    """A build adds EOS by default where the tokenizer has one; packing again would double it."""
+    words = tokenizers.Tokenizer(tokenizers.models.WordLevel({"a": 0, "b": 1, "</s>": 2}, "a"))
+    words.pre_tokenizer = tokenizers.pre_tokenizers.Whitespace()
+    words.add_special_tokens(["</s>"])
+    words.save(str(tmp_path / "tokenizer.json"))
+    options = {"tokenizer": tmp_path / "tokenizer.json", "eos": "</s>", "progress": False}
+    for add_eos, expected in ((True, [0, 1, 2]), (False, [0, 1, 2])):
+        store = tl.build([{"text": "a b"}], tmp_path / f"{add_eos}", add_eos=add_eos, **options)
+        if add_eos:
+            with pytest.warns(UserWarning, match="have had their EOS since they were built"):
+                packed = store.pack(8, add_eos=True)
+            with pytest.raises(tl.TokenizerError, match="since they were built"):
+                store.pack(8, add_eos=True, strict_special_tokens=True)
+        else:
+            packed = store.pack(8, add_eos=True)
+        assert packed[0].tokens[0, : packed.spans([0]).cells.sum()].tolist() == expected
 
 
 def test_lm_03_lm_04_eos_is_not_trained_by_id_or_only_where_it_was_inserted():
