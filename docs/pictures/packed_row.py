@@ -30,7 +30,7 @@ def packed() -> tl.Batch:
     with tempfile.TemporaryDirectory() as folder:
         rows = [{"text": text} for text in TEXTS]
         store = tl.build(rows, f"{folder}/toy", tokenizer="bytes", progress=False)
-        batch = store.pack(SEQ_LEN, eos_id=EOS)[ROW]
+        batch = store.pack(SEQ_LEN, add_eos=True, eos_id=EOS)[ROW]
         return batch.prepare(("tokens", "labels", "cu_seqlens", "continues", "spans"))
 
 

@@ -40,7 +40,7 @@ from tokenloom.store.cache import BlockCache
 from tokenloom.store.reader import Reader
 from tokenloom.words import check_options, plural
 
-__all__ = ["Dataset", "SourceConfig", "names_of"]
+__all__ = ["Dataset", "SourceConfig", "names_of", "with_known_eos"]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -156,7 +156,8 @@ class Dataset:
     def render(self, **fields: Any) -> Dataset:
         """Other labels, masks or positions; see `RenderSpec` for the fields."""
         check_options("render", fields, names_of(RenderSpec))
-        return self._with(render=replace(self.config.render, **fields))
+        wanted = with_known_eos(unbind(self.config.render) | fields, self.reader)
+        return self._with(render=RenderSpec(**wanted))
 
     def _warn_if_too_large(self) -> None:
         if self.run.lanes == 1:  # with lanes it depends on the ranks: the loader knows them
@@ -307,6 +308,14 @@ class Dataset:
     def renderer(self, *, by_blocks: bool) -> Renderer:
         """What makes batches of it; the loader's way in."""
         return Renderer(self.run, self.config.render, by_blocks=by_blocks, cache=self._cache)
+
+
+def with_known_eos(render: dict[str, Any], reader: Reader) -> dict[str, Any]:
+    """The fields of a rendering, with the tokenizer's EOS where one is needed and none is named."""
+    if render.get("train_on_eos", True) or render.get("eos_id") is not None:
+        return render
+    tokenizer = reader.manifest.tokenizer
+    return render | {"eos_id": tokenizer.eos if tokenizer else None}
 
 
 def names_of(spec: type) -> list[str]:

@@ -10,8 +10,8 @@ from numpy.typing import NDArray
 
 from tokenloom.batch import RenderSpec
 from tokenloom.chosen import chosen_documents
-from tokenloom.dataset import Dataset, SourceConfig, names_of
-from tokenloom.errors import TokenizerError
+from tokenloom.dataset import Dataset, SourceConfig, names_of, with_known_eos
+from tokenloom.errors import ConfigError, TokenizerError
 from tokenloom.layout.kinds import LayoutSpec
 from tokenloom.layout.pack import PackSpec
 from tokenloom.layout.packed import Packed
@@ -74,6 +74,8 @@ class Documents:
         overflow: str = "split",
         add_bos: bool = False,
         add_eos: bool = False,
+        bos_id: int | None = None,
+        eos_id: int | None = None,
         strict_special_tokens: bool = False,
         **options: Any,
     ) -> Dataset:
@@ -84,21 +86,28 @@ class Documents:
             strategy: "best_fit_decreasing", "first_fit_decreasing" (or "bin"), "best_fit",
                 "first_fit", "greedy", "one_doc", or "sequential" (end to end, cut when full).
             overflow: what to do with longer documents: "split", "truncate", "drop", "error".
-            add_bos: put the tokenizer's BOS before every document; the store stays as it is.
-            add_eos: put its EOS behind every document.
+            add_bos: put BOS before every document; the store stays as it is.
+            add_eos: put EOS behind every document.
+            bos_id: which token that is; the tokenizer's own if nothing is said.
+            eos_id: the same for EOS; also the one that ``train_on_eos=False`` means.
             strict_special_tokens: raise if there is no such token; else it is left out, with a
                 warning.
             options: further fields of `PackSpec` and `RenderSpec`.
         """
-        fields, further = names_of(PackSpec), names_of(RenderSpec)
-        check_options("pack", options, [*fields, *further])
-        for name, wanted in (("bos", add_bos), ("eos", add_eos)):
-            if wanted and f"{name}_id" not in options:
-                options[f"{name}_id"] = self._special(name, strict_special_tokens)
-        said = [name for name in options if name in further and name not in fields]
-        render = {name: options.pop(name) for name in said}
-        layout = PackSpec(seq_len=seq_len, strategy=strategy, overflow=overflow, **options)
-        made = self._laid_out(layout, render | {"eos_id": layout.eos_id})
+        packing = [name for name in names_of(PackSpec) if name not in ("bos_id", "eos_id")]
+        rendering = names_of(RenderSpec)
+        check_options("pack", options, sorted({*packing, *rendering}))
+        render = {name: options.pop(name) for name in list(options) if name in rendering}
+        _check_used(render, add_bos, bos_id, add_eos, eos_id)
+        if add_bos and bos_id is None:
+            bos_id = self._special("bos", strict_special_tokens)
+        if add_eos and eos_id is None:
+            eos_id = self._special("eos", strict_special_tokens)
+        specials: dict[str, Any] = {"bos_id": bos_id, "eos_id": eos_id if add_eos else None}
+        layout = PackSpec(
+            seq_len=seq_len, strategy=strategy, overflow=overflow, **specials, **options
+        )
+        made = self._laid_out(layout, render | {"eos_id": eos_id})
         _tell_losses(self._path, made)
         return made
 
@@ -107,13 +116,8 @@ class Documents:
         usual: dict[str, Any] = {"pad_id": self._filler(), "label_layout": "aligned"}
         if layout.lookahead:
             usual["label_layout"] = "shifted"
-        if not render.get("train_on_eos", True) and render.get("eos_id") is None:
-            tokenizer = self._reader.manifest.tokenizer
-            usual["eos_id"] = tokenizer.eos if tokenizer else None
-            render.pop("eos_id", None)
-        config = SourceConfig(
-            layout=layout, choice=self._choice, render=RenderSpec(**(usual | render))
-        )
+        render = with_known_eos(usual | render, self._reader)
+        config = SourceConfig(layout=layout, choice=self._choice, render=RenderSpec(**render))
         return Dataset(self._reader, self._path, config, self.line)
 
     def _special(self, name: str, strict: bool) -> int | None:
@@ -166,6 +170,22 @@ class Documents:
         tokenizer = self._reader.manifest.tokenizer
         known = (tokenizer.pad, tokenizer.eos) if tokenizer else ()
         return next((token for token in known if token is not None), 0)
+
+
+def _check_used(
+    render: dict[str, Any], add_bos: bool, bos_id: int | None, add_eos: bool, eos_id: int | None
+) -> None:
+    """Refuse a special token that is named but not used: its name does not put it anywhere."""
+    looked_at = not render.get("train_on_eos", True) or render.get("segments") == "eos"
+    for name, given, used in (
+        ("bos", bos_id, add_bos),
+        ("eos", eos_id, add_eos or looked_at),
+    ):
+        if given is not None and not used:
+            raise ConfigError(
+                f"{name}_id: found {given}, but nothing uses it. add_{name}=True puts it around "
+                "every document."
+            )
 
 
 def _tell_losses(path: str, made: Dataset) -> None:

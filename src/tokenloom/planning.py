@@ -59,7 +59,8 @@ def plan_packing(
         seq_len: tokens of a frame, one length or several.
         strategy: one, several, or None for the usual ones.
         overflow: "split", "truncate", "drop", "error", or several of them.
-        options: further fields of `tokenloom.layout.pack.PackSpec`, the same for all.
+        options: `add_bos`, `add_eos`, and further fields of `tokenloom.layout.pack.PackSpec`, the
+            same for all.
 
     Returns:
         For one of each a `PackingChoice` (`rows`, `fill`, `tokens_lost`, `documents_cut`, …); else
@@ -71,6 +72,9 @@ def plan_packing(
     """
     lengths: list[Any] = [seq_len] if _is_one(seq_len) else np.asarray(seq_len).tolist()
     strategies = list(SIMPLE) if strategy is None else _listed(strategy)
+    for name in ("bos", "eos"):  # which token it is changes nothing here
+        if options.pop(f"add_{name}", False):
+            options.setdefault(f"{name}_id", 0)
     plan = compare_packings(_line_of(source), lengths, strategies, _listed(overflow), **options)
     single = _is_one(seq_len) and isinstance(strategy, str) and isinstance(overflow, str)
     return plan.choices[0] if single else plan

@@ -93,15 +93,11 @@ def slow_rows(lengths, spec, group=0):
         rows = [[pieces[item] for item in items] for items in bins]
     if not spec.mask_overlap:
         rows = [[(number, cells, 0) for number, cells, _ in row] for row in rows]
-    rows = [row for row in rows if sum(map(tokens_in, row)) >= spec.min_row_len]
+    rows = [row for row in rows if sum(len(cells) for _, cells, _ in row) >= spec.min_row_len]
     if spec.shuffle_output:
         stream = key(spec.shuffle_seed, "pack", "rows", group)
         rows = [row for _, row in sorted(enumerate(rows), key=lambda one: draw(stream, one[0]))]
     return rows
-
-
-def tokens_in(piece):
-    return sum(isinstance(cell, tuple) for cell in piece[1])
 
 
 def _pieces_of(cells, documents):

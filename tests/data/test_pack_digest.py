@@ -19,7 +19,7 @@ GOLDEN = {
     "first_fit_decreasing": "3f194f3dc5b67a9b0eab6bde0613316d",
     "best_fit_decreasing": "afa96e9d4008a5404ebc198854d90468",
     "one_doc": "4332704c51d15054cfca82bfb541ee5a",
-    "with everything": "6085f00d6625df48802069d8a658693f",
+    "with everything": "995a4fbc3e7fed3c7c1a22463593768b",
 }
 
 

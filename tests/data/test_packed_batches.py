@@ -108,7 +108,8 @@ def test_every_array_equals_lists_and_loops(data):
         render["train_on_eos"] = True  # this store has no tokenizer that would know its EOS
     with warnings.catch_warnings(), ToyStore(shards, vocab_size=1000) as toy:
         warnings.simplefilter("ignore")  # what is lost is told, see below
-        packed = toy.store.pack(spec.seq_len, **options, **render, pad_id=PAD)
+        adds = {f"add_{name[:3]}": True for name in ids}
+        packed = toy.store.pack(spec.seq_len, **options, **adds, **render, pad_id=PAD)
         rows = slow_rows(lengths, PackSpec(seq_len=spec.seq_len, **options))
         assert len(packed) == len(rows)
         if not rows:
@@ -164,7 +165,9 @@ def test_every_token_is_in_exactly_one_cell(store, strategy):
 @pytest.mark.parametrize("strategy", ["sequential", "greedy", "best_fit_decreasing"])
 def test_packed_runs_keep_the_laws(store, strategy, order):
     packed = (
-        ORDERS[order](store.pack(16, strategy=strategy, bos_id=9001, **GROUPS)).epochs(2).seed(3)
+        ORDERS[order](store.pack(16, strategy=strategy, add_bos=True, bos_id=9001, **GROUPS))
+        .epochs(2)
+        .seed(3)
     )
     assert_exactly_once(packed)
     assert_elastic(packed, worlds=(1, 3, 2))
@@ -173,7 +176,7 @@ def test_packed_runs_keep_the_laws(store, strategy, order):
 
 @pytest.mark.parametrize("order", ORDERS)
 def test_rows_by_blocks_are_rows_by_ranges_and_one_by_one(store, order):
-    packed = ORDERS[order](store.pack(16, eos_id=9002, stride=3, **GROUPS)).seed(3)
+    packed = ORDERS[order](store.pack(16, add_eos=True, eos_id=9002, stride=3, **GROUPS)).seed(3)
     indices = np.arange(len(packed))[::-1]
     together = whole(packed, indices, by_blocks=True)
     assert np.array_equal(together.tokens, whole(packed, indices).tokens)
@@ -226,7 +229,12 @@ def test_a_packed_run_is_rebuilt_from_its_description(store):
 
 
 def test_tokens_of_a_state_are_counted_row_by_row(store):
-    packed = store.pack(16, bos_id=9001, lookahead=True, **GROUPS).block_shuffle().epochs(2).seed(1)
+    packed = (
+        store.pack(16, add_bos=True, bos_id=9001, lookahead=True, **GROUPS)
+        .block_shuffle()
+        .epochs(2)
+        .seed(1)
+    )
     with tl.Loader(packed, 7) as loader:
         total = 0
         for batch in loader:
@@ -295,7 +303,7 @@ def test_pk_18_c_45_documents_that_have_their_eos_get_no_second_one(tmp_path):
 
 def test_lm_03_lm_04_eos_is_not_trained_by_id_or_only_where_it_was_inserted():
     with ToyStore([[[5, 7, 6], [8, 7, 9]]]) as toy:
-        common = {"strategy": "greedy", "eos_id": 7, "train_on_eos": False}
+        common = {"strategy": "greedy", "add_eos": True, "eos_id": 7, "train_on_eos": False}
         by_id = toy.store.pack(8, **common)[0]
         assert by_id.tokens[0].tolist() == [5, 7, 6, 7, 8, 7, 9, 7]
         assert by_id.labels[0].tolist() == [-100, -100, 6, -100, -100, -100, 9, -100]

@@ -40,7 +40,7 @@ def test_lm_01_lm_02_the_target_of_a_boundary():
     [
         {"mask_boundary_loss": False},
         {"train_on_eos": False, "eos_id": 3},
-        {"train_on_eos": False, "eos_mask": "inserted", "eos_id": 3},
+        {"train_on_eos": False, "eos_mask": "inserted", "add_eos": True, "eos_id": 3},
         {"ignore_id": 6},
         {"label_layout": "shifted"},
         {"position_scheme": "absolute"},
@@ -88,13 +88,13 @@ def test_lm_10_the_count_of_a_batch_is_that_of_its_labels():
         assert batch.loss_tokens == (batch.labels != -100).sum() == batch.loss_mask.sum()
 
 
-@pytest.mark.parametrize("options", [{}, {"eos_id": 3}])
+@pytest.mark.parametrize("options", [{}, {"add_eos": True, "eos_id": 3}])
 def test_ts_18_lm_11_lm_14_only_the_completion_is_trained(tmp_path, options):
     """A prompt of 3 and a completion of 2 tokens; an EOS put behind it is trained, too."""
     ids, trained = [[5, 6, 7, 8, 9], [4, 4]], {5: 0, 6: 0, 7: 0, 8: 1, 9: 1, 4: 0}
     columns = {"loss_mask": ("uint8", lambda ids: np.array([trained[int(i)] for i in ids]))}
     write_store(tmp_path / "s", [ids], columns=columns, inner=16, chunk_tokens=32)
-    batch = tl.open(tmp_path / "s").pack(5 + len(options), strategy="one_doc", **options)[0]
+    batch = tl.open(tmp_path / "s").pack(5 + bool(options), strategy="one_doc", **options)[0]
     expected = [False, False, True, True, False]
     if options:
         expected = [False, False, True, True, True, False]
@@ -129,7 +129,9 @@ def test_c_60_c_65_each_layout_has_the_positions_that_suit_it():
 
 def test_c_63_c_58_boundaries_never_come_from_tokens():
     """PAD, EOS and BOS are one id here, and stand inside documents."""
-    batch = row([[0, 5, 0, 6], [0, 0]], pad_id=0, bos_id=0, eos_id=0, seq_len=12)
+    batch = row(
+        [[0, 5, 0, 6], [0, 0]], seq_len=12, pad_id=0, add_bos=True, bos_id=0, add_eos=True, eos_id=0
+    )
     assert batch.segment_ids[0].tolist() == [1] * 6 + [2] * 4 + [0, 0]
     assert batch.labels[0].tolist() == [-100, 0, 5, 0, 6, 0, -100, 0, 0, 0, -100, -100]
 

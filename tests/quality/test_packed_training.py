@@ -47,7 +47,9 @@ def gradients(net, loss):
 
 
 @pytest.mark.parametrize("strategy", STRATEGIES)
-@pytest.mark.parametrize("specials", [{}, {"bos_id": 20, "eos_id": 21}])
+@pytest.mark.parametrize(
+    "specials", [{}, {"add_bos": True, "bos_id": 20, "add_eos": True, "eos_id": 21}]
+)
 def test_packed_losses_and_gradients_are_those_of_the_documents_alone(store, strategy, specials):
     net = TinyModel()
     run = store.pack(16, strategy=strategy, **specials)
@@ -59,7 +61,7 @@ def test_packed_losses_and_gradients_are_those_of_the_documents_alone(store, str
         tokens = store.document(number).tolist()
         if specials:
             tokens = [20, *tokens, 21]
-        assert len(tokens) == length + len(specials)
+        assert len(tokens) == length + len(specials) // 2
         row = np.array([tokens])
         causal = torch.ones(1, len(tokens), len(tokens), dtype=torch.bool).tril()
         labels = np.concatenate([[[-100]], row[:, 1:]], axis=1)

@@ -24,13 +24,14 @@ def store(tmp_path_factory):
 @pytest.mark.filterwarnings("ignore:.*are in no row")
 @pytest.mark.parametrize("overflow", ["split", "truncate", "drop"])
 @pytest.mark.parametrize("strategy", ["sequential", *STRATEGIES])
-@pytest.mark.parametrize("options", [{}, {"bos_id": 901, "eos_id": 902}, {"min_row_len": 9}])
+@pytest.mark.parametrize("options", [{}, {"add_bos": True, "add_eos": True}, {"min_row_len": 9}])
 def test_the_run_has_just_what_was_predicted(store, strategy, overflow, options):
     if strategy == "sequential" and overflow != "split":
         return
     common = {"strategy": strategy, "overflow": overflow, "group_docs": 70, **options}
     plan = tl.plan_packing(store, seq_len=32, **common)
-    run = store.pack(32, **common)
+    ids = {"bos_id": 901, "eos_id": 902} if "add_bos" in options else {}
+    run = store.pack(32, **common, **ids)
     batch = run.batch(np.arange(len(run)))
     spans = batch.spans
     assert plan.rows == len(run)
@@ -46,7 +47,7 @@ def test_the_run_has_just_what_was_predicted(store, strategy, overflow, options)
     assert plan.tokens_lost == store.num_tokens - len(np.unique(real))
     pieces = np.bincount(spans.document)
     assert plan.documents_cut == (pieces > 1).sum()
-    lengths = np.array(store.lengths) + len({"bos_id", "eos_id"} & options.keys())
+    lengths = np.array(store.lengths) + len({"add_bos", "add_eos"} & options.keys())
     assert plan.tally.cut_needlessly == ((pieces > 1) & (lengths[: len(pieces)] <= 32)).sum()
     assert plan.tally.trained == batch.loss_tokens
     assert plan.segments_per_row == pytest.approx(len(spans.document) / len(run))

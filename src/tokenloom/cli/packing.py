@@ -30,15 +30,15 @@ def add_commands(commands: Any, common: argparse.ArgumentParser) -> None:
     plan.add_argument("--seq-len", type=int, nargs="+", required=True, help="tokens of a frame")
     plan.add_argument("--strategy", nargs="+", default=list(SIMPLE), choices=[*ALL, "bin"])
     plan.add_argument("--overflow", nargs="+", default=["split", "truncate"], choices=OVERFLOWS)
-    plan.add_argument("--bos-id", type=int, help="a token to put before every document")
-    plan.add_argument("--eos-id", type=int, help="a token to put behind every document")
+    plan.add_argument("--add-bos", action="store_true", help="BOS before every document")
+    plan.add_argument("--add-eos", action="store_true", help="EOS behind every document")
     plan.add_argument("--group-docs", type=int, default=10_000, help="documents of a group")
     plan.add_argument("--max-docs-per-bin", type=int, help="documents of a row, at most")
 
 
 def _plan(arguments: argparse.Namespace) -> int:
     store = open_store(arguments.store, snapshot=arguments.snapshot)
-    names = ("bos_id", "eos_id", "group_docs")
+    names = ("add_bos", "add_eos", "group_docs")
     options = {name: getattr(arguments, name) for name in names}
     if arguments.max_docs_per_bin is not None:
         options["max_docs_per_bin"] = arguments.max_docs_per_bin

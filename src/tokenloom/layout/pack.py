@@ -48,7 +48,7 @@ class PackSpec:
         mask_overlap: do not train shared tokens a second time.
         min_len, max_len: source tokens that a document must have, may have; others are left out.
         max_doc_tokens: use only that many tokens of a document.
-        min_row_len: leave out rows with fewer source tokens.
+        min_row_len: leave out rows with fewer tokens, inserted ones counted.
         max_docs_per_bin: segments of a row, at most.
         bos_id, eos_id: put before and behind every document; None is nothing.
         lookahead: give every row one more cell, as the label of its last one.
@@ -224,8 +224,8 @@ def _end_to_end(documents: Documents, width: int, step: int) -> tuple[Int64, Pie
 
 
 def _without_short(edges: Int64, pieces: Pieces, least: int) -> tuple[Int64, Pieces, Tally]:
-    """Rows with at least so many source tokens."""
-    before = np.concatenate([[0], np.cumsum(pieces.length)])
+    """Rows with at least so many tokens."""
+    before = np.concatenate([[0], np.cumsum(pieces.cells)])
     tokens = np.diff(before[edges])
     keep = tokens >= least
     if keep.all():

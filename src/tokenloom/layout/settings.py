@@ -76,6 +76,7 @@ def packing_settings(config: Mapping[str, Any]) -> PackingSettings:
     common = {"max_doc_tokens": data["max_doc_tokens"]} if "max_doc_tokens" in data else {}
     common |= specials
     pack = {"strategy": MODES[mode], "lookahead": True, **common}
+    pack |= {f"add_{name}": True for name in ("bos", "eos") if f"{name}_id" in specials}
     stream = {"mode": mode, "window": "T+1", **common}
     if mode == "sequential":
         pack["overlap"] = stream["overlap"] = 1
