@@ -203,10 +203,8 @@ def _labels(given: Given) -> Breach:
     wrong = trained & (labels != target)
     if shifted:  # the target of the last cell is not in the batch
         wrong[:, -1:] = trained[:, -1:] & (labels[:, -1:] < 0)
-    elif given.strict:  # nothing predicts the first
-        wrong[:, :1] = trained[:, :1]
-    open_cell, text = (given.shape[1] - 1, "an id") if shifted else (0, "-100")
-    return _told(wrong, labels, lambda r, c: text if c == open_cell else f"-100 or {target[r, c]}")
+    last = given.shape[1] - 1 if shifted else -1
+    return _told(wrong, labels, lambda r, c: "an id" if c == last else f"-100 or {target[r, c]}")
 
 
 def _loss_mask(given: Given) -> Breach:

@@ -152,8 +152,8 @@ def check_batch(
             or torch, with the names of a batch; `input_ids` is another name of `tokens`.
         seq_len: S, if it is known better than from the arrays.
         strict: hold the batch to our conventions as well. Without, forgiven is what trains no wrong
-            token: a label at the first cell (aligned; models drop it), positions of filler, a
-            `max_seqlen` that is too large; and a loss across documents, which `facts` still counts.
+            token: positions of filler, a `max_seqlen` that is too large; and a loss across
+            documents, which `facts` still counts.
         label_layout: "aligned" (a label stands at its own token) or "shifted" (one cell before);
             as the batch says, else aligned.
 

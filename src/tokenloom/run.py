@@ -21,7 +21,7 @@ from tokenloom.shuffle import BlockShuffle, Shuffle
 from tokenloom.spans import Spans
 from tokenloom.store.offsets import grouped
 from tokenloom.store.reader import Reader
-from tokenloom.words import warn
+from tokenloom.words import binary_size, plural, warn
 
 __all__ = ["Layout", "SourceRun", "loss_columns"]
 
@@ -233,8 +233,8 @@ class SourceRun:
         rows = min(blocks.size, blocks.rows) or -(-blocks.rows // len(blocks))
         lanes = f" x {self.lanes} lanes over {world_size} ranks" if self.lanes > 1 else ""
         warn(
-            f"block_shuffle: {window} blocks{lanes} x {rows} rows x {self.layout.seq_len:,} tokens "
-            f"x {self._token_bytes} bytes take {needed / 2**20:,.1f} MiB, the cache has "
-            f"{capacity / 2**20:,.1f} MiB. Rows are then read one by one. Lower window_blocks, or "
-            "open the store with more cache_bytes."
+            f"block_shuffle: {plural(window, 'block')}{lanes} x {rows} rows x "
+            f"{self.layout.seq_len:,} tokens x {self._token_bytes} bytes take "
+            f"{binary_size(needed)}, the cache has {binary_size(capacity)}. Rows are then read one "
+            "by one. Lower window_blocks, or open the store with more cache_bytes."
         )

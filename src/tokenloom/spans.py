@@ -30,10 +30,11 @@ __all__ = ["BOS", "EOS", "GOES_ON", "Spans"]
 
 Int64 = NDArray[np.int64]
 
+SHOWN = 12  # spans
 BOS, EOS, GOES_ON = 1, 2, 4  # bits of `Spans.flags`
 
 
-@dataclass(frozen=True, eq=False, slots=True, kw_only=True)
+@dataclass(frozen=True, eq=False, slots=True, kw_only=True, repr=False)
 class Spans:
     """Spans of some frames.
 
@@ -67,6 +68,17 @@ class Spans:
     def __len__(self) -> int:
         """How many frames there are."""
         return len(self.frame) - 1
+
+    def __repr__(self) -> str:
+        """The first spans as a table; filler stands where no span does."""
+        head = f"{len(self)} frames of {self.width} cells, {len(self.document)} spans"
+        names = ("frame", "document", "start", "length", "at", "flags")
+        columns = (self.row, self.document, self.start, self.length, self.at, self.flags)
+        shown = zip(*(column[:SHOWN].tolist() for column in columns), strict=True)
+        lines = ["  ".join(f"{one:>8}" for one in line) for line in (names, *shown)]
+        if len(self.document) > SHOWN:
+            lines.append(f"{'…':>8}")
+        return "\n".join([f"Spans: {head}", *lines])
 
     @property
     def cells(self) -> Int64:

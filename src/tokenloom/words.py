@@ -10,7 +10,7 @@ from pathlib import Path
 
 from tokenloom.errors import ConfigError
 
-__all__ = ["check_options", "near_miss", "plural", "sentence", "warn"]
+__all__ = ["binary_size", "check_options", "near_miss", "plural", "sentence", "warn"]
 
 _PACKAGE = str(Path(__file__).parent)
 
@@ -59,6 +59,20 @@ def sentence(text: str) -> str:
     ("no key 'a'.", "Did you mean 'b'?")
     """
     return text if text.endswith((".", "?", "!")) else text + "."
+
+
+def binary_size(count: int) -> str:
+    """Bytes for people.
+
+    >>> binary_size(1536)
+    '1.5 KiB'
+    """
+    size = float(count)
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if size < 1024:
+            return f"{size:.0f} {unit}" if unit == "B" else f"{size:.1f} {unit}"
+        size /= 1024
+    return f"{size:.1f} TiB"
 
 
 def warn(message: str) -> None:

@@ -282,7 +282,7 @@ def test_a_window_that_fits_says_nothing(tmp_path):
 def test_a_block_larger_than_the_store_is_told_as_what_it_holds(tmp_path):
     made = VirtualStore([(9, 200_000)])
     store = tl.open(made.write_manifest(tmp_path), source=made, cache_bytes=1000, verify="never")
-    with pytest.warns(UserWarning, match=r"1 blocks x 97 rows x 2,048 tokens x 2 bytes take 0\.4"):
+    with pytest.warns(UserWarning, match=r"1 block x 97 rows x 2,048 tokens x 2 bytes take 388"):
         store.windows(2048).block_shuffle()
 
 

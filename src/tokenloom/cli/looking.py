@@ -6,9 +6,9 @@ import argparse
 from collections.abc import Iterator
 from typing import Any
 
-from tokenloom.cli.printing import binary_size, histogram, percentiles, summary, write
+from tokenloom.cli.printing import histogram, percentiles, summary, write
 from tokenloom.stored import Store, open_store
-from tokenloom.words import plural
+from tokenloom.words import binary_size, plural
 
 __all__ = ["add_commands"]
 

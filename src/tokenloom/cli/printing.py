@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from tokenloom.stored import Store
 
-__all__ = ["binary_size", "histogram", "percentiles", "summary", "write"]
+__all__ = ["histogram", "percentiles", "summary", "write"]
 
 BAR = 40  # characters of the longest bar
 PERCENTS = (1, 5, 25, 50, 75, 95, 99)
@@ -55,20 +55,6 @@ def summary(store: Store) -> dict[str, Any]:
             for name in ("kind", "name", "vocab_size", "bos", "eos", "pad", "sha256")
         },
     }
-
-
-def binary_size(count: int) -> str:
-    """Bytes for people.
-
-    >>> binary_size(1536)
-    '1.5 KiB'
-    """
-    size = float(count)
-    for unit in ("B", "KiB", "MiB", "GiB"):
-        if size < 1024:
-            return f"{size:.0f} {unit}" if unit == "B" else f"{size:.1f} {unit}"
-        size /= 1024
-    return f"{size:.1f} TiB"
 
 
 def percentiles(lengths: NDArray[np.int64]) -> dict[str, float]:

@@ -8,12 +8,12 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from tokenloom.cli.printing import binary_size, write
+from tokenloom.cli.printing import write
 from tokenloom.errors import StoreCorrupt
 from tokenloom.store.gc import Collected, collect
 from tokenloom.store.verify import Report
 from tokenloom.stored import open_store
-from tokenloom.words import plural
+from tokenloom.words import binary_size, plural
 
 __all__ = ["add_commands"]
 

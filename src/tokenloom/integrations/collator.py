@@ -28,6 +28,7 @@ for lists becoming arrays), 5 ms from arrays; guessing from tokens instead takes
 from __future__ import annotations
 
 import importlib
+import logging
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -203,7 +204,7 @@ class Collator:
         )
         blank = np.array([one.starts is None for one in rows])
         if blank.any() and self.packed_sequences:
-            log_once(self._guess())
+            log_once(self._guess(), logging.WARNING)  # it changes positions
             at, guessed = boundaries.marks_from_tokens(
                 tokens[blank], lengths[blank], self.eos_id, self.bos_id
             )

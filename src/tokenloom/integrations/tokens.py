@@ -116,6 +116,6 @@ def warn_once(message: str) -> None:
 
 
 @functools.cache
-def log_once(message: str) -> None:
+def log_once(message: str, level: int = logging.INFO) -> None:
     """Tell the log, once in a process for each message."""
-    log.info(message)
+    log.log(level, message)
