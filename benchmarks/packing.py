@@ -63,7 +63,7 @@ def run(folder: Path, size: str, command: str) -> list[Table]:
     lengths = _lengths(documents)
     return [
         _plans(lengths, few, rounds, command),
-        _fills(documents, command),
+        _fills(documents, few, command),
         _histograms(command),
         _batches(folder, tokens, batches, rounds, command),
         _positions(rounds, command),
@@ -132,6 +132,11 @@ def _scan(lengths: list[int]) -> int:
     return len(rooms)
 
 
+def _count(made: Any) -> int:
+    """Rows that a peer made."""
+    return made if isinstance(made, int) else len(made)
+
+
 def _trl(lengths: list[int]) -> Callable[[], object]:
     datasets: Any = importlib.import_module("datasets")
     trl: Any = importlib.import_module("trl.data_utils")
@@ -172,7 +177,7 @@ PEERS: dict[str, tuple[str, Callable[[list[int]], Callable[[], object]]]] = {
 # -- 2. fill -------------------------------------------------------------------------------
 
 
-def _fills(documents: int, command: str) -> Table:
+def _fills(documents: int, few: int, command: str) -> Table:
     """Filler among a million cells: fill itself would need five digits."""
     made = np.random.default_rng(3).lognormal(np.log(404), 1.3, documents)
     lengths = made.astype(np.int64) + 1
@@ -188,6 +193,16 @@ def _fills(documents: int, command: str) -> Table:
         row = filler("best_fit_decreasing", group)
         rows.append(want(row, "<=", goal) if documents >= group else row)
     rows += [filler(strategy, GROUP) for strategy in (SEQUENTIAL, *STRATEGIES)]
+    some = np.minimum(lengths[:few], CAPACITY)
+    ours = len(pack(some, CAPACITY, "best_fit_decreasing"))
+    made_by = {"best_fit_decreasing, one group": ours}
+    for name, (module, make) in PEERS.items():
+        if importlib.util.find_spec(module) is not None:
+            made_by[name] = _count(make(some.tolist())())
+    for name, bins in made_by.items():
+        share = 1 - some.sum() / (bins * CAPACITY)
+        what = f"{few:,} documents in frames of {CAPACITY:,}: {name}"
+        rows.append(amount(what, float(share) * 1e6, "of a million cells"))
     long = lengths > 4096
     note = (
         f"{documents:,} documents of {lengths.mean():,.0f} tokens on average in frames of 4,096; "
