@@ -65,6 +65,11 @@ def differences(saved: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
     lines = []
     for path in sorted(old.keys() | new.keys()):
         a, b = old.get(path, gone), new.get(path, gone)
+        deeper = f"{path}."  # nothing here, keys there: those are told one by one
+        if (a is None and b is gone and any(key.startswith(deeper) for key in new)) or (
+            b is None and a is gone and any(key.startswith(deeper) for key in old)
+        ):
+            continue
         if a != b:
             shown = ["nothing" if value is gone else repr(value) for value in (a, b)]
             lines.append(f"{path}: the state has {shown[0]}, this run has {shown[1]}")

@@ -347,3 +347,12 @@ def test_two_descriptions_differ_where_a_leaf_does(one, other):
     expected = [k for k in keys if leaves[0].get(k, missing) != leaves[1].get(k, missing)]
     assert [line.split(":")[0] for line in lines] == sorted(expected)
     assert (description.fingerprint(saved) == description.fingerprint(now)) >= (saved == now)
+
+
+def test_a_setting_that_only_one_of_them_has_is_told_by_its_keys():
+    plain, shuffled = {"shuffle": None}, {"shuffle": {"kind": "full", "perm_type": "feistel"}}
+    there = "shuffle.kind: the state has nothing, this run has 'full'"
+    lines = description.differences(plain, shuffled)
+    assert there in lines
+    assert not [line for line in lines if line.startswith("shuffle:")]
+    assert len(description.differences(shuffled, plain)) == len(lines) == 2
