@@ -111,9 +111,15 @@ def derived(arrays: Mapping[str, Array], shifted: bool) -> dict[str, Array]:
     """The arrays, and those that follow from whichever is there.
 
     real: cells that hold tokens. asked: cells at which a label asks for the next token. trained:
-    cells whose prediction counts, by the mask, else by the labels, else by the weights.
+    cells whose prediction counts, by the mask, else by the labels, else by the weights. Segments
+    follow from document starts, where only those are there.
     """
     out = dict(arrays)
+    shape = next((a.shape for n, a in out.items() if n in ("tokens", "labels")), None)
+    if "segment_ids" not in out and "document_starts" in out and shape is not None:
+        out["segment_ids"] = _from_starts(out["document_starts"], shape)
+        if "attention_mask" in out:
+            out["segment_ids"] *= out["attention_mask"]
     if "segment_ids" in out:
         out["real"] = out["segment_ids"] != 0
     elif "attention_mask" in out:
@@ -127,6 +133,15 @@ def derived(arrays: Mapping[str, Array], shifted: bool) -> dict[str, Array]:
         if name in out:
             out["trained"] = out[name]
     return out
+
+
+def _from_starts(starts: Array, shape: tuple[int, ...]) -> Array:
+    """Segments 1, 2, … from document starts [B, D], padded with -1; the first cell begins one."""
+    begins = np.zeros(shape, np.int64)
+    row, column = np.nonzero((starts >= 0) & (starts < shape[1]))
+    np.add.at(begins, (row, starts[row, column]), 1)
+    begins[:, :1] = 1
+    return np.cumsum(begins, axis=1)
 
 
 def _told(wrong: Bool, found: Any, right: Any) -> Breach:

@@ -164,6 +164,25 @@ def test_a_batch_as_hugging_face_makes_it_is_judged_by_what_it_has():
     assert broken(check_batch(batch, strict=False)) == {"filler"}
 
 
+def test_document_starts_alone_say_which_documents_there_are():
+    """What somebody with Hugging Face datasets has: starts, but no segments."""
+    batch = {
+        "input_ids": np.array([[5, 6, 7, 8, 0]]),
+        "attention_mask": np.array([[1, 1, 1, 1, 0]]),
+        "document_starts": np.array([[0, 2, -1]]),
+        "position_ids": np.array([[0, 1, 0, 1, 0]]),
+        "labels": np.array([[-100, 6, -100, 8, -100]]),
+    }
+    report = check_batch(batch)
+    assert report.ok, report
+    assert {"segment_ids", "position_ids", "boundary", "document_starts"} <= set(report.checked)
+    assert report.facts.documents == 2
+    leaking = batch | {"labels": np.array([[-100, 6, 7, 8, -100]])}
+    assert broken(check_batch(leaking)) == {"boundary"}
+    going_on = batch | {"position_ids": np.array([[0, 1, 2, 3, 0]])}
+    assert broken(check_batch(going_on)) == {"position_ids"}
+
+
 def test_shifted_labels_taken_for_aligned_ones_are_found():
     batch = made(ROWS, 8, label_layout="shifted")
     assert check_batch(batch, label_layout="shifted").ok
