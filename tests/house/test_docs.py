@@ -65,3 +65,9 @@ def test_benchmarks_named_in_the_docs_exist():
     for page in PAGES:
         for name in re.findall(r"python -m benchmarks (\w+)", page.read_text()):
             assert any(name in stem for stem in known), name
+
+
+def test_the_picture_of_a_packed_row_is_what_its_script_prints():
+    script = ROOT / "docs/pictures/packed_row.py"
+    made = subprocess.run([sys.executable, str(script)], capture_output=True, check=True)
+    assert made.stdout == (ROOT / "docs/pictures/packed-row.svg").read_bytes()
