@@ -96,7 +96,8 @@ class Documents:
         """
         packing = [name for name in names_of(PackSpec) if name not in ("bos_id", "eos_id")]
         rendering = names_of(RenderSpec)
-        check_options("pack", options, sorted({*packing, *rendering}))
+        named = ("add_bos", "add_eos", "bos_id", "eos_id", "strict_special_tokens")
+        check_options("pack", options, sorted({*packing, *rendering, *named}))
         render = {name: options.pop(name) for name in list(options) if name in rendering}
         _check_used(render, add_bos, bos_id, add_eos, eos_id)
         if add_bos and bos_id is None:
@@ -183,8 +184,8 @@ def _check_used(
     ):
         if given is not None and not used:
             raise ConfigError(
-                f"{name}_id: found {given}, but nothing uses it. add_{name}=True puts it around "
-                "every document."
+                f"{name}_id: found {given}, but nothing uses it. add_{name}=True puts it there "
+                "for every document."
             )
 
 

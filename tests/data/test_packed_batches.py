@@ -268,8 +268,12 @@ def test_what_is_lost_is_told_before_anything_runs(store):
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         store.pack(16)
-    with pytest.raises(tl.ConfigError, match="overflow: document"):
-        store.pack(16, overflow="error")
+    long = int(np.flatnonzero(np.array(store.lengths) > 38)[0])
+    assert long >= 5  # in another group than the first
+    with pytest.raises(tl.ConfigError, match=rf"overflow: document {long} has"):
+        store.pack(38, overflow="error", group_docs=5)
+    with pytest.raises(tl.ConfigError, match=r"strategy: found 'sequntial'.*'sequential'"):
+        store.pack(16, strategy="sequntial")
 
 
 def test_pk_16_pk_17_specials_come_from_the_tokenizer_if_it_has_them(tmp_path):

@@ -25,9 +25,9 @@ def planned(monkeypatch):
     calls = []
     inner = grouping.plan_group
 
-    def counting(lengths, spec, group=0):
+    def counting(lengths, spec, group=0, names=None):
         calls.append(group)
-        return inner(lengths, spec, group)
+        return inner(lengths, spec, group, names)
 
     monkeypatch.setattr(grouping, "plan_group", counting)
     return calls

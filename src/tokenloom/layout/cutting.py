@@ -174,7 +174,11 @@ def inserted(flags: UInt8) -> Int64:
 
 
 def cut_long(
-    documents: Documents, width: int, overflow: str, stride: int = 0
+    documents: Documents,
+    width: int,
+    overflow: str,
+    stride: int = 0,
+    names: Int64 | None = None,
 ) -> tuple[Pieces, Tally]:
     """Pieces of at most `width` cells.
 
@@ -184,14 +188,17 @@ def cut_long(
         overflow: what to do with a document that has more: "split" it, "truncate" it (its end is
             lost, and its EOS with it), "drop" it, or "error".
         stride: tokens that neighbouring pieces share.
+        names: what messages call the documents given; their place if nothing is said.
     """
     long = documents.cells > width
     tally = Tally()
     if overflow == "error" and long.any():
         which = int(np.flatnonzero(long)[0])
+        place = int(documents.number[which])
+        name = place if names is None else int(names[place])
         raise ConfigError(
-            f"overflow: document {documents.number[which]:,} has {documents.cells[which]:,} tokens "
-            f"with its specials, a frame {width:,} cells ({int(long.sum()):,} such documents). Use "
+            f"overflow: document {name:,} has {documents.cells[which]:,} tokens with its "
+            f"specials, a frame {width:,} cells ({int(long.sum()):,} such documents). Use "
             "overflow='split', or a longer seq_len."
         )
     if overflow == "drop":

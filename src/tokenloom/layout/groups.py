@@ -103,10 +103,10 @@ def _work_out(line: Bounded, spec: PackSpec) -> Groups:
     with Progress("packing", total=line.documents, unit=" documents", show=shown) as progress:
         while document[-1] < line.documents:
             first = document[-1]
-            _, bounds = line.bounds(first, min(first + spec.group_docs, line.documents))
+            numbers, bounds = line.bounds(first, min(first + spec.group_docs, line.documents))
             tokens = bounds[1:] - bounds[0]
             count = min(int(np.searchsorted(tokens, spec.group_tokens)) + 1, len(tokens))
-            planned = plan_group(np.diff(bounds[: count + 1]), spec, len(rows))
+            planned = plan_group(np.diff(bounds[: count + 1]), spec, len(rows), numbers)
             document.append(first + count)
             address.append(int(bounds[count]))
             rows.append(len(planned))

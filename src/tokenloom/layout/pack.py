@@ -85,7 +85,7 @@ class PackSpec:
             raise ConfigError(f"seq_len: found {self.seq_len}, allowed is 2 to 2^30 tokens.")
         if self.strategy != SEQUENTIAL:
             # an alias would be another identity of the same rows
-            object.__setattr__(self, "strategy", check_strategy(self.strategy))
+            object.__setattr__(self, "strategy", check_strategy(self.strategy, (SEQUENTIAL,)))
         if self.overflow not in OVERFLOWS:
             raise ConfigError(
                 f"overflow: found {self.overflow!r}, allowed: {', '.join(OVERFLOWS)}."
@@ -160,13 +160,14 @@ class Rows:
         return len(self.edges) - 1
 
 
-def plan_group(lengths: Int64, spec: PackSpec, group: int = 0) -> Rows:
+def plan_group(lengths: Int64, spec: PackSpec, group: int = 0, names: Int64 | None = None) -> Rows:
     """The rows of some documents.
 
     Args:
         lengths: source tokens of each document [documents].
         spec: how to pack.
         group: number of the group; another one is shuffled otherwise.
+        names: what messages call the documents; their place if nothing is said.
 
     >>> rows = plan_group(np.array([3, 2, 3]), PackSpec(seq_len=8))
     >>> rows.pieces.document.tolist(), rows.at.tolist(), len(rows)
@@ -184,7 +185,7 @@ def plan_group(lengths: Int64, spec: PackSpec, group: int = 0) -> Rows:
         edges, pieces = _end_to_end(documents, spec.width, spec.width - spec.overlap)
         repeated = int(pieces.cells.sum() - documents.cells.sum())
     else:
-        cut, lost = cutting.cut_long(documents, spec.width, spec.overflow, spec.stride)
+        cut, lost = cutting.cut_long(documents, spec.width, spec.overflow, spec.stride, names)
         bins = pack(cut.cells, spec.width, spec.strategy, spec.max_docs_per_bin)
         edges, pieces, tally = bins.edges, cut.pick(bins.items), tally + lost
         repeated = int(pieces.seen.sum())

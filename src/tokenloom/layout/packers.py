@@ -26,7 +26,7 @@ Worked example: lengths 3, 2, 3, 6 in bins of 8, longest first::
 from __future__ import annotations
 
 import heapq
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -87,11 +87,11 @@ def pack(lengths: Int64, capacity: int, strategy: str, most: int | None = None) 
     return Bins(order[by_bin], np.concatenate([[0], np.cumsum(count)]).astype(np.int64))
 
 
-def check_strategy(strategy: str) -> str:
-    """The strategy, by its own name."""
+def check_strategy(strategy: str, others: Sequence[str] = ()) -> str:
+    """The strategy, by its own name; `others` are allowed where this is asked from."""
     known = ALIASES.get(strategy, strategy)
     if known not in STRATEGIES:
-        names = [*STRATEGIES, *ALIASES]
+        names = [*others, *STRATEGIES, *ALIASES]
         raise ConfigError(
             f"strategy: found {strategy!r}, allowed: {', '.join(names)}."
             f"{near_miss(str(strategy), names)}"
