@@ -115,12 +115,12 @@ class Plan:
     @functools.cached_property
     def runs(self) -> Runs:
         """What to read for them."""
-        return self.run.layout.runs(0, self.row)
+        return self.run.layout.runs(self.epoch, self.row)
 
     @functools.cached_property
     def spans(self) -> Spans:
         """The spans of all of them."""
-        return self.run.layout.spans(0, self.row).named(self.run.name)
+        return self.run.layout.spans(self.epoch, self.row).named(self.run.name)
 
     def tiles(self, width: int) -> masks.Tiles:
         """The cells of all of them, as tiles."""
@@ -158,7 +158,7 @@ class Plan:
     @functools.cached_property
     def block(self) -> Int64:
         """The io block of each example [N]."""
-        return self.run.io_blocks.of(self.row)
+        return self.run.block_of(self.epoch, self.row)
 
 
 class Renderer:
@@ -215,7 +215,7 @@ class Renderer:
     def pretend(self, plan: Plan, start: int, stop: int, cache: BlockCache) -> None:
         """Fetch the blocks of some examples through a cache, without reading anything."""
         numbers, _ = distinct(plan.block[start:stop])
-        first, last = self.run.layout.stretch(numbers, self.run.io_blocks)
+        first, last = self.run.stretch(numbers)
         line = self.run.layout.line
         nothing = np.zeros(1, line.reader.dtype("input_ids"))
 
@@ -264,7 +264,7 @@ class Renderer:
     ) -> tuple[list[Array], Int64 | None, Int64]:
         """The blocks of some examples, which of them each is in (None: all in one), their begin."""
         numbers, which = distinct(plan.block[start:stop])
-        first, last = self.run.layout.stretch(numbers, self.run.io_blocks)
+        first, last = self.run.stretch(numbers)
         line = self.run.layout.line
         blocks = line.stretches(self._tag, numbers.tolist(), first, last, column, self.cache)
         return blocks, which, first

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from tokenloom.layout.groups import Groups, group_rows, groups_of
 from tokenloom.layout.pack import PackSpec, stored_inside
+from tokenloom.layout.phases import Phases
 from tokenloom.layout.runs import Runs
 from tokenloom.line import Line
 from tokenloom.order import Blocks
@@ -46,34 +47,34 @@ class Packed:
 
     row_tokens: tuple[int, int] | None = None
 
+    def tokens(self, first: int = 0, last: int = 1) -> int:
+        """Stored tokens in the frames of all rows of epochs [first, last)."""
+        return (last - first) * self.groups.tally.frame_tokens
+
     @property
-    def tokens(self) -> int:
-        """Stored tokens in the frames of all rows."""
-        return self.groups.tally.frame_tokens
+    def phases(self) -> Phases:
+        """Rows of every epoch."""
+        return Phases.constant(int(self.groups.first_row[-1]))
 
-    def rows(self, epoch: int = 0) -> int:
-        """Rows of an epoch."""
-        return int(self.groups.first_row[-1])
-
-    def blocks(self, epoch: int = 0) -> Blocks:
+    def blocks(self, phase: int = 0) -> Blocks:
         """Where the storage-local blocks lie: every group is one."""
         return Blocks.cut(self.groups.first_row)
 
     def warn_if_unaligned(self) -> None:
         """Groups end with documents, so there is nothing to say."""
 
-    def runs(self, epoch: int, rows: Int64) -> Runs:
+    def runs(self, epoch: Int64 | int, rows: Int64) -> Runs:
         """The tokens of each row."""
         return Runs.of(self.spans(epoch, rows))
 
-    def stretch(self, block: Int64, blocks: Blocks) -> tuple[Int64, Int64]:
+    def stretch(self, block: Int64, blocks: Blocks, phase: int = 0) -> tuple[Int64, Int64]:
         """The part of the line that the rows of each block take [N]."""
         first, last = blocks.edges(block)
         low = self._group_of(first)
         high = np.where(last > first, self._group_of(np.maximum(last - 1, 0)) + 1, low)
         return self.groups.address[low], self.groups.address[high]
 
-    def spans(self, epoch: int, rows: Int64) -> Spans:
+    def spans(self, epoch: Int64 | int, rows: Int64) -> Spans:
         """The documents in each row."""
         group = self._group_of(rows)
         parts, places = [], []
@@ -90,7 +91,7 @@ class Packed:
         back[order] = np.arange(len(order))
         return joined.take(back)
 
-    def costs(self, epoch: int, rows: Int64) -> Int64:
+    def costs(self, epoch: Int64 | int, rows: Int64) -> Int64:
         """Source tokens of each row that stand in its frame [N]."""
         spans = self.spans(epoch, rows)
         inside = stored_inside(spans.at, spans.length, spans.flags, self.seq_len)

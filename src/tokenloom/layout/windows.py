@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 
 from tokenloom.bind import check_fields
 from tokenloom.errors import ConfigError
+from tokenloom.layout.phases import Phases
 from tokenloom.layout.runs import Runs
 from tokenloom.line import Line
 from tokenloom.order import Blocks
@@ -98,17 +99,17 @@ class Windows:
         usual, last = self.costs(0, np.array([0, max(0, self._rows - 1)])).tolist()
         return usual, last
 
+    def tokens(self, first: int = 0, last: int = 1) -> int:
+        """Stored tokens in the frames of all rows of epochs [first, last)."""
+        usual, short = self.row_tokens
+        return (last - first) * (usual * (self._rows - 1) + short) if self._rows else 0
+
     @property
-    def tokens(self) -> int:
-        """Stored tokens in the frames of all rows."""
-        usual, last = self.row_tokens
-        return usual * (self._rows - 1) + last if self._rows else 0
+    def phases(self) -> Phases:
+        """Rows of every epoch."""
+        return Phases.constant(self._rows)
 
-    def rows(self, epoch: int = 0) -> int:
-        """Rows of an epoch."""
-        return self._rows
-
-    def blocks(self, epoch: int = 0) -> Blocks:
+    def blocks(self, phase: int = 0) -> Blocks:
         """Where the storage-local blocks lie."""
         if not self.spec.align:
             return Blocks.equal(self._rows, self._block_rows)
@@ -126,19 +127,19 @@ class Windows:
                 "io blocks. align=True makes them end together."
             )
 
-    def runs(self, epoch: int, rows: Int64) -> Runs:
+    def runs(self, epoch: Int64 | int, rows: Int64) -> Runs:
         """The tokens of each row: one stretch of the line."""
         start = rows * self.spec.step
         stop = np.minimum(start + self.width, self.line.tokens)
         return Runs.one_each(start, stop - start, self.width)
 
-    def stretch(self, block: Int64, blocks: Blocks) -> tuple[Int64, Int64]:
+    def stretch(self, block: Int64, blocks: Blocks, phase: int = 0) -> tuple[Int64, Int64]:
         """The part of the line that the rows of each block take [N]."""
         first, last = blocks.edges(block)
         stop = np.minimum((last - 1) * self.spec.step + self.width, self.line.tokens)
         return first * self.spec.step, stop
 
-    def spans(self, epoch: int, rows: Int64) -> Spans:
+    def spans(self, epoch: Int64 | int, rows: Int64) -> Spans:
         """The documents in each row."""
         start = rows * self.spec.step
         stop = np.minimum(start + self.width, self.line.tokens)
@@ -157,7 +158,7 @@ class Windows:
             source=np.zeros(len(rows), np.int32),
         )
 
-    def costs(self, epoch: int, rows: Int64) -> Int64:
+    def costs(self, epoch: Int64 | int, rows: Int64) -> Int64:
         """Tokens of each row that stand in its frame [N]."""
         start = rows * self.spec.step
         stop = np.minimum(start + self.seq_len, self.line.tokens)
