@@ -12,20 +12,18 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any, Generic, Protocol, TypeVar, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
 from tokenloom import masks
-from tokenloom.bind import check_fields
 from tokenloom.cells import new_array
-from tokenloom.errors import ConfigError, NoTrainedTokens
+from tokenloom.errors import NoTrainedTokens
+from tokenloom.rendering import RenderSpec
 from tokenloom.spans import EOS, Spans
-from tokenloom.words import near_miss
 
-__all__ = ["FIELDS", "Batch", "Details", "RenderSpec"]
+__all__ = ["FIELDS", "Batch", "Details"]
 
 Int64 = NDArray[np.int64]
 Int32 = NDArray[np.int32]
@@ -66,75 +64,11 @@ class _lazy(Generic[T]):  # noqa: N801 - reads like the decorator it replaces
         return value
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class RenderSpec:
-    """How spans become arrays. No field changes which tokens stand where.
-
-    Attributes:
-        label_layout: "aligned" (label i is token i, the model shifts; -100 where not trained) or
-            "shifted" (label i is token i + 1).
-        mask_boundary_loss: do not train the first token of a document on the one before it.
-        position_scheme: positions start from 0 in every document ("reset") or frame ("absolute").
-        ignore_id: a token that is never trained on.
-        train_on_eos: train the prediction of EOS.
-        eos_mask: which EOS is meant by that: "all" tokens that are `eos_id`, or only "inserted"
-            ones, which the layout put behind documents.
-        segments: where documents end: "documents" as stored, or "eos", guessed from `eos_id` (for
-            imported tokens without boundaries).
-        eos_id: the token that ends a document.
-        pad_id: what stands in filler cells.
-    """
-
-    label_layout: str = "aligned"
-    mask_boundary_loss: bool = True
-    position_scheme: str = "reset"
-    ignore_id: int | None = None
-    train_on_eos: bool = True
-    eos_mask: str = "all"
-    segments: str = "documents"
-    eos_id: int | None = None
-    pad_id: int = 0
-
-    def __post_init__(self) -> None:
-        check_fields(self)
-        for name, allowed in (
-            ("label_layout", ("aligned", "shifted")),
-            ("position_scheme", ("reset", "absolute")),
-            ("segments", ("documents", "eos")),
-            ("eos_mask", ("all", "inserted")),
-        ):
-            found = getattr(self, name)
-            if found not in allowed:
-                raise ConfigError(
-                    f"{name}: found {found!r}, allowed: {', '.join(allowed)}."
-                    f"{near_miss(str(found), allowed)}"
-                )
-        if self.segments == "eos" and self.eos_id is None:
-            raise ConfigError(
-                "eos_id: missing; segments='eos' needs the token that ends documents."
-            )
-        if not self.train_on_eos and self.eos_mask == "all" and self.eos_id is None:
-            raise ConfigError(
-                "eos_id: missing; train_on_eos=False needs the token that is not to be trained."
-            )
-
-    @property
-    def is_plain(self) -> bool:
-        """Whether all that is not a token follows from boundaries alone, in the usual way."""
-        return (
-            self.mask_boundary_loss
-            and self.train_on_eos
-            and self.ignore_id is None
-            and self.label_layout == "aligned"
-            and self.position_scheme == "reset"
-        )
-
-
 @functools.cache
-def _together(fields: tuple[str, ...]) -> list[str]:
+def _together(fields: tuple[str, ...], render: RenderSpec) -> list[str]:
     """Those of some fields that are better made in one go; labels are judged by the loss mask."""
     wanted = {*fields, "loss_mask"} if "labels" in fields else {*fields}
-    names = [name for name in masks.PAINTED if name in wanted]
+    names = [name for name in masks.PAINTED if name in wanted & render.painted]
     return names if len(names) > 1 else []
 
 
@@ -190,6 +124,13 @@ class Batch:
         return self._details.spans()
 
     @property
+    def document(self) -> Int64:
+        """The first document of each row, by its number in its store; -1 for none [B]."""
+        first = self.spans.frame[:-1]
+        found = np.append(self.spans.document, -1)[first]
+        return np.where(np.diff(self.spans.frame) > 0, found, -1)
+
+    @property
     def source(self) -> list[str]:
         """Name of the source of each row [B]."""
         return [self.spans.sources[i] for i in self.spans.source.tolist()]
@@ -207,19 +148,37 @@ class Batch:
     @_lazy
     def segment_ids(self) -> Int32:
         """1, 2, … for the documents of a row, 0 for filler [B, S]."""
+        if self._render.is_lent:
+            segments: Int32 = masks.paint(self._lent, ["segment_ids"])["segment_ids"]
+            return segments
         return self._painted("segment_ids")
+
+    @_lazy
+    def _lent(self) -> masks.Tiles:
+        """Tiles with the segments that filler is given."""
+        render = self._render
+        trailing = render.trailing == "doc"
+        return masks.lent(self._tiles, leading=render.attend_prefix, trailing=trailing)
 
     @_lazy
     def position_ids(self) -> Int32:
         """Position of each token in its document, or in its row [B, S]."""
         if self._render.position_scheme == "absolute":
-            return masks.positions(*self.shape)
-        return self._painted("position_ids")
+            found = masks.positions(*self.shape)
+        else:
+            found = self._painted("position_ids")
+        if self._render.position_offset:
+            found += np.int32(self._render.position_offset)
+        return found
 
     @_lazy
     def attention_mask(self) -> Bool:
-        """Whether a cell holds a token [B, S]."""
-        return self.segment_ids > 0
+        """Whether a cell holds a token, or filler that is to be seen [B, S]."""
+        if self._render.trailing == "filler":
+            return self.segment_ids > 0
+        tiles = masks.lent(self._tiles, leading=self._render.attend_prefix, trailing=False)
+        mask: Bool = masks.paint(tiles, ["segment_ids"])["segment_ids"] > 0
+        return mask
 
     @_lazy
     def loss_weights(self) -> Float32:
@@ -270,7 +229,7 @@ class Batch:
             out: Bool = masks.paint(tiles, ["loss_mask"])["loss_mask"]
         else:
             out = masks.trained_across(tiles)
-        masks.untrain(out, masks.seen_cells(tiles))
+        masks.untrain(out, tiles.blank)
         if not render.train_on_eos and render.eos_mask == "inserted":
             masks.untrain(out, self._inserted_eos(out.shape[1]))
         if ahead:
@@ -315,7 +274,7 @@ class Batch:
     def _is_plain(self) -> bool:
         """Whether aligned labels and what is trained follow from the tiles."""
         usual = self._render.is_plain and self._stored_weights is None
-        return usual and not self._tiles.seen.any()
+        return usual and not len(self._tiles.blank)
 
     def _painted(self, name: str) -> Int32:
         array: Int32 = masks.paint(self._tiles, [name], self.tokens)[name]
@@ -339,7 +298,7 @@ class Batch:
     @_lazy
     def cu_seqlens(self) -> Int32:
         """Edges of all documents and filler stretches over the flattened [B S] cells."""
-        return self._tiles.cu_seqlens()
+        return (self._lent if self._render.is_lent else self._tiles).cu_seqlens()
 
     @property
     def max_seqlen(self) -> int:
@@ -348,7 +307,7 @@ class Batch:
 
     def prepare(self, fields: Sequence[str]) -> Batch:
         """This batch, with these fields made, together where that is cheaper."""
-        names = _together(tuple(fields))
+        names = _together(tuple(fields), self._render)
         if names and self._is_plain:
             made = masks.paint(self._tiles, names, self.tokens)
             if "loss_mask" in made:

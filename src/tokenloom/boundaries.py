@@ -124,15 +124,14 @@ def tiles_from_marks(marks: Marks, lengths: Int64, width: int) -> Tiles:
     real = first - begin[of] < lengths[of]
     count = np.cumsum(real)  # documents up to here; minus those of the rows before is the segment
     before: Int64 = (count - real)[np.searchsorted(of, np.arange(len(lengths)))]
-    nothing = np.zeros(len(first), np.int64)
     return Tiles(
         frames=len(lengths),
         width=width,
         length=np.diff(np.append(first, len(cut))),
         segment=np.where(real, count - before[of], 0).astype(np.int32),
         first=first,
-        continues=nothing > 0,
-        seen=nothing,
+        continues=np.zeros(len(first), np.bool_),
+        blank=np.empty(0, np.int64),
     )
 
 

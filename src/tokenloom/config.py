@@ -12,20 +12,20 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from tokenloom import describe as description
-from tokenloom.batch import RenderSpec
 from tokenloom.bind import BindError, bind
+from tokenloom.chosen import rebuild_choice
 from tokenloom.dataset import Dataset, SourceConfig
 from tokenloom.errors import ConfigError
 from tokenloom.layout.kinds import KINDS
 from tokenloom.order import ORDER_VERSION
+from tokenloom.rendering import RenderSpec
 from tokenloom.shuffle import BlockShuffle, rebuild_shuffle
-from tokenloom.split import SplitSpec
 from tokenloom.store.cache import process_cache
 from tokenloom.stored import open_store
 
 __all__ = ["from_config"]
 
-PLAIN = ("choice", "epochs", "seed", "take", "name", "render")
+PLAIN = ("epochs", "seed", "take", "name", "render")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -47,7 +47,7 @@ class _Keys:
     order_version: int
     name: str
     store: _StoreKeys
-    choice: SplitSpec | None
+    choice: dict[str, Any] | None
     layout: dict[str, Any]
     shuffle: dict[str, Any] | None
     epochs: int | None
@@ -92,6 +92,7 @@ def _source(keys: _Keys) -> SourceConfig:
         raise BindError([f"$.layout.kind: found {kind!r}, allowed: {', '.join(KINDS)}"])
     fields = {
         "layout": bind(KINDS[kind], layout, path="$.layout"),
+        "choice": rebuild_choice(keys.choice),
         "shuffle": rebuild_shuffle(keys.shuffle),
         **{name: getattr(keys, name) for name in PLAIN},
     }

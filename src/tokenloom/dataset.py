@@ -16,9 +16,9 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from tokenloom import describe as description
-from tokenloom.batch import Batch, RenderSpec
+from tokenloom.batch import Batch
 from tokenloom.bind import check_fields, unbind
-from tokenloom.chosen import line_of
+from tokenloom.chosen import Choice, describe_choice, line_of
 from tokenloom.errors import ConfigError
 from tokenloom.keys import check_seed
 from tokenloom.layout.kinds import LayoutSpec, kind_of, make_layout
@@ -26,6 +26,7 @@ from tokenloom.line import Line
 from tokenloom.order import ORDER_VERSION
 from tokenloom.order.windowed import checked
 from tokenloom.render import Renderer
+from tokenloom.rendering import RenderSpec
 from tokenloom.run import SourceRun
 from tokenloom.shuffle import (
     BlockShuffle,
@@ -35,7 +36,6 @@ from tokenloom.shuffle import (
     parse_shuffle,
 )
 from tokenloom.spans import Spans
-from tokenloom.split import SplitSpec
 from tokenloom.store.cache import BlockCache
 from tokenloom.store.reader import Reader
 from tokenloom.words import check_options, plural
@@ -59,7 +59,7 @@ class SourceConfig:
     """
 
     layout: LayoutSpec
-    choice: SplitSpec | None = None
+    choice: Choice | None = None
     shuffle: Shuffle | None = None
     epochs: int | None = 1
     seed: int | None = None
@@ -227,7 +227,7 @@ class Dataset:
                 "documents": manifest.documents,
                 "tokens": manifest.tokens,
             },
-            "choice": None if config.choice is None else unbind(config.choice),
+            "choice": describe_choice(config.choice),
             "layout": {"kind": kind_of(config.layout), **unbind(config.layout)},
             "shuffle": describe_shuffle(self.run.shuffle),
             "epochs": config.epochs,
@@ -247,7 +247,7 @@ class Dataset:
         lines.append(f"├─ store   {from_store}, digest {self.reader.manifest.digest[:12]}")
         choice = self.config.choice
         if choice is not None:
-            lines.append(f"├─ choice  {choice.part} by {choice.by}, {self.line.tokens:,} tokens")
+            lines.append(f"├─ choice  {choice.words}, {self.line.tokens:,} tokens")
         spec = self.config.layout
         usual = unbind(type(spec)(seq_len=self.seq_len))
         special = {k: v for k, v in unbind(spec).items() if v != usual[k]}

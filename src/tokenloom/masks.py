@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from tokenloom import native
 from tokenloom.cells import new_arrays
-from tokenloom.spans import Spans
+from tokenloom.spans import JOINED, Spans
 
 __all__ = [
     "IGNORE",
@@ -28,10 +28,10 @@ __all__ = [
     "Tiles",
     "document_starts",
     "labels_from",
+    "lent",
     "mask_from",
     "paint",
     "positions",
-    "seen_cells",
     "tile",
     "tiles_from_eos",
     "trained_across",
@@ -63,7 +63,8 @@ class Tiles:
         segment: its segment, 0 for filler [tiles].
         first: its first cell, counted over all frames [tiles].
         continues: whether it goes on with a document that began before its frame [tiles].
-        seen: its first cells that are not trained, because an earlier frame has them [tiles].
+        blank: cells that are not trained although the one before is of the same tile: tokens that
+            an earlier frame has, too, or the seam of two spans; ascending.
     """
 
     frames: int
@@ -72,7 +73,7 @@ class Tiles:
     segment: Int32
     first: Int64
     continues: Bool
-    seen: Int64
+    blank: Int64
 
     @functools.cached_property
     def edges(self) -> list[int]:
@@ -92,12 +93,20 @@ class Tiles:
             self.segment[part],
             self.first[part] - start * self.width,
             self.continues[part],
-            self.seen[part],
+            self._blank_in(start, stop),
         )
 
+    def _blank_in(self, start: int, stop: int) -> Int64:
+        if not len(self.blank):
+            return self.blank
+        low, high = np.searchsorted(self.blank, (start * self.width, stop * self.width))
+        return self.blank[low:high] - start * self.width
+
     def cu_seqlens(self) -> Int32:
-        """The first cell of every tile and the end, for variable-length attention."""
-        return np.append(self.first, self.frames * self.width).astype(np.int32)
+        """The first cell of every stretch of one segment and the end, for attention by stretch."""
+        same = (self.segment[1:] == self.segment[:-1]) & (self.first[1:] % self.width > 0)
+        first = self.first[np.append(True, ~same)] if same.any() else self.first
+        return np.append(first, self.frames * self.width).astype(np.int32)
 
 
 def tile(spans: Spans, width: int) -> Tiles:
@@ -106,11 +115,19 @@ def tile(spans: Spans, width: int) -> Tiles:
     end = np.minimum(at + spans.cells, width)
     segment = (np.arange(len(row)) - spans.frame[row] + 1).astype(np.int32)
     first, length, continues = row * width + at, end - at, spans.continues
-    seen = np.minimum(spans.seen, length)
+    seen, joined = np.minimum(spans.seen, length), (spans.flags & JOINED) > 0
     if width < spans.width:  # a span in the look-ahead cell alone is in no tile
         keep = at < width
         first, length, seen = first[keep], length[keep], seen[keep]
-        segment, continues = segment[keep], continues[keep]
+        segment, continues, joined = segment[keep], continues[keep], joined[keep]
+    blank = _cells(first, seen) if seen.any() else np.empty(0, np.int64)
+    if joined.any():
+        heads = np.flatnonzero(~joined)
+        owner, within = first // width, np.cumsum(joined)  # those of earlier frames do not count
+        before = within[np.searchsorted(owner, owner)]
+        segment = (segment - within + before)[heads].astype(np.int32)
+        length = np.add.reduceat(length, heads)
+        first, continues = first[heads], continues[heads]
     # filler stands where a tile does not begin at the end of the one before it
     begins = np.append(first, frames * width)
     ends = np.concatenate([[0], first + length])
@@ -122,8 +139,37 @@ def tile(spans: Spans, width: int) -> Tiles:
         first, length = first[order], np.concatenate([length, cells])[order]
         segment = np.concatenate([segment, np.zeros(len(low), np.int32)])[order]
         continues = np.concatenate([continues, np.zeros(len(low), np.bool_)])[order]
-        seen = np.concatenate([seen, np.zeros(len(low), np.int64)])[order]
-    return Tiles(frames, width, length, segment, first, continues, seen)
+    return Tiles(frames, width, length, segment, first, continues, blank)
+
+
+def _cells(first: Int64, count: Int64) -> Int64:
+    """So many cells from each first one on, end to end."""
+    ends = np.cumsum(count)
+    return np.repeat(first - (ends - count), count) + np.arange(int(count.sum()))
+
+
+def lent(tiles: Tiles, *, leading: bool, trailing: bool) -> Tiles:
+    """The same with the segment of a document lent to filler before or behind it in its frame.
+
+    Args:
+        tiles: the cells.
+        leading: to filler at the begin of a frame, which its first document then sees.
+        trailing: to filler at the end of a frame.
+    """
+    segment, filler = tiles.segment.copy(), tiles.segment == 0
+    if leading:
+        here = np.flatnonzero(filler & (tiles.first % tiles.width == 0) & _inner(tiles))
+        segment[here] = tiles.segment[here + 1]
+    if trailing:
+        ends = (tiles.first + tiles.length) % tiles.width == 0
+        here = np.flatnonzero(filler & ends & (tiles.first % tiles.width > 0))
+        segment[here] = tiles.segment[here - 1]
+    return replace(tiles, segment=segment)
+
+
+def _inner(tiles: Tiles) -> Bool:
+    """Whether each tile ends before its frame does."""
+    return (tiles.first + tiles.length) % tiles.width > 0
 
 
 def tiles_from_eos(spans: Spans, cells: Int32, eos_id: int, width: int) -> Tiles:
@@ -146,8 +192,8 @@ def tiles_from_eos(spans: Spans, cells: Int32, eos_id: int, width: int) -> Tiles
     count = np.cumsum(real)
     before = np.searchsorted(row, np.arange(known.frames))  # first tile of each frame
     segment = np.where(real, count - (count - real)[before][row], 0).astype(np.int32)
-    nothing = np.zeros(len(first), np.int64)
-    return Tiles(known.frames, width, length, segment, first, nothing > 0, nothing)
+    continues = np.zeros(len(first), np.bool_)
+    return Tiles(known.frames, width, length, segment, first, continues, np.empty(0, np.int64))
 
 
 def _filler(start: Int64, stop: Int64, width: int) -> tuple[Int64, Int64]:
@@ -245,13 +291,6 @@ def untrain(mask: Bool, cell: Int64) -> None:
     """Clear the predictions of the tokens at these cells of `mask` [frames, width]."""
     before = cell[cell % mask.shape[1] > 0] - 1  # the first cell of a frame is predicted by none
     mask.reshape(-1)[before] = False
-
-
-def seen_cells(tiles: Tiles) -> Int64:
-    """Cells whose tokens an earlier frame has, too."""
-    total = int(tiles.seen.sum())
-    ends = np.cumsum(tiles.seen)
-    return np.repeat(tiles.first - (ends - tiles.seen), tiles.seen) + np.arange(total)
 
 
 def labels_from(tokens: Int32, mask: Bool, out: Int32) -> None:

@@ -21,12 +21,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tokenloom import masks
-from tokenloom.batch import Batch, RenderSpec
+from tokenloom.batch import Batch
 from tokenloom.cells import Copier, copier, new_array
 from tokenloom.layout.runs import Runs
 from tokenloom.order.windowed import distinct
+from tokenloom.rendering import RenderSpec
 from tokenloom.run import SourceRun, loss_columns
-from tokenloom.spans import BOS, EOS, Spans
+from tokenloom.spans import BOS, EOS, EOS_BEFORE, Spans
 from tokenloom.store.cache import BlockCache
 
 __all__ = ["Pending", "Plan", "Renderer"]
@@ -150,8 +151,13 @@ class Plan:
         spans, (bos, eos) = self.spans, self.run.layout.inserted
         first = spans.row * spans.width + spans.at
         begins, ends = (spans.flags & BOS) > 0, (spans.flags & EOS) > 0
-        cell = np.concatenate([first[begins], (first + spans.cells - 1)[ends]])
-        ids = [np.full(int(begins.sum()), bos or 0), np.full(int(ends.sum()), eos or 0)]
+        before = (spans.flags & EOS_BEFORE) > 0
+        cells = first[begins], (first + spans.cells - 1)[ends], (first - 1)[before]
+        ids = [
+            np.full(len(some), token or 0)
+            for some, token in zip(cells, (bos, eos, eos), strict=True)
+        ]
+        cell = np.concatenate(cells)
         order = np.argsort(cell)
         return cell[order], np.concatenate(ids)[order]
 

@@ -26,12 +26,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["BOS", "EOS", "GOES_ON", "Spans"]
+__all__ = ["BOS", "EOS", "EOS_BEFORE", "GOES_ON", "JOINED", "Spans"]
 
 Int64 = NDArray[np.int64]
 
 SHOWN = 12  # spans
-BOS, EOS, GOES_ON = 1, 2, 4  # bits of `Spans.flags`
+BOS, EOS, GOES_ON, JOINED, EOS_BEFORE = 1, 2, 4, 8, 16  # bits of `Spans.flags`
 
 
 @dataclass(frozen=True, eq=False, slots=True, kw_only=True, repr=False)
@@ -46,8 +46,10 @@ class Spans:
         length: tokens taken from the document [spans].
         at: frame offset of the first cell, an inserted BOS included [spans].
         address: where the first token stands on the line that is cut (`tokenloom.line`) [spans].
-        flags: whether a `BOS` stands before the tokens and an `EOS` behind them, and whether it
-            `GOES_ON` with a document of which only the BOS stood in an earlier frame [spans].
+        flags: whether a `BOS` stands before the tokens and an `EOS` behind them; whether it
+            `GOES_ON` with a document of which only the BOS stood in an earlier frame; whether it is
+            `JOINED` with the span before it into one segment; and whether `EOS_BEFORE` it stands in
+            a cell of filler [spans].
         seen: first tokens that stood in an earlier span, too, and are not trained again [spans].
         source: which of `sources` each frame is from [frames].
         sources: names.

@@ -65,6 +65,11 @@ class SplitSpec:
                 f"{near_miss(self.part, self.names)}"
             )
 
+    @property
+    def words(self) -> str:
+        """The part in a few words, such as "train by id"."""
+        return f"{self.part} by {self.by}"
+
     @staticmethod
     def all_of(shares: Mapping[str, float], by: str, seed: int) -> dict[str, SplitSpec]:
         """The parts of a split by name."""

@@ -236,6 +236,13 @@ class Store:
         """
         return Documents(self.reader, str(self.path), None).pack(seq_len, **options)
 
+    def splice(self, seq_len: int, **options: Any) -> Dataset:
+        """Documents placed at chosen positions of frames, each (document, t, s) exactly as asked.
+
+        See `tokenloom.documents.Documents.splice` for the options.
+        """
+        return Documents(self.reader, str(self.path), None).splice(seq_len, **options)
+
     def split(
         self, shares: Mapping[str, float], *, by: str = "id", seed: int = 0
     ) -> dict[str, Documents]:
@@ -248,6 +255,13 @@ class Store:
         """
         parts = SplitSpec.all_of(shares, by, seed)
         return {name: Documents(self.reader, str(self.path), spec) for name, spec in parts.items()}
+
+    def select(self, **options: Any) -> Documents:
+        """Documents chosen by length, number, key or hash; no token is read to choose.
+
+        See `tokenloom.documents.Documents.select` for the options.
+        """
+        return Documents(self.reader, str(self.path), None).select(**options)
 
     # -- health ----------------------------------------------------------------------------
 

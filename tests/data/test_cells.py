@@ -230,10 +230,8 @@ def any_tiles(draw):
             segment.append(draw(st.integers(0, 3)))
     sizes = np.array(length, np.int64)
     first = np.cumsum(sizes) - sizes
-    nothing = np.zeros(len(sizes), np.int64)
-    return masks.Tiles(
-        frames, width, sizes, np.array(segment, np.int32), first, nothing > 0, nothing
-    )
+    continues, blank = np.zeros(len(sizes), np.bool_), np.empty(0, np.int64)
+    return masks.Tiles(frames, width, sizes, np.array(segment, np.int32), first, continues, blank)
 
 
 @given(any_tiles(), st.sets(st.sampled_from(list(masks.PAINTED)), min_size=1))

@@ -16,7 +16,7 @@ from toydata import (
 
 import tokenloom as tl
 from tokenloom import masks
-from tokenloom.batch import RenderSpec
+from tokenloom.rendering import RenderSpec
 from tokenloom.spans import BOS, EOS
 
 pytestmark = pytest.mark.filterwarnings("ignore:seq_len")

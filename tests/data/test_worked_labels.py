@@ -8,8 +8,8 @@ from toydata import ToyStore
 
 import tokenloom as tl
 from tokenloom import masks
-from tokenloom.batch import RenderSpec
 from tokenloom.layout.windows import WindowsSpec
+from tokenloom.rendering import RenderSpec
 from tokenloom.store.source import LocalSource
 from tokenloom.testing import FaultSource, write_store
 

@@ -4,13 +4,19 @@ from __future__ import annotations
 
 from tokenloom.layout.pack import PackSpec
 from tokenloom.layout.packed import Packed
+from tokenloom.layout.splice import SpliceSpec
+from tokenloom.layout.spliced import Spliced
 from tokenloom.layout.windows import Windows, WindowsSpec
 from tokenloom.line import Line
 
 __all__ = ["KINDS", "LayoutSpec", "kind_of", "make_layout"]
 
-LayoutSpec = WindowsSpec | PackSpec
-KINDS: dict[str, type[WindowsSpec] | type[PackSpec]] = {"windows": WindowsSpec, "pack": PackSpec}
+LayoutSpec = WindowsSpec | PackSpec | SpliceSpec
+KINDS: dict[str, type[LayoutSpec]] = {
+    "windows": WindowsSpec,
+    "pack": PackSpec,
+    "splice": SpliceSpec,
+}
 
 
 def kind_of(spec: LayoutSpec) -> str:
@@ -18,8 +24,10 @@ def kind_of(spec: LayoutSpec) -> str:
     return next(name for name, kind in KINDS.items() if isinstance(spec, kind))
 
 
-def make_layout(spec: LayoutSpec, line: Line) -> Windows | Packed:
+def make_layout(spec: LayoutSpec, line: Line) -> Windows | Packed | Spliced:
     """The rows of a line."""
     if isinstance(spec, PackSpec):
         return Packed(spec, line)
+    if isinstance(spec, SpliceSpec):
+        return Spliced(spec, line)
     return Windows(spec, line, line.reader.manifest.chunk_tokens)

@@ -133,15 +133,17 @@ def assert_exactly_once(dataset: Dataset, *, epochs: int = 2) -> None:
     ...     store = tl.build([{"text": "the quick brown fox"}], folder + "/toy", tokenizer="bytes")
     ...     assert_exactly_once(store.windows(2).shuffle().epochs(3))
     """
-    run = dataset.run
-    rows = run.rows
-    end = len(dataset) if dataset.is_finite else epochs * rows
-    for epoch, begin in enumerate(range(0, end, rows or 1)):
-        stop = min(begin + rows, end)
+    phases = dataset.run.phases
+    end = len(dataset) if dataset.is_finite else phases.end(epochs)
+    epoch, begin = 0, 0
+    while begin < end:
+        rows = int(phases.rows[phases.of(epoch)])
+        stop = min(phases.start(epoch + 1), end)
         place = np.full(rows, -1, np.int64)  # where each row came; none twice means all of them
         for first in range(begin, stop, CHECKED_ROWS):
             indices = np.arange(first, min(first + CHECKED_ROWS, stop))
             _look_up(dataset, epoch, indices, place)
+        epoch, begin = epoch + 1, stop
 
 
 def _look_up(dataset: Dataset, epoch: int, indices: NDArray[np.int64], place: Array) -> None:
