@@ -50,7 +50,7 @@ class Spans:
             `GOES_ON` with a document of which only the BOS stood in an earlier frame; whether it is
             `JOINED` with the span before it into one segment; and whether `EOS_BEFORE` it stands in
             a cell of filler [spans].
-        seen: first tokens that stood in an earlier span, too, and are not trained again [spans].
+        seen: first cells that stood in an earlier span, too, and are not trained again [spans].
         source: which of `sources` each frame is from [frames].
         sources: names.
     """
@@ -160,7 +160,7 @@ class Spans:
         row, cells = self.row, self.cells
         inside = (self.at >= 0) & (self.at + cells <= self.width) & (cells >= 1)
         inside &= (self.start >= 0) & (self.length >= 0)
-        inside &= (self.seen >= 0) & (self.seen <= self.length)
+        inside &= (self.seen >= 0) & (self.seen <= cells)
         if not inside.all():
             raise ValueError(f"spans: a span of frame {row[~inside][0]} is not inside it")
         same = row[1:] == row[:-1]

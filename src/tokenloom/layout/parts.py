@@ -204,21 +204,23 @@ class Part:
     def show(self, epoch: Int64, rows: Int64) -> Shown:
         """The splices of each row."""
         frame, place, unit = self.slots.units(rows, epoch)
-        turn = epoch[frame]
+        every, turn = np.arange(len(frame)), epoch[frame]
         if self._kind_of is None:
-            return self._show(self._kinds[0], frame, place, unit, turn)
+            shown = self._show(self._kinds[0], every, place, unit, turn)
+            return shown._replace(frame=frame[shown.frame])
         kind = self._kind_of[place]
+        columns = every, place, unit, turn
         parts = [
-            self._show(
-                self._kinds[number], *(x[kind == number] for x in (frame, place, unit, turn))
-            )
+            self._show(self._kinds[number], *(column[kind == number] for column in columns))
             for number in np.unique(kind).tolist()
         ]
-        columns = [np.concatenate(column) for column in zip(*parts, strict=True)]
-        order = np.argsort(columns[0], kind="stable")
-        return Shown(*(column[order] for column in columns))
+        together = [np.concatenate(column) for column in zip(*parts, strict=True)]
+        order = np.argsort(together[0], kind="stable")
+        shown = Shown(*(column[order] for column in together))
+        return shown._replace(frame=frame[shown.frame])
 
     def _show(self, kind: _Kind, frame: Int64, place: Int64, unit: Int64, epoch: Int64) -> Shown:
+        """Units of documents of one kind; `frame` says which they are."""
         shown = choice = kind.way.choose(place, unit, epoch)
         if kind.duplicates is not None:
             choice = kind.duplicates.original(self._within(kind, place), choice)

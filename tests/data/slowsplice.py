@@ -1,0 +1,229 @@
+"""Splicing with lists and loops: what the fast layout must equal.
+
+A document is a list of cells, BOS first where one is inserted; a splice is (document, t, cells, s);
+a row is a list of splices. Nothing here asks the code under test anything.
+"""
+
+import math
+from fractions import Fraction
+
+BOS = "B"
+
+
+def slow_choices(length, spec, content_length, stride):
+    """Every (t, offsets into the document, s) of one document, in order."""
+    content = min(content_length or spec.seq_len, spec.seq_len)
+    balanced = spec.content_start_mode == "coverage_balanced"
+    return (slow_windows if balanced else slow_sweeps)(length, spec, content, stride)
+
+
+def slow_windows(length, spec, content, stride):
+    """One offset for each start."""
+    size, least = spec.seq_len, spec.min_copy_len
+    if length < content and not spec.adaptive_k:
+        return []
+    content = min(content, length)
+    if content < least:
+        return []
+    if spec.edge == "clip":
+        found = []
+        for t in range(least - content, length - least + 1, stride):
+            inside = [i for i in range(t, t + content) if 0 <= i < length]
+            found.append((t, inside, size - content + inside[0] - t))
+        return found
+    starts = list(range(0, length - content + 1, stride))
+    if spec.include_tail and starts[-1] != length - content:
+        starts.append(length - content)
+    return [(t, list(range(t, t + content)), size - content) for t in starts]
+
+
+def slow_sweeps(length, spec, content, stride):
+    """Many offsets for each start."""
+    size, least = spec.seq_len, spec.min_copy_len
+    found = []
+    for t in range(0, length, stride):
+        if t and spec.content_start_mode == "anchor_start":
+            break
+        ring = spec.content_start_mode == "cyclic_roll"
+        have = [(t + i) % length if ring else t + i for i in range(content)]
+        have = [i for i in (have[:length] if ring else have) if i < length]
+        for s in range(0, size, spec.offset_stride):
+            put = have[: size - s]
+            if spec.placement == "fit" and len(put) < len(have):
+                break
+            if len(put) >= least:
+                found.append((t, put, s))
+    return found
+
+
+def slow_quotas(weights, total, caps=None):
+    """Largest remainders; what is capped goes to the others."""
+    weights = [Fraction(weight) for weight in weights]
+    if caps is not None:
+        total = min(total, sum(cap for cap, weight in zip(caps, weights, strict=True) if weight))
+    fixed = {}
+    while True:
+        free = [i for i in range(len(weights)) if i not in fixed and weights[i]]
+        if not free:
+            break
+        left, mass = total - sum(fixed.values()), sum(weights[i] for i in free)
+        exact = {i: left * weights[i] / mass for i in free}
+        shares = {i: math.floor(exact[i]) for i in free}
+        rest = sorted(free, key=lambda i: (-(exact[i] - shares[i]), i))
+        for i in rest[: left - sum(shares.values())]:
+            shares[i] += 1
+        over = [i for i in free if caps is not None and shares[i] > caps[i]]
+        if not over:
+            fixed.update(shares)
+            break
+        fixed.update({i: caps[i] for i in over})
+    return [fixed.get(i, 0) for i in range(len(weights))]
+
+
+def slow_slots(choices, spec, most):
+    """Choices that are shown together: clipped ones of which two fit into the space of one."""
+    if spec.edge != "clip" or spec.fill != "pack":
+        return [[choice] for choice in choices]
+    slots = [[choice] for choice in choices]
+    # the longest prefix of left parts that can take right parts from the end, in order
+    while True:
+        pairs = len(choices) - len(slots) + 1
+        tries = [
+            (slots[i][0], choices[len(choices) - pairs + i]) for i in range(min(pairs, len(slots)))
+        ]
+        fits = all(len(a[1]) + len(b[1]) <= most for a, b in tries)
+        if len(slots) <= pairs or not fits:
+            break
+        slots = [[choice] for choice in choices[: len(choices) - pairs]]
+        for i in range(pairs):
+            slots[i].append(choices[len(choices) - pairs + i])
+    return slots
+
+
+def slow_shown(slots, quota, epoch, wraps):
+    """What the examples of a document show in an epoch."""
+    count = len(slots)
+    if not quota or not count:
+        return []
+    if wraps:
+        return [slots[(epoch * quota + k) % count] for k in range(quota)]
+    common = math.gcd(count, quota)
+    shift = (count // 2 // common * common + epoch * quota) % count
+    return [slots[(k * count + shift) // quota] for k in range(quota)]
+
+
+def slow_plan(lengths, spec, content_length, active):
+    """(slots, quota, wraps) of every document."""
+    plans = []
+    for place, length in enumerate(lengths):
+        stride = spec.doc_strides[place] if spec.doc_strides else spec.content_stride
+        virtual = length + (spec.bos_id is not None) if length else 0
+        virtual = virtual if place < active else 0
+        content = min(content_length or spec.seq_len, spec.seq_len, virtual)
+        choices = slow_choices(virtual, spec, content_length, stride)
+        plans.append((virtual, slow_slots(choices, spec, content)))
+    counts = [len(slots) for _, slots in plans]
+    plain = not (spec.doc_weights or spec.doc_groups or spec.epoch_length or spec.max_epochs)
+    wraps = spec.balance_mode == "by_document" and plain
+    if wraps:
+        quota = [max(counts) if count else 0 for count in counts]
+    elif spec.sampler == "enumerate":
+        quota = counts
+    else:
+        starts = spec.balance_mode == "by_coverage" or spec.balance_measure == "starts"
+        measure = (
+            counts if starts else [v if c else 0 for (v, _), c in zip(plans, counts, strict=True)]
+        )
+        tau = {"by_coverage": 1, "by_document": 0}.get(spec.balance_mode, spec.balance_tau)
+        heat = [Fraction(m**tau) if m else Fraction(0) for m in measure]
+        if spec.doc_weights:
+            heat = [h * Fraction(w) for h, w in zip(heat, spec.doc_weights, strict=True)]
+        if spec.doc_groups:
+            mass = {g: Fraction(0) for g in spec.doc_groups}
+            for h, g in zip(heat, spec.doc_groups, strict=True):
+                mass[g] += h
+            heat = [h / (mass[g] or 1) for h, g in zip(heat, spec.doc_groups, strict=True)]
+        caps = None
+        if spec.max_epochs is not None:
+            caps = [math.floor(count * spec.max_epochs) for count in counts]
+        quota = slow_quotas(heat, spec.epoch_length or sum(counts), caps)
+    return [slots for _, slots in plans], quota, wraps
+
+
+def slow_rows(lengths, spec, epoch, *, content_length=None, active=None, blocks=None):
+    """The rows of an epoch: lists of (document place, t, offsets, s)."""
+    active = len(lengths) if active is None else active
+    content = spec.content_length if content_length is None else content_length
+    slots, quota, wraps = slow_plan(lengths, spec, content, active)
+    blocks = [0] * len(lengths) if blocks is None else blocks
+    cells = {}  # (block, how many to a frame) → units
+    for place in range(len(lengths)):
+        virtual = lengths[place] + (spec.bos_id is not None)
+        size = min(content or spec.seq_len, spec.seq_len, virtual)
+        many = spec.seq_len // size if spec.fill == "pack" and quota[place] else 1
+        shown = slow_shown(slots[place], quota[place], epoch, wraps)
+        cells.setdefault((blocks[place], many), []).extend((place, unit) for unit in shown)
+    rows = []
+    for (_, many), units in sorted(cells.items()):
+        count = -(-len(units) // many)
+        golden = (epoch * 0x9E3779B97F4A7C15 % 2**64) >> 33
+        turn = golden * count >> 31
+        for r in range(count):
+            row = []
+            for j in range(many):
+                unit = j * count + (r + j * turn) % count
+                if unit < len(units):
+                    place, splices = units[unit]
+                    row += [(place, t, inside, s) for t, inside, s in splices]
+            if spec.fill == "pack":
+                at, side = 0, []
+                for place, t, inside, _ in row:
+                    side.append((place, t, inside, at))
+                    at += len(inside)
+                row = side
+            rows.append(row)
+    return rows
+
+
+def slow_arrays(rows, documents, spec, render):
+    """The arrays of a batch, cell by cell."""
+    out = {n: [] for n in ("tokens", "segment_ids", "loss_mask", "position_ids", "attention_mask")}
+    for row in rows:
+        tokens, segments = [render.pad_id] * spec.seq_len, [0] * spec.seq_len
+        trained = [False] * spec.seq_len
+        for number, (place, _, inside, s) in enumerate(row, 1):
+            whole = documents[place] if spec.bos_id is None else [spec.bos_id, *documents[place]]
+            if spec.eos_id is not None and s > 0 and spec.fill == "one":
+                tokens[s - 1] = spec.eos_id
+            for cell, offset in enumerate(inside, s):
+                tokens[cell], segments[cell] = whole[offset], number
+                seam = cell > s and offset == 0 and not spec.roll_loss
+                if cell > s and not seam:
+                    trained[cell - 1] = True
+        positions = [
+            i if render.position_scheme == "absolute" else _run(segments, i)
+            for i in range(spec.seq_len)
+        ]
+        real = [one > 0 for one in segments]
+        prefix = next((i for i, one in enumerate(segments) if one), spec.seq_len)
+        last = max((i for i, one in enumerate(segments) if one), default=-1)
+        shown = list(segments)
+        if render.attend_prefix and last >= 0:
+            shown[:prefix] = [segments[prefix]] * prefix
+            real[:prefix] = [True] * prefix
+        if render.trailing == "doc" and last >= 0:
+            shown[last + 1 :] = [segments[last]] * (spec.seq_len - last - 1)
+        out["tokens"].append(tokens)
+        out["segment_ids"].append(shown)
+        out["loss_mask"].append(trained)
+        out["position_ids"].append([p + render.position_offset for p in positions])
+        out["attention_mask"].append(real)
+    return out
+
+
+def _run(segments, i):
+    """Cells of the same segment right before this one."""
+    count = 0
+    while count < i and segments[i - count - 1] == segments[i]:
+        count += 1
+    return count
