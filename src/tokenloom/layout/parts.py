@@ -207,7 +207,8 @@ class Part:
         every, turn = np.arange(len(frame)), epoch[frame]
         if self._kind_of is None:
             shown = self._show(self._kinds[0], every, place, unit, turn)
-            return shown._replace(frame=frame[shown.frame])
+            same = shown.frame is every  # one splice for each unit
+            return shown._replace(frame=frame if same else frame[shown.frame])
         kind = self._kind_of[place]
         columns = every, place, unit, turn
         parts = [

@@ -139,19 +139,21 @@ class Spliced:
     def triples(self, epoch: Int64 | int, rows: Int64) -> Triples:
         """(document, t, s) of every splice of these rows."""
         epochs = np.broadcast_to(np.asarray(epoch, np.int64), rows.shape)
-        parts = [
-            self._triples(self.parts[phase], epochs[here], rows[here], here)
-            for phase, here in grouped(self.phases.of(epochs))
-        ]
-        columns = [np.concatenate(column) for column in zip(*parts, strict=True)]
-        found = Triples(*columns) if columns else Triples(*[np.empty(0, np.int64)] * 4)
-        order = np.argsort(found.row, kind="stable") if len(parts) > 1 else slice(None)
-        return Triples(*(column[order] for column in found))
+        if len(self.parts) == 1:
+            return self._triples(self.parts[0], epochs, rows)
+        found = []
+        for phase, here in grouped(self.phases.of(epochs)):
+            part = self._triples(self.parts[phase], epochs[here], rows[here])
+            found.append(part._replace(row=here[part.row]))
+        nothing = Triples(*[np.empty(0, np.int64)] * 4)
+        columns = [np.concatenate(column) for column in zip(nothing, *found, strict=True)]
+        order = np.argsort(columns[0], kind="stable")
+        return Triples(*(column[order] for column in columns))
 
-    def _triples(self, part: Part, epoch: Int64, rows: Int64, here: Int64) -> Triples:
+    def _triples(self, part: Part, epoch: Int64, rows: Int64) -> Triples:
         shown = part.show(epoch, rows)
         at = _packed(shown.frame, shown.length) if part.packed else shown.at
-        return Triples(here[shown.frame], self.documents[shown.place], shown.t, at)
+        return Triples(shown.frame, self.documents[shown.place], shown.t, at)
 
     def find(self, epoch: int, document: int, t: int | None = None) -> Int64:
         """The rows of an epoch that show a document, or one start of it; ascending."""
