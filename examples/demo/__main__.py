@@ -18,6 +18,7 @@ from examples.demo.loading import load_and_resume
 from examples.demo.packing import pack_documents
 from examples.demo.printing import DemoFailed, heading, say
 from examples.demo.promises import keep_promises
+from examples.demo.splicing import splice_documents
 from examples.demo.tokenizer import train_tokenizer
 from examples.demo.world import FAST, FULL, World
 
@@ -30,6 +31,7 @@ STEPS: tuple[tuple[str, Step], ...] = (
     ("Try the promises of a store", keep_promises),
     ("Shuffle, load, be killed, go on with other ranks", load_and_resume),
     ("Pack documents, and look for leaks", pack_documents),
+    ("Splice a few documents, and look at what is covered", splice_documents),
 )
 MARK = ".tokenloom-demo"
 

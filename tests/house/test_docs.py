@@ -67,7 +67,9 @@ def test_benchmarks_named_in_the_docs_exist():
             assert any(name in stem for stem in known), name
 
 
-def test_the_picture_of_a_packed_row_is_what_its_script_prints():
-    script = ROOT / "docs/pictures/packed_row.py"
+@pytest.mark.parametrize("name", ["packed_row", "splices"])
+def test_a_picture_is_what_its_script_prints(name):
+    script = ROOT / f"docs/pictures/{name}.py"
     made = subprocess.run([sys.executable, str(script)], capture_output=True, check=True)
-    assert made.stdout == (ROOT / "docs/pictures/packed-row.svg").read_bytes()
+    picture = ROOT / f"docs/pictures/{name.replace('_', '-')}.svg"
+    assert made.stdout == picture.read_bytes()
