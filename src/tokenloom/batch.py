@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any, Generic, Protocol, TypeVar, cast
 
 import numpy as np
@@ -44,6 +45,9 @@ FIELDS = (
     "cu_seqlens",
     "spans",
 )
+
+SHARED = frozenset({"labels", "loss_mask", "loss_weights", "document_starts", "continues", "spans"})
+"""Fields that are the same whatever segment filler has."""
 
 
 class _lazy(Generic[T]):  # noqa: N801 - reads like the decorator it replaces
@@ -134,6 +138,18 @@ class Batch:
     def source(self) -> list[str]:
         """Name of the source of each row [B]."""
         return [self.spans.sources[i] for i in self.spans.source.tolist()]
+
+    @property
+    def plain(self) -> Batch:
+        """The same with segment 0 for all filler and positions from 0: what laws are about."""
+        render = self._render
+        if not render.is_lent and not render.position_offset:
+            return self
+        usual = replace(render, trailing="filler", attend_prefix=False, position_offset=0)
+        made = Batch(self._cells, self.index, self.shape[1], usual, self._details)
+        made.judge = self.judge
+        made.__dict__.update({k: v for k, v in self.__dict__.items() if k in SHARED})
+        return made
 
     @_lazy
     def _tiles(self) -> masks.Tiles:

@@ -164,6 +164,7 @@ def check_batch(
     >>> report.ok, str(report.problems[0])
     (False, 'row 0, cell 2: found 8, right is -100 or 7')
     """
+    batch = getattr(batch, "plain", batch)  # filler that has a document's segment is filler
     layout = label_layout or _fetch(batch, "label_layout") or "aligned"
     if layout not in ("aligned", "shifted"):
         raise ConfigError(

@@ -214,6 +214,31 @@ def test_with_edge_weights_every_start_is_shown_in_the_end(alpha, stride):
             assert np.abs(found - expected).max() <= 3  # of up to a thousand
 
 
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"trailing": "doc", "content_start_mode": "slide_within"},
+        {"attend_prefix": True},
+        {"position_offset": 3, "trailing": "doc", "attend_prefix": True},
+        {"position_scheme": "relative", "bos": 900},
+        {"content_start_mode": "cyclic_roll"},
+        {"content_start_mode": "cyclic_roll", "roll_loss": True},
+        {"eos_before": 901},
+    ],
+    ids=str,
+)
+def test_spliced_batches_keep_the_laws_of_batches(options):
+    with ToyStore(numbered([[23, 9]], 10), vocab_size=1000) as toy, warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        ds = toy.store.splice(8, content_length=4, **options)
+        batch = ds.batch(np.arange(min(len(ds), 20)))
+        tl.check_batch(batch).raise_if_wrong()
+        wrong = ds.batch(np.arange(min(len(ds), 20)))
+        wrong.loss_mask[0] = True  # a control: filler, or the last token, must not be trained
+        assert not tl.check_batch(wrong).ok
+
+
 def laws(ds, batch_size=16):
     assert_exactly_once(ds)
     assert_resumable(ds, batch_size=batch_size, steps=6)
