@@ -137,10 +137,29 @@ def say_what_it_costs(layout: Spliced, render: RenderSpec, position_scheme: str 
             f"{int(part.content.max())}, seq_len={spec.seq_len}), so there is no room to move "
             f"them. Lower content_length to {spec.seq_len - spec.offset_jitter}, or leave it out."
         )
+    _warn_of_temperature(spec)
     _warn_of_uneven_clips(spec, part)
     told = position_scheme == "absolute" and render.position_scheme == "absolute"
     if spec.sweeps and not told and not render.attend_prefix:
         _warn_of_offsets(layout, part)
+
+
+def _warn_of_temperature(spec: SpliceSpec) -> None:
+    """Weights that are out of bounds, or that nothing looks at."""
+    if spec.balance_tau > 1:
+        warn(
+            f"balance_tau: found {spec.balance_tau}, usual is 0 (equal) to 1 (in proportion); "
+            "above 1 long documents get more than their share."
+        )
+    if spec.sampler != "enumerate":
+        return
+    for name, usual in (("alpha", 0.0), ("balance_tau", 1.0)):
+        found = getattr(spec, name)
+        if found != usual and (name, spec.edge_mode) != ("alpha", "duplicate"):
+            warn(
+                f"{name}: found {found} with sampler='enumerate', which shows every choice once "
+                "and ignores it. Take sampler='quota'."
+            )
 
 
 def _warn_of_offsets(layout: Spliced, part: Part) -> None:

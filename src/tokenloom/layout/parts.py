@@ -106,6 +106,11 @@ class Part:
             self.shown[self._strides == stride] += doubled.extra
         self._check_any(content_length)
         self.weights, self.quota = self._shares()
+        if not self.quota.any():
+            raise ConfigError(
+                f"max_epochs: found {spec.max_epochs}, which leaves no example: documents have "
+                f"{int(self.shown.max())} choices or fewer. Raise it."
+            )
         together = spec.seq_len // np.maximum(self.content, 1) if self.packed else 0 * length + 1
         self.slots = Slots(self.quota, block, together)
         self._kinds, self._kind_of = self._make_kinds()

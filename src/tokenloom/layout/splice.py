@@ -197,15 +197,19 @@ class SpliceSpec:
             found = getattr(self, name)
             if found is not None and found < low:
                 raise ConfigError(f"{name}: found {found}, allowed is {low} or more.")
-        for name in ("alpha", "balance_tau", "max_epochs"):
-            self._check_float(name, getattr(self, name) or 0.0, 0)
+        for name in ("alpha", "balance_tau"):
+            self._check_float(name, getattr(self, name), 0)
+        if self.max_epochs is not None and not 0 < self.max_epochs < math.inf:
+            raise ConfigError(
+                f"max_epochs: found {self.max_epochs}, allowed is more than 0, or None for no cap."
+            )
         for name, low in (("doc_strides", 1), ("doc_alphas", 0), ("doc_weights", 0)):
             for place, found in enumerate(getattr(self, name) or ()):
                 self._check_float(f"{name}[{place}]", found, low)
-        for name in ("offset_seed", "content_seed"):
-            check_seed(getattr(self, name))
 
     def _check_orders(self) -> None:
+        for name in ("offset_seed", "content_seed"):
+            check_seed(getattr(self, name))
         for name in ("shuffle_offsets", "shuffle_content"):
             found = getattr(self, name)
             if not isinstance(found, bool) and found < 1:

@@ -16,6 +16,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from tokenloom.errors import ConfigError
 from tokenloom.layout.parts import Part
 from tokenloom.layout.phases import Phases
 from tokenloom.layout.runs import Runs
@@ -65,6 +66,8 @@ class Spliced:
         length = np.diff(self._edges)
         self._length = np.where(length > 0, length + (spec.bos_id is not None), 0)
         self._block = np.unique(self._edges[:-1] // BLOCK_TOKENS, return_inverse=True)[1]
+        blocks = int(self._block.max(initial=-1)) + 1
+        self._block_edges = self._edges[np.searchsorted(self._block, np.arange(blocks + 1))]
         self.parts = [
             Part(spec, self._length, self.documents, self._block, content, active)
             for content, active in _settings(spec, len(length))
@@ -114,10 +117,8 @@ class Spliced:
         starts = self.parts[phase].slots.block_row
         low = np.searchsorted(starts, first, side="right") - 1
         high = np.searchsorted(starts, np.maximum(last - 1, first), side="right")
-        begins = np.searchsorted(self._block, np.arange(len(starts)))
-        edges = self._edges[begins]
         most = len(starts) - 1
-        return edges[np.minimum(low, most)], edges[np.minimum(high, most)]
+        return self._block_edges[np.minimum(low, most)], self._block_edges[np.minimum(high, most)]
 
     # -- rows ------------------------------------------------------------------------------
 
@@ -217,7 +218,18 @@ def _packed(frame: Int64, length: Int64) -> Int64:
 
 def _settings(spec: SpliceSpec, documents: int) -> list[tuple[int | None, int]]:
     """K and the number of documents of every phase."""
-    return [(content, min(active, documents)) for _, content, active in _stages(spec, documents)]
+    _check_schedules(spec, documents)
+    return [(content, active) for _, content, active in _stages(spec, documents)]
+
+
+def _check_schedules(spec: SpliceSpec, documents: int) -> None:
+    for name in ("doc_schedule", "doc_growth"):
+        most = max((pair[1] for pair in getattr(spec, name)), default=0)
+        if most > documents:
+            raise ConfigError(
+                f"{name}: found {most} documents, but {documents} were selected. Select more, or "
+                f"end with {documents}."
+            )
 
 
 def _stages(spec: SpliceSpec, documents: int) -> list[tuple[int, int | None, int]]:
