@@ -7,7 +7,7 @@ import json
 import tempfile
 from pathlib import Path
 
-from benchmarks import build, lanes, loaders, opening, order, packing, read, write
+from benchmarks import build, lanes, loaders, opening, order, packing, read, splice, write
 from benchmarks.clock import Table, machine, render
 
 JOBS = {
@@ -19,6 +19,7 @@ JOBS = {
     "loaders": loaders.run,
     "lanes": lanes.run,
     "packing": packing.run,
+    "splice": splice.run,
 }
 SIZES = ("tiny", "small", "default", "full")
 

@@ -37,6 +37,7 @@ from numpy.typing import NDArray
 
 from tokenloom import attention
 from tokenloom.masks import IGNORE
+from tokenloom.spans import JOINED
 from tokenloom.words import plural
 
 __all__ = ["LAWS", "Breach", "Given", "derived", "scheme"]
@@ -281,10 +282,11 @@ def _continues(given: Given) -> Breach:
         return _alone(f"shape {list(found.shape)}", f"{list(starts.shape)} as document_starts")
     right = found & (starts >= 0)
     if given.spans is not None and not given.guessed and len(given.spans) == len(starts):
-        frame = given.spans.frame
+        heads = np.flatnonzero((given.spans.flags & JOINED) == 0)  # spans that begin a segment
+        frame = np.searchsorted(heads, given.spans.frame)
         span = frame[:-1, None] + np.arange(starts.shape[1])
         there = (starts >= 0) & (span < frame[1:, None])
-        right[there] = given.spans.start[span[there]] > 0
+        right[there] = given.spans.start[heads[span[there]]] > 0
     return _told(found != right, found, right)
 
 
@@ -315,7 +317,7 @@ def _spans(given: Given) -> Breach:
     keep = spans.at < cells  # the look-ahead cell is not in the batch
     row, first = spans.row[keep], spans.at[keep]
     begins = np.zeros((rows, cells), np.bool_)
-    begins[row, first] = True
+    begins[row, first] = (spans.flags[keep] & JOINED) == 0
     edge = np.zeros((rows, cells + 1), np.int64)
     edge[row, first] += 1
     edge[row, np.minimum(first + spans.cells[keep], cells)] -= 1

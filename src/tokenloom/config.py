@@ -1,4 +1,4 @@
-"""Datasets from plain JSON: the way back from `Dataset.describe()`.
+"""Datasets from plain JSON: the way back from `Dataset.describe()`, and splices as configured.
 
 A description holds the digest of its store; a store that holds something else is refused, because
 the same indices would then be other examples.
@@ -20,6 +20,7 @@ from tokenloom.layout.kinds import KINDS
 from tokenloom.order import ORDER_VERSION
 from tokenloom.rendering import RenderSpec
 from tokenloom.shuffle import BlockShuffle, rebuild_shuffle
+from tokenloom.splice_configs.mapping import is_splice_config, splice_from_config
 from tokenloom.store.cache import process_cache
 from tokenloom.stored import open_store
 
@@ -57,16 +58,24 @@ class _Keys:
 
 
 def from_config(config: Mapping[str, Any], *, path: str | None = None, **hints: Any) -> Dataset:
-    """The dataset that `Dataset.describe()` described.
+    """The dataset that `Dataset.describe()` described, or that a configuration of splices means.
 
     Args:
-        config: the description.
-        path: where the store is now, if it was moved.
-        hints: as for `tokenloom.open`.
+        config: the description; or settings of type splice_single_document or
+            splice_multi_document, as `tokenloom.integrations.levanter.splice_from_config` reads
+            them.
+        path: where the store is now, if it was moved; for descriptions only.
+        hints: as for `tokenloom.open`; for settings of splices `seq_len`.
 
     Raises:
         ConfigError: a key is missing, unknown or of the wrong kind, or the store is another one.
     """
+    if is_splice_config(config):
+        if path is not None:
+            raise ConfigError(
+                f"path: found {path!r}, but settings of splices name it as cache_dir."
+            )
+        return splice_from_config(config, **hints)
     if isinstance(config, Mapping):
         _require(config, "format", description.FORMAT)
         _require(config, "order_version", ORDER_VERSION)

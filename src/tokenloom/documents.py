@@ -180,7 +180,7 @@ class Documents:
         spliced = made.run.layout
         assert isinstance(spliced, Spliced)
         say_what_it_costs(spliced, made.config.render, position_scheme)
-        tell(spliced, self._path)
+        tell(spliced, self._path, selected=isinstance(self._choice, SelectSpec))
         if layout.sampler == "stream":
             made = made.epochs(None).shuffle(FullShuffle())
         return made

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from tokenloom.errors import TokenizerError
+import numpy as np
+
+from tokenloom.errors import ConfigError, TokenizerError
 from tokenloom.store.reader import Reader
 from tokenloom.words import warn
 
@@ -35,6 +37,10 @@ def named_token(reader: Reader, path: str, name: str, wanted: bool | int) -> int
     if wanted is False or wanted is None:
         return None
     if wanted is not True:
+        if not isinstance(wanted, (int, np.integer)) or not 0 <= wanted < 1 << 31:
+            raise ConfigError(
+                f"{name}: found {wanted!r}, allowed: True, False, or a token, 0 to 2^31 - 1."
+            )
         return int(wanted)
     kind = name.partition("_")[0]
     tokenizer = reader.manifest.tokenizer

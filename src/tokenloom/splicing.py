@@ -35,6 +35,14 @@ RESOLVED = ("bos_id", "eos_id", "content_schedule", "doc_schedule", "doc_growth"
 SPLICING = [one.name for one in fields_of(SpliceSpec) if one.name not in RESOLVED]
 RENDERING = [one.name for one in fields_of(RenderSpec)]
 OPTIONS = sorted({*SPLICING, *RENDERING})
+NAMED = (
+    "bos",
+    "eos_before",
+    "filler",
+    "doc_schedule",
+    "doc_growth",
+    "schedule_batch_size",
+)
 LISTED = 20  # documents in a line of the log
 
 
@@ -53,12 +61,12 @@ def splice_settings(
     **options: Any,
 ) -> tuple[SpliceSpec, dict[str, Any]]:
     """The layout and the fields of the rendering that the arguments of `splice` mean."""
-    check_options("splice", options, OPTIONS)
+    check_options("splice", options, sorted({*OPTIONS, *NAMED}))
     scheme = position_scheme or "absolute"
-    if scheme not in SCHEMES:
+    if not isinstance(scheme, str) or scheme not in SCHEMES:
         raise ConfigError(
             f"position_scheme: found {position_scheme!r}, allowed: relative (RoPE, NoPE, ALiBi), "
-            f"absolute (learned positions), reset.{near_miss(scheme, list(SCHEMES))}"
+            f"absolute (learned positions), reset.{near_miss(str(scheme), list(SCHEMES))}"
         )
     usual = dict(SCHEMES[scheme])
     if options.get("content_start_mode", "coverage_balanced") != "coverage_balanced":
@@ -67,13 +75,13 @@ def splice_settings(
     render = {name: chosen.pop(name) for name in list(chosen) if name in RENDERING}
     if filler not in ("pad", "eos"):
         raise ConfigError(f"filler: found {filler!r}, allowed: pad, eos.")
-    if filler == "eos":
+    if filler == "eos" and "pad_id" not in render:
         if eos is None:
             raise ConfigError(
                 "filler: found 'eos', but the store's tokenizer names none. Give pad_id=..., the "
                 "token that is to stand in filler."
             )
-        render.setdefault("pad_id", eos)
+        render["pad_id"] = eos
     groups = chosen.pop("doc_groups", None)
     spec = SpliceSpec(
         seq_len=seq_len,
@@ -101,13 +109,24 @@ def _pairs(
             "such as {0: 1, 640: 2}."
         )
     step = 1 if batch_size is None else batch_size
-    if step < 1:
-        raise ConfigError(f"schedule_batch_size: found {step}, allowed is 1 or more examples.")
-    return tuple((int(begin) * step, int(value)) for begin, value in sorted(schedule.items()))
+    if type(step) is not int or step < 1:
+        raise ConfigError(f"schedule_batch_size: found {step!r}, allowed is 1 or more examples.")
+    try:
+        pairs = [(int(begin) * step, int(value)) for begin, value in schedule.items()]
+    except (TypeError, ValueError):
+        raise ConfigError(
+            f"{name}: found {dict(schedule)!r}, allowed is a mapping of numbers, such as "
+            "{0: 2, 640: 4}."
+        ) from None
+    return tuple(sorted(pairs))
 
 
-def _numbered(groups: Sequence[Any]) -> tuple[int, ...]:
+def _numbered(groups: Any) -> tuple[int, ...]:
     """Groups by number, in order of their names."""
+    if isinstance(groups, str) or not isinstance(groups, (Sequence, np.ndarray)):
+        raise ConfigError(
+            f"doc_groups: found {groups!r}, allowed is one name or number for each document."
+        )
     names = {name: number for number, name in enumerate(sorted(set(groups), key=str))}
     return tuple(names[name] for name in groups)
 
@@ -153,7 +172,9 @@ def _warn_of_temperature(spec: SpliceSpec) -> None:
         )
     if spec.sampler != "enumerate":
         return
-    for name, usual in (("alpha", 0.0), ("balance_tau", 1.0)):
+    usually = {"alpha": 0.0, "balance_tau": 1.0, "max_epochs": None}
+    usually |= dict.fromkeys(("doc_weights", "doc_alphas", "doc_groups"))
+    for name, usual in usually.items():
         found = getattr(spec, name)
         if found != usual and (name, spec.edge_mode) != ("alpha", "duplicate"):
             warn(
@@ -192,8 +213,14 @@ def _warn_of_uneven_clips(spec: SpliceSpec, part: Part) -> None:
         )
 
 
-def tell(layout: Spliced, path: str) -> None:
-    """Log what is spliced: the lines of the published design, with true numbers."""
+def tell(layout: Spliced, path: str, *, selected: bool) -> None:
+    """Log what is spliced: the lines of the published design, with true numbers.
+
+    Args:
+        layout: what is spliced.
+        path: of the store.
+        selected: whether the documents have been told already.
+    """
     if not log.isEnabledFor(logging.INFO):
         return
     spec, part = layout.spec, layout.parts[-1]
@@ -209,7 +236,7 @@ def tell(layout: Spliced, path: str) -> None:
             spec.seq_len,
             spec.content_stride,
             spec.offset_stride,
-            -(-int(part.choices[used[0]]) // max(1, part.starts[used[0]])),
+            part.most_offsets,
             part.starts[used[0]],
             part.slots.rows,
         )
@@ -226,7 +253,7 @@ def tell(layout: Spliced, path: str) -> None:
         quota.sum(),
     )
     log.info("[multi_splice] pairs_per_doc=%s", _listed(quota.tolist()))
-    for place in used[:LISTED].tolist():
+    for place in [] if selected else used[:LISTED].tolist():
         log.info(
             "[multi_splice] Selected doc_idx=%d, length=%d",
             layout.documents[place],
@@ -239,7 +266,7 @@ def tell(layout: Spliced, path: str) -> None:
         log.info("[multi_splice] expected_doc_fraction=[%s]", ", ".join(_short(shares)))
     skipped = len(used) - int((quota > 0).sum())
     if skipped:
-        log.info("[multi_splice] %s not shown: they do not fit", plural(skipped, "document"))
+        log.info("[multi_splice] %s not shown: too short", plural(skipped, "document"))
     missed = int(np.maximum(part.shown - part.quota, 0)[used].sum())
     if missed:
         epochs = int((-(-part.shown[used] // np.maximum(quota, 1)))[quota > 0].max())

@@ -14,6 +14,7 @@ TITLES = {
     "build": ["build, engine tiktoken", "build, engine reference", "build, where the CPU goes"],
     "loaders": ["loaders 1"],
     "packing": ["packing 1", "packing 2", "packing 3", "packing 4", "packing 5"],
+    "splice": ["splice 1", "splice 2", "splice 3"],
 }
 
 

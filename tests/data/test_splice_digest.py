@@ -16,14 +16,14 @@ from tokenloom.layout.spliced import Spliced
 GOLDEN = {
     "balanced": "ab541ff7e72645804a6ec3894b2ce515",
     "temperature": "073aa4b7d24d576201cb7388a6309a50",
-    "edge weights": "37426574561f0771384aa62acf7349d3",
+    "edge weights": "c397115cc38121037e1bb682fbd260ee",
     "low discrepancy": "734f8182748c6ded20d0c62441c3bc4a",
     "duplicates": "a8dbe3f70123cc06779e09ff8b875f89",
     "clip and pack": "d334d49852493bb996ecf033b4ff3534",
     "slide_within": "995f7786db9dc7167abd914f69b85384",
-    "axes": "ba7ded2a62d2a2c977143c6c1ceb1c4a",
+    "axes": "48e3b968e6fcb068601294b1a62f4d0f",
     "cyclic_roll": "af73b81b1696237b4fbede9606d27756",
-    "with everything": "68690caf0ce94f08bbc64d8bf853dc27",
+    "with everything": "a1dab75318a9367f062d82ebb052900e",
 }
 
 SPECS = {

@@ -32,7 +32,7 @@ HEAVY = [
 # A room may import the rooms below it. Within a room there are no cycles.
 FLOORS = [
     ("_native", "errors", "native", "version", "words"),
-    ("bind", "keys", "progress"),
+    ("bind", "keys", "progress", "yaml_files"),
     ("attention", "order"),
     ("store",),
     ("cells", "line", "spans"),
@@ -40,9 +40,9 @@ FLOORS = [
     ("batch", "batch_laws", "checks", "chosen", "describe", "quality", "run", "schedule"),
     ("packing", "render", "specials", "splicing"),
     ("dataset", "prefetch", "state"),
-    ("build", "documents", "maker"),
+    ("build", "documents", "inspect", "maker"),
     ("loader", "stored"),
-    ("building", "config", "planning"),
+    ("building", "config", "planning", "splice_configs"),
     ("cli", "integrations", "testing"),
     ("__init__", "__main__"),
 ]

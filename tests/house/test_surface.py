@@ -83,7 +83,16 @@ def test_a_store_has_what_was_promised(name):
 
 def test_commands_and_their_options_are_pinned():
     commands = parser()._subparsers._group_actions[0].choices
-    assert sorted(commands) == ["bench", "build", "gc", "info", "pack-plan", "show", "verify"]
+    assert sorted(commands) == [
+        "bench",
+        "build",
+        "gc",
+        "info",
+        "pack-plan",
+        "show",
+        "splice",
+        "verify",
+    ]
     common = {"--help", "-h", "--json", "--debug", "--quiet"}
     options = {
         name: sorted({o for a in sub._actions for o in a.option_strings} - common)

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from tokenloom.keys import children, draws, key
 from tokenloom.layout.choices import Choices
 from tokenloom.layout.splice import SpliceSpec
-from tokenloom.order.permute import Feistel
+from tokenloom.order.permute import Feistel, hash_sorted
 from tokenloom.store.offsets import grouped
 
 __all__ = ["Axes", "jitter", "permuted"]
@@ -20,15 +20,24 @@ __all__ = ["Axes", "jitter", "permuted"]
 Int64 = NDArray[np.int64]
 UInt64 = NDArray[np.uint64]
 KEPT_TABLES = 64
+SORTED, TOGETHER = 64, 1 << 14  # numbers that are sorted, permutations at a time
 
 
 def permuted(x: Int64, n: Int64, keys: UInt64) -> Int64:
-    """Where x goes in the permutation of range(n) that its key names [N]."""
+    """Where x goes in the permutation of range(n) that its key names [N].
+
+    Few numbers are sorted by hashes, so that every order of them is equally likely.
+    """
     out = np.empty_like(x)
     for size, here in grouped(n):
-        every = np.arange(len(here))
-        words = Feistel(size, keys[here]).forward(x[here].view(np.uint64), every)
-        out[here] = words.view(np.int64)
+        for low in range(0, len(here), TOGETHER):
+            some = here[low : low + TOGETHER]
+            if size <= SORTED:
+                out[some] = hash_sorted(size, keys[some])[np.arange(len(some)), x[some]]
+            else:
+                every = np.arange(len(some))
+                words = Feistel(size, keys[some]).forward(x[some].view(np.uint64), every)
+                out[some] = words.view(np.int64)
     return out
 
 

@@ -7,6 +7,7 @@ weight depends on the distance alone and is 1 from distance K on, so sums are cl
 
 from __future__ import annotations
 
+import functools
 import math
 
 import numpy as np
@@ -30,6 +31,13 @@ def edge_weights(length: int, content_length: int, alpha: float, stride: int = 1
     d = np.minimum(np.minimum(t + 1, length - content_length - t + 1), content_length)
     weights: Float64 = (content_length / d) ** alpha
     return weights
+
+
+@functools.lru_cache(maxsize=1024)
+def _edge_sum(content_length: int, alpha: float) -> float:
+    """All weights near one end, with a stride of 1."""
+    d = np.arange(1, content_length + 1, dtype=np.float64)
+    return float(((content_length / d) ** alpha).sum())
 
 
 class Edges:
@@ -60,9 +68,7 @@ class Edges:
     @staticmethod
     def scale_for(length: int, content_length: int, stride: int, alpha: float) -> float:
         """A power of 2 with which all weights of a document stay below 2^30 together."""
-        d = np.arange(1, content_length + 1, dtype=np.float64)
-        edges = 2 * float(((content_length / d) ** alpha).sum())
-        total = (length - content_length) / stride + 1 + edges
+        total = (length - content_length) / stride + 1 + 2 * _edge_sum(content_length, alpha)
         return 2.0 ** min(10, TOTAL_BITS - math.ceil(math.log2(max(2.0, total))))
 
     def sums(self, starts: Int64, residue: Int64) -> Int64:
@@ -107,17 +113,16 @@ class Edges:
 def floor_sum(n: Int64, m: Int64, a: Int64, b: Int64) -> Int64:
     """Sum of floor((a i + b) / m) for i from 0 to n - 1 [N], in as many steps as Euclid takes."""
     n, m, a, b = (np.array(one, np.int64) for one in np.broadcast_arrays(n, m, a, b))
-    out = np.zeros_like(n)
+    out, here = np.zeros_like(n), np.arange(len(n))
     while True:
         live = n > 0
-        if not live.any():
-            return out
-        q, a = a // m, a % m
-        out += np.where(live, q * (n * (n - 1) // 2), 0)
-        q, b = b // m, b % m
-        out += np.where(live, q * n, 0)
-        top = a * n + b
-        fresh = np.where(live, top // m, 0)  # rows of the mirrored triangle
-        # floor sums of (a, m) over n are those of (m, a) over `fresh`, seen from the other side
-        safe = np.maximum(a, 1)
-        n, m, a, b = fresh, safe, m, top % m
+        if not live.all():
+            here, n, m, a, b = (one[live] for one in (here, n, m, a, b))
+            if not len(here):
+                return out
+        steps, a = np.divmod(a, m)
+        rows, b = np.divmod(b, m)
+        out[here] += steps * (n * (n - 1) // 2) + rows * n
+        # what is left are lattice points in a triangle, counted from its other side
+        n, b = np.divmod(a * n + b, m)
+        m, a = np.maximum(a, 1), m

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from bisect import bisect_left
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -21,6 +22,7 @@ from tokenloom.layout.splice import SpliceSpec
 __all__ = ["Part", "Shown"]
 
 Int64 = NDArray[np.int64]
+EXACT = 1000  # examples of a stream's epoch for one document; shares are then right to 0.1 %
 
 
 class Shown(NamedTuple):
@@ -148,7 +150,7 @@ class Part:
         """Whether short documents are repeated from the first choice on until all have as many."""
         spec = self._spec
         special = spec.doc_weights or spec.doc_groups or spec.epoch_length or spec.max_epochs
-        return spec.balance_mode == "by_document" and not special and not (self._alphas > 0).any()
+        return spec.balance_mode == "by_document" and not special
 
     def _shares(self) -> tuple[list[int], Int64]:
         """The weight and the quota of each document."""
@@ -167,11 +169,18 @@ class Part:
             spec.per_document("doc_weights", count),
             spec.per_document("doc_groups", count),
         )
-        total = spec.epoch_length or int(shown.sum())
+        total = spec.epoch_length or int(shown.sum()) * self._rounds()
         caps = None
         if spec.max_epochs is not None:
             caps = np.floor(shown * spec.max_epochs).astype(np.int64)
         return weights, quotas(weights, total, caps)
+
+    def _rounds(self) -> int:
+        """How many times all choices make an epoch: in a stream, enough for shares to be exact."""
+        if self._spec.sampler != "stream":
+            return 1
+        used = int((self.shown > 0).sum())
+        return -(-EXACT * (math.isqrt(used) + 1) // int(self.shown.sum()))
 
     def _make_kinds(self) -> tuple[list[_Kind], Int64 | None]:
         """The kinds, and which of them each document is (None: all are the first)."""
@@ -264,6 +273,8 @@ class Part:
 
     def _units_of(self, place: int, epoch: int, t: int) -> list[int]:
         """Units of a document that show a start, by bisection where starts ascend."""
+        if not self.quota[place]:
+            return []
         kind = self._kinds[0 if self._kind_of is None else int(self._kind_of[place])]
         if self._axes is not None or kind.duplicates is not None:
             every = np.arange(int(self.quota[place]))
@@ -292,6 +303,18 @@ class Part:
             found[here] = choices.place(self.choices[here] - 1, self.length[here])[0] + 1
         counts: list[int] = found.tolist()
         return counts
+
+    @property
+    def most_offsets(self) -> int:
+        """Offsets of the start that has most: the first or the last one of a document."""
+        last = np.array(self.starts) - 1
+        found = [
+            choices.offsets(start[here], self.length[here]).max(initial=0)
+            for stride, choices in self._by_stride.items()
+            for here in [(self._strides == stride) & (self.choices > 0)]
+            for start in (0 * last, last)
+        ]
+        return int(max(found))
 
     # -- tokens ----------------------------------------------------------------------------
 

@@ -63,15 +63,16 @@ def temperature_weights(
     size = np.asarray(measure, np.int64)
     if weights is None and groups is None and tau in (0, 1):
         return [int(one) if tau else int(one > 0) for one in size]
-    heat: Float64 = np.where(size > 0, np.maximum(size, 1).astype(np.float64) ** tau, 0.0)
+    top = int(size.max(initial=1)) or 1  # of shares only the proportion counts
+    heat: Float64 = np.where(size > 0, (np.maximum(size, 1) / top) ** tau, 0.0)
     if weights is not None:
         heat = heat * np.asarray(weights, np.float64)
     if groups is not None:
         _, group = np.unique(np.asarray(groups), return_inverse=True)
         mass = np.bincount(group, heat)
         heat = heat / np.where(mass > 0, mass, 1.0)[group]
-    top = heat.max(initial=0.0)
-    scale = 2.0**WEIGHT_BITS / top if top > 0 else 0.0
+    most = float(heat.max(initial=0.0))
+    scale = 2.0**WEIGHT_BITS / most if most > 0 else 0.0
     return [max(1, round(one * scale)) if one > 0 else 0 for one in heat.tolist()]
 
 

@@ -156,13 +156,12 @@ class Edged:
         total, q, step = self._total[place], self._q[place], self._step[place]
         low, high = self._before(place, choice), self._before(place, choice + 1)
         rounds, rest = epoch // total, epoch % total
-
-        def through(bound: Int64) -> Int64:
-            # the sum over e of ceil((bound q - shift(e)) / total), shift(e) = mid + e step but for
-            # whole turns; those are the same for both bounds and fall away
-            return -floor_sum(rest, total, step, total // 2 - bound * q)
-
-        earlier = rounds * q * (high - low) + through(high) - through(low)
+        # the sum over e of ceil((bound q - shift(e)) / total), shift(e) = mid + e step but for
+        # whole turns; those are the same for both bounds and fall away
+        begins = np.concatenate([total // 2 - low * q, total // 2 - high * q])
+        n, m, a = (np.concatenate([one, one]) for one in (rest, total, step))
+        below, above = floor_sum(n, m, a, begins).reshape(2, -1)
+        earlier = rounds * q * (high - low) + below - above
         first = np.maximum(-((self._shift(place, epoch) - low * q) // total), 0)
         visits: Int64 = earlier + k - first
         return visits

@@ -48,7 +48,8 @@ class SpliceSpec:
 
     Attributes:
         seq_len: S, tokens of a frame.
-        mode: "splice", or "slide": frames full of a document, from every start, without filler.
+        mode: "splice", or "slide": frames full of a document, from every start; documents shorter
+            than a frame come as a whole, or not at all without `adaptive_k`.
         content_start_mode: which (t, s) there are. "coverage_balanced": every start t that leaves
             K tokens, at the right end of the frame. "slide_within": every start and every offset,
             with shorter splices at the end of the document. "anchor_start": t = 0 at every offset.
@@ -209,7 +210,10 @@ class SpliceSpec:
 
     def _check_orders(self) -> None:
         for name in ("offset_seed", "content_seed"):
-            check_seed(getattr(self, name))
+            try:
+                check_seed(getattr(self, name))
+            except ConfigError as error:
+                raise ConfigError(str(error).replace("seed", name, 1)) from None
         for name in ("shuffle_offsets", "shuffle_content"):
             found = getattr(self, name)
             if not isinstance(found, bool) and found < 1:

@@ -39,7 +39,8 @@ class Triples(NamedTuple):
     Attributes:
         row: which of the rows that were asked for [N].
         document: index in the store [N].
-        t: start of the window in the document, before its begin with edge="clip" [N].
+        t: start of the window in the document; before its begin with edge="clip" and, as -1, with
+            an inserted BOS [N].
         s: frame offset [N].
     """
 
@@ -51,6 +52,11 @@ class Triples(NamedTuple):
 
 class Spliced:
     """Spliced documents of a line.
+
+    Attributes:
+        lead: tokens that are inserted before the first stored one of a document.
+        documents: their numbers in the store [documents].
+        parts: documents, quotas and rows of every phase.
 
     Args:
         spec: how to splice.
@@ -64,7 +70,8 @@ class Spliced:
         self.tag = hashlib.sha256(repr(spec).encode()).hexdigest()[:16]
         self.documents, self._edges = line.bounds(0, line.documents)
         length = np.diff(self._edges)
-        self._length = np.where(length > 0, length + (spec.bos_id is not None), 0)
+        self.lead = int(spec.bos_id is not None)  # tokens before the first stored one
+        self._length = np.where(length > 0, length + self.lead, 0)
         self._block = np.unique(self._edges[:-1] // BLOCK_TOKENS, return_inverse=True)[1]
         blocks = int(self._block.max(initial=-1)) + 1
         self._block_edges = self._edges[np.searchsorted(self._block, np.arange(blocks + 1))]
@@ -154,14 +161,18 @@ class Spliced:
     def _triples(self, part: Part, epoch: Int64, rows: Int64) -> Triples:
         shown = part.show(epoch, rows)
         at = _packed(shown.frame, shown.length) if part.packed else shown.at
-        return Triples(shown.frame, self.documents[shown.place], shown.t, at)
+        return Triples(shown.frame, self.documents[shown.place], shown.t - self.lead, at)
 
     def find(self, epoch: int, document: int, t: int | None = None) -> Int64:
         """The rows of an epoch that show a document, or one start of it; ascending."""
         part = self.parts[int(self.phases.of(epoch))]
         places = np.flatnonzero(self.documents == document)
-        found = [part.rows_of(int(place), epoch, t) for place in places.tolist()]
-        return np.unique(np.concatenate([np.empty(0, np.int64), *found]))
+        inside = None if t is None else t + self.lead
+        found = [part.rows_of(int(place), epoch, inside) for place in places.tolist()]
+        rows = np.sort(np.concatenate([np.empty(0, np.int64), *found]))
+        fresh = np.append(True, rows[1:] != rows[:-1])[: len(rows)]  # two may share a frame
+        found_rows: Int64 = rows[fresh]
+        return found_rows
 
     def costs(self, epoch: Int64 | int, rows: Int64) -> Int64:
         """Stored tokens of each row [N]."""

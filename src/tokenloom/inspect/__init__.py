@@ -1,0 +1,10 @@
+"""What a run shows, before it is trained: lists, counts and pictures, from integers alone.
+
+- `tokenloom.inspect.splices` lists what spliced examples show, and finds where a start is shown.
+- `tokenloom.inspect.coverage` counts how often each token is context and target, and draws it.
+"""
+
+from tokenloom.inspect.coverage import Coverage, coverage
+from tokenloom.inspect.splices import Listing, places, triples
+
+__all__ = ["Coverage", "Listing", "coverage", "places", "triples"]

@@ -1,0 +1,268 @@
+"""Coverage: how often each token of a document is context and target, and each start is shown.
+
+One idea: what a run shows is known before it runs, so its coverage is counted
+(`tokenloom.inspect.counting`) and looked at, as arrays, as a table, as a map, as a picture.
+
+A token is *context* where it stands in a frame, and a *target* where its prediction is trained: not
+as the first of a splice, for nothing stands before it, unless that is an inserted BOS. What a
+store's loss columns, `ignore_id` or `train_on_eos` leave out is not looked at: no token is read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tokenloom.dataset import Dataset
+from tokenloom.errors import ConfigError
+from tokenloom.inspect.counting import Counts, all_offsets, all_starts, count, count_grid
+from tokenloom.inspect.drawing import bars, heat_lines, table
+from tokenloom.inspect.grids import Grid, even_bins, exact_bins
+from tokenloom.inspect.picture import COLUMNS, LINES, draw
+from tokenloom.inspect.splices import examples_of, spliced
+from tokenloom.words import plural
+
+__all__ = ["Coverage", "Starts", "coverage"]
+
+Int64 = NDArray[np.int64]
+BINS = 128, 128  # of a grid where nothing is said: starts, offsets
+MAP_BINS = 64, 16  # characters of a map
+BAR = 32  # characters of a histogram of starts
+LISTED = 40  # documents of a table
+HEAD = ("document", "length", "splices", "targets min", "mean", "max", "CV", "starts shown")
+
+
+class Starts(NamedTuple):
+    """Starts of a document.
+
+    Attributes:
+        t: every start that there is, ascending [T].
+        shown: how often [T].
+    """
+
+    t: Int64
+    shown: Int64
+
+
+def coverage(ds: Dataset, *, documents: Iterable[int] | None = None, epochs: int = 1) -> Coverage:
+    """What the first epochs of a spliced dataset show of each document.
+
+    Takes 24 bytes of memory for each token of these documents.
+
+    Args:
+        ds: a spliced dataset.
+        documents: numbers in the store; all that are spliced if nothing is said.
+        epochs: how many epochs from the first on; no more than the dataset has.
+
+    Raises:
+        ConfigError: the dataset is not spliced.
+        IndexError: a document is not among those of the dataset.
+
+    >>> import tempfile, tokenloom as tl
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     store = tl.build([{"text": "abcdefg"}], folder + "/toy", tokenizer="bytes")
+    ...     found = coverage(store.splice(8, content_length=4))
+    ...     found.targets(0).tolist(), found.starts(0).shown.tolist()
+    ([0, 1, 2, 3, 3, 2, 1], [1, 1, 1, 1])
+    """
+    layout, examples = spliced(ds), examples_of(ds, epochs)
+    every, edges = layout.line.bounds(0, layout.line.documents)
+    lengths = np.diff(edges)
+    if documents is not None:
+        asked = list(dict.fromkeys(documents))
+        place = {document: place for place, document in enumerate(every.tolist())}
+        for document in asked:
+            if document not in place:
+                raise IndexError(_unknown(document, len(every)))
+        here = np.array([place[document] for document in asked], np.int64)
+        every, lengths = every[here], lengths[here]
+    counts = count(ds, every, lengths, examples)
+    epochs = min(epochs, epochs if ds.config.epochs is None else ds.config.epochs)
+    return Coverage(dataset=ds, epochs=epochs, examples=examples, counts=counts)
+
+
+def _unknown(document: int, among: int) -> str:
+    return f"document {document}: it is not among the {plural(among, 'document')} of this coverage."
+
+
+@dataclass(frozen=True, eq=False, slots=True, kw_only=True, repr=False)
+class Coverage:
+    """What some epochs show of each document; `print` it for a table.
+
+    Attributes:
+        dataset: what was looked at.
+        epochs: how many epochs, from the first on.
+        examples: frames in them.
+        counts: of all documents, end to end.
+    """
+
+    dataset: Dataset
+    epochs: int
+    examples: int
+    counts: Counts
+
+    # -- arrays ----------------------------------------------------------------------------
+
+    @property
+    def documents(self) -> Int64:
+        """Their numbers in the store [N]."""
+        return self.counts.documents
+
+    @property
+    def lengths(self) -> Int64:
+        """Tokens of each document [N]."""
+        return self.counts.lengths
+
+    @property
+    def splices(self) -> Int64:
+        """How often each document is shown [N]."""
+        return self.counts.splices
+
+    def context(self, document: int) -> Int64:
+        """How often each token of a document stands in a frame [L]."""
+        return self.counts.of(self.counts.context, self._place(document))
+
+    def targets(self, document: int) -> Int64:
+        """How often the prediction of each token of a document is trained [L]."""
+        return self.counts.of(self.counts.targets, self._place(document))
+
+    def trained(self, document: int) -> Int64:
+        """Targets of the tokens that can be one: of all, or of all but the first [L or L - 1]."""
+        spec, render = spliced(self.dataset).spec, self.dataset.config.render
+        across = spec.fill == "pack" and not render.mask_boundary_loss
+        every = spec.bos_id is not None or spec.roll_loss or across
+        return self.targets(document)[0 if every else 1 :]
+
+    def variation(self, document: int) -> float:
+        """Coefficient of variation of `trained`: 0 if every token is a target equally often."""
+        found = self.trained(document)
+        mean = float(found.mean()) if len(found) else 0.0
+        return float(found.std()) / mean if mean else float("nan")
+
+    def starts(self, document: int) -> Starts:
+        """Every start of a document, and how often it is shown."""
+        zero = self.counts.zero[self._place(document)]
+        t = all_starts(spliced(self.dataset), document, self.examples)
+        return Starts(t, self.counts.starts[zero + t])
+
+    def grid(self, document: int, bins: tuple[int, int] | None = None) -> Grid:
+        """How often splices of a document begin at t and stand at s.
+
+        Args:
+            document: its number in the store.
+            bins: of starts and of offsets, or as many as there are values; if nothing is said at
+                most 128 of each, all of one size but the last.
+        """
+        if bins is None:
+            return self._even_grid(document, *BINS)
+        if min(bins) < 1:
+            raise ConfigError(f"bins: found {bins}, allowed is 1 or more of each.")
+        t, s = self._values(document)
+        axes = exact_bins(t, bins[0]), exact_bins(s, bins[1])
+        return count_grid(self.dataset, document, self.examples, *axes)
+
+    def _even_grid(self, document: int, n_t: int, n_s: int) -> Grid:
+        t, s = self._values(document)
+        axes = even_bins(t, n_t), even_bins(s, n_s)
+        return count_grid(self.dataset, document, self.examples, *axes)
+
+    def _values(self, document: int) -> tuple[Int64, Int64]:
+        """Starts and offsets that there can be."""
+        layout = spliced(self.dataset)
+        self._place(document)
+        return all_starts(layout, document, self.examples), all_offsets(layout)
+
+    def _place(self, document: int) -> int:
+        found = np.flatnonzero(self.documents == document)
+        if not len(found):
+            raise IndexError(_unknown(document, len(self.documents)))
+        return int(found[0])
+
+    # -- for people ------------------------------------------------------------------------
+
+    def __str__(self) -> str:
+        return "\n".join(self.lines())
+
+    def lines(self, most: int = LISTED) -> list[str]:
+        """A table with a line for each document; bars say how often its starts are shown."""
+        hidden, left = int((self.splices == 0).sum()), len(self.documents) - most
+        head = f"{plural(self.epochs, 'epoch')}, {plural(self.examples, 'example')}: "
+        head += f"{plural(int(self.splices.sum()), 'splice')} of "
+        head += plural(len(self.documents), "document")
+        head += f"; not shown: {plural(hidden, 'document')}" if hidden else ""
+        rows = [self._row(document) for document in self.documents[:most].tolist()]
+        more = [f"… {plural(left, 'more document')}"] if left > 0 else []
+        return [head, *table([(*HEAD, "starts t"), *rows]), *more]
+
+    def _row(self, document: int) -> tuple[str, ...]:
+        about, starts = self.about(document), self.starts(document)
+        targets, drawn = about["targets"], ""
+        if len(starts.t):
+            axis = even_bins(starts.t, BAR)
+            shown = np.add.reduceat(starts.shown, np.cumsum(axis.size) - axis.size)
+            drawn = f"{starts.t[0]:,} {bars(shown / axis.size)} {starts.t[-1]:,}"
+        return (
+            f"{document:,}",
+            f"{about['length']:,}",
+            f"{about['splices']:,}",
+            f"{targets['min']:,}",
+            f"{targets['mean']:,.1f}",
+            f"{targets['max']:,}",
+            "-" if targets["cv"] is None else f"{targets['cv']:.3f}",
+            f"{about['starts_shown']:,} of {about['starts']:,}",
+            drawn,
+        )
+
+    def map(self, document: int) -> str:
+        """The counts over (t, s) as characters: t from left to right, s from below."""
+        return "\n".join(heat_lines(self._even_grid(document, *MAP_BINS)))
+
+    def svg(self, document: int) -> str:
+        """A picture: counts over (t, s), targets over the document, offsets over the frame."""
+        about = self.about(document)
+        counted = f"{plural(about['splices'], 'splice')} in {plural(self.epochs, 'epoch')}"
+        targets = about["targets"]
+        said = f"targets of a token: {targets['min']:,} to {targets['max']:,}"
+        said += f", mean {targets['mean']:,.1f}"
+        said += "" if targets["cv"] is None else f", coefficient of variation {targets['cv']:.3f}"
+        return draw(
+            title=f"Document {document:,}: {plural(about['length'], 'token')}, {counted}",
+            caption=(
+                said,
+                f"starts shown: {about['starts_shown']:,} of {about['starts']:,}",
+            ),
+            grid=self._even_grid(document, COLUMNS, LINES),
+            targets=self.targets(document),
+            seq_len=self.dataset.seq_len,
+        )
+
+    def about(self, document: int) -> dict[str, Any]:
+        """The line of a document as plain JSON; what cannot be said is None."""
+        place, found, starts = self._place(document), self.trained(document), self.starts(document)
+        variation = self.variation(document)
+        return {
+            "document": int(document),
+            "length": int(self.lengths[place]),
+            "splices": int(self.splices[place]),
+            "targets": {
+                "min": int(found.min()) if len(found) else 0,
+                "mean": float(found.mean()) if len(found) else 0.0,
+                "max": int(found.max(initial=0)),
+                "cv": None if np.isnan(variation) else variation,
+            },
+            "starts": len(starts.t),
+            "starts_shown": int((starts.shown > 0).sum()),
+        }
+
+    def as_json(self) -> dict[str, Any]:
+        """Everything of the table, as JSON."""
+        return {
+            "epochs": self.epochs,
+            "examples": self.examples,
+            "splices": int(self.splices.sum()),
+            "documents": [self.about(document) for document in self.documents.tolist()],
+        }

@@ -1,0 +1,251 @@
+"""The coverage of one document as a picture: an SVG string that depends on nothing.
+
+::
+
+    targets over the document │ scale
+    ──────────────────────────┼────────
+    counts over (t, s)        │ offsets over the frame
+
+One idea: starts and tokens share one axis, document offsets from left to right, and both maps share
+frame offsets from below, so what stands above or beside a place belongs to it. Whatever is too many
+for the pixels is in bins already (`tokenloom.inspect.grids`), so a picture has some 100 kB at most,
+for any length.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from xml.sax.saxutils import escape
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tokenloom.inspect.grids import Grid
+
+__all__ = ["COLUMNS", "LINES", "draw", "ticks"]
+
+Int64 = NDArray[np.int64]
+Float64 = NDArray[np.float64]
+
+COLUMNS, LINES = 120, 48  # bins that are drawn: starts, offsets
+WIDTH, HEIGHT = 760, 476  # pixels, like all below
+LEFT, RIGHT = 76, 572  # of the map
+TOP, BOTTOM = 204, 424
+UPPER, LOWER = 110, 190  # of the targets above it
+BESIDE, END = 620, 740  # of the offsets beside it
+NARROW = 3  # the least that is seen
+STEPS = 240  # of the line of targets
+LEVELS = 12
+PALE, DARK = (217, 231, 245), (8, 48, 107)  # of the least and the most
+INK, GREY, GROUND, BAND = "#1c1c1c", "#666666", "#f3f3f3", "#bdd3e9"
+
+
+def draw(*, title: str, caption: Sequence[str], grid: Grid, targets: Int64, seq_len: int) -> str:
+    """The picture.
+
+    Args:
+        title: what it is of.
+        caption: lines below the title, one or two.
+        grid: counts over (t, s).
+        targets: of each token of the document [L].
+        seq_len: tokens of a frame.
+    """
+    first = min(0, int(grid.t.edges[0]))
+    across = _Scale(first, max(first + 1, len(targets)), LEFT, RIGHT)
+    up = _Scale(0, seq_len, BOTTOM, TOP)
+    size = f'viewBox="0 0 {WIDTH} {HEIGHT}" width="{WIDTH}" height="{HEIGHT}"'
+    font = 'font-family="DejaVu Sans, Verdana, sans-serif" font-size="12"'
+    parts = [
+        f'<svg xmlns="http://www.w3.org/2000/svg" {size} {font} role="img">',
+        f"<title>{escape(title)}</title>",
+        f"<desc>{escape('; '.join(caption))}</desc>",
+        f'<rect width="{WIDTH}" height="{HEIGHT}" fill="#ffffff"/>',
+        f'<text x="{LEFT}" y="28" font-size="15" fill="{INK}">{escape(title)}</text>',
+        *(_text(LEFT, 50 + 17 * i, line, color=GREY) for i, line in enumerate(caption)),
+        *_ground(),
+        *_targets(targets, across),
+        *_map(grid, across, up),
+        *_offsets(grid, up),
+        *_scale(grid),
+        *_axes(across, up),
+    ]
+    if not grid.counts.any():
+        parts.append(_text((LEFT + RIGHT) / 2, (TOP + BOTTOM) / 2, "not shown", anchor="middle"))
+    return "\n".join([*parts, "</svg>"]) + "\n"
+
+
+class _Scale:
+    """Values along an axis as pixels."""
+
+    def __init__(self, low: int, high: int, first: int, last: int) -> None:
+        self.low, self.high = low, high
+        self._first, self._pixels = first, (last - first) / (high - low)
+
+    def __call__(self, value: float) -> float:
+        """The pixel of a value; one behind the end is the end."""
+        inside = min(max(value, self.low), self.high) - self.low
+        return round(self._first + inside * self._pixels, 2)
+
+
+def ticks(low: int, high: int, most: int) -> list[int]:
+    """Round numbers from low to high, at most so many.
+
+    >>> ticks(0, 7, 5), ticks(-30, 1000, 6)
+    ([0, 2, 4, 6], [0, 200, 400, 600, 800, 1000])
+    """
+    step, factors = 1, (2, 2.5, 2)  # 1 2 5 10 20 50
+    turn = 0
+    while high // step - -(-low // step) + 1 > most:
+        step = int(step * factors[turn % 3])
+        turn += 1
+    return list(range(-(-low // step) * step, high + 1, step))
+
+
+# -- pieces --------------------------------------------------------------------------------
+
+
+def _text(x: float, y: float, said: str, *, anchor: str = "start", color: str = INK) -> str:
+    place = f'x="{x:g}" y="{y:g}" text-anchor="{anchor}"'
+    return f'<text {place} fill="{color}">{escape(said)}</text>'
+
+
+def _line(path: str, color: str = INK) -> str:
+    return f'<path d="{path}" fill="none" stroke="{color}"/>'
+
+
+def _box(x: float, y: float, width: float, height: float) -> str:
+    return f"M{x:g} {y:g}h{width:g}v{height:g}h{-width:g}z"
+
+
+def _filled(path: str, color: str, *, crisp: bool = True) -> str:
+    sharp = ' shape-rendering="crispEdges"' if crisp else ""
+    return f'<path d="{path}" fill="{color}"{sharp}/>'
+
+
+def _ground() -> list[str]:
+    """The three grounds that counts stand on."""
+    boxes = (
+        _box(LEFT, UPPER, RIGHT - LEFT, LOWER - UPPER),
+        _box(LEFT, TOP, RIGHT - LEFT, BOTTOM - TOP),
+        _box(BESIDE, TOP, END - BESIDE, BOTTOM - TOP),
+    )
+    return [_filled("".join(boxes), GROUND)]
+
+
+def _color(level: int) -> str:
+    """Of a level from 1 to LEVELS."""
+    share = (level - 1) / (LEVELS - 1)
+    mixed = (round(a + (b - a) * share) for a, b in zip(PALE, DARK, strict=True))
+    return "#" + "".join(f"{one:02x}" for one in mixed)
+
+
+def _targets(targets: Int64, across: _Scale) -> Iterator[str]:
+    """How often each token is a target: the mean of every step, and from least to most a band."""
+    top = int(targets.max(initial=0))
+    yield _text(LEFT, UPPER - 8, "how often each token is a target")
+    yield _text(LEFT - 8, LOWER, "0", anchor="end", color=GREY)
+    if not top:
+        return
+    yield _text(LEFT - 8, UPPER + 9, f"{top:,}", anchor="end", color=GREY)
+    up = _Scale(0, top, LOWER, UPPER)
+    first = np.arange(0, len(targets), -(-len(targets) // STEPS))
+    edges = [across(one) for one in np.append(first, len(targets)).tolist()]
+    least, most = (f.reduceat(targets, first).tolist() for f in (np.minimum, np.maximum))
+    mean = (np.add.reduceat(targets, first) / np.diff(np.append(first, len(targets)))).tolist()
+    if least != most:
+        there = _steps(edges, [up(one) for one in most])
+        back = _steps(edges[::-1], [up(one) for one in least[::-1]])
+        yield _filled(f"M{there}L{back}z", BAND, crisp=False)
+    yield _line(f"M{_steps(edges, [up(one) for one in mean])}", _color(LEVELS))
+
+
+def _steps(edges: list[float], heights: list[float]) -> str:
+    """A line of steps, from the first edge to the last."""
+    steps = [f"{edges[0]:g} {heights[0]:g}"]
+    for edge, height in zip(edges[1:], [*heights[1:], heights[-1]], strict=True):
+        steps.append(f"H{edge:g}V{height:g}")
+    return "".join(steps)
+
+
+def _map(grid: Grid, across: _Scale, up: _Scale) -> Iterator[str]:
+    """Counts over (t, s), one path for each level."""
+    density = grid.density
+    top = float(density.max(initial=0.0))
+    if not top:
+        return
+    level = np.ceil(density / top * LEVELS - 1e-9).astype(np.int64)
+    edges = [across(edge) for edge in grid.t.edges.tolist()]
+    heights = [up(edge) for edge in grid.s.edges.tolist()]
+    paths: dict[int, list[str]] = {}
+    for line in range(len(grid.s)):
+        low, high = heights[line], heights[line + 1]
+        column = level[:, line]
+        begins = np.flatnonzero(np.append(True, np.diff(column) != 0)).tolist()
+        for begin, end in zip(begins, [*begins[1:], len(column)], strict=True):
+            if column[begin]:
+                width = max(NARROW, edges[end] - edges[begin])
+                left = min(edges[begin], RIGHT - width)
+                tall = max(NARROW, low - high)
+                box = _box(left, max(TOP, low - tall), round(width, 2), round(tall, 2))
+                paths.setdefault(int(column[begin]), []).append(box)
+    for found in sorted(paths):
+        yield _filled("".join(paths[found]), _color(found))
+
+
+def _offsets(grid: Grid, up: _Scale) -> Iterator[str]:
+    """Splices at each offset, beside the map."""
+    yield _text(BESIDE, BOTTOM + 18, "0", color=GREY)
+    said = "splices at s" if grid.s_width == 1 else f"splices in {grid.s_width:,} offsets"
+    yield _text((BESIDE + END) / 2, BOTTOM + 38, said, anchor="middle")
+    found: Float64 = grid.counts.sum(axis=0) * (grid.s_width / grid.s.size)
+    top = float(found.max(initial=0.0))
+    if not top:
+        return
+    yield _text(END, BOTTOM + 18, _number(top), anchor="end", color=GREY)
+    heights, boxes = [up(edge) for edge in grid.s.edges.tolist()], []
+    for share, low, high in zip((found / top).tolist(), heights, heights[1:], strict=False):
+        if share:
+            tall, width = max(NARROW, low - high), max(1.0, share * (END - BESIDE))
+            boxes.append(_box(BESIDE, max(TOP, low - tall), round(width, 2), round(tall, 2)))
+    yield _filled("".join(boxes), _color(LEVELS - 3))
+
+
+def _scale(grid: Grid) -> Iterator[str]:
+    """What the colours mean."""
+    top = float(grid.density.max(initial=0.0))
+    if not top:
+        return
+    yield _text(BESIDE, UPPER + 8, "splices at (t, s)" if grid.s_width == 1 else "splices at t, in")
+    if grid.s_width > 1:
+        yield _text(BESIDE, UPPER + 24, f"{grid.s_width:,} offsets")
+    width, y = (END - BESIDE) / LEVELS, UPPER + (18 if grid.s_width == 1 else 34)
+    for level in range(1, LEVELS + 1):
+        yield _filled(_box(BESIDE + (level - 1) * width, y, width, 14), _color(level))
+    yield _text(BESIDE, y + 30, "0", color=GREY)
+    yield _text(END, y + 30, _number(top), anchor="end", color=GREY)
+
+
+def _axes(across: _Scale, up: _Scale) -> Iterator[str]:
+    lines = [f"M{LEFT} {UPPER}V{LOWER}H{RIGHT}", f"M{LEFT} {TOP}V{BOTTOM}H{RIGHT}"]
+    lines.append(f"M{BESIDE} {TOP}V{BOTTOM}H{END}")
+    for at in ticks(across.low, across.high, 7):
+        lines.append(f"M{across(at):g} {BOTTOM}v5")
+        yield _text(across(at), BOTTOM + 18, f"{at:,}", anchor="middle", color=GREY)
+    for at in ticks(up.low, up.high, 6):
+        lines.append(f"M{LEFT} {up(at):g}h-5")
+        yield _text(LEFT - 8, up(at) + 4, f"{at:,}", anchor="end", color=GREY)
+    yield _line("".join(lines), GREY)
+    said = "document offset: start t in the map, token in the line above it"
+    yield _text((LEFT + RIGHT) / 2, BOTTOM + 38, said, anchor="middle")
+    middle = (TOP + BOTTOM) / 2
+    turn = f'transform="rotate(-90 18 {middle:g})" text-anchor="middle"'
+    yield f'<text x="18" y="{middle:g}" {turn} fill="{INK}">frame offset s</text>'
+
+
+def _number(value: float) -> str:
+    """A count, or the mean of several.
+
+    >>> _number(1200.0), _number(0.25)
+    ('1,200', '0.25')
+    """
+    return f"{value:,.0f}" if value >= 100 or value == int(value) else f"{value:.3g}"

@@ -1,0 +1,278 @@
+"""`tokenloom splice audit` and `tokenloom splice coverage`."""
+
+import json
+import subprocess
+import sys
+import xml.etree.ElementTree as ET
+
+import numpy as np
+import pytest
+
+import tokenloom as tl
+from tokenloom.cli import main, parser
+from tokenloom.inspect import coverage, triples
+
+WORKED = ("--seq-len", 8, "--content-length", 4, "--no-adaptive-k", "--balance-mode", "by_document")
+
+
+@pytest.fixture
+def store(tmp_path):
+    rows = [{"text": text} for text in ("abcdefg", "hijkl", "xyz")]
+    tl.build(rows, tmp_path / "s", tokenizer="bytes", progress=False)
+    return tmp_path / "s"
+
+
+@pytest.fixture
+def cli(capsys, monkeypatch):
+    """Runs a command: (exit code, standard output, standard error)."""
+    monkeypatch.setattr("warnings.showwarning", lambda *_, **__: None)  # `main` sets its own
+
+    def run(*words):
+        code = main([str(word) for word in words])
+        captured = capsys.readouterr()
+        return code, captured.out, captured.err
+
+    return run
+
+
+def views():
+    splice = parser()._subparsers._group_actions[0].choices["splice"]
+    return splice._subparsers._group_actions[0].choices
+
+
+def numbers(out):
+    return [tuple(map(int, line.split())) for line in out.splitlines()]
+
+
+def test_cl_05_the_audit_of_the_worked_example_is_eight_lines(store, cli):
+    code, out, err = cli("splice", "audit", store, *WORKED)
+    assert code == 0
+    assert numbers(out) == [
+        *[(i, 0, 0, i, 4) for i in range(4)],
+        *[(4 + i, 0, 1, i % 2, 4) for i in range(4)],  # shown twice: documents are balanced
+    ]
+    assert err.splitlines()[-1].split() == ["index", "epoch", "document", "t", "s"]
+    assert "8 examples" in err
+    assert "index" not in out
+
+
+def test_cl_05_the_list_is_that_of_the_library(store, cli):
+    _, out, _ = cli("splice", "audit", store, "--seq-len", 8, "--content-length", 4)
+    found = triples(tl.open(store).splice(8, content_length=4))
+    columns = (found.index, found.epoch, found.document, found.t, found.s)
+    assert numbers(out) == list(zip(*(column.tolist() for column in columns), strict=True))
+
+
+def test_an_audit_is_of_one_epoch_and_of_its_first_examples(store, cli):
+    quota = ("--seq-len", 8, "--content-length", 4, "--sampler", "quota", "--epoch-length", 3)
+    one = [numbers(cli("splice", "audit", store, *quota, "--epoch", e)[1]) for e in range(3)]
+    assert [[row[0] for row in rows] for rows in one] == [[0, 1, 2], [3, 4, 5], [6, 7, 8]]
+    assert one[0][0][2:] != one[1][0][2:]  # every epoch shifts the starts
+    code, out, err = cli("splice", "audit", store, *quota, "--epoch", 2, "--limit", 2)
+    assert (code, numbers(out)) == (0, one[2][:2])
+    assert "the first 2 of them" in err
+
+
+def test_an_audit_as_json_has_the_columns(store, cli):
+    code, out, _ = cli("splice", "audit", store, *WORKED, "--json", "--limit", 5)
+    about = json.loads(out)
+    assert code == 0
+    assert (about["epoch"], about["examples"], about["listed"]) == (0, 8, 5)
+    assert about["splices"] == {
+        "index": [0, 1, 2, 3, 4],
+        "epoch": [0] * 5,
+        "document": [0, 0, 0, 0, 1],
+        "t": [0, 1, 2, 3, 0],
+        "s": [4] * 5,
+    }
+
+
+def test_a_quiet_audit_says_nothing_else(store, cli):
+    code, out, err = cli("splice", "audit", store, *WORKED, "--quiet")
+    assert (code, len(out.splitlines())) == (0, 8)
+    assert "index" not in err
+
+
+def test_packed_splices_share_an_index(store, cli):
+    options = ("--seq-len", 8, "--content-length", 4, "--position-scheme", "relative")
+    _, out, _ = cli("splice", "audit", store, *options)
+    rows = numbers(out)
+    assert len({row[0] for row in rows}) < len(rows)
+    assert min(row[3] for row in rows) == -2  # 2 - K
+
+
+def test_every_option_means_what_it_means_in_the_library(store, cli):
+    words = {
+        "content_length": 3,
+        "content_stride": 2,
+        "offset_stride": 2,
+        "min_copy_len": 3,
+        "content_start_mode": "slide_within",
+        "placement": "truncate",
+        "balance_mode": "by_temperature",
+        "balance_tau": 0.5,
+        "sampler": "quota",
+        "epoch_length": 9,
+        "position_scheme": "absolute",
+    }
+    options = [w for name, value in words.items() for w in (f"--{name.replace('_', '-')}", value)]
+    select = ("--num-docs", 2, "--doc-select-mode", "shortest", "--min-doc-length", 4)
+    _, out, _ = cli("splice", "audit", store, "--seq-len", 6, *options, *select)
+    chosen = tl.open(store).select(num_docs=2, doc_select_mode="shortest", min_doc_length=4)
+    found = triples(chosen.splice(6, **words))
+    assert [row[2:] for row in numbers(out)] == list(
+        zip(found.document.tolist(), found.t.tolist(), found.s.tolist(), strict=True)
+    )
+    more = {"alpha": 0.8, "offset_jitter": 1, "edge": "inside", "fill": "one", "mode": "splice"}
+    options = [w for name, value in more.items() for w in (f"--{name.replace('_', '-')}", value)]
+    _, out, _ = cli(
+        "splice", "audit", store, "--seq-len", 6, "--content-length", 3, "--bos", 7, *options
+    )
+    found = triples(tl.open(store).splice(6, content_length=3, bos=7, **more))
+    assert [row[3] for row in numbers(out)] == found.t.tolist()
+
+
+def test_without_a_selection_the_whole_store_is_spliced_and_else_what_was_selected(store, cli):
+    def documents(*words):
+        return {row[2] for row in numbers(cli("splice", "audit", store, "--seq-len", 8, *words)[1])}
+
+    assert documents() == {0, 1, 2}
+    assert documents("--doc-index", 1) == {1}
+    assert documents("--doc-index", 0, 2) == {0, 2}
+    assert documents("--max-doc-length", 4) == {2}
+    assert documents("--num-docs", 2) == {0, 1}
+
+
+def test_cl_11_coverage_prints_a_histogram_of_starts_for_each_document(store, cli):
+    code, out, _ = cli("splice", "coverage", store, *WORKED)
+    assert code == 0
+    lines = out.splitlines()
+    assert lines[0] == "1 epoch, 8 examples: 8 splices of 3 documents; not shown: 1 document"
+    assert lines[3].endswith("4 of 4  0 ████ 3")
+    assert lines[4].endswith("2 of 2  0 ██ 1")
+    assert lines[5].endswith("0 of 0")
+
+
+def test_coverage_of_one_document_has_its_map(store, cli):
+    code, out, _ = cli("splice", "coverage", store, *WORKED, "--document", 1)
+    found = coverage(
+        tl.open(store).splice(8, content_length=4, adaptive_k=False, balance_mode="by_document"),
+        documents=[1],
+    )
+    assert code == 0
+    assert out == f"{found}\n\n{found.map(1)}\n"
+
+
+def test_coverage_as_json_has_the_counts_of_several_epochs(store, cli):
+    code, out, _ = cli("splice", "coverage", store, *WORKED, "--epochs", 3, "--json")
+    about = json.loads(out)
+    assert code == 0
+    assert (about["epochs"], about["examples"], about["splices"]) == (3, 24, 24)
+    assert [one["splices"] for one in about["documents"]] == [12, 12, 0]
+
+
+def test_a_picture_replaces_another_one_whole(store, cli, tmp_path):
+    target = tmp_path / "pictures" / "one.svg"
+    target.parent.mkdir()
+    target.write_text("an older one")
+    code, _, err = cli("splice", "coverage", store, *WORKED, "--svg", target, "--document", 1)
+    assert code == 0
+    assert ET.parse(target).getroot().get("role") == "img"
+    assert "Document 1: 5 tokens" in target.read_text()
+    assert f"{target}: document 1" in err
+    assert [path.name for path in target.parent.iterdir()] == ["one.svg"]
+
+
+def test_without_a_document_the_picture_is_of_the_one_that_is_shown_most(store, cli, tmp_path):
+    words = ("--seq-len", 8, "--content-length", 2, "--doc-index", 2, 1, 0)
+    code, out, _ = cli(
+        "splice", "coverage", store, *words, "--svg", tmp_path / "p.svg", "--json", "--quiet"
+    )
+    assert code == 0
+    assert json.loads(out)["svg"] == {"file": str(tmp_path / "p.svg"), "document": 0}
+
+
+@pytest.mark.parametrize("place", ["nowhere/p.svg", "folder"])
+def test_a_picture_that_cannot_be_written_is_an_error_and_leaves_nothing(
+    store, cli, tmp_path, place
+):
+    (tmp_path / "folder").mkdir()
+    before = sorted(tmp_path.iterdir())
+    code, _, err = cli("splice", "coverage", store, *WORKED, "--svg", tmp_path / place)
+    assert code == 1
+    assert f"{place}: the picture cannot be written there: " in err
+    assert "Traceback" not in err
+    assert sorted(tmp_path.iterdir()) == before
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (("audit", "--seq-len", 8, "--epoch", -1), "--epoch: found -1"),
+        (("audit", "--seq-len", 8, "--limit", 0), "--limit: found 0"),
+        (("audit", "--seq-len", 8, "--content-length", 1), "content_length: found 1"),
+        (("audit", "--seq-len", 8, "--min-copy-len", 9), "none of 3 documents fits"),
+        (("coverage", "--seq-len", 8, "--epochs", 0), "epochs: found 0"),
+        (("coverage", "--seq-len", 8, "--document", 7), "document 7: it is not among"),
+    ],
+)
+def test_what_cannot_be_meant_is_refused_in_one_paragraph(store, cli, words, message):
+    code, out, err = cli("splice", words[0], store, *words[1:])
+    assert code == 2
+    assert out == ""
+    assert message in err
+    assert "Traceback" not in err
+
+
+def test_a_bos_that_the_tokenizer_does_not_have_is_missed(store, cli):
+    code, out, err = cli("splice", "audit", store, "--seq-len", 8, "--bos")
+    assert (code, out) == (3, "")
+    assert "bos" in err
+
+
+def test_splice_needs_a_view_and_a_frame(store, capsys):
+    for words in (["splice"], ["splice", "audit", str(store)]):
+        with pytest.raises(SystemExit) as caught:
+            main(words)
+        assert caught.value.code == 2
+
+
+def test_the_options_are_those_of_the_library_and_pinned():
+    common = {"-h", "--help", "--json", "--debug", "--quiet", "--snapshot"}
+    select = {"num-docs", "doc-index", "doc-select-mode", "min-doc-length", "max-doc-length"}
+    splice = {
+        "seq-len",
+        "content-length",
+        "content-start-mode",
+        "content-stride",
+        "offset-stride",
+        "placement",
+        "balance-mode",
+        "balance-tau",
+        "sampler",
+        "alpha",
+        "no-adaptive-k",
+        "offset-jitter",
+        "edge",
+        "fill",
+        "position-scheme",
+        "epoch-length",
+        "mode",
+        "min-copy-len",
+        "bos",
+    }
+    own = {"audit": {"epoch", "limit"}, "coverage": {"epochs", "document", "svg"}}
+    for name, view in views().items():
+        options = {o for action in view._actions for o in action.option_strings}
+        assert options == common | {f"--{one}" for one in select | splice | own[name]}
+    assert sorted(views()) == ["audit", "coverage"]
+
+
+def test_a_reader_that_has_seen_enough_ends_a_long_list(tmp_path):
+    ids = [{"input_ids": (np.arange(4000) % 50).tolist()}]
+    tl.build(ids, tmp_path / "s", tokenizer=None, vocab_size=50, progress=False)
+    words = f"splice audit {tmp_path / 's'} --seq-len 64 --content-start-mode slide_within --quiet"
+    command = f"{sys.executable} -m tokenloom {words} --content-length 8 | head -2"
+    done = subprocess.run(command, shell=True, capture_output=True, text=True, check=True)
+    assert numbers(done.stdout) == [(0, 0, 0, 0, 0), (1, 0, 0, 0, 1)]
+    assert "Traceback" not in done.stderr
