@@ -169,18 +169,20 @@ class Part:
             spec.per_document("doc_weights", count),
             spec.per_document("doc_groups", count),
         )
-        total = spec.epoch_length or int(shown.sum()) * self._rounds()
+        total = spec.epoch_length or int(shown.sum()) * self._rounds(weights)
         caps = None
         if spec.max_epochs is not None:
             caps = np.floor(shown * spec.max_epochs).astype(np.int64)
         return weights, quotas(weights, total, caps)
 
-    def _rounds(self) -> int:
-        """How many times all choices make an epoch: in a stream, enough for shares to be exact."""
-        if self._spec.sampler != "stream":
+    def _rounds(self, weights: list[int]) -> int:
+        """How many times all choices make an epoch: in a stream, enough for shares to be right."""
+        once, whole = int(self.shown.sum()), sum(weights)
+        exact = all(once * weight % max(1, whole) == 0 for weight in weights)
+        if self._spec.sampler != "stream" or exact:
             return 1
         used = int((self.shown > 0).sum())
-        return -(-EXACT * (math.isqrt(used) + 1) // int(self.shown.sum()))
+        return -(-EXACT * (math.isqrt(used) + 1) // once)
 
     def _make_kinds(self) -> tuple[list[_Kind], Int64 | None]:
         """The kinds, and which of them each document is (None: all are the first)."""
