@@ -73,3 +73,16 @@ def test_a_picture_is_what_its_script_prints(name):
     made = subprocess.run([sys.executable, str(script)], capture_output=True, check=True)
     picture = ROOT / f"docs/pictures/{name.replace('_', '-')}.svg"
     assert made.stdout == picture.read_bytes()
+
+
+def test_do_06_do_07_do_09_the_page_about_splices_says_what_they_cost_and_cannot_do():
+    page = (ROOT / "docs/splice.md").read_text()
+    for words in (
+        "## What K costs",  # DO-06: compute goes with S, not with K
+        "A frame costs the model S cells, whatever K is",
+        "| RoPE | no: logits, loss and gradients are those of s = 0",  # DO-07
+        "`offset_jitter` needs room: with K = S there is none",
+        "an epoch of 30,000, of which 13,000 are repetitions",
+        "| | one document | several |",  # DO-09
+    ):
+        assert words in page
