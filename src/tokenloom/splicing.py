@@ -259,7 +259,7 @@ def tell(layout: Spliced, path: str, *, selected: bool) -> None:
             layout.documents[place],
             part.length[place],
         )
-    if spec.balance_mode == "by_temperature":
+    if spec.balance_mode == "by_temperature" and spec.sampler != "enumerate":
         log.info("[multi_splice] doc_probs ~ %s normalized", _formula(spec))
         total = sum(part.weights)
         shares = [f"{part.weights[place] / total:.4f}" for place in used.tolist()]
