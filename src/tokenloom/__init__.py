@@ -28,6 +28,7 @@ from tokenloom.errors import (
     WorkerError,
 )
 from tokenloom.loader import Loader
+from tokenloom.mixing import mix
 from tokenloom.planning import plan_packing
 from tokenloom.shuffle import BlockShuffle
 from tokenloom.stored import Store
@@ -57,6 +58,7 @@ __all__ = [
     "build",
     "check_batch",
     "from_config",
+    "mix",
     "open",
     "plan_packing",
 ]

@@ -72,6 +72,7 @@ count_up(int32_t *restrict to, Index count)
 typedef struct {
     const char *from;
     int64_t length, cell;
+    Index item; /* bytes of a token */
 } Run;
 
 typedef struct {
@@ -80,7 +81,6 @@ typedef struct {
     Index count; /* buffers held */
     Run *runs;
     Index total; /* runs */
-    Index item;  /* bytes of a token */
 } Copier;
 
 static int
@@ -99,11 +99,10 @@ take_views(Copier *self, PyObject *arrays)
             return -1;
         self->count = i + 1;
         Index item = self->views[i].itemsize;
-        if ((item != 2 && item != 4) || (i && item != self->item)) {
+        if (item != 2 && item != 4) {
             PyErr_Format(PyExc_TypeError, "view %zd: tokens of %zd bytes", i, item);
             return -1;
         }
-        self->item = item;
     }
     return 0;
 }
@@ -130,15 +129,17 @@ take_runs(Copier *self, PyObject *const *arrays)
     const int64_t *cell = held[3].buf;
     for (Index i = 0; i < self->total; i++) {
         int inside = which[i] >= 0 && which[i] < self->count && low[i] >= 0 && length[i] >= 0;
+        Index item = inside ? self->views[which[i]].itemsize : 2;
         if (inside) {
-            int64_t tokens = self->views[which[i]].len / self->item;
+            int64_t tokens = self->views[which[i]].len / item;
             inside = low[i] <= tokens && length[i] <= tokens - low[i];
         }
         if (!inside) {
             PyErr_Format(PyExc_IndexError, "run %zd: not inside its view", i);
             goto done;
         }
-        self->runs[i].from = (const char *)self->views[which[i]].buf + low[i] * self->item;
+        self->runs[i].from = (const char *)self->views[which[i]].buf + low[i] * item;
+        self->runs[i].item = item;
         self->runs[i].length = length[i];
         self->runs[i].cell = cell[i];
     }
@@ -163,7 +164,6 @@ copier_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
     Copier *self = (Copier *)alloc(type, 0);
     if (!self)
         return NULL;
-    self->item = 2;
     if (take_views(self, arrays) < 0 || take_runs(self, index) < 0) {
         Py_DECREF(self);
         return NULL;
@@ -210,7 +210,7 @@ copier_fill(Copier *self, PyObject *const *args, Index nargs)
         if (at < done || at > total || run->length > total - at)
             break;
         set_all(cells + done, at - done, (int32_t)filler);
-        copy_wide(cells + at, run->from, run->length, self->item);
+        copy_wide(cells + at, run->from, run->length, run->item);
         done = at + run->length;
     }
     if (i == last)

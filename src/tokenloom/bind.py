@@ -104,6 +104,8 @@ def _bind(hint: Any, value: Any, path: str, unknown: str, problems: list[str]) -
     if hint is Any:
         return value
     if dataclasses.is_dataclass(hint):
+        if isinstance(value, typing.cast(type, hint)):  # made by hand, and so checked already
+            return value
         return _bind_record(typing.cast(type, hint), value, path, unknown, problems)
     origin = typing.get_origin(hint)
     if origin in (typing.Union, types.UnionType):

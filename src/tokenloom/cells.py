@@ -24,6 +24,7 @@ Int64 = NDArray[np.int64]
 Array = NDArray[Any]
 
 LINE = 64  # bytes that a processor moves at once
+TOKENS = frozenset(np.dtype(one) for one in (np.uint16, np.uint32, np.int32))
 _POOL = SlabPool()
 
 
@@ -74,7 +75,7 @@ def copier(views: Sequence[Array], which: Int64, low: Int64, length: Int64, cell
     """A copier of runs; it holds the views.
 
     Args:
-        views: where tokens are, all of one dtype.
+        views: where tokens are.
         which: the view of each run [runs].
         low: its first element there [runs].
         length: its elements [runs].
@@ -90,7 +91,7 @@ def copier(views: Sequence[Array], which: Int64, low: Int64, length: Int64, cell
     >>> out.tolist()
     [[7, 8, -1, 5, -1]]
     """
-    tokens = not len(views) or views[0].dtype in (np.uint16, np.uint32, np.int32)
+    tokens = {view.dtype for view in views} <= TOKENS
     make = _NumpyCopier if native.compiled is None or not tokens else native.compiled.Copier
     index = (np.ascontiguousarray(part, np.int64) for part in (which, low, length, cell))
     made: Copier = make(views, *index)

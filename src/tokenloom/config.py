@@ -17,6 +17,8 @@ from tokenloom.chosen import rebuild_choice
 from tokenloom.dataset import Dataset, SourceConfig
 from tokenloom.errors import ConfigError
 from tokenloom.layout.kinds import KINDS
+from tokenloom.mix.spec import MixSpec
+from tokenloom.mixed import Mixed
 from tokenloom.order import ORDER_VERSION
 from tokenloom.rendering import RenderSpec
 from tokenloom.shuffle import BlockShuffle, rebuild_shuffle
@@ -57,14 +59,17 @@ class _Keys:
     render: RenderSpec
 
 
-def from_config(config: Mapping[str, Any], *, path: str | None = None, **hints: Any) -> Dataset:
+def from_config(
+    config: Mapping[str, Any], *, path: str | Mapping[str, str] | None = None, **hints: Any
+) -> Dataset:
     """The dataset that `Dataset.describe()` described, or that a configuration of splices means.
 
     Args:
         config: the description; or settings of type splice_single_document or
             splice_multi_document, as `tokenloom.integrations.levanter.splice_from_config` reads
             them.
-        path: where the store is now, if it was moved; for descriptions only.
+        path: where the store is now, if it was moved; of a mix a mapping from the names of its
+            sources; for descriptions only.
         hints: as for `tokenloom.open`; for settings of splices `seq_len`.
 
     Raises:
@@ -79,6 +84,10 @@ def from_config(config: Mapping[str, Any], *, path: str | None = None, **hints: 
     if isinstance(config, Mapping):
         _require(config, "format", description.FORMAT)
         _require(config, "order_version", ORDER_VERSION)
+        if "mix" in config:
+            return _mixed(config, path, hints)
+    if isinstance(path, Mapping):
+        raise ConfigError(f"path: found {dict(path)}, allowed is one path; this is no mix.")
     try:
         keys = bind(_Keys, config)
         made = _source(keys)
@@ -92,6 +101,45 @@ def from_config(config: Mapping[str, Any], *, path: str | None = None, **hints: 
             f"{keys.store.digest}. Give the path of the store it was made from."
         )
     return Dataset(store.reader, str(where), made)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _MixKeys:
+    """The keys of the description of a mix and their types."""
+
+    format: str
+    order_version: int
+    mix: dict[str, Any]
+    sources: tuple[dict[str, Any], ...]
+
+
+def _mixed(
+    config: Mapping[str, Any], path: str | Mapping[str, str] | None, hints: dict[str, Any]
+) -> Dataset:
+    """The mix that was described."""
+    if isinstance(path, str):
+        raise ConfigError(f"path: found {path!r}; a mix has several stores. Give {{source: path}}.")
+    try:
+        keys = bind(_MixKeys, config)
+        settings = dict(keys.mix)
+        shuffle = rebuild_shuffle(settings.pop("shuffle", None), path="$.mix.shuffle")
+        take = settings.pop("take", None)
+        spec = bind(MixSpec, settings, path="$.mix")
+    except BindError as error:
+        raise ConfigError(str(error)) from None
+    head = {"format": keys.format, "order_version": keys.order_version}
+    sources = {}
+    for number, one in enumerate(keys.sources):
+        name = str(one.get("name"))
+        if name in sources:
+            raise ConfigError(f"$.sources[{number}].name: there are two sources named {name!r}.")
+        sources[name] = from_config(head | one, path=(path or {}).get(name), **hints)
+    named = [*spec.weights, *(name for edit in spec.edits for name in edit.add)]
+    if sorted(named) != sorted(sources):
+        raise ConfigError(
+            f"$.mix.weights: it speaks of {', '.join(named)}; sources are {', '.join(sources)}."
+        )
+    return Mixed(sources, spec, shuffle, take)
 
 
 def _source(keys: _Keys) -> SourceConfig:
@@ -116,6 +164,10 @@ def _require(config: Mapping[str, Any], name: str, value: Any) -> None:
         raise ConfigError(f"$.{name}: found {config[name]!r}, this version knows {value!r}.")
 
 
+def _travel_mixed(dataset: Mixed) -> tuple[Any, ...]:
+    return from_config, (dataset.describe(),)
+
+
 def _travel(dataset: Dataset) -> tuple[Any, ...]:
     rules, cache = dataset.reader.rules, dataset.reader.cache
     hints = {
@@ -136,4 +188,5 @@ def _arrive(config: dict[str, Any], hints: dict[str, Any], cache_windows: int | 
     return Dataset(made.reader, made.path, replace(made.config, shuffle=shuffle))
 
 
+copyreg.pickle(Mixed, _travel_mixed)
 copyreg.pickle(Dataset, _travel)  # to another process a dataset goes as its description

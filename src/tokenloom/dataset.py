@@ -37,6 +37,7 @@ from tokenloom.shuffle import (
 )
 from tokenloom.spans import Spans
 from tokenloom.store.cache import BlockCache
+from tokenloom.store.fetch import ReadCounters
 from tokenloom.store.reader import Reader
 from tokenloom.words import check_options, plural
 
@@ -213,6 +214,17 @@ class Dataset:
             return self.reader.cache
         return BlockCache(windows * self.run.working_bytes() // self.run.lanes)
 
+    def consumed(self, examples: int) -> list[dict[str, Any]]:
+        """What the first examples take: rows, tokens and complete epochs of its source."""
+        run = self.run
+        epochs = int(run.phases.locate(np.array([examples]))[0][0]) if run.rows else 0
+        tokens = run.tokens_in(examples)
+        return [{"name": run.name, "rows": examples, "tokens": tokens, "epochs": epochs}]
+
+    def counters(self) -> ReadCounters:
+        """What was read since the store was opened."""
+        return self.reader.counters()
+
     def describe(self) -> dict[str, Any]:
         """The dataset as plain JSON; `tokenloom.from_config` gives it back."""
         manifest, config = self.reader.manifest, self.config
@@ -307,7 +319,11 @@ class Dataset:
 
     def renderer(self, *, by_blocks: bool) -> Renderer:
         """What makes batches of it; the loader's way in."""
-        return Renderer(self.run, self.config.render, by_blocks=by_blocks, cache=self._cache)
+        return self.renderer_of(self.run, by_blocks=by_blocks)
+
+    def renderer_of(self, run: SourceRun, *, by_blocks: bool) -> Renderer:
+        """The same for its run under another name."""
+        return Renderer(run, self.config.render, by_blocks=by_blocks, cache=self._cache)
 
 
 def with_known_eos(render: dict[str, Any], reader: Reader) -> dict[str, Any]:

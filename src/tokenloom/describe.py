@@ -8,34 +8,79 @@ batch sizes, ranks and caches are not in that part; how masks are rendered has a
 from __future__ import annotations
 
 import hashlib
+import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
 from tokenloom.store.format import canonical
 
-__all__ = ["FORMAT", "differences", "fingerprint", "flattened", "identity", "render_fingerprint"]
+__all__ = [
+    "FORMAT",
+    "chain",
+    "differences",
+    "fingerprint",
+    "flattened",
+    "identity",
+    "render_fingerprint",
+]
 
 FORMAT = "tokenloom.dataset/1"
 _NOT_IDENTITY = ("store.path", "store.snapshot", "render")
+_OF_A_SOURCE = re.compile(r"^sources\[\d+\]\.")
 
 
 def identity(description: Mapping[str, Any]) -> dict[str, Any]:
     """The part of a description that decides what is trained when, as flat keys."""
-    return {
-        path: value
-        for path, value in flattened(description)
-        if not any(path == name or path.startswith(name + ".") for name in _NOT_IDENTITY)
-    }
+    mix = description.get("mix")
+    counts_loss = isinstance(mix, Mapping) and mix.get("cost") == "loss_tokens"
+    aside = _NOT_IDENTITY[:-1] if counts_loss else _NOT_IDENTITY  # then masks decide the order
+    found = {}
+    for path, value in flattened(description):
+        own = _OF_A_SOURCE.sub("", path)
+        if not any(own == name or own.startswith(name + ".") for name in aside):
+            found[path] = value
+    return found
 
 
 def fingerprint(description: Mapping[str, Any]) -> str:
     """The identity as 64 hex digits."""
-    return hashlib.sha256(canonical(identity(description))).hexdigest()
+    return chain(description)[-1]
+
+
+def chain(description: Mapping[str, Any]) -> list[str]:
+    """The fingerprint without edits, and after each: every one holds the one before it.
+
+    A state that was taken before an edit has the fingerprint of that time.
+    """
+    mix = description.get("mix")
+    if not isinstance(mix, Mapping):
+        return [_digest(identity(description))]
+    edits = list(mix.get("edits", ()))
+    sources = {source["name"]: source for source in description["sources"]}
+    joined = {name for edit in edits for name in edit["add"]}
+    base = {
+        **description,
+        "mix": {key: value for key, value in mix.items() if key != "edits"},
+        "sources": [source for name, source in sources.items() if name not in joined],
+    }
+    found = [_digest(identity(base))]
+    for edit in edits:
+        added = {"sources": [sources[name] for name in edit["add"]]}
+        found.append(_digest([found[-1], edit, identity(added)]))
+    return found
 
 
 def render_fingerprint(description: Mapping[str, Any]) -> str:
     """How tokens become arrays, as 64 hex digits."""
-    return hashlib.sha256(canonical(description.get("render"))).hexdigest()
+    if "sources" in description:
+        joined = {name for edit in description["mix"]["edits"] for name in edit["add"]}
+        renders = {s["name"]: s["render"] for s in description["sources"]}
+        return _digest({name: one for name, one in renders.items() if name not in joined})
+    return _digest(description.get("render"))
+
+
+def _digest(value: Any) -> str:
+    return hashlib.sha256(canonical(value)).hexdigest()
 
 
 def flattened(value: Any, path: str = "") -> Iterator[tuple[str, Any]]:

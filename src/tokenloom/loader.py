@@ -216,9 +216,12 @@ class Loader:
         """Where the run stands, as JSON: what was delivered, not what was prefetched."""
         run, examples = self.dataset.run, self.examples
         rounds, rest = divmod(examples, run.n) if run.n else (0, examples)
-        tokens = run.tokens_in(rest) + (rounds * run.tokens_in(run.n or 0) if rounds else 0)
-        source = {"name": run.name, "rows": examples, "tokens": tokens}
-        return make_state(self.dataset.describe(), examples, self._step, [source])
+        sources = self.dataset.consumed(rest)
+        if rounds:  # wrapped around: the whole run so many times
+            for one, whole in zip(sources, self.dataset.consumed(run.n or 0), strict=True):
+                for name in ("rows", "tokens", "epochs"):
+                    one[name] += rounds * whole[name]
+        return make_state(self.dataset.describe(), examples, self._step, sources)
 
     def load_state_dict(self, state: Mapping[str, Any], *, allow_mismatch: bool = False) -> None:
         """Go on where a state was taken, with any batch size and number of ranks.
@@ -259,10 +262,10 @@ class Loader:
         return LoaderStats(
             steps=self._steps_given,
             examples=self._rows_given,
-            tokens=self._rows_given * self.dataset.run.layout.seq_len,
+            tokens=self._rows_given * self.dataset.seq_len,
             seconds=time.perf_counter() - self._begin if self._begin else 0.0,
             wait_seconds=waited,
-            reads=self.dataset.reader.counters(),
+            reads=self.dataset.counters(),
             cache=self._maker.renderer.cache.stats(),
         )
 

@@ -16,8 +16,9 @@ from numpy.typing import NDArray
 from tokenloom.batch import Batch
 from tokenloom.dataset import Dataset
 from tokenloom.errors import NoTrainedTokens
+from tokenloom.plan import Plan
 from tokenloom.prefetch import log
-from tokenloom.render import Pending, Plan, Renderer
+from tokenloom.render import Pending, Renderer
 from tokenloom.schedule import Steps, rank_rows
 from tokenloom.store.cache import BlockCache
 
@@ -46,7 +47,7 @@ class Maker:
         self.run, self.steps, self.end = dataset.run, steps, end
         self.rank, self.world_size, self.fields = rank, world_size, fields
         self.renderer: Renderer = dataset.renderer(by_blocks=by_blocks)
-        self._path, self._reader = dataset.path, dataset.reader
+        self._path, self._counters = dataset.path, dataset.counters
         self._planned: tuple[int, int, Plan, list[int]] | None = None
 
     def over(self, steps: Steps) -> Maker:
@@ -117,7 +118,7 @@ class Maker:
 
     def stalled(self, seconds: float) -> None:
         """Tell that nothing came for so long."""
-        reads = self._reader.counters()
+        reads = self._counters()
         log.warning(
             "%s: no batch for %.0f s. Since opening, %d reads gave %.1f MiB; the store may be slow "
             "or gone.",

@@ -11,11 +11,9 @@ its neighbours, for indices in no order that the cache could hold.
 
 from __future__ import annotations
 
-import functools
 import itertools
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,12 +23,13 @@ from tokenloom.batch import Batch
 from tokenloom.cells import Copier, copier, new_array
 from tokenloom.layout.runs import Runs
 from tokenloom.order.windowed import distinct
+from tokenloom.plan import Plan, Planned
 from tokenloom.rendering import RenderSpec
 from tokenloom.run import SourceRun, loss_columns
-from tokenloom.spans import BOS, EOS, EOS_BEFORE, Spans
+from tokenloom.spans import Spans
 from tokenloom.store.cache import BlockCache
 
-__all__ = ["Pending", "Plan", "Renderer"]
+__all__ = ["Found", "Pending", "Renderer", "Rendering", "Rows", "cut_batches"]
 
 Int64 = NDArray[np.int64]
 Float32 = NDArray[np.float32]
@@ -46,26 +45,28 @@ class Pending(NamedTuple):
     first: int
     last: int
     base: int
-    rows: _Rows
+    rows: Rows
 
     def make(self) -> Batch:
         """The batch. It keeps none of the blocks that its tokens come from."""
         copier, first, last, base, rows = self
-        cells = new_array((len(rows), rows.plan.runs.width), np.int32)
-        spec = rows.renderer.spec
-        copier.fill(cells, first, last, base, spec.pad_id)
-        if rows.plan.inserts:
-            where, what = rows.plan.inserted(rows.start, rows.stop)
+        plan, renderer = rows.plan, rows.renderer
+        cells = new_array((len(rows), plan.width), np.int32)
+        copier.fill(cells, first, last, base, renderer.spec.pad_id)
+        if plan.inserts:
+            where, what = plan.inserted(rows.start, rows.stop)
             cells.reshape(-1)[where] = what
-        return Batch(cells, rows.index(), rows.plan.run.layout.seq_len, spec, rows)
+        return renderer.batch_of(cells, rows)
 
 
-class _Rows:
+class Rows:
     """Some rows of a plan, and some of filler behind them: the `Details` of a batch."""
 
     __slots__ = ("extra", "plan", "renderer", "start", "stop")
 
-    def __init__(self, renderer: Renderer, plan: Plan, start: int, stop: int, extra: int) -> None:
+    def __init__(
+        self, renderer: Rendering, plan: Planned, start: int, stop: int, extra: int
+    ) -> None:
         self.renderer, self.plan = renderer, plan
         self.start, self.stop, self.extra = start, stop, extra
 
@@ -98,73 +99,41 @@ class _Rows:
         return self.renderer.weights(self.plan, self.start, self.stop, self.extra)
 
 
-@dataclass(frozen=True, eq=False)
-class Plan:
-    """Some examples of a run, before any token is read.
+class Rendering(Protocol):
+    """What makes batches, of one source or of several."""
+
+    spec: RenderSpec
+
+    def found(self, plan: Any, start: int, stop: int, column: str) -> Found:
+        """The runs of some examples, read."""
+
+    def batch_of(self, cells: NDArray[np.int32], rows: Rows) -> Batch:
+        """The batch whose cells have been filled."""
+
+    def weights(self, plan: Any, start: int, stop: int, extra: int) -> Float32 | None:
+        """The stored loss weight of every cell; two columns multiply."""
+
+
+class Found(NamedTuple):
+    """Runs of tokens that were read, and where they go.
 
     Attributes:
-        indices: their indices [N].
-        epoch, row: where they stand in the layout [N].
-        run: what they are of.
+        views: where they are.
+        which, low, length, cell: see `tokenloom.cells.copier` [runs].
+        edges: the first run of each example, and their number [examples + 1].
     """
 
-    indices: Int64
-    epoch: Int64
-    row: Int64
-    run: SourceRun
-
-    @functools.cached_property
-    def runs(self) -> Runs:
-        """What to read for them."""
-        return self.run.layout.runs(self.epoch, self.row)
-
-    @functools.cached_property
-    def spans(self) -> Spans:
-        """The spans of all of them."""
-        return self.run.layout.spans(self.epoch, self.row).named(self.run.name)
-
-    def tiles(self, width: int) -> masks.Tiles:
-        """The cells of all of them, as tiles."""
-        known = self._tiles.get(width)
-        if known is None:
-            known = self._tiles[width] = masks.tile(self.spans, width)
-        return known
-
-    @functools.cached_property
-    def _tiles(self) -> dict[int, masks.Tiles]:
-        return {}
+    views: list[Array]
+    which: Int64
+    low: Int64
+    length: Int64
+    cell: Int64
+    edges: list[int]
 
     @property
-    def inserts(self) -> bool:
-        """Whether some tokens of the frames are not stored: BOS and EOS."""
-        return self.run.layout.inserted != (None, None)
-
-    def inserted(self, start: int, stop: int) -> tuple[Int64, Int64]:
-        """Inserted tokens of some examples: cells, counted from their first one, and ids."""
-        cell, token = self._inserted
-        width = self.runs.width
-        low, high = np.searchsorted(cell, (start * width, stop * width)).tolist()
-        return cell[low:high] - start * width, token[low:high]
-
-    @functools.cached_property
-    def _inserted(self) -> tuple[Int64, Int64]:
-        spans, (bos, eos) = self.spans, self.run.layout.inserted
-        first = spans.row * spans.width + spans.at
-        begins, ends = (spans.flags & BOS) > 0, (spans.flags & EOS) > 0
-        before = (spans.flags & EOS_BEFORE) > 0
-        cells = first[begins], (first + spans.cells - 1)[ends], (first - 1)[before]
-        ids = [
-            np.full(len(some), token or 0)
-            for some, token in zip(cells, (bos, eos, eos), strict=True)
-        ]
-        cell = np.concatenate(cells)
-        order = np.argsort(cell)
-        return cell[order], np.concatenate(ids)[order]
-
-    @functools.cached_property
-    def block(self) -> Int64:
-        """The io block of each example [N]."""
-        return self.run.block_of(self.epoch, self.row)
+    def copier(self) -> Copier:
+        """What puts them into cells."""
+        return copier(self.views, self.which, self.low, self.length, self.cell)
 
 
 class Renderer:
@@ -199,16 +168,7 @@ class Renderer:
                 one read.
             padding: rows to add to the last batch, which hold filler only.
         """
-        first, last = cuts[0], cuts[-1]
-        copies, edges = self._copies(plan, first, last, "input_ids")
-        width = plan.runs.width
-        made: list[Pending] = []
-        for start, stop in itertools.pairwise(cuts):
-            extra = padding if len(made) == len(cuts) - 2 else 0
-            rows = _Rows(self, plan, start, stop, extra)
-            low, high = edges[start - first], edges[stop - first]
-            made.append(Pending(copies, low, high, (start - first) * width, rows))
-        return made
+        return cut_batches(self, plan, cuts, padding)
 
     def at_hand(self, plan: Plan, start: int, stop: int) -> bool:
         """Whether the tokens of some examples are in memory."""
@@ -242,18 +202,18 @@ class Renderer:
         """The stored loss weight of every cell; two columns multiply."""
         if not self._weights:
             return None
-        out = np.ones((stop - start + extra, plan.runs.width), np.float32)
+        out = np.ones((stop - start + extra, plan.width), np.float32)
         for column in self._weights:
             values = np.empty_like(out)
-            copies, edges = self._copies(plan, start, stop, column)
-            copies.fill(values, 0, edges[-1], 0, 0)
+            found = self.found(plan, start, stop, column)
+            found.copier.fill(values, 0, found.edges[-1], 0, 0)
             if plan.inserts:  # the store says nothing about these
                 values.reshape(-1)[plan.inserted(start, stop)[0]] = 1
             out *= values
         return out
 
-    def _copies(self, plan: Plan, start: int, stop: int, column: str) -> tuple[Copier, list[int]]:
-        """The runs of some examples, read; and the first run of each example, and their number."""
+    def found(self, plan: Plan, start: int, stop: int, column: str) -> Found:
+        """The runs of some examples, read."""
         runs = plan.runs.frames(start, stop)
         frame = np.repeat(np.arange(stop - start), np.diff(runs.edges))
         cell = frame * runs.width + runs.at
@@ -261,9 +221,13 @@ class Renderer:
             blocks, found, first = self._blocks(plan, start, stop, column)
             which = np.zeros(len(frame), np.int64) if found is None else found[frame]
             low = runs.address - first[which]
-            return copier(blocks, which, low, runs.length, cell), runs.edges.tolist()
+            return Found(blocks, which, low, runs.length, cell, runs.edges.tolist())
         views = self.run.layout.line.read(runs.address, runs.address + runs.length, column)
         return _in_pieces(views, runs, cell)
+
+    def batch_of(self, cells: NDArray[np.int32], rows: Rows) -> Batch:
+        """The batch whose cells have been filled."""
+        return Batch(cells, rows.index(), self.run.layout.seq_len, self.spec, rows)
 
     def _blocks(
         self, plan: Plan, start: int, stop: int, column: str
@@ -276,8 +240,8 @@ class Renderer:
         return blocks, which, first
 
 
-def _in_pieces(views: list[Array], runs: Runs, cell: Int64) -> tuple[Copier, list[int]]:
-    """A copier of runs that came one after the other, each in one view or several."""
+def _in_pieces(views: list[Array], runs: Runs, cell: Int64) -> Found:
+    """Runs that came one after the other, each in one view or several."""
     views = [view for view in views if len(view)]
     length = np.array([len(view) for view in views], np.int64)
     begin = np.cumsum(length) - length  # tokens before each view
@@ -287,4 +251,20 @@ def _in_pieces(views: list[Array], runs: Runs, cell: Int64) -> tuple[Copier, lis
     which, low = np.arange(len(views)), np.zeros(len(views), np.int64)
     before = np.concatenate([[0], ends])[runs.edges]  # tokens before each frame
     edges: list[int] = np.searchsorted(begin, before).tolist()
-    return copier(views, which, low, length, places), edges
+    return Found(views, which, low, length, places, edges)
+
+
+def cut_batches(
+    renderer: Rendering, plan: Planned, cuts: Sequence[int], padding: int
+) -> list[Pending]:
+    """See `Renderer.batches`."""
+    first, last = cuts[0], cuts[-1]
+    found = renderer.found(plan, first, last, "input_ids")
+    copies, edges, width = found.copier, found.edges, plan.width
+    made: list[Pending] = []
+    for start, stop in itertools.pairwise(cuts):
+        extra = padding if len(made) == len(cuts) - 2 else 0
+        rows = Rows(renderer, plan, start, stop, extra)
+        low, high = edges[start - first], edges[stop - first]
+        made.append(Pending(copies, low, high, (start - first) * width, rows))
+    return made

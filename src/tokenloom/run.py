@@ -61,6 +61,13 @@ class Layout(Protocol):
     def row_tokens(self) -> tuple[int, int] | None:
         """Tokens of every row but the last, and of the last; None where each has its own."""
 
+    @property
+    def is_constant(self) -> bool:
+        """Whether a row is the same in every epoch."""
+
+    def is_steady(self, epoch: int) -> bool:
+        """Whether all epochs of that epoch's phase have as many tokens."""
+
     def tokens(self, first: int, last: int) -> int:
         """Stored tokens in the frames of all rows of epochs [first, last) of one phase."""
 

@@ -112,6 +112,11 @@ class Spans:
         part = np.repeat(self.frame[frames] - edges[:-1], counts) + np.arange(edges[-1])
         return self._picked(part, edges, self.source[frames])
 
+    def where(self, keep: NDArray[np.bool_]) -> Spans:
+        """The same frames with some of their spans."""
+        edges = np.concatenate([[0], np.cumsum(keep)])[self.frame]
+        return self._picked(np.flatnonzero(keep), edges, self.source)
+
     def _picked(self, part: slice | Int64, frame: Int64, source: NDArray[np.int32]) -> Spans:
         return replace(
             self,
@@ -146,6 +151,10 @@ class Spans:
             frame=np.append(self.frame, np.full(frames, self.frame[-1])),
             source=np.append(self.source, np.zeros(frames, np.int32)),
         )
+
+    def of_sources(self, source: NDArray[np.int32], names: tuple[str, ...]) -> Spans:
+        """The same spans as those of several sources."""
+        return replace(self, source=source, sources=names)
 
     def named(self, source: str) -> Spans:
         """The same spans as those of a source."""

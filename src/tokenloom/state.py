@@ -59,7 +59,7 @@ def check_state(state: Any, describe: Mapping[str, Any], *, allow_mismatch: bool
     known = _shape(state)
     if allow_mismatch:
         return int(known["examples"])
-    if known["fingerprint"] != description.fingerprint(describe):
+    if not _belongs(known, describe):
         listed = "\n  ".join(_differences(known.get("dataset"), describe)) or (
             f"fingerprint: the state has {known['fingerprint'][:12]}…, this run has "
             f"{description.fingerprint(describe)[:12]}…"
@@ -81,6 +81,17 @@ def check_state(state: Any, describe: Mapping[str, Any], *, allow_mismatch: bool
             f"{listed}\nPass allow_mismatch=True if that is meant."
         )
     return int(known["examples"])
+
+
+def _belongs(known: Mapping[str, Any], describe: Mapping[str, Any]) -> bool:
+    """Whether a state is of this run, or of what it was before edits that it had not reached."""
+    chain = description.chain(describe)
+    if known["fingerprint"] == chain[-1]:
+        return True
+    if known["fingerprint"] not in chain:
+        return False
+    later = describe["mix"]["edits"][chain.index(known["fingerprint"]) :]
+    return all(edit["at"] >= known["examples"] for edit in later)
 
 
 def _differences(saved: Any, now: Any) -> list[str]:

@@ -176,7 +176,15 @@ class TestCompiled:
         with pytest.raises(ValueError, match="one length"):
             COMPILED.Copier(views, *(a.copy() for a in (which, low, length)), np.zeros(2, np.int64))
         with pytest.raises(TypeError, match="view 1"):
-            COMPILED.Copier([*views, np.zeros(2, np.uint32)], which, low, length, cell)
+            COMPILED.Copier([*views, np.zeros(2, np.uint8)], which, low, length, cell)
+
+    def test_views_of_two_widths(self):
+        views = [np.array([5, 6], np.uint16), np.array([70_000, 8], np.uint32)]
+        runs = np.array([[0, 1], [0, 0], [2, 2], [0, 3]])
+        for made in (COMPILED.Copier(views, *runs.copy()), cells._NumpyCopier(views, *runs)):
+            out = np.empty((1, 5), np.int32)
+            made.fill(out, 0, 2, 0, -1)
+            assert out.tolist() == [[5, 6, -1, 70_000, 8]]
 
     @pytest.mark.parametrize(
         "out", [np.zeros(4), np.zeros((4, 2), np.int32)[:, 0], b"0123", None, np.zeros(4, np.int16)]

@@ -36,6 +36,7 @@ def test_exported_names_are_sorted_and_pinned():
         "build",
         "check_batch",
         "from_config",
+        "mix",
         "open",
         "plan_packing",
     ]

@@ -47,6 +47,12 @@ class Packed:
 
     row_tokens: tuple[int, int] | None = None
 
+    is_constant: bool = True
+
+    def is_steady(self, epoch: int) -> bool:
+        """Whether all epochs have as many tokens."""
+        return True
+
     def tokens(self, first: int = 0, last: int = 1) -> int:
         """Stored tokens in the frames of all rows of epochs [first, last)."""
         return (last - first) * self.groups.tally.frame_tokens

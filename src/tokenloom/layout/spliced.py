@@ -89,6 +89,12 @@ class Spliced:
         size = sizes.pop() if len(sizes) == 1 and self.spec.bos_id is None else None
         return None if size is None else (size, size)
 
+    is_constant: bool = False
+
+    def is_steady(self, epoch: int) -> bool:
+        """Whether all epochs of that epoch's phase have as many tokens."""
+        return self.parts[int(self.phases.of(epoch))].steady
+
     def tokens(self, first: int, last: int) -> int:
         """Stored tokens in the frames of all rows of epochs [first, last) of one phase.
 

@@ -99,6 +99,12 @@ class Windows:
         usual, last = self.costs(0, np.array([0, max(0, self._rows - 1)])).tolist()
         return usual, last
 
+    is_constant: bool = True
+
+    def is_steady(self, epoch: int) -> bool:
+        """Whether all epochs have as many tokens."""
+        return True
+
     def tokens(self, first: int = 0, last: int = 1) -> int:
         """Stored tokens in the frames of all rows of epochs [first, last)."""
         usual, short = self.row_tokens

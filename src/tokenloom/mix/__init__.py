@@ -1,0 +1,1 @@
+"""Several sources as one run: virtual times and their merge."""

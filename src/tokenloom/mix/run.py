@@ -1,0 +1,205 @@
+"""`MixedRun`: several runs as one: index → (source, item in its order), and back.
+
+One idea: a stretch of indices is worked out at a time (`CHUNK`), by one cut and one sort, and kept
+while it is used. Where an item stands in its own source is that source's business.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tokenloom.keys import GOLDEN
+from tokenloom.mix.stages import Stage
+from tokenloom.order import Blocks, Order
+from tokenloom.order.windowed import checked
+from tokenloom.run import SourceRun
+from tokenloom.shuffle import Shuffle
+from tokenloom.store.offsets import grouped
+
+__all__ = ["Consumed", "MixedRun"]
+
+Int64 = NDArray[np.int64]
+CHUNK = 1 << 16  # items that are worked out together
+KEPT_CHUNKS = 8
+FEW = 16  # items of a chunk that are looked up one by one
+
+
+class Consumed(NamedTuple):
+    """What a run has taken from a source.
+
+    Attributes:
+        name: of the source.
+        rows: examples.
+        tokens: in their frames.
+        epochs: complete ones.
+    """
+
+    name: str
+    rows: int
+    tokens: int
+    epochs: int
+
+
+class MixedRun:
+    """The run of several sources.
+
+    Attributes:
+        names: of the sources, as listed.
+        sources: their runs, each without an end.
+        stages: what was changed at which index; the first begins at 0.
+        shuffle: of the whole, None for as it is mixed.
+        n: examples in all, None if endless.
+        lanes: windows that are open at once, of the source that has most.
+    """
+
+    def __init__(
+        self,
+        sources: Sequence[SourceRun],
+        stages: Sequence[Stage],
+        *,
+        seed: int,
+        shuffle: Shuffle | None = None,
+        take: int | None = None,
+    ) -> None:
+        self.sources, self.stages = tuple(sources), tuple(stages)
+        self.names = tuple(source.name for source in sources)
+        whole = stages[-1].end
+        self.n = whole if take is None else take if whole is None else min(take, whole)
+        self.lanes = max(source.lanes for source in sources)
+        self.seq_len = sources[0].layout.seq_len
+        self.shuffle = shuffle
+        self._order = _shuffled(shuffle, whole, seed)
+        self._at = np.array([stage.at for stage in stages], np.int64)
+        self._chunks: dict[tuple[int, int], tuple[Int64, Int64]] = {}
+
+    # -- index → item ----------------------------------------------------------------------
+
+    def pick(self, indices: Int64) -> tuple[Int64, Int64]:
+        """(source, item) of each index [N]."""
+        wanted = checked(indices, self.n, "index")
+        if self._order is not None:
+            wanted = self._order.map(wanted)
+        source, item = np.empty_like(wanted), np.empty_like(wanted)
+        stage = np.searchsorted(self._at, wanted, side="right") - 1
+        # stages may begin inside a chunk, so both name a stretch
+        for number, here in grouped(stage):
+            for chunk, inner in grouped(wanted[here] // CHUNK):
+                part = here[inner]
+                source[part], item[part] = self._picked(number, chunk, wanted[part])
+        return source, item
+
+    def _picked(self, number: int, chunk: int, wanted: Int64) -> tuple[Int64, Int64]:
+        known = self._chunks.get((number, chunk))
+        if known is None and len(wanted) <= FEW and not self._follows(number, chunk):
+            pairs = [self.stages[number].order.items(i, i + 1) for i in wanted.tolist()]
+            source, item = (np.concatenate(column) for column in zip(*pairs, strict=True))
+            return source, item
+        first = max(self.stages[number].at, chunk * CHUNK)
+        if known is None:
+            last = self._last(number, (chunk + 1) * CHUNK)
+            known = self.stages[number].order.items(first, last)
+            kept = dict(list(self._chunks.items())[-KEPT_CHUNKS + 1 :])
+            self._chunks = kept | {(number, chunk): known}  # others may be reading the old ones
+        return known[0][wanted - first], known[1][wanted - first]
+
+    def _follows(self, number: int, chunk: int) -> bool:
+        """Whether it is likely that all of a chunk will be asked for."""
+        return chunk == 0 or (number, chunk - 1) in self._chunks
+
+    def _last(self, number: int, wanted: int) -> int:
+        """As far as a stage goes."""
+        ends = [wanted, self.stages[number].end]
+        if number + 1 < len(self.stages):
+            ends.append(self.stages[number + 1].at)
+        return min(end for end in ends if end is not None)
+
+    # -- item → index ----------------------------------------------------------------------
+
+    def index(self, source: int, items: Int64) -> Int64:
+        """Where items of a source stand, -1 for those that never come [N]."""
+        out = np.full(len(items), -1, np.int64)
+        for place, item in enumerate(items.tolist()):
+            for number, stage in enumerate(self.stages):
+                end = self._last(number, (1 << 62) if self.n is None else self.n)
+                if end <= stage.at or item >= stage.order.cut(end)[source]:
+                    continue
+                if item < stage.order.cut(stage.at)[source]:
+                    break
+                out[place] = stage.order.index(source, item)
+                break
+        found = out >= 0
+        if self._order is not None and found.any():
+            out[found] = self._order.inverse(out[found])
+        return out
+
+    # -- what it is ------------------------------------------------------------------------
+
+    def consumed(self, examples: int) -> list[Consumed]:
+        """What the first examples take from each source."""
+        if self._order is None:
+            stage = int(np.searchsorted(self._at, examples, side="right")) - 1
+            counts = self.stages[stage].order.cut(examples).tolist()
+        else:
+            counts = self._counted(examples).tolist()
+        return [
+            Consumed(
+                run.name, rows, run.tokens_in(rows), int(run.phases.locate(np.array([rows]))[0][0])
+            )
+            for run, rows in zip(self.sources, counts, strict=True)
+        ]
+
+    def _counted(self, examples: int) -> Int64:
+        """Rows of each source among the first examples of a run that was shuffled as a whole."""
+        counts = np.zeros(len(self.sources), np.int64)
+        for low in range(0, examples, CHUNK):
+            source, _ = self.pick(np.arange(low, min(low + CHUNK, examples)))
+            counts += np.bincount(source, minlength=len(counts))
+        return counts
+
+    def tokens_in(self, examples: int) -> int:
+        """Tokens of the first examples of the run."""
+        return sum(one.tokens for one in self.consumed(examples))
+
+    def fractions(self, indices: Int64) -> NDArray[np.float64] | None:
+        """Lane over lanes of each index [N], or None for a run without lanes.
+
+        Rows of a source without lanes are spread evenly between the others.
+        """
+        if self.lanes == 1:
+            return None
+        source, item = self.pick(indices)
+        out = np.empty(len(indices), np.float64)
+        for number, here in grouped(source):
+            found = self.sources[number].fractions(item[here])
+            if found is None:
+                words = item[here].astype(np.uint64) * np.uint64(GOLDEN)
+                found = words.astype(np.float64) / 2.0**64
+            out[here] = found
+        return out
+
+    def share_bytes(self, world_size: int) -> int:
+        """Bytes of the blocks that a rank needs at the same time."""
+        return sum(source.share_bytes(world_size) for source in self.sources)
+
+    def warn_if_too_large(self, capacity: int, world_size: int = 1) -> None:
+        """Say so when a rank's shuffle windows do not fit into the cache."""
+        for source in self.sources:
+            source.warn_if_too_large(capacity, world_size)
+
+
+def _shuffled(shuffle: Shuffle | None, n: int | None, seed: int) -> Order | None:
+    """The order of a mixed run that is shuffled as a whole."""
+    if shuffle is None:
+        return None
+    if n is None:
+        raise TypeError(
+            "shuffle: this mix is endless, and its end is needed to shuffle it as a whole. Shuffle "
+            "the sources, as is usual, or give them epochs."
+        )
+    size = getattr(shuffle, "io_block_size", None) or 128
+    blocks = Blocks.equal(n, size)
+    return shuffle.resolve(blocks, float(size)).order(blocks, seed, 0, "mix")

@@ -1,0 +1,301 @@
+"""`Mixed`: several datasets as one; what `tokenloom.mix` gives."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterable, Mapping
+from dataclasses import astuple, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from tokenloom import describe as description
+from tokenloom.bind import unbind
+from tokenloom.dataset import Dataset, SourceConfig
+from tokenloom.errors import ConfigError
+from tokenloom.keys import check_seed
+from tokenloom.mix.costs import costs_of
+from tokenloom.mix.run import MixedRun
+from tokenloom.mix.spec import Edit, MixSpec, check_names, check_weights, rounded
+from tokenloom.mix.stages import Change, Source, stages_of
+from tokenloom.order import ORDER_VERSION
+from tokenloom.plan import Blanks
+from tokenloom.run import SourceRun
+from tokenloom.shuffle import Shuffle, describe_shuffle
+from tokenloom.store.fetch import ReadCounters
+from tokenloom.weave import MixedRenderer
+from tokenloom.words import plural
+
+__all__ = ["Mixed"]
+
+Int64 = NDArray[np.int64]
+
+
+class Mixed(Dataset):
+    """Several sources, mixed by their costs; otherwise a dataset like any other.
+
+    Args:
+        sources: by name, as listed; those that join later included.
+        spec: how to mix.
+        shuffle: of the whole.
+        take: at most that many examples.
+    """
+
+    def __init__(
+        self,
+        sources: Mapping[str, Dataset],
+        spec: MixSpec,
+        shuffle: Shuffle | None = None,
+        take: int | None = None,
+    ) -> None:
+        self.sources, self.spec = dict(sources), spec
+        self._whole_shuffle, self._take = shuffle, take
+        first = next(iter(self.sources.values()))
+        self.reader, self.path = first.reader, ", ".join(self.sources)
+        _check_alike(self.sources)
+
+    # -- what to change --------------------------------------------------------------------
+
+    def _with(self, **fields: Any) -> Mixed:
+        if "epochs" in fields:
+            raise ConfigError(
+                "epochs: a mix has the epochs of its sources. Say .epochs(...) of each source, and "
+                "stop=... of the mix."
+            )
+        if "render" in fields:
+            made = {n: ds._with(render=fields["render"]) for n, ds in self.sources.items()}
+            return Mixed(made, self.spec, self._whole_shuffle, self._take)
+        if "shuffle" in fields and self.spec.edits:
+            raise ConfigError("shuffle: this mix was edited; what was before must not change.")
+        if "seed" in fields:
+            if self.spec.edits:
+                raise ConfigError(
+                    "seed: this mix was edited; another seed would change what was before. Say "
+                    ".seed(...) before .edit(...)."
+                )
+            spec = replace(self.spec, seed=check_seed(fields["seed"]))
+            return Mixed(self.sources, spec, self._whole_shuffle, self._take)
+        shuffle = fields.get("shuffle", self._whole_shuffle)
+        return Mixed(self.sources, self.spec, shuffle, fields.get("take", self._take))
+
+    def render(self, **fields: Any) -> Mixed:
+        """Other labels, masks or positions, for all sources; see `RenderSpec` for the fields."""
+        made = {name: ds.render(**fields) for name, ds in self.sources.items()}
+        return Mixed(made, self.spec, self._whole_shuffle, self._take)
+
+    def edit(
+        self,
+        *,
+        at: int,
+        weights: Mapping[str, float] | None = None,
+        add: Mapping[str, Dataset] | None = None,
+        remove: Iterable[str] = (),
+        quarantine: Iterable[tuple[str, int]] = (),
+    ) -> Mixed:
+        """The same run with another future: nothing before `at` changes.
+
+        Args:
+            at: the first example that is concerned, such as `loader.examples`.
+            weights: new weights of some sources, those that join included (1 if nothing is said).
+            add: sources that join; each begins at the current moment, without catching up.
+            remove: names of sources that end.
+            quarantine: (source, document) pairs whose cells are filler without loss from there on;
+                order, counts and costs stay.
+        """
+        if self._whole_shuffle is not None:
+            raise ConfigError(
+                "edit: this mix is shuffled as a whole, so its future cannot be told from its "
+                "past. Shuffle the sources instead."
+            )
+        joined, gone = dict(add or {}), tuple(remove)
+        for name in joined:
+            if name in self.sources:
+                raise ConfigError(f"edit.add.{name}: there is a source of that name already.")
+        live = [name for name in self.sources if name not in self._gone()]
+        fresh = {name: rounded(float(w)) for name, w in (weights or {}).items()}
+        check_names("edit.weights", fresh, [*live, *joined])
+        check_names("edit.remove", gone, live)
+        if fresh:
+            check_weights("edit.weights", fresh)
+        pairs = tuple((str(name), int(document)) for name, document in quarantine)
+        for name, document in pairs:
+            check_names("edit.quarantine", [name], [*self.sources, *joined])
+            known = {**self.sources, **joined}[name].reader.manifest.documents
+            if not 0 <= document < known:
+                raise IndexError(f"edit.quarantine: {name} has {known:,} documents, no {document}.")
+        change = Edit(
+            at=at,
+            weights=dict.fromkeys(joined, 1.0) | fresh,
+            add=tuple(joined),
+            remove=gone,
+            quarantine=pairs,
+        )
+        spec = replace(self.spec, edits=(*self.spec.edits, change))
+        made = Mixed({**self.sources, **joined}, spec, None, self._take)
+        _ = made.run  # refuses an edit in the past
+        return made
+
+    def _gone(self) -> set[str]:
+        return {name for edit in self.spec.edits for name in edit.remove}
+
+    def _warn_if_too_large(self) -> None:
+        """Sources have said so."""
+
+    # -- what it is ------------------------------------------------------------------------
+
+    @property
+    def seq_len(self) -> int:
+        """Tokens of a frame."""
+        return next(iter(self.sources.values())).seq_len
+
+    @functools.cached_property
+    def run(self) -> MixedRun:  # type: ignore[override]
+        """Index → (source, item), as plain integers."""
+        spec = self.spec
+        joins = {name: j for j, edit in enumerate(spec.edits, 1) for name in edit.add}
+        runs, sources = [], []
+        for name, ds in self.sources.items():
+            run = self._endless(name, ds.config, ds)
+            declared = None if ds.config.epochs is None else run.phases.end(ds.config.epochs)
+            limit = declared if spec.stop == "all_exhausted" else None
+            if name in spec.max_epochs:
+                limit = int(spec.max_epochs[name] * run.rows)
+                declared = limit if declared is None else min(declared, limit)
+            if spec.stop == "all_exhausted" and declared is None:
+                raise ConfigError(
+                    f"stop: found 'all_exhausted', but source {name!r} is endless (epochs=None). "
+                    "Give it epochs, or take another rule to stop."
+                )
+            costs = costs_of(run, spec.cost, limit, ds.config.render)
+            initial = spec.initial.get(name, 0)
+            sources.append(Source(name, costs, declared, initial, joins.get(name, 0)))
+            runs.append(run)
+        changes = [Change(e.at, e.weights, frozenset(e.remove)) for e in spec.edits]
+        stages = stages_of(sources, spec.weights, changes, spec.as_rule)
+        seed = spec.seed or 0
+        return MixedRun(runs, stages, seed=seed, shuffle=self._whole_shuffle, take=self._take)
+
+    def _endless(self, name: str, config: SourceConfig, ds: Dataset) -> SourceRun:
+        """A source under the name that it has here, with the nearest seed, and without an end."""
+        seed = config.seed if config.seed is not None else self.spec.seed
+        return SourceRun(
+            name=name, layout=ds.run.layout, shuffle=config.shuffle, epochs=None, seed=seed or 0
+        )
+
+    @property
+    def cache_bytes(self) -> int:
+        """Bytes of memory for blocks of all sources."""
+        caches = {id(ds._cache): ds.cache_bytes for ds in self.sources.values()}
+        return sum(caches.values())
+
+    def consumed(self, examples: int) -> list[dict[str, Any]]:
+        """What the first examples take from each source: rows, tokens, epochs."""
+        return [one._asdict() for one in self.run.consumed(examples)]
+
+    def counters(self) -> ReadCounters:
+        """What was read since the stores were opened."""
+        readers = {id(ds.reader): ds.reader for ds in self.sources.values()}
+        found = [astuple(one.counters()) for one in readers.values()]
+        return ReadCounters(*(sum(column) for column in zip(*found, strict=True)))
+
+    def describe(self) -> dict[str, Any]:
+        """The dataset as plain JSON; `tokenloom.from_config` gives it back."""
+        sources = []
+        for name, ds in self.sources.items():
+            run = self.run.sources[self.run.names.index(name)]
+            told = ds.describe() | {"name": name, "seed": run.seed}
+            told["shuffle"] = describe_shuffle(run.shuffle)
+            sources.append({k: v for k, v in told.items() if k not in ("format", "order_version")})
+        mix = unbind(self.spec) | {
+            "seed": self.spec.seed or 0,
+            "shuffle": describe_shuffle(self._whole_shuffle),
+            "take": self._take,
+        }
+        return {
+            "format": description.FORMAT,
+            "order_version": ORDER_VERSION,
+            "mix": mix,
+            "sources": sources,
+        }
+
+    def __repr__(self) -> str:
+        spec = self.spec
+        lines = [f"Dataset {self.fingerprint[:12]}: {self._count()}"]
+        lines.append(
+            f"├─ mix     {spec.rule} by {spec.cost}, stop={spec.stop}, seed {spec.seed or 0}"
+        )
+        for edit in spec.edits:
+            told = {k: v for k, v in unbind(edit).items() if v and k != "at"}
+            lines.append(f"├─ edit    at {edit.at:,}: {told}")
+        total = sum(spec.weights.values())
+        for number, (name, ds) in enumerate(self.sources.items()):
+            last = number == len(self.sources) - 1
+            weight = spec.weights.get(name)
+            share = "joins later" if weight is None else f"weight {weight:g} ({weight / total:.1%})"
+            head = "└─" if last else "├─"
+            inner = repr(ds).splitlines()[1:]
+            rows = plural(self.run.sources[number].rows, "row")
+            lines.append(f"{head} {name}: {share}, {rows} an epoch")
+            lines += [f"{' ' if last else '│'}  {line}" for line in inner]
+        return "\n".join(lines)
+
+    # -- what is in it ---------------------------------------------------------------------
+
+    def locate(self, indices: ArrayLike) -> tuple[Int64, Int64]:
+        """(epoch, row) of each index, in its source."""
+        plan = self.renderer(by_blocks=False).plan(self._wanted(indices))
+        epoch, row = np.empty_like(plan.source), np.empty_like(plan.source)
+        for place, part in plan.parts.values():
+            epoch[place], row[place] = part.epoch, part.row
+        return epoch, row
+
+    def picked(self, indices: ArrayLike) -> tuple[list[str], Int64]:
+        """The source of each index, and which of its items it is."""
+        source, item = self.run.pick(self._wanted(indices))
+        return [self.run.names[number] for number in source.tolist()], item
+
+    def index(self, source: str, items: ArrayLike) -> Int64:
+        """Where items of a source stand in the run, -1 for those that never come."""
+        check_names("source", [source], self.run.names)
+        wanted = np.atleast_1d(np.asarray(items, np.int64))
+        return self.run.index(self.run.names.index(source), wanted)
+
+    def renderer(self, *, by_blocks: bool) -> MixedRenderer:  # type: ignore[override]
+        """What makes batches of it; the loader's way in."""
+        renderers = [
+            ds.renderer_of(run, by_blocks=by_blocks)
+            for ds, run in zip(self.sources.values(), self.run.sources, strict=True)
+        ]
+        specs = [ds.config.render for ds in self.sources.values()]
+        return MixedRenderer(self.run, renderers, specs, [self._blanks(n) for n in self.sources])
+
+    def _blanks(self, name: str) -> Blanks | None:
+        """Documents of a source that are in quarantine."""
+        since: dict[int, int] = {}
+        for edit in self.spec.edits:
+            for source, document in edit.quarantine:
+                if source == name:
+                    since.setdefault(document, edit.at)
+        if not since:
+            return None
+        documents = sorted(since)
+        return Blanks(np.array(documents), np.array([since[one] for one in documents]))
+
+
+def _check_alike(sources: Mapping[str, Dataset]) -> None:
+    """Refuse sources whose rows do not fit into one batch."""
+    for name, ds in sources.items():
+        if isinstance(ds, Mixed):
+            raise ConfigError(f"mix.{name}: it is a mix already. Name its sources here.")
+        if ds.config.take is not None:
+            raise ConfigError(
+                f"mix.{name}: it was cut by take({ds.config.take}). Leave that out and cut the mix."
+            )
+    for what, found in (
+        ("seq_len", {name: ds.seq_len for name, ds in sources.items()}),
+        ("cells of a row", {name: ds.run.layout.width for name, ds in sources.items()}),
+        ("label_layout", {name: ds.config.render.label_layout for name, ds in sources.items()}),
+    ):
+        if len(set(found.values())) > 1:
+            raise ConfigError(f"mix: sources differ in {what}: {found}. Give all of them the same.")

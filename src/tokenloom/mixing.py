@@ -1,0 +1,100 @@
+"""`tokenloom.mix`: several datasets as one run."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+
+from tokenloom.dataset import Dataset
+from tokenloom.errors import ConfigError
+from tokenloom.mix.spec import MixSpec, check_names, check_weights, rounded
+from tokenloom.mixed import Mixed
+
+__all__ = ["mix"]
+
+
+def mix(
+    sources: Mapping[str, Dataset],
+    *,
+    rule: str = "least_consumed",
+    weights: Mapping[str, float] | None = None,
+    cost: str | None = None,
+    stop: str = "restart",
+    temperature: float | None = None,
+    max_epochs: float | Mapping[str, float] | None = None,
+    initial: Mapping[str, int] | None = None,
+    block: int = 2048,
+    stages: Mapping[int, Mapping[str, float]] | None = None,
+) -> Dataset:
+    """Several datasets as one: which source an example is from is a function of its index.
+
+    Args:
+        sources: datasets by name. The name is part of a source's keys, so it has another order here
+            than alone, and the same whatever stands beside it.
+        rule: "least_consumed": always the source that has consumed least for its weight;
+            "weights": shares as close as they can be at every prefix; "rounds": blocks of fixed
+            shares, one source after the other; "random": the same, shuffled inside each block;
+            "round_robin": one of each in turn, as listed.
+        weights: of some sources or all; 1 where nothing is said.
+        cost: what is shared, "tokens", "rows" or "loss_tokens" (predictions that count); tokens
+            for "least_consumed", else rows.
+        stop: "restart": sources go on into fresh epochs until each has had its own;
+            "first_exhausted"; "all_exhausted": sources drop out, nothing is repeated.
+        temperature: weights in proportion to size ** temperature; instead of `weights`.
+        max_epochs: the most epochs of every source, or of some by name; it ends then.
+        initial: what sources have consumed before, by name.
+        block: examples of a block, for "rounds" and "random".
+        stages: {example: weights}: other weights from there on; edits that are known before.
+
+    >>> import tempfile, tokenloom as tl
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     a = tl.build([{"text": "aaaa"}], folder + "/a", tokenizer="bytes").windows(2)
+    ...     b = tl.build([{"text": "bbbbbbbbbbbb"}], folder + "/b", tokenizer="bytes").windows(2)
+    ...     run = tl.mix({"a": a, "b": b}, rule="round_robin", stop="all_exhausted")
+    ...     "".join(run.batch(range(len(run))).source)
+    'ababbbbb'
+    """
+    if not sources:
+        raise ConfigError("mix: found no source; give at least one.")
+    names = list(sources)
+    for name in names:
+        if not isinstance(name, str) or not name:
+            raise ConfigError(f"mix: found the name {name!r}, allowed are words.")
+    cost = cost or ("tokens" if rule == "least_consumed" else "rows")
+    resolved = dict.fromkeys(names, 1.0)
+    if weights is not None:
+        if temperature is not None:
+            raise ConfigError("temperature: found beside weights; both say the same. Give one.")
+        check_names("weights", weights, names)
+        check_weights("weights", weights)
+        resolved |= {name: rounded(float(weight)) for name, weight in weights.items()}
+    if temperature is not None:
+        resolved = _by_size(sources, cost, temperature)
+    caps = max_epochs if isinstance(max_epochs, Mapping) else dict.fromkeys(names, max_epochs)
+    check_names("max_epochs", caps, names)
+    check_names("initial", initial or {}, names)
+    spec = MixSpec(
+        weights=resolved,
+        rule=rule,
+        cost=cost,
+        stop=stop,
+        block=block,
+        max_epochs={name: float(cap) for name, cap in caps.items() if cap is not None},
+        initial=dict(initial or {}),
+    )
+    made = Mixed(sources, spec)
+    for at, some in sorted((stages or {}).items()):
+        made = made.edit(at=at, weights=some)
+    return made
+
+
+def _by_size(sources: Mapping[str, Dataset], cost: str, temperature: float) -> dict[str, float]:
+    if not (np.isfinite(temperature) and temperature >= 0):
+        raise ConfigError(f"temperature: found {temperature}, allowed is 0 or more.")
+    sizes = {
+        name: ds.run.rows if cost == "rows" else ds.run.tokens_in(ds.run.rows)
+        for name, ds in sources.items()
+    }
+    top = max(sizes.values()) or 1
+    return {name: rounded((max(size, 1) / top) ** temperature) for name, size in sizes.items()}
