@@ -7,7 +7,7 @@ import json
 import tempfile
 from pathlib import Path
 
-from benchmarks import build, lanes, loaders, opening, order, packing, read, splice, write
+from benchmarks import build, lanes, loaders, mix, opening, order, packing, read, splice, write
 from benchmarks.clock import Table, machine, render
 
 JOBS = {
@@ -20,6 +20,7 @@ JOBS = {
     "lanes": lanes.run,
     "packing": packing.run,
     "splice": splice.run,
+    "mix": mix.run,
 }
 SIZES = ("tiny", "small", "default", "full")
 

@@ -15,6 +15,7 @@ TITLES = {
     "loaders": ["loaders 1"],
     "packing": ["packing 1", "packing 2", "packing 3", "packing 4", "packing 5"],
     "splice": ["splice 1", "splice 2", "splice 3"],
+    "mix": ["mix 1", "mix 2"],
 }
 
 

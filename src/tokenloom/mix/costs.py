@@ -46,6 +46,9 @@ class Costs(Protocol):
     def before(self, cost: float) -> int:
         """Items k with C(k) < cost, or as many as there are."""
 
+    def near(self, cost: float) -> float:
+        """About as many, from the totals of epochs alone."""
+
 
 class EqualCosts:
     """All items cost the same.
@@ -70,6 +73,10 @@ class EqualCosts:
         """See `Costs`."""
         found = max(0, -int(-cost // self.cost))
         return found if self.n is None else min(found, self.n)
+
+    def near(self, cost: float) -> float:
+        """See `Costs`."""
+        return float(self.before(cost))
 
 
 class Priced(Protocol):
@@ -192,19 +199,34 @@ class SummedCosts:
         """See `Costs`."""
         if cost <= 0:
             return 0
-        phases = self._priced.phases
-        low, high = 0, 1
-        while self._begin(high) < cost and (self.n is None or phases.start(high) < self.n):
-            low, high = high, 2 * high
-        while high - low > 1:  # the last epoch that begins before
-            middle = (low + high) // 2
-            low, high = (middle, high) if self._begin(middle) < cost else (low, middle)
+        phases, low = self._priced.phases, self._epoch_at(cost)
         inside = cost - self._begin(low)
         sums = self._sums_of(low)
         number = min(int(np.searchsorted(sums, inside, side="left")), len(sums) - 1) - 1
         found = int(np.searchsorted(self._stretch(low, number)[:-1], inside, side="left"))
         k = phases.start(low) + number * STRIDE + found
         return k if self.n is None else min(k, self.n)
+
+    def near(self, cost: float) -> float:
+        """See `Costs`."""
+        if cost <= 0:
+            return 0.0
+        epoch = self._epoch_at(cost)
+        begin, total = self._begin(epoch), self._total(epoch)
+        part = min(1.0, (cost - begin) / max(1, total))
+        k = self._priced.phases.start(epoch) + part * self._length(epoch)
+        return k if self.n is None else min(k, float(self.n))
+
+    def _epoch_at(self, cost: float) -> int:
+        """The last epoch that begins before a cost is reached."""
+        phases = self._priced.phases
+        low, high = 0, 1
+        while self._begin(high) < cost and (self.n is None or phases.start(high) < self.n):
+            low, high = high, 2 * high
+        while high - low > 1:
+            middle = (low + high) // 2
+            low, high = (middle, high) if self._begin(middle) < cost else (low, middle)
+        return low
 
 
 class RunPrices:

@@ -25,6 +25,7 @@ __all__ = ["Clock", "Merge"]
 Int64 = NDArray[np.int64]
 Float64 = NDArray[np.float64]
 FEW = 2048  # items among which a moment is found by sorting
+MOST = 1e300  # no moment comes later
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,7 +162,7 @@ class Merge:
         step = want / max(rate, 1e-300)
         while True:
             moment = now + step
-            if int((self._counts(moment) - begin).sum()) >= want or step > 1e300:
+            if int((self._counts(moment) - begin).sum()) >= want or moment > MOST:
                 return moment
             step = step * 1.05 + np.spacing(now) * 4
 
@@ -241,20 +242,51 @@ class Merge:
     def _bracket(self, index: int) -> tuple[float, float]:
         """Two moments with an index between them and few items."""
         begin = self._now(self._first)
-        low = begin
-        high = low + 1.0
-        while int(self._counts(high).sum()) < index:
-            low, high = high, high + 2 * (high - begin) + 1.0
-            if high > 1e300:
+        guess = self._guess(index, begin)
+        # as long as some items take; the guess knows totals of epochs only and may be further off
+        step = max((guess - begin) * FEW / 8 / max(1, index - self.begin), np.spacing(guess) * 4)
+        low, below = guess, self.count(guess)
+        high, above = low, below
+        while below > index:
+            low, step = max(begin, low - step), 4 * step
+            below = self.count(low) if low > begin else self.begin
+        while above < index:
+            high, step = high + step, 4 * step
+            above = self.count(high)
+            if high > MOST:
                 break
-        below, above = int(self._counts(low).sum()), int(self._counts(high).sum())
+        return self._narrowed(index, low, below, high, above)
+
+    def _guess(self, index: int, begin: float) -> float:
+        """About the moment of an index, without the sums of any epoch."""
+
+        def about(moment: float) -> float:
+            consumed = (moment - self._base) * self._weight + self._ref
+            counts = consumed / np.maximum(self._cost, 1)
+            for source in summed:
+                counts[source] = self.clocks[source].costs.near(float(consumed[source]))
+            return float(np.clip(counts, self._first, self._end).sum())
+
+        summed = np.flatnonzero(self._cost == 0).tolist()
+        low, high = begin, begin + 1.0
+        while about(high) < index and high < MOST:
+            low, high = high, high + 2 * (high - begin)
+        for _ in range(40):
+            middle = (low + high) / 2
+            low, high = (middle, high) if about(middle) < index else (low, middle)
+        return low
+
+    def _narrowed(
+        self, index: int, low: float, below: int, high: float, above: int
+    ) -> tuple[float, float]:
+        """The same with at most `FEW` items between them, if moments are fine enough."""
         while above - below > FEW:
             share = (index - below) / (above - below)
             for part in (share - 0.01, share + 0.01, 0.5):
                 middle = low + min(max(part, 0.001), 0.999) * (high - low)
                 if not low < middle < high:
                     return low, high
-                count = int(self._counts(middle).sum())
+                count = self.count(middle)
                 if count <= index:
                     low, below = middle, count
                 else:

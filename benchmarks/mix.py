@@ -1,0 +1,161 @@
+"""Mixing: what it costs to know which source an example is from, at any index.
+
+Sources have rows of one cost (token windows) or of costs of their own (packed rows, here 1 to 4,096
+tokens); weights are drawn once. Planning goes in chunks of 65,536 examples, as a loader asks. The
+rival is the loop that everybody writes: a heap of what each source has consumed, which must run
+through everything that was before.
+"""
+
+from __future__ import annotations
+
+import functools
+import heapq
+import importlib.util
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from benchmarks.clock import Case, Row, Table, against, cost, interleave, want
+from tokenloom.layout.phases import Phases
+from tokenloom.mix.costs import EqualCosts, SummedCosts
+from tokenloom.mix.merge import Clock, Merge
+from tokenloom.mix.run import CHUNK
+
+__all__ = ["SIZES", "run"]
+
+FAR = 10**9
+# size → (chunks of a pass, samples for rivals, rows of an indexed epoch, rounds)
+SIZES = {
+    "tiny": (1, 1_000, 10_000, 1),
+    "small": (4, 20_000, 200_000, 3),
+    "default": (16, 100_000, 2_000_000, 7),
+    "full": (64, 200_000, 10_000_000, 9),
+}
+GOALS = {5: 60.0, 100: 200.0}  # ns a sample
+
+
+class _Prices:
+    """Rows of one epoch with prices of their own, in another order in every epoch."""
+
+    def __init__(self, rows: int, seed: int) -> None:
+        self._prices = np.random.default_rng(seed).integers(1, 4097, rows)
+        self.phases = Phases.constant(rows)
+
+    def prices(self, epoch: int, first: int, last: int) -> np.ndarray:
+        """Of some items of an epoch."""
+        shift = epoch * 7919
+        return self._prices[(np.arange(first, last) + shift) % len(self._prices)]
+
+    def is_steady(self, epoch: int) -> bool:
+        """Every epoch has all rows."""
+        return True
+
+
+def run(folder: Path, size: str, command: str) -> list[Table]:
+    """The tables of mixing."""
+    chunks, few, rows, rounds = SIZES[size]
+    return [_plans(chunks, few, rows, rounds, command), _seeks(rows, rounds, command)]
+
+
+def _merge(count: int, rows: int = 0) -> Merge:
+    weights = np.random.default_rng(count).dirichlet(np.ones(count))
+    clocks = []
+    for number, weight in enumerate(weights.tolist()):
+        summed = SummedCosts(_Prices(rows, number), None) if rows else EqualCosts(2048, None)
+        clocks.append(Clock(f"source {number}", summed, weight))
+    return Merge(clocks, seed=0, midpoint=False)
+
+
+def _plan(merge: Merge, chunks: int) -> None:
+    first = merge.begin
+    for number in range(chunks):
+        merge.items(first + number * CHUNK, first + (number + 1) * CHUNK)
+
+
+def _heap(count: int, samples: int) -> None:
+    """The loop with a state: the source that has consumed least for its weight."""
+    weights = np.random.default_rng(count).dirichlet(np.ones(count)).tolist()
+    heap = [(0.0, number) for number in range(count)]
+    for _ in range(samples):
+        consumed, number = heap[0]
+        heapq.heapreplace(heap, (consumed + 2048 / weights[number], number))
+
+
+def _grain(count: int, samples: int) -> Callable[[], object] | None:
+    if importlib.util.find_spec("grain") is None:
+        return None
+    import grain
+
+    weights = np.random.default_rng(count).dirichlet(np.ones(count)).tolist()
+    sources = [grain.MapDataset.range(10**9) for _ in range(count)]
+    mixed = grain.MapDataset.mix(sources, weights=weights)
+    return lambda: [mixed[i] for i in range(samples)]
+
+
+def _plans(chunks: int, few: int, rows: int, rounds: int, command: str) -> Table:
+    ways: dict[str, Callable[[], object] | Case] = {}
+    counts: dict[str, int] = {}
+    for count in (5, 100, 1000):
+        name = f"{count} sources, rows of one cost"
+        made = _merge(count)
+        ways[name], counts[name] = functools.partial(_plan, made, chunks), chunks * CHUNK
+    name = "5 sources, rows with costs of their own"
+    made = _merge(5, rows)
+    _plan(made, 1)  # sums of the first epochs
+    ways[name], counts[name] = functools.partial(_plan, made, chunks), chunks * CHUNK
+    for count in (5, 100):
+        name = f"{count} sources, a heap in Python"
+        ways[name], counts[name] = functools.partial(_heap, count, few), few
+    notes = [f"Chunks of {CHUNK:,} examples, {chunks} of them one after the other; ns a sample."]
+    for count in (5, 100):
+        rival = _grain(count, few // 50)
+        if rival is None:
+            notes.append("Grain is left out: it is not installed.")
+            break
+        ways[f"{count} sources, Grain"], counts[f"{count} sources, Grain"] = rival, few // 50
+    timing = interleave(ways, rounds)
+    found: list[Row] = []
+    for name in ways:
+        row = cost(name, timing[name], counts[name], "ns")
+        number = int(name.split()[0])
+        if name.endswith("one cost") and number in GOALS:
+            row = want(row, "<=", GOALS[number])
+        found.append(row)
+    heap = {row.what: row for row in found}
+    found = [
+        against(row, heap[f"{row.what.split()[0]} sources, a heap in Python"], "the heap")
+        if row.what.endswith("one cost") and int(row.what.split()[0]) in GOALS
+        else row
+        for row in found
+    ]
+    return Table(title="mix 1: which source", command=command, rows=found, notes=notes)
+
+
+def _far(count: int, rows: int, merge: Merge | None = None) -> Any:
+    made = merge or _merge(count, rows)
+    made.cut(FAR + 1)  # somewhere else, so that nothing is known
+    return made.items(FAR, FAR + 64)
+
+
+def _seeks(rows: int, rounds: int, command: str) -> Table:
+    ways: dict[str, Callable[[], object] | Case] = {
+        f"{count} sources: the 64 examples at 10^9": functools.partial(_far, count, 0)
+        for count in (5, 100, 1000)
+    }
+    known = _merge(5, rows)
+    _far(5, rows, known)
+    name = "5 sources with costs of their own: the same, sums known"
+    ways[name] = functools.partial(_far, 5, rows, known)
+    build = f"sums of an epoch of {rows:,} rows"
+    ways[build] = lambda: SummedCosts(_Prices(rows, 1), None).upto(rows)
+    timing = interleave(ways, rounds)
+    found = [want(cost(one, timing[one], 1, "ms"), "<=", 50.0) for one in ways if one != build]
+    each = cost("building the sums, a row", timing[build], rows, "ns")
+    found.append(want(each, "<=", 60.0))
+    notes = [
+        "A seek begins with nothing known but the sums; two cuts and a sort.",
+        "The sums of a real source also need its order and the costs of its rows.",
+    ]
+    return Table(title="mix 2: seeking, and sums", command=command, rows=found, notes=notes)
