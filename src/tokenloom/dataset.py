@@ -150,8 +150,19 @@ class Dataset:
         """Another order."""
         return self._with(seed=check_seed(seed))
 
-    def take(self, examples: int) -> Dataset:
-        """The first examples only."""
+    def take(self, examples: int | None = None, *, tokens: int | None = None) -> Dataset:
+        """The first examples only.
+
+        Args:
+            examples: how many.
+            tokens: as many as it takes to have so many tokens in them, or all.
+        """
+        if (examples is None) == (tokens is None):
+            raise ConfigError(
+                f"take: found examples={examples} and tokens={tokens}. Give one of them."
+            )
+        if tokens is not None:
+            examples = _examples_for(self.run, tokens)
         return self._with(take=examples)
 
     def render(self, **fields: Any) -> Dataset:
@@ -220,6 +231,10 @@ class Dataset:
         epochs = int(run.phases.locate(np.array([examples]))[0][0]) if run.rows else 0
         tokens = run.tokens_in(examples)
         return [{"name": run.name, "rows": examples, "tokens": tokens, "epochs": epochs}]
+
+    def rows_of(self, name: str) -> int | None:
+        """Rows of all epochs of a source; None if it has no end."""
+        return self.run.n
 
     def counters(self) -> ReadCounters:
         """What was read since the store was opened."""
@@ -324,6 +339,24 @@ class Dataset:
     def renderer_of(self, run: SourceRun, *, by_blocks: bool) -> Renderer:
         """The same for its run under another name."""
         return Renderer(run, self.config.render, by_blocks=by_blocks, cache=self._cache)
+
+
+def _examples_for(run: Any, tokens: int) -> int:
+    """The fewest first examples that have so many tokens."""
+    if tokens < 0:
+        raise ConfigError(f"take: found tokens={tokens}, allowed is 0 or more.")
+    low, high = 0, 1
+    while run.tokens_in(_until(run, high)) < tokens and (run.n is None or high < run.n):
+        low, high = high, 2 * high
+    while low < high:
+        middle = (low + high) // 2
+        enough = run.tokens_in(_until(run, middle)) >= tokens
+        low, high = (low, middle) if enough else (middle + 1, high)
+    return _until(run, low)
+
+
+def _until(run: Any, examples: int) -> int:
+    return examples if run.n is None else min(examples, run.n)
 
 
 def with_known_eos(render: dict[str, Any], reader: Reader) -> dict[str, Any]:

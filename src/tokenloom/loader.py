@@ -19,7 +19,7 @@ from tokenloom.batch import FIELDS, Batch
 from tokenloom.dataset import Dataset
 from tokenloom.errors import ConfigError, StateError
 from tokenloom.maker import Maker
-from tokenloom.prefetch import Prefetcher
+from tokenloom.prefetch import Prefetcher, log
 from tokenloom.render import Pending
 from tokenloom.schedule import Steps, rank_rows
 from tokenloom.state import check_state, make_state
@@ -253,6 +253,25 @@ class Loader:
                 "give the dataset the epochs it had."
             )
         return examples
+
+    def position(self) -> list[str]:
+        """Where the run stands, a line for each source: rows, tokens, percent of what it has."""
+        lines = []
+        for one in self.state_dict()["sources"]:
+            total = self.dataset.rows_of(one["name"])
+            share = f" ({one['rows'] / total:.1%})" if total else ""
+            of = f"/{total:,}" if total else ""
+            lines.append(
+                f"{one['name']}: rows={one['rows']:,}{of} tokens={one['tokens']:,}{share} "
+                f"epochs={one['epochs']}"
+            )
+        return lines
+
+    def log_position(self) -> None:
+        """Log `position`, after a line for the whole."""
+        log.info("Dataset Position: step=%d examples=%d", self.step, self.examples)
+        for line in self.position():
+            log.info("  %s", line)
 
     # -- health ----------------------------------------------------------------------------
 

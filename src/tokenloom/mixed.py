@@ -193,6 +193,10 @@ class Mixed(Dataset):
         """What the first examples take from each source: rows, tokens, epochs."""
         return [one._asdict() for one in self.run.consumed(examples)]
 
+    def rows_of(self, name: str) -> int | None:
+        """Rows of all epochs of a source; None if it has no end."""
+        return self.sources[name].run.n
+
     def counters(self) -> ReadCounters:
         """What was read since the stores were opened."""
         readers = {id(ds.reader): ds.reader for ds in self.sources.values()}
