@@ -15,6 +15,7 @@ import tokenloom as tl
 from examples.demo.building import build_stores, look_inside, median_document
 from examples.demo.corpus import find_text
 from examples.demo.loading import load_and_resume
+from examples.demo.mixing import mix_sources
 from examples.demo.packing import pack_documents
 from examples.demo.printing import DemoFailed, heading, say
 from examples.demo.promises import keep_promises
@@ -32,6 +33,7 @@ STEPS: tuple[tuple[str, Step], ...] = (
     ("Shuffle, load, be killed, go on with other ranks", load_and_resume),
     ("Pack documents, and look for leaks", pack_documents),
     ("Splice a few documents, and look at what is covered", splice_documents),
+    ("Mix three sources, and edit the run on the way", mix_sources),
 )
 MARK = ".tokenloom-demo"
 

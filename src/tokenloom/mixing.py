@@ -26,7 +26,7 @@ def mix(
     initial: Mapping[str, int] | None = None,
     block: int = 2048,
     stages: Mapping[int, Mapping[str, float]] | None = None,
-) -> Dataset:
+) -> Mixed:
     """Several datasets as one: which source an example is from is a function of its index.
 
     Args:

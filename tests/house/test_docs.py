@@ -67,7 +67,7 @@ def test_benchmarks_named_in_the_docs_exist():
             assert any(name in stem for stem in known), name
 
 
-@pytest.mark.parametrize("name", ["packed_row", "splices"])
+@pytest.mark.parametrize("name", ["packed_row", "shares", "splices"])
 def test_a_picture_is_what_its_script_prints(name):
     script = ROOT / f"docs/pictures/{name}.py"
     made = subprocess.run([sys.executable, str(script)], capture_output=True, check=True)
