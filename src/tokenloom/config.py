@@ -24,6 +24,7 @@ from tokenloom.rendering import RenderSpec
 from tokenloom.shuffle import BlockShuffle, rebuild_shuffle
 from tokenloom.splice_configs.mapping import is_splice_config, splice_from_config
 from tokenloom.store.cache import process_cache
+from tokenloom.store.reader import Reader
 from tokenloom.stored import open_store
 
 __all__ = ["from_config"]
@@ -139,7 +140,25 @@ def _mixed(
         raise ConfigError(
             f"$.mix.weights: it speaks of {', '.join(named)}; sources are {', '.join(sources)}."
         )
-    return Mixed(sources, spec, shuffle, take)
+    appended = {
+        (number, name): _reopened(name, pinned, path, hints)
+        for number, edit in enumerate(spec.edits, 1)
+        for name, pinned in edit.append.items()
+    }
+    return Mixed(sources, spec, shuffle, take, appended)
+
+
+def _reopened(
+    name: str, pinned: dict[str, Any], path: Mapping[str, str] | None, hints: dict[str, Any]
+) -> Reader:
+    """The snapshot of a store that an edit brought."""
+    where = (path or {}).get(name, pinned["path"])
+    store = open_store(where, snapshot=pinned["snapshot"], **hints)
+    if store.digest != pinned["digest"]:
+        raise ConfigError(
+            f"{where}: its digest is {store.digest}, the edit was made with {pinned['digest']}."
+        )
+    return store.reader
 
 
 def _source(keys: _Keys) -> SourceConfig:

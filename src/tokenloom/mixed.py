@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import astuple, replace
 from typing import Any
 
@@ -14,8 +14,9 @@ from tokenloom import describe as description
 from tokenloom.bind import unbind
 from tokenloom.dataset import Dataset, SourceConfig
 from tokenloom.errors import ConfigError
+from tokenloom.grown import check_grown, grown_run
 from tokenloom.keys import check_seed
-from tokenloom.mix.costs import costs_of
+from tokenloom.mix.costs import Costs, costs_of
 from tokenloom.mix.run import MixedRun
 from tokenloom.mix.spec import Edit, MixSpec, check_names, check_weights, rounded
 from tokenloom.mix.stages import Change, Source, stages_of
@@ -24,12 +25,14 @@ from tokenloom.plan import Blanks
 from tokenloom.run import SourceRun
 from tokenloom.shuffle import Shuffle, describe_shuffle
 from tokenloom.store.fetch import ReadCounters
+from tokenloom.store.reader import Reader
 from tokenloom.weave import MixedRenderer
 from tokenloom.words import plural
 
 __all__ = ["Mixed"]
 
 Int64 = NDArray[np.int64]
+Grower = Callable[[int], tuple[Costs, int | None]]
 
 
 class Mixed(Dataset):
@@ -40,6 +43,7 @@ class Mixed(Dataset):
         spec: how to mix.
         shuffle: of the whole.
         take: at most that many examples.
+        appended: (number of the edit, source) → its store as it was then.
     """
 
     def __init__(
@@ -48,9 +52,11 @@ class Mixed(Dataset):
         spec: MixSpec,
         shuffle: Shuffle | None = None,
         take: int | None = None,
+        appended: Mapping[tuple[int, str], Reader] | None = None,
     ) -> None:
         self.sources, self.spec = dict(sources), spec
         self._whole_shuffle, self._take = shuffle, take
+        self._appended = dict(appended or {})
         first = next(iter(self.sources.values()))
         self.reader, self.path = first.reader, ", ".join(self.sources)
         _check_alike(self.sources)
@@ -65,7 +71,7 @@ class Mixed(Dataset):
             )
         if "render" in fields:
             made = {n: ds._with(render=fields["render"]) for n, ds in self.sources.items()}
-            return Mixed(made, self.spec, self._whole_shuffle, self._take)
+            return Mixed(made, self.spec, self._whole_shuffle, self._take, self._appended)
         if "shuffle" in fields and self.spec.edits:
             raise ConfigError("shuffle: this mix was edited; what was before must not change.")
         if "seed" in fields:
@@ -75,14 +81,16 @@ class Mixed(Dataset):
                     ".seed(...) before .edit(...)."
                 )
             spec = replace(self.spec, seed=check_seed(fields["seed"]))
-            return Mixed(self.sources, spec, self._whole_shuffle, self._take)
+            return Mixed(self.sources, spec, self._whole_shuffle, self._take, self._appended)
         shuffle = fields.get("shuffle", self._whole_shuffle)
-        return Mixed(self.sources, self.spec, shuffle, fields.get("take", self._take))
+        return Mixed(
+            self.sources, self.spec, shuffle, fields.get("take", self._take), self._appended
+        )
 
     def render(self, **fields: Any) -> Mixed:
         """Other labels, masks or positions, for all sources; see `RenderSpec` for the fields."""
         made = {name: ds.render(**fields) for name, ds in self.sources.items()}
-        return Mixed(made, self.spec, self._whole_shuffle, self._take)
+        return Mixed(made, self.spec, self._whole_shuffle, self._take, self._appended)
 
     def edit(
         self,
@@ -92,6 +100,7 @@ class Mixed(Dataset):
         add: Mapping[str, Dataset] | None = None,
         remove: Iterable[str] = (),
         quarantine: Iterable[tuple[str, int]] = (),
+        append: Mapping[str, Any] | None = None,
     ) -> Mixed:
         """The same run with another future: nothing before `at` changes.
 
@@ -102,6 +111,8 @@ class Mixed(Dataset):
             remove: names of sources that end.
             quarantine: (source, document) pairs whose cells are filler without loss from there on;
                 order, counts and costs stay.
+            append: stores of some sources as they are now, after documents were appended: these
+                come in between what is left of the epoch, and belong to all later ones.
         """
         if self._whole_shuffle is not None:
             raise ConfigError(
@@ -124,17 +135,28 @@ class Mixed(Dataset):
             known = {**self.sources, **joined}[name].reader.manifest.documents
             if not 0 <= document < known:
                 raise IndexError(f"edit.quarantine: {name} has {known:,} documents, no {document}.")
+        check_names("edit.append", append or {}, live)
+        number, readers = len(self.spec.edits) + 1, dict(self._appended)
+        for name, store in (append or {}).items():
+            check_grown(name, self._newest(name), store.reader)
+            readers[number, name] = store.reader
         change = Edit(
             at=at,
+            append={n: _pinned(str(s.path), s.reader) for n, s in (append or {}).items()},
             weights=dict.fromkeys(joined, 1.0) | fresh,
             add=tuple(joined),
             remove=gone,
             quarantine=pairs,
         )
         spec = replace(self.spec, edits=(*self.spec.edits, change))
-        made = Mixed({**self.sources, **joined}, spec, None, self._take)
+        made = Mixed({**self.sources, **joined}, spec, None, self._take, readers)
         _ = made.run  # refuses an edit in the past
         return made
+
+    def _newest(self, name: str) -> Reader:
+        """The store of a source as it was last said to be."""
+        known = [r for (_, one), r in sorted(self._appended.items()) if one == name]
+        return known[-1] if known else self.sources[name].reader
 
     def _gone(self) -> set[str]:
         return {name for edit in self.spec.edits for name in edit.remove}
@@ -171,7 +193,11 @@ class Mixed(Dataset):
             initial = spec.initial.get(name, 0)
             sources.append(Source(name, costs, declared, initial, joins.get(name, 0)))
             runs.append(run)
-        changes = [Change(e.at, e.weights, frozenset(e.remove)) for e in spec.edits]
+        grow = _Growth(self, runs)
+        changes = [
+            Change(e.at, e.weights, frozenset(e.remove), grow.of(number, e.append))
+            for number, e in enumerate(spec.edits, 1)
+        ]
         stages = stages_of(sources, spec.weights, changes, spec.as_rule)
         seed = spec.seed or 0
         return MixedRun(runs, stages, seed=seed, shuffle=self._whole_shuffle, take=self._take)
@@ -285,6 +311,43 @@ class Mixed(Dataset):
             return None
         documents = sorted(since)
         return Blanks(np.array(documents), np.array([since[one] for one in documents]))
+
+
+class _Growth:
+    """Makes the runs of sources that grow; each replaces the one before it."""
+
+    def __init__(self, mixed: Mixed, runs: list[SourceRun]) -> None:
+        self._mixed, self._runs = mixed, runs
+
+    def of(self, number: int, names: Iterable[str]) -> dict[str, Grower]:
+        """For each of these sources what its costs are after edit `number`."""
+        return {name: functools.partial(self._grow, number, name) for name in names}
+
+    def _grow(self, number: int, name: str, at: int) -> tuple[Costs, int | None]:
+        mixed = self._mixed
+        place = list(mixed.sources).index(name)
+        ds, spec = mixed.sources[name], mixed.spec
+        reader = mixed._appended[number, name]
+        run = grown_run(self._runs[place], ds.config, reader, at)
+        self._runs[place] = run
+        declared = None if ds.config.epochs is None else run.phases.end(ds.config.epochs)
+        limit = declared if spec.stop == "all_exhausted" else None
+        if name in spec.max_epochs:
+            limit = run.phases.end(int(spec.max_epochs[name]))
+            declared = limit if declared is None else min(declared, limit)
+        return costs_of(run, spec.cost, limit, ds.config.render), declared
+
+
+def _pinned(path: str, reader: Reader) -> dict[str, Any]:
+    """Which snapshot of a store is meant."""
+    manifest = reader.manifest
+    return {
+        "path": path,
+        "snapshot": manifest.number,
+        "digest": manifest.digest,
+        "documents": manifest.documents,
+        "tokens": manifest.tokens,
+    }
 
 
 def _check_alike(sources: Mapping[str, Dataset]) -> None:

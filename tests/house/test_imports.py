@@ -40,7 +40,7 @@ FLOORS = [
     ("batch", "batch_laws", "checks", "chosen", "describe", "mix", "quality", "run", "schedule"),
     ("packing", "plan", "render", "specials", "splicing", "weave"),
     ("dataset", "prefetch", "state"),
-    ("build", "documents", "inspect", "maker", "mixed"),
+    ("build", "documents", "grown", "inspect", "maker", "mixed"),
     ("loader", "stored"),
     ("building", "config", "mixing", "planning", "splice_configs"),
     ("cli", "integrations", "testing"),

@@ -43,7 +43,7 @@ def test_a_state_is_small_json_and_says_what_it_counts(dataset):
         "sources",
     }
     assert (state["examples"], state["step"]) == (12, 3)
-    assert state["sources"] == [{"name": "main", "rows": 12, "tokens": 96}]
+    assert state["sources"] == [{"name": "main", "rows": 12, "tokens": 96, "epochs": 0}]
     assert state["dataset"] == dataset.describe()
     assert tl.from_config(state["dataset"]).fingerprint == dataset.fingerprint
 

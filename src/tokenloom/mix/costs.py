@@ -249,7 +249,7 @@ class RunPrices:
         if not self._run.layout.is_constant:
             return self._of(epoch, rows)
         if self._table is None:
-            count = int(self.phases.rows[0])
+            count = int(self._run.layout.phases.rows[0])
             steps = range(0, count, CHUNK)
             parts = [self._of(0, np.arange(low, min(low + CHUNK, count))) for low in steps]
             every = np.concatenate([np.empty(0, np.int64), *parts])

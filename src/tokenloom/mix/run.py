@@ -67,7 +67,7 @@ class MixedRun:
     ) -> None:
         self.sources, self.stages = tuple(sources), tuple(stages)
         self.names = tuple(source.name for source in sources)
-        whole = stages[-1].end
+        whole = self._whole = stages[-1].end
         self.n = whole if take is None else take if whole is None else min(take, whole)
         self.lanes = max(source.lanes for source in sources)
         self.seq_len = sources[0].layout.seq_len
@@ -123,18 +123,24 @@ class MixedRun:
         """Where items of a source stand, -1 for those that never come [N]."""
         out = np.full(len(items), -1, np.int64)
         for place, item in enumerate(items.tolist()):
-            for number, stage in enumerate(self.stages):
-                end = self._last(number, (1 << 62) if self.n is None else self.n)
-                if end <= stage.at or item >= stage.order.cut(end)[source]:
-                    continue
-                if item < stage.order.cut(stage.at)[source]:
-                    break
-                out[place] = stage.order.index(source, item)
-                break
+            number = self._stage_of(source, item)
+            stage, limit = self.stages[number], self.stages[number].merge.clocks[source].costs.n
+            if limit is not None and item >= limit:
+                continue
+            index = stage.order.index(source, item)
+            end = self._whole
+            out[place] = index if end is None or index < end else -1
         found = out >= 0
         if self._order is not None and found.any():
             out[found] = self._order.inverse(out[found])
         return out
+
+    def _stage_of(self, source: int, item: int) -> int:
+        """The stage in which an item of a source comes, if it comes at all."""
+        for number in range(len(self.stages) - 1, 0, -1):
+            if item >= self.stages[number].merge.clocks[source].first:
+                return number
+        return 0
 
     # -- what it is ------------------------------------------------------------------------
 

@@ -31,6 +31,7 @@ class Edit:
         add: names of sources that join.
         remove: names of sources that end.
         quarantine: (source, document) pairs that are left blank from there on.
+        append: name of a source whose store grew → where that is: path, snapshot, digest.
     """
 
     at: int
@@ -38,6 +39,7 @@ class Edit:
     add: tuple[str, ...] = ()
     remove: tuple[str, ...] = ()
     quarantine: tuple[tuple[Any, ...], ...] = ()
+    append: dict[str, dict[str, Any]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         check_fields(self)

@@ -8,7 +8,7 @@ part of its pending item that had been waited for.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol
 
@@ -66,11 +66,14 @@ class Change:
         at: the first index that it changes.
         weights: new ones, by name.
         removed: names of sources that end there.
+        grown: names of sources whose costs are others from there on: given the item at which it
+            happens, what they are.
     """
 
     at: int
     weights: Mapping[str, float]
     removed: frozenset[str]
+    grown: Mapping[str, Callable[[int], tuple[Costs, int | None]]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,9 +127,21 @@ def stages_of(
     stages = [_stage(0, sources, clocks, rule)]
     for number, change in enumerate(changes, 1):
         _check(change, stages[-1], rule)
+        sources = _grown(sources, stages[-1], change)
         clocks = _changed(sources, stages[-1], change, number)
         stages.append(_stage(change.at, sources, clocks, rule))
     return stages
+
+
+def _grown(sources: Sequence[Source], stage: Stage, change: Change) -> list[Source]:
+    """The sources with what was appended to them; the costs of what was shown stay the same."""
+    made = []
+    for source, k in zip(sources, stage.merge.cut(change.at).tolist(), strict=True):
+        if source.name in change.grown:
+            costs, declared = change.grown[source.name](k)
+            source = replace(source, costs=costs, declared=declared)
+        made.append(source)
+    return made
 
 
 def _check(change: Change, stage: Stage, rule: Rule) -> None:
@@ -159,7 +174,8 @@ def _changed(sources: Sequence[Source], stage: Stage, change: Change, number: in
             made.append(Clock(source.name, source.costs, weight, base=now))
             continue
         ends = source.name in change.removed
-        kept = replace(clock, first=k, costs=EqualCosts(1, k) if ends else clock.costs)
+        costs = source.costs if source.name in change.grown else clock.costs
+        kept = replace(clock, first=k, costs=EqualCosts(1, k) if ends else costs)
         weight = change.weights.get(source.name, clock.weight)
         if not ends and weight != clock.weight:
             consumed = clock.costs.upto(k)

@@ -1,0 +1,160 @@
+"""Layouts one behind the other: what was there, and what was appended to it.
+
+One idea: documents that are appended get rows of their own, behind those that were there, cut by a
+layout of their own; so no row that was there changes. Rows, blocks and addresses of a part begin
+where those of the part before it end.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tokenloom.layout.phases import Phases
+from tokenloom.layout.runs import Runs
+from tokenloom.line import Line
+from tokenloom.order import Blocks
+from tokenloom.spans import Spans
+from tokenloom.store.offsets import grouped
+
+__all__ = ["Joined", "Laid"]
+
+Int64 = NDArray[np.int64]
+Epochs = Int64 | int
+
+
+class Laid(Protocol):
+    """A layout whose rows are the same in every epoch."""
+
+    line: Line
+    seq_len: int
+    width: int
+    tag: str
+
+    @property
+    def inserted(self) -> tuple[int | None, int | None]:
+        """BOS and EOS that are inserted."""
+
+    @property
+    def phases(self) -> Phases:
+        """Rows of every epoch."""
+
+    @property
+    def row_tokens(self) -> tuple[int, int] | None:
+        """Tokens of every row but the last, and of the last."""
+
+    def tokens(self, first: int, last: int) -> int:
+        """Stored tokens of epochs [first, last)."""
+
+    def blocks(self, phase: int = 0) -> Blocks:
+        """Where the storage-local blocks lie."""
+
+    def stretch(self, block: Int64, blocks: Blocks, phase: int = 0) -> tuple[Int64, Int64]:
+        """The part of the line that the rows of each block take."""
+
+    def spans(self, epoch: Epochs, rows: Int64) -> Spans:
+        """The documents in each row."""
+
+    def costs(self, epoch: Epochs, rows: Int64) -> Int64:
+        """Tokens of each row."""
+
+
+class Joined:
+    """Rows of several layouts, one behind the other.
+
+    Args:
+        parts: the layouts, as they were added.
+        line: the documents of all of them, end to end.
+    """
+
+    is_constant: bool = True
+
+    def __init__(self, parts: Sequence[Laid], line: Line) -> None:
+        self.parts, self.line = tuple(parts), line
+        first = parts[0]
+        self.seq_len, self.width = first.seq_len, first.width
+        self.inserted = first.inserted
+        self.tag = "+".join(part.tag for part in parts)
+        rows = [int(part.phases.rows[0]) for part in parts]
+        self._row: Int64 = np.cumsum([0, *rows])
+        self._address: Int64 = np.cumsum([0, *(part.line.tokens for part in parts)])
+        self._blocks = [part.blocks() for part in parts]
+        self._block: Int64 = np.cumsum([0, *(len(blocks) for blocks in self._blocks)])
+
+    @property
+    def phases(self) -> Phases:
+        """Rows of every epoch."""
+        return Phases.constant(int(self._row[-1]))
+
+    @property
+    def row_tokens(self) -> tuple[int, int] | None:
+        """Tokens of every row, where all have the same."""
+        found = {part.row_tokens for part in self.parts if int(part.phases.rows[0])}
+        one = found.pop() if len(found) == 1 else None
+        return one if one is not None and one[0] == one[1] else None
+
+    def is_steady(self, epoch: int) -> bool:
+        """Whether all epochs have as many tokens."""
+        return True
+
+    def tokens(self, first: int, last: int) -> int:
+        """Stored tokens in the frames of all rows of epochs [first, last)."""
+        return sum(part.tokens(first, last) for part in self.parts)
+
+    def blocks(self, phase: int = 0) -> Blocks:
+        """Where the storage-local blocks lie: those of each part."""
+        edges = []
+        for blocks, begin in zip(self._blocks, self._row.tolist(), strict=False):
+            first, _ = blocks.edges(np.arange(len(blocks)))
+            edges.append(first + begin)
+        return Blocks.cut(np.concatenate([*edges, self._row[-1:]]))
+
+    def warn_if_unaligned(self) -> None:
+        """The parts have said so."""
+
+    def stretch(self, block: Int64, blocks: Blocks, phase: int = 0) -> tuple[Int64, Int64]:
+        """The part of the line that the rows of each block take [N]."""
+        first, last = blocks.edges(block)
+        return self._edge(first, 0), self._edge(np.maximum(last - 1, first), 1)
+
+    def _edge(self, rows: Int64, side: int) -> Int64:
+        """Where on the line the block of each row begins, or ends [N]."""
+        out = np.empty_like(rows)
+        for number, here in grouped(self._part(rows)):
+            inner, part = self._blocks[number], self.parts[number]
+            block = inner.of(np.minimum(rows[here] - self._row[number], max(0, inner.rows - 1)))
+            out[here] = part.stretch(block, inner)[side] + self._address[number]
+        return out
+
+    def _part(self, rows: Int64) -> Int64:
+        found: Int64 = np.searchsorted(self._row, rows, side="right") - 1
+        return np.minimum(found, len(self.parts) - 1)
+
+    def runs(self, epoch: Epochs, rows: Int64) -> Runs:
+        """The tokens of each row."""
+        return Runs.of(self.spans(epoch, rows))
+
+    def spans(self, epoch: Epochs, rows: Int64) -> Spans:
+        """The documents in each row."""
+        found, places = [], []
+        for number, here in grouped(self._part(rows)):
+            part = self.parts[number].spans(0, rows[here] - self._row[number])
+            found.append(replace(part, address=part.address + self._address[number]))
+            places.append(here)
+        if not found:
+            return self.parts[0].spans(0, rows)
+        order = np.concatenate(places)
+        back = np.empty_like(order)
+        back[order] = np.arange(len(order))
+        return Spans.joined(found).take(back)
+
+    def costs(self, epoch: Epochs, rows: Int64) -> Int64:
+        """Tokens of each row [N]."""
+        out = np.empty_like(rows)
+        for number, here in grouped(self._part(rows)):
+            out[here] = self.parts[number].costs(0, rows[here] - self._row[number])
+        return out
