@@ -21,7 +21,9 @@ __all__ = [
     "fingerprint",
     "flattened",
     "identity",
+    "render_chain",
     "render_fingerprint",
+    "renders",
 ]
 
 FORMAT = "tokenloom.dataset/1"
@@ -71,13 +73,30 @@ def chain(description: Mapping[str, Any]) -> list[str]:
     return found
 
 
+def renders(description: Mapping[str, Any]) -> Any:
+    """How tokens become arrays: of a mix, by the name of each source."""
+    if "mix" not in description:
+        return description.get("render")
+    return {source["name"]: source["render"] for source in description["sources"]}
+
+
 def render_fingerprint(description: Mapping[str, Any]) -> str:
     """How tokens become arrays, as 64 hex digits."""
-    if "sources" in description:
-        joined = {name for edit in description["mix"]["edits"] for name in edit["add"]}
-        renders = {s["name"]: s["render"] for s in description["sources"]}
-        return _digest({name: one for name, one in renders.items() if name not in joined})
-    return _digest(description.get("render"))
+    return render_chain(description)[-1]
+
+
+def render_chain(description: Mapping[str, Any]) -> list[str]:
+    """The same without edits, and after each, which may bring sources."""
+    every = renders(description)
+    if "mix" not in description:
+        return [_digest(every)]
+    edits = description["mix"]["edits"]
+    joins = [frozenset[str](), *(frozenset(edit["add"]) for edit in edits)]
+    found = []
+    for number in range(len(joins)):
+        later = frozenset[str]().union(*joins[number + 1 :])
+        found.append(_digest({n: one for n, one in every.items() if n not in later}))
+    return found
 
 
 def _digest(value: Any) -> str:

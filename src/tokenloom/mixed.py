@@ -57,9 +57,9 @@ class Mixed(Dataset):
         self.sources, self.spec = dict(sources), spec
         self._whole_shuffle, self._take = shuffle, take
         self._appended = dict(appended or {})
+        _check_alike(self.sources)
         first = next(iter(self.sources.values()))
         self.reader, self.path = first.reader, ", ".join(self.sources)
-        _check_alike(self.sources)
 
     # -- what to change --------------------------------------------------------------------
 
@@ -114,6 +114,12 @@ class Mixed(Dataset):
             append: stores of some sources as they are now, after documents were appended: these
                 come in between what is left of the epoch, and belong to all later ones.
         """
+        if self._take is not None and at > self._take:
+            raise ConfigError(
+                f"edit: at={at:,} is behind the end of the run, which has {self._take:,} examples."
+            )
+        if isinstance(remove, str):
+            raise ConfigError(f"edit.remove: found {remove!r}, allowed is a list of names.")
         if self._whole_shuffle is not None:
             raise ConfigError(
                 "edit: this mix is shuffled as a whole, so its future cannot be told from its "
@@ -181,9 +187,14 @@ class Mixed(Dataset):
             run = self._endless(name, ds.config, ds)
             declared = None if ds.config.epochs is None else run.phases.end(ds.config.epochs)
             limit = declared if spec.stop == "all_exhausted" else None
+            if not run.rows:
+                raise ConfigError(
+                    f"mix.{name}: it has no row, so there is nothing to draw. Leave it out."
+                )
             if name in spec.max_epochs:
-                limit = int(spec.max_epochs[name] * run.rows)
-                declared = limit if declared is None else min(declared, limit)
+                cap = int(spec.max_epochs[name] * run.rows + 1e-9)
+                declared = cap if declared is None else min(declared, cap)
+                limit = declared if spec.stop == "all_exhausted" else cap
             if spec.stop == "all_exhausted" and declared is None:
                 raise ConfigError(
                     f"stop: found 'all_exhausted', but source {name!r} is endless (epochs=None). "
@@ -333,8 +344,9 @@ class _Growth:
         declared = None if ds.config.epochs is None else run.phases.end(ds.config.epochs)
         limit = declared if spec.stop == "all_exhausted" else None
         if name in spec.max_epochs:
-            limit = run.phases.end(int(spec.max_epochs[name]))
-            declared = limit if declared is None else min(declared, limit)
+            cap = run.phases.end(int(spec.max_epochs[name]))
+            declared = cap if declared is None else min(declared, cap)
+            limit = declared if spec.stop == "all_exhausted" else cap
         return costs_of(run, spec.cost, limit, ds.config.render), declared
 
 
@@ -353,6 +365,11 @@ def _pinned(path: str, reader: Reader) -> dict[str, Any]:
 def _check_alike(sources: Mapping[str, Dataset]) -> None:
     """Refuse sources whose rows do not fit into one batch."""
     for name, ds in sources.items():
+        if not isinstance(ds, Dataset):
+            raise ConfigError(
+                f"mix.{name}: found {type(ds).__name__}, allowed is a dataset, such as "
+                "store.pack(2048)."
+            )
         if isinstance(ds, Mixed):
             raise ConfigError(f"mix.{name}: it is a mix already. Name its sources here.")
         if ds.config.take is not None:

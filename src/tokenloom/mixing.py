@@ -61,6 +61,11 @@ def mix(
     for name in names:
         if not isinstance(name, str) or not name:
             raise ConfigError(f"mix: found the name {name!r}, allowed are words.")
+    if rule == "round_robin" and (weights or temperature is not None or cost not in (None, "rows")):
+        raise ConfigError(
+            "rule: found 'round_robin' with weights, temperature or a cost; it takes one row of "
+            "each in turn. Take rule='weights'."
+        )
     cost = cost or ("tokens" if rule == "least_consumed" else "rows")
     resolved = dict.fromkeys(names, 1.0)
     if weights is not None:

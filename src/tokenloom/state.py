@@ -59,6 +59,12 @@ def check_state(state: Any, describe: Mapping[str, Any], *, allow_mismatch: bool
     known = _shape(state)
     if allow_mismatch:
         return int(known["examples"])
+    if reached := _edit_behind(known, describe):
+        raise StateError(
+            f"state: it is {known['examples']:,} examples into the run, and the edit at "
+            f"{reached:,} changes what it has seen already. Edit at {known['examples']:,} or "
+            "later, or pass allow_mismatch=True."
+        )
     if not _belongs(known, describe):
         listed = "\n  ".join(_differences(known.get("dataset"), describe)) or (
             f"fingerprint: the state has {known['fingerprint'][:12]}…, this run has "
@@ -69,10 +75,11 @@ def check_state(state: Any, describe: Mapping[str, Any], *, allow_mismatch: bool
             "state holds its description, see tokenloom.from_config), or pass allow_mismatch=True "
             "to take its position all the same."
         )
-    if known["render"] != description.render_fingerprint(describe):
+    place = description.chain(describe).index(known["fingerprint"])
+    if known["render"] != description.render_chain(describe)[place]:
         saved = known.get("dataset")
-        render = saved.get("render") if isinstance(saved, Mapping) else None
-        now = describe.get("render")
+        render = _renders(saved)
+        now = description.renders(describe)
         listed = "\n  ".join(_differences(render, now)) or (
             f"render: the state has {_shown(render)}, this run has {_shown(now)}"
         )
@@ -81,6 +88,24 @@ def check_state(state: Any, describe: Mapping[str, Any], *, allow_mismatch: bool
             f"{listed}\nPass allow_mismatch=True if that is meant."
         )
     return int(known["examples"])
+
+
+def _renders(saved: Any) -> Any:
+    """How a saved description renders, if it is one."""
+    try:
+        return description.renders(saved)
+    except (AttributeError, KeyError, TypeError):
+        return None
+
+
+def _edit_behind(known: Mapping[str, Any], describe: Mapping[str, Any]) -> int | None:
+    """Where an edit begins that a state of this run had already passed."""
+    chain = description.chain(describe)
+    if known["fingerprint"] not in chain[:-1]:
+        return None
+    later = describe["mix"]["edits"][chain.index(known["fingerprint"]) :]
+    passed = [int(edit["at"]) for edit in later if edit["at"] < known["examples"]]
+    return passed[0] if passed else None
 
 
 def _belongs(known: Mapping[str, Any], describe: Mapping[str, Any]) -> bool:

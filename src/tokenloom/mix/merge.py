@@ -112,10 +112,12 @@ class Merge:
 
     def _equal_counts(self, source: Int64, consumed: Float64, moment: float) -> Int64:
         cost = self._cost[source]
-        guess = np.clip(np.ceil(consumed / cost), 0, float(1 << 62)).astype(np.int64)
+        most = np.minimum(self._end[source], (1 << 61) // cost)  # products stay below 2^62
+        guess = np.ceil(np.clip(consumed / cost, 0, most.astype(np.float64))).astype(np.int64)
+        guess = np.minimum(guess, most)
         while True:  # the expression decides, not its inverse
             late = (guess > 0) & (self._equal_times(source, guess - 1) >= moment)
-            early = self._equal_times(source, guess) < moment
+            early = (guess < most) & (self._equal_times(source, guess) < moment)
             if not (late | early).any():
                 return guess
             guess += early.astype(np.int64) - (late & ~early)

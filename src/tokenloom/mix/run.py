@@ -67,7 +67,7 @@ class MixedRun:
     ) -> None:
         self.sources, self.stages = tuple(sources), tuple(stages)
         self.names = tuple(source.name for source in sources)
-        whole = self._whole = stages[-1].end
+        whole = stages[-1].end
         self.n = whole if take is None else take if whole is None else min(take, whole)
         self.lanes = max(source.lanes for source in sources)
         self.seq_len = sources[0].layout.seq_len
@@ -127,12 +127,15 @@ class MixedRun:
             stage, limit = self.stages[number], self.stages[number].merge.clocks[source].costs.n
             if limit is not None and item >= limit:
                 continue
-            index = stage.order.index(source, item)
-            end = self._whole
-            out[place] = index if end is None or index < end else -1
+            end = self._last(number, 1 << 62)
+            if end < 1 << 62 and item >= stage.order.cut(end)[source]:
+                continue  # it would come behind the end
+            out[place] = stage.order.index(source, item)
         found = out >= 0
         if self._order is not None and found.any():
             out[found] = self._order.inverse(out[found])
+        if self.n is not None:
+            out[out >= self.n] = -1
         return out
 
     def _stage_of(self, source: int, item: int) -> int:
