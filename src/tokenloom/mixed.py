@@ -21,13 +21,13 @@ from tokenloom.mix.run import MixedRun
 from tokenloom.mix.spec import Edit, MixSpec, check_names, check_weights, rounded
 from tokenloom.mix.stages import Change, Source, stages_of
 from tokenloom.order import ORDER_VERSION
-from tokenloom.plan import Blanks
+from tokenloom.plan import Blanks, blank_rows
 from tokenloom.run import SourceRun
 from tokenloom.shuffle import Shuffle, describe_shuffle
 from tokenloom.store.fetch import ReadCounters
 from tokenloom.store.reader import Reader
 from tokenloom.weave import MixedRenderer
-from tokenloom.words import plural
+from tokenloom.words import plural, warn
 
 __all__ = ["Mixed"]
 
@@ -157,7 +157,23 @@ class Mixed(Dataset):
         spec = replace(self.spec, edits=(*self.spec.edits, change))
         made = Mixed({**self.sources, **joined}, spec, None, self._take, readers)
         _ = made.run  # refuses an edit in the past
+        made._tell_blank({name for name, _ in pairs})
         return made
+
+    def _tell_blank(self, names: set[str]) -> None:
+        """Warn of rows that a quarantine leaves without a token; they stay where they are."""
+        for name in sorted(names):
+            blanks = self._blanks(name)
+            run = self.run.sources[self.run.names.index(name)]
+            assert blanks is not None  # one of its documents is meant
+            blank, looked = blank_rows(run, blanks)
+            if blank:
+                of = "" if looked == run.rows else f" of the first {looked:,}"
+                warn(
+                    f"edit.quarantine: {plural(blank, 'row')}{of} of source {name!r} are wholly "
+                    "blank from then on: they come, are counted, and train nothing. For a run "
+                    "without them make a new one with select."
+                )
 
     def _newest(self, name: str) -> Reader:
         """The store of a source as it was last said to be."""

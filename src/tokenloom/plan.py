@@ -18,9 +18,10 @@ from tokenloom.layout.runs import Runs
 from tokenloom.run import SourceRun
 from tokenloom.spans import BOS, EOS, EOS_BEFORE, Spans
 
-__all__ = ["Blanks", "Plan", "Planned"]
+__all__ = ["Blanks", "Plan", "Planned", "blank_rows"]
 
 Int64 = NDArray[np.int64]
+LOOKED_AT, TOGETHER = 1 << 22, 1 << 16  # rows that are searched for blank ones, and at a time
 
 
 class Planned(Protocol):
@@ -143,3 +144,15 @@ class Plan:
     def block(self) -> Int64:
         """The io block of each example [N]."""
         return self.run.block_of(self.epoch, self.row)
+
+
+def blank_rows(run: SourceRun, blanks: Blanks) -> tuple[int, int]:
+    """Rows that consist of hidden documents alone, and how many rows were looked at."""
+    looked, found = min(run.rows, LOOKED_AT), 0
+    last = int(run.phases.epoch[-1])
+    for low in range(0, looked, TOGETHER):
+        spans = run.layout.spans(last, np.arange(low, min(low + TOGETHER, looked)))
+        hidden = np.isin(spans.document, blanks.document)
+        sums = np.concatenate([[0], np.cumsum(~hidden)])[spans.frame]
+        found += int(((np.diff(sums) == 0) & (np.diff(spans.frame) > 0)).sum())
+    return found, looked

@@ -24,6 +24,8 @@ import tokenloom as tl
 from tokenloom.mix import run as run_module
 from tokenloom.testing import assert_elastic, assert_resumable
 
+pytestmark = pytest.mark.filterwarnings("ignore:edit.quarantine")
+
 RULES = ("least_consumed", "weights", "round_robin", "rounds", "random")
 BLOCK = 10
 
@@ -270,7 +272,6 @@ def test_quarantine_through_the_loader_and_by_blocks(three):
                 assert np.array_equal(batch.loss_mask, alone.loss_mask)
 
 
-@pytest.mark.xfail(strict=True, reason="ruling 14: nothing is counted or warned")
 def test_rows_that_are_wholly_blank_are_counted_and_warned_of(three):
     with warnings.catch_warnings(record=True) as said:
         warnings.simplefilter("always")

@@ -26,26 +26,35 @@ def worst(source, first, counts, share, every=1):
     return most, counts + np.bincount(source, minlength=len(counts))
 
 
-def too_many_at_once(sources, kind):
-    """Weights for which the bound of three rows does not hold."""
-    reason = "many small equal weights have one midpoint, so they come in one burst: 4 to 115 rows"
-    return pytest.param(sources, kind, marks=pytest.mark.xfail(strict=True, reason=reason))
-
-
 @pytest.mark.parametrize(
     ("sources", "kind"),
     [
         *((n, kind) for n in (3, 10, 50, 300) for kind in ("dirichlet", "sparse", "equal")),
         *((n, "zipf") for n in (3, 10, 50)),
         (3, "one large"),
-        too_many_at_once(10, "one large"),
-        too_many_at_once(50, "one large"),
-        too_many_at_once(300, "one large"),
-        too_many_at_once(300, "zipf"),
     ],
 )
 def test_weights_are_within_three_rows_at_every_prefix(sources, kind):
     """And within one for three sources."""
+    assert worst_of(sources, kind) <= (1.0 if sources == 3 else 3.0) + 1e-9
+
+
+@pytest.mark.parametrize(
+    ("sources", "kind", "least", "most"),
+    [
+        (10, "one large", 3, 5),
+        (50, "one large", 20, 25),
+        (300, "one large", 100, 150),
+        (300, "zipf", 3, 8),
+    ],
+)
+def test_many_small_equal_weights_come_in_a_burst(sources, kind, least, most):
+    """A known limit, told in docs/mixing.md: such sources share their midpoints."""
+    assert least < worst_of(sources, kind) <= most
+
+
+def worst_of(sources, kind):
+    """The worst error of the first 20,000 rows, for weights of a kind."""
     rng = np.random.default_rng(sources)
     weights = {
         "dirichlet": rng.dirichlet(np.ones(sources)) + 1e-9,
@@ -56,7 +65,7 @@ def test_weights_are_within_three_rows_at_every_prefix(sources, kind):
     }[kind]
     source, _ = merged(weights).items(0, 20_000)
     most, _ = worst(source, 0, np.zeros(sources, np.int64), weights / weights.sum())
-    assert most <= (1.0 if sources == 3 else 3.0) + 1e-9
+    return most
 
 
 def test_three_sources_are_within_one_row_whatever_their_weights():
