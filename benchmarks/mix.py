@@ -18,8 +18,8 @@ from typing import Any
 import numpy as np
 
 from benchmarks.clock import Case, Row, Table, against, cost, interleave, want
+from tokenloom.costs import EqualCosts, SummedCosts
 from tokenloom.layout.phases import Phases
-from tokenloom.mix.costs import EqualCosts, SummedCosts
 from tokenloom.mix.merge import Clock, Merge
 from tokenloom.mix.run import CHUNK
 
@@ -42,6 +42,8 @@ class _Prices:
     def __init__(self, rows: int, seed: int) -> None:
         self._prices = np.random.default_rng(seed).integers(1, 4097, rows)
         self.phases = Phases.constant(rows)
+
+    identity = None
 
     def prices(self, epoch: int, first: int, last: int) -> np.ndarray:
         """Of some items of an epoch."""

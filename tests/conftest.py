@@ -1,14 +1,27 @@
-"""Hypothesis profiles, and helper modules that tests of one folder share."""
+"""Hypothesis profiles, and helper modules that tests of one folder share.
 
+Plans are remembered in a folder that goes with the tests, not in the user's.
+"""
+
+import atexit
 import os
+import shutil
 import sys
+import tempfile
 from pathlib import Path
 
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
 
-settings.register_profile("default", deadline=None, derandomize=True, max_examples=60)
-settings.register_profile("thorough", deadline=None, max_examples=1000)
+# no check of time: the machine may be doing something else
+settings.register_profile("timeless", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.register_profile(
+    "default", settings.get_profile("timeless"), derandomize=True, max_examples=60
+)
+settings.register_profile("thorough", settings.get_profile("timeless"), max_examples=1000)
 settings.load_profile(os.environ.get("TOKENLOOM_HYPOTHESIS", "default"))
+
+os.environ["TOKENLOOM_CACHE_DIR"] = tempfile.mkdtemp(prefix="tokenloom-tests-")
+atexit.register(shutil.rmtree, os.environ["TOKENLOOM_CACHE_DIR"], ignore_errors=True)
 
 for folder in ("store", "build", "fault", "loader"):
     sys.path.insert(0, str(Path(__file__).parent / folder))

@@ -1,5 +1,5 @@
 /* The loops over cells, compiled: runs of tokens into cells, and tiles into arrays. The packers
- * are in _packers.c.
+ * are in _packers.c, orders in _order.c.
  *
  * Optional: `tokenloom.native` says whether it is there, and NumPy does the same where it is not,
  * to the byte. Python's limited interface only, no NumPy headers: arrays come as buffers. Nothing
@@ -354,6 +354,8 @@ static PyMethodDef module_methods[] = {
      "best_fit(lengths, capacity, most, out)\n--\n\nSee tokenloom.layout.packers."},
     {"first_fit", (PyCFunction)(void (*)(void))first_fit, METH_FASTCALL,
      "first_fit(lengths, capacity, most, out)\n--\n\nSee tokenloom.layout.packers."},
+    {"feistel", (PyCFunction)(void (*)(void))feistel, METH_FASTCALL,
+     "feistel(x, which, keys, n, side, backwards, out)\n--\n\nSee tokenloom.order.permute."},
     {NULL, NULL, 0, NULL},
 };
 

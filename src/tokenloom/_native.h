@@ -22,4 +22,7 @@ int wrong_count(const char *what, Index found, Index wanted);
 PyObject *best_fit(PyObject *module, PyObject *const *args, Index nargs);
 PyObject *first_fit(PyObject *module, PyObject *const *args, Index nargs);
 
+/* _order.c */
+PyObject *feistel(PyObject *module, PyObject *const *args, Index nargs);
+
 #endif

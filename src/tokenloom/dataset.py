@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 import operator
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from dataclasses import fields as fields_of
 from typing import Any, SupportsIndex
@@ -25,6 +26,7 @@ from tokenloom.layout.kinds import LayoutSpec, kind_of, make_layout
 from tokenloom.line import Line
 from tokenloom.order import ORDER_VERSION
 from tokenloom.order.windowed import checked
+from tokenloom.prices import TokenCount
 from tokenloom.render import Renderer
 from tokenloom.rendering import RenderSpec
 from tokenloom.run import SourceRun
@@ -42,6 +44,8 @@ from tokenloom.store.reader import Reader
 from tokenloom.words import check_options, plural
 
 __all__ = ["Dataset", "SourceConfig", "names_of", "with_known_eos"]
+
+MOST = 1 << 62  # examples
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -162,7 +166,7 @@ class Dataset:
                 f"take: found examples={examples} and tokens={tokens}. Give one of them."
             )
         if tokens is not None:
-            examples = _examples_for(self.run, tokens)
+            examples = _examples_for(self.run.n, self.tokens_in, tokens)
         return self._with(take=examples)
 
     def render(self, **fields: Any) -> Dataset:
@@ -225,11 +229,19 @@ class Dataset:
             return self.reader.cache
         return BlockCache(windows * self.run.working_bytes() // self.run.lanes)
 
+    def tokens_in(self, examples: int) -> int:
+        """Stored tokens of the first examples."""
+        return self._tokens.upto(examples)
+
+    @functools.cached_property
+    def _tokens(self) -> TokenCount:
+        return TokenCount(self.run)
+
     def consumed(self, examples: int) -> list[dict[str, Any]]:
         """What the first examples take: rows, tokens and complete epochs of its source."""
         run = self.run
         epochs = int(run.phases.locate(np.array([examples]))[0][0]) if run.rows else 0
-        tokens = run.tokens_in(examples)
+        tokens = self.tokens_in(examples)
         return [{"name": run.name, "rows": examples, "tokens": tokens, "epochs": epochs}]
 
     def rows_of(self, name: str) -> int | None:
@@ -341,22 +353,18 @@ class Dataset:
         return Renderer(run, self.config.render, by_blocks=by_blocks, cache=self._cache)
 
 
-def _examples_for(run: Any, tokens: int) -> int:
-    """The fewest first examples that have so many tokens."""
+def _examples_for(n: int | None, tokens_in: Callable[[int], int], tokens: int) -> int:
+    """The fewest first examples of n that have so many tokens; all of them if none have."""
     if tokens < 0:
         raise ConfigError(f"take: found tokens={tokens}, allowed is 0 or more.")
-    low, high = 0, 1
-    while run.tokens_in(_until(run, high)) < tokens and (run.n is None or high < run.n):
-        low, high = high, 2 * high
+    most = MOST if n is None else n
+    low, high = 0, min(1, most)
+    while high < most and tokens_in(high) < tokens:
+        low, high = high, min(2 * high, most)
     while low < high:
         middle = (low + high) // 2
-        enough = run.tokens_in(_until(run, middle)) >= tokens
-        low, high = (low, middle) if enough else (middle + 1, high)
-    return _until(run, low)
-
-
-def _until(run: Any, examples: int) -> int:
-    return examples if run.n is None else min(examples, run.n)
+        low, high = (low, middle) if tokens_in(middle) >= tokens else (middle + 1, high)
+    return low
 
 
 def with_known_eos(render: dict[str, Any], reader: Reader) -> dict[str, Any]:

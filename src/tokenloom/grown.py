@@ -32,7 +32,6 @@ from tokenloom.store.reader import Reader
 __all__ = ["Bridge", "GrownRun", "check_grown", "grown_run"]
 
 Int64 = NDArray[np.int64]
-COUNTED_TOGETHER = 1 << 16  # examples
 
 
 class Bridge:
@@ -144,6 +143,11 @@ class GrownRun(SourceRun):
     def _old_rows(self) -> int:
         return self._before.rows
 
+    @property
+    def identity(self) -> dict[str, Any]:
+        """Names the rows and their order: equal for equal ones."""
+        return {**super().identity, "before": self._before.identity, "at": self._cut}
+
     def order(self, epoch: int) -> Order:
         """The order of one epoch."""
         if epoch < self._epoch:
@@ -167,23 +171,6 @@ class GrownRun(SourceRun):
         """The index of rows in an epoch [N]; -1 for rows that it does not have."""
         found = self.order(epoch).inverse(rows)
         return np.where(found < 0, -1, found + self.phases.start(epoch))
-
-    def tokens_in(self, examples: int) -> int:
-        """Tokens of the first examples of the run."""
-        total = self._before.tokens_in(min(examples, self._cut))
-        epoch = self._epoch
-        while (begin := self.phases.start(epoch)) < examples:
-            end = self.phases.start(epoch + 1)
-            if end <= examples and (epoch > self._epoch or not self._bridged):
-                whole = (examples - begin) // (end - begin)
-                total += whole * self.layout.tokens(0, 1)
-                epoch += whole
-                continue
-            for low in range(begin, min(end, examples), COUNTED_TOGETHER):
-                inside = np.arange(low, min(low + COUNTED_TOGETHER, end, examples)) - begin
-                total += int(self.layout.costs(epoch, self.order(epoch).map(inside)).sum())
-            epoch += 1
-        return total
 
 
 def check_grown(name: str, old: Reader, new: Reader) -> None:

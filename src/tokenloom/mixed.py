@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import astuple, replace
 from typing import Any
 
@@ -12,17 +12,15 @@ from numpy.typing import ArrayLike, NDArray
 
 from tokenloom import describe as description
 from tokenloom.bind import unbind
-from tokenloom.dataset import Dataset, SourceConfig
+from tokenloom.dataset import Dataset
 from tokenloom.errors import ConfigError
-from tokenloom.grown import check_grown, grown_run
+from tokenloom.grown import check_grown
 from tokenloom.keys import check_seed
-from tokenloom.mix.costs import Costs, costs_of
 from tokenloom.mix.run import MixedRun
 from tokenloom.mix.spec import Edit, MixSpec, check_names, check_weights, rounded
-from tokenloom.mix.stages import Change, Source, stages_of
+from tokenloom.mixture import check_alike, mixed_run
 from tokenloom.order import ORDER_VERSION
 from tokenloom.plan import Blanks, blank_rows
-from tokenloom.run import SourceRun
 from tokenloom.shuffle import Shuffle, describe_shuffle
 from tokenloom.store.fetch import ReadCounters
 from tokenloom.store.reader import Reader
@@ -32,7 +30,6 @@ from tokenloom.words import plural, warn
 __all__ = ["Mixed"]
 
 Int64 = NDArray[np.int64]
-Grower = Callable[[int], tuple[Costs, int | None]]
 
 
 class Mixed(Dataset):
@@ -57,7 +54,7 @@ class Mixed(Dataset):
         self.sources, self.spec = dict(sources), spec
         self._whole_shuffle, self._take = shuffle, take
         self._appended = dict(appended or {})
-        _check_alike(self.sources)
+        check_alike(self.sources)
         first = next(iter(self.sources.values()))
         self.reader, self.path = first.reader, ", ".join(self.sources)
 
@@ -196,51 +193,18 @@ class Mixed(Dataset):
     @functools.cached_property
     def run(self) -> MixedRun:  # type: ignore[override]
         """Index → (source, item), as plain integers."""
-        spec = self.spec
-        joins = {name: j for j, edit in enumerate(spec.edits, 1) for name in edit.add}
-        runs, sources = [], []
-        for name, ds in self.sources.items():
-            run = self._endless(name, ds.config, ds)
-            declared = None if ds.config.epochs is None else run.phases.end(ds.config.epochs)
-            limit = declared if spec.stop == "all_exhausted" else None
-            if not run.rows:
-                raise ConfigError(
-                    f"mix.{name}: it has no row, so there is nothing to draw. Leave it out."
-                )
-            if name in spec.max_epochs:
-                cap = int(spec.max_epochs[name] * run.rows + 1e-9)
-                declared = cap if declared is None else min(declared, cap)
-                limit = declared if spec.stop == "all_exhausted" else cap
-            if spec.stop == "all_exhausted" and declared is None:
-                raise ConfigError(
-                    f"stop: found 'all_exhausted', but source {name!r} is endless (epochs=None). "
-                    "Give it epochs, or take another rule to stop."
-                )
-            costs = costs_of(run, spec.cost, limit, ds.config.render)
-            initial = spec.initial.get(name, 0)
-            sources.append(Source(name, costs, declared, initial, joins.get(name, 0)))
-            runs.append(run)
-        grow = _Growth(self, runs)
-        changes = [
-            Change(e.at, e.weights, frozenset(e.remove), grow.of(number, e.append))
-            for number, e in enumerate(spec.edits, 1)
-        ]
-        stages = stages_of(sources, spec.weights, changes, spec.as_rule)
-        seed = spec.seed or 0
-        return MixedRun(runs, stages, seed=seed, shuffle=self._whole_shuffle, take=self._take)
-
-    def _endless(self, name: str, config: SourceConfig, ds: Dataset) -> SourceRun:
-        """A source under the name that it has here, with the nearest seed, and without an end."""
-        seed = config.seed if config.seed is not None else self.spec.seed
-        return SourceRun(
-            name=name, layout=ds.run.layout, shuffle=config.shuffle, epochs=None, seed=seed or 0
-        )
+        whole = self._whole_shuffle
+        return mixed_run(self.sources, self.spec, self._appended, whole, self._take)
 
     @property
     def cache_bytes(self) -> int:
         """Bytes of memory for blocks of all sources."""
         caches = {id(ds._cache): ds.cache_bytes for ds in self.sources.values()}
         return sum(caches.values())
+
+    def tokens_in(self, examples: int) -> int:
+        """Stored tokens of the first examples."""
+        return self.run.tokens_in(examples)
 
     def consumed(self, examples: int) -> list[dict[str, Any]]:
         """What the first examples take from each source: rows, tokens, epochs."""
@@ -340,32 +304,6 @@ class Mixed(Dataset):
         return Blanks(np.array(documents), np.array([since[one] for one in documents]))
 
 
-class _Growth:
-    """Makes the runs of sources that grow; each replaces the one before it."""
-
-    def __init__(self, mixed: Mixed, runs: list[SourceRun]) -> None:
-        self._mixed, self._runs = mixed, runs
-
-    def of(self, number: int, names: Iterable[str]) -> dict[str, Grower]:
-        """For each of these sources what its costs are after edit `number`."""
-        return {name: functools.partial(self._grow, number, name) for name in names}
-
-    def _grow(self, number: int, name: str, at: int) -> tuple[Costs, int | None]:
-        mixed = self._mixed
-        place = list(mixed.sources).index(name)
-        ds, spec = mixed.sources[name], mixed.spec
-        reader = mixed._appended[number, name]
-        run = grown_run(self._runs[place], ds.config, reader, at)
-        self._runs[place] = run
-        declared = None if ds.config.epochs is None else run.phases.end(ds.config.epochs)
-        limit = declared if spec.stop == "all_exhausted" else None
-        if name in spec.max_epochs:
-            cap = run.phases.end(int(spec.max_epochs[name]))
-            declared = cap if declared is None else min(declared, cap)
-            limit = declared if spec.stop == "all_exhausted" else cap
-        return costs_of(run, spec.cost, limit, ds.config.render), declared
-
-
 def _pinned(path: str, reader: Reader) -> dict[str, Any]:
     """Which snapshot of a store is meant."""
     manifest = reader.manifest
@@ -376,26 +314,3 @@ def _pinned(path: str, reader: Reader) -> dict[str, Any]:
         "documents": manifest.documents,
         "tokens": manifest.tokens,
     }
-
-
-def _check_alike(sources: Mapping[str, Dataset]) -> None:
-    """Refuse sources whose rows do not fit into one batch."""
-    for name, ds in sources.items():
-        if not isinstance(ds, Dataset):
-            raise ConfigError(
-                f"mix.{name}: found {type(ds).__name__}, allowed is a dataset, such as "
-                "store.pack(2048)."
-            )
-        if isinstance(ds, Mixed):
-            raise ConfigError(f"mix.{name}: it is a mix already. Name its sources here.")
-        if ds.config.take is not None:
-            raise ConfigError(
-                f"mix.{name}: it was cut by take({ds.config.take}). Leave that out and cut the mix."
-            )
-    for what, found in (
-        ("seq_len", {name: ds.seq_len for name, ds in sources.items()}),
-        ("cells of a row", {name: ds.run.layout.width for name, ds in sources.items()}),
-        ("label_layout", {name: ds.config.render.label_layout for name, ds in sources.items()}),
-    ):
-        if len(set(found.values())) > 1:
-            raise ConfigError(f"mix: sources differ in {what}: {found}. Give all of them the same.")

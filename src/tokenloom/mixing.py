@@ -98,7 +98,7 @@ def _by_size(sources: Mapping[str, Dataset], cost: str, temperature: float) -> d
     if not (np.isfinite(temperature) and temperature >= 0):
         raise ConfigError(f"temperature: found {temperature}, allowed is 0 or more.")
     sizes = {
-        name: ds.run.rows if cost == "rows" else ds.run.tokens_in(ds.run.rows)
+        name: ds.run.rows if cost == "rows" else ds.tokens_in(ds.run.rows)
         for name, ds in sources.items()
     }
     top = max(sizes.values()) or 1

@@ -18,7 +18,7 @@ from tokenloom.layout.runs import Runs
 from tokenloom.run import SourceRun
 from tokenloom.spans import BOS, EOS, EOS_BEFORE, Spans
 
-__all__ = ["Blanks", "Plan", "Planned", "blank_rows"]
+__all__ = ["Blanks", "Plan", "Planned", "Tiled", "blank_rows"]
 
 Int64 = NDArray[np.int64]
 LOOKED_AT, TOGETHER = 1 << 22, 1 << 16  # rows that are searched for blank ones, and at a time
@@ -68,8 +68,28 @@ class Blanks(NamedTuple):
         return spans.where(~(known & (indices[spans.row] >= self.since[place])))
 
 
+class Tiled:
+    """The cells of some examples as tiles, worked out once for each width."""
+
+    @property
+    def spans(self) -> Spans:
+        """The spans of all of them."""
+        raise NotImplementedError
+
+    def tiles(self, width: int) -> masks.Tiles:
+        """The cells of all of them, as tiles."""
+        known = self._tiles.get(width)
+        if known is None:
+            known = self._tiles[width] = masks.tile(self.spans, width)
+        return known
+
+    @functools.cached_property
+    def _tiles(self) -> dict[int, masks.Tiles]:
+        return {}
+
+
 @dataclass(frozen=True, eq=False)
-class Plan:
+class Plan(Tiled):
     """Some examples of a run, before any token is read.
 
     Attributes:
@@ -102,17 +122,6 @@ class Plan:
         """The spans of all of them."""
         spans = self.run.layout.spans(self.epoch, self.row).named(self.run.name)
         return spans if self.blanks is None else self.blanks.hide(spans, self.indices)
-
-    def tiles(self, width: int) -> masks.Tiles:
-        """The cells of all of them, as tiles."""
-        known = self._tiles.get(width)
-        if known is None:
-            known = self._tiles[width] = masks.tile(self.spans, width)
-        return known
-
-    @functools.cached_property
-    def _tiles(self) -> dict[int, masks.Tiles]:
-        return {}
 
     @property
     def inserts(self) -> bool:

@@ -8,86 +8,28 @@ order. Nothing else decides what is trained when.
 from __future__ import annotations
 
 import functools
-from typing import Protocol
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from tokenloom.layout.phases import Phases
-from tokenloom.layout.runs import Runs
-from tokenloom.line import Line
-from tokenloom.order import Blocks, Order, identity
+from tokenloom.layout.layout import Layout
+from tokenloom.order import ORDER_VERSION, Blocks, Order, identity
 from tokenloom.order.windowed import checked
-from tokenloom.shuffle import BlockShuffle, Shuffle
-from tokenloom.spans import Spans
+from tokenloom.shuffle import BlockShuffle, Shuffle, describe_shuffle
 from tokenloom.store.offsets import grouped
 from tokenloom.store.reader import Reader
 from tokenloom.words import binary_size, plural, warn
 
-__all__ = ["Layout", "SourceRun", "loss_columns"]
+__all__ = ["SourceRun", "loss_columns"]
 
 Int64 = NDArray[np.int64]
-Epochs = Int64 | int  # of each row, or one for all of them
 KEPT_ORDERS = 4
-COUNTED_TOGETHER = 65_536  # examples
 
 
 def loss_columns(reader: Reader) -> list[str]:
     """The columns of a store that say what is trained."""
     return [name for name in ("loss_weights", "loss_mask") if name in reader.manifest.columns]
-
-
-class Layout(Protocol):
-    """What turns rows into spans.
-
-    Rows may depend on the epoch, so every question about rows names the epoch of each.
-    """
-
-    line: Line
-    seq_len: int
-    width: int
-    tag: str
-    """Names the layout in the cache: everything that decides which tokens are in a row."""
-
-    @property
-    def inserted(self) -> tuple[int | None, int | None]:
-        """Tokens that stand before and behind documents without being stored: BOS, EOS."""
-
-    @property
-    def phases(self) -> Phases:
-        """Rows of every epoch."""
-
-    @property
-    def row_tokens(self) -> tuple[int, int] | None:
-        """Tokens of every row but the last, and of the last; None where each has its own."""
-
-    @property
-    def is_constant(self) -> bool:
-        """Whether a row is the same in every epoch."""
-
-    def is_steady(self, epoch: int) -> bool:
-        """Whether all epochs of that epoch's phase have as many tokens."""
-
-    def tokens(self, first: int, last: int) -> int:
-        """Stored tokens in the frames of all rows of epochs [first, last) of one phase."""
-
-    def blocks(self, phase: int = 0) -> Blocks:
-        """Where the storage-local blocks lie in epochs of a phase."""
-
-    def runs(self, epoch: Epochs, rows: Int64) -> Runs:
-        """The tokens of each row."""
-
-    def stretch(self, block: Int64, blocks: Blocks, phase: int = 0) -> tuple[Int64, Int64]:
-        """The part of the line that the rows of each block take in epochs of a phase."""
-
-    def spans(self, epoch: Epochs, rows: Int64) -> Spans:
-        """The documents in each row."""
-
-    def costs(self, epoch: Epochs, rows: Int64) -> Int64:
-        """Tokens of each row."""
-
-    def warn_if_unaligned(self) -> None:
-        """Say so when rows and io blocks do not fit each other."""
 
 
 class SourceRun:
@@ -131,7 +73,18 @@ class SourceRun:
         self.n = whole if take is None else take if whole is None else min(take, whole)
         self.lanes: int = getattr(self.shuffle, "lanes", 1)
         self._orders: dict[int, Order] = {}
-        self._counted: dict[int, tuple[int, int, int]] = {}  # phase → (epoch, rows, tokens)
+
+    @property
+    def identity(self) -> dict[str, Any]:
+        """Names the rows and their order: equal for equal ones."""
+        return {
+            "line": self.layout.line.identity,
+            "layout": self.layout.tag,
+            "shuffle": describe_shuffle(self.shuffle),
+            "seed": self.seed,
+            "name": self.name,
+            "order_version": ORDER_VERSION,
+        }
 
     def order(self, epoch: int) -> Order:
         """The order of one epoch."""
@@ -175,49 +128,6 @@ class SourceRun:
             if found is not None:
                 out[here] = found
         return out
-
-    # -- tokens ----------------------------------------------------------------------------
-
-    def tokens_in(self, examples: int) -> int:
-        """Tokens of the first examples of the run.
-
-        Where rows have tokens of their own, those of an epoch that is not complete are counted; of
-        these, when asked again further on, only what came since.
-        """
-        if not self.rows:
-            return 0
-        ends = [*self.phases.first[1:].tolist(), examples]
-        begins = self.phases.first.tolist()
-        return sum(
-            self._tokens_of(phase, min(end, examples) - begin)
-            for phase, (begin, end) in enumerate(zip(begins, ends, strict=True))
-            if begin < examples
-        )
-
-    def _tokens_of(self, phase: int, examples: int) -> int:
-        """Tokens of the first examples of a phase."""
-        first, rows = int(self.phases.epoch[phase]), int(self.phases.rows[phase])
-        epochs, rest = divmod(examples, rows)
-        usual, last = self.layout.row_tokens or (None, None)
-        if usual is None or last is None:
-            return self._count(phase, first, epochs, rest)
-        total = self.layout.tokens(first, first + epochs) + rest * usual
-        if rest and last != usual:  # has the one short row been among them?
-            place = self.order(first + epochs).inverse(np.array([rows - 1]))[0]
-            total -= (usual - last) * int(place < rest)
-        return total
-
-    def _count(self, phase: int, first: int, epochs: int, rest: int) -> int:
-        """The same, row by row in the epoch that is not complete."""
-        epoch = first + epochs
-        known, upto, total = self._counted.get(phase, (-1, 0, 0))
-        if known != epoch or upto > rest:
-            upto, total = 0, self.layout.tokens(first, epoch)
-        for low in range(upto, rest, COUNTED_TOGETHER):
-            inside = np.arange(low, min(low + COUNTED_TOGETHER, rest))
-            total += int(self.layout.costs(epoch, self.order(epoch).map(inside)).sum())
-        self._counted[phase] = epoch, rest, total
-        return total
 
     # -- blocks ----------------------------------------------------------------------------
 

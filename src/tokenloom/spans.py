@@ -132,8 +132,18 @@ class Spans:
         )
 
     @staticmethod
-    def joined(parts: Sequence[Spans]) -> Spans:
-        """The frames of several, one after the other; they have one width and the same sources."""
+    def joined(parts: Sequence[Spans], places: Sequence[Int64] | None = None) -> Spans:
+        """The frames of several; they have one width and the same sources.
+
+        Args:
+            parts: the frames.
+            places: where those of each part go; nothing said, one part after the other.
+        """
+        if places is not None:
+            place = np.concatenate(places)
+            back = np.empty_like(place)
+            back[place] = np.arange(len(place))
+            return Spans.joined(parts).take(back)
         if len(parts) == 1:
             return parts[0]
         before = np.cumsum([0, *(len(part.document) for part in parts)]).tolist()

@@ -59,13 +59,15 @@ def check_state(state: Any, describe: Mapping[str, Any], *, allow_mismatch: bool
     known = _shape(state)
     if allow_mismatch:
         return int(known["examples"])
-    if reached := _edit_behind(known, describe):
+    chain = description.chain(describe)
+    reached = _edit_behind(known, describe, chain)
+    if reached is not None:
         raise StateError(
             f"state: it is {known['examples']:,} examples into the run, and the edit at "
             f"{reached:,} changes what it has seen already. Edit at {known['examples']:,} or "
             "later, or pass allow_mismatch=True."
         )
-    if not _belongs(known, describe):
+    if known["fingerprint"] not in chain:
         listed = "\n  ".join(_differences(known.get("dataset"), describe)) or (
             f"fingerprint: the state has {known['fingerprint'][:12]}…, this run has "
             f"{description.fingerprint(describe)[:12]}…"
@@ -75,8 +77,8 @@ def check_state(state: Any, describe: Mapping[str, Any], *, allow_mismatch: bool
             "state holds its description, see tokenloom.from_config), or pass allow_mismatch=True "
             "to take its position all the same."
         )
-    place = description.chain(describe).index(known["fingerprint"])
-    if known["render"] != description.render_chain(describe)[place]:
+    render_then = description.render_chain(describe)[chain.index(known["fingerprint"])]
+    if known["render"] != render_then:
         saved = known.get("dataset")
         render = _renders(saved)
         now = description.renders(describe)
@@ -98,25 +100,15 @@ def _renders(saved: Any) -> Any:
         return None
 
 
-def _edit_behind(known: Mapping[str, Any], describe: Mapping[str, Any]) -> int | None:
+def _edit_behind(
+    known: Mapping[str, Any], describe: Mapping[str, Any], chain: list[str]
+) -> int | None:
     """Where an edit begins that a state of this run had already passed."""
-    chain = description.chain(describe)
     if known["fingerprint"] not in chain[:-1]:
         return None
     later = describe["mix"]["edits"][chain.index(known["fingerprint"]) :]
     passed = [int(edit["at"]) for edit in later if edit["at"] < known["examples"]]
     return passed[0] if passed else None
-
-
-def _belongs(known: Mapping[str, Any], describe: Mapping[str, Any]) -> bool:
-    """Whether a state is of this run, or of what it was before edits that it had not reached."""
-    chain = description.chain(describe)
-    if known["fingerprint"] == chain[-1]:
-        return True
-    if known["fingerprint"] not in chain:
-        return False
-    later = describe["mix"]["edits"][chain.index(known["fingerprint"]) :]
-    return all(edit["at"] >= known["examples"] for edit in later)
 
 
 def _differences(saved: Any, now: Any) -> list[str]:

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from tokenloom import masks
 from tokenloom.batch import Batch, Details
 from tokenloom.mix.run import MixedRun
-from tokenloom.plan import Blanks, Plan
+from tokenloom.plan import Blanks, Plan, Tiled
 from tokenloom.render import Found, Pending, Renderer, Rows, cut_batches
 from tokenloom.rendering import RenderSpec
 from tokenloom.spans import Spans
@@ -35,7 +35,7 @@ Array = NDArray[Any]
 
 
 @dataclass(frozen=True, eq=False)
-class MixedPlan:
+class MixedPlan(Tiled):
     """Some examples of a mixed run, before any token is read.
 
     Attributes:
@@ -53,26 +53,12 @@ class MixedPlan:
     @functools.cached_property
     def spans(self) -> Spans:
         """The spans of all of them."""
-        names = {number: plan.run.name for number, (_, plan) in self.parts.items()}
-        order = sorted(names)
-        joined = Spans.joined([self.parts[number][1].spans for number in order])
-        which = np.concatenate([np.full(len(self.parts[n][0]), i) for i, n in enumerate(order)])
-        place = np.concatenate([self.parts[number][0] for number in order])
-        back = np.empty_like(place)
-        back[place] = np.arange(len(place))
-        named = joined.of_sources(which.astype(np.int32), tuple(names[n] for n in order))
-        return named.take(back)
-
-    def tiles(self, width: int) -> masks.Tiles:
-        """The cells of all of them, as tiles."""
-        known = self._tiles.get(width)
-        if known is None:
-            known = self._tiles[width] = masks.tile(self.spans, width)
-        return known
-
-    @functools.cached_property
-    def _tiles(self) -> dict[int, masks.Tiles]:
-        return {}
+        parts = [self.parts[number] for number in sorted(self.parts)]
+        joined = Spans.joined([plan.spans for _, plan in parts], [place for place, _ in parts])
+        which = np.empty(len(self.indices), np.int32)
+        for number, (place, _) in enumerate(parts):
+            which[place] = number
+        return joined.of_sources(which, tuple(plan.run.name for _, plan in parts))
 
     @property
     def inserts(self) -> bool:

@@ -96,8 +96,6 @@ def test_every_row_equals_the_loops(case, epoch):
             for r in rows
         ]
         assert layout.costs(epoch, every).tolist() == stored
-        assert layout.tokens(epoch, epoch + 1) == sum(stored)
-        assert layout.tokens(0, 3) == sum(sum(layout.costs(e, every).tolist()) for e in range(3))
         if layout.row_tokens is not None:
             assert set(stored) == {layout.row_tokens[0]}
 

@@ -9,6 +9,7 @@ import tokenloom as tl
 from tokenloom.errors import ConfigError
 from tokenloom.grown import Bridge
 from tokenloom.order import identity
+from tokenloom.prices import TokenCount
 from tokenloom.testing import assert_elastic, assert_resumable
 
 
@@ -76,7 +77,7 @@ def held_to_every_row_once(run):
     assert sorted(shown[2]) == sorted(shown[3]) == list(range(total))
     for count in (0, 5, 30, 60):
         _, row = run.locate(np.arange(count))
-        assert run.tokens_in(count) == run.layout.costs(0, row).sum()
+        assert TokenCount(run).upto(count) == run.layout.costs(0, row).sum()
 
 
 def test_a_store_may_grow_twice(tmp_path):

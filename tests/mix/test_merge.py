@@ -10,9 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from slowmix import Loop, begin, by_epoch, counts_at, listed, pairs, slow_rounds, within
 
+from tokenloom import costs as costs_module
+from tokenloom.costs import EqualCosts, SummedCosts
 from tokenloom.layout.phases import Phases
-from tokenloom.mix import costs as costs_module
-from tokenloom.mix.costs import EqualCosts, SummedCosts
 from tokenloom.mix.merge import Clock, Merge
 from tokenloom.mix.rounds import Rounds
 
@@ -29,6 +29,8 @@ class Told:
             self.phases = Phases.constant(sizes[0])
         else:
             self.phases = Phases.by_epoch(range(len(epochs)), sizes)
+
+    identity = None
 
     def prices(self, epoch, first, last):
         self.asked += last - first

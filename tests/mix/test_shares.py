@@ -5,8 +5,8 @@ import pytest
 from slowmix import SEQ_LEN, lengths_of, toy
 
 import tokenloom as tl
+from tokenloom.costs import EqualCosts, SummedCosts
 from tokenloom.layout.phases import Phases
-from tokenloom.mix.costs import EqualCosts, SummedCosts
 from tokenloom.mix.merge import Clock, Merge
 from tokenloom.mix.rounds import Rounds
 
@@ -100,6 +100,8 @@ def test_no_drift_far_away():
 
 
 class _Table:
+    identity = None
+
     def __init__(self, table):
         self.table, self.phases = np.asarray(table, np.int64), Phases.constant(len(table))
 

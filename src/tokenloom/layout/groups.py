@@ -8,7 +8,7 @@ and each can be planned without knowing the others but for how many rows they ha
 from __future__ import annotations
 
 import functools
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any, Protocol
 
 import numpy as np
@@ -17,11 +17,18 @@ from numpy.typing import NDArray
 from tokenloom.bind import unbind
 from tokenloom.layout.cutting import Tally
 from tokenloom.layout.pack import PackSpec, Rows, plan_group
-from tokenloom.layout.remembered import forget, recall, remember
+from tokenloom.layout.remembered import (
+    forget,
+    forget_array,
+    recall,
+    recall_array,
+    remember,
+    remember_array,
+)
 from tokenloom.order import ORDER_VERSION
 from tokenloom.progress import Progress
 
-__all__ = ["Bounded", "Groups", "group_rows", "groups_of"]
+__all__ = ["Bounded", "Groups", "group_rows", "groups_of", "tokens_of"]
 
 Int64 = NDArray[np.int64]
 WORTH_KEEPING = 200_000  # documents; fewer are planned faster than a file is found
@@ -56,12 +63,14 @@ class Groups:
         address: first token of each, and the end of the line [groups + 1].
         rows: of each [groups].
         tally: what became of all documents.
+        tokens: of each row; None where a file has them, see `tokens_of` [rows].
     """
 
     document: Int64
     address: Int64
     rows: Int64
     tally: Tally
+    tokens: NDArray[Any] | None = None
 
     def __len__(self) -> int:
         """How many there are."""
@@ -86,34 +95,64 @@ def groups_of(line: Bounded, spec: PackSpec) -> Groups:
     """The groups of a line, remembered or worked out."""
     if line.documents < WORTH_KEEPING:
         return _work_out(line, spec)
-    identity = {"line": line.identity, "pack": unbind(spec), "order_version": ORDER_VERSION}
+    identity = _identity(line, spec)
     known = _checked(recall("pack", identity), line, spec)
     if known is not None:
         return known
     forget("pack", identity)
     groups = _work_out(line, spec)
     remember("pack", identity, _as_json(groups))
-    return groups
+    return _without_tokens(groups, identity)
+
+
+def tokens_of(line: Bounded, spec: PackSpec, groups: Groups) -> NDArray[Any]:
+    """Stored tokens in the frame of each row, as the smallest integers that hold them [rows]."""
+    if groups.tokens is not None:
+        return groups.tokens
+    known = recall_array("packed-tokens", _identity(line, spec))
+    count, tokens = int(groups.first_row[-1]), groups.tally.frame_tokens
+    if known is not None and len(known) == count and known.sum(dtype=np.int64) == tokens:
+        return known
+    forget_array("packed-tokens", _identity(line, spec))
+    found = _work_out(line, spec)
+    assert found.tokens is not None
+    remember_array("packed-tokens", _identity(line, spec), found.tokens)
+    return found.tokens
+
+
+def _without_tokens(groups: Groups, identity: dict[str, Any]) -> Groups:
+    """The same with the tokens of rows in a file, where that is possible."""
+    assert groups.tokens is not None
+    forget_array("packed-tokens", identity)
+    kept = remember_array("packed-tokens", identity, groups.tokens)
+    return replace(groups, tokens=None) if kept else groups
+
+
+def _identity(line: Bounded, spec: PackSpec) -> dict[str, Any]:
+    return {"line": line.identity, "pack": unbind(spec), "order_version": ORDER_VERSION}
 
 
 def _work_out(line: Bounded, spec: PackSpec) -> Groups:
     document, address, tally = [0], [0], Tally()
     rows: list[int] = []
+    kind = np.min_scalar_type(spec.seq_len)
+    tokens: list[NDArray[Any]] = [np.empty(0, kind)]
     shown = None if line.documents >= SHOWN else False
     with Progress("packing", total=line.documents, unit=" documents", show=shown) as progress:
         while document[-1] < line.documents:
             first = document[-1]
             numbers, bounds = line.bounds(first, min(first + spec.group_docs, line.documents))
-            tokens = bounds[1:] - bounds[0]
-            count = min(int(np.searchsorted(tokens, spec.group_tokens)) + 1, len(tokens))
+            ends = bounds[1:] - bounds[0]
+            count = min(int(np.searchsorted(ends, spec.group_tokens)) + 1, len(ends))
             planned = plan_group(np.diff(bounds[: count + 1]), spec, len(rows), numbers)
             document.append(first + count)
             address.append(int(bounds[count]))
             rows.append(len(planned))
+            tokens.append(planned.tokens.astype(kind))
             tally += planned.tally
             progress.reach(first + count)
     edges, starts, counts = (np.array(part, np.int64) for part in (document, address, rows))
-    return Groups(edges, starts, counts, tally)
+    return Groups(edges, starts, counts, tally, np.concatenate(tokens))
 
 
 def _as_json(groups: Groups) -> dict[str, Any]:

@@ -9,11 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
+from tokenloom.layout.layout import Epochs, Layout
 from tokenloom.layout.phases import Phases
 from tokenloom.layout.runs import Runs
 from tokenloom.line import Line
@@ -21,46 +21,9 @@ from tokenloom.order import Blocks
 from tokenloom.spans import Spans
 from tokenloom.store.offsets import grouped
 
-__all__ = ["Joined", "Laid"]
+__all__ = ["Joined"]
 
 Int64 = NDArray[np.int64]
-Epochs = Int64 | int
-
-
-class Laid(Protocol):
-    """A layout whose rows are the same in every epoch."""
-
-    line: Line
-    seq_len: int
-    width: int
-    tag: str
-
-    @property
-    def inserted(self) -> tuple[int | None, int | None]:
-        """BOS and EOS that are inserted."""
-
-    @property
-    def phases(self) -> Phases:
-        """Rows of every epoch."""
-
-    @property
-    def row_tokens(self) -> tuple[int, int] | None:
-        """Tokens of every row but the last, and of the last."""
-
-    def tokens(self, first: int, last: int) -> int:
-        """Stored tokens of epochs [first, last)."""
-
-    def blocks(self, phase: int = 0) -> Blocks:
-        """Where the storage-local blocks lie."""
-
-    def stretch(self, block: Int64, blocks: Blocks, phase: int = 0) -> tuple[Int64, Int64]:
-        """The part of the line that the rows of each block take."""
-
-    def spans(self, epoch: Epochs, rows: Int64) -> Spans:
-        """The documents in each row."""
-
-    def costs(self, epoch: Epochs, rows: Int64) -> Int64:
-        """Tokens of each row."""
 
 
 class Joined:
@@ -73,7 +36,7 @@ class Joined:
 
     is_constant: bool = True
 
-    def __init__(self, parts: Sequence[Laid], line: Line) -> None:
+    def __init__(self, parts: Sequence[Layout], line: Line) -> None:
         self.parts, self.line = tuple(parts), line
         first = parts[0]
         self.seq_len, self.width = first.seq_len, first.width
@@ -100,10 +63,6 @@ class Joined:
     def is_steady(self, epoch: int) -> bool:
         """Whether all epochs have as many tokens."""
         return True
-
-    def tokens(self, first: int, last: int) -> int:
-        """Stored tokens in the frames of all rows of epochs [first, last)."""
-        return sum(part.tokens(first, last) for part in self.parts)
 
     def blocks(self, phase: int = 0) -> Blocks:
         """Where the storage-local blocks lie: those of each part."""
@@ -147,10 +106,7 @@ class Joined:
             places.append(here)
         if not found:
             return self.parts[0].spans(0, rows)
-        order = np.concatenate(places)
-        back = np.empty_like(order)
-        back[order] = np.arange(len(order))
-        return Spans.joined(found).take(back)
+        return Spans.joined(found, places)
 
     def costs(self, epoch: Epochs, rows: Int64) -> Int64:
         """Tokens of each row [N]."""

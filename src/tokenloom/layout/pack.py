@@ -147,12 +147,14 @@ class Rows:
         edges: first piece of each row, and the number of pieces [rows + 1].
         pieces: of all rows, in order.
         at: first cell of each piece in its row [pieces].
+        tokens: stored tokens in the frame of each row [rows].
         tally: what became of the group's documents.
     """
 
     edges: Int64
     pieces: Pieces
     at: Int64
+    tokens: Int64
     tally: Tally
 
     def __len__(self) -> int:
@@ -197,8 +199,10 @@ def plan_group(lengths: Int64, spec: PackSpec, group: int = 0, names: Int64 | No
     before = np.cumsum(pieces.cells) - pieces.cells
     row = np.repeat(np.arange(len(edges) - 1), np.diff(edges))
     at = before - np.append(before, 0)[edges[:-1]][row] if len(row) else before
-    counted = _counted(spec, documents, edges, pieces, at, repeated)
-    return Rows(edges, pieces, at, tally + short + counted)
+    inside = stored_inside(at, pieces.length, pieces.flags, spec.seq_len)
+    tokens = np.diff(np.concatenate([[0], np.cumsum(inside)])[edges])
+    counted = _counted(spec, documents, edges, pieces, at, repeated, int(inside.sum()))
+    return Rows(edges, pieces, at, tokens, tally + short + counted)
 
 
 def _end_to_end(documents: Documents, width: int, step: int) -> tuple[Int64, Pieces]:
@@ -265,7 +269,13 @@ def stored_inside(at: Int64, length: Int64, flags: NDArray[np.uint8], seq_len: i
 
 
 def _counted(
-    spec: PackSpec, documents: Documents, edges: Int64, pieces: Pieces, at: Int64, repeated: int
+    spec: PackSpec,
+    documents: Documents,
+    edges: Int64,
+    pieces: Pieces,
+    at: Int64,
+    repeated: int,
+    stored: int,
 ) -> Tally:
     rows = len(edges) - 1
     # cells inside the frame; what is only looked at as a label is not one of them
@@ -280,7 +290,7 @@ def _counted(
         segments=int((inside > 0).sum()),
         placed=int(inside.sum()),
         inserted=int(cutting.inserted(pieces.flags).sum()),
-        frame_tokens=int(stored_inside(at, pieces.length, pieces.flags, spec.seq_len).sum()),
+        frame_tokens=stored,
         repeated=repeated,
         cut=int(cut.sum()),
         cut_needlessly=int((cut & (documents.cells <= spec.width)).sum()),

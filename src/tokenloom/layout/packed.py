@@ -6,14 +6,16 @@ are kept while they are used, so rows that lie together cost one plan.
 
 from __future__ import annotations
 
+import functools
 import threading
 from collections import OrderedDict
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from tokenloom.layout.groups import Groups, group_rows, groups_of
-from tokenloom.layout.pack import PackSpec, stored_inside
+from tokenloom.layout.groups import Groups, group_rows, groups_of, tokens_of
+from tokenloom.layout.pack import PackSpec
 from tokenloom.layout.phases import Phases
 from tokenloom.layout.runs import Runs
 from tokenloom.line import Line
@@ -53,10 +55,6 @@ class Packed:
         """Whether all epochs have as many tokens."""
         return True
 
-    def tokens(self, first: int = 0, last: int = 1) -> int:
-        """Stored tokens in the frames of all rows of epochs [first, last)."""
-        return (last - first) * self.groups.tally.frame_tokens
-
     @property
     def phases(self) -> Phases:
         """Rows of every epoch."""
@@ -89,19 +87,17 @@ class Packed:
             places.append(here)
         if not parts:
             return _nothing(self.width)
-        joined = Spans.joined(parts)
         if len(parts) == 1:
-            return joined  # `grouped` keeps the order of what it puts together
-        order = np.concatenate(places)
-        back = np.empty_like(order)
-        back[order] = np.arange(len(order))
-        return joined.take(back)
+            return parts[0]  # `grouped` keeps the order of what it puts together
+        return Spans.joined(parts, places)
 
     def costs(self, epoch: Int64 | int, rows: Int64) -> Int64:
         """Source tokens of each row that stand in its frame [N]."""
-        spans = self.spans(epoch, rows)
-        inside = stored_inside(spans.at, spans.length, spans.flags, self.seq_len)
-        return np.diff(np.concatenate([[0], np.cumsum(inside)])[spans.frame])
+        return self._tokens[rows].astype(np.int64)
+
+    @functools.cached_property
+    def _tokens(self) -> NDArray[Any]:
+        return tokens_of(self.line, self.spec, self.groups)
 
     def _group_of(self, rows: Int64) -> Int64:
         """The group of each row [N]; groups without rows have none."""

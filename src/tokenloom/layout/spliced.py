@@ -30,7 +30,6 @@ __all__ = ["Spliced", "Triples"]
 
 Int64 = NDArray[np.int64]
 BLOCK_TOKENS = 1 << 18  # neighbouring documents that are fetched together
-COUNTED_TOGETHER = 1 << 16  # rows
 
 
 class Triples(NamedTuple):
@@ -80,7 +79,6 @@ class Spliced:
             for content, active in _settings(spec, len(length))
         ]
         self.phases = _phases(spec, [part.slots.rows for part in self.parts])
-        self._tokens: dict[int, int] = {}
 
     @property
     def row_tokens(self) -> tuple[int, int] | None:
@@ -94,24 +92,6 @@ class Spliced:
     def is_steady(self, epoch: int) -> bool:
         """Whether all epochs of that epoch's phase have as many tokens."""
         return self.parts[int(self.phases.of(epoch))].steady
-
-    def tokens(self, first: int, last: int) -> int:
-        """Stored tokens in the frames of all rows of epochs [first, last) of one phase.
-
-        Epochs that show the same choices are counted once, others one by one.
-        """
-        part = self.parts[int(self.phases.of(first))]
-        if part.steady:
-            return (last - first) * self._tokens_of(first, part) if last > first else 0
-        return sum(self._tokens_of(epoch, part) for epoch in range(first, last))
-
-    def _tokens_of(self, epoch: int, part: Part) -> int:
-        if epoch not in self._tokens:
-            rows = part.slots.rows
-            steps = range(0, rows, COUNTED_TOGETHER)
-            some = (np.arange(low, min(low + COUNTED_TOGETHER, rows)) for low in steps)
-            self._tokens[epoch] = sum(int(self.costs(epoch, each).sum()) for each in some)
-        return self._tokens[epoch]
 
     def blocks(self, phase: int = 0) -> Blocks:
         """Where the storage-local blocks lie: neighbouring documents, some 256 Ki tokens."""
@@ -144,11 +124,9 @@ class Spliced:
         for phase, here in grouped(self.phases.of(epochs)):
             found.append(self._spans(self.parts[phase], epochs[here], rows[here]))
             places.append(here)
-        joined = Spans.joined(found) if found else self._spans(self.parts[0], epochs, rows)
-        order = np.concatenate(places) if places else np.empty(0, np.int64)
-        back = np.empty_like(order)
-        back[order] = np.arange(len(order))
-        return joined.take(back)
+        if not found:
+            return self._spans(self.parts[0], epochs, rows)
+        return Spans.joined(found, places)
 
     def triples(self, epoch: Int64 | int, rows: Int64) -> Triples:
         """(document, t, s) of every splice of these rows."""

@@ -105,11 +105,6 @@ class Windows:
         """Whether all epochs have as many tokens."""
         return True
 
-    def tokens(self, first: int = 0, last: int = 1) -> int:
-        """Stored tokens in the frames of all rows of epochs [first, last)."""
-        usual, short = self.row_tokens
-        return (last - first) * (usual * (self._rows - 1) + short) if self._rows else 0
-
     @property
     def phases(self) -> Phases:
         """Rows of every epoch."""

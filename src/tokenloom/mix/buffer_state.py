@@ -15,12 +15,12 @@ from typing import Any, Literal
 
 import numpy as np
 
-from tokenloom.bind import BindError, bind, check_fields
+from tokenloom.bind import check_fields
 from tokenloom.errors import ConfigError, StateError
 from tokenloom.keys import check_seed, key
 from tokenloom.mix.picking import MAX_COUNT
 from tokenloom.mix.plain import revived
-from tokenloom.mix.stream_state import damaged, shown
+from tokenloom.mix.stream_state import damaged, read_as, shown
 from tokenloom.order.permute import permutations
 
 __all__ = ["FORMAT", "Held", "Mark", "ShuffleOptions", "dump", "load", "window_order"]
@@ -129,12 +129,7 @@ def load(options: ShuffleOptions, state: Any) -> Held:
     Raises:
         StateError: it is damaged, or of another shuffle; every problem is named.
     """
-    try:
-        read = bind(_State, state, path="state")
-    except BindError as error:
-        raise damaged(error.problems) from None
-    except (ValueError, OverflowError, RecursionError):  # what cannot even be shown
-        raise damaged(["state: it is nested too deeply, or a number is too long"]) from None
+    read = read_as(_State, state)
     _check_same(read.options, options)
     problems = _problems(read)
     samples = None if problems else _samples(read, problems)

@@ -17,8 +17,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from tokenloom.costs import Costs, EqualCosts
 from tokenloom.keys import child, children, key
-from tokenloom.mix.costs import Costs, EqualCosts
 
 __all__ = ["Clock", "Merge"]
 

@@ -16,6 +16,7 @@ from tokenloom.keys import GOLDEN
 from tokenloom.mix.stages import Stage
 from tokenloom.order import Blocks, Order
 from tokenloom.order.windowed import checked
+from tokenloom.prices import TokenCount
 from tokenloom.run import SourceRun
 from tokenloom.shuffle import Shuffle
 from tokenloom.store.offsets import grouped
@@ -74,6 +75,7 @@ class MixedRun:
         self.shuffle = shuffle
         self._order = _shuffled(shuffle, whole, seed)
         self._at = np.array([stage.at for stage in stages], np.int64)
+        self._tokens = [TokenCount(source) for source in sources]
         self._chunks: dict[tuple[int, int], tuple[Int64, Int64]] = {}
 
     # -- index → item ----------------------------------------------------------------------
@@ -156,9 +158,9 @@ class MixedRun:
             counts = self._counted(examples).tolist()
         return [
             Consumed(
-                run.name, rows, run.tokens_in(rows), int(run.phases.locate(np.array([rows]))[0][0])
+                run.name, rows, tokens.upto(rows), int(run.phases.locate(np.array([rows]))[0][0])
             )
-            for run, rows in zip(self.sources, counts, strict=True)
+            for run, rows, tokens in zip(self.sources, counts, self._tokens, strict=True)
         ]
 
     def _counted(self, examples: int) -> Int64:

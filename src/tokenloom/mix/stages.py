@@ -15,8 +15,8 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from tokenloom.costs import Costs, EqualCosts
 from tokenloom.errors import ConfigError
-from tokenloom.mix.costs import Costs, EqualCosts
 from tokenloom.mix.merge import Clock, Merge
 from tokenloom.mix.rounds import Rounds
 

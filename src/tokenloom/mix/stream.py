@@ -23,10 +23,10 @@ from typing import Any
 
 from tokenloom.errors import ConfigError
 from tokenloom.mix.feeds import Feed
-from tokenloom.mix.mixed import Length, MixedStream
 from tokenloom.mix.picking import MixOptions, Position, by_name, count_of
 from tokenloom.mix.resume import Offset
 from tokenloom.mix.sample import Sample, loss_tokens_of, tokens_of
+from tokenloom.mix.streamed import Length, MixedStream
 
 __all__ = ["MixedStream", "Sample", "interleave"]
 

@@ -10,13 +10,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 from tokenloom.bind import BindError, bind
 from tokenloom.errors import StateError
 from tokenloom.mix.picking import MAX_COUNT, MixOptions, Position
 
-__all__ = ["FORMAT", "damaged", "dump", "load", "shown"]
+__all__ = ["FORMAT", "damaged", "dump", "load", "read_as", "shown"]
+
+T = TypeVar("T")
 
 FORMAT = "tokenloom.interleave/1"
 COUNTS = ("rows", "tokens", "cost", "epoch", "row")
@@ -67,12 +69,7 @@ def load(options: MixOptions, state: Any) -> tuple[dict[str, Position], bool, di
     Raises:
         StateError: it is damaged, or of another mix; every problem is named.
     """
-    try:
-        read = bind(_State, state, path="state")
-    except BindError as error:
-        raise damaged(error.problems) from None
-    except (ValueError, OverflowError, RecursionError):  # what cannot even be shown
-        raise damaged(["state: it is nested too deeply, or a number is too long"]) from None
+    read = read_as(_State, state)
     _check_same(read.options, options)
     problems = _problems(read)
     if problems:
@@ -83,6 +80,16 @@ def load(options: MixOptions, state: Any) -> tuple[dict[str, Position], bool, di
         for name in options.sources
     }
     return positions, read.finished, {name: found[name].state for name in options.sources}
+
+
+def read_as(record: type[T], state: Any) -> T:
+    """A state as a record; raises StateError, naming every problem."""
+    try:
+        return bind(record, state, path="state")
+    except BindError as error:
+        raise damaged(error.problems) from None
+    except (ValueError, OverflowError, RecursionError):  # what cannot even be shown
+        raise damaged(["state: it is nested too deeply, or a number is too long"]) from None
 
 
 def damaged(problems: list[str]) -> StateError:

@@ -28,6 +28,7 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from tokenloom import native
 from tokenloom.errors import ConfigError
 from tokenloom.keys import draw, draws
 from tokenloom.order import threefry
@@ -155,18 +156,27 @@ class Feistel:
 
     def __init__(self, n: int, keys: UInt64) -> None:
         self.n = n
-        side = math.isqrt(n - 1) + 1
+        self._side = side = math.isqrt(n - 1) + 1
         self._a, self._b = np.uint64(side), np.uint64(-(-n // side))
         rounds = np.arange(ROUNDS, dtype=np.uint64)
         self._keys = draws(keys[None, :], rounds[:, None])  # [rounds, keys]
 
     def forward(self, x: UInt64, which: Which = None) -> UInt64:
         """See `Permutations`."""
-        return _walk(x, which, self.n, self._encrypt)
+        return self._through(x, which, backwards=False)
 
     def inverse(self, y: UInt64, which: Which = None) -> UInt64:
         """See `Permutations`."""
-        return _walk(y, which, self.n, self._decrypt)
+        return self._through(y, which, backwards=True)
+
+    def _through(self, x: UInt64, which: Which, *, backwards: bool) -> UInt64:
+        if native.compiled is None:
+            return _walk(x, which, self.n, self._decrypt if backwards else self._encrypt)
+        of = None if which is None else np.ascontiguousarray(which, np.int64)
+        words, keys = np.ascontiguousarray(x, np.uint64), np.ascontiguousarray(self._keys)
+        out = np.empty(len(x), np.uint64)
+        native.compiled.feistel(words, of, keys, self.n, self._side, backwards, out)
+        return out
 
     def _encrypt(self, x: UInt64, which: Which) -> UInt64:
         left, right, work = self._halves(x)

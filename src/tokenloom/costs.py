@@ -2,33 +2,33 @@
 
 One idea: item k of a source happens when everything before it has been consumed, so a run needs
 ``C(k)``, the cost of its first k items, and the way back from a cost to an item. Where all rows
-cost the same both are a product. Else one sum for every `STRIDE` items of an epoch is kept,
-computed once for each epoch, and the items between two sums are added up when they are asked for.
-
-Every item costs at least 1, so that time never stands still.
+cost the same both are a product; where one row of an epoch is short, it is enough to know where it
+stands. Else one sum for every `STRIDE` items of an epoch is kept, computed once for each epoch and
+remembered between processes, and the items between two sums are added up when they are asked for.
 """
 
 from __future__ import annotations
 
-from typing import Protocol
+import math
+from collections.abc import Callable
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
-from tokenloom.errors import ConfigError
 from tokenloom.layout.phases import Phases
-from tokenloom.masks import tile
-from tokenloom.rendering import RenderSpec
-from tokenloom.run import SourceRun, loss_columns
-from tokenloom.spans import EOS, Spans
+from tokenloom.layout.remembered import forget_array, recall_array, remember_array
+from tokenloom.progress import Progress
 
-__all__ = ["Costs", "EqualCosts", "Priced", "RunPrices", "SummedCosts", "costs_of", "trained_in"]
+__all__ = ["Costs", "EqualCosts", "Priced", "ShortLastCosts", "SummedCosts"]
 
 Int64 = NDArray[np.int64]
 STRIDE = 1024  # items between two sums
 KEPT_STRETCHES = 64
 KEPT_EPOCHS = 8
 CHUNK = 1 << 16  # items that are added up together
+WORTH_KEEPING = 1 << 20  # items of an epoch; fewer are added up faster than a file is found
+SHOWN = 1 << 25  # items; more take seconds
 
 
 class Costs(Protocol):
@@ -79,10 +79,76 @@ class EqualCosts:
         return float(self.before(cost))
 
 
+class ShortLastCosts:
+    """All items of an epoch cost the same but one, which stands somewhere else in every epoch.
+
+    Args:
+        usual: what every item costs but that one.
+        short: what that one costs.
+        rows: items of an epoch.
+        place: epoch → where it stands there.
+        n: items; None is for ever.
+
+    >>> costs = ShortLastCosts(10, 4, 3, lambda epoch: 1, None)
+    >>> [costs.upto(k) for k in range(5)], costs.before(14), costs.before(15)
+    ([0, 10, 14, 24, 34], 2, 3)
+    """
+
+    def __init__(
+        self, usual: int, short: int, rows: int, place: Callable[[int], int], n: int | None
+    ) -> None:
+        self.n, self._usual, self._less, self._rows = n, usual, usual - short, rows
+        self._total = usual * rows - self._less
+        self._find = place
+        self._places: dict[int, int] = {}
+
+    def _place(self, epoch: int) -> int:
+        found = self._places.get(epoch)
+        if found is None:
+            found = self._find(epoch)
+            kept = dict(list(self._places.items())[-KEPT_STRETCHES + 1 :])
+            self._places = kept | {epoch: found}
+        return found
+
+    def upto(self, k: int) -> int:
+        """See `Costs`."""
+        epoch, inside = divmod(k, self._rows)
+        less = self._less if inside and self._place(epoch) < inside else 0
+        return epoch * self._total + inside * self._usual - less
+
+    def items(self, first: int, last: int) -> Int64:
+        """See `Costs`."""
+        out = np.full(last - first, self._usual, np.int64)
+        for epoch in range(first // self._rows, -(-last // self._rows)):
+            k = epoch * self._rows + self._place(epoch)
+            if first <= k < last:
+                out[k - first] -= self._less
+        return out
+
+    def before(self, cost: float) -> int:
+        """See `Costs`."""
+        if cost <= 0:
+            return 0
+        epoch, most = divmod(math.ceil(cost) - 1, self._total)  # items k with C(k) <= most
+        place = self._place(epoch)
+        found = min(most // self._usual, place) + 1
+        behind = min((most + self._less) // self._usual, self._rows - 1)
+        k = epoch * self._rows + found + max(0, behind - place)
+        return k if self.n is None else min(k, self.n)
+
+    def near(self, cost: float) -> float:
+        """See `Costs`."""
+        return float(self.before(cost))
+
+
 class Priced(Protocol):
     """Items by epoch, each with a price."""
 
     phases: Phases
+
+    @property
+    def identity(self) -> dict[str, Any] | None:
+        """Names the items and their prices; None where their sums are not worth remembering."""
 
     def prices(self, epoch: int, first: int, last: int) -> Int64:
         """Of items [first, last) of an epoch, in its order."""
@@ -144,15 +210,45 @@ class SummedCosts:
         """C inside an epoch at every `STRIDE` items, and at its end."""
         found = self._sums.get(epoch)
         if found is None:
-            length = self._length(epoch)
-            parts = []
-            for low in range(0, length, CHUNK):
-                some = self._priced.prices(epoch, low, min(low + CHUNK, length))
-                parts.append(np.add.reduceat(some, np.arange(0, len(some), STRIDE)))
-            found = np.cumsum(np.concatenate([[0], *parts]))
+            found = self._recalled(epoch)
             kept = dict(list(self._sums.items())[-KEPT_EPOCHS + 1 :])
             self._sums = kept | {epoch: found}
         return found
+
+    def _recalled(self, epoch: int) -> Int64:
+        """The same from a file, if there is one that can be true; else worked out and kept."""
+        length, identity = self._length(epoch), self._priced.identity
+        if identity is None or length < WORTH_KEEPING:
+            return self._added_up(epoch)
+        named = {**identity, "epoch": epoch, "rows": length, "stride": STRIDE}
+        found = recall_array("sums", named)
+        if found is not None and self._can_be(epoch, found):
+            return found
+        forget_array("sums", named)
+        made = self._added_up(epoch)
+        remember_array("sums", named, made)
+        return made
+
+    def _can_be(self, epoch: int, sums: Int64) -> bool:
+        """Whether sums are of the right kind, and one stretch of them is as it says."""
+        length = self._length(epoch)
+        right = sums.dtype == np.int64 and len(sums) == -(-length // STRIDE) + 1
+        if not right or sums[0] or (np.diff(sums) < 0).any():
+            return False
+        number = int(sums[-1]) % (len(sums) - 1)
+        first = number * STRIDE
+        some = self._priced.prices(epoch, first, min(first + STRIDE, length))
+        return bool(sums[number] + some.sum() == sums[number + 1])
+
+    def _added_up(self, epoch: int) -> Int64:
+        length, parts = self._length(epoch), []
+        shown = None if length >= SHOWN else False
+        with Progress("adding up costs", total=length, unit=" rows", show=shown) as progress:
+            for low in range(0, length, CHUNK):
+                some = self._priced.prices(epoch, low, min(low + CHUNK, length))
+                parts.append(np.add.reduceat(some, np.arange(0, len(some), STRIDE)))
+                progress.reach(low + len(some))
+        return np.cumsum(np.concatenate([[0], *parts])).astype(np.int64)
 
     def _stretch(self, epoch: int, number: int) -> Int64:
         """C inside an epoch before each item of one stretch, and behind the last."""
@@ -227,84 +323,3 @@ class SummedCosts:
             middle = (low + high) // 2
             low, high = (middle, high) if self._begin(middle) < cost else (low, middle)
         return low
-
-
-class RunPrices:
-    """Tokens of the rows of a run, in the order in which they come.
-
-    Layouts whose rows are the same in every epoch are asked once, row by row as they are stored.
-
-    Args:
-        run: the rows.
-        render: count those tokens that are trained when rendered so; None counts all of them.
-    """
-
-    def __init__(self, run: SourceRun, render: RenderSpec | None = None) -> None:
-        self._run, self.phases, self._render = run, run.phases, render
-        self._table: NDArray[np.uint32] | None = None
-
-    def prices(self, epoch: int, first: int, last: int) -> Int64:
-        """See `Priced`."""
-        rows = self._run.order(epoch).map(np.arange(first, last))
-        if not self._run.layout.is_constant:
-            return self._of(epoch, rows)
-        if self._table is None:
-            count = int(self._run.layout.phases.rows[0])
-            steps = range(0, count, CHUNK)
-            parts = [self._of(0, np.arange(low, min(low + CHUNK, count))) for low in steps]
-            every = np.concatenate([np.empty(0, np.int64), *parts])
-            self._table = every.astype(np.uint32)
-        return self._table[rows].astype(np.int64)
-
-    def _of(self, epoch: int, rows: Int64) -> Int64:
-        layout = self._run.layout
-        if self._render is None:
-            return np.maximum(layout.costs(epoch, rows), 1)
-        ahead = self._render.label_layout == "shifted"
-        width = layout.width if ahead else layout.seq_len
-        return np.maximum(trained_in(layout.spans(epoch, rows), width, self._render), 1)
-
-    def is_steady(self, epoch: int) -> bool:
-        """See `Priced`."""
-        return self._run.layout.is_steady(epoch)
-
-
-def costs_of(run: SourceRun, cost: str, n: int | None, render: RenderSpec) -> Costs:
-    """The costs of a run's items: "rows", "tokens" or "loss_tokens"."""
-    if cost == "rows":
-        return EqualCosts(1, n)
-    if cost == "loss_tokens":
-        _check_countable(run, render)
-        return SummedCosts(RunPrices(run, render), n)
-    each = run.layout.row_tokens
-    if each is not None and (each[0] == each[1] or run.rows == 1):
-        return EqualCosts(max(1, each[1]), n)
-    return SummedCosts(RunPrices(run), n)
-
-
-def trained_in(spans: Spans, width: int, render: RenderSpec) -> Int64:
-    """Predictions of each frame that count, from boundaries alone [frames]."""
-    tiles = tile(spans, width)
-    row, real = tiles.first // width, tiles.segment > 0
-    trained = np.where(real, tiles.length - 1, 0)
-    if not render.mask_boundary_loss:  # the first token of a document behind another one counts
-        trained[1:] += real[1:] & real[:-1] & (row[1:] == row[:-1])
-    found = np.bincount(row, trained, minlength=tiles.frames)
-    found -= np.bincount(tiles.blank // width, minlength=tiles.frames)
-    if not render.train_on_eos and render.eos_mask == "inserted":
-        ends = ((spans.flags & EOS) > 0) & (spans.at + spans.cells <= width) & (spans.cells > 1)
-        found -= np.bincount(spans.row[ends], minlength=tiles.frames)
-    return found.astype(np.int64)
-
-
-def _check_countable(run: SourceRun, render: RenderSpec) -> None:
-    """Refuse to count what only tokens can tell."""
-    by_value = render.ignore_id is not None or render.segments == "eos"
-    by_value |= not render.train_on_eos and render.eos_mask == "all"
-    columns = loss_columns(run.layout.line.reader)
-    if by_value or columns:
-        why = f"the columns {', '.join(columns)}" if columns else "the values of tokens"
-        raise ConfigError(
-            f"cost: found 'loss_tokens', but what is trained of source {run.name!r} depends on "
-            f"{why}, which would have to be read. Take cost='tokens'."
-        )

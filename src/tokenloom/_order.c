@@ -1,0 +1,266 @@
+/* Orders, compiled: indices through the Feistel network of tokenloom.order.permute, and back. The
+ * same in NumPy stands there, too.
+ *
+ * A round of an index needs the one before, so LANES indices take each round together: the
+ * processor always has something to do. A round is plain C, and once more for processors with AVX2.
+ */
+#include "_native.h"
+
+#define ROUNDS 8
+#define LANES 64 /* a multiple of 4 */
+#define FIRST 0xBF58476D1CE4E5B9 /* the factors of the hash */
+#define SECOND 0x94D049BB133111EB
+
+typedef uint64_t Words[LANES] __attribute__((aligned(32)));
+
+/* What is asked: x [count] below n, each through column `which` of keys [ROUNDS, columns]. */
+typedef struct {
+    Py_buffer held[4];
+    const char *x, *which; /* `which` is NULL: all go through the first column */
+    const uint64_t *keys;
+    char *out;
+    Index count;
+    uint64_t columns, n;
+    uint64_t sizes[2];   /* a and b: x is (left, right) = (x / b, x % b), left below a */
+    uint64_t reciprocal; /* of b, times 2^64, rounded down */
+} Network;
+
+/* -- the network ----------------------------------------------------------------------------- */
+
+/* x / b without a division. x is below 2^63 + 2^32, so the reciprocal gives at most 1 too few. */
+static inline uint64_t
+divide(const Network *net, uint64_t x)
+{
+#ifdef __SIZEOF_INT128__
+    uint64_t quotient = (uint64_t)((unsigned __int128)x * net->reciprocal >> 64);
+    return quotient + (x - quotient * net->sizes[1] >= net->sizes[1]);
+#else
+    return x / net->sizes[1];
+#endif
+}
+
+/* Whether some x is n or more. Top bits tell: n is at most 2^63, so an x with that bit is, and of
+ * the others those for which n - 1 - x goes below 0.
+ */
+static inline int
+beyond(const Network *net, const uint64_t *x, int lanes)
+{
+    uint64_t bits = 0;
+    for (int i = 0; i < lanes; i++)
+        bits |= x[i] | (net->n - 1 - x[i]);
+    return (int)(bits >> 63);
+}
+
+/* half ± a keyed hash of the other half, modulo size; everything but the key is below 2^32. */
+static void
+mix_plain(uint64_t *restrict half, const uint64_t *restrict other, const uint64_t *restrict key,
+          uint64_t size, int lanes, int backwards)
+{
+    for (int i = 0; i < lanes; i++) {
+        uint64_t hash = (other[i] ^ key[i]) * FIRST;
+        hash = (hash ^ hash >> 32) * SECOND;
+        hash = (hash >> 32) * size >> 32;
+        uint64_t sum = backwards ? half[i] - hash : half[i] + hash - size;
+        half[i] = sum + (size & -(sum >> 63)); /* its top bit is set if it is below 0 */
+    }
+}
+
+#ifdef __x86_64__
+#include <immintrin.h>
+
+typedef uint64_t Wide __attribute__((vector_size(32)));
+typedef Wide Four __attribute__((may_alias)); /* of the words in memory */
+
+/* The same for four lanes at once. AVX2 multiplies the low 32 bits of its lanes, so x y modulo 2^64
+ * is low low + ((low high + high low) << 32), written out.
+ */
+#define TIMES(x, y) ((Wide)_mm256_mul_epu32((__m256i)(x), (__m256i)(y)))
+
+__attribute__((target("avx2"))) static void
+mix_wide(uint64_t *restrict half, const uint64_t *restrict other, const uint64_t *restrict key,
+         uint64_t size, int lanes, int backwards)
+{
+    const Wide zero = {0}, first = zero + FIRST, second = zero + SECOND, sizes = zero + size;
+    const Wide first_top = first >> 32, second_top = second >> 32;
+    for (int i = 0; i < lanes; i += 4) {
+        Wide here = *(Four *)(half + i);
+        Wide x = *(const Four *)(other + i) ^ *(const Four *)(key + i);
+        x = TIMES(x, first) + ((TIMES(x, first_top) + TIMES(x >> 32, first)) << 32);
+        Wide top = x >> 32, low = x ^ top;
+        Wide hash = (TIMES(low, second) >> 32) + TIMES(low, second_top) + TIMES(top, second);
+        hash = TIMES(hash, sizes) >> 32;
+        Wide sum = backwards ? here - hash : here + hash - sizes;
+        *(Four *)(half + i) = sum + (sizes & -(sum >> 63));
+    }
+}
+
+#define MIX (__builtin_cpu_supports("avx2") ? mix_wide : mix_plain)
+#else
+#define MIX mix_plain
+#endif
+
+typedef void Mix(uint64_t *restrict, const uint64_t *restrict, const uint64_t *restrict, uint64_t,
+                 int, int);
+
+/* One pass of some lanes: a permutation of range(a b). */
+static void
+pass(const Network *net, Mix *mix, uint64_t *x, const Words *keys, int lanes, int backwards)
+{
+    Words halves[2];
+    for (int i = 0; i < lanes; i++) {
+        halves[0][i] = divide(net, x[i]);
+        halves[1][i] = x[i] - halves[0][i] * net->sizes[1];
+    }
+    for (int number = 0; number < ROUNDS; number++) {
+        int at = backwards ? ROUNDS - 1 - number : number, side = at % 2;
+        mix(halves[side], halves[!side], keys[at], net->sizes[side], lanes, backwards);
+    }
+    for (int i = 0; i < lanes; i++)
+        x[i] = halves[0][i] * net->sizes[1] + halves[1][i];
+}
+
+/* The keys of some lanes in every round; -1 if there is no such column. */
+static int
+take_keys(const Network *net, const uint64_t *which, Words *keys, int lanes)
+{
+    for (int i = 0; i < lanes; i++)
+        if (which[i] >= net->columns)
+            return -1;
+    for (int number = 0; number < ROUNDS; number++) {
+        const uint64_t *row = net->keys + (uint64_t)number * net->columns;
+        for (int i = 0; i < lanes; i++)
+            keys[number][i] = row[which[i]];
+    }
+    return 0;
+}
+
+/* Lanes that came out at n or more go through again, each alone (cycle walking). */
+static void
+go_on(const Network *net, uint64_t *x, const Words *keys, int lanes, int backwards)
+{
+    for (int i = 0; i < lanes; i++)
+        while (x[i] >= net->n) {
+            Words lane[ROUNDS];
+            for (int number = 0; number < ROUNDS; number++)
+                lane[number][0] = keys[number][i];
+            pass(net, mix_plain, x + i, lane, 1, backwards);
+        }
+}
+
+/* All of them. Comes back early, with the place, where an x or a column is out of range. */
+static Index
+walk(const Network *net, int backwards)
+{
+    Mix *mix = MIX;
+    Words x = {0}, which = {0}, keys[ROUNDS];
+    Index at = 0;
+    if (!net->which && net->count && take_keys(net, which, keys, LANES))
+        return 0;
+    for (; at < net->count; at += LANES) {
+        Index left = net->count - at, some = left < LANES ? left : LANES;
+        int lanes = (int)(some + 3) / 4 * 4; /* up to three walk along, with what was there */
+        memcpy(x, net->x + 8 * at, (size_t)some * 8); /* a copy: nobody changes what was checked */
+        if (beyond(net, x, lanes))
+            return at;
+        if (net->which) {
+            memcpy(which, net->which + 8 * at, (size_t)some * 8);
+            if (take_keys(net, which, keys, lanes))
+                return at;
+        }
+        pass(net, mix, x, keys, lanes, backwards);
+        if (beyond(net, x, lanes))
+            go_on(net, x, keys, lanes, backwards);
+        memcpy(net->out + 8 * at, x, (size_t)some * 8);
+    }
+    return net->count;
+}
+
+/* -- arguments ------------------------------------------------------------------------------- */
+
+enum { X, WHICH, KEYS, OUT };
+
+static int
+get_size(PyObject *value, uint64_t *out, const char *name)
+{
+    *out = PyLong_AsUnsignedLongLong(value);
+    if (!PyErr_Occurred())
+        return 0;
+    if (PyErr_ExceptionMatches(PyExc_OverflowError))
+        PyErr_Format(PyExc_ValueError, "%s: negative, or beyond 64 bits", name);
+    return -1;
+}
+
+/* a is at most n, so a b is below 2 n, and walks are short. */
+static int
+take_sizes(Network *net, PyObject *n, PyObject *side)
+{
+    if (get_size(n, &net->n, "n") || get_size(side, &net->sizes[0], "side"))
+        return -1;
+    uint64_t a = net->sizes[0], b = a ? net->n / a + (net->n % a != 0) : 0;
+    if (net->n > 1ULL << 63 || !a || a > net->n || a > UINT32_MAX || b > UINT32_MAX) {
+        PyErr_SetString(PyExc_ValueError,
+                        "n: allowed is 1 to 2^63, side: 1 to n, both it and n / side below 2^32");
+        return -1;
+    }
+    net->sizes[1] = b;
+    net->reciprocal = UINT64_MAX / b;
+    return 0;
+}
+
+static int
+take_arrays(Network *net, PyObject *const *arrays)
+{
+    static const char *names[] = {"x", "which", "keys", "out"};
+    int got = 0;
+    for (; got < 4; got++) {
+        net->held[got].obj = NULL;
+        net->held[got].buf = NULL;
+        if (got == WHICH && arrays[got] == Py_None)
+            continue;
+        int flags = got == OUT ? PyBUF_WRITABLE : PyBUF_SIMPLE;
+        if (get_items(arrays[got], &net->held[got], 8, flags, names[got]))
+            goto release;
+    }
+    Py_buffer *held = net->held;
+    net->x = held[X].buf;
+    net->which = arrays[WHICH] == Py_None ? NULL : held[WHICH].buf;
+    net->keys = held[KEYS].buf;
+    net->out = held[OUT].buf;
+    net->count = held[X].len / 8;
+    net->columns = (uint64_t)held[KEYS].len / (8 * ROUNDS);
+    if (held[OUT].len == held[X].len && held[KEYS].len % (8 * ROUNDS) == 0 &&
+        (arrays[WHICH] == Py_None || held[WHICH].len == held[X].len))
+        return 0;
+    PyErr_SetString(PyExc_ValueError, "x, which and out: not of one length, or keys not of 8 rows");
+release:
+    while (got--)
+        if (net->held[got].obj)
+            PyBuffer_Release(&net->held[got]);
+    return -1;
+}
+
+PyObject *
+feistel(PyObject *Py_UNUSED(module), PyObject *const *args, Index nargs)
+{
+    Network net;
+    Index done;
+    if (wrong_count("feistel", nargs, 7) || take_sizes(&net, args[3], args[4]))
+        return NULL;
+    int backwards = PyObject_IsTrue(args[5]);
+    if (backwards < 0)
+        return NULL;
+    PyObject *arrays[] = {args[0], args[1], args[2], args[6]};
+    if (take_arrays(&net, arrays))
+        return NULL;
+    Py_BEGIN_ALLOW_THREADS
+    done = walk(&net, backwards);
+    Py_END_ALLOW_THREADS
+    for (int got = 0; got < 4; got++)
+        if (net.held[got].obj)
+            PyBuffer_Release(&net.held[got]);
+    if (done == net.count)
+        Py_RETURN_NONE;
+    PyErr_Format(PyExc_ValueError, "x or which: out of range, at %zd or up to %d places on", done,
+                 LANES - 1);
+    return NULL;
+}

@@ -1,0 +1,135 @@
+"""From datasets and a `MixSpec` to the run of all of them together.
+
+One idea: each source runs under its own name, with the nearest seed and without an end; when the
+mix ends, and what is changed on the way, is decided by costs alone (`tokenloom.mix.stages`).
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterable, Mapping
+
+from tokenloom.costs import Costs
+from tokenloom.dataset import Dataset
+from tokenloom.errors import ConfigError
+from tokenloom.grown import grown_run
+from tokenloom.mix.run import MixedRun
+from tokenloom.mix.spec import MixSpec
+from tokenloom.mix.stages import Change, Source, stages_of
+from tokenloom.prices import costs_of
+from tokenloom.run import SourceRun
+from tokenloom.shuffle import Shuffle
+from tokenloom.store.reader import Reader
+
+__all__ = ["check_alike", "mixed_run"]
+
+Grower = Callable[[int], tuple[Costs, int | None]]
+
+
+def mixed_run(
+    sources: Mapping[str, Dataset],
+    spec: MixSpec,
+    appended: Mapping[tuple[int, str], Reader],
+    shuffle: Shuffle | None,
+    take: int | None,
+) -> MixedRun:
+    """The run of several sources.
+
+    Args:
+        sources: by name, as listed; those that join later included.
+        spec: how to mix.
+        appended: (number of the edit, source) → its store as it was then.
+        shuffle: of the whole.
+        take: at most that many examples.
+    """
+    runs = {name: _endless(name, ds, spec) for name, ds in sources.items()}
+    joins = {name: j for j, edit in enumerate(spec.edits, 1) for name in edit.add}
+    known = []
+    for name, run in runs.items():
+        if not run.rows:
+            raise ConfigError(
+                f"mix.{name}: it has no row, so there is nothing to draw. Leave it out."
+            )
+        costs, declared = _ends(run, sources[name], spec)
+        known.append(Source(name, costs, declared, spec.initial.get(name, 0), joins.get(name, 0)))
+    grow = _Growth(sources, spec, appended, runs)
+    changes = [
+        Change(e.at, e.weights, frozenset(e.remove), grow.of(number, e.append))
+        for number, e in enumerate(spec.edits, 1)
+    ]
+    stages = stages_of(known, spec.weights, changes, spec.as_rule)
+    # what grew has replaced its run
+    return MixedRun(list(runs.values()), stages, seed=spec.seed or 0, shuffle=shuffle, take=take)
+
+
+def _endless(name: str, ds: Dataset, spec: MixSpec) -> SourceRun:
+    """A source under the name that it has here, with the nearest seed, and without an end."""
+    seed = ds.config.seed if ds.config.seed is not None else spec.seed
+    return SourceRun(
+        name=name, layout=ds.run.layout, shuffle=ds.config.shuffle, epochs=None, seed=seed or 0
+    )
+
+
+def _ends(run: SourceRun, ds: Dataset, spec: MixSpec) -> tuple[Costs, int | None]:
+    """The costs of all items that a source may show, and after how many it counts as exhausted."""
+    epochs, cap = ds.config.epochs, spec.max_epochs.get(run.name)
+    declared = None if epochs is None else run.phases.end(epochs)
+    most = None
+    if cap is not None:
+        whole = int(cap)
+        most = run.phases.end(whole) + int((cap - whole) * run.rows + 1e-9)
+        declared = most if declared is None else min(declared, most)
+    if spec.stop == "all_exhausted":
+        if declared is None:
+            raise ConfigError(
+                f"stop: found 'all_exhausted', but source {run.name!r} is endless (epochs=None). "
+                "Give it epochs, or take another rule to stop."
+            )
+        most = declared
+    return costs_of(run, spec.cost, most, ds.config.render), declared
+
+
+class _Growth:
+    """Makes the runs of sources that grow; each replaces the one before it."""
+
+    def __init__(
+        self,
+        sources: Mapping[str, Dataset],
+        spec: MixSpec,
+        appended: Mapping[tuple[int, str], Reader],
+        runs: dict[str, SourceRun],
+    ) -> None:
+        self._sources, self._spec, self._appended, self._runs = sources, spec, appended, runs
+
+    def of(self, number: int, names: Iterable[str]) -> dict[str, Grower]:
+        """For each of these sources what its costs are after edit `number`."""
+        return {name: functools.partial(self._grow, number, name) for name in names}
+
+    def _grow(self, number: int, name: str, at: int) -> tuple[Costs, int | None]:
+        ds = self._sources[name]
+        run = grown_run(self._runs[name], ds.config, self._appended[number, name], at)
+        self._runs[name] = run
+        return _ends(run, ds, self._spec)
+
+
+def check_alike(sources: Mapping[str, Dataset]) -> None:
+    """Refuse sources whose rows do not fit into one batch."""
+    for name, ds in sources.items():
+        if not isinstance(ds, Dataset):
+            raise ConfigError(
+                f"mix.{name}: found {type(ds).__name__}, allowed is a dataset, such as "
+                "store.pack(2048)."
+            )
+        if not isinstance(ds.run, SourceRun):
+            raise ConfigError(f"mix.{name}: it is a mix already. Name its sources here.")
+        if ds.config.take is not None:
+            raise ConfigError(
+                f"mix.{name}: it was cut by take({ds.config.take}). Leave that out and cut the mix."
+            )
+    for what, found in (
+        ("seq_len", {name: ds.seq_len for name, ds in sources.items()}),
+        ("cells of a row", {name: ds.run.layout.width for name, ds in sources.items()}),
+        ("label_layout", {name: ds.config.render.label_layout for name, ds in sources.items()}),
+    ):
+        if len(set(found.values())) > 1:
+            raise ConfigError(f"mix: sources differ in {what}: {found}. Give all of them the same.")
