@@ -203,6 +203,8 @@ def _bind_dict(hint: Any, value: Any, path: str, unknown: str, problems: list[st
 
 
 def _bind_scalar(hint: Any, value: Any, path: str, problems: list[str]) -> Any:
+    if isinstance(value, np.generic):
+        value = value.item()
     if hint is float and isinstance(value, int) and not isinstance(value, bool):
         return float(value)
     if type(value) is not hint:  # exact: True is not an integer here

@@ -17,7 +17,7 @@ from tokenloom.chosen import rebuild_choice
 from tokenloom.dataset import Dataset, SourceConfig
 from tokenloom.errors import ConfigError
 from tokenloom.layout.kinds import KINDS
-from tokenloom.mix.spec import MixSpec
+from tokenloom.mix.spec import MixSpec, Pinned
 from tokenloom.mixed import Mixed
 from tokenloom.order import ORDER_VERSION
 from tokenloom.rendering import RenderSpec
@@ -124,7 +124,6 @@ def _mixed(
         keys = bind(_MixKeys, config)
         settings = dict(keys.mix)
         shuffle = rebuild_shuffle(settings.pop("shuffle", None), path="$.mix.shuffle")
-        take = settings.pop("take", None)
         spec = bind(MixSpec, settings, path="$.mix")
     except BindError as error:
         raise ConfigError(str(error)) from None
@@ -145,18 +144,18 @@ def _mixed(
         for number, edit in enumerate(spec.edits, 1)
         for name, pinned in edit.append.items()
     }
-    return Mixed(sources, spec, shuffle, take, appended)
+    return Mixed(sources, spec, shuffle, appended)
 
 
 def _reopened(
-    name: str, pinned: dict[str, Any], path: Mapping[str, str] | None, hints: dict[str, Any]
+    name: str, pinned: Pinned, path: Mapping[str, str] | None, hints: dict[str, Any]
 ) -> Reader:
     """The snapshot of a store that an edit brought."""
-    where = (path or {}).get(name, pinned["path"])
-    store = open_store(where, snapshot=pinned["snapshot"], **hints)
-    if store.digest != pinned["digest"]:
+    where = (path or {}).get(name, pinned.path)
+    store = open_store(where, snapshot=pinned.snapshot, **hints)
+    if store.digest != pinned.digest:
         raise ConfigError(
-            f"{where}: its digest is {store.digest}, the edit was made with {pinned['digest']}."
+            f"{where}: its digest is {store.digest}, the edit was made with {pinned.digest}."
         )
     return store.reader
 

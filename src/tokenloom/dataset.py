@@ -240,6 +240,8 @@ class Dataset:
     def consumed(self, examples: int) -> list[dict[str, Any]]:
         """What the first examples take: rows, tokens and complete epochs of its source."""
         run = self.run
+        if not 0 <= examples <= (MOST if run.n is None else run.n):
+            raise IndexError(f"examples: found {examples}, out of range of {self._count()}.")
         epochs = int(run.phases.locate(np.array([examples]))[0][0]) if run.rows else 0
         tokens = self.tokens_in(examples)
         return [{"name": run.name, "rows": examples, "tokens": tokens, "epochs": epochs}]

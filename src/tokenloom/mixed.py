@@ -16,10 +16,12 @@ from tokenloom.dataset import Dataset
 from tokenloom.errors import ConfigError
 from tokenloom.grown import check_grown
 from tokenloom.keys import check_seed
+from tokenloom.mix.reading import check_names, mapping, number_map
 from tokenloom.mix.run import MixedRun
-from tokenloom.mix.spec import Edit, MixSpec, check_names, check_weights, rounded
-from tokenloom.mixture import check_alike, mixed_run
+from tokenloom.mix.spec import Edit, MixSpec, Pinned
+from tokenloom.mixture import check_alike, check_spec, mixed_run
 from tokenloom.order import ORDER_VERSION
+from tokenloom.order.windowed import checked
 from tokenloom.plan import Blanks, blank_rows
 from tokenloom.shuffle import Shuffle, describe_shuffle
 from tokenloom.store.fetch import ReadCounters
@@ -39,8 +41,8 @@ class Mixed(Dataset):
         sources: by name, as listed; those that join later included.
         spec: how to mix.
         shuffle: of the whole.
-        take: at most that many examples.
         appended: (number of the edit, source) → its store as it was then.
+        stages: so many of the first edits were known before: they do not fix the seed.
     """
 
     def __init__(
@@ -48,17 +50,31 @@ class Mixed(Dataset):
         sources: Mapping[str, Dataset],
         spec: MixSpec,
         shuffle: Shuffle | None = None,
-        take: int | None = None,
         appended: Mapping[tuple[int, str], Reader] | None = None,
+        stages: int = 0,
     ) -> None:
         self.sources, self.spec = dict(sources), spec
-        self._whole_shuffle, self._take = shuffle, take
+        self._whole_shuffle, self._stages = shuffle, stages
         self._appended = dict(appended or {})
         check_alike(self.sources)
+        check_spec(self.sources, spec, self._appended)
+        if shuffle is not None and spec.edits:
+            raise ConfigError("shuffle: this mix was edited; what was before must not change.")
         first = next(iter(self.sources.values()))
         self.reader, self.path = first.reader, ", ".join(self.sources)
 
     # -- what to change --------------------------------------------------------------------
+
+    def _but(self, **fields: Any) -> Mixed:
+        """The same with another sources, spec, shuffle, appended or stages."""
+        usual: dict[str, Any] = {
+            "sources": self.sources,
+            "spec": self.spec,
+            "shuffle": self._whole_shuffle,
+            "appended": self._appended,
+            "stages": self._stages,
+        }
+        return Mixed(**(usual | fields))
 
     def _with(self, **fields: Any) -> Mixed:
         if "epochs" in fields:
@@ -67,27 +83,24 @@ class Mixed(Dataset):
                 "stop=... of the mix."
             )
         if "render" in fields:
-            made = {n: ds._with(render=fields["render"]) for n, ds in self.sources.items()}
-            return Mixed(made, self.spec, self._whole_shuffle, self._take, self._appended)
-        if "shuffle" in fields and self.spec.edits:
-            raise ConfigError("shuffle: this mix was edited; what was before must not change.")
+            render = fields["render"]
+            return self._but(sources={n: ds._with(render=render) for n, ds in self.sources.items()})
         if "seed" in fields:
-            if self.spec.edits:
+            if len(self.spec.edits) > self._stages:
                 raise ConfigError(
                     "seed: this mix was edited; another seed would change what was before. Say "
                     ".seed(...) before .edit(...)."
                 )
-            spec = replace(self.spec, seed=check_seed(fields["seed"]))
-            return Mixed(self.sources, spec, self._whole_shuffle, self._take, self._appended)
-        shuffle = fields.get("shuffle", self._whole_shuffle)
-        return Mixed(
-            self.sources, self.spec, shuffle, fields.get("take", self._take), self._appended
-        )
+            return self._but(spec=replace(self.spec, seed=check_seed(fields["seed"])))
+        if "take" in fields:
+            return self._but(spec=replace(self.spec, take=fields["take"]))
+        made = self._but(shuffle=fields["shuffle"])
+        _ = made.run  # refuses to shuffle what has no end
+        return made
 
     def render(self, **fields: Any) -> Mixed:
         """Other labels, masks or positions, for all sources; see `RenderSpec` for the fields."""
-        made = {name: ds.render(**fields) for name, ds in self.sources.items()}
-        return Mixed(made, self.spec, self._whole_shuffle, self._take, self._appended)
+        return self._but(sources={name: ds.render(**fields) for name, ds in self.sources.items()})
 
     def edit(
         self,
@@ -111,50 +124,60 @@ class Mixed(Dataset):
             append: stores of some sources as they are now, after documents were appended: these
                 come in between what is left of the epoch, and belong to all later ones.
         """
-        if self._take is not None and at > self._take:
-            raise ConfigError(
-                f"edit: at={at:,} is behind the end of the run, which has {self._take:,} examples."
+        joined = mapping("edit.add", add, "{name: dataset}")
+        stores = mapping("edit.append", append, "{source: store}")
+        for name in joined:
+            if name in self.sources:
+                raise ConfigError(f"edit.add.{name}: there is a source of that name already.")
+        number, readers = len(self.spec.edits) + 1, dict(self._appended)
+        for name, store in stores.items():
+            check_names("edit.append", [name], list(self.sources))
+            readers[number, name] = reader_of(f"edit.append.{name}", store)
+            check_grown(name, self._newest(name), readers[number, name])
+        try:
+            change = Edit(
+                at=at,
+                weights=dict.fromkeys(joined, 1.0) | number_map("weights", weights),
+                add=tuple(joined),
+                remove=remove,
+                quarantine=quarantine,
+                append={n: _pinned(str(s.path), s.reader) for n, s in stores.items()},
             )
-        if isinstance(remove, str):
-            raise ConfigError(f"edit.remove: found {remove!r}, allowed is a list of names.")
+        except ConfigError as error:
+            raise ConfigError(f"edit.{error}") from None
+        made = self._changed({**self.sources, **joined}, change, readers, self._stages)
+        made._tell_blank({name for name, _ in change.quarantine})
+        return made
+
+    def staged(self, at: int, weights: Mapping[str, float]) -> Mixed:
+        """Other weights from an index on, known before the run begins."""
+        try:
+            change = Edit(at=at, weights=number_map("weights", weights))
+            return self._changed(self.sources, change, self._appended, self._stages + 1)
+        except ConfigError as error:
+            raise ConfigError(f"stages.{at}: {error}") from None
+
+    def _changed(
+        self,
+        sources: Mapping[str, Dataset],
+        change: Edit,
+        appended: Mapping[tuple[int, str], Reader],
+        stages: int,
+    ) -> Mixed:
+        """The same with one edit more."""
+        take = self.spec.take
+        if take is not None and change.at > take:
+            raise ConfigError(
+                f"edit: at={change.at:,} is behind the end of the run, which has {take:,} examples."
+            )
         if self._whole_shuffle is not None:
             raise ConfigError(
                 "edit: this mix is shuffled as a whole, so its future cannot be told from its "
                 "past. Shuffle the sources instead."
             )
-        joined, gone = dict(add or {}), tuple(remove)
-        for name in joined:
-            if name in self.sources:
-                raise ConfigError(f"edit.add.{name}: there is a source of that name already.")
-        live = [name for name in self.sources if name not in self._gone()]
-        fresh = {name: rounded(float(w)) for name, w in (weights or {}).items()}
-        check_names("edit.weights", fresh, [*live, *joined])
-        check_names("edit.remove", gone, live)
-        if fresh:
-            check_weights("edit.weights", fresh)
-        pairs = tuple((str(name), int(document)) for name, document in quarantine)
-        for name, document in pairs:
-            check_names("edit.quarantine", [name], [*self.sources, *joined])
-            known = {**self.sources, **joined}[name].reader.manifest.documents
-            if not 0 <= document < known:
-                raise IndexError(f"edit.quarantine: {name} has {known:,} documents, no {document}.")
-        check_names("edit.append", append or {}, live)
-        number, readers = len(self.spec.edits) + 1, dict(self._appended)
-        for name, store in (append or {}).items():
-            check_grown(name, self._newest(name), store.reader)
-            readers[number, name] = store.reader
-        change = Edit(
-            at=at,
-            append={n: _pinned(str(s.path), s.reader) for n, s in (append or {}).items()},
-            weights=dict.fromkeys(joined, 1.0) | fresh,
-            add=tuple(joined),
-            remove=gone,
-            quarantine=pairs,
-        )
         spec = replace(self.spec, edits=(*self.spec.edits, change))
-        made = Mixed({**self.sources, **joined}, spec, None, self._take, readers)
+        made = self._but(sources=sources, spec=spec, appended=appended, stages=stages)
         _ = made.run  # refuses an edit in the past
-        made._tell_blank({name for name, _ in pairs})
         return made
 
     def _tell_blank(self, names: set[str]) -> None:
@@ -167,18 +190,15 @@ class Mixed(Dataset):
             if blank:
                 of = "" if looked == run.rows else f" of the first {looked:,}"
                 warn(
-                    f"edit.quarantine: {plural(blank, 'row')}{of} of source {name!r} are wholly "
-                    "blank from then on: they come, are counted, and train nothing. For a run "
-                    "without them make a new one with select."
+                    f"edit.quarantine: {plural(blank, 'row')}{of} of source {name!r} wholly blank "
+                    "from then on: still counted, training nothing. For a run without, make a new "
+                    "one with select."
                 )
 
     def _newest(self, name: str) -> Reader:
         """The store of a source as it was last said to be."""
         known = [r for (_, one), r in sorted(self._appended.items()) if one == name]
         return known[-1] if known else self.sources[name].reader
-
-    def _gone(self) -> set[str]:
-        return {name for edit in self.spec.edits for name in edit.remove}
 
     def _warn_if_too_large(self) -> None:
         """Sources have said so."""
@@ -193,8 +213,7 @@ class Mixed(Dataset):
     @functools.cached_property
     def run(self) -> MixedRun:  # type: ignore[override]
         """Index → (source, item), as plain integers."""
-        whole = self._whole_shuffle
-        return mixed_run(self.sources, self.spec, self._appended, whole, self._take)
+        return mixed_run(self.sources, self.spec, self._appended, self._whole_shuffle)
 
     @property
     def cache_bytes(self) -> int:
@@ -212,6 +231,7 @@ class Mixed(Dataset):
 
     def rows_of(self, name: str) -> int | None:
         """Rows of all epochs of a source; None if it has no end."""
+        check_names("source", [name], list(self.sources))
         return self.sources[name].run.n
 
     def counters(self) -> ReadCounters:
@@ -231,7 +251,6 @@ class Mixed(Dataset):
         mix = unbind(self.spec) | {
             "seed": self.spec.seed or 0,
             "shuffle": describe_shuffle(self._whole_shuffle),
-            "take": self._take,
         }
         return {
             "format": description.FORMAT,
@@ -279,7 +298,7 @@ class Mixed(Dataset):
     def index(self, source: str, items: ArrayLike) -> Int64:
         """Where items of a source stand in the run, -1 for those that never come."""
         check_names("source", [source], self.run.names)
-        wanted = np.atleast_1d(np.asarray(items, np.int64))
+        wanted = np.atleast_1d(checked(items, None, "item"))
         return self.run.index(self.run.names.index(source), wanted)
 
     def renderer(self, *, by_blocks: bool) -> MixedRenderer:  # type: ignore[override]
@@ -304,13 +323,24 @@ class Mixed(Dataset):
         return Blanks(np.array(documents), np.array([since[one] for one in documents]))
 
 
-def _pinned(path: str, reader: Reader) -> dict[str, Any]:
+def _pinned(path: str, reader: Reader) -> Pinned:
     """Which snapshot of a store is meant."""
     manifest = reader.manifest
-    return {
-        "path": path,
-        "snapshot": manifest.number,
-        "digest": manifest.digest,
-        "documents": manifest.documents,
-        "tokens": manifest.tokens,
-    }
+    return Pinned(
+        path=path,
+        snapshot=manifest.number,
+        digest=manifest.digest,
+        documents=manifest.documents,
+        tokens=manifest.tokens,
+    )
+
+
+def reader_of(where: str, store: Any) -> Reader:
+    """What reads a store that somebody gave."""
+    reader = getattr(store, "reader", None)
+    if not isinstance(reader, Reader):
+        raise ConfigError(
+            f"{where}: found {store!r} ({type(store).__name__}), allowed is a store, as "
+            "tokenloom.open gives it."
+        )
+    return reader

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 
 from tokenloom.dataset import Dataset
 from tokenloom.errors import ConfigError
-from tokenloom.mix.spec import MixSpec, check_names, check_weights, rounded
+from tokenloom.mix.reading import check_names, integer, mapping, name_of, number, rounded
+from tokenloom.mix.spec import LEAST, MixSpec, weights_of
 from tokenloom.mixed import Mixed
+from tokenloom.mixture import check_alike
 
 __all__ = ["mix"]
 
@@ -55,51 +58,59 @@ def mix(
     ...     "".join(run.batch(range(len(run))).source)
     'ababbbbb'
     """
-    if not sources:
+    known = mapping("mix", sources, "{name: dataset}")
+    if not known:
         raise ConfigError("mix: found no source; give at least one.")
-    names = list(sources)
-    for name in names:
-        if not isinstance(name, str) or not name:
-            raise ConfigError(f"mix: found the name {name!r}, allowed are words.")
+    for name in known:
+        name_of("mix", name)
     if rule == "round_robin" and (weights or temperature is not None or cost not in (None, "rows")):
         raise ConfigError(
             "rule: found 'round_robin' with weights, temperature or a cost; it takes one row of "
             "each in turn. Take rule='weights'."
         )
-    cost = cost or ("tokens" if rule == "least_consumed" else "rows")
-    resolved = dict.fromkeys(names, 1.0)
+    if cost is None:
+        cost = "tokens" if rule == "least_consumed" else "rows"
+    resolved = dict.fromkeys(known, 1.0)
     if weights is not None:
         if temperature is not None:
             raise ConfigError("temperature: found beside weights; both say the same. Give one.")
-        check_names("weights", weights, names)
-        check_weights("weights", weights)
-        resolved |= {name: rounded(float(weight)) for name, weight in weights.items()}
+        given = weights_of("weights", weights)
+        if not given:
+            raise ConfigError("weights: found none; give at least one source.")
+        check_names("weights", given, list(known))
+        resolved |= given
+    check_alike(known)
     if temperature is not None:
-        resolved = _by_size(sources, cost, temperature)
-    caps = max_epochs if isinstance(max_epochs, Mapping) else dict.fromkeys(names, max_epochs)
-    check_names("max_epochs", caps, names)
-    check_names("initial", initial or {}, names)
+        resolved = _by_size(known, cost, temperature)
     spec = MixSpec(
         weights=resolved,
         rule=rule,
         cost=cost,
         stop=stop,
         block=block,
-        max_epochs={name: float(cap) for name, cap in caps.items() if cap is not None},
-        initial=dict(initial or {}),
+        max_epochs=max_epochs,
+        initial=mapping("initial", initial, "{source: count}"),
     )
-    made = Mixed(sources, spec)
-    for at, some in sorted((stages or {}).items()):
-        made = made.edit(at=at, weights=some)
+    made = Mixed(known, spec)
+    planned = mapping("stages", stages, "{example: weights}")
+    for at in sorted(planned, key=lambda at: integer("stages: at", at)):
+        made = made.staged(at, planned[at])
     return made
 
 
-def _by_size(sources: Mapping[str, Dataset], cost: str, temperature: float) -> dict[str, float]:
-    if not (np.isfinite(temperature) and temperature >= 0):
-        raise ConfigError(f"temperature: found {temperature}, allowed is 0 or more.")
+def _by_size(sources: Mapping[str, Dataset], cost: str, temperature: Any) -> dict[str, float]:
+    power = number("temperature", temperature)
+    if not (np.isfinite(power) and power >= 0):
+        raise ConfigError(f"temperature: found {power:g}, allowed is 0 or more.")
     sizes = {
         name: ds.run.rows if cost == "rows" else ds.tokens_in(ds.run.rows)
         for name, ds in sources.items()
     }
     top = max(sizes.values()) or 1
-    return {name: rounded((max(size, 1) / top) ** temperature) for name, size in sizes.items()}
+    found = {name: (max(size, 1) / top) ** power for name, size in sizes.items()}
+    if min(found.values()) < LEAST:
+        raise ConfigError(
+            f"temperature: found {power:g}, with which the smallest source has a weight of "
+            f"{min(found.values()):g} beside 1; allowed is as little as makes that {LEAST:g}."
+        )
+    return {name: rounded(weight) for name, weight in found.items()}

@@ -13,6 +13,7 @@ from tokenloom.costs import Costs
 from tokenloom.dataset import Dataset
 from tokenloom.errors import ConfigError
 from tokenloom.grown import grown_run
+from tokenloom.mix.reading import check_names
 from tokenloom.mix.run import MixedRun
 from tokenloom.mix.spec import MixSpec
 from tokenloom.mix.stages import Change, Source, stages_of
@@ -20,10 +21,12 @@ from tokenloom.prices import costs_of
 from tokenloom.run import SourceRun
 from tokenloom.shuffle import Shuffle
 from tokenloom.store.reader import Reader
+from tokenloom.words import plural
 
-__all__ = ["check_alike", "mixed_run"]
+__all__ = ["check_alike", "check_spec", "mixed_run"]
 
 Grower = Callable[[int], tuple[Costs, int | None]]
+ENDLESS = 1 << 60  # rows; nobody goes through more
 
 
 def mixed_run(
@@ -31,7 +34,6 @@ def mixed_run(
     spec: MixSpec,
     appended: Mapping[tuple[int, str], Reader],
     shuffle: Shuffle | None,
-    take: int | None,
 ) -> MixedRun:
     """The run of several sources.
 
@@ -40,7 +42,6 @@ def mixed_run(
         spec: how to mix.
         appended: (number of the edit, source) → its store as it was then.
         shuffle: of the whole.
-        take: at most that many examples.
     """
     runs = {name: _endless(name, ds, spec) for name, ds in sources.items()}
     joins = {name: j for j, edit in enumerate(spec.edits, 1) for name in edit.add}
@@ -59,7 +60,8 @@ def mixed_run(
     ]
     stages = stages_of(known, spec.weights, changes, spec.as_rule)
     # what grew has replaced its run
-    return MixedRun(list(runs.values()), stages, seed=spec.seed or 0, shuffle=shuffle, take=take)
+    every, seed = list(runs.values()), spec.seed or 0
+    return MixedRun(every, stages, seed=seed, shuffle=shuffle, take=spec.take)
 
 
 def _endless(name: str, ds: Dataset, spec: MixSpec) -> SourceRun:
@@ -70,14 +72,20 @@ def _endless(name: str, ds: Dataset, spec: MixSpec) -> SourceRun:
     )
 
 
-def _ends(run: SourceRun, ds: Dataset, spec: MixSpec) -> tuple[Costs, int | None]:
+def _ends(run: SourceRun, ds: Dataset, spec: MixSpec, shown: int = 0) -> tuple[Costs, int | None]:
     """The costs of all items that a source may show, and after how many it counts as exhausted."""
-    epochs, cap = ds.config.epochs, spec.max_epochs.get(run.name)
-    declared = None if epochs is None else run.phases.end(epochs)
+    epochs, cap = ds.config.epochs, spec.cap(run.name)
+    declared = None if epochs is None else min(run.phases.end(epochs), ENDLESS)
     most = None
     if cap is not None:
         whole = int(cap)
-        most = run.phases.end(whole) + int((cap - whole) * run.rows + 1e-9)
+        begin, end = run.phases.end(whole) if whole else 0, run.phases.end(whole + 1)
+        most = max(shown, begin + int((cap - whole) * (end - begin) + 1e-9))
+        if not most:
+            raise ConfigError(
+                f"max_epochs.{run.name}: found {cap:g}, which is less than one of its "
+                f"{plural(run.rows, 'row')}. Leave the source out if it is not to be drawn from."
+            )
         declared = most if declared is None else min(declared, most)
     if spec.stop == "all_exhausted":
         if declared is None:
@@ -109,7 +117,28 @@ class _Growth:
         ds = self._sources[name]
         run = grown_run(self._runs[name], ds.config, self._appended[number, name], at)
         self._runs[name] = run
-        return _ends(run, ds, self._spec)
+        return _ends(run, ds, self._spec, at)
+
+
+def check_spec(
+    sources: Mapping[str, Dataset], spec: MixSpec, appended: Mapping[tuple[int, str], Reader]
+) -> None:
+    """Refuse settings and edits that speak of what is not there."""
+    if isinstance(spec.max_epochs, Mapping):
+        check_names("max_epochs", spec.max_epochs, list(sources))
+    check_names("initial", spec.initial, list(sources))
+    live, readers = list(spec.weights), {name: ds.reader for name, ds in sources.items()}
+    for number, edit in enumerate(spec.edits, 1):
+        check_names("edit.weights", edit.weights, [*live, *edit.add])
+        check_names("edit.remove", edit.remove, live)
+        check_names("edit.append", edit.append, live)
+        readers |= {name: appended[number, name] for name in edit.append}
+        for name, document in edit.quarantine:
+            check_names("edit.quarantine", [name], list(sources))
+            known = readers[name].manifest.documents
+            if not 0 <= document < known:
+                raise IndexError(f"edit.quarantine: {name} has {known:,} documents, no {document}.")
+        live = [name for name in (*live, *edit.add) if name not in edit.remove]
 
 
 def check_alike(sources: Mapping[str, Dataset]) -> None:

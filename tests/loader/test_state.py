@@ -354,8 +354,8 @@ def fuzz(dataset, count):
 
 def test_a_mutated_state_loads_or_is_a_state_error(dataset):
     outcomes = fuzz(dataset, 400)
-    assert outcomes["refused"] > 80
-    assert outcomes["loads"] > 80  # what was changed was for people only
+    assert outcomes["refused"] > 40
+    assert outcomes["loads"] > 40  # what was changed was for people only
 
 
 @pytest.mark.slow

@@ -229,7 +229,7 @@ def tokens_of(run, most):
     return np.maximum(1, np.bincount(spans.row, spans.cells, minlength=most)).astype(int).tolist()
 
 
-def loop_of(mixed, rule, *, cost, stop, weights=None, seed=0, initial=None, caps=None, most=700):
+def loop_of(mixed, rule, *, cost, stop, weights=None, seed=0, initial=None, caps=None, most=12_000):
     """The loop for a mix of datasets, with nothing taken from it but the runs of its sources."""
     sources = []
     for name, run in zip(mixed.run.names, mixed.run.sources, strict=True):

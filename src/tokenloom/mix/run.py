@@ -13,7 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tokenloom.keys import GOLDEN
-from tokenloom.mix.stages import Stage
+from tokenloom.mix.reading import integer
+from tokenloom.mix.stages import LONGEST, Stage
 from tokenloom.order import Blocks, Order
 from tokenloom.order.windowed import checked
 from tokenloom.prices import TokenCount
@@ -82,7 +83,7 @@ class MixedRun:
 
     def pick(self, indices: Int64) -> tuple[Int64, Int64]:
         """(source, item) of each index [N]."""
-        wanted = checked(indices, self.n, "index")
+        wanted = checked(indices, LONGEST if self.n is None else self.n, "index")
         if self._order is not None:
             wanted = self._order.map(wanted)
         source, item = np.empty_like(wanted), np.empty_like(wanted)
@@ -151,6 +152,7 @@ class MixedRun:
 
     def consumed(self, examples: int) -> list[Consumed]:
         """What the first examples take from each source."""
+        integer("examples", examples, most=LONGEST if self.n is None else self.n)
         if self._order is None:
             stage = int(np.searchsorted(self._at, examples, side="right")) - 1
             counts = self.stages[stage].order.cut(examples).tolist()

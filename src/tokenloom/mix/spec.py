@@ -2,23 +2,42 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from tokenloom.bind import check_fields
 from tokenloom.errors import ConfigError
 from tokenloom.keys import check_seed
-from tokenloom.mix.stages import Rule
+from tokenloom.mix.reading import integer, name_of, names_of, number, number_map, pairs_of, rounded
+from tokenloom.mix.stages import LONGEST, Rule
 from tokenloom.words import near_miss
 
-__all__ = ["Edit", "MixSpec", "check_names", "check_weights"]
+__all__ = ["LEAST", "Edit", "MixSpec", "Pinned", "weights_of"]
 
 RULES = ("least_consumed", "weights", "rounds", "round_robin", "random")
 COSTS = ("tokens", "rows", "loss_tokens")
 STOPS = ("first_exhausted", "all_exhausted", "restart")
-DIGITS = 12  # of weights, so that every machine writes the same
+LEAST, MOST = 1e-12, 1e12  # of weights: moments stay far from what a float can hold
+MOST_EPOCHS = 1e6
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Pinned:
+    """A store as it was when it was named.
+
+    Attributes:
+        path: as it was written.
+        snapshot: its number.
+        digest: of its content.
+        documents, tokens: in it.
+    """
+
+    path: str
+    snapshot: int
+    digest: str
+    documents: int
+    tokens: int
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -28,23 +47,32 @@ class Edit:
     Attributes:
         at: the first example that it concerns.
         weights: new weights by name, those of sources that join included.
-        add: names of sources that join.
+        add: names of sources that join, as listed.
         remove: names of sources that end.
         quarantine: (source, document) pairs that are left blank from there on.
-        append: name of a source whose store grew → where that is: path, snapshot, digest.
+        append: name of a source whose store grew → what it is since.
     """
 
     at: int
-    weights: dict[str, float] = field(default_factory=dict)
+    weights: Any = field(default_factory=dict)  # dict[str, float], read below
     add: tuple[str, ...] = ()
-    remove: tuple[str, ...] = ()
-    quarantine: tuple[tuple[Any, ...], ...] = ()
-    append: dict[str, dict[str, Any]] = field(default_factory=dict)
+    remove: Any = ()  # tuple[str, ...]
+    quarantine: Any = ()  # tuple[tuple[str, int], ...]
+    append: dict[str, Pinned] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
+        _put(self, "at", integer("at", self.at, most=LONGEST))
         check_fields(self)
-        if self.at < 0:
-            raise ConfigError(f"edit.at: found {self.at}, allowed is 0 or more.")
+        _put(self, "weights", weights_of("weights", self.weights))
+        _put(self, "remove", names_of("remove", self.remove))
+        _put(self, "quarantine", pairs_of("quarantine", self.quarantine))
+        for name in self.add:
+            name_of("add", name)
+        for name in self.remove:
+            if name in self.add:
+                raise ConfigError(f"remove.{name}: it joins at the same time. Say one.")
+            if name in self.weights:
+                raise ConfigError(f"weights.{name}: it is removed at the same time. Say one.")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -61,20 +89,22 @@ class MixSpec:
         stop: "first_exhausted", "all_exhausted" (sources drop out, nothing is repeated) or
             "restart" (they go on into fresh epochs until every one has had its own).
         block: items of a block.
-        max_epochs: the most epochs of a source, by name; it ends then.
+        max_epochs: the most epochs of every source, or of some by name; it ends then.
         initial: what sources have consumed before the run begins, by name.
         seed: of ties, blocks, and of all sources that have none of their own.
+        take: at most that many examples.
         edits: what was changed on the way.
     """
 
-    weights: dict[str, float]
+    weights: Any  # dict[str, float], read below
     rule: str = "least_consumed"
     cost: str = "tokens"
     stop: str = "restart"
     block: int = 2048
-    max_epochs: dict[str, float] = field(default_factory=dict)
-    initial: dict[str, int] = field(default_factory=dict)
+    max_epochs: Any = field(default_factory=dict)  # float | dict[str, float]
+    initial: dict[str, Any] = field(default_factory=dict)  # dict[str, int]
     seed: int | None = None
+    take: int | None = None
     edits: tuple[Edit, ...] = ()
 
     def __post_init__(self) -> None:
@@ -86,17 +116,27 @@ class MixSpec:
                     f"{name}: found {found!r}, allowed: {', '.join(allowed)}."
                     f"{near_miss(str(found), allowed)}"
                 )
-        if self.block < 1:
-            raise ConfigError(f"block: found {self.block}, allowed is 1 or more.")
+        integer("block", self.block, least=1)
         if self.seed is not None:
             check_seed(self.seed)
-        check_weights("weights", self.weights)
-        for name, cap in self.max_epochs.items():
-            if not 0 < cap < math.inf:
-                raise ConfigError(f"max_epochs.{name}: found {cap}, allowed is more than 0.")
-        for name, count in self.initial.items():
-            if count < 0:
-                raise ConfigError(f"initial.{name}: found {count}, allowed is 0 or more.")
+        if self.take is not None:
+            integer("take", self.take)
+        _put(self, "weights", weights_of("weights", self.weights))
+        if not self.weights:
+            raise ConfigError("weights: found none; give at least one source.")
+        _put(self, "max_epochs", _caps(self.max_epochs))
+        counts = {n: integer(f"initial.{n}", c, most=LONGEST) for n, c in self.initial.items()}
+        _put(self, "initial", counts)
+        if self.rule == "round_robin" and _unequal(self):
+            raise ConfigError(
+                "weights: found with rule='round_robin', which takes one row of each in turn. Take "
+                "rule='weights'."
+            )
+
+    def cap(self, name: str) -> float | None:
+        """The most epochs of a source."""
+        found = self.max_epochs
+        return found.get(name) if isinstance(found, Mapping) else found
 
     @property
     def as_rule(self) -> Rule:
@@ -112,28 +152,42 @@ class MixSpec:
         )
 
 
-def check_weights(where: str, weights: Mapping[str, float]) -> None:
-    """Refuse weights that are no weights."""
-    if not weights:
-        raise ConfigError(f"{where}: found none; give at least one source.")
-    for name, weight in weights.items():
-        if not (math.isfinite(weight) and weight > 0):
+def weights_of(where: str, value: Any) -> dict[str, float]:
+    """Weights by name, with as many digits as are written."""
+    found = number_map(where, value)
+    for name, weight in found.items():
+        if not LEAST <= weight <= MOST:
+            allowed = "more than 0" if not weight > 0 else f"{LEAST:g} to {MOST:g}"
             raise ConfigError(
-                f"{where}.{name}: found {weight}, allowed is more than 0. Leave the source out if "
-                "it is not to be drawn from."
+                f"{where}.{name}: found {weight}, allowed is {allowed}. Leave the source out if it "
+                "is not to be drawn from."
             )
+    return {name: rounded(weight) for name, weight in found.items()}
 
 
-def check_names(where: str, found: Sequence[str] | Mapping[str, Any], known: Sequence[str]) -> None:
-    """Refuse names of sources that are not there."""
-    for name in found:
-        if name not in known:
-            raise ConfigError(
-                f"{where}.{name}: no source named {name!r}. Sources: {', '.join(known)}."
-                f"{near_miss(str(name), known)}"
-            )
+def _caps(value: Any) -> float | dict[str, float]:
+    """The most epochs: one number for all, or numbers by name."""
+    if isinstance(value, Mapping):
+        found = {name: _cap(f"max_epochs.{name}", cap) for name, cap in value.items()}
+        return {name: cap for name, cap in found.items() if cap is not None}
+    cap = _cap("max_epochs", value)
+    return {} if cap is None else cap
 
 
-def rounded(weight: float) -> float:
-    """A weight with as many digits as are written."""
-    return float(f"{weight:.{DIGITS}g}")
+def _cap(where: str, value: Any) -> float | None:
+    if value is None:
+        return None
+    found = number(where, value)
+    if not 0 < found <= MOST_EPOCHS:
+        limit = f"at most {MOST_EPOCHS:,.0f}" if found > 0 else "more than 0"
+        raise ConfigError(f"{where}: found {found}, allowed is {limit}.")
+    return found
+
+
+def _unequal(spec: MixSpec) -> bool:
+    given = [spec.weights, *(edit.weights for edit in spec.edits)]
+    return any(weight != 1 for weights in given for weight in weights.values())
+
+
+def _put(record: Any, name: str, value: Any) -> None:
+    object.__setattr__(record, name, value)

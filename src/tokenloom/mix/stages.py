@@ -24,6 +24,7 @@ __all__ = ["Change", "Rule", "Source", "Stage", "stages_of"]
 
 Int64 = NDArray[np.int64]
 NOTHING = EqualCosts(1, 0)
+LONGEST = 1 << 53  # examples: floats count to there
 
 
 class Order(Protocol):
@@ -214,4 +215,13 @@ def _end(sources: Sequence[Source], merge: Merge, stop: str) -> int | None:
         for source, clock in live
     ]
     moment = float(min(moments) if stop == "first_exhausted" else max(moments))
-    return None if moment == np.inf else merge.count(moment)
+    if moment == np.inf:
+        return None
+    end = merge.count(moment)
+    if end > LONGEST:
+        raise ConfigError(
+            f"mix: it would have some {end:.1e} examples until {stop!r} is met, allowed are "
+            f"{LONGEST:,}. Weights or epochs of sources differ too much; say max_epochs, or take "
+            "stop='first_exhausted'."
+        )
+    return end
