@@ -9,6 +9,7 @@ remembered between processes, and the items between two sums are added up when t
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable
 from typing import Any, Protocol
@@ -40,6 +41,13 @@ class Costs(Protocol):
     def upto(self, k: int) -> int:
         """C(k): cost of the first k items."""
 
+    @property
+    def mean(self) -> float:
+        """About what an item costs."""
+
+    def one(self, k: int) -> tuple[int, int]:
+        """C(k), and what item k costs."""
+
     def items(self, first: int, last: int) -> Int64:
         """The cost of each item from `first` to `last` - 1."""
 
@@ -60,6 +68,11 @@ class EqualCosts:
 
     def __init__(self, cost: int, n: int | None) -> None:
         self.cost, self.n = cost, n
+        self.mean = float(cost)
+
+    def one(self, k: int) -> tuple[int, int]:
+        """See `Costs`."""
+        return k * self.cost, self.cost
 
     def upto(self, k: int) -> int:
         """See `Costs`."""
@@ -99,6 +112,7 @@ class ShortLastCosts:
     ) -> None:
         self.n, self._usual, self._less, self._rows = n, usual, usual - short, rows
         self._total = usual * rows - self._less
+        self.mean = float(usual)
         self._find = place
         self._places: dict[int, int] = {}
 
@@ -115,6 +129,11 @@ class ShortLastCosts:
         epoch, inside = divmod(k, self._rows)
         less = self._less if inside and self._place(epoch) < inside else 0
         return epoch * self._total + inside * self._usual - less
+
+    def one(self, k: int) -> tuple[int, int]:
+        """See `Costs`."""
+        epoch, inside = divmod(k, self._rows)
+        return self.upto(k), self._usual - (self._less if self._place(epoch) == inside else 0)
 
     def items(self, first: int, last: int) -> Int64:
         """See `Costs`."""
@@ -217,8 +236,9 @@ class SummedCosts:
 
     def _recalled(self, epoch: int) -> Int64:
         """The same from a file, if there is one that can be true; else worked out and kept."""
-        length, identity = self._length(epoch), self._priced.identity
-        if identity is None or length < WORTH_KEEPING:
+        length = self._length(epoch)
+        identity = self._priced.identity if length >= WORTH_KEEPING else None
+        if identity is None:
             return self._added_up(epoch)
         named = {**identity, "epoch": epoch, "rows": length, "stride": STRIDE}
         found = recall_array("sums", named)
@@ -263,13 +283,22 @@ class SummedCosts:
 
     # -- items -----------------------------------------------------------------------------
 
-    def _place(self, k: int) -> tuple[int, int]:
-        epoch, inside = self._priced.phases.locate(np.array([k]))
-        return int(epoch[0]), int(inside[0])
+    @functools.cached_property
+    def mean(self) -> float:
+        """See `Costs`."""
+        return self._total(0) / max(1, self._length(0))
+
+    def one(self, k: int) -> tuple[int, int]:
+        """See `Costs`."""
+        epoch, inside = self._priced.phases.place(k)
+        number, rest = divmod(inside, STRIDE)
+        stretch = self._stretch(epoch, number)
+        before = int(stretch[rest])
+        return self._begin(epoch) + before, int(stretch[rest + 1]) - before
 
     def upto(self, k: int) -> int:
         """See `Costs`."""
-        epoch, inside = self._place(k)
+        epoch, inside = self._priced.phases.place(k)
         if not inside:
             return self._begin(epoch)
         number, rest = divmod(inside, STRIDE)
@@ -279,13 +308,9 @@ class SummedCosts:
 
     def items(self, first: int, last: int) -> Int64:
         """See `Costs`."""
-        if last - first == 1:  # the search for a moment asks for these
-            epoch, inside = self._place(first)
-            number, rest = divmod(inside, STRIDE)
-            return np.diff(self._stretch(epoch, number)[rest : rest + 2])
         parts = [np.empty(0, np.int64)]
         while first < last:
-            epoch, inside = self._place(first)
+            epoch, inside = self._priced.phases.place(first)
             stop = min(self._length(epoch), inside + last - first)
             parts.append(self._priced.prices(epoch, inside, stop))
             first += stop - inside

@@ -17,7 +17,7 @@ from tokenloom.line import WholeLine
 from tokenloom.quality.packing import SIMPLE, PackingChoice, PackingPlan, compare_packings
 from tokenloom.stored import Store
 
-__all__ = ["plan_packing"]
+__all__ = ["line_of", "plan_packing"]
 
 Int64 = NDArray[np.int64]
 
@@ -75,7 +75,7 @@ def plan_packing(
     for name in ("bos", "eos"):  # which token it is changes nothing here
         if options.pop(f"add_{name}", False):
             options.setdefault(f"{name}_id", 0)
-    plan = compare_packings(_line_of(source), lengths, strategies, _listed(overflow), **options)
+    plan = compare_packings(line_of(source), lengths, strategies, _listed(overflow), **options)
     single = _is_one(seq_len) and isinstance(strategy, str) and isinstance(overflow, str)
     return plan.choices[0] if single else plan
 
@@ -88,7 +88,8 @@ def _listed(words: str | Sequence[str]) -> list[str]:
     return [words] if isinstance(words, str) else list(words)
 
 
-def _line_of(source: Any) -> Bounded:
+def line_of(source: Any) -> Bounded:
+    """Documents in order: of a store, of a part of it, or lengths alone."""
     if isinstance(source, Store):
         return WholeLine(source.reader)
     if isinstance(source, Documents):
@@ -101,11 +102,11 @@ def _line_of(source: Any) -> Bounded:
         )
     if lengths.size and lengths.min() < 0:
         raise ConfigError(f"lengths: found {lengths.min()}, allowed is 0 or more tokens.")
-    return _Lengths(np.concatenate([[0], np.cumsum(lengths, dtype=np.int64)]).astype(np.int64))
+    return Lengths(np.concatenate([[0], np.cumsum(lengths, dtype=np.int64)]).astype(np.int64))
 
 
 @dataclass(frozen=True, eq=False, slots=True)
-class _Lengths:
+class Lengths:
     """Documents of which only the lengths are known."""
 
     edges: Int64

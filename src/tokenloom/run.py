@@ -13,11 +13,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from tokenloom.arrays import grouped
 from tokenloom.layout.layout import Layout
 from tokenloom.order import ORDER_VERSION, Blocks, Order, identity
 from tokenloom.order.windowed import checked
 from tokenloom.shuffle import BlockShuffle, Shuffle, describe_shuffle
-from tokenloom.store.offsets import grouped
 from tokenloom.store.reader import Reader
 from tokenloom.words import binary_size, plural, warn
 

@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tokenloom import masks
+from tokenloom.arrays import grouped
 from tokenloom.batch import Batch, Details
 from tokenloom.mix.run import MixedRun
 from tokenloom.plan import Blanks, Plan, Tiled
@@ -24,7 +25,6 @@ from tokenloom.render import Found, Pending, Renderer, Rows, cut_batches
 from tokenloom.rendering import RenderSpec
 from tokenloom.spans import Spans
 from tokenloom.store.cache import BlockCache
-from tokenloom.store.offsets import grouped
 
 __all__ = ["MixedPlan", "MixedRenderer"]
 

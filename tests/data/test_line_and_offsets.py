@@ -8,8 +8,8 @@ from kit import QUICK  # tests/fault
 from toydata import ToyStore, lengths, numbered
 
 import tokenloom as tl
+from tokenloom.arrays import grouped
 from tokenloom.line import ChosenLine, WholeLine
-from tokenloom.store.offsets import grouped
 from tokenloom.store.writer import ShardWriter, publish_manifest
 from tokenloom.testing import first_manifest
 

@@ -31,7 +31,7 @@ HEAVY = [
 
 # A room may import the rooms below it. Within a room there are no cycles.
 FLOORS = [
-    ("_native", "errors", "native", "version", "words"),
+    ("_native", "arrays", "errors", "native", "version", "words"),
     ("bind", "keys", "progress", "yaml_files"),
     ("attention", "order"),
     ("store",),

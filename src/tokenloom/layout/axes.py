@@ -9,11 +9,11 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
+from tokenloom.arrays import grouped
 from tokenloom.keys import children, draws, key
 from tokenloom.layout.choices import Choices
 from tokenloom.layout.splice import SpliceSpec
 from tokenloom.order.permute import Feistel, hash_sorted
-from tokenloom.store.offsets import grouped
 
 __all__ = ["Axes", "jitter", "permuted"]
 

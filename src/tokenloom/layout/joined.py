@@ -13,13 +13,13 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
+from tokenloom.arrays import grouped
 from tokenloom.layout.layout import Epochs, Layout
 from tokenloom.layout.phases import Phases
 from tokenloom.layout.runs import Runs
 from tokenloom.line import Line
 from tokenloom.order import Blocks
 from tokenloom.spans import Spans
-from tokenloom.store.offsets import grouped
 
 __all__ = ["Joined"]
 

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from tokenloom.arrays import grouped
 from tokenloom.layout.groups import Groups, group_rows, groups_of, tokens_of
 from tokenloom.layout.pack import PackSpec
 from tokenloom.layout.phases import Phases
@@ -21,7 +22,6 @@ from tokenloom.layout.runs import Runs
 from tokenloom.line import Line
 from tokenloom.order import Blocks
 from tokenloom.spans import Spans
-from tokenloom.store.offsets import grouped
 
 __all__ = ["Packed"]
 

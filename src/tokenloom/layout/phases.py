@@ -13,6 +13,7 @@ Worked example: 10 rows an epoch, and from example 25 on 4 rows::
 
 from __future__ import annotations
 
+import bisect
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -66,13 +67,22 @@ class Phases:
 
     def of(self, epoch: Int64 | int) -> Int64:
         """The phase of each epoch."""
+        if len(self.first) == 1:
+            return np.zeros_like(epoch)
         found: Int64 = np.searchsorted(self.epoch, epoch, side="right") - 1
         return found
 
     def start(self, epoch: int) -> int:
         """The first example of an epoch."""
-        phase = self.of(epoch)
-        return int(self.first[phase] + (epoch - self.epoch[phase]) * self.rows[phase])
+        phase = bisect.bisect_right(self.epoch, epoch) - 1 if len(self.first) > 1 else 0
+        behind = epoch - int(self.epoch[phase])
+        return int(self.first[phase]) + behind * int(self.rows[phase])
+
+    def place(self, index: int) -> tuple[int, int]:
+        """The epoch of an example, and how many of the epoch are before it."""
+        phase = bisect.bisect_right(self.first, index) - 1 if len(self.first) > 1 else 0
+        inner, rest = divmod(index - int(self.first[phase]), int(self.rows[phase]))
+        return int(self.epoch[phase]) + inner, rest
 
     def locate(self, indices: Int64) -> tuple[Int64, Int64]:
         """The epoch of each example, and how many of the epoch are before it [N]."""

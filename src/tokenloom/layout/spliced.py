@@ -16,6 +16,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from tokenloom.arrays import grouped
 from tokenloom.errors import ConfigError
 from tokenloom.layout.parts import Part
 from tokenloom.layout.phases import Phases
@@ -24,7 +25,6 @@ from tokenloom.layout.splice import SpliceSpec
 from tokenloom.line import Line
 from tokenloom.order import Blocks
 from tokenloom.spans import BOS, EOS_BEFORE, JOINED, Spans
-from tokenloom.store.offsets import grouped
 
 __all__ = ["Spliced", "Triples"]
 

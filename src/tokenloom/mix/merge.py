@@ -11,6 +11,7 @@ an item is the middle of what it consumes, which keeps shares closer at every pr
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -89,6 +90,14 @@ class Merge:
             times = clock.base + (2 * begins + cost) / (2 * clock.weight)
         return times
 
+    def _time(self, source: int, k: int) -> float:
+        """The same for one item; Python's numbers give the same bits."""
+        clock = self.clocks[source]
+        begin, cost = clock.costs.one(k)
+        if self._midpoint:
+            return clock.base + (2 * (begin - clock.ref) + cost) / (2 * clock.weight)
+        return clock.base + (begin - clock.ref) / clock.weight
+
     def _equal_times(self, source: Int64, item: Int64) -> Float64:
         """The same for sources whose items all cost the same [N]."""
         cost = self._cost[source]
@@ -126,9 +135,9 @@ class Merge:
         clock = self.clocks[source]
         guess = clock.costs.before(consumed)
         end = 1 << 62 if clock.costs.n is None else clock.costs.n
-        while guess > 0 and self._times(source, guess - 1, guess)[0] >= moment:
+        while guess > 0 and self._time(source, guess - 1) >= moment:
             guess -= 1
-        while guess < end and self._times(source, guess, guess + 1)[0] < moment:
+        while guess < end and self._time(source, guess) < moment:
             guess += 1
         return guess
 
@@ -158,9 +167,7 @@ class Merge:
     def _moment_of(self, begin: Int64, want: int) -> float:
         """A moment before which at least so many further items happen."""
         now = self._now(begin)
-        rate = float(
-            (self._weight / np.maximum(self._mean_cost(begin), 1.0))[begin < self._end].sum()
-        )
+        rate = float((self._weight / self._mean)[begin < self._end].sum())
         step = want / max(rate, 1e-300)
         while True:
             moment = now + step
@@ -168,22 +175,17 @@ class Merge:
                 return moment
             step = step * 1.05 + np.spacing(now) * 4
 
-    def _mean_cost(self, begin: Int64) -> Float64:
-        out = self._cost.astype(np.float64)
-        for source in np.flatnonzero(self._cost == 0).tolist():
-            k, clock = int(begin[source]), self.clocks[source]
-            some = clock.costs.items(k, min(k + 64, int(self._end[source])))
-            out[source] = some.mean() if len(some) else 1.0
-        return out
+    @functools.cached_property
+    def _mean(self) -> Float64:
+        """About what items cost, in every source [sources]."""
+        return np.maximum([clock.costs.mean for clock in self.clocks], 1.0)
 
     def _now(self, begin: Int64) -> float:
         """The earliest pending moment."""
         there = np.flatnonzero((begin < self._end) & (self._cost > 0))
         pending = self._equal_times(there, begin[there]).tolist()
         for source in np.flatnonzero((begin < self._end) & (self._cost == 0)).tolist():
-            pending.append(
-                float(self._times(source, int(begin[source]), int(begin[source]) + 1)[0])
-            )
+            pending.append(self._time(source, int(begin[source])))
         return min(pending, default=0.0)
 
     def _sorted(self, begin: Int64, end: Int64) -> tuple[Int64, Int64, Int64]:
@@ -299,7 +301,7 @@ class Merge:
 
     def index(self, source: int, item: int) -> int:
         """Where an item of a source stands in the run."""
-        moment = float(self._times(source, item, item + 1)[0])
+        moment = self._time(source, item)
         begin = self._counts(moment)
         end = self._counts(float(np.nextafter(moment, np.inf)))
         sources, items, order = self._sorted(begin, end)

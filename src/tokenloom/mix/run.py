@@ -12,6 +12,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from tokenloom.arrays import grouped
 from tokenloom.keys import GOLDEN
 from tokenloom.mix.reading import integer
 from tokenloom.mix.stages import LONGEST, Stage
@@ -20,7 +21,6 @@ from tokenloom.order.windowed import checked
 from tokenloom.prices import TokenCount
 from tokenloom.run import SourceRun
 from tokenloom.shuffle import Shuffle
-from tokenloom.store.offsets import grouped
 
 __all__ = ["Consumed", "MixedRun"]
 

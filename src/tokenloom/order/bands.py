@@ -28,6 +28,7 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from tokenloom.arrays import grouped
 from tokenloom.errors import ConfigError
 from tokenloom.order.lanes import Rounds
 from tokenloom.order.permute import Permutations, permutations
@@ -162,12 +163,12 @@ class BlockOrder:
     def _map_body(self, index: Int64) -> Int64:
         if not len(index):
             return index
-        place = np.empty_like(index)
+        out = np.empty_like(index)
         for here, rounds, band, start in self._geometry.bands(index):
             lane, height = rounds.locate(index[here] - start)
-            row = self._in_lane(rounds, band, lane, height, self._windows.forward)
-            place[here] = start + rounds.starts[lane] + row
-        return self._geometry.rows(place)
+            inner = self._in_lane(rounds, band, lane, height, self._windows.forward)
+            out[here] = self._geometry.rows(start + rounds.starts[lane] + inner, band)
+        return out
 
     def _inverse(self, row: Int64) -> Int64:
         out = np.empty_like(row)
@@ -217,8 +218,8 @@ class _Geometry(Protocol):
     def bands(self, place: Int64) -> Iterator[Band]:
         """Places (or indices) grouped by bands that have the same rounds."""
 
-    def rows(self, place: Int64) -> Int64:
-        """The row at each place [N]."""
+    def rows(self, place: Int64, band: Int64) -> Int64:
+        """The row at each place of some bands, as `bands` gave them together [N]."""
 
     def places(self, row: Int64) -> Int64:
         """The place of each row [N]."""
@@ -257,7 +258,7 @@ class _Equal:
         here = np.flatnonzero(~full)
         yield here, self._last, band[here], start[here]
 
-    def rows(self, place: Int64) -> Int64:
+    def rows(self, place: Int64, band: Int64) -> Int64:
         block = place // self._size
         inner = place - block * self._size
         return self._first_rows(block) + inner
@@ -307,16 +308,13 @@ class _Cut:
 
     def bands(self, place: Int64) -> Iterator[Band]:
         band = np.searchsorted(self._band_starts, place, side="right") - 1
-        by_band = np.argsort(band, kind="stable")
-        numbers, firsts = np.unique(band[by_band], return_index=True)
-        edges = [*firsts.tolist(), len(band)]
-        for at, number in enumerate(numbers.tolist()):
-            here = by_band[edges[at] : edges[at + 1]]
-            start = np.int64(self._band_starts[number])
-            yield here, self._band(number), band[here], start
+        for number, here in grouped(band):
+            yield here, self._band(number), band[here], np.int64(self._band_starts[number])
 
-    def rows(self, place: Int64) -> Int64:
-        block = np.searchsorted(self._places, place, side="right") - 1
+    def rows(self, place: Int64, band: Int64) -> Int64:
+        first = int(band[0]) * self._band_blocks  # bands come one by one
+        inner = self._places[first + 1 : first + self._band_blocks]
+        block = first + np.searchsorted(inner, place, side="right")
         row: Int64 = self._starts[self._order[block]] + place - self._places[block]
         return row
 

@@ -1,0 +1,34 @@
+"""Small pieces of work on arrays that several rooms need."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+
+import numpy as np
+from numpy.typing import NDArray
+
+__all__ = ["grouped"]
+
+Int64 = NDArray[np.int64]
+
+
+def grouped(numbers: Int64) -> Iterator[tuple[int, Int64]]:
+    """Each different number with the places where it stands.
+
+    >>> [(n, where.tolist()) for n, where in grouped(np.array([5, 3, 5]))]
+    [(3, [1]), (5, [0, 2])]
+    """
+    if not len(numbers):
+        return
+    low, high = int(numbers.min()), int(numbers.max())
+    if low == high:
+        yield low, np.arange(len(numbers))
+        return
+    near = high - low < 1 << 16  # then digits are sorted, not numbers, in a fraction of the time
+    order = np.argsort((numbers - low).astype(np.uint16) if near else numbers, kind="stable")
+    ordered = numbers[order]
+    cuts = np.flatnonzero(ordered[1:] != ordered[:-1]) + 1
+    edges = [0, *cuts.tolist(), len(order)]
+    for start, stop in itertools.pairwise(edges):
+        yield int(ordered[start]), order[start:stop]
