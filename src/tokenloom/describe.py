@@ -21,6 +21,7 @@ __all__ = [
     "fingerprint",
     "flattened",
     "identity",
+    "named_snapshots",
     "render_chain",
     "render_fingerprint",
     "renders",
@@ -101,6 +102,25 @@ def render_chain(description: Mapping[str, Any]) -> list[str]:
 
 def _digest(value: Any) -> str:
     return hashlib.sha256(canonical(value)).hexdigest()
+
+
+def named_snapshots(value: Any) -> set[tuple[int, str]]:
+    """(number, digest) of every snapshot that a description names, or a state that holds one.
+
+    >>> named_snapshots({"store": {"snapshot": 2, "digest": "ab", "path": "x"}})
+    {(2, 'ab')}
+    """
+    found, left = set(), [value]
+    while left:
+        one = left.pop()
+        if isinstance(one, Mapping):
+            number, digest = one.get("snapshot"), one.get("digest")
+            if isinstance(number, int) and isinstance(digest, str):
+                found.add((number, digest))
+            left += one.values()
+        elif isinstance(one, list):
+            left += one
+    return found
 
 
 def flattened(value: Any, path: str = "") -> Iterator[tuple[str, Any]]:

@@ -118,6 +118,40 @@ def test_gc_says_what_it_removes(store, capsys):
     assert "nothing to remove" in run(capsys, "gc", store)[1]
 
 
+def test_gc_keeps_snapshots_that_a_run_names(tmp_path, capsys):
+    """Ruling 15: pinned by number, or by the states of runs; the last one always stays."""
+    root, options = tmp_path / "s", {"tokenizer": "bytes", "id_key": "id", "progress": False}
+
+    def grow(number):
+        rows = [{"text": "abcd" * 8, "id": f"{number}/{i}"} for i in range(4)]
+        return tl.build(rows, root, append=number > 0, **options)
+
+    stores = [grow(number) for number in range(4)]
+    numbers = [store.reader.manifest.number for store in stores]
+    run_of = tl.mix({"a": stores[0].windows(8)}).edit(at=2, append={"a": stores[2]})
+    state, other = tmp_path / "state.json", tmp_path / "other.json"
+    state.write_text(json.dumps(tl.Loader(run_of, 2, prefetch=0).state_dict()))
+    told = json.loads(state.read_text())["dataset"]  # the same numbers, of another store
+    told["sources"][0]["store"]["digest"] = "0" * 64
+    told["mix"]["edits"][0]["append"]["a"]["digest"] = "0" * 64
+    other.write_text(json.dumps(told))
+
+    def removed(*words):
+        _, about = as_json(capsys, "gc", root, "--old-snapshots", *words)
+        return [name for name in about["removed"] if name.startswith("manifest")]
+
+    assert len(removed("--dry-run")) == len(removed("--dry-run", "--pin-for", other)) == 3
+    assert len(removed("--dry-run", "--pin", numbers[1])) == 2
+    assert len(removed("--pin-for", state, other)) == 1
+    assert tl.from_config(run_of.describe()).fingerprint == run_of.fingerprint
+    assert len(tl.open(root)) == 16
+    with pytest.raises(tl.StoreError):
+        tl.open(root, snapshot=numbers[1])
+    assert run(capsys, "gc", root, "--pin-for", tmp_path / "nothing.json")[0] == 2
+    other.write_text("{")
+    assert "not JSON" in run(capsys, "gc", root, "--pin-for", other)[2]
+
+
 @pytest.mark.parametrize(
     ("words", "code", "message"),
     [

@@ -3,19 +3,24 @@
 from __future__ import annotations
 
 import argparse
+import json
 from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from tokenloom.cli.printing import write
-from tokenloom.errors import StoreCorrupt
-from tokenloom.store.gc import Collected, collect
+from tokenloom.describe import named_snapshots
+from tokenloom.errors import ConfigError, StoreCorrupt
+from tokenloom.store.files import LOCAL
+from tokenloom.store.gc import Collected, collect, held
 from tokenloom.store.verify import Report
 from tokenloom.stored import open_store
 from tokenloom.words import binary_size, plural
 
 __all__ = ["add_commands"]
+
+MAX_BYTES = 16 << 20
 
 
 def add_commands(commands: Any, common: argparse.ArgumentParser) -> None:
@@ -39,6 +44,14 @@ def add_commands(commands: Any, common: argparse.ArgumentParser) -> None:
     gc.set_defaults(run=_gc)
     gc.add_argument("--old-snapshots", action="store_true", help="also older snapshots")
     gc.add_argument("--pin", type=int, nargs="*", default=[], help="snapshots to keep")
+    gc.add_argument(
+        "--pin-for",
+        type=Path,
+        nargs="*",
+        default=[],
+        metavar="FILE",
+        help="states or descriptions of runs: snapshots that they name stay",
+    )
     gc.add_argument("--unfinished", action="store_true", help="also shards of unfinished builds")
     gc.add_argument("--dry-run", action="store_true", help="only say what would go")
     for command in (verify, gc):
@@ -68,15 +81,28 @@ def _verify_lines(report: Report) -> Iterator[str]:
 
 
 def _gc(arguments: argparse.Namespace) -> int:
+    root = Path(arguments.store)
+    named = {one for path in arguments.pin_for for one in named_snapshots(_json(path))}
     collected = collect(
-        Path(arguments.store),
+        root,
         old_snapshots=arguments.old_snapshots,
-        pinned=arguments.pin,
+        pinned=[*arguments.pin, *held(root, named)],
         unfinished=arguments.unfinished,
         dry_run=arguments.dry_run,
     )
     write(arguments, asdict(collected), _gc_lines(arguments, collected))
     return 0
+
+
+def _json(path: Path) -> Any:
+    """What a file of a state or a description says."""
+    raw = LOCAL.read(path, MAX_BYTES)
+    if raw is None:
+        raise ConfigError(f"{path}: there is no such file.")
+    try:
+        return json.loads(raw)
+    except (ValueError, RecursionError) as error:
+        raise ConfigError(f"{path}: it is not JSON ({error}).") from None
 
 
 def _gc_lines(arguments: argparse.Namespace, collected: Collected) -> Iterator[str]:

@@ -17,7 +17,7 @@ from tokenloom.store import format as fmt
 from tokenloom.store import snapshots
 from tokenloom.store.files import LOCAL, TEMPORARY_PREFIX, Files
 
-__all__ = ["Collected", "collect"]
+__all__ = ["Collected", "collect", "held"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +48,14 @@ def collect(
         if held is False:
             raise StoreBusy(f"{root}: a build is running here. Wait for it, then collect again.")
         return _collect(root, old_snapshots, pinned, unfinished, dry_run, files)
+
+
+def held(root: Path, named: Collection[tuple[int, str]], files: Files = LOCAL) -> list[int]:
+    """Those snapshots of a store that are named as (number, digest of the content)."""
+    published = snapshots.numbers(files.list(root))
+    wanted = [number for number in published if any(number == one for one, _ in named)]
+    digests = {n: snapshots.load(root, n, files).manifest.digest for n in wanted}
+    return [number for number, digest in digests.items() if (number, digest) in named]
 
 
 def _collect(
