@@ -1,16 +1,19 @@
-"""Small pieces of work on arrays that several rooms need."""
+"""Small pieces of work that several rooms need: groups of numbers, what was asked for last."""
 
 from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator
+from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["grouped"]
+__all__ = ["grouped", "with_newest"]
 
 Int64 = NDArray[np.int64]
+K = TypeVar("K")
+V = TypeVar("V")
 
 
 def grouped(numbers: Int64) -> Iterator[tuple[int, Int64]]:
@@ -32,3 +35,14 @@ def grouped(numbers: Int64) -> Iterator[tuple[int, Int64]]:
     edges = [0, *cuts.tolist(), len(order)]
     for start, stop in itertools.pairwise(edges):
         yield int(ordered[start]), order[start:stop]
+
+
+def with_newest(known: dict[K, V], key: K, value: V, most: int) -> dict[K, V]:
+    """The last `most` things that were put there, this one included.
+
+    A new mapping each time: another thread may be reading the old one.
+
+    >>> with_newest({1: "a", 2: "b"}, 3, "c", most=2)
+    {2: 'b', 3: 'c'}
+    """
+    return dict([*known.items()][max(0, len(known) - most + 1) :]) | {key: value}

@@ -17,6 +17,7 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from tokenloom.arrays import with_newest
 from tokenloom.layout.phases import Phases
 from tokenloom.layout.remembered import forget_array, recall_array, remember_array
 from tokenloom.progress import Progress
@@ -120,8 +121,7 @@ class ShortLastCosts:
         found = self._places.get(epoch)
         if found is None:
             found = self._find(epoch)
-            kept = dict(list(self._places.items())[-KEPT_STRETCHES + 1 :])
-            self._places = kept | {epoch: found}
+            self._places = with_newest(self._places, epoch, found, KEPT_STRETCHES)
         return found
 
     def upto(self, k: int) -> int:
@@ -230,8 +230,7 @@ class SummedCosts:
         found = self._sums.get(epoch)
         if found is None:
             found = self._recalled(epoch)
-            kept = dict(list(self._sums.items())[-KEPT_EPOCHS + 1 :])
-            self._sums = kept | {epoch: found}
+            self._sums = with_newest(self._sums, epoch, found, KEPT_EPOCHS)
         return found
 
     def _recalled(self, epoch: int) -> Int64:
@@ -277,8 +276,7 @@ class SummedCosts:
             first = number * STRIDE
             some = self._priced.prices(epoch, first, min(first + STRIDE, self._length(epoch)))
             found = np.concatenate([[0], np.cumsum(some)]) + self._sums_of(epoch)[number]
-            kept = dict(list(self._kept.items())[-KEPT_STRETCHES + 1 :])
-            self._kept = kept | {(epoch, number): found}
+            self._kept = with_newest(self._kept, (epoch, number), found, KEPT_STRETCHES)
         return found
 
     # -- items -----------------------------------------------------------------------------

@@ -66,7 +66,7 @@ class Mixed(Dataset):
     # -- what to change --------------------------------------------------------------------
 
     def _but(self, **fields: Any) -> Mixed:
-        """The same with another sources, spec, shuffle, appended or stages."""
+        """The same with other sources, or another spec, shuffle, appended or stages."""
         usual: dict[str, Any] = {
             "sources": self.sources,
             "spec": self.spec,

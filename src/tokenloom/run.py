@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tokenloom.arrays import grouped
+from tokenloom.arrays import grouped, with_newest
 from tokenloom.layout.layout import Layout
 from tokenloom.order import ORDER_VERSION, Blocks, Order, identity
 from tokenloom.order.windowed import checked
@@ -95,8 +95,7 @@ class SourceRun:
                 order = identity(int(self.phases.rows[phase]))
             else:
                 order = self.shuffle.order(self._blocks[phase], self.seed, epoch, self.name)
-            kept = dict(list(self._orders.items())[-KEPT_ORDERS + 1 :])
-            self._orders = kept | {epoch: order}  # another thread may be reading the old one
+            self._orders = with_newest(self._orders, epoch, order, KEPT_ORDERS)
         return order
 
     def locate(self, indices: Int64) -> tuple[Int64, Int64]:

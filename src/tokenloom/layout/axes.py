@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from tokenloom.arrays import grouped
+from tokenloom.arrays import grouped, with_newest
 from tokenloom.keys import children, draws, key
 from tokenloom.layout.choices import Choices
 from tokenloom.layout.splice import SpliceSpec
@@ -104,8 +104,7 @@ class Axes:
         order = self._starts(every, one * len(every), one * document, one * epoch)
         sizes = choices.offsets(order, one * length)
         made = order, np.concatenate([[0], np.cumsum(sizes)])
-        kept = dict(list(self._tables.items())[-KEPT_TABLES + 1 :])
-        self._tables = kept | {(document, epoch): made}  # another thread may be reading the old one
+        self._tables = with_newest(self._tables, (document, epoch), made, KEPT_TABLES)
         return made
 
 

@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from tokenloom.arrays import grouped
+from tokenloom.arrays import grouped, with_newest
 from tokenloom.keys import GOLDEN
 from tokenloom.mix.reading import integer
 from tokenloom.mix.stages import LONGEST, Stage
@@ -105,8 +105,7 @@ class MixedRun:
         if known is None:
             last = self._last(number, (chunk + 1) * CHUNK)
             known = self.stages[number].order.items(first, last)
-            kept = dict(list(self._chunks.items())[-KEPT_CHUNKS + 1 :])
-            self._chunks = kept | {(number, chunk): known}  # others may be reading the old ones
+            self._chunks = with_newest(self._chunks, (number, chunk), known, KEPT_CHUNKS)
         return known[0][wanted - first], known[1][wanted - first]
 
     def _follows(self, number: int, chunk: int) -> bool:
