@@ -44,18 +44,18 @@ GOALS = {5: 60.0, 100: 200.0}  # ns a sample
 
 
 class _Prices:
-    """Rows of one epoch with prices of their own, in another order in every epoch."""
+    """Rows of one epoch with prices of their own."""
 
     def __init__(self, rows: int, seed: int) -> None:
         self._prices = np.random.default_rng(seed).integers(1, 4097, rows)
         self.phases = Phases.constant(rows)
 
     identity = None
+    most = 4096
 
-    def prices(self, epoch: int, first: int, last: int) -> np.ndarray:
-        """Of some items of an epoch."""
-        shift = epoch * 7919
-        return self._prices[(np.arange(first, last) + shift) % len(self._prices)]
+    def prices(self, first: int, last: int) -> np.ndarray:
+        """Of some items."""
+        return self._prices[np.arange(first, last) % len(self._prices)]
 
     def is_steady(self, epoch: int) -> bool:
         """Every epoch has all rows."""

@@ -7,7 +7,6 @@ so it travels, and is written down, as a few settings; a line is named by the do
 from __future__ import annotations
 
 import functools
-import hashlib
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
@@ -34,8 +33,7 @@ def line_of(reader: Reader, choice: Choice | None, chosen: Selection | None = No
     if choice is None:
         return WholeLine(reader)
     documents = (chosen or choose_documents(reader, choice)).documents
-    identity = hashlib.sha256(documents.astype("<i8", copy=False).tobytes()).hexdigest()
-    return ChosenLine(reader, documents, identity)
+    return ChosenLine(reader, documents)
 
 
 def choose_documents(

@@ -38,6 +38,8 @@ class Costs(Protocol):
 
     n: int | None
     """Items; None is for ever."""
+    most: int
+    """No item costs more."""
 
     def upto(self, k: int) -> int:
         """C(k): cost of the first k items."""
@@ -68,7 +70,7 @@ class EqualCosts:
     """
 
     def __init__(self, cost: int, n: int | None) -> None:
-        self.cost, self.n = cost, n
+        self.cost, self.most, self.n = cost, cost, n
         self.mean = float(cost)
 
     def one(self, k: int) -> tuple[int, int]:
@@ -113,7 +115,7 @@ class ShortLastCosts:
     ) -> None:
         self.n, self._usual, self._less, self._rows = n, usual, usual - short, rows
         self._total = usual * rows - self._less
-        self.mean = float(usual)
+        self.most, self.mean = usual, float(usual)
         self._find = place
         self._places: dict[int, int] = {}
 
@@ -148,6 +150,8 @@ class ShortLastCosts:
         """See `Costs`."""
         if cost <= 0:
             return 0
+        if self.n is not None and cost > self.upto(self.n):
+            return self.n
         epoch, most = divmod(math.ceil(cost) - 1, self._total)  # items k with C(k) <= most
         place = self._place(epoch)
         found = min(most // self._usual, place) + 1
@@ -164,13 +168,15 @@ class Priced(Protocol):
     """Items by epoch, each with a price."""
 
     phases: Phases
+    most: int
+    """No item has a higher price."""
 
     @property
     def identity(self) -> dict[str, Any] | None:
         """Names the items and their prices; None where their sums are not worth remembering."""
 
-    def prices(self, epoch: int, first: int, last: int) -> Int64:
-        """Of items [first, last) of an epoch, in its order."""
+    def prices(self, first: int, last: int) -> Int64:
+        """Of items [first, last), in their order."""
 
     def is_steady(self, epoch: int) -> bool:
         """Whether all epochs of that epoch's phase cost the same in all."""
@@ -185,7 +191,7 @@ class SummedCosts:
     """
 
     def __init__(self, priced: Priced, n: int | None) -> None:
-        self._priced, self.n = priced, n
+        self._priced, self.most, self.n = priced, priced.most, n
         self._sums: dict[int, Int64] = {}
         self._kept: dict[tuple[int, int], Int64] = {}
         self._totals: dict[int, int] = {}
@@ -220,8 +226,13 @@ class SummedCosts:
         elif self._priced.is_steady(epoch):
             found = self._begin(first) + (epoch - first) * self._total(first)
         else:
-            last = max(one for one in self._begins if one < epoch)
-            found = self._begins[last] + sum(self._total(e) for e in range(last, epoch))
+            last = max(one for one in list(self._begins) if one < epoch)  # threads may add some
+            found = self._begins[last]
+            together = max(1, CHUNK // max(1, self._length(epoch)))
+            for low in range(last, epoch, together):
+                high = min(low + together, epoch)
+                found += int(self._priced.prices(phases.start(low), phases.start(high)).sum())
+                self._begins[high] = found
         self._begins[epoch] = found
         return found
 
@@ -255,8 +266,7 @@ class SummedCosts:
         if not right or sums[0] or (np.diff(sums) < 0).any():
             return False
         number = int(sums[-1]) % (len(sums) - 1)
-        first = number * STRIDE
-        some = self._priced.prices(epoch, first, min(first + STRIDE, length))
+        some = self._inside(epoch, number * STRIDE, STRIDE)
         return bool(sums[number] + some.sum() == sums[number + 1])
 
     def _added_up(self, epoch: int) -> Int64:
@@ -264,17 +274,22 @@ class SummedCosts:
         shown = None if length >= SHOWN else False
         with Progress("adding up costs", total=length, unit=" rows", show=shown) as progress:
             for low in range(0, length, CHUNK):
-                some = self._priced.prices(epoch, low, min(low + CHUNK, length))
+                some = self._inside(epoch, low, CHUNK)
                 parts.append(np.add.reduceat(some, np.arange(0, len(some), STRIDE)))
                 progress.reach(low + len(some))
         return np.cumsum(np.concatenate([[0], *parts])).astype(np.int64)
+
+    def _inside(self, epoch: int, low: int, count: int) -> Int64:
+        """Prices of items of an epoch, as many as there are up to `count`."""
+        begin = self._priced.phases.start(epoch)
+        last = begin + min(low + count, self._length(epoch))
+        return self._priced.prices(begin + low, last)
 
     def _stretch(self, epoch: int, number: int) -> Int64:
         """C inside an epoch before each item of one stretch, and behind the last."""
         found = self._kept.get((epoch, number))
         if found is None:
-            first = number * STRIDE
-            some = self._priced.prices(epoch, first, min(first + STRIDE, self._length(epoch)))
+            some = self._inside(epoch, number * STRIDE, STRIDE)
             found = np.concatenate([[0], np.cumsum(some)]) + self._sums_of(epoch)[number]
             self._kept = with_newest(self._kept, (epoch, number), found, KEPT_STRETCHES)
         return found
@@ -306,13 +321,7 @@ class SummedCosts:
 
     def items(self, first: int, last: int) -> Int64:
         """See `Costs`."""
-        parts = [np.empty(0, np.int64)]
-        while first < last:
-            epoch, inside = self._priced.phases.place(first)
-            stop = min(self._length(epoch), inside + last - first)
-            parts.append(self._priced.prices(epoch, inside, stop))
-            first += stop - inside
-        return np.concatenate(parts)
+        return self._priced.prices(first, last)
 
     def before(self, cost: float) -> int:
         """See `Costs`."""

@@ -231,7 +231,7 @@ class Dataset:
 
     def tokens_in(self, examples: int) -> int:
         """Stored tokens of the first examples."""
-        return self._tokens.upto(examples)
+        return self._tokens.upto(int(checked(examples, _behind(self.run.n), "examples")))
 
     @functools.cached_property
     def _tokens(self) -> TokenCount:
@@ -240,9 +240,7 @@ class Dataset:
     def consumed(self, examples: int) -> list[dict[str, Any]]:
         """What the first examples take: rows, tokens and complete epochs of its source."""
         run = self.run
-        if not 0 <= examples <= (MOST if run.n is None else run.n):
-            raise IndexError(f"examples: found {examples}, out of range of {self._count()}.")
-        epochs = int(run.phases.locate(np.array([examples]))[0][0]) if run.rows else 0
+        epochs = run.epochs_in(examples)
         tokens = self.tokens_in(examples)
         return [{"name": run.name, "rows": examples, "tokens": tokens, "epochs": epochs}]
 
@@ -355,10 +353,15 @@ class Dataset:
         return Renderer(run, self.config.render, by_blocks=by_blocks, cache=self._cache)
 
 
+def _behind(n: int | None) -> int:
+    """The first count of examples that a run of n does not have."""
+    return MOST if n is None else n + 1
+
+
 def _examples_for(n: int | None, tokens_in: Callable[[int], int], tokens: int) -> int:
     """The fewest first examples of n that have so many tokens; all of them if none have."""
-    if tokens < 0:
-        raise ConfigError(f"take: found tokens={tokens}, allowed is 0 or more.")
+    if isinstance(tokens, bool) or not isinstance(tokens, (int, np.integer)) or tokens < 0:
+        raise ConfigError(f"take: found tokens={tokens!r}, allowed is an integer, 0 or more.")
     most = MOST if n is None else n
     low, high = 0, min(1, most)
     while high < most and tokens_in(high) < tokens:

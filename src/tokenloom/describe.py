@@ -68,7 +68,7 @@ def chain(description: Mapping[str, Any]) -> list[str]:
     }
     found = [_digest(identity(base))]
     for edit in edits:
-        added = {"sources": [sources[name] for name in edit["add"]]}
+        added = {"mix": {"cost": mix.get("cost")}, "sources": [sources[n] for n in edit["add"]]}
         grown = {name: one["digest"] for name, one in edit.get("append", {}).items()}
         found.append(_digest([found[-1], {**edit, "append": grown}, identity(added)]))
     return found

@@ -53,7 +53,7 @@ class Documents:
         tail: str = "drop",
         lookahead: bool = False,
         overlap: int | None = None,
-        align: bool = False,
+        align: bool | int = False,
         **render: Any,
     ) -> Dataset:
         """Token windows: the documents end to end, cut every `seq_len` tokens.
@@ -64,7 +64,7 @@ class Documents:
             lookahead: one more token for each row, as the label of its last cell; labels are then
                 "shifted" unless told otherwise, because aligned ones have no cell for it.
             overlap: tokens that rows share; with `lookahead` 1 unless told otherwise, else 0.
-            align: let blocks of rows end where io blocks end.
+            align: let blocks of rows end where io blocks end; or where blocks of so many tokens do.
             render: fields of `RenderSpec`, such as ``label_layout="shifted"``.
         """
         check_options("windows", render, [*names_of(WindowsSpec), *names_of(RenderSpec)])
@@ -73,7 +73,7 @@ class Documents:
             tail=tail,
             lookahead=lookahead,
             overlap=int(lookahead) if overlap is None else overlap,
-            align=align,
+            align=self._reader.manifest.chunk_tokens if align is True else align or 0,
         )
         made = self._laid_out(layout, render)
         made.run.layout.warn_if_unaligned()

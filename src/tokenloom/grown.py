@@ -26,7 +26,6 @@ from tokenloom.line import ChosenLine, Line, WholeLine
 from tokenloom.order import Order, identity
 from tokenloom.order.windowed import answered
 from tokenloom.run import SourceRun
-from tokenloom.shuffle import Shuffle
 from tokenloom.store.reader import Reader
 
 __all__ = ["Bridge", "GrownRun", "check_grown", "grown_run"]
@@ -108,36 +107,49 @@ class GrownRun(SourceRun):
         before: the run as it was.
         layout: of all documents, those that were there first.
         at: the item from which on new ones come.
-        shuffle: as it was asked for.
     """
 
-    def __init__(self, before: SourceRun, layout: Joined, at: int, shuffle: Shuffle | None) -> None:
+    def __init__(self, before: SourceRun, layout: Joined, at: int) -> None:
         self._before, self._cut = before, at
-        self._asked = shuffle
         super().__init__(
-            name=before.name, layout=layout, shuffle=shuffle, epochs=None, seed=before.seed
+            name=before.name,
+            layout=layout,
+            shuffle=before.shuffle,  # with the numbers that it had: they are part of the identity
+            epochs=None,
+            seed=before.seed,
         )
-        epoch, inside = (int(one[0]) for one in before.phases.locate(np.array([at])))
-        rows = int(layout.phases.rows[0])
-        old = before.phases
-        keep = old.first < max(at, 1)
-        self._bridged = inside > 0
-        self._epoch = epoch + 1 if inside else epoch  # the first that is not the old run's
-        left = self._old_rows - inside
-        firsts = [at, at + left + rows - self._old_rows] if inside else [at]
-        sizes = [left + rows - self._old_rows, rows] if inside else [rows]
-        epochs = [self._epoch, self._epoch + 1] if inside else [self._epoch]
-        if not at:
-            keep[:] = False
+        old, rows = before.phases, int(layout.phases.rows[0])
+        self._running, self._inside = old.place(at)  # the epoch that is under way
+        in_bridge = isinstance(before, GrownRun) and before.is_bridge(self._running)
+        self._bridged = self._inside > 0 or (at > 0 and in_bridge)
+        self._epoch = self._running + (self._inside > 0)  # the first that is not the old run's
+        length = old.start(self._running + 1) - old.start(self._running)
+        left = length - self._inside + rows - self._old_rows
+        keep = old.first < at
+        bridge = [(at, self._epoch, left)] if self._bridged else []
+        later = (at + left, self._epoch + 1, rows) if self._bridged else (at, self._epoch, rows)
+        first, epoch, size = zip(*bridge, later, strict=True)
         self.phases = Phases(
-            np.concatenate([old.first[keep], firsts]),
-            np.concatenate([old.epoch[keep], epochs]),
-            np.concatenate([old.rows[keep], sizes]),
-            old.counted_from + self._bridged,
+            np.concatenate([old.first[keep], first]).astype(np.int64),
+            np.concatenate([old.epoch[keep], epoch]).astype(np.int64),
+            np.concatenate([old.rows[keep], size]).astype(np.int64),
+            old.counted_from + (self._inside > 0),
         )
-        self._inside = inside
         self._blocks = [self._blocks[0]] * len(self.phases)
         self._io_blocks = [self._io_blocks[0]]
+
+    def is_bridge(self, epoch: int) -> bool:
+        """Whether an epoch is the rest of another one, with new rows between."""
+        if epoch >= self._epoch:
+            return self._bridged and epoch == self._epoch
+        return isinstance(self._before, GrownRun) and self._before.is_bridge(epoch)
+
+    def epochs_in(self, examples: int) -> int:
+        """Complete epochs of the first examples; one that was gone on with is one."""
+        if examples < self._cut:
+            return self._before.epochs_in(examples)
+        epoch = self.phases.place(examples)[0]
+        return epoch - sum(self.is_bridge(one) for one in range(epoch + 1))
 
     @property
     def _old_rows(self) -> int:
@@ -159,13 +171,26 @@ class GrownRun(SourceRun):
             part = self.layout.parts[-1]  # type: ignore[attr-defined]
             blocks = part.blocks()
             fresh: Order = identity(blocks.rows)
-            if self._asked is not None and blocks.rows:
-                resolved = self._asked.resolve(blocks, float(self.layout.seq_len))
+            if self.shuffle is not None and blocks.rows:
                 name = f"{self.name}/{self._old_rows}"
-                fresh = resolved.order(blocks, self.seed, epoch, name)
-            known = Bridge(self._before.order(epoch - 1), self._inside, fresh, self._old_rows)
+                fresh = self.shuffle.order(blocks, self.seed, epoch, name)
+            old = self._before.order(self._running)
+            known = Bridge(old, self._inside, fresh, self._old_rows)
             self._orders = self._orders | {epoch: known}
         return known
+
+    def _rows_at(self, epoch: Int64, inside: Int64) -> Int64:
+        """The rows at places of epochs [N]: the old run's, the bridge's, or those of all parts."""
+        row, later = np.empty_like(inside), self._epoch + self._bridged
+        old, bridge = epoch < self._epoch, (epoch >= self._epoch) & (epoch < later)
+        if old.any():
+            row[old] = self._before._rows_at(epoch[old], inside[old])
+        if bridge.any():
+            row[bridge] = self.order(self._epoch).map(inside[bridge])
+        new = ~(old | bridge)
+        if new.any():
+            row[new] = super()._rows_at(epoch[new], inside[new])
+        return row
 
     def index(self, epoch: int, rows: Int64) -> Int64:
         """The index of rows in an epoch [N]; -1 for rows that it does not have."""
@@ -200,7 +225,7 @@ def grown_run(before: SourceRun, config: SourceConfig, reader: Reader, at: int) 
     if every is not None:
         old, _ = known.bounds(0, known.documents)
         both = np.concatenate([old, fresh])
-        line = ChosenLine(reader, both, f"grown/{len(old)}")
-    added = make_layout(config.layout, ChosenLine(reader, fresh, f"from {first}"))
+        line = ChosenLine(reader, both)
+    added = make_layout(config.layout, ChosenLine(reader, fresh))
     parts = layout.parts if isinstance(layout, Joined) else (layout,)
-    return GrownRun(before, Joined([*parts, added], line), at, config.shuffle)
+    return GrownRun(before, Joined([*parts, added], line), at)

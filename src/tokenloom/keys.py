@@ -19,7 +19,18 @@ from numpy.typing import NDArray
 
 from tokenloom.errors import ConfigError
 
-__all__ = ["check_seed", "child", "children", "draw", "draws", "key", "mix", "mixed", "named"]
+__all__ = [
+    "below",
+    "check_seed",
+    "child",
+    "children",
+    "draw",
+    "draws",
+    "key",
+    "mix",
+    "mixed",
+    "named",
+]
 
 UInt64 = NDArray[np.uint64]
 
@@ -85,6 +96,19 @@ def children(parent: int, numbers: UInt64) -> UInt64:
     """
     state = mix(((parent ^ _INTEGER) + GOLDEN) & _MASK)
     return mixed((np.uint64(state) ^ numbers) + np.uint64(GOLDEN))
+
+
+def below(parents: UInt64, *path: str | int) -> UInt64:
+    """``child(parent, *path)`` of every parent [N].
+
+    >>> below(np.arange(2, dtype=np.uint64), "a", 7).tolist() == [child(n, "a", 7) for n in (0, 1)]
+    True
+    """
+    state = parents
+    for part in path:
+        for word in _words(part):
+            state = mixed((state ^ np.uint64(word)) + np.uint64(GOLDEN))
+    return state
 
 
 def named(parent: int, names: Sequence[str]) -> UInt64:

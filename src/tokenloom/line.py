@@ -7,6 +7,7 @@ a selection is cut exactly like a store, and no layout knows the difference.
 
 from __future__ import annotations
 
+import hashlib
 import itertools
 from collections.abc import Hashable
 from dataclasses import dataclass
@@ -168,12 +169,12 @@ class ChosenLine:
     Args:
         reader: the store.
         documents: their indices [N]; three integers are kept for each.
-        identity: names the choice in the cache.
     """
 
-    def __init__(self, reader: Reader, documents: Int64, identity: str) -> None:
-        self.reader, self._identity = reader, identity
-        self._documents = documents
+    def __init__(self, reader: Reader, documents: Int64) -> None:
+        self.reader, self._documents = reader, documents
+        raw = documents.astype("<i8", copy=False).tobytes()
+        self._identity = hashlib.sha256(raw).hexdigest()
         self._begin, end = reader.offsets.bounds(documents)
         self._edges = np.concatenate([[0], np.cumsum(end - self._begin)])
 

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from tokenloom.bind import unbind
 from tokenloom.costs import Costs, EqualCosts, ShortLastCosts, SummedCosts
 from tokenloom.errors import ConfigError
+from tokenloom.layout.layout import Epochs
 from tokenloom.layout.remembered import forget_array, recall_array, remember_array
 from tokenloom.masks import tile
 from tokenloom.rendering import RenderSpec
@@ -39,13 +40,13 @@ class RunPrices:
 
     def __init__(self, run: SourceRun, least: int, render: RenderSpec | None = None) -> None:
         self._run, self.phases, self._least, self._render = run, run.phases, least, render
+        self.most = run.layout.width
 
-    def prices(self, epoch: int, first: int, last: int) -> Int64:
+    def prices(self, first: int, last: int) -> Int64:
         """See `Priced`."""
-        rows = self._run.order(epoch).map(np.arange(first, last))
-        return np.maximum(self._of(epoch, rows), self._least)
+        return np.maximum(self._of(*self._run.rows_from(first, last)), self._least)
 
-    def _of(self, epoch: int, rows: Int64) -> Int64:
+    def _of(self, epoch: Epochs, rows: Int64) -> Int64:
         layout = self._run.layout
         if self._render is None:
             return layout.costs(epoch, rows)
@@ -53,7 +54,7 @@ class RunPrices:
             return self._count(epoch, rows)
         return self._table[rows].astype(np.int64)
 
-    def _count(self, epoch: int, rows: Int64) -> Int64:
+    def _count(self, epoch: Epochs, rows: Int64) -> Int64:
         """Trained tokens of rows, from their boundaries."""
         layout, render = self._run.layout, self._render
         assert render is not None
@@ -130,12 +131,13 @@ def costs_of(
 class TokenCount:
     """Stored tokens of the first examples of a run.
 
-    Where rows have tokens of their own and somebody goes on from where he asked last, only what
-    came since is counted.
+    Where rows have tokens of their own and somebody goes on in the epoch in which he asked last,
+    only what came since is counted.
     """
 
     def __init__(self, run: SourceRun) -> None:
         self._costs = costs_of(run, "tokens", None, least=0) if run.rows else None
+        self._run, self._phases = run, run.phases
         self._known = 0, 0  # examples, tokens
 
     def upto(self, examples: int) -> int:
@@ -144,12 +146,19 @@ class TokenCount:
         if costs is None:
             return 0
         known, tokens = self._known
-        if isinstance(costs, SummedCosts) and known <= examples <= known + TOGETHER:
+        end = min(known + TOGETHER, self._phases.start(self._phases.place(known)[0] + 1))
+        if isinstance(costs, SummedCosts) and known <= examples <= end:
             tokens += int(costs.items(known, examples).sum())
         else:
             tokens = costs.upto(examples)
         self._known = examples, tokens
         return tokens
+
+    def of(self, items: Int64) -> int:
+        """Tokens of these items."""
+        if not len(items):
+            return 0
+        return int(self._run.layout.costs(*self._run.locate(items)).sum())
 
 
 def trained_in(spans: Spans, width: int, render: RenderSpec) -> Int64:
@@ -157,10 +166,12 @@ def trained_in(spans: Spans, width: int, render: RenderSpec) -> Int64:
     tiles = tile(spans, width)
     row, real = tiles.first // width, tiles.segment > 0
     trained = np.where(real, tiles.length - 1, 0)
-    if not render.mask_boundary_loss:  # the first token of a document behind another one counts
-        trained[1:] += real[1:] & real[:-1] & (row[1:] == row[:-1])
-    found = np.bincount(row, trained, minlength=tiles.frames)
-    found -= np.bincount(tiles.blank // width, minlength=tiles.frames)
+    heads = np.zeros(len(real), np.bool_)  # tiles whose first cell counts, too
+    if not render.mask_boundary_loss:  # that of a document behind another one
+        heads[1:] = real[1:] & real[:-1] & (row[1:] == row[:-1])
+    found = np.bincount(row, trained + heads, minlength=tiles.frames)
+    blank = np.setdiff1d(tiles.blank, tiles.first[~heads], assume_unique=True)
+    found -= np.bincount(blank // width, minlength=tiles.frames)
     if not render.train_on_eos and render.eos_mask == "inserted":
         ends = ((spans.flags & EOS) > 0) & (spans.at + spans.cells <= width) & (spans.cells > 1)
         found -= np.bincount(spans.row[ends], minlength=tiles.frames)

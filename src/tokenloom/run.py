@@ -14,14 +14,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tokenloom.arrays import grouped, with_newest
+from tokenloom.keys import GOLDEN
 from tokenloom.layout.layout import Layout
 from tokenloom.order import ORDER_VERSION, Blocks, Order, identity
-from tokenloom.order.windowed import checked
-from tokenloom.shuffle import BlockShuffle, Shuffle, describe_shuffle
+from tokenloom.order.windowed import Windows, checked
+from tokenloom.shuffle import BlockShuffle, FullShuffle, Shuffle, describe_shuffle
 from tokenloom.store.reader import Reader
 from tokenloom.words import binary_size, plural, warn
 
-__all__ = ["SourceRun", "loss_columns"]
+__all__ = ["SourceRun", "golden", "loss_columns"]
 
 Int64 = NDArray[np.int64]
 KEPT_ORDERS = 4
@@ -30,6 +31,12 @@ KEPT_ORDERS = 4
 def loss_columns(reader: Reader) -> list[str]:
     """The columns of a store that say what is trained."""
     return [name for name in ("loss_weights", "loss_mask") if name in reader.manifest.columns]
+
+
+def golden(indices: Int64) -> NDArray[np.float64]:
+    """Places in [0, 1) that spread any run of indices evenly [N]."""
+    words = indices.astype(np.uint64) * np.uint64(GOLDEN)
+    return words.astype(np.float64) / 2.0**64
 
 
 class SourceRun:
@@ -104,13 +111,37 @@ class SourceRun:
         if not len(flat):
             return flat, flat
         epoch, inside = self.phases.locate(flat)
-        first = int(epoch[0])
-        if (epoch == first).all():
-            return epoch, self.order(first).map(inside)
-        row = np.empty_like(flat)
+        return epoch, self._rows_at(epoch, inside)
+
+    def rows_from(self, first: int, last: int) -> tuple[Int64 | int, Int64]:
+        """(epochs, rows) of indices [first, last), also behind the end of a run that was cut."""
+        epoch, inside = self.phases.place(first)
+        if first < last <= self.phases.start(epoch + 1):
+            return epoch, self.order(epoch).map(np.arange(inside, inside + last - first))
+        epochs, place = self.phases.locate(np.arange(first, last))
+        return epochs, self._rows_at(epochs, place)
+
+    def _rows_at(self, epoch: Int64, inside: Int64) -> Int64:
+        """The rows at places of epochs [N]."""
+        if not len(epoch) or (epoch == epoch[0]).all():
+            return self.order(int(epoch[0])).map(inside) if len(epoch) else inside
+        if self.shuffle is None:
+            return inside
+        row = np.empty_like(inside)
+        if isinstance(self.shuffle, FullShuffle):  # small sources have many epochs in a request
+            for phase, here in grouped(self.phases.of(epoch)):
+                rows = int(self.phases.rows[phase])
+                row[here] = self._epochs.forward(rows, epoch[here], inside[here])
+            return row
         for number, here in grouped(epoch):
             row[here] = self.order(number).map(inside[here])
-        return epoch, row
+        return row
+
+    @functools.cached_property
+    def _epochs(self) -> Windows:
+        """The orders of all epochs of a full shuffle."""
+        assert isinstance(self.shuffle, FullShuffle)
+        return self.shuffle.epochs(self.seed, self.name)
 
     def index(self, epoch: int, rows: Int64) -> Int64:
         """The index of rows in an epoch [N]; it may lie behind the end of a run that was cut."""
@@ -124,9 +155,12 @@ class SourceRun:
         epoch, inside = self.phases.locate(indices)
         for number, here in grouped(epoch):
             found = self.order(number).fractions(inside[here])
-            if found is not None:
-                out[here] = found
+            out[here] = golden(indices[here]) if found is None else found
         return out
+
+    def epochs_in(self, examples: int) -> int:
+        """Complete epochs of the first examples."""
+        return self.phases.place(examples)[0] if self.rows else 0
 
     # -- blocks ----------------------------------------------------------------------------
 

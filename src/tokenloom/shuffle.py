@@ -21,6 +21,7 @@ from tokenloom.bind import BindError, bind, check_fields, unbind
 from tokenloom.errors import ConfigError
 from tokenloom.order import Blocks, Order, block, era, full
 from tokenloom.order.permute import check_perm_type
+from tokenloom.order.windowed import Windows, epoch_windows
 
 __all__ = [
     "BlockShuffle",
@@ -53,6 +54,10 @@ class FullShuffle:
     def order(self, blocks: Blocks, seed: int, epoch: int, source: str) -> Order:
         """The order of one epoch."""
         return full(blocks.rows, seed=seed, epoch=epoch, perm_type=self.perm_type, source=source)
+
+    def epochs(self, seed: int, source: str) -> Windows:
+        """The orders of all epochs: window e has the rows of epoch e."""
+        return epoch_windows(seed, self.perm_type, source)
 
     def working_blocks(self, blocks: Blocks) -> int:
         """Blocks whose rows are needed at the same time."""

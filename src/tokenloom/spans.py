@@ -67,6 +67,23 @@ class Spans:
     source: NDArray[np.int32]
     sources: tuple[str, ...] = ("main",)
 
+    @staticmethod
+    def none(width: int) -> Spans:
+        """No frame at all."""
+        nothing = np.empty(0, np.int64)
+        return Spans(
+            width=width,
+            frame=np.zeros(1, np.int64),
+            document=nothing,
+            start=nothing,
+            length=nothing,
+            at=nothing,
+            address=nothing,
+            flags=np.empty(0, np.uint8),
+            seen=nothing,
+            source=np.empty(0, np.int32),
+        )
+
     def __len__(self) -> int:
         """How many frames there are."""
         return len(self.frame) - 1

@@ -22,7 +22,7 @@ from tokenloom.store.files import LOCAL, temporary_name
 __all__ = ["FORMAT", "check_state", "latest_state", "make_state", "read_state", "write_state"]
 
 FORMAT = "tokenloom.state/1"
-MAX_BYTES = 1 << 20
+MAX_BYTES = 16 << 20
 MAX_EXAMPLES = 1 << 62
 _HEX = re.compile(r"[0-9a-f]{64}")
 _NAME = re.compile(r"state-([0-9]{12,19})\.json")
@@ -185,7 +185,7 @@ def write_state(state: Mapping[str, Any], path: str | Path) -> Path:
 
 
 def read_state(path: str | Path) -> dict[str, Any]:
-    """A state from its file; runs no code and reads at most 1 MiB.
+    """A state from its file; runs no code and reads at most 16 MiB.
 
     Raises:
         StateError: there is none, it cannot be read, or it does not hold a state.

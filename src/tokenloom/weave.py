@@ -54,6 +54,8 @@ class MixedPlan(Tiled):
     def spans(self) -> Spans:
         """The spans of all of them."""
         parts = [self.parts[number] for number in sorted(self.parts)]
+        if not parts:
+            return Spans.none(self.width)
         joined = Spans.joined([plan.spans for _, plan in parts], [place for place, _ in parts])
         which = np.empty(len(self.indices), np.int32)
         for number, (place, _) in enumerate(parts):

@@ -157,7 +157,7 @@ def test_a_chosen_line_is_the_chosen_documents_end_to_end(sizes, data):
     with ToyStore(numbered(sizes)) as toy:
         every = list(range(len(toy.documents)))
         chosen = data.draw(st.lists(st.sampled_from(every), unique=True) if every else st.just([]))
-        line = ChosenLine(toy.store.reader, np.array(chosen, np.int64), "test")
+        line = ChosenLine(toy.store.reader, np.array(chosen, np.int64))
         cells = toy.cells(chosen)
         assert_line_agrees(line, cells, data.draw(some_ranges(len(cells))))
 
@@ -167,8 +167,8 @@ def test_stretches_of_two_lines_of_one_store_do_not_meet_in_the_cache():
         reader, cache = toy.store.reader, toy.store.reader.cache
         lines = [
             WholeLine(reader),
-            ChosenLine(reader, np.array([2]), "last"),
-            ChosenLine(reader, np.array([1]), "middle"),
+            ChosenLine(reader, np.array([2])),
+            ChosenLine(reader, np.array([1])),
         ]
         ends = np.array([0]), np.array([4])
         for _ in range(2):

@@ -430,8 +430,8 @@ def test_a_file_that_holds_no_state_is_a_state_error(dataset, tmp_path, content,
 
 def test_files_that_are_too_large_missing_or_no_files_are_state_errors(dataset, tmp_path):
     path = write_state(state_at(dataset), tmp_path)
-    path.write_bytes(path.read_bytes() + b" " * (1 << 20))
-    with pytest.raises(tl.StateError, match="allowed are 1,048,576"):
+    path.write_bytes(path.read_bytes() + b" " * (16 << 20))
+    with pytest.raises(tl.StateError, match="allowed are 16,777,216"):
         read_state(path)
     with pytest.raises(tl.StateError, match="no such file"):
         read_state(tmp_path / "nothing.json")
@@ -448,7 +448,7 @@ def test_files_that_are_too_large_missing_or_no_files_are_state_errors(dataset, 
 @pytest.mark.parametrize(
     "change",
     [
-        {"note": "x" * (1 << 20)},
+        {"note": "x" * (16 << 20)},
         {"note": math.nan},
         {"note": b"bytes"},
         {"note": nested(50_000)},

@@ -101,12 +101,13 @@ def test_no_drift_far_away():
 
 class _Table:
     identity = None
+    most = 1 << 13
 
     def __init__(self, table):
         self.table, self.phases = np.asarray(table, np.int64), Phases.constant(len(table))
 
-    def prices(self, epoch, first, last):
-        return self.table[first:last]
+    def prices(self, first, last):
+        return self.table[np.arange(first, last) % len(self.table)]
 
     def is_steady(self, epoch):
         return True

@@ -13,7 +13,7 @@ from slow_orders import cut_blocks, equal_blocks, slow_block, slow_era, slow_ful
 
 import tokenloom as tl
 from tokenloom.order import Blocks, block, era, full, identity
-from tokenloom.order.windowed import Windows
+from tokenloom.order.windowed import Windows, epoch_windows
 
 BIG = 2**63 - 1
 
@@ -162,6 +162,23 @@ def test_more_lanes_or_larger_windows_than_blocks_are_one_band():
 @pytest.mark.parametrize("n", [1, 2, 3, 100, 4096, 4097, 9000])
 def test_a_full_order_equals_the_slow_one(n):
     assert_equals(full(n, seed=n), slow_full(n, n))
+
+
+@pytest.mark.parametrize("perm_type", ["feistel", "linear", "levanter", "levanter_linear"])
+@pytest.mark.parametrize("n", [1, 2, 7, 4096, 5000])
+def test_full_orders_of_many_epochs_at_once_are_those_one_by_one(n, perm_type):
+    rng = np.random.default_rng(n)
+    epoch, x = rng.integers(0, 40, 300), rng.integers(0, n, 300)
+    epoch[:2] = 0, 10**12 if not perm_type.startswith("levanter") else 10**9
+    windows = epoch_windows(9, perm_type, "wiki")
+    options = {"seed": 9, "perm_type": perm_type, "source": "wiki"}
+    orders = {e: full(n, epoch=e, **options) for e in set(epoch.tolist())}
+    wanted = [int(orders[e].map([i])[0]) for e, i in zip(epoch.tolist(), x.tolist(), strict=True)]
+    assert windows.forward(n, epoch, x).tolist() == wanted
+    if n > 100:  # the control: another name, other orders
+        assert epoch_windows(9, perm_type, "code").forward(n, epoch, x).tolist() != wanted or (
+            perm_type.startswith("levanter")  # whose orders know the seed alone
+        )
 
 
 @pytest.mark.parametrize(

@@ -7,6 +7,7 @@ where those of the part before it end.
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -41,7 +42,8 @@ class Joined:
         first = parts[0]
         self.seq_len, self.width = first.seq_len, first.width
         self.inserted = first.inserted
-        self.tag = "+".join(part.tag for part in parts)
+        named = [f"{part.tag}/{part.line.identity}" for part in parts]
+        self.tag = hashlib.sha256(repr(named).encode()).hexdigest()
         rows = [int(part.phases.rows[0]) for part in parts]
         self._row: Int64 = np.cumsum([0, *rows])
         self._address: Int64 = np.cumsum([0, *(part.line.tokens for part in parts)])
@@ -70,7 +72,7 @@ class Joined:
         for blocks, begin in zip(self._blocks, self._row.tolist(), strict=False):
             first, _ = blocks.edges(np.arange(len(blocks)))
             edges.append(first + begin)
-        return Blocks.cut(np.concatenate([*edges, self._row[-1:]]))
+        return Blocks.cut(np.unique(np.concatenate([*edges, self._row[-1:]])))  # none is empty
 
     def warn_if_unaligned(self) -> None:
         """The parts have said so."""

@@ -86,7 +86,7 @@ class Packed:
             parts.append(self._plan(number).take(rows[here] - self.groups.first_row[number]))
             places.append(here)
         if not parts:
-            return _nothing(self.width)
+            return Spans.none(self.width)
         if len(parts) == 1:
             return parts[0]  # `grouped` keeps the order of what it puts together
         return Spans.joined(parts, places)
@@ -136,19 +136,3 @@ class Packed:
             seen=pieces.seen,
             source=np.zeros(len(rows), np.int32),
         )
-
-
-def _nothing(width: int) -> Spans:
-    none = np.empty(0, np.int64)
-    return Spans(
-        width=width,
-        frame=np.zeros(1, np.int64),
-        document=none,
-        start=none,
-        length=none,
-        at=none,
-        address=none,
-        flags=np.empty(0, np.uint8),
-        seen=none,
-        source=np.empty(0, np.int32),
-    )

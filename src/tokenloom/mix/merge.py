@@ -21,12 +21,13 @@ from numpy.typing import NDArray
 from tokenloom.costs import Costs, EqualCosts
 from tokenloom.keys import child, children, key
 
-__all__ = ["Clock", "Merge"]
+__all__ = ["LONGEST", "Clock", "Merge"]
 
 Int64 = NDArray[np.int64]
 Float64 = NDArray[np.float64]
 FEW = 2048  # items among which a moment is found by sorting
 MOST = 1e300  # no moment comes later
+LONGEST = 1 << 53  # of what is consumed: floats count to there
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +73,7 @@ class Merge:
         self._cost = np.array(equal, np.int64)
         ends = [(1 << 62) if clock.costs.n is None else clock.costs.n for clock in clocks]
         self._end = np.array(ends, np.int64)
+        self.longest = LONGEST // max(clock.costs.most for clock in clocks)
         root = key(seed, "mix", "ties")
         self._ties = np.array([child(root, clock.name) for clock in clocks], np.uint64)
         self.begin = int(self._first.sum())
@@ -168,12 +170,21 @@ class Merge:
         """A moment before which at least so many further items happen."""
         now = self._now(begin)
         rate = float((self._weight / self._mean)[begin < self._end].sum())
-        step = want / max(rate, 1e-300)
+        step, factor, low = want / max(rate, 1e-300), 1.05, now
+        before = int(begin.sum())
         while True:
             moment = now + step
-            if int((self._counts(moment) - begin).sum()) >= want or moment > MOST:
-                return moment
-            step = step * 1.05 + np.spacing(now) * 4
+            found = self.count(moment) - before
+            if found >= want or moment > MOST:
+                break
+            low, step, factor = moment, step * factor + np.spacing(now) * 4, factor**1.5
+        while found > 2 * want + FEW:  # a source that begins late and comes often
+            middle = (low + moment) / 2
+            if not low < middle < moment:
+                break
+            count = self.count(middle) - before
+            low, moment, found = (middle, moment, found) if count < want else (low, middle, count)
+        return moment
 
     @functools.cached_property
     def _mean(self) -> Float64:
@@ -296,6 +307,10 @@ class Merge:
                 else:
                     high, above = middle, count
         return low, high
+
+    def whole(self, index: int) -> int:
+        """See `tokenloom.mix.stages.Order`: items of a source come in their order."""
+        return index
 
     # -- item → index ----------------------------------------------------------------------
 

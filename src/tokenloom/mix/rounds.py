@@ -73,6 +73,10 @@ class Rounds:
         counts: Int64 = before + np.bincount(source, minlength=len(before))
         return counts
 
+    def whole(self, index: int) -> int:
+        """See `tokenloom.mix.stages.Order`."""
+        return index // self._block * self._block if self._shuffled else index
+
     def index(self, source: int, item: int) -> int:
         """Where an item of a source stands in the run."""
         begin = self.merge.index(source, item) // self._block * self._block

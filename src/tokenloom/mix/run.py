@@ -13,13 +13,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tokenloom.arrays import grouped, with_newest
-from tokenloom.keys import GOLDEN
 from tokenloom.mix.reading import integer
-from tokenloom.mix.stages import LONGEST, Stage
+from tokenloom.mix.stages import Stage
 from tokenloom.order import Blocks, Order
 from tokenloom.order.windowed import checked
 from tokenloom.prices import TokenCount
-from tokenloom.run import SourceRun
+from tokenloom.run import SourceRun, golden
 from tokenloom.shuffle import Shuffle
 
 __all__ = ["Consumed", "MixedRun"]
@@ -72,8 +71,13 @@ class MixedRun:
         whole = stages[-1].end
         self.n = whole if take is None else take if whole is None else min(take, whole)
         self.lanes = max(source.lanes for source in sources)
+        self._lanes_from = min(
+            (_begin(stages, n) for n, source in enumerate(sources) if source.lanes > 1), default=0
+        )
         self.seq_len = sources[0].layout.seq_len
         self.shuffle = shuffle
+        longest = min(stage.merge.longest for stage in stages)
+        self._bound = longest if self.n is None else self.n
         self._order = _shuffled(shuffle, whole, seed)
         self._at = np.array([stage.at for stage in stages], np.int64)
         self._tokens = [TokenCount(source) for source in sources]
@@ -83,7 +87,7 @@ class MixedRun:
 
     def pick(self, indices: Int64) -> tuple[Int64, Int64]:
         """(source, item) of each index [N]."""
-        wanted = checked(indices, LONGEST if self.n is None else self.n, "index")
+        wanted = checked(indices, self._bound, "index")
         if self._order is not None:
             wanted = self._order.map(wanted)
         source, item = np.empty_like(wanted), np.empty_like(wanted)
@@ -124,15 +128,16 @@ class MixedRun:
     def index(self, source: int, items: Int64) -> Int64:
         """Where items of a source stand, -1 for those that never come [N]."""
         out = np.full(len(items), -1, np.int64)
-        for place, item in enumerate(items.tolist()):
-            number = self._stage_of(source, item)
-            stage, limit = self.stages[number], self.stages[number].merge.clocks[source].costs.n
-            if limit is not None and item >= limit:
-                continue
-            end = self._last(number, 1 << 62)
-            if end < 1 << 62 and item >= stage.order.cut(end)[source]:
-                continue  # it would come behind the end
-            out[place] = stage.order.index(source, item)
+        stages = np.array([self._stage_of(source, item) for item in items.tolist()], np.int64)
+        for number, here in grouped(stages):
+            stage, end = self.stages[number], self._last(number, 1 << 62)
+            shown = stage.merge.clocks[source].costs.n
+            if end < 1 << 62:  # others would come behind the end
+                shown = int(stage.order.cut(end)[source])
+            for place in here.tolist():
+                item = int(items[place])
+                if shown is None or item < shown:
+                    out[place] = stage.order.index(source, item)
         found = out >= 0
         if self._order is not None and found.any():
             out[found] = self._order.inverse(out[found])
@@ -151,26 +156,32 @@ class MixedRun:
 
     def consumed(self, examples: int) -> list[Consumed]:
         """What the first examples take from each source."""
-        integer("examples", examples, most=LONGEST if self.n is None else self.n)
-        if self._order is None:
-            stage = int(np.searchsorted(self._at, examples, side="right")) - 1
-            counts = self.stages[stage].order.cut(examples).tolist()
-        else:
-            counts = self._counted(examples).tolist()
+        integer("examples", examples, most=self._bound)
+        counts, further = self._prefix(examples)
+        rows = np.array([len(items) for items in further]) + counts
         return [
             Consumed(
-                run.name, rows, tokens.upto(rows), int(run.phases.locate(np.array([rows]))[0][0])
+                run.name, int(n), tokens.upto(int(first)) + tokens.of(items), run.epochs_in(int(n))
             )
-            for run, rows, tokens in zip(self.sources, counts, self._tokens, strict=True)
+            for run, tokens, first, items, n in zip(
+                self.sources, self._tokens, counts, further, rows, strict=True
+            )
         ]
 
-    def _counted(self, examples: int) -> Int64:
-        """Rows of each source among the first examples of a run that was shuffled as a whole."""
+    def _prefix(self, examples: int) -> tuple[Int64, list[Int64]]:
+        """Items of each source among the first examples: so many of the first, and these."""
+        whole = 0
         counts = np.zeros(len(self.sources), np.int64)
-        for low in range(0, examples, CHUNK):
-            source, _ = self.pick(np.arange(low, min(low + CHUNK, examples)))
-            counts += np.bincount(source, minlength=len(counts))
-        return counts
+        if self._order is None:
+            stage = self.stages[int(np.searchsorted(self._at, examples, side="right")) - 1]
+            whole = stage.order.whole(examples)
+            counts = stage.order.cut(whole)
+        parts: list[list[Int64]] = [[np.empty(0, np.int64)] for _ in self.sources]
+        for low in range(whole, examples, CHUNK):
+            source, item = self.pick(np.arange(low, min(low + CHUNK, examples)))
+            for number, here in grouped(source):
+                parts[number].append(item[here])
+        return counts, [np.concatenate(some) for some in parts]
 
     def tokens_in(self, examples: int) -> int:
         """Tokens of the first examples of the run."""
@@ -179,7 +190,8 @@ class MixedRun:
     def fractions(self, indices: Int64) -> NDArray[np.float64] | None:
         """Lane over lanes of each index [N], or None for a run without lanes.
 
-        Rows of a source without lanes are spread evenly between the others.
+        Rows of a source without lanes are spread evenly between the others. Before a source with
+        lanes joins there are none, so that nothing changes there.
         """
         if self.lanes == 1:
             return None
@@ -187,10 +199,8 @@ class MixedRun:
         out = np.empty(len(indices), np.float64)
         for number, here in grouped(source):
             found = self.sources[number].fractions(item[here])
-            if found is None:
-                words = item[here].astype(np.uint64) * np.uint64(GOLDEN)
-                found = words.astype(np.float64) / 2.0**64
-            out[here] = found
+            out[here] = golden(item[here]) if found is None else found
+        out[indices < self._lanes_from] = 0.0  # as they stand: the first lanes joined later
         return out
 
     def share_bytes(self, world_size: int) -> int:
@@ -201,6 +211,11 @@ class MixedRun:
         """Say so when a rank's shuffle windows do not fit into the cache."""
         for source in self.sources:
             source.warn_if_too_large(capacity, world_size)
+
+
+def _begin(stages: Sequence[Stage], source: int) -> int:
+    """The index at which a source is there for the first time."""
+    return next(s.at for s in stages if s.merge.clocks[source].costs.n != 0)
 
 
 def _shuffled(shuffle: Shuffle | None, n: int | None, seed: int) -> Order | None:

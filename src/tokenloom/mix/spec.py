@@ -9,8 +9,9 @@ from typing import Any
 from tokenloom.bind import check_fields
 from tokenloom.errors import ConfigError
 from tokenloom.keys import check_seed
+from tokenloom.mix.merge import LONGEST
 from tokenloom.mix.reading import integer, name_of, names_of, number, number_map, pairs_of, rounded
-from tokenloom.mix.stages import LONGEST, Rule
+from tokenloom.mix.stages import Rule
 from tokenloom.words import near_miss
 
 __all__ = ["LEAST", "Edit", "MixSpec", "Pinned", "weights_of"]

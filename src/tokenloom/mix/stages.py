@@ -24,7 +24,6 @@ __all__ = ["Change", "Rule", "Source", "Stage", "stages_of"]
 
 Int64 = NDArray[np.int64]
 NOTHING = EqualCosts(1, 0)
-LONGEST = 1 << 53  # examples: floats count to there
 
 
 class Order(Protocol):
@@ -35,6 +34,9 @@ class Order(Protocol):
 
     def cut(self, index: int) -> Int64:
         """Items of every source before an index [sources]."""
+
+    def whole(self, index: int) -> int:
+        """The last index up to there before which every source has shown its first items."""
 
     def index(self, source: int, item: int) -> int:
         """Where an item of a source stands in the run."""
@@ -151,6 +153,11 @@ def _check(change: Change, stage: Stage, rule: Rule) -> None:
             f"edit: at={change.at:,} is before the last edit, at {stage.at:,}; what was decided "
             f"then cannot be undone. Allowed is {stage.at:,} or more."
         )
+    if change.at > stage.merge.longest:
+        raise ConfigError(
+            f"edit: at={change.at:,} is further than a run can be counted, allowed is "
+            f"{stage.merge.longest:,}."
+        )
     if stage.end is not None and change.at > stage.end:
         raise ConfigError(
             f"edit: at={change.at:,} is behind the end of the run, which has {stage.end:,} "
@@ -218,10 +225,10 @@ def _end(sources: Sequence[Source], merge: Merge, stop: str) -> int | None:
     if moment == np.inf:
         return None
     end = merge.count(moment)
-    if end > LONGEST:
+    if end > merge.longest:
         raise ConfigError(
             f"mix: it would have some {end:.1e} examples until {stop!r} is met, allowed are "
-            f"{LONGEST:,}. Weights or epochs of sources differ too much; say max_epochs, or take "
-            "stop='first_exhausted'."
+            f"{merge.longest:,}. Weights or epochs of sources differ too much; say max_epochs, or "
+            "take stop='first_exhausted'."
         )
     return end

@@ -144,6 +144,11 @@ def _begin(options: MixOptions, token_counts: Any, offsets: Any) -> dict[str, Po
     """Where every source begins."""
     if token_counts is not None and offsets is not None:
         raise ConfigError("token_counts: found with offsets, which say the same. Give one of them.")
+    if offsets is not None and options.cost not in ("tokens", "rows"):
+        raise ConfigError(
+            f"offsets: they count rows and tokens, but the cost is {options.cost!r}, which nobody "
+            "knows of them. Go on from a state_dict(), or take cost='tokens'."
+        )
     names = list(options.sources)
     counts = by_name("token_counts", token_counts, names, 0)
     skips = by_name("offsets", offsets, names, Offset())

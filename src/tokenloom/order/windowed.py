@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tokenloom.errors import ConfigError
-from tokenloom.keys import check_seed, child, children, key
+from tokenloom.keys import below, check_seed, child, children, key
 from tokenloom.order import threefry
 from tokenloom.order.permute import (
     SMALL,
@@ -103,6 +103,18 @@ class OrderKeys:
         if self._jax:
             return threefry.fold_in(threefry.split(self._root, 3)[2], window)
         return child(self._root, "tail")
+
+
+def epoch_windows(seed: int, perm_type: str, source: str) -> Windows:
+    """Full shuffles of all epochs at once: window e is the order of epoch e."""
+
+    def keys(epochs: UInt64) -> UInt64:
+        if not perm_type.startswith("levanter"):
+            return below(children(key(seed, source, "order"), epochs), "full")
+        root = check_seed(seed)
+        return np.where(epochs == 0, np.uint64(root), threefry.folded(root, epochs))
+
+    return Windows(keys, perm_type)
 
 
 class Windows:
