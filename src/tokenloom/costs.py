@@ -321,7 +321,7 @@ class SummedCosts:
 
     def items(self, first: int, last: int) -> Int64:
         """See `Costs`."""
-        return self._priced.prices(first, last)
+        return self._priced.prices(first, last) if first < last else np.empty(0, np.int64)
 
     def before(self, cost: float) -> int:
         """See `Costs`."""

@@ -231,7 +231,10 @@ class Dataset:
 
     def tokens_in(self, examples: int) -> int:
         """Stored tokens of the first examples."""
-        return self._tokens.upto(int(checked(examples, _behind(self.run.n), "examples")))
+        most = MOST if self.run.n is None else self.run.n
+        if int(checked(examples, None, "examples")) > most:
+            raise IndexError(f"examples {examples}: out of range, the run has {most:,}.")
+        return self._tokens.upto(int(examples))
 
     @functools.cached_property
     def _tokens(self) -> TokenCount:
@@ -351,11 +354,6 @@ class Dataset:
     def renderer_of(self, run: SourceRun, *, by_blocks: bool) -> Renderer:
         """The same for its run under another name."""
         return Renderer(run, self.config.render, by_blocks=by_blocks, cache=self._cache)
-
-
-def _behind(n: int | None) -> int:
-    """The first count of examples that a run of n does not have."""
-    return MOST if n is None else n + 1
 
 
 def _examples_for(n: int | None, tokens_in: Callable[[int], int], tokens: int) -> int:

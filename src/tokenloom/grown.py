@@ -107,6 +107,9 @@ class GrownRun(SourceRun):
         before: the run as it was.
         layout: of all documents, those that were there first.
         at: the item from which on new ones come.
+
+    Attributes:
+        bridges: epochs that are the rest of the one before, with new rows between.
     """
 
     def __init__(self, before: SourceRun, layout: Joined, at: int) -> None:
@@ -120,9 +123,11 @@ class GrownRun(SourceRun):
         )
         old, rows = before.phases, int(layout.phases.rows[0])
         self._running, self._inside = old.place(at)  # the epoch that is under way
-        in_bridge = isinstance(before, GrownRun) and before.is_bridge(self._running)
-        self._bridged = self._inside > 0 or (at > 0 and in_bridge)
+        bridges = before.bridges if isinstance(before, GrownRun) else ()
+        self._bridged = self._inside > 0 or (at > 0 and self._running in bridges)
         self._epoch = self._running + (self._inside > 0)  # the first that is not the old run's
+        own = (self._epoch,) if self._bridged else ()
+        self.bridges: tuple[int, ...] = (*(b for b in bridges if b < self._epoch), *own)
         length = old.start(self._running + 1) - old.start(self._running)
         left = length - self._inside + rows - self._old_rows
         keep = old.first < at
@@ -133,23 +138,21 @@ class GrownRun(SourceRun):
             np.concatenate([old.first[keep], first]).astype(np.int64),
             np.concatenate([old.epoch[keep], epoch]).astype(np.int64),
             np.concatenate([old.rows[keep], size]).astype(np.int64),
-            old.counted_from + (self._inside > 0),
         )
         self._blocks = [self._blocks[0]] * len(self.phases)
         self._io_blocks = [self._io_blocks[0]]
 
-    def is_bridge(self, epoch: int) -> bool:
-        """Whether an epoch is the rest of another one, with new rows between."""
-        if epoch >= self._epoch:
-            return self._bridged and epoch == self._epoch
-        return isinstance(self._before, GrownRun) and self._before.is_bridge(epoch)
-
     def epochs_in(self, examples: int) -> int:
         """Complete epochs of the first examples; one that was gone on with is one."""
-        if examples < self._cut:
-            return self._before.epochs_in(examples)
         epoch = self.phases.place(examples)[0]
-        return epoch - sum(self.is_bridge(one) for one in range(epoch + 1))
+        return epoch - sum(bridge <= epoch for bridge in self.bridges)
+
+    def end_of(self, epochs: int) -> int:
+        """Examples of so many epochs; the last of them ends with its bridge."""
+        last = epochs - 1
+        for bridge in self.bridges:
+            last += bridge <= last + 1
+        return self.phases.start(last + 1) if epochs else 0
 
     @property
     def _old_rows(self) -> int:

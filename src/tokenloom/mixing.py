@@ -13,6 +13,7 @@ from tokenloom.mix.reading import check_names, integer, mapping, name_of, number
 from tokenloom.mix.spec import LEAST, MixSpec, weights_of
 from tokenloom.mixed import Mixed
 from tokenloom.mixture import check_alike
+from tokenloom.prices import TokenCount
 
 __all__ = ["mix"]
 
@@ -103,7 +104,7 @@ def _by_size(sources: Mapping[str, Dataset], cost: str, temperature: Any) -> dic
     if not (np.isfinite(power) and power >= 0):
         raise ConfigError(f"temperature: found {power:g}, allowed is 0 or more.")
     sizes = {
-        name: ds.run.rows if cost == "rows" else ds.tokens_in(ds.run.rows)
+        name: ds.run.rows if cost == "rows" else TokenCount(ds.run).of_epoch()
         for name, ds in sources.items()
     }
     top = max(sizes.values()) or 1

@@ -75,11 +75,11 @@ def _endless(name: str, ds: Dataset, spec: MixSpec) -> SourceRun:
 def _ends(run: SourceRun, ds: Dataset, spec: MixSpec, shown: int = 0) -> tuple[Costs, int | None]:
     """The costs of all items that a source may show, and after how many it counts as exhausted."""
     epochs, cap = ds.config.epochs, spec.cap(run.name)
-    declared = None if epochs is None else min(run.phases.end(epochs), ENDLESS)
+    declared = None if epochs is None else min(run.end_of(epochs), ENDLESS)
     most = None
     if cap is not None:
         whole = int(cap)
-        begin, end = run.phases.end(whole) if whole else 0, run.phases.end(whole + 1)
+        begin, end = run.end_of(whole) if whole else 0, run.end_of(whole + 1)
         most = max(shown, begin + int((cap - whole) * (end - begin) + 1e-9))
         if not most:
             raise ConfigError(

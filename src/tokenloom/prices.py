@@ -154,6 +154,12 @@ class TokenCount:
         self._known = examples, tokens
         return tokens
 
+    def of_epoch(self) -> int:
+        """Tokens of one epoch, of the last kind if there are several."""
+        phases = self._phases
+        epoch = int(phases.epoch[-1])
+        return self.upto(phases.start(epoch + 1)) - self.upto(phases.start(epoch))
+
     def of(self, items: Int64) -> int:
         """Tokens of these items."""
         if not len(items):

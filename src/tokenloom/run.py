@@ -125,7 +125,7 @@ class SourceRun:
         """The rows at places of epochs [N]."""
         if not len(epoch) or (epoch == epoch[0]).all():
             return self.order(int(epoch[0])).map(inside) if len(epoch) else inside
-        if self.shuffle is None:
+        if self.shuffle is None or self.phases.rows.max() == 1:
             return inside
         row = np.empty_like(inside)
         if isinstance(self.shuffle, FullShuffle):  # small sources have many epochs in a request
@@ -136,6 +136,12 @@ class SourceRun:
         for number, here in grouped(epoch):
             row[here] = self.order(number).map(inside[here])
         return row
+
+    @property
+    def goes_by_epochs(self) -> bool:
+        """Whether every epoch of a request costs something, however few its rows are."""
+        usual = isinstance(self.shuffle, FullShuffle) and self.shuffle.perm_type == "feistel"
+        return self.shuffle is not None and not usual and self.rows > 1
 
     @functools.cached_property
     def _epochs(self) -> Windows:
@@ -157,6 +163,10 @@ class SourceRun:
             found = self.order(number).fractions(inside[here])
             out[here] = golden(indices[here]) if found is None else found
         return out
+
+    def end_of(self, epochs: int) -> int:
+        """Examples of so many epochs."""
+        return self.phases.end(epochs)
 
     def epochs_in(self, examples: int) -> int:
         """Complete epochs of the first examples."""

@@ -114,6 +114,14 @@ def test_a_far_count_asks_for_no_plan_of_a_group(monkeypatch):
             ds[0]
 
 
+def test_nothing_asked_is_nothing_counted():
+    """Also where rows are found by floor sums, which once went on for ever."""
+    with ToyStore(numbered([[23, 9], [14, 3]])) as toy:
+        ds = toy.store.splice(10, content_length=5, offset_jitter=3, alpha=0.8)
+        assert ds.tokens_in(0) == 0
+        assert len(ds.run.layout.costs(0, np.empty(0, np.int64))) == 0
+
+
 def test_tokens_far_into_many_epochs_are_not_walked_through(monkeypatch):
     """A small source that comes again and again: two rows, a million epochs."""
     with ToyStore(numbered([[7, 9, 3]])) as toy:

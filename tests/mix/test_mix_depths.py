@@ -13,8 +13,10 @@ from tokenloom import shuffle as shuffle_module
 from tokenloom.costs import SummedCosts
 from tokenloom.layout import groups as grouping
 from tokenloom.layout.phases import Phases
+from tokenloom.mix import run as run_module
 from tokenloom.mix.stream import interleave
 from tokenloom.prices import RunPrices
+from tokenloom.run import SourceRun
 from tokenloom.state import read_state, write_state
 
 pytestmark = pytest.mark.filterwarnings("ignore:seq_len", "ignore:edit.quarantine")
@@ -172,6 +174,22 @@ def test_a_grown_run_comes_back_from_its_description(grown, kind, monkeypatch):
     assert wrong_rows(again) == 0
 
 
+@pytest.mark.parametrize(
+    ("cap", "at", "rows"), [(0.5, 5, 15), (1.5, 25, 35), (1.5, 5, 45), (2.25, 45, 47), (2, 25, 50)]
+)
+def test_a_cap_counts_epochs_that_grew(grown, cap, at, rows):
+    """20 rows an epoch, 30 in the one that grows and later: a part of an epoch is one of those."""
+    old, new = grown([16] * 20, [16] * 10)
+    run = tl.mix({"a": old.windows(16).epochs(None)}, max_epochs=cap)
+    assert len(run.edit(at=at, append={"a": new})) == rows
+
+
+def test_epochs_of_a_grown_source_are_counted_far_away(grown):
+    old, new = grown([16] * 20, [16] * 10)
+    run = tl.mix({"a": old.windows(16).epochs(None)}).edit(at=5, append={"a": new})
+    assert run.consumed(3 * 10**11)[0]["epochs"] == 10**10
+
+
 def test_documents_that_give_no_row_may_be_appended(grown):
     old, new = grown([20] * 10, [3])
     edited = tl.mix({"w": old.pack(16, min_len=10)}).edit(at=2, append={"w": new})
@@ -254,6 +272,16 @@ def test_loss_tokens_are_those_that_are_trained(grown, options, stride, masked, 
     )
     trained = ds.batch(range(len(ds))).loss_mask.sum(axis=1).tolist()
     assert RunPrices(ds.run, 0, ds.config.render).prices(0, len(ds)).tolist() == trained
+
+
+def test_a_source_without_items_has_no_lanes_and_a_size(grown):
+    (a,), (b,) = grown([16] * 20), grown([16] * 50)
+    none = a.windows(16).block_shuffle(lanes=2).epochs(0)
+    assert len(tl.mix({"a": none, "b": b.windows(16)}, stop="all_exhausted")) == 50
+    growing = a.select(num_docs=2).splice(16, content_length=8, doc_growth={0: 1, 1: 2})
+    for other in (none, growing):
+        weights = tl.mix({"a": other, "b": b.windows(16)}, temperature=1.0).spec.weights
+        assert weights == {"a": other.run.rows * (16 if other is none else 8) / 800, "b": 1.0}
 
 
 # -- identity ----------------------------------------------------------------------------------
@@ -363,6 +391,28 @@ def test_epochs_that_differ_are_added_up_many_at_a_time():
     SummedCosts(priced, None).upto(700_000)
     assert len(asked) < 20
     assert sum(asked) < 710_000
+
+
+@pytest.mark.parametrize("way", ["block", "lanes", "era", "linear"])
+def test_a_small_request_of_a_small_source_asks_for_few_epochs(grown, way, monkeypatch):
+    (a,), (b,) = grown([16] * 2), grown([16] * 50)
+    ds = a.windows(16).epochs(None)
+    ds = {
+        "block": lambda: ds.block_shuffle(),
+        "lanes": lambda: ds.block_shuffle(lanes=2),
+        "era": lambda: ds.shuffle(2),
+        "linear": lambda: ds.shuffle(perm_type="levanter_linear"),
+    }[way]()
+    run = tl.mix({"a": ds, "b": b.windows(16).epochs(None)}).seed(1)
+    asked, inner = [], SourceRun._rows_at
+    monkeypatch.setattr(
+        SourceRun, "_rows_at", lambda self, e, x: asked.append(len(set(e))) or inner(self, e, x)
+    )
+    small = run.picked(range(3000))
+    assert max(asked, default=0) <= 512
+    monkeypatch.setattr(run_module, "EPOCHS", 1 << 20)  # in chunks of another size
+    again = tl.from_config(run.describe()).picked(range(3000))
+    assert (small[0], small[1].tolist()) == (again[0], again[1].tolist())
 
 
 def test_small_sources_with_many_epochs_are_planned_at_once(grown):

@@ -118,8 +118,8 @@ def floor_sum(n: Int64, m: Int64, a: Int64, b: Int64) -> Int64:
         live = n > 0
         if not live.all():
             here, n, m, a, b = (one[live] for one in (here, n, m, a, b))
-            if not len(here):
-                return out
+        if not len(here):
+            return out
         steps, a = np.divmod(a, m)
         rows, b = np.divmod(b, m)
         out[here] += steps * (n * (n - 1) // 2) + rows * n

@@ -24,7 +24,8 @@ from tokenloom.shuffle import Shuffle
 __all__ = ["Consumed", "MixedRun"]
 
 Int64 = NDArray[np.int64]
-CHUNK = 1 << 16  # items that are worked out together
+CHUNK, FEWEST = 1 << 16, 1 << 10  # items that are worked out together, at most and at least
+EPOCHS = 512  # of one source that are
 KEPT_CHUNKS = 8
 FEW = 16  # items of a chunk that are looked up one by one
 
@@ -71,9 +72,11 @@ class MixedRun:
         whole = stages[-1].end
         self.n = whole if take is None else take if whole is None else min(take, whole)
         self.lanes = max(source.lanes for source in sources)
-        self._lanes_from = min(
-            (_begin(stages, n) for n, source in enumerate(sources) if source.lanes > 1), default=0
-        )
+        laned = [n for n, source in enumerate(sources) if source.lanes > 1]
+        self._lanes_from = min((at for n in laned for at in _begins(stages, n)), default=0)
+        # a source of few rows has an order for each of many epochs: fewer are worked out at a time
+        few = [source.rows for source in sources if source.goes_by_epochs]
+        self._chunk = min([CHUNK, *(max(FEWEST, EPOCHS * rows) for rows in few)])
         self.seq_len = sources[0].layout.seq_len
         self.shuffle = shuffle
         longest = min(stage.merge.longest for stage in stages)
@@ -81,6 +84,8 @@ class MixedRun:
         self._order = _shuffled(shuffle, whole, seed)
         self._at = np.array([stage.at for stage in stages], np.int64)
         self._tokens = [TokenCount(source) for source in sources]
+        nothing = np.zeros(len(sources), np.int64)
+        self._counted = 0, 0, nothing, nothing
         self._chunks: dict[tuple[int, int], tuple[Int64, Int64]] = {}
 
     # -- index → item ----------------------------------------------------------------------
@@ -94,7 +99,7 @@ class MixedRun:
         stage = np.searchsorted(self._at, wanted, side="right") - 1
         # stages may begin inside a chunk, so both name a stretch
         for number, here in grouped(stage):
-            for chunk, inner in grouped(wanted[here] // CHUNK):
+            for chunk, inner in grouped(wanted[here] // self._chunk):
                 part = here[inner]
                 source[part], item[part] = self._picked(number, chunk, wanted[part])
         return source, item
@@ -105,9 +110,9 @@ class MixedRun:
             pairs = [self.stages[number].order.items(i, i + 1) for i in wanted.tolist()]
             source, item = (np.concatenate(column) for column in zip(*pairs, strict=True))
             return source, item
-        first = max(self.stages[number].at, chunk * CHUNK)
+        first = max(self.stages[number].at, chunk * self._chunk)
         if known is None:
-            last = self._last(number, (chunk + 1) * CHUNK)
+            last = self._last(number, (chunk + 1) * self._chunk)
             known = self.stages[number].order.items(first, last)
             self._chunks = with_newest(self._chunks, (number, chunk), known, KEPT_CHUNKS)
         return known[0][wanted - first], known[1][wanted - first]
@@ -157,31 +162,42 @@ class MixedRun:
     def consumed(self, examples: int) -> list[Consumed]:
         """What the first examples take from each source."""
         integer("examples", examples, most=self._bound)
-        counts, further = self._prefix(examples)
-        rows = np.array([len(items) for items in further]) + counts
+        if self._order is not None:
+            first, counts = 0, np.zeros(len(self.sources), np.int64)
+        else:
+            stage = self.stages[int(np.searchsorted(self._at, examples, side="right")) - 1]
+            first = stage.order.whole(examples)
+            counts = stage.order.cut(first)
+        rows, tokens = self._drawn(first, examples)
+        rows = rows + counts
         return [
-            Consumed(
-                run.name, int(n), tokens.upto(int(first)) + tokens.of(items), run.epochs_in(int(n))
-            )
-            for run, tokens, first, items, n in zip(
-                self.sources, self._tokens, counts, further, rows, strict=True
+            Consumed(run.name, n, known.upto(k) + more, run.epochs_in(n))
+            for run, known, k, more, n in zip(
+                self.sources,
+                self._tokens,
+                counts.tolist(),
+                tokens.tolist(),
+                rows.tolist(),
+                strict=True,
             )
         ]
 
-    def _prefix(self, examples: int) -> tuple[Int64, list[Int64]]:
-        """Items of each source among the first examples: so many of the first, and these."""
-        whole = 0
-        counts = np.zeros(len(self.sources), np.int64)
-        if self._order is None:
-            stage = self.stages[int(np.searchsorted(self._at, examples, side="right")) - 1]
-            whole = stage.order.whole(examples)
-            counts = stage.order.cut(whole)
-        parts: list[list[Int64]] = [[np.empty(0, np.int64)] for _ in self.sources]
-        for low in range(whole, examples, CHUNK):
-            source, item = self.pick(np.arange(low, min(low + CHUNK, examples)))
+    def _drawn(self, first: int, last: int) -> tuple[Int64, Int64]:
+        """Rows and tokens of each source among indices [first, last), one by one.
+
+        When asked again further on, only what came since is gone through.
+        """
+        begin, low, rows, tokens = self._counted
+        if begin != first or low > last:
+            low, rows, tokens = first, np.zeros_like(rows), np.zeros_like(tokens)
+        for at in range(low, last, CHUNK):
+            source, item = self.pick(np.arange(at, min(at + CHUNK, last)))
+            rows = rows + np.bincount(source, minlength=len(rows))
+            tokens = tokens.copy()
             for number, here in grouped(source):
-                parts[number].append(item[here])
-        return counts, [np.concatenate(some) for some in parts]
+                tokens[number] += self._tokens[number].of(item[here])
+        self._counted = first, last, rows, tokens
+        return rows, tokens
 
     def tokens_in(self, examples: int) -> int:
         """Tokens of the first examples of the run."""
@@ -213,9 +229,9 @@ class MixedRun:
             source.warn_if_too_large(capacity, world_size)
 
 
-def _begin(stages: Sequence[Stage], source: int) -> int:
-    """The index at which a source is there for the first time."""
-    return next(s.at for s in stages if s.merge.clocks[source].costs.n != 0)
+def _begins(stages: Sequence[Stage], source: int) -> list[int]:
+    """The indices of the stages in which a source has items."""
+    return [s.at for s in stages if s.merge.clocks[source].costs.n != 0]
 
 
 def _shuffled(shuffle: Shuffle | None, n: int | None, seed: int) -> Order | None:
