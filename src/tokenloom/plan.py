@@ -7,6 +7,7 @@ any token is read, and kept until the examples are made.
 from __future__ import annotations
 
 import functools
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
@@ -68,13 +69,13 @@ class Blanks(NamedTuple):
         return spans.where(~(known & (indices[spans.row] >= self.since[place])))
 
 
-class Tiled:
+class Tiled(ABC):
     """The cells of some examples as tiles, worked out once for each width."""
 
     @property
+    @abstractmethod
     def spans(self) -> Spans:
         """The spans of all of them."""
-        raise NotImplementedError
 
     def tiles(self, width: int) -> masks.Tiles:
         """The cells of all of them, as tiles."""

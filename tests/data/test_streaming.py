@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from spoiling import drop, junk, put  # tests/loader
 
 import tokenloom as tl
 from tokenloom.layout.streaming import packing_stats, stream_packer
@@ -761,26 +762,6 @@ def test_ck_22_only_the_mode_may_change():
         busy().load_state_dict(busy().state_dict(), on_mode_change="drop")
 
 
-def put(*path_and_value):
-    *path, key, value = path_and_value
-
-    def change(state):
-        for name in path:
-            state = state[name]
-        state[key] = value
-
-    return change
-
-
-def drop(*path):
-    def change(state):
-        for name in path[:-1]:
-            state = state[name]
-        del state[path[-1]]
-
-    return change
-
-
 HOSTILE = {
     "another format": (
         put("format", "tokenloom.packer/2"),
@@ -878,13 +859,6 @@ def test_every_mode_has_laws_of_its_own(mode, change, match):
 def test_what_is_no_state_is_refused(wrong):
     with pytest.raises(tl.StateError, match="not what state_dict"):
         busy().load_state_dict(wrong)
-
-
-junk = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=3),
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=3), inner),
-    max_leaves=4,
-)
 
 
 @pytest.mark.parametrize("mode", MODES)

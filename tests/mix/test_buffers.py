@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
+from spoiling import junk, put  # tests/loader
 from streamtoys import KINDS, ONCE, Again, Stateful, StatefulIterable, rows_of
 
 import tokenloom as tl
@@ -445,17 +446,6 @@ def test_a_state_of_another_shuffle_is_refused_with_both_values(stream, match):
         stream.load_state_dict(busy().state_dict())
 
 
-def put(*path_and_value):
-    *path, last, value = path_and_value
-
-    def change(state):
-        for name in path:
-            state = state[name]
-        state[last] = value
-
-    return change
-
-
 HOSTILE = {
     "another format": (put("format", "tokenloom.shuffle/2"), "state.format: found"),
     "an unknown key": (put("row", []), "state.row: unknown key.*Did you mean 'rows'"),
@@ -532,13 +522,6 @@ def test_damaged_rows_are_refused(wrong):
 def test_what_is_no_state_is_refused(wrong):
     with pytest.raises(tl.StateError, match="not what state_dict"):
         busy().load_state_dict(wrong)
-
-
-junk = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=3),
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=3), inner),
-    max_leaves=4,
-)
 
 
 @pytest.mark.parametrize("shuffle", SHUFFLES)

@@ -11,18 +11,11 @@ import pytest
 from slowmix import SEQ_LEN, lengths_of, loop_of, picks_of, toy, within
 
 import tokenloom as tl
+from tokenloom.batch import FIELDS
 from tokenloom.mix import run as run_module
 from tokenloom.testing import assert_elastic, assert_resumable
 
-ROWWISE = (
-    "tokens",
-    "labels",
-    "loss_mask",
-    "loss_weights",
-    "segment_ids",
-    "position_ids",
-    "attention_mask",
-)
+ROWWISE = FIELDS[: FIELDS.index("document_starts")]
 RULES = ("least_consumed", "weights", "rounds", "random", "round_robin")
 STOPS = ("first_exhausted", "all_exhausted", "restart")
 

@@ -8,6 +8,7 @@ import sys
 import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
+from spoiling import drop, junk, put  # tests/loader
 from streamtoys import (
     KINDS,
     ONCE,
@@ -290,26 +291,6 @@ def test_a_source_whose_state_is_no_json_says_so():
         stream.state_dict()
 
 
-def put(*path_and_value):
-    *path, last, value = path_and_value
-
-    def change(state):
-        for name in path:
-            state = state[name]
-        state[last] = value
-
-    return change
-
-
-def drop(*path):
-    def change(state):
-        for name in path[:-1]:
-            state = state[name]
-        del state[path[-1]]
-
-    return change
-
-
 HOSTILE = {
     "another format": (put("format", "tokenloom.interleave/2"), "state.format: found"),
     "an unknown key": (put("pick", 3), "state.pick: unknown key.*Did you mean 'picks'"),
@@ -379,13 +360,6 @@ def test_a_damaged_state_of_other_stops_is_refused():
 def test_what_is_no_state_is_refused(wrong):
     with pytest.raises(tl.StateError, match="not what state_dict"):
         busy().load_state_dict(wrong)
-
-
-junk = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=3),
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=3), inner),
-    max_leaves=4,
-)
 
 
 @given(st.data())
