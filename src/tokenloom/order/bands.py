@@ -313,8 +313,14 @@ class _Cut:
 
     def rows(self, place: Int64, band: Int64) -> Int64:
         first = int(band[0]) * self._band_blocks  # bands come one by one
-        inner = self._places[first + 1 : first + self._band_blocks]
-        block = first + np.searchsorted(inner, place, side="right")
+        edges = self._places[first : first + self._band_blocks + 1]
+        if 8 * len(place) > edges[-1] - edges[0]:  # a good part of a band: write its rows down
+            begins = self._starts[self._order[first : first + len(edges) - 1]]
+            every = np.repeat(begins - edges[:-1], np.diff(edges))
+            every += np.arange(edges[0], edges[-1])
+            found: Int64 = every[place - edges[0]]
+            return found
+        block = first + np.searchsorted(edges[1:-1], place, side="right")
         row: Int64 = self._starts[self._order[block]] + place - self._places[block]
         return row
 
