@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from tokenloom.arrays import with_newest
 from tokenloom.layout.phases import Phases
-from tokenloom.layout.remembered import forget_array, recall_array, remember_array
+from tokenloom.layout.remembered import remembered_array
 from tokenloom.progress import Progress
 
 __all__ = ["Costs", "EqualCosts", "Priced", "ShortLastCosts", "SummedCosts"]
@@ -251,13 +251,8 @@ class SummedCosts:
         if identity is None:
             return self._added_up(epoch)
         named = {**identity, "epoch": epoch, "rows": length, "stride": STRIDE}
-        found = recall_array("sums", named)
-        if found is not None and self._can_be(epoch, found):
-            return found
-        forget_array("sums", named)
-        made = self._added_up(epoch)
-        remember_array("sums", named, made)
-        return made
+        can_be = functools.partial(self._can_be, epoch)
+        return remembered_array("sums", named, can_be, lambda: self._added_up(epoch))
 
     def _can_be(self, epoch: int, sums: Int64) -> bool:
         """Whether sums are of the right kind, and one stretch of them is as it says."""

@@ -16,7 +16,7 @@ from tokenloom.bind import unbind
 from tokenloom.costs import Costs, EqualCosts, ShortLastCosts, SummedCosts
 from tokenloom.errors import ConfigError
 from tokenloom.layout.layout import Epochs
-from tokenloom.layout.remembered import forget_array, recall_array, remember_array
+from tokenloom.layout.remembered import remembered_array
 from tokenloom.masks import tile
 from tokenloom.rendering import RenderSpec
 from tokenloom.run import SourceRun, loss_columns
@@ -72,18 +72,20 @@ class RunPrices:
             "render": None if self._render is None else unbind(self._render),
         }
         kind = np.dtype(np.min_scalar_type(layout.width))
-        worth = count >= WORTH_KEEPING
-        known = recall_array("trained", identity) if worth else None
-        if known is not None and known.dtype == kind and len(known) == count:
-            return known
-        made = np.empty(count, kind)
-        for low in range(0, count, TOGETHER):
-            rows = np.arange(low, min(low + TOGETHER, count))
-            made[low : low + TOGETHER] = self._count(0, rows)
-        if worth:
-            forget_array("trained", identity)
-            remember_array("trained", identity, made)
-        return made
+
+        def can_be(known: NDArray[Any]) -> bool:
+            return known.dtype == kind and len(known) == count
+
+        def make() -> NDArray[Any]:
+            made = np.empty(count, kind)
+            for low in range(0, count, TOGETHER):
+                rows = np.arange(low, min(low + TOGETHER, count))
+                made[low : low + TOGETHER] = self._count(0, rows)
+            return made
+
+        if count < WORTH_KEEPING:
+            return make()
+        return remembered_array("trained", identity, can_be, make)
 
     @property
     def identity(self) -> dict[str, Any]:

@@ -222,6 +222,15 @@ def lengths_of(seed, tokens, most=20):
     return found
 
 
+def three_stores(root):
+    """Three small stores: whole rows, a ragged tail, short documents."""
+    return {
+        "wiki": toy(root / "wiki", lengths_of(1, 12 * SEQ_LEN)),
+        "code": toy(root / "code", lengths_of(2, 5 * SEQ_LEN + 3), first=300),
+        "books": toy(root / "books", lengths_of(3, 90, most=8), first=600),
+    }
+
+
 def tokens_of(run, most):
     """Tokens in the frames of the first items of a source, from its spans; at least 1 each."""
     epoch, row = run.locate(np.arange(most))

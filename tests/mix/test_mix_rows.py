@@ -15,7 +15,17 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from slowmix import SEQ_LEN, Loop, begin, lengths_of, listed, picks_of, slow_rounds, toy, within
+from slowmix import (
+    SEQ_LEN,
+    Loop,
+    begin,
+    listed,
+    picks_of,
+    slow_rounds,
+    three_stores,
+    toy,
+    within,
+)
 
 import tokenloom as tl
 from tokenloom.mix.resume import Offset, read_offsets, write_offsets
@@ -30,9 +40,7 @@ DOCS = Path(__file__).parents[2] / "docs"
 def stores(tmp_path_factory):
     root = tmp_path_factory.mktemp("rows")
     return {
-        "wiki": toy(root / "wiki", lengths_of(1, 12 * SEQ_LEN)),
-        "code": toy(root / "code", lengths_of(2, 5 * SEQ_LEN + 3), first=300),
-        "books": toy(root / "books", lengths_of(3, 90, most=8), first=600),
+        **three_stores(root),
         "pairs": toy(root / "pairs", [2] * 60),
         "long": toy(root / "long", [SEQ_LEN] * 80),
         "tiny": toy(root / "tiny", [SEQ_LEN] * 4),

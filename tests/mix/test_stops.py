@@ -4,7 +4,7 @@ import math
 
 import numpy as np
 import pytest
-from slowmix import SEQ_LEN, expected_of, lengths_of, picks_of, toy
+from slowmix import SEQ_LEN, expected_of, picks_of, three_stores, toy
 
 import tokenloom as tl
 
@@ -14,12 +14,7 @@ STOPS = ("first_exhausted", "all_exhausted", "restart")
 
 @pytest.fixture(scope="module")
 def stores(tmp_path_factory):
-    root = tmp_path_factory.mktemp("stops")
-    return {
-        "wiki": toy(root / "wiki", lengths_of(1, 12 * SEQ_LEN)),
-        "code": toy(root / "code", lengths_of(2, 5 * SEQ_LEN + 3), first=300),
-        "books": toy(root / "books", lengths_of(3, 90, most=8), first=600),
-    }
+    return three_stores(tmp_path_factory.mktemp("stops"))
 
 
 def sources_of(stores, epochs=(1, 1, 1)):

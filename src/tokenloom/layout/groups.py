@@ -19,11 +19,10 @@ from tokenloom.layout.cutting import Tally
 from tokenloom.layout.pack import PackSpec, Rows, plan_group
 from tokenloom.layout.remembered import (
     forget,
-    forget_array,
     recall,
-    recall_array,
     remember,
     remember_array,
+    remembered_array,
 )
 from tokenloom.order import ORDER_VERSION
 from tokenloom.progress import Progress
@@ -109,21 +108,22 @@ def tokens_of(line: Bounded, spec: PackSpec, groups: Groups) -> NDArray[Any]:
     """Stored tokens in the frame of each row, as the smallest integers that hold them [rows]."""
     if groups.tokens is not None:
         return groups.tokens
-    known = recall_array("packed-tokens", _identity(line, spec))
     count, tokens = int(groups.first_row[-1]), groups.tally.frame_tokens
-    if known is not None and len(known) == count and known.sum(dtype=np.int64) == tokens:
-        return known
-    forget_array("packed-tokens", _identity(line, spec))
-    found = _work_out(line, spec)
-    assert found.tokens is not None
-    remember_array("packed-tokens", _identity(line, spec), found.tokens)
-    return found.tokens
+
+    def can_be(known: NDArray[Any]) -> bool:
+        return len(known) == count and int(known.sum(dtype=np.int64)) == tokens
+
+    def make() -> NDArray[Any]:
+        made = _work_out(line, spec).tokens
+        assert made is not None
+        return made
+
+    return remembered_array("packed-tokens", _identity(line, spec), can_be, make)
 
 
 def _without_tokens(groups: Groups, identity: dict[str, Any]) -> Groups:
     """The same with the tokens of rows in a file, where that is possible."""
     assert groups.tokens is not None
-    forget_array("packed-tokens", identity)
     kept = remember_array("packed-tokens", identity, groups.tokens)
     return replace(groups, tokens=None) if kept else groups
 

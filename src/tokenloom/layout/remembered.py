@@ -14,7 +14,7 @@ import hashlib
 import json
 import logging
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -27,11 +27,10 @@ from tokenloom.store.files import LOCAL, publish_file
 __all__ = [
     "cache_dir",
     "forget",
-    "forget_array",
     "recall",
-    "recall_array",
     "remember",
     "remember_array",
+    "remembered_array",
 ]
 
 MAX_BYTES = 256 << 20
@@ -86,17 +85,32 @@ def forget(kind: str, identity: Mapping[str, Any]) -> None:
     _remove(_path(kind, identity))
 
 
+def remembered_array(
+    kind: str,
+    identity: Mapping[str, Any],
+    can_be: Callable[[NDArray[Any]], bool],
+    make: Callable[[], NDArray[Any]],
+) -> NDArray[Any]:
+    """The integers that were kept for this identity, if they can be true; else made, and kept."""
+    known = _recalled(kind, identity)
+    if known is not None and can_be(known):
+        return known
+    made = make()
+    remember_array(kind, identity, made)
+    return made
+
+
 def remember_array(kind: str, identity: Mapping[str, Any], array: NDArray[Any]) -> bool:
-    """Keep a list of integers; False, with a note, where that is not possible."""
+    """Keep these integers and no others; False, with a note, where that is not possible."""
     little = array.dtype.newbyteorder("<")
     raw = np.ascontiguousarray(array, little).tobytes()
     head = {"kind": little.str, "items": len(array), "sha256": hashlib.sha256(raw).hexdigest()}
     path = _path(kind, identity, "ints")
+    _remove(path)
     return _keep(path, json.dumps({"identity": _hash(identity), **head}).encode() + b"\n" + raw)
 
 
-def recall_array(kind: str, identity: Mapping[str, Any]) -> NDArray[Any] | None:
-    """The integers that were kept for this identity, if they are there and whole."""
+def _recalled(kind: str, identity: Mapping[str, Any]) -> NDArray[Any] | None:
     path = _path(kind, identity, "ints")
     try:
         raw = LOCAL.read(path, MAX_ARRAY_BYTES)
@@ -113,11 +127,6 @@ def recall_array(kind: str, identity: Mapping[str, Any]) -> NDArray[Any] | None:
         pass
     _wrong(path)
     return None
-
-
-def forget_array(kind: str, identity: Mapping[str, Any]) -> None:
-    """Remove the integers that were kept for this identity."""
-    _remove(_path(kind, identity, "ints"))
 
 
 def _keep(path: Path, raw: bytes) -> bool:
