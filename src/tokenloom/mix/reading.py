@@ -81,11 +81,11 @@ def mapping(where: str, value: Any, of: str) -> dict[Any, Any]:
 
 def number_map(where: str, value: Any) -> dict[str, float]:
     """Numbers by name."""
-    found = value
-    if value is not None and not isinstance(value, Mapping):
+    if value is None:
+        return {}
+    if not isinstance(value, Mapping):
         raise wrong(where, value, "{source: number}")
-    found = mapping(where, value, "{source: number}")
-    return {name: number(f"{where}.{name}", one) for name, one in found.items()}
+    return {name: number(f"{where}.{name}", one) for name, one in value.items()}
 
 
 def name_of(where: str, value: Any) -> str:

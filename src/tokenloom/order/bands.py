@@ -237,9 +237,7 @@ class _Equal:
         self.body = whole * blocks.size
         self._band_rows = lanes * window_blocks * blocks.size
         self._full_bands = self.body // self._band_rows
-        of_one = min(
-            whole, lanes * window_blocks
-        )  # blocks of a band, however many lanes were asked
+        of_one = min(whole, lanes * window_blocks)  # blocks of a band
         self._full = Rounds(_lane_blocks(of_one, lanes) * blocks.size)
         left = whole - self._full_bands * lanes * window_blocks
         self._last = Rounds(_lane_blocks(left, lanes) * blocks.size) if left else None
