@@ -43,7 +43,7 @@ from tokenloom.store.fetch import ReadCounters
 from tokenloom.store.reader import Reader
 from tokenloom.words import check_options, plural
 
-__all__ = ["Dataset", "SourceConfig", "names_of", "with_known_eos"]
+__all__ = ["Dataset", "SourceConfig", "field_names", "with_known_eos"]
 
 MOST = 1 << 62  # examples
 
@@ -141,7 +141,7 @@ class Dataset:
             raise ConfigError(
                 f"block_shuffle: found both a setting and {', '.join(fields)}. Give one of them."
             )
-        check_options("block_shuffle", fields, names_of(BlockShuffle))
+        check_options("block_shuffle", fields, field_names(BlockShuffle))
         made = self._with(shuffle=shuffle or BlockShuffle(**fields))
         made._warn_if_too_large()
         return made
@@ -171,7 +171,7 @@ class Dataset:
 
     def render(self, **fields: Any) -> Dataset:
         """Other labels, masks or positions; see `RenderSpec` for the fields."""
-        check_options("render", fields, names_of(RenderSpec))
+        check_options("render", fields, field_names(RenderSpec))
         wanted = with_known_eos(unbind(self.config.render) | fields, self.reader)
         return self._with(render=RenderSpec(**wanted))
 
@@ -378,6 +378,6 @@ def with_known_eos(render: dict[str, Any], reader: Reader) -> dict[str, Any]:
     return render | {"eos_id": tokenizer.eos if tokenizer else None}
 
 
-def names_of(spec: type) -> list[str]:
+def field_names(spec: type) -> list[str]:
     """The fields of a setting."""
     return [one.name for one in fields_of(spec)]

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tokenloom.chosen import Choice, choose_documents, line_of
-from tokenloom.dataset import Dataset, SourceConfig, names_of, with_known_eos
+from tokenloom.dataset import Dataset, SourceConfig, field_names, with_known_eos
 from tokenloom.errors import ConfigError
 from tokenloom.layout.choose import Selection
 from tokenloom.layout.kinds import LayoutSpec
@@ -67,7 +67,7 @@ class Documents:
             align: let blocks of rows end where io blocks end; or where blocks of so many tokens do.
             render: fields of `RenderSpec`, such as ``label_layout="shifted"``.
         """
-        check_options("windows", render, [*names_of(WindowsSpec), *names_of(RenderSpec)])
+        check_options("windows", render, [*field_names(WindowsSpec), *field_names(RenderSpec)])
         layout = WindowsSpec(
             seq_len=seq_len,
             tail=tail,
@@ -107,8 +107,8 @@ class Documents:
                 warning.
             options: further fields of `PackSpec` and `RenderSpec`.
         """
-        packing = [name for name in names_of(PackSpec) if name not in ("bos_id", "eos_id")]
-        rendering = names_of(RenderSpec)
+        packing = [name for name in field_names(PackSpec) if name not in ("bos_id", "eos_id")]
+        rendering = field_names(RenderSpec)
         named = ("add_bos", "add_eos", "bos_id", "eos_id", "strict_special_tokens")
         check_options("pack", options, sorted({*packing, *rendering, *named}))
         render = {name: options.pop(name) for name in list(options) if name in rendering}

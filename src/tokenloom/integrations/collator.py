@@ -43,11 +43,11 @@ from tokenloom.integrations.padding import (
     PADDING,
     checked_limit,
     checked_multiple,
-    one_of,
     pad_instead,
     row_width,
 )
 from tokenloom.integrations.tokens import log_once, special_ids
+from tokenloom.mix.picking import one_of
 from tokenloom.words import check_options
 
 __all__ = ["Collator"]
@@ -124,12 +124,12 @@ class Collator:
         **unknown: Any,
     ) -> None:
         check_options("Collator", unknown, list(Collator.__init__.__kwdefaults__ or ()))
-        one_of("packed_sequences", packed_sequences, (None, True, False))
-        one_of("padding", padding, tuple(PADDING))
-        one_of("return_tensors", return_tensors, ("pt", "np"))
-        one_of("label_layout", label_layout, ("aligned", "shifted"))
-        one_of("position_scheme", position_scheme, ("reset", "absolute"))
-        one_of("attention_mask", attention_mask, (None, True, False, "segments"))
+        one_of("Collator.packed_sequences", packed_sequences, (None, True, False))
+        one_of("Collator.padding", padding, tuple(PADDING))
+        one_of("Collator.return_tensors", return_tensors, ("pt", "np"))
+        one_of("Collator.label_layout", label_layout, ("aligned", "shifted"))
+        one_of("Collator.position_scheme", position_scheme, ("reset", "absolute"))
+        one_of("Collator.attention_mask", attention_mask, (None, True, False, "segments"))
         self.packed_sequences, self.padding = packed_sequences, PADDING[padding]
         self.multiple_of = checked_multiple(multiple_of, pad_to_multiple_of, self.padding)
         self.max_length = checked_limit(

@@ -9,9 +9,9 @@ from collections.abc import Sequence
 from typing import Any
 
 from tokenloom.errors import ConfigError, InputError
-from tokenloom.words import near_miss, warn
+from tokenloom.words import warn
 
-__all__ = ["PADDING", "checked_limit", "checked_multiple", "one_of", "pad_instead", "row_width"]
+__all__ = ["PADDING", "checked_limit", "checked_multiple", "pad_instead", "row_width"]
 
 PADDING = {"longest": "longest", True: "longest", "max_length": "max_length"}
 PADDING |= {"none": "none", "do_not_pad": "none", False: "none"}
@@ -41,16 +41,6 @@ def row_width(cells: Sequence[int], padding: str, max_length: int | None, multip
     fixed = max_length if padding == "max_length" else None
     width = longest if fixed is None else fixed
     return -(-width // multiple_of) * multiple_of
-
-
-def one_of(name: str, found: Any, allowed: Sequence[Any]) -> None:
-    """Refuse what is not one of some values; 1 is not True."""
-    if not any(found == one and isinstance(found, type(one)) for one in allowed):
-        words = [one for one in allowed if isinstance(one, str)]
-        raise ConfigError(
-            f"Collator.{name}: found {found!r}, allowed: {', '.join(map(repr, allowed))}."
-            f"{near_miss(str(found), words)}"
-        )
 
 
 def checked_multiple(multiple_of: int | None, pad_to_multiple_of: int | None, padding: str) -> int:

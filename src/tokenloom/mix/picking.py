@@ -225,12 +225,20 @@ def by_name(what: str, given: Any, names: Sequence[str], usual: Any) -> dict[str
     return dict(zip(names, values, strict=True))
 
 
-def one_of(what: str, found: str, allowed: Sequence[str]) -> None:
-    """Refuse a word that is not allowed, with the near miss."""
-    if found not in allowed:
-        begun = [word for word in allowed if word.startswith(found)]
-        hint = f" Did you mean {begun[0]!r}?" if found and begun else near_miss(found, allowed)
-        raise ConfigError(f"{what}: found {found!r}, allowed: {', '.join(allowed)}.{hint}")
+def one_of(what: str, found: Any, allowed: Sequence[Any]) -> None:
+    """Refuse what is not one of some values, with the near miss; 1 is not True.
+
+    >>> one_of("end", "dro", ["drop", "pad"])
+    Traceback (most recent call last):
+        ...
+    tokenloom.errors.ConfigError: end: found 'dro', allowed: drop, pad. Did you mean 'drop'?
+    """
+    if any(found == one and isinstance(found, type(one)) for one in allowed):
+        return
+    words = [one for one in allowed if isinstance(one, str)]
+    begun = [word for word in words if found and word.startswith(str(found))]
+    hint = f" Did you mean {begun[0]!r}?" if begun else near_miss(str(found), words)
+    raise ConfigError(f"{what}: found {found!r}, allowed: {', '.join(map(str, allowed))}.{hint}")
 
 
 def count_of(what: str, value: Any) -> int:
