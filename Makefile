@@ -4,7 +4,7 @@ PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
 WORKERS ?= auto
-NATIVE := $(wildcard src/tokenloom/*.[ch])  # compiled when tokenloom is installed
+NATIVE := $(wildcard src/native/*.[ch])  # compiled when tokenloom is installed
 
 .PHONY: demo test test-slow lint types bench clean
 

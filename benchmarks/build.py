@@ -41,9 +41,9 @@ from benchmarks.clock import (
     want,
 )
 from benchmarks.corpus import Corpus, find_text, train_tokenizer, write_jsonl
-from tokenloom.build import encode as encode_module
-from tokenloom.build.decoders import BYTE_OF_SYMBOL
-from tokenloom.build.engines import GPT2_PATTERN
+from tokenloom.ingest import encode as encode_module
+from tokenloom.tokenizer.decoders import BYTE_OF_SYMBOL
+from tokenloom.tokenizer.fast import GPT2_PATTERN
 
 __all__ = ["SIZES", "run"]
 

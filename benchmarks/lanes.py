@@ -15,8 +15,8 @@ import numpy as np
 
 import tokenloom as tl
 from benchmarks.clock import Row, Table, amount
+from tokenloom.errors import plural
 from tokenloom.testing.stores import write_flat
-from tokenloom.words import plural
 
 __all__ = ["SIZES", "run"]
 

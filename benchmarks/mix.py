@@ -19,16 +19,16 @@ from unittest import mock
 import numpy as np
 
 from benchmarks.clock import Case, Row, Table, against, cost, interleave, want
-from tokenloom.costs import EqualCosts, SummedCosts
-from tokenloom.layout.pack import PackSpec
-from tokenloom.layout.packed import Packed
-from tokenloom.layout.phases import Phases
-from tokenloom.mix.merge import Clock, Merge
-from tokenloom.mix.run import CHUNK
-from tokenloom.planning import line_of
-from tokenloom.prices import costs_of
-from tokenloom.run import SourceRun
-from tokenloom.shuffle import BlockShuffle, FullShuffle
+from tokenloom.api.plan_packing import line_of
+from tokenloom.layout.layout import Phases
+from tokenloom.layout.pack.rows import Packed
+from tokenloom.layout.pack.spec import PackSpec
+from tokenloom.mixture.merge import Clock, Merge
+from tokenloom.mixture.run import CHUNK
+from tokenloom.order.costs import EqualCosts, SummedCosts
+from tokenloom.order.prices import costs_of
+from tokenloom.order.run import SourceRun
+from tokenloom.order.shuffle import BlockShuffle, FullShuffle
 
 __all__ = ["SIZES", "run"]
 
@@ -191,8 +191,8 @@ def _sums(rows: int, rounds: int, command: str) -> Table:
         ways[name] = functools.partial(_add_up, run)
     ways["planning the rows themselves"] = functools.partial(_packed, 3 * rows)
     with (  # work it out every time
-        mock.patch("tokenloom.costs.WORTH_KEEPING", 1 << 62),
-        mock.patch("tokenloom.layout.groups.WORTH_KEEPING", 1 << 62),
+        mock.patch("tokenloom.order.costs.WORTH_KEEPING", 1 << 62),
+        mock.patch("tokenloom.layout.pack.rows.WORTH_KEEPING", 1 << 62),
     ):
         timing = interleave(ways, rounds)
     found = [cost(one, timing[one], every, "ns") for one in ways]

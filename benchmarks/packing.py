@@ -28,10 +28,11 @@ from benchmarks.clock import Row, Table, against, amount, cost, interleave, rate
 from benchmarks.loaders import ALL, TOKENS
 from benchmarks.peers import BATCH, SEQ, Corpus
 from benchmarks.stores import write_store
-from tokenloom import boundaries, masks, native
+from tokenloom import native
+from tokenloom.batch import boundaries, paint
 from tokenloom.layout.histogram import pack_histogram
-from tokenloom.layout.pack import SEQUENTIAL
-from tokenloom.layout.packers import STRATEGIES, pack
+from tokenloom.layout.pack.packers import STRATEGIES, pack
+from tokenloom.layout.pack.spec import SEQUENTIAL
 from tokenloom.store import format as fmt
 
 __all__ = ["HISTOGRAM", "PUBLISHED", "SIZES", "read_histogram", "run"]
@@ -305,7 +306,7 @@ def _positions(rounds: int, command: str) -> Table:
     def guessed() -> object:
         marks = boundaries.marks_from_tokens(tokens, lengths, 0, None)
         tiles = boundaries.tiles_from_marks(marks, lengths, 4096)
-        return masks.paint(tiles, ["position_ids"])
+        return paint.paint(tiles, ["position_ids"])
 
     ways: dict[str, Callable[[], object]] = {
         "from document starts": functools.partial(boundaries.position_ids, starts, 4096),

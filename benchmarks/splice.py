@@ -30,7 +30,7 @@ from benchmarks.clock import Row, Table, against, amount, cost, interleave, rate
 from benchmarks.loaders import ALL, TOKENS
 from benchmarks.stores import publish, virtual_store, write_shard
 from tokenloom.layout.kinds import make_layout
-from tokenloom.layout.spliced import Spliced
+from tokenloom.layout.splice.rows import Spliced
 
 __all__ = ["SIZES", "Size", "run"]
 

@@ -16,18 +16,18 @@ from typing import Any
 import numpy as np
 
 from benchmarks.clock import Case, Timing, interleave, total
-from tokenloom.build.blocks import Block, blocks
-from tokenloom.build.encode import EncodedBlock, Kitchen, encode_block
-from tokenloom.build.encoders import Encoded, TextEncoder, reference_encoder
-from tokenloom.build.engines import GuardedEncoder
-from tokenloom.build.identity import identify
-from tokenloom.build.inputs import expand
-from tokenloom.build.plan import BuildOptions, make_plan
-from tokenloom.build.records import read_block
-from tokenloom.build.setup import Setup, open_kitchen
-from tokenloom.build.unicode14 import texts_outside
+from tokenloom.ingest.cuts import Block, blocks
+from tokenloom.ingest.encode import EncodedBlock, Kitchen, encode_block
+from tokenloom.ingest.identity import identify
+from tokenloom.ingest.inputs import expand
+from tokenloom.ingest.plan import BuildOptions, make_plan
+from tokenloom.ingest.records import read_block
+from tokenloom.ingest.wire import Setup, open_kitchen
 from tokenloom.store.files import LOCAL
 from tokenloom.store.writer import ShardWriter
+from tokenloom.tokenizer.encoders import Encoded, TextEncoder, reference_encoder
+from tokenloom.tokenizer.fast import GuardedEncoder
+from tokenloom.tokenizer.probes import texts_outside
 
 __all__ = ["STAGES", "measure"]
 

@@ -32,7 +32,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 import tokenloom as tl
-from tokenloom.attention import dense_mask
+from tokenloom.batch.attention import dense_mask
 
 FRAME, DOCUMENT, WINDOW, PREFIX = 112, 64, 32, 16  # tokens
 STARTS, OFFSETS = 5, 6  # of the grid: t = 0, 8, …, 32 and s = 0, 16, …, 80

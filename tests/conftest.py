@@ -1,4 +1,4 @@
-"""Hypothesis profiles, and helper modules that tests of one folder share.
+"""Hypothesis profiles, and the helper modules of `tests/shared`.
 
 Plans are remembered in a folder that goes with the tests, not in the user's.
 """
@@ -23,5 +23,4 @@ settings.load_profile(os.environ.get("TOKENLOOM_HYPOTHESIS", "default"))
 os.environ["TOKENLOOM_CACHE_DIR"] = tempfile.mkdtemp(prefix="tokenloom-tests-")
 atexit.register(shutil.rmtree, os.environ["TOKENLOOM_CACHE_DIR"], ignore_errors=True)
 
-for folder in ("store", "build", "fault", "loader"):
-    sys.path.insert(0, str(Path(__file__).parent / folder))
+sys.path.insert(0, str(Path(__file__).parent / "shared"))

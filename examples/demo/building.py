@@ -12,7 +12,7 @@ import tokenloom as tl
 from examples.demo.printing import prove, say, table
 from examples.demo.world import World
 from tokenloom.cli.printing import histogram, summary
-from tokenloom.words import binary_size
+from tokenloom.errors import binary_size
 
 __all__ = ["build_stores", "look_inside", "median_document"]
 

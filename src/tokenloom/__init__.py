@@ -7,11 +7,15 @@
 ...     batch.tokens, batch.labels, batch.loss_mask
 """
 
-from tokenloom.batch import Batch
-from tokenloom.building import build_store as build
-from tokenloom.checks import check_batch
+from tokenloom.api.build import build_store as build
+from tokenloom.api.dataset import Dataset
+from tokenloom.api.mixed import mix
+from tokenloom.api.plan_packing import plan_packing
+from tokenloom.api.store import Store
+from tokenloom.api.store import open_store as open
+from tokenloom.batch.batch import Batch
+from tokenloom.batch.check import check_batch
 from tokenloom.config import from_config
-from tokenloom.dataset import Dataset
 from tokenloom.errors import (
     ConfigError,
     InputError,
@@ -27,12 +31,8 @@ from tokenloom.errors import (
     TokenloomError,
     WorkerError,
 )
-from tokenloom.loader import Loader
-from tokenloom.mixing import mix
-from tokenloom.planning import plan_packing
-from tokenloom.shuffle import BlockShuffle
-from tokenloom.stored import Store
-from tokenloom.stored import open_store as open
+from tokenloom.loader.loader import Loader
+from tokenloom.order.shuffle import BlockShuffle
 from tokenloom.version import __version__
 
 __all__ = [

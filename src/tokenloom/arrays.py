@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator
-from typing import TypeVar
+from collections.abc import Callable, Iterator
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["grouped", "with_newest"]
+__all__ = ["answered", "checked", "distinct", "grouped", "with_newest"]
 
 Int64 = NDArray[np.int64]
+FEW = 4096  # numbers that are sorted faster than they are counted
+
 K = TypeVar("K")
+
 V = TypeVar("V")
 
 
@@ -50,3 +53,48 @@ def with_newest(known: dict[K, V], key: K, value: V, most: int) -> dict[K, V]:
     {2: 'b', 3: 'c'}
     """
     return dict([*known.items()][max(0, len(known) - most + 1) :]) | {key: value}
+
+
+def checked(values: Any, n: int | None, what: str) -> Int64:
+    """Integers from 0 to n - 1 as int64, in the shape they came in; `n` None has no end."""
+    array = np.asarray(values)
+    if array.size:
+        if array.dtype.kind not in "iu":
+            array = _all_integers(values, array.dtype, what)
+        low, high = int(array.min()), int(array.max())
+        last = (1 << 63) if n is None else n
+        if low < 0 or high >= last:
+            wrong = low if low < 0 else high
+            allowed = f"0 to {last - 1:,}" if last else "none, it is empty"
+            of = "" if n is None else f" for {n:,}"
+            raise IndexError(f"{what} {wrong}: out of range{of}, allowed is {allowed}.")
+    return array.astype(np.int64)
+
+
+def _all_integers(values: Any, found: np.dtype[Any], what: str) -> NDArray[Any]:
+    """Integers that NumPy has no type for, such as [0, 2**63] or 2**70, as Python's own."""
+    array = np.asarray(values, object)
+    if found.kind not in "fO" or any(type(value) is not int for value in array.flat):
+        raise TypeError(f"{what}: found {found}, allowed are integers.")
+    return array
+
+
+def answered(values: Any, n: int | None, what: str, answer: Callable[[Int64], Int64]) -> Int64:
+    """`answer` of checked values, flat while it works, in their shape when it is done."""
+    good = checked(values, n, what)
+    return answer(good.reshape(-1)).reshape(good.shape) if good.size else good
+
+
+def distinct(numbers: Int64) -> tuple[Int64, Int64 | None]:
+    """The different numbers, sorted, and which of them each is (None if all are the same)."""
+    low, high = int(numbers.min()), int(numbers.max())
+    if low == high:
+        return numbers[:1], None
+    if high - low > max(FEW, 4 * len(numbers)):
+        present, which = np.unique(numbers, return_inverse=True)
+        return present, which
+    local = numbers - low
+    seen = np.zeros(high - low + 1, np.bool_)
+    seen[local] = True
+    place = np.cumsum(seen) - 1
+    return np.flatnonzero(seen) + low, place[local]

@@ -20,12 +20,11 @@ from typing import Any, Literal, TypeVar
 
 import numpy as np
 
-from tokenloom.errors import ConfigError
-from tokenloom.words import near_miss
-
-T = TypeVar("T")
+from tokenloom.errors import ConfigError, near_miss
 
 __all__ = ["BindError", "bind", "check_fields", "unbind"]
+
+T = TypeVar("T")
 
 
 class BindError(ValueError):

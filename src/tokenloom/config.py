@@ -11,21 +11,21 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from tokenloom import describe as description
+from tokenloom.api import describe as description
+from tokenloom.api.dataset import Dataset, SourceConfig
+from tokenloom.api.mixed import Mixed
+from tokenloom.api.store import open_store
+from tokenloom.batch.spec import RenderSpec
 from tokenloom.bind import BindError, bind
-from tokenloom.chosen import rebuild_choice
-from tokenloom.dataset import Dataset, SourceConfig
+from tokenloom.documents.resolve import rebuild_choice
 from tokenloom.errors import ConfigError
+from tokenloom.integrations.levanter.mapping import is_splice_config, splice_from_config
 from tokenloom.layout.kinds import KINDS
-from tokenloom.mix.spec import MixSpec, Pinned
-from tokenloom.mixed import Mixed
-from tokenloom.order import ORDER_VERSION
-from tokenloom.rendering import RenderSpec
-from tokenloom.shuffle import BlockShuffle, rebuild_shuffle
-from tokenloom.splice_configs.mapping import is_splice_config, splice_from_config
+from tokenloom.mixture.spec import MixSpec, Pinned
+from tokenloom.order.shuffle import BlockShuffle, rebuild_shuffle
 from tokenloom.store.cache import process_cache
 from tokenloom.store.reader import Reader
-from tokenloom.stored import open_store
+from tokenloom.version import ORDER_VERSION
 
 __all__ = ["from_config"]
 
@@ -207,4 +207,5 @@ def _arrive(config: dict[str, Any], hints: dict[str, Any], cache_windows: int | 
 
 
 copyreg.pickle(Mixed, _travel_mixed)
+
 copyreg.pickle(Dataset, _travel)  # to another process a dataset goes as its description

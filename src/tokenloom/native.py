@@ -1,9 +1,8 @@
 """Whether the compiled loops are there: `compiled` is the module `tokenloom._native`, or None.
 
-One idea: they are a matter of speed alone. NumPy does the same beside each (`tokenloom.cells`,
-`tokenloom.masks`, `tokenloom.layout.packers`, `tokenloom.order.permute`), to the byte, where no
-compiler was found when tokenloom was installed, or where the environment says
-``TOKENLOOM_NATIVE=0``.
+One idea: they are a matter of speed alone. NumPy does the same beside each (`batch.cells`,
+`batch.paint`, `layout.pack.packers`, `random.permute`), to the byte, where no compiler was found
+when tokenloom was installed, or where the environment says ``TOKENLOOM_NATIVE=0``.
 """
 
 from __future__ import annotations

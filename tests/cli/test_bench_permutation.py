@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from tokenloom.cli import benching, main
+from tokenloom.cli import bench, main
 
 GOLDEN = json.loads(
     (Path(__file__).parents[1] / "golden/levanter_orders.json").read_text(encoding="utf-8")
@@ -56,7 +56,7 @@ def test_the_command_of_the_note_prints_its_table_its_bars_and_a_fair_one(capsys
     ours = out.split("(perm_type=feistel, mean across 8 seeds)\n")[1].splitlines()[2:5]
     rates = {line.split("`")[1]: float(line.split("|")[-2]) for line in ours}
     assert rates == pytest.approx({"full": 0.0155, "era": 0.124, "block": 0.124}, abs=0.005)
-    for name in benching.MORE:
+    for name in bench.MORE:
         assert f"| {name} |" in out
 
 
@@ -174,7 +174,7 @@ def test_what_only_one_run_has_is_a_difference(capsys, tmp_path):
 def test_a_file_that_is_no_earlier_run_is_refused_before_measuring(
     content, message, capsys, tmp_path, monkeypatch
 ):
-    monkeypatch.setattr(benching, "_measure_all", lambda *_, **__: pytest.fail("measured"))
+    monkeypatch.setattr(bench, "_measure_all", lambda *_, **__: pytest.fail("measured"))
     if content is not None:
         (tmp_path / "old.json").write_text(content)
     code, _, err = run(capsys, "--compare", tmp_path / "old.json")
@@ -220,10 +220,10 @@ def test_a_bar_appears_only_after_two_seconds(capsys, monkeypatch):
         def reach(self, amount):
             self.amount = amount
 
-    monkeypatch.setattr(benching, "Progress", Bar)
+    monkeypatch.setattr(bench, "Progress", Bar)
     run(capsys, *SMALL)
     assert shown == []
-    monkeypatch.setattr(benching, "PATIENCE", 0.0)
+    monkeypatch.setattr(bench, "PATIENCE", 0.0)
     run(capsys, *SMALL, "--quiet")
     assert shown == []
     run(capsys, *SMALL)

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import tokenloom as tl
 from tokenloom import version
-from tokenloom.store import documents
+from tokenloom.store import metadata
 
 PATH = Path(__file__).parent.parent / "golden" / "store-v1"
 TEXTS = ["a loom", "", "weaves", "Zürich, 東京", "\x00\n\x7f", "end to end " * 4]
@@ -21,12 +21,12 @@ OPTIONS = {"tokenizer": "bytes", "inner": 16, "shard_tokens": 40, "chunk_tokens"
 @contextlib.contextmanager
 def plain_machine():
     """A machine without pyarrow, and a version that never changes."""
-    before = documents.have_pyarrow, version.__version__
-    documents.have_pyarrow, version.__version__ = lambda: False, "golden"
+    before = metadata.have_pyarrow, version.__version__
+    metadata.have_pyarrow, version.__version__ = lambda: False, "golden"
     try:
         yield
     finally:
-        documents.have_pyarrow, version.__version__ = before
+        metadata.have_pyarrow, version.__version__ = before
 
 
 def make(path: Path) -> None:

@@ -41,14 +41,14 @@ def _warm_up() -> None:
     from kit import quick_folder
 
     import tokenloom as tl
-    from tokenloom.store import documents
+    from tokenloom.store import metadata
 
-    have_pyarrow, documents.have_pyarrow = documents.have_pyarrow, lambda: False
+    have_pyarrow, metadata.have_pyarrow = metadata.have_pyarrow, lambda: False
     with quick_folder() as folder:
         path = folder / "a.jsonl"
         path.write_text('{"text": "a"}')
         tl.build(path, folder / "s", tokenizer="bytes").metadata(0)
-    documents.have_pyarrow = have_pyarrow
+    metadata.have_pyarrow = have_pyarrow
     assert threading.active_count() == 1
 
 

@@ -19,7 +19,7 @@ from kit import (
 
 import tokenloom as tl
 from tokenloom.store.files import LocalFiles
-from tokenloom.store.gc import collect
+from tokenloom.store.snapshots import collect
 from tokenloom.testing import FaultFiles, mix
 
 BUILDERS = 8

@@ -9,7 +9,7 @@ import pytest
 from kit import QUICK, read_everything, texts, tree
 
 import tokenloom as tl
-from tokenloom.store.source import LocalSource
+from tokenloom.store.byte_source import LocalSource
 from tokenloom.testing import FaultSource, mix
 
 

@@ -7,7 +7,7 @@ import time
 
 import pytest
 import zstandard
-from kit import HERE, QUICK, SMALL, assert_same_tree, read_everything, tree, write_corpus
+from kit import CHILD_PATH, QUICK, SMALL, assert_same_tree, read_everything, tree, write_corpus
 
 import golden
 import tokenloom as tl
@@ -123,6 +123,6 @@ def test_d16_neither_hash_seeds_nor_locale_nor_place_change_a_byte(scratch):
         [sys.executable, "-c", code, str(scratch / "two"), *relative],
         check=True,
         cwd=scratch / "in",
-        env={**os.environ, **surroundings, "PYTHONPATH": str(HERE)},
+        env={**os.environ, **surroundings, "PYTHONPATH": CHILD_PATH},
     )
     assert_same_tree(scratch / "two", expected)

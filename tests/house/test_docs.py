@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from toys import bpe_json  # tests/build
+from toys import bpe_json
 
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]

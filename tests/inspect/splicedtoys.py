@@ -12,8 +12,8 @@ from collections import defaultdict
 
 from hypothesis import assume
 from hypothesis import strategies as st
-from kit import QUICK  # tests/fault
-from toystore import write_store  # tests/store
+from kit import QUICK
+from toystore import write_store
 
 import tokenloom as tl
 from tokenloom.errors import ConfigError

@@ -12,9 +12,8 @@ from splicedtoys import BOS, slow_counts, spliced_datasets, toy_store
 import tokenloom as tl
 from tokenloom.errors import ConfigError
 from tokenloom.inspect import coverage, triples
-from tokenloom.inspect.counting import count
-from tokenloom.inspect.drawing import bars
-from tokenloom.inspect.grids import even_bins, exact_bins
+from tokenloom.inspect.counts import count
+from tokenloom.inspect.grids import bars, even_bins, exact_bins
 from tokenloom.inspect.picture import ticks
 from tokenloom.inspect.splices import FEW
 from tokenloom.testing.stores import write_flat

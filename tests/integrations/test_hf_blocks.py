@@ -13,8 +13,8 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 import tokenloom as tl
-from tokenloom.integrations import tokens
 from tokenloom.integrations.hf import block_report, block_tokenize
+from tokenloom.integrations.hf import texts as tokens
 
 PROBE = {"text": ["10 11 12", "20 21 22 23 24", "30 31"]}
 BARE = {"add_bos": False, "add_eos": False}
@@ -231,7 +231,7 @@ def test_pk_23_the_columns_are_there_and_of_one_length(packed, texts):
 
 
 def test_pk_24_twenty_thousand_documents_in_the_bins_of_a_scan():
-    """The bins equal a scan over all of them for 400; tests/data/test_packers.py has the rest."""
+    """The bins equal a scan over all of them for 400; test_packers.py has the rest."""
     sizes = [1 + (i * 7919) % 61 for i in range(400)]
     features = {"text": [text_of([9] * n) for n in sizes]}
     for strategy in ("best_fit", "first_fit"):

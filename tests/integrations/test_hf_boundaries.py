@@ -6,14 +6,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import tokenloom as tl
-from tokenloom.boundaries import (
+from tokenloom.batch.boundaries import (
     marks_from_starts,
     marks_from_tokens,
     position_ids,
     segment_ids,
     tiles_from_marks,
 )
-from tokenloom.masks import paint
+from tokenloom.batch.paint import paint
 
 
 def slow(starts, width, length):

@@ -14,8 +14,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import tokenloom as tl
-from tokenloom.integrations import tokens
 from tokenloom.integrations.hf import Collator, block_tokenize
+from tokenloom.integrations.hf import texts as tokens
 
 E = 0  # EOS and PAD of `aliased`
 IGNORE = -100

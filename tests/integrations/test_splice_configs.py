@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import yaml
-from toys import bpe_json  # tests/build
+from toys import bpe_json
 
 import tokenloom as tl
 from tokenloom.integrations import levanter

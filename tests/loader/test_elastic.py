@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from toyruns import KINDS, SEQ_LEN, close_all, joined, ranks_of, same, toy_run, toy_store
 
 import tokenloom as tl
-from tokenloom.schedule import rank_rows
+from tokenloom.loader.steps import rank_rows
 from tokenloom.testing import assert_elastic
 
 WORLDS = (1, 2, 3, 7, 16)

@@ -50,7 +50,7 @@ print((peak() - before) // 1024, peak() // 1024)
 
 def test_ten_to_the_twelve_tokens_take_less_than_200_mb():
     """The manifest, the orders, the boundaries of the rows asked for, and nothing else."""
-    code = CODE.format(fault=str(ROOT / "tests/fault"))
+    code = CODE.format(fault=str(ROOT / "tests/shared"))
     done = subprocess.run(
         [sys.executable, "-W", "ignore", "-c", code], capture_output=True, text=True, timeout=300
     )

@@ -5,7 +5,7 @@ import pytest
 from toyruns import KINDS, toy_run
 
 import tokenloom as tl
-from tokenloom.run import SourceRun
+from tokenloom.order.run import SourceRun
 from tokenloom.testing import assert_elastic, assert_exactly_once, assert_resumable
 
 # -- runs and loaders that hold them -------------------------------------------------------

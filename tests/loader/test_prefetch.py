@@ -16,8 +16,8 @@ import pytest
 from toyruns import SEQ_LEN, close_all, joined, ranks_of, same, toy_run, toy_store
 
 import tokenloom as tl
-from tokenloom.prefetch import Prefetcher
-from tokenloom.store.source import LocalSource
+from tokenloom.loader.prefetch import Prefetcher
+from tokenloom.store.byte_source import LocalSource
 from tokenloom.testing import FaultSource
 
 
@@ -409,7 +409,7 @@ def test_a_process_ends_though_a_loader_is_still_at_work(tmp_path):
     toy_store(tmp_path)
     code = """
 import sys, tokenloom as tl
-from tokenloom.store.source import LocalSource
+from tokenloom.store.byte_source import LocalSource
 from tokenloom.testing import FaultSource
 source = FaultSource(LocalSource(sys.argv[1]), latency=float(sys.argv[2]))
 loader = tl.Loader(tl.open(sys.argv[1], source=source).windows(8).epochs(None), 4)

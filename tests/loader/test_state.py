@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from toyruns import toy_run, toy_store
 
 import tokenloom as tl
-from tokenloom.state import latest_state, read_state, write_state
+from tokenloom.loader.state import latest_state, read_state, write_state
 
 
 def state_at(dataset, steps=3, **options):

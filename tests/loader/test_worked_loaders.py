@@ -8,8 +8,8 @@ from torch.utils.data import DataLoader
 from toyruns import SEQ_LEN, close_all, joined, ranks_of, same, toy_run, toy_store
 
 import tokenloom as tl
-from tokenloom.batch import FIELDS
-from tokenloom.shuffle import BlockShuffle
+from tokenloom.batch.batch import FIELDS
+from tokenloom.order.shuffle import BlockShuffle
 from tokenloom.store.cache import BlockCache
 
 

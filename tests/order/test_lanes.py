@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from slow_orders import reversed_bits
 
-from tokenloom.order.lanes import Rounds, bit_reversed
+from tokenloom.order.block_order import Rounds, bit_reversed
 
 lengths = st.lists(st.integers(0, 9), min_size=1, max_size=12)
 

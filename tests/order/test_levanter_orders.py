@@ -14,9 +14,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import tokenloom as tl
-from tokenloom.order import block, era, full, threefry
-from tokenloom.order.pcg64 import Words
-from tokenloom.order.permute import LevanterFeistel, Linear, permutations
+from tokenloom.order import block, era, full
+from tokenloom.random import levanter
+from tokenloom.random.levanter import Words
+from tokenloom.random.permute import LevanterFeistel, Linear, permutations
 
 GOLDEN = json.loads(
     (Path(__file__).parents[1] / "golden/levanter_orders.json").read_text(encoding="utf-8")
@@ -54,16 +55,16 @@ def assert_golden(order, case):
 def test_keys_split_and_fold_as_in_jax(case):
     key = word(case["key"])
     assert key == case["seed"]
-    assert threefry.split(key) == [word(pair) for pair in case["split2"]]
-    assert threefry.split(key, 3) == [word(pair) for pair in case["split3"]]
+    assert levanter.split(key) == [word(pair) for pair in case["split2"]]
+    assert levanter.split(key, 3) == [word(pair) for pair in case["split3"]]
     for number, pair in case["fold_in"].items():
-        assert threefry.fold_in(key, int(number)) == word(pair)
+        assert levanter.fold_in(key, int(number)) == word(pair)
     numbers = np.array([int(number) for number in case["fold_in"]], np.uint64)
-    assert threefry.folded(key, numbers).tolist() == [word(p) for p in case["fold_in"].values()]
-    assert threefry.pcg64_seed(key) == case["randint_0_2pow30"]
+    assert levanter.folded(key, numbers).tolist() == [word(p) for p in case["fold_in"].values()]
+    assert levanter.pcg64_seed(key) == case["randint_0_2pow30"]
     handed_out = []
     for _ in case["key_iterator_first4"]:
-        key, subkey = threefry.split(key)
+        key, subkey = levanter.split(key)
         handed_out.append(subkey)
     assert handed_out == [word(pair) for pair in case["key_iterator_first4"]]
 
@@ -71,7 +72,7 @@ def test_keys_split_and_fold_as_in_jax(case):
 @pytest.mark.parametrize("case", GOLDEN["full_feistel"] + GOLDEN["full_linear"], ids=name)
 def test_full_orders_are_levanters(case):
     key = word(case["key"])
-    assert threefry.pcg64_seed(key) == case["pcg64_seed"]
+    assert levanter.pcg64_seed(key) == case["pcg64_seed"]
     assert_golden(full(case["n"], seed=key, perm_type=PERM_TYPES[case["perm_type"]]), case)
 
 
@@ -94,7 +95,7 @@ def test_factors_are_levanters(case):
 def test_era_orders_are_levanters(case):
     key = word(case["key"])
     for number, pair in case["era_keys"].items():
-        assert threefry.fold_in(key, int(number)) == word(pair)
+        assert levanter.fold_in(key, int(number)) == word(pair)
     perm_type = PERM_TYPES[case["perm_type"]]
     assert_golden(era(case["n"], case["era_length"], seed=key, perm_type=perm_type), case)
 
@@ -103,7 +104,7 @@ def test_era_orders_are_levanters(case):
 def test_block_orders_are_levanters(case):
     key = word(case["key"])
     names = ("block_key", "window_full_key", "window_tail_key")
-    assert threefry.split(key, 3) == [word(case[name]) for name in names]
+    assert levanter.split(key, 3) == [word(case[name]) for name in names]
     order = block(
         case["n"],
         case["io_block_size"],
@@ -141,7 +142,7 @@ def test_bounded_integers_are_those_of_the_installed_numpy(seed, ranges):
 def test_later_epochs_are_new_orders_though_levanter_repeats_the_first(make):
     orders = {tuple(make(epoch).map(range(64)).tolist()) for epoch in range(4)}
     assert len(orders) == 4
-    folded = full(64, seed=threefry.fold_in(3, 2), perm_type="levanter")
+    folded = full(64, seed=levanter.fold_in(3, 2), perm_type="levanter")
     assert (make(2).map(range(64)) == folded.map(range(64))).all()
 
 

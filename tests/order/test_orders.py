@@ -13,7 +13,7 @@ from slow_orders import cut_blocks, equal_blocks, slow_block, slow_era, slow_ful
 
 import tokenloom as tl
 from tokenloom.order import Blocks, block, era, full, identity
-from tokenloom.order.windowed import Windows, epoch_windows
+from tokenloom.order.shuffle_windows import Windows, epoch_windows
 
 BIG = 2**63 - 1
 

@@ -11,7 +11,7 @@ learned   a vector for every position is added to the tokens: absolute
 import torch
 from tinymodel import HEADS, TinyModel, normed, rotated
 
-from tokenloom.attention import dense_mask
+from tokenloom.batch.attention import dense_mask
 
 RELATIVE = ("rope", "nope", "alibi")
 SCHEMES = (*RELATIVE, "learned")

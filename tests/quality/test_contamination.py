@@ -7,9 +7,9 @@ import torch
 from tinymodel import VOCAB, TinyModel, as_model, field
 
 import tokenloom as tl
-from tokenloom.attention import cu_seqlens, dense_mask
-from tokenloom.keys import draws, key
-from tokenloom.quality.contamination import alone_probe, leak_probe
+from tokenloom.batch.attention import cu_seqlens, dense_mask
+from tokenloom.quality.leaks import alone_probe, leak_probe
+from tokenloom.random.keys import draws, key
 
 NET = TinyModel()
 LENGTHS = [[5, 7, 1, 3], [9, 5], [16]]  # documents of rows of 16 cells; the rest is filler

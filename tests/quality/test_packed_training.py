@@ -6,8 +6,8 @@ import torch
 from tinymodel import TinyModel, as_model
 
 import tokenloom as tl
-from tokenloom.attention import dense_mask
-from tokenloom.layout.packers import STRATEGIES
+from tokenloom.batch.attention import dense_mask
+from tokenloom.layout.pack.packers import STRATEGIES
 from tokenloom.quality import leak_probe
 from tokenloom.testing import write_store
 

@@ -17,7 +17,7 @@ from positionmodels import (
 )
 
 import tokenloom as tl
-from tokenloom.spans import BOS, EOS_BEFORE, JOINED
+from tokenloom.layout.spans import BOS, EOS_BEFORE, JOINED
 from tokenloom.testing import write_store
 
 LENGTHS = [24, 17, 31, 6, 40]

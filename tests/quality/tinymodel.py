@@ -2,7 +2,7 @@
 
 import torch
 
-from tokenloom.attention import dense_mask
+from tokenloom.batch.attention import dense_mask
 
 VOCAB, WIDTH, HEADS, LAYERS = 23, 16, 2, 2
 

@@ -11,8 +11,8 @@ from toystore import write_store
 
 import tokenloom as tl
 from tokenloom.bind import BindError, bind, unbind
+from tokenloom.errors import near_miss
 from tokenloom.store import format as fmt
-from tokenloom.words import near_miss
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 from toystore import Recording, random_shards, toy, write_store
 
 import tokenloom as tl
+from tokenloom.store.byte_source import LocalSource
 from tokenloom.store.fetch import ReadCounters
-from tokenloom.store.source import LocalSource
 
 LOSS = {"loss_mask": ("uint8", lambda ids: ids % 2)}
 
@@ -241,15 +241,15 @@ def test_a_store_travels_to_another_process_as_its_path(root, flat):
 
 
 def test_a_platform_without_preadv_reads_the_same_bytes(root, flat, monkeypatch):
-    from tokenloom.store import source
+    from tokenloom.store import byte_source
 
-    monkeypatch.setattr(source, "_READ", source._pread)
+    monkeypatch.setattr(byte_source, "_READ", byte_source._pread)
     assert np.array_equal(tl.open(root).tokens(0, len(flat)), flat)
 
 
 def test_large_reads_stand_where_the_copy_is_fast():
+    from tokenloom.store.byte_source import place_buffers
     from tokenloom.store.slabs import PAGE, SAFE
-    from tokenloom.store.source import place_buffers
 
     ranges = [("f", offset, 70_000) for offset in (0, 2, 16, 4090, 65_536, 99_999)]
     for (_, offset, size), buffer in zip(ranges, place_buffers(ranges), strict=True):
@@ -260,7 +260,7 @@ def test_large_reads_stand_where_the_copy_is_fast():
 
 
 def test_buffers_of_a_request_never_overlap():
-    from tokenloom.store.source import place_buffers
+    from tokenloom.store.byte_source import place_buffers
 
     buffers = place_buffers([("f", i * 3, 40_000 + i) for i in range(6)])
     for i, buffer in enumerate(buffers):

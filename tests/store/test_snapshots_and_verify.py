@@ -6,8 +6,8 @@ from toystore import random_shards, toy, write_store
 
 import tokenloom as tl
 from tokenloom.store import format as fmt
-from tokenloom.store.documents import DocumentsReader, encode_documents, json_line
-from tokenloom.store.gc import collect
+from tokenloom.store.metadata import DocumentsReader, encode_documents, json_line
+from tokenloom.store.snapshots import collect
 
 
 def test_a_missing_store_says_so_and_suggests_the_near_miss(tmp_path):
@@ -183,11 +183,11 @@ def test_parquet_columns_have_plain_types_where_values_allow_it():
 
 
 def test_without_pyarrow_a_build_keeps_the_same_metadata(tmp_path, monkeypatch):
-    from tokenloom.store import documents
+    from tokenloom.store import metadata
 
     records = [{"text": "a", **ROWS[0]}, {"text": "b", **ROWS[1]}]
     with_it = tl.build(records, tmp_path / "a", tokenizer="bytes")
-    monkeypatch.setattr(documents, "have_pyarrow", lambda: False)
+    monkeypatch.setattr(metadata, "have_pyarrow", lambda: False)
     without = tl.build(records, tmp_path / "b", tokenizer="bytes")
     assert (tmp_path / "b/shard-00000/docs.jsonl.zst").exists()
     origin = {"_input": "rows-0"}

@@ -17,7 +17,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from tokenloom import errors
-from tokenloom.cli import benching, building, looking, packing, splicing, tending
+from tokenloom.cli import bench, build, pack, splice, verify
+from tokenloom.cli import show as looking
 from tokenloom.version import __version__
 
 __all__ = ["main"]
@@ -48,7 +49,7 @@ def parser() -> argparse.ArgumentParser:
     common.add_argument("--json", action="store_true", help="print one JSON object")
     common.add_argument("--debug", action="store_true", help="show the traceback of an error")
     common.add_argument("--quiet", action="store_true", help="no bar and no log lines")
-    for module in (building, looking, packing, splicing, tending, benching):
+    for module in (build, looking, pack, splice, verify, bench):
         module.add_commands(commands, common)
     return top
 

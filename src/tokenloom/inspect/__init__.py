@@ -1,4 +1,4 @@
-"""What a run shows, before it is trained: lists, counts and pictures, from integers alone.
+"""Takes a run → gives what it shows: lists, counts and pictures, from integers alone.
 
 - `tokenloom.inspect.splices` lists what spliced examples show, and finds where a start is shown.
 - `tokenloom.inspect.coverage` counts how often each token is context and target, and draws it.

@@ -1,7 +1,7 @@
 """Coverage: how often each token of a document is context and target, and each start is shown.
 
 One idea: what a run shows is known before it runs, so its coverage is counted
-(`tokenloom.inspect.counting`) and looked at, as arrays, as a table, as a map, as a picture.
+(`tokenloom.inspect.counts`) and looked at, as arrays, as a table, as a map, as a picture.
 
 A token is *context* where it stands in a frame, and a *target* where its prediction is trained: not
 as the first of a splice, for nothing stands before it, unless that is an inserted BOS. What a
@@ -17,22 +17,25 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from tokenloom.dataset import Dataset
-from tokenloom.errors import ConfigError
-from tokenloom.inspect.counting import Counts, all_offsets, all_starts, count, count_grid
-from tokenloom.inspect.drawing import bars, heat_lines, table
-from tokenloom.inspect.grids import Grid, even_bins, exact_bins
+from tokenloom.api.dataset import Dataset
+from tokenloom.errors import ConfigError, plural
+from tokenloom.inspect.counts import Counts, all_offsets, all_starts, count, count_grid
+from tokenloom.inspect.grids import Grid, bars, even_bins, exact_bins, heat_lines, table
 from tokenloom.inspect.picture import COLUMNS, LINES, draw
 from tokenloom.inspect.splices import examples_of, spliced
-from tokenloom.words import plural
 
 __all__ = ["Coverage", "Starts", "coverage"]
 
 Int64 = NDArray[np.int64]
+
 BINS = 128, 128  # of a grid where nothing is said: starts, offsets
+
 MAP_BINS = 64, 16  # characters of a map
+
 BAR = 32  # characters of a histogram of starts
+
 LISTED = 40  # documents of a table
+
 HEAD = ("document", "length", "splices", "targets min", "mean", "max", "CV", "starts shown")
 
 

@@ -25,18 +25,29 @@ from tokenloom.inspect.grids import Grid
 __all__ = ["COLUMNS", "LINES", "draw", "ticks"]
 
 Int64 = NDArray[np.int64]
+
 Float64 = NDArray[np.float64]
 
 COLUMNS, LINES = 120, 48  # bins that are drawn: starts, offsets
+
 WIDTH, HEIGHT = 760, 476  # pixels, like all below
+
 LEFT, RIGHT = 76, 572  # of the map
+
 TOP, BOTTOM = 204, 424
+
 UPPER, LOWER = 110, 190  # of the targets above it
+
 BESIDE, END = 620, 740  # of the offsets beside it
+
 NARROW = 3  # the least that is seen
+
 STEPS = 240  # of the line of targets
+
 LEVELS = 12
+
 PALE, DARK = (217, 231, 245), (8, 48, 107)  # of the least and the most
+
 INK, GREY, GROUND, BAND = "#1c1c1c", "#666666", "#f3f3f3", "#bdd3e9"
 
 
@@ -102,8 +113,6 @@ def ticks(low: int, high: int, most: int) -> list[int]:
 
 
 # -- pieces --------------------------------------------------------------------------------
-
-
 def _text(x: float, y: float, said: str, *, anchor: str = "start", color: str = INK) -> str:
     place = f'x="{x:g}" y="{y:g}" text-anchor="{anchor}"'
     return f'<text {place} fill="{color}">{escape(said)}</text>'

@@ -1,6 +1,6 @@
 """Spliced examples by what they show: (document, t, s) of an index, and the way back.
 
-One idea: what an index shows is arithmetic on lengths (`tokenloom.layout.spliced`), so a list of it
+One idea: what an index shows is arithmetic on lengths (`tokenloom.layout.splice.rows`), so a list
 reads no token, and nothing need have been logged. Measured: 10^7 pairs of one document in 1.0 s of
 one shared core, half of it for the pages that hold them.
 
@@ -18,16 +18,18 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from tokenloom.dataset import Dataset
+from tokenloom.api.dataset import Dataset
+from tokenloom.arrays import checked
 from tokenloom.errors import ConfigError
 from tokenloom.layout.kinds import kind_of
-from tokenloom.layout.spliced import Spliced
-from tokenloom.order.windowed import checked
+from tokenloom.layout.splice.rows import Spliced
 
 __all__ = ["Listing", "examples_of", "places", "rows_of", "spliced", "triples"]
 
 Int64 = NDArray[np.int64]
+
 CHUNK = 1 << 14  # examples: what is worked out for them stays in the processor's cache
+
 FEW = 64  # documents that are looked up one by one
 
 

@@ -1,1 +1,1 @@
-"""tokenloom for people who already hold their data in the tools of others."""
+"""Takes batches and settings of other libraries → gives ours, and the other way round."""

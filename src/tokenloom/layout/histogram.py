@@ -3,7 +3,7 @@
 One idea: items of one length are placed one after the other, so bins with the same content stay
 together: what is kept is not a bin but a *stretch* of bins that are all alike. The cost depends on
 how many different lengths there are, not on how many items, and the bins are those of
-`tokenloom.layout.packers`, number by number.
+`tokenloom.layout.pack.packers`, number by number.
 
 Worked example: three items of 5 and four of 2 in bins of 8: the three open bins 0, 1 and 2 with
 room 3 each; the four fill bin 2, then 1, then 0 (the one opened last first), and one opens bin 3.
@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tokenloom.errors import ConfigError
-from tokenloom.layout.packers import MOST
+from tokenloom.layout.pack.packers import MOST
 
 __all__ = ["HistogramPlan", "Stretch", "pack_histogram"]
 

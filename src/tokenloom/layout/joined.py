@@ -15,12 +15,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tokenloom.arrays import grouped
-from tokenloom.layout.layout import Epochs, Layout
-from tokenloom.layout.phases import Phases
-from tokenloom.layout.runs import Runs
-from tokenloom.line import Line
-from tokenloom.order import Blocks
-from tokenloom.spans import Spans
+from tokenloom.documents.line import Line
+from tokenloom.layout.blocks import Blocks
+from tokenloom.layout.layout import Epochs, Layout, Phases, Runs
+from tokenloom.layout.spans import Spans
 
 __all__ = ["Joined"]
 

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from tokenloom.layout.pack import PackSpec
-from tokenloom.layout.packed import Packed
-from tokenloom.layout.splice import SpliceSpec
-from tokenloom.layout.spliced import Spliced
+from tokenloom.documents.line import Line
+from tokenloom.layout.pack.rows import Packed
+from tokenloom.layout.pack.spec import PackSpec
+from tokenloom.layout.splice.rows import Spliced
+from tokenloom.layout.splice.spec import SpliceSpec
 from tokenloom.layout.windows import Windows, WindowsSpec
-from tokenloom.line import Line
 
 __all__ = ["KINDS", "LayoutSpec", "kind_of", "make_layout"]
 
 LayoutSpec = WindowsSpec | PackSpec | SpliceSpec
+
 KINDS: dict[str, type[LayoutSpec]] = {
     "windows": WindowsSpec,
     "pack": PackSpec,

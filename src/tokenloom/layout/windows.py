@@ -19,13 +19,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tokenloom.bind import check_fields
-from tokenloom.errors import ConfigError
-from tokenloom.layout.phases import Phases
-from tokenloom.layout.runs import Runs
-from tokenloom.line import Line
-from tokenloom.order import Blocks
-from tokenloom.spans import Spans
-from tokenloom.words import warn
+from tokenloom.documents.line import Line
+from tokenloom.errors import ConfigError, warn
+from tokenloom.layout.blocks import Blocks
+from tokenloom.layout.layout import Phases, Runs
+from tokenloom.layout.spans import Spans
 
 __all__ = ["Windows", "WindowsSpec"]
 

@@ -1,6 +1,10 @@
-"""Orders as bijections with an inverse: see `tokenloom.order.orders`."""
+"""Takes rows and their blocks → gives an order: index → row and back, and one source as a run.
 
-from tokenloom.order.bands import Blocks
-from tokenloom.order.orders import ORDER_VERSION, Order, block, era, full, identity
+`full`, `era`, `block` and `identity` make orders; see `tokenloom.order.orders`.
+"""
+
+from tokenloom.layout.blocks import Blocks
+from tokenloom.order.orders import Order, block, era, full, identity
+from tokenloom.version import ORDER_VERSION
 
 __all__ = ["ORDER_VERSION", "Blocks", "Order", "block", "era", "full", "identity"]

@@ -6,7 +6,7 @@ One idea: an order is asked, not made. ``map(indices)`` gives the rows at any in
 - `full` puts every row anywhere;
 - `era` shuffles each stretch of `length` rows on its own, also of an endless dataset;
 - `block` keeps to the storage: blocks in shuffled order, rows mixed inside windows of blocks
-  (`tokenloom.order.bands`).
+  (`tokenloom.order.block_order`).
 
 Every (source, epoch) has keys of its own, so an epoch never repeats the order of another. With
 `perm_type` "levanter" or "levanter_linear" the seed is the integer behind Levanter's key (the two
@@ -20,13 +20,14 @@ from typing import Any, Protocol, cast
 import numpy as np
 from numpy.typing import NDArray
 
+from tokenloom.arrays import answered
 from tokenloom.errors import ConfigError
-from tokenloom.order.bands import BlockOrder, Blocks
-from tokenloom.order.windowed import OrderKeys, Windows, answered
+from tokenloom.layout.blocks import Blocks
+from tokenloom.order.block_order import BlockOrder
+from tokenloom.order.shuffle_windows import OrderKeys, Windows
 
-__all__ = ["ORDER_VERSION", "Order", "block", "era", "full", "identity"]
+__all__ = ["Order", "block", "era", "full", "identity"]
 
-ORDER_VERSION = 1
 """Part of every fingerprint; it changes when any order below does."""
 
 Int64 = NDArray[np.int64]
@@ -111,7 +112,7 @@ def block(
         lanes: windows that are open at once.
         seed: any integer from 0 to 2^64 - 1.
         epoch: every epoch has an order of its own.
-        perm_type: how to permute, see `tokenloom.order.permute`.
+        perm_type: how to permute, see `tokenloom.random.permute`.
         source: name of the source, part of the key.
         infinite: with endless rows "refuse", because blocks can only be permuted when all are
             known; or "era": shuffle inside stretches of as many rows as a band has.

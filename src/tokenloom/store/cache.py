@@ -217,6 +217,7 @@ def _result(flight: _Flight) -> Block:
 
 
 _process_cache: BlockCache | None = None
+
 _process_lock = threading.Lock()
 
 

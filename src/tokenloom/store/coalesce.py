@@ -25,6 +25,7 @@ __all__ = ["CAP_BYTES", "FILE_SHIFT", "ReadPlan", "plan", "union"]
 Int64 = NDArray[np.int64]
 
 FILE_SHIFT = 40
+
 CAP_BYTES = 8 << 20
 
 

@@ -16,12 +16,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tokenloom.store import coalesce
+from tokenloom.store.byte_source import ByteSource, read_exactly
 from tokenloom.store.shard import Array, OpenColumn, check_chunk, decode_chunk
-from tokenloom.store.source import ByteSource, read_exactly
 
 __all__ = ["FetchRules", "ReadCounters", "Took", "fetch", "fetch_stretch"]
 
 Int64 = NDArray[np.int64]
+
 BYTE_MASK = (1 << coalesce.FILE_SHIFT) - 1
 
 

@@ -24,6 +24,7 @@ from tokenloom.errors import StoreError, StoreExists
 __all__ = ["LOCAL", "Files", "LocalFiles", "OutFile", "publish_file", "temporary_name"]
 
 TEMPORARY_PREFIX = ".tmp-"
+
 LOCK_NAME = ".lock"
 
 

@@ -56,25 +56,41 @@ __all__ = [
 T = TypeVar("T")
 
 FORMAT: Final = "tokenloom-store"
+
 VERSION: Final = 1
+
 INNER: Final = 32_768  # elements per inner chunk
+
 CHUNK_TOKENS: Final = 262_144  # tokens per io block
+
 SHARD_TOKENS: Final = 1 << 27  # tokens per shard, at most, unless one document is longer
+
 SHARD_DOCUMENTS: Final = 1 << 24  # documents per shard, at most (empty documents have no tokens)
+
 MAX_DOCUMENT_TOKENS: Final = (1 << 32) - 1  # offsets are uint32
+
 MAX_ID: Final = (1 << 31) - 1  # ids must fit the int32 of a batch
+
 MAX_RECORD_BYTES: Final = 1 << 28  # a manifest above this is refused unread
+
 MAX_DEPTH: Final = 32  # levels of nesting in a record
 
 MANIFEST_NAME = re.compile(r"manifest-(\d{6,9})\.json")
+
 SHARD_NAME = re.compile(r"shard-(\d{5,9})")
+
 ROOT_FILE_NAME = re.compile(r"(inputs-\d{6,9}\.json|tokenizer-[0-9a-f]{8}\.(json|model))")
+
 SHARD_FILE_NAME = re.compile(
     r"([a-z][a-z0-9_]{0,62}/(zarr\.json|c/0)|docs\.(parquet|jsonl\.zst)|shard\.json)"
 )
+
 COLUMN_NAME = re.compile(r"[a-z][a-z0-9_]{0,62}")
+
 HEX = re.compile(r"[0-9a-f]{64}")
+
 RESERVED_COLUMNS: Final = frozenset({"input_ids", "offsets", "crc32c"})
+
 COLUMN_DTYPES: Final = ("bool", "uint8", "uint16", "uint32", "int8", "int32", "float32", "float64")
 
 
@@ -371,6 +387,7 @@ def combine_digests(shards: Sequence[ShardEntry]) -> str:
 
 
 _SEAL = b',\n "sha256": "%s"\n}\n'
+
 _SEAL_BYTES = len(_SEAL % (b"0" * 64))
 
 

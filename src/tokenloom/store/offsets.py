@@ -22,7 +22,9 @@ from tokenloom.store.shard import corrupt
 __all__ = ["Offsets"]
 
 Int64 = NDArray[np.int64]
+
 Read = Callable[[int, int, int], NDArray[Any]]
+
 """(shard, first entry, entry behind) → stored offsets."""
 
 

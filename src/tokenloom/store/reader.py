@@ -21,16 +21,17 @@ from numpy.typing import NDArray
 
 from tokenloom.errors import ConfigError
 from tokenloom.store import format as fmt
+from tokenloom.store.byte_source import ByteSource, came_short, new_buffer
 from tokenloom.store.cache import BlockCache
-from tokenloom.store.documents import DocumentsReader
 from tokenloom.store.fetch import FetchRules, ReadCounters, Took, fetch, fetch_stretch
+from tokenloom.store.metadata import DocumentsReader
 from tokenloom.store.offsets import Offsets
 from tokenloom.store.shard import OpenShard, open_shard, read_checked
-from tokenloom.store.source import ByteSource, came_short, new_buffer
 
 __all__ = ["Reader"]
 
 Int64 = NDArray[np.int64]
+
 Array = NDArray[Any]
 
 

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from tokenloom.errors import StoreCorrupt
 from tokenloom.store import format as fmt
 from tokenloom.store import zarr
-from tokenloom.store.source import ByteSource, read_exactly
+from tokenloom.store.byte_source import ByteSource, read_exactly
 
 __all__ = [
     "OpenColumn",

@@ -22,9 +22,13 @@ from numpy.typing import NDArray
 __all__ = ["LARGE", "PAGE", "SAFE", "Region", "SlabPool"]
 
 PAGE = 4096
+
 SAFE = 64
+
 LARGE = 1 << 17  # bytes; below, the allocator's own reuse is good enough
+
 GRAIN = 1 << 16  # slabs come in multiples of this, so that close sizes share
+
 _BYTE = np.dtype(np.uint8)
 
 

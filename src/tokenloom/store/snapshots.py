@@ -3,24 +3,41 @@
 One idea: the highest numbered manifest is the store. Opening reads that one file and compares
 the size of every file it names, so that a cut or missing file is found now and not at step 340;
 no token, no offset and no commit record is read.
+
+Removing what no snapshot needs, and nothing else.
+
+Temporary files of builds that died always go. Shards that no manifest names are the work of an
+unfinished build or append: they go only with ``unfinished=True``, because running that build
+again would go on after them. Older snapshots go only with ``old_snapshots=True``; pinned ones and
+the newest stay, and so does every shard that they name.
 """
 
 from __future__ import annotations
 
 import difflib
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from tokenloom.bind import bind
-from tokenloom.errors import StoreCorrupt, StoreNotFound
+from tokenloom.errors import StoreBusy, StoreCorrupt, StoreNotFound, plural
 from tokenloom.store import format as fmt
+from tokenloom.store.byte_source import ByteSource, read_exactly
 from tokenloom.store.files import LOCAL, TEMPORARY_PREFIX, Files
-from tokenloom.store.source import ByteSource, read_exactly
-from tokenloom.words import plural
 
-__all__ = ["Snapshot", "check_sizes", "current", "load", "numbers", "read_inputs", "read_sidecar"]
+__all__ = [
+    "Collected",
+    "Snapshot",
+    "check_sizes",
+    "collect",
+    "current",
+    "held",
+    "load",
+    "numbers",
+    "read_inputs",
+    "read_sidecar",
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,3 +147,67 @@ def read_sidecar(source: ByteSource, root: Path, manifest: fmt.Manifest, name: s
             f"{root / name}: its sha256 is not the one published. Restore it from a copy."
         )
     return data
+
+
+@dataclass(frozen=True, slots=True)
+class Collected:
+    """Names that were removed, and unfinished shards that were left alone."""
+
+    removed: tuple[str, ...]
+    unfinished: tuple[str, ...]
+
+
+def collect(
+    root: Path,
+    *,
+    old_snapshots: bool = False,
+    pinned: Collection[int] = (),
+    unfinished: bool = False,
+    dry_run: bool = False,
+    files: Files = LOCAL,
+) -> Collected:
+    """Remove what no snapshot needs.
+
+    Raises:
+        StoreBusy: when a build is running there.
+    """
+    if not files.list(root):
+        current(root, files)  # says what is wrong with the path
+    with files.lock(root) as held:
+        if held is False:
+            raise StoreBusy(f"{root}: a build is running here. Wait for it, then collect again.")
+        return _collect(root, old_snapshots, pinned, unfinished, dry_run, files)
+
+
+def held(root: Path, named: Collection[tuple[int, str]], files: Files = LOCAL) -> list[int]:
+    """Those snapshots of a store that are named as (number, digest of the content)."""
+    published = numbers(files.list(root))
+    wanted = [number for number in published if any(number == one for one, _ in named)]
+    digests = {n: load(root, n, files).manifest.digest for n in wanted}
+    return [number for number, digest in digests.items() if (number, digest) in named]
+
+
+def _collect(
+    root: Path,
+    old_snapshots: bool,
+    pinned: Collection[int],
+    unfinished: bool,
+    dry_run: bool,
+    files: Files,
+) -> Collected:
+    names = files.list(root)
+    published = numbers(names)
+    drop = {n for n in published[:-1] if n not in pinned} if old_snapshots else set()
+    kept = [load(root, n, files).manifest for n in published if n not in drop]
+    needed = {shard.name for manifest in kept for shard in manifest.shards}
+    needed |= {name for manifest in kept for name in manifest.files}
+    orphans = [n for n in names if fmt.SHARD_NAME.fullmatch(n) and n not in needed]
+    removed = [name for name in names if name.startswith(TEMPORARY_PREFIX)]
+    removed += [fmt.manifest_name(number) for number in sorted(drop)]
+    removed += orphans if unfinished else []
+    removed += [n for n in names if fmt.ROOT_FILE_NAME.fullmatch(n) and n not in needed and kept]
+    if not dry_run:
+        for name in removed:
+            files.remove(root / name)
+        files.sync_directory(root)
+    return Collected(tuple(removed), () if unfinished else tuple(orphans))

@@ -23,15 +23,16 @@ from numpy.typing import NDArray
 from tokenloom.errors import StoreError
 from tokenloom.store import format as fmt
 from tokenloom.store import snapshots, zarr
+from tokenloom.store.byte_source import ByteSource, read_exactly
 from tokenloom.store.cache import BlockCache
 from tokenloom.store.fetch import FetchRules
 from tokenloom.store.files import LOCAL, Files
 from tokenloom.store.reader import Reader
-from tokenloom.store.source import ByteSource, read_exactly
 
 __all__ = ["Report", "verify"]
 
 READ_BYTES = 8 << 20
+
 Tick = Callable[[int], None]
 
 

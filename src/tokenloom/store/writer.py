@@ -21,8 +21,8 @@ import zstandard
 from numpy.typing import NDArray
 
 from tokenloom.errors import StoreError
-from tokenloom.store import documents as docs
 from tokenloom.store import format as fmt
+from tokenloom.store import metadata as docs
 from tokenloom.store import zarr
 from tokenloom.store.files import Files, OutFile, publish_file, temporary_name
 
@@ -211,7 +211,7 @@ class ShardWriter:
         self.tokens = int(ends[-1]) if len(ends) else self.tokens
 
     def describe_documents(self, lines: list[bytes], inputs: Array, records: Array) -> None:
-        """Append the metadata of the documents just appended (see `tokenloom.store.documents`)."""
+        """Append the metadata of the documents just appended (see `tokenloom.store.metadata`)."""
         self._lines += lines
         self._inputs.append(inputs)
         self._records.append(records)

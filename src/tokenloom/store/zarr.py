@@ -32,6 +32,7 @@ __all__ = [
 ]
 
 INDEX_ENTRY = 16  # bytes: u64 offset, u64 length
+
 CRC = 4  # bytes
 
 CODECS: dict[str, list[dict[str, Any]]] = {

@@ -20,12 +20,14 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from tokenloom import keys
+from tokenloom.random import keys
 
 __all__ = ["Effect", "Folder", "mix", "play", "scan", "write_after_crash"]
 
 NOTHING_KEPT, NAMES_KEPT, ALL_KEPT = 0, 1, 2  # the seeds of the three extreme states
+
 SECTOR = 512  # bytes that reach the disk together
+
 _MASK = (1 << 64) - 1
 
 
@@ -115,8 +117,6 @@ def _copy(folder: Folder) -> Folder:
 
 
 # -- effects -------------------------------------------------------------------------------
-
-
 def _folder(disk: Folder, path: str) -> Folder:
     for name in path.split("/"):
         if name not in ("", "."):
@@ -190,8 +190,6 @@ _EFFECTS: dict[str, Callable[[Folder, Effect], None]] = {
 
 
 # -- what is left --------------------------------------------------------------------------
-
-
 class _Chance:
     """Decisions about what survives, all from one seed."""
 

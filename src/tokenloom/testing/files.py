@@ -28,6 +28,7 @@ from tokenloom.store.files import LOCAL, Files, OutFile
 __all__ = ["EXIT_CODE", "Call", "FaultFiles"]
 
 ACTIONS = ("raise", "short", "stop", "exit")
+
 EXIT_CODE = 137  # what a shell reports for SIGKILL
 
 

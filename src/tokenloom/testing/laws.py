@@ -16,19 +16,23 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tokenloom.batch import FIELDS, Batch
-from tokenloom.dataset import Dataset
+from tokenloom.api.dataset import Dataset
+from tokenloom.batch.batch import FIELDS, Batch
 from tokenloom.errors import NoTrainedTokens
-from tokenloom.loader import Loader
+from tokenloom.loader.loader import Loader
 
 __all__ = ["assert_elastic", "assert_exactly_once", "assert_resumable"]
 
 Array = NDArray[Any]
+
 Contents = dict[str, Array]
+
 State = dict[str, Any]
+
 MakeLoader = Callable[..., Loader]
 
 CHECKED_ROWS = 1 << 16  # examples that are looked at together
+
 SPAN_FIELDS = ("document", "start", "length", "at", "address", "flags")
 
 
@@ -175,8 +179,6 @@ def _look_up(dataset: Dataset, epoch: int, indices: NDArray[np.int64], place: Ar
 
 
 # -- walking -------------------------------------------------------------------------------
-
-
 def _some(batches: Iterator[Batch], count: int) -> Iterator[Batch]:
     """At most so many batches, and not one more is taken."""
     for _ in range(count):
@@ -233,8 +235,6 @@ def _walk(
 
 
 # -- comparing -----------------------------------------------------------------------------
-
-
 def _contents(batch: Batch) -> Contents:
     """Everything in a batch, as arrays; what a batch without trained tokens refuses is empty."""
     found: Contents = {"index": np.array(batch.index)}

@@ -23,7 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tokenloom.errors import ConfigError
-from tokenloom.store.source import ByteSource, Range
+from tokenloom.store.byte_source import ByteSource, Range
 
 __all__ = ["FaultSource"]
 
@@ -47,7 +47,7 @@ class FaultSource:
         requests: the ranges of every read, in the order they came.
 
     >>> import tempfile, tokenloom as tl
-    >>> from tokenloom.store.source import LocalSource
+    >>> from tokenloom.store.byte_source import LocalSource
     >>> folder = tempfile.TemporaryDirectory()
     >>> path = tl.build([{"text": "ab"}], folder.name + "/toy", tokenizer="bytes").path
     >>> flaky = FaultSource(LocalSource(path), at=1, action="flip", only="input_ids")

@@ -28,6 +28,7 @@ from tokenloom.store.writer import ShardWriter, publish_manifest
 __all__ = ["first_manifest", "write_flat", "write_store"]
 
 Column = tuple[str, Callable[[NDArray[np.int64]], NDArray[Any]]]
+
 """(stored dtype, what to store beside these ids)."""
 
 FINGERPRINT = "0" * 64

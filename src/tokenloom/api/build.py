@@ -1,0 +1,153 @@
+"""`tokenloom.build`: the documented face of the pipeline in `tokenloom.ingest.pipeline`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from tokenloom.api.store import Store, open_store
+from tokenloom.ingest.cuts import BLOCK_BYTES
+from tokenloom.ingest.pipeline import run_build
+from tokenloom.ingest.plan import BuildOptions
+from tokenloom.store import format as fmt
+from tokenloom.store.files import LOCAL, Files
+from tokenloom.tokenizer.spec import UNSET, Special
+
+__all__ = ["build_store"]
+
+
+def build_store(
+    inputs: Any,
+    out: str | Path,
+    *,
+    tokenizer: Any,
+    text_key: str = "text",
+    id_key: str | None = None,
+    ids_key: str | None = None,
+    metadata_keys: Sequence[str] | None = None,
+    columns: Mapping[str, str] | Sequence[str] | None = None,
+    vocab_size: int | None = None,
+    bos: Special = UNSET,
+    eos: Special = UNSET,
+    pad: Special = UNSET,
+    add_bos: bool | None = None,
+    add_eos: bool | None = None,
+    strict: bool = False,
+    parse_special: bool = False,
+    engine: str = "auto",
+    verify_all: bool = False,
+    filter: Callable[[dict[str, Any]], Any] | str | None = None,
+    transform: Callable[[dict[str, Any]], Any] | str | None = None,
+    on_error: str = "raise",
+    append: bool = False,
+    allow_duplicates: bool = False,
+    workers: int | None = None,
+    executor: str = "local",
+    progress: bool | None = None,
+    chunk_tokens: int = fmt.CHUNK_TOKENS,
+    shard_tokens: int = fmt.SHARD_TOKENS,
+    block_bytes: int = BLOCK_BYTES,
+    inner: int = fmt.INNER,
+    files: Files = LOCAL,
+) -> Store:
+    """Tokenise text into a store, and open it.
+
+    Killed at any moment and called again with the same arguments, it goes on after the last
+    finished shard and gives the same bytes; the number of workers never changes them. A store
+    that is already there and was made by the same call is opened and returned.
+
+    Args:
+        inputs: one or several of: a file, a directory, a glob; ``txt:``, ``lines:``, ``jsonl:``,
+            ``parquet:`` or ``hf:`` before a path says its kind; a `datasets.Dataset`; a list of
+            records. Files may be plain, .gz or .zst.
+        out: directory of the store.
+        tokenizer: a tokenizer.json (or its directory), ``"bytes"``, a SentencePiece .model,
+            ``"tiktoken:NAME"``, the name of a transformers tokenizer that is on this machine, an
+            object of one of those libraries, or a function text → ids (with `vocab_size`). None
+            for records that hold ready-made ids (with `vocab_size`).
+        text_key: key of the text in each record.
+        id_key: key of the document's id, kept as ``id`` in its metadata.
+        ids_key: key of ready-made ids, "input_ids" if `tokenizer` is None. Ids are stored
+            exactly as given.
+        metadata_keys: which further keys to keep as metadata; all, if not given.
+        columns: per-token columns beside ready-made ids, name → dtype; `loss_mask` (uint8) and
+            `loss_weights` (float32) are found by themselves if the first record has them.
+        vocab_size: every id must be below it; known from most tokenizers.
+        bos: id or token string that begins a document; None declares that there is none.
+        eos: id or token string that ends a document.
+        pad: id or token string of padding; may equal `eos`.
+        add_bos: put `bos` before every document (default: no).
+        add_eos: put `eos` behind every document (default: if there is one).
+        strict: raise instead of warn when a special is asked for and does not exist.
+        parse_special: text that spells a special token becomes that token; otherwise it stays
+            text, which is the safe choice for training data.
+        engine: "auto" (an exact accelerator where its conditions hold), "reference" (the
+            tokenizers library), "tiktoken", or "fast" (fastokens; extra `fast`). Accelerators are
+            checked against the reference while they work, and the engine is part of the
+            fingerprint.
+        verify_all: check every document against the reference, not one in a thousand.
+        filter: called with each record; keeps those for which it is true.
+        transform: called with each record; gives the record to use, or None to drop it.
+        on_error: "raise" at the first record that cannot be used, or "skip" and count.
+        append: add to the store at `out`, as a new snapshot.
+        allow_duplicates: accept the same input twice.
+        workers: processes that encode; one for little input, else one per core.
+        executor: "local".
+        progress: show a bar; if not given, when standard error is a terminal.
+        chunk_tokens: tokens per io block.
+        shard_tokens: tokens per shard, at most.
+        block_bytes: bytes of input per unit of work.
+        inner: elements per checksum.
+        files: the seam through which everything is written.
+
+    Raises:
+        InputError: a bad record or file, named with its line.
+        TokenizerError: a tokenizer that is missing or gives ids outside its vocabulary.
+        StoreExists: another store is at `out`.
+        StoreError: the disk is full or fails. Nothing is published in any of these cases.
+
+    >>> import tempfile, tokenloom as tl
+    >>> folder = tempfile.TemporaryDirectory()
+    >>> store = tl.build([{"text": "ab"}, {"text": ""}], folder.name + "/toy", tokenizer="bytes")
+    >>> store.num_documents, store.num_tokens, store.lengths.tolist()
+    (2, 2, [2, 0])
+    >>> folder.cleanup()
+    """
+    options = BuildOptions(
+        tokenizer=tokenizer,
+        text_key=text_key,
+        id_key=id_key,
+        ids_key=ids_key,
+        metadata_keys=metadata_keys,
+        columns=columns,
+        vocab_size=vocab_size,
+        bos=bos,
+        eos=eos,
+        pad=pad,
+        add_bos=add_bos,
+        add_eos=add_eos,
+        strict=strict,
+        parse_special=parse_special,
+        engine=engine,
+        verify_all=verify_all,
+        filter=filter,
+        transform=transform,
+        on_error=on_error,
+        chunk_tokens=chunk_tokens,
+        shard_tokens=shard_tokens,
+        block_bytes=block_bytes,
+        inner=inner,
+    )
+    run_build(
+        inputs,
+        Path(out),
+        options,
+        workers=workers,
+        executor=executor,
+        append=append,
+        allow_duplicates=allow_duplicates,
+        progress=progress,
+        files=files,
+    )
+    return open_store(out)

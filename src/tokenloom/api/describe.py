@@ -1,0 +1,163 @@
+"""What a dataset is, as plain JSON: its identity, and how two of them differ.
+
+One idea: the description *is* the configuration. `Dataset.describe()` writes it, `from_config`
+reads it, the fingerprint is a hash of the part that decides which tokens are trained when. Paths,
+batch sizes, ranks and caches are not in that part; how masks are rendered has a hash of its own.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from tokenloom.store.format import canonical
+
+__all__ = [
+    "FORMAT",
+    "chain",
+    "differences",
+    "fingerprint",
+    "flattened",
+    "identity",
+    "named_snapshots",
+    "render_chain",
+    "render_fingerprint",
+    "renders",
+]
+
+FORMAT = "tokenloom.dataset/1"
+
+_NOT_IDENTITY = ("store.path", "store.snapshot", "render")
+
+_OF_A_SOURCE = re.compile(r"^sources\[\d+\]\.")
+
+
+def identity(description: Mapping[str, Any]) -> dict[str, Any]:
+    """The part of a description that decides what is trained when, as flat keys."""
+    mix = description.get("mix")
+    counts_loss = isinstance(mix, Mapping) and mix.get("cost") == "loss_tokens"
+    aside = _NOT_IDENTITY[:-1] if counts_loss else _NOT_IDENTITY  # then masks decide the order
+    found = {}
+    for path, value in flattened(description):
+        own = _OF_A_SOURCE.sub("", path)
+        if not any(own == name or own.startswith(name + ".") for name in aside):
+            found[path] = value
+    return found
+
+
+def fingerprint(description: Mapping[str, Any]) -> str:
+    """The identity as 64 hex digits."""
+    return chain(description)[-1]
+
+
+def chain(description: Mapping[str, Any]) -> list[str]:
+    """The fingerprint without edits, and after each: every one holds the one before it.
+
+    A state that was taken before an edit has the fingerprint of that time.
+    """
+    mix = description.get("mix")
+    if not isinstance(mix, Mapping):
+        return [_digest(identity(description))]
+    edits = list(mix.get("edits", ()))
+    sources = {source["name"]: source for source in description["sources"]}
+    joined = {name for edit in edits for name in edit["add"]}
+    base = {
+        **description,
+        "mix": {key: value for key, value in mix.items() if key != "edits"},
+        "sources": [source for name, source in sources.items() if name not in joined],
+    }
+    found = [_digest(identity(base))]
+    for edit in edits:
+        added = {"mix": {"cost": mix.get("cost")}, "sources": [sources[n] for n in edit["add"]]}
+        grown = {name: one["digest"] for name, one in edit.get("append", {}).items()}
+        found.append(_digest([found[-1], {**edit, "append": grown}, identity(added)]))
+    return found
+
+
+def renders(description: Mapping[str, Any]) -> Any:
+    """How tokens become arrays: of a mix, by the name of each source."""
+    if "mix" not in description:
+        return description.get("render")
+    return {source["name"]: source["render"] for source in description["sources"]}
+
+
+def render_fingerprint(description: Mapping[str, Any]) -> str:
+    """How tokens become arrays, as 64 hex digits."""
+    return render_chain(description)[-1]
+
+
+def render_chain(description: Mapping[str, Any]) -> list[str]:
+    """The same without edits, and after each, which may bring sources."""
+    every = renders(description)
+    if "mix" not in description:
+        return [_digest(every)]
+    edits = description["mix"]["edits"]
+    joins = [frozenset[str](), *(frozenset(edit["add"]) for edit in edits)]
+    found = []
+    for number in range(len(joins)):
+        later = frozenset[str]().union(*joins[number + 1 :])
+        found.append(_digest({n: one for n, one in every.items() if n not in later}))
+    return found
+
+
+def _digest(value: Any) -> str:
+    return hashlib.sha256(canonical(value)).hexdigest()
+
+
+def named_snapshots(value: Any) -> set[tuple[int, str]]:
+    """(number, digest) of every snapshot that a description names, or a state that holds one.
+
+    >>> named_snapshots({"store": {"snapshot": 2, "digest": "ab", "path": "x"}})
+    {(2, 'ab')}
+    """
+    found, left = set(), [value]
+    while left:
+        one = left.pop()
+        if isinstance(one, Mapping):
+            number, digest = one.get("snapshot"), one.get("digest")
+            if isinstance(number, int) and isinstance(digest, str):
+                found.add((number, digest))
+            left += one.values()
+        elif isinstance(one, list):
+            left += one
+    return found
+
+
+def flattened(value: Any, path: str = "") -> Iterator[tuple[str, Any]]:
+    """Every leaf of plain JSON with its path.
+
+    >>> dict(flattened({"a": {"b": 1}, "c": [2, 3]}))
+    {'a.b': 1, 'c[0]': 2, 'c[1]': 3}
+    """
+    if isinstance(value, Mapping) and value:
+        for name, inner in value.items():
+            yield from flattened(inner, f"{path}.{name}" if path else str(name))
+    elif isinstance(value, (list, tuple)) and value:
+        for number, inner in enumerate(value):
+            yield from flattened(inner, f"{path}[{number}]")
+    else:
+        yield path, value
+
+
+def differences(saved: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
+    """One line for every key in which two descriptions differ, with both values.
+
+    >>> differences({"seed": 7, "layout": {"seq_len": 8}}, {"seed": 7, "layout": {"seq_len": 16}})
+    ['layout.seq_len: the state has 8, this run has 16']
+    """
+    old, new = identity(saved), identity(now)
+    gone = object()
+    lines = []
+    for path in sorted(old.keys() | new.keys()):
+        a, b = old.get(path, gone), new.get(path, gone)
+        deeper = f"{path}."  # nothing here, keys there: those are told one by one
+        if (a is None and b is gone and any(key.startswith(deeper) for key in new)) or (
+            b is None and a is gone and any(key.startswith(deeper) for key in old)
+        ):
+            continue
+        if a != b:
+            shown = ["nothing" if value is gone else repr(value) for value in (a, b)]
+            lines.append(f"{path}: the state has {shown[0]}, this run has {shown[1]}")
+    return lines

@@ -1,0 +1,364 @@
+"""What users hold: `Store`, a thin façade over the records of `tokenloom.store`.
+
+A store is opened at one snapshot and never changes under its holder: appends publish a new
+snapshot, which the next `open` sees.
+"""
+
+from __future__ import annotations
+
+import functools
+import operator
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, SupportsIndex
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from tokenloom.api.dataset import Dataset
+from tokenloom.api.documents import Documents
+from tokenloom.documents.split import SplitSpec
+from tokenloom.errors import ConfigError, StoreCorrupt
+from tokenloom.progress import Progress
+from tokenloom.store import coalesce, snapshots
+from tokenloom.store import format as fmt
+from tokenloom.store import verify as verification
+from tokenloom.store.byte_source import ByteSource, LocalSource
+from tokenloom.store.cache import BlockCache, process_cache
+from tokenloom.store.fetch import FetchRules, ReadCounters
+from tokenloom.store.reader import Reader
+from tokenloom.tokenizer.stored import StoredTokenizer
+
+__all__ = ["Store", "open_store"]
+
+
+class Store:
+    """Tokens, document boundaries, per-token columns and per-document metadata, read-only.
+
+    Made by `tokenloom.open` and `tokenloom.build`. Safe to share between threads; goes to other
+    processes as its path, which they open themselves.
+    """
+
+    def __init__(self, reader: Reader, root: Path, snapshot: snapshots.Snapshot) -> None:
+        self.reader = reader
+        self.path = root
+        self._snapshot = snapshot
+        self._hints: dict[str, Any] = {}
+
+    # -- what it is ------------------------------------------------------------------------
+
+    @property
+    def num_documents(self) -> int:
+        """Documents in the store."""
+        return self.reader.manifest.documents
+
+    @property
+    def num_tokens(self) -> int:
+        """Tokens in the store."""
+        return self.reader.manifest.tokens
+
+    @property
+    def vocab_size(self) -> int:
+        """Every id is below this."""
+        return self.reader.manifest.vocab_size
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """How ids are stored (they are delivered as int32)."""
+        return np.dtype(self.reader.manifest.dtype)
+
+    @property
+    def chunk_tokens(self) -> int:
+        """Tokens per io block, the unit in which a shuffled reader fetches."""
+        return self.reader.manifest.chunk_tokens
+
+    @property
+    def columns(self) -> dict[str, str]:
+        """Further per-token columns, name → dtype."""
+        return dict(self.reader.manifest.columns)
+
+    @property
+    def digest(self) -> str:
+        """Identity of the decoded content (tokens, boundaries, columns): 64 hex digits."""
+        return self.reader.manifest.digest
+
+    @property
+    def manifest_sha256(self) -> str:
+        """Identity of this snapshot on disk, metadata and files included."""
+        return self._snapshot.sha256
+
+    @property
+    def snapshot(self) -> int:
+        """The number of the manifest that this object reads."""
+        return self.reader.manifest.number
+
+    @functools.cached_property
+    def tokenizer(self) -> StoredTokenizer | None:
+        """The tokenizer that made the ids, or None for ids that came ready made."""
+        record = self.reader.manifest.tokenizer
+        return None if record is None else StoredTokenizer(record, self._sidecar)
+
+    # -- what is in it ---------------------------------------------------------------------
+
+    @functools.cached_property
+    def lengths(self) -> NDArray[np.int64]:
+        """Tokens of each document [num_documents]; reads offsets only, no token."""
+        lengths = self.reader.lengths()
+        lengths.flags.writeable = False
+        return lengths
+
+    def __len__(self) -> int:
+        return self.num_documents
+
+    def __getitem__(self, index: SupportsIndex) -> NDArray[Any]:
+        return self.document(index)
+
+    def document(self, index: SupportsIndex, column: str | None = None) -> NDArray[Any]:
+        """The tokens of one document as int32 [length], or the values of a further column."""
+        return self.documents([_index(index)], column)[0]
+
+    def documents(self, indices: ArrayLike, column: str | None = None) -> list[NDArray[Any]]:
+        """The tokens of several documents, in one coalesced read, in the order asked."""
+        wanted = _indices(indices, self.num_documents, "document")
+        start, stop = self.reader.bounds(wanted)
+        flat = self._values(start, stop, column)
+        ends = np.cumsum(stop - start)
+        return np.split(flat, ends[:-1].tolist()) if len(ends) else []
+
+    def tokens(self, start: int, stop: int, column: str | None = None) -> NDArray[Any]:
+        """Tokens [start, stop) of the whole store as int32; documents stand end to end."""
+        if not 0 <= start <= stop <= self.num_tokens:
+            raise IndexError(
+                f"{self.path}: tokens {start:,} to {stop:,} of a store of {self.num_tokens:,}; "
+                "allowed is 0 <= start <= stop <= num_tokens."
+            )
+        if column is None:
+            return self.reader.read_one(start, stop).astype(np.int32)
+        return self.reader.read_one(start, stop, self._column(column))
+
+    def metadata(self, index: SupportsIndex) -> dict[str, Any]:
+        """What was kept about one document: its record's other keys, its id, where it came from.
+
+        `_input` is the input's name and `_record` the number of the record in it, from 0.
+        """
+        (place,) = _indices([_index(index)], self.num_documents, "document").tolist()
+        row = self.reader.metadata(place)
+        if "_input" in row:
+            row["_input"] = self._input_of(place, row["_input"]).name
+        return row
+
+    @functools.cached_property
+    def inputs(self) -> list[tuple[fmt.InputRecord, ...]]:
+        """What was read to make the store: for every build or append, its inputs."""
+        manifest = self.reader.manifest
+        return [
+            snapshots.read_inputs(self.reader.source, self.path, manifest, part.manifest)
+            for part in manifest.parts
+        ]
+
+    # -- what to make of it ----------------------------------------------------------------
+
+    def windows(self, seq_len: int, **options: Any) -> Dataset:
+        """Token windows: all documents end to end, cut every `seq_len` tokens.
+
+        See `tokenloom.api.documents.Documents.windows` for the options.
+
+        >>> import tempfile, tokenloom as tl
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     store = tl.build([{"text": "abcdef"}], folder + "/toy", tokenizer="bytes")
+        ...     store.windows(2)[1].tokens.tolist()
+        [[99, 100]]
+        """
+        return Documents(self.reader, str(self.path), None).windows(seq_len, **options)
+
+    def pack(self, seq_len: int, **options: Any) -> Dataset:
+        r"""Documents packed into frames, planned from their lengths; nothing is lost by default.
+
+        See `tokenloom.api.documents.Documents.pack` for the options.
+
+        >>> import tempfile, tokenloom as tl
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     rows = [{"text": "abc"}, {"text": "de"}, {"text": "fgh"}]
+        ...     batch = tl.build(rows, folder + "/toy", tokenizer="bytes").pack(10)[0]
+        ...     bytes(batch.tokens[0].astype("uint8")), batch.segment_ids[0].tolist()
+        (b'abcfghde\x00\x00', [1, 1, 1, 2, 2, 2, 3, 3, 0, 0])
+        """
+        return Documents(self.reader, str(self.path), None).pack(seq_len, **options)
+
+    def splice(self, seq_len: int, **options: Any) -> Dataset:
+        """Documents placed at chosen positions of frames, each (document, t, s) exactly as asked.
+
+        See `tokenloom.api.documents.Documents.splice` for the options.
+        """
+        return Documents(self.reader, str(self.path), None).splice(seq_len, **options)
+
+    def split(
+        self, shares: Mapping[str, float], *, by: str = "id", seed: int = 0
+    ) -> dict[str, Documents]:
+        """Documents divided by a hash of their id or content: disjoint, complete, stable.
+
+        Args:
+            shares: name of each part → its share; they add up to 1.
+            by: "id" (the number of a document that has none) or "content".
+            seed: another seed is another split.
+        """
+        parts = SplitSpec.all_of(shares, by, seed)
+        return {name: Documents(self.reader, str(self.path), spec) for name, spec in parts.items()}
+
+    def select(self, **options: Any) -> Documents:
+        """Documents chosen by length, number, key or hash; no token is read to choose.
+
+        See `tokenloom.api.documents.Documents.select` for the options.
+        """
+        return Documents(self.reader, str(self.path), None).select(**options)
+
+    # -- health ----------------------------------------------------------------------------
+
+    @property
+    def reads(self) -> ReadCounters:
+        """What was asked of the per-token columns and what it took, since opening."""
+        return self.reader.counters()
+
+    @property
+    def index_reads(self) -> ReadCounters:
+        """The same for the document offsets."""
+        return self.reader.counters(index=True)
+
+    def verify(self, *, progress: bool | None = None) -> verification.Report:
+        """Read every byte again and compare it with what was published.
+
+        Raises:
+            StoreCorrupt: naming every file and what is wrong with it.
+        """
+        report = self.check(progress=progress)
+        if not report.ok:
+            raise StoreCorrupt("\n".join(report.problems))
+        return report
+
+    def check(self, *, progress: bool | None = None) -> verification.Report:
+        """As `verify`, but problems are in the report instead of an exception."""
+        total = sum(sum(shard.files.values()) for shard in self.reader.manifest.shards)
+        with Progress("verify", total=total, unit="B", show=progress) as bar:
+            return verification.verify(
+                self.path, self._snapshot, self.reader.source, tick=bar.advance
+            )
+
+    def __repr__(self) -> str:
+        return (
+            f"Store({str(self.path)!r}: {self.num_documents:,} documents, {self.num_tokens:,} "
+            f"tokens, {self.dtype.name}, digest {self.digest[:12]})"
+        )
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        hints = {**self._hints, "snapshot": self.snapshot}
+        return functools.partial(open_store, **hints), (str(self.path),)
+
+    # -- inside ----------------------------------------------------------------------------
+
+    def _column(self, column: str | None) -> str:
+        if column is None or column in self.columns:
+            return column or "input_ids"
+        have = ", ".join(self.columns) or "none"
+        raise KeyError(f"{self.path}: no per-token column {column!r}. Columns: {have}.")
+
+    def _values(
+        self, start: NDArray[np.int64], stop: NDArray[np.int64], column: str | None
+    ) -> NDArray[Any]:
+        name = self._column(column)
+        views = self.reader.read(start, stop, name)
+        dtype = np.dtype(np.int32) if column is None else self.reader.dtype(name)
+        if not views:
+            return np.empty(0, dtype)
+        return np.concatenate(views, dtype=dtype, casting="unsafe")
+
+    def _input_of(self, document: int, number: Any) -> fmt.InputRecord:
+        """Input `number` of the build or append that added a document."""
+        ends = np.cumsum([part.documents for part in self.reader.manifest.parts])
+        inputs = self.inputs[int(np.searchsorted(ends, document, side="right"))]
+        if not isinstance(number, int) or not 0 <= number < len(inputs):
+            raise StoreCorrupt(
+                f"{self.path}: document {document} comes from input {number!r}, but its build had "
+                f"{len(inputs)} inputs. The metadata is not what a build writes."
+            )
+        return inputs[number]
+
+    def _sidecar(self, name: str) -> bytes:
+        return snapshots.read_sidecar(self.reader.source, self.path, self.reader.manifest, name)
+
+
+def _index(index: SupportsIndex) -> int:
+    """An index as a number; a truth value is none."""
+    if isinstance(index, bool | np.bool_):
+        raise TypeError(f"document: found {index}, allowed is an integer.")
+    return operator.index(index)
+
+
+def _indices(indices: ArrayLike, size: int, what: str) -> NDArray[np.int64]:
+    """Indices as int64, all inside [0, size); there is no counting from the end."""
+    array = np.asarray(indices)
+    if array.size and array.dtype.kind not in "iu":
+        raise TypeError(f"{what} indices are {array.dtype}, allowed are integers.")
+    array = np.atleast_1d(array.astype(np.int64))
+    outside = (array < 0) | (array >= size)
+    if outside.any():
+        raise IndexError(f"{what} {array[outside][0]} of {size}; allowed is 0 to {size - 1}.")
+    return array
+
+
+def open_store(
+    path: str | Path,
+    *,
+    snapshot: int | None = None,
+    verify: str = "first",
+    cache_bytes: int | None = None,
+    gap_bytes: int = 0,
+    cap_bytes: int = coalesce.CAP_BYTES,
+    source: ByteSource | None = None,
+) -> Store:
+    """Open a store.
+
+    Costs one file and one `stat` per file of the store; no token is read, whatever its size.
+
+    Args:
+        path: the store's directory.
+        snapshot: number of the manifest to read; the newest if not given.
+        verify: "first" checks each chunk against its crc32c when this process first reads it,
+            "always" every time, "never" not at all.
+        cache_bytes: memory for decoded blocks of this store alone; if not given, all stores of
+            the process share 640 MiB.
+        gap_bytes: merge reads up to this many bytes apart.
+        cap_bytes: no read is longer than this.
+        source: where the bytes come from, if not from the directory.
+
+    Raises:
+        StoreNotFound: nothing is published there, or a build has not finished.
+        StoreCorrupt: a file is missing or changed.
+
+    >>> import tempfile, tokenloom as tl
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     built = tl.build([{"text": "hi"}], folder + "/toy", tokenizer="bytes")
+    ...     tl.open(folder + "/toy").document(0)
+    array([104, 105], dtype=int32)
+    """
+    if not isinstance(path, (str, Path)) or str(path) == "":
+        raise ConfigError(f"path: found {path!r}, allowed is the directory of a store.")
+    root = Path(path)
+    found = snapshots.current(root) if snapshot is None else snapshots.load(root, snapshot)
+    source = source or LocalSource(root)
+    snapshots.check_sizes(source, root, found.manifest)
+    reader = Reader(
+        found.manifest,
+        source,
+        path=str(root),
+        cache=process_cache() if cache_bytes is None else BlockCache(cache_bytes),
+        identity=found.sha256,
+        rules=FetchRules(verify=verify, gap=gap_bytes, cap=cap_bytes),
+    )
+    store = Store(reader, root, found)
+    store._hints = {
+        "verify": verify,
+        "cache_bytes": cache_bytes,
+        "gap_bytes": gap_bytes,
+        "cap_bytes": cap_bytes,
+    }
+    return store

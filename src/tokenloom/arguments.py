@@ -1,0 +1,216 @@
+"""What people write for a mix, as plain numbers and names: read once, refused with the place.
+
+One idea: everything that says how to mix comes through here, whether from Python or from a
+description, so both are held to the same; a refusal says the path, the value, and what is allowed.
+"""
+
+from __future__ import annotations
+
+import numbers
+import operator
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import fields as fields_of
+from decimal import Decimal
+from typing import Any
+
+import numpy as np
+
+from tokenloom.errors import ConfigError, near_miss
+
+__all__ = [
+    "by_name",
+    "check_names",
+    "check_options",
+    "field_names",
+    "integer",
+    "mapping",
+    "name_of",
+    "names_of",
+    "number",
+    "number_map",
+    "pairs_of",
+    "rounded",
+]
+
+
+def check_options(where: str, given: Iterable[str], allowed: Sequence[str]) -> None:
+    """Refuse an option that does not exist, with the near miss.
+
+    >>> check_options("windows", ["tial"], ["tail"])
+    Traceback (most recent call last):
+        ...
+    tokenloom.errors.ConfigError: windows: no option 'tial'. Options: tail. Did you mean 'tail'?
+    """
+    for name in given:
+        if name not in allowed:
+            raise ConfigError(
+                f"{where}: no option {name!r}. Options: {', '.join(allowed)}."
+                f"{near_miss(name, allowed)}"
+            )
+
+
+def field_names(spec: type) -> list[str]:
+    """The fields of a setting."""
+    return [one.name for one in fields_of(spec)]
+
+
+MAX_COUNT = (1 << 63) - 1
+
+
+# -- what is refused ---------------------------------------------------------------------------
+def by_name(what: str, given: Any, names: Sequence[str], usual: Any) -> dict[str, Any]:
+    """A value for each name, from a mapping (others have the usual one) or from a list.
+
+    >>> by_name("weights", {"b": 3}, ["a", "b"], 1), by_name("weights", [2, 3], ["a", "b"], 1)
+    ({'a': 1, 'b': 3}, {'a': 2, 'b': 3})
+    """
+    if given is None:
+        return dict.fromkeys(names, usual)
+    if isinstance(given, Mapping):
+        for name in given:
+            if name not in names:
+                raise ConfigError(
+                    f"{what}: found {name!r}, allowed are the sources: {', '.join(names)}."
+                    f"{near_miss(str(name), names)}"
+                )
+        return {name: _plain(given.get(name, usual)) for name in names}
+    if isinstance(given, (str, bytes)) or not isinstance(given, Iterable):
+        raise ConfigError(f"{what}: found {given!r}, allowed is a mapping by source, or a list.")
+    values = [_plain(value) for value in given]
+    if len(values) != len(names) or not values:
+        raise ConfigError(
+            f"{what}: found {len(values)} for {len(names)} sources, allowed is one for each."
+        )
+    return dict(zip(names, values, strict=True))
+
+
+def one_of(what: str, found: Any, allowed: Sequence[Any]) -> None:
+    """Refuse what is not one of some values, with the near miss; 1 is not True.
+
+    >>> one_of("end", "dro", ["drop", "pad"])
+    Traceback (most recent call last):
+        ...
+    tokenloom.errors.ConfigError: end: found 'dro', allowed: drop, pad. Did you mean 'drop'?
+    """
+    if any(found == one and isinstance(found, type(one)) for one in allowed):
+        return
+    words = [one for one in allowed if isinstance(one, str)]
+    begun = [word for word in words if found and word.startswith(str(found))]
+    hint = f" Did you mean {begun[0]!r}?" if begun else near_miss(str(found), words)
+    raise ConfigError(f"{what}: found {found!r}, allowed: {', '.join(map(str, allowed))}.{hint}")
+
+
+def count_of(what: str, value: Any) -> int:
+    """A count, if it is one."""
+    if type(value) is not int or not 0 <= value <= MAX_COUNT:
+        raise ConfigError(f"{what}: found {value!r}, allowed is an integer from 0 to 2^63 - 1.")
+    return value
+
+
+def _plain(value: Any) -> Any:
+    return value.item() if isinstance(value, np.generic) else value
+
+
+DIGITS = 12  # of weights, so that every machine writes the same
+
+
+def wrong(where: str, value: Any, allowed: str) -> ConfigError:
+    """The refusal of a value."""
+    text = repr(value)
+    text = text if len(text) <= 60 else text[:57] + "..."
+    return ConfigError(f"{where}: found {text} ({type(value).__name__}), allowed is {allowed}.")
+
+
+def number(where: str, value: Any) -> float:
+    """A real number as a float."""
+    if isinstance(value, (bool, np.bool_)) or not isinstance(value, (numbers.Real, Decimal)):
+        raise wrong(where, value, "a number")
+    try:
+        return float(value)
+    except OverflowError:
+        raise wrong(where, value, "a number below 2^1024") from None
+
+
+def integer(where: str, value: Any, least: int = 0, most: int = 1 << 62) -> int:
+    """An integer inside its bounds."""
+    try:
+        found = operator.index(value)
+    except TypeError:
+        raise wrong(where, value, "an integer") from None
+    if isinstance(value, (bool, np.bool_)):
+        raise wrong(where, value, "an integer")
+    if not least <= found <= most:
+        limit = f"{least} or more" if found < least else f"at most {most:,}"
+        raise ConfigError(f"{where}: found {_shown(found)}, allowed is {limit}.")
+    return found
+
+
+def _shown(found: int) -> str:
+    return str(found) if abs(found) < 1 << 70 else f"a number of {found.bit_length()} bits"
+
+
+def mapping(where: str, value: Any, of: str) -> dict[Any, Any]:
+    """A mapping, or pairs that make one."""
+    if value is None:
+        return {}
+    try:
+        if isinstance(value, (str, bytes)):
+            raise TypeError
+        return dict(value)
+    except (TypeError, ValueError):
+        raise wrong(where, value, of) from None
+
+
+def number_map(where: str, value: Any) -> dict[str, float]:
+    """Numbers by name."""
+    if value is None:
+        return {}
+    if not isinstance(value, Mapping):
+        raise wrong(where, value, "{source: number}")
+    return {name: number(f"{where}.{name}", one) for name, one in value.items()}
+
+
+def name_of(where: str, value: Any) -> str:
+    """The name of a source."""
+    if isinstance(value, str) and value:
+        try:
+            value.encode()
+            return value
+        except UnicodeEncodeError:
+            pass
+    raise ConfigError(f"{where}: found the name {value!r}, allowed are words.")
+
+
+def names_of(where: str, value: Any) -> tuple[str, ...]:
+    """Names of sources, each once, in an order that does not depend on how they were listed."""
+    if isinstance(value, (str, bytes, Mapping)) or not isinstance(value, Iterable):
+        raise wrong(where, value, "a list of names")
+    return tuple(sorted({name_of(where, one) for one in value}))
+
+
+def pairs_of(where: str, value: Any) -> tuple[tuple[str, int], ...]:
+    """(source, document) pairs, each once, in an order of their own."""
+    allowed = "a list of (source, document) pairs"
+    if isinstance(value, (str, bytes, Mapping)) or not isinstance(value, Iterable):
+        raise wrong(where, value, allowed)
+    found = set()
+    for one in value:
+        if not isinstance(one, (list, tuple)) or len(one) != 2 or not isinstance(one[0], str):
+            raise wrong(where, one, allowed)
+        found.add((one[0], integer(where, one[1], least=-(1 << 62))))
+    return tuple(sorted(found))
+
+
+def check_names(where: str, found: Sequence[str] | Mapping[str, Any], known: Sequence[str]) -> None:
+    """Refuse names of sources that are not there."""
+    for name in found:
+        if name not in known:
+            raise ConfigError(
+                f"{where}.{name}: no source named {name!r}. Sources: {', '.join(known)}."
+                f"{near_miss(str(name), known)}"
+            )
+
+
+def rounded(weight: float) -> float:
+    """A weight with as many digits as are written."""
+    return float(f"{weight:.{DIGITS}g}")

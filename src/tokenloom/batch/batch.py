@@ -1,0 +1,373 @@
+"""`Batch`: the arrays of one step, each made when it is first asked for.
+
+One idea: who asks for tokens pays for tokens. Labels, masks, segments and positions follow from the
+spans of the rows, so they are derived on first use (or by the loader, which is told what is wanted)
+and kept. All arrays have the same shape and dtype in every step; only `document_starts`,
+`continues` and `cu_seqlens` vary.
+
+Memory comes from a pool and stays valid as long as anybody holds an array of it.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any, Generic, Protocol, TypeVar, cast
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tokenloom.batch import paint, spec
+from tokenloom.batch import tiles as tiles_room
+from tokenloom.batch.cells import new_array
+from tokenloom.batch.spec import RenderSpec
+from tokenloom.errors import NoTrainedTokens
+from tokenloom.layout.spans import EOS, Spans
+
+__all__ = ["FIELDS", "Batch", "Details"]
+
+Int64 = NDArray[np.int64]
+
+Int32 = NDArray[np.int32]
+
+Float32 = NDArray[np.float32]
+
+Bool = NDArray[np.bool_]
+
+T = TypeVar("T")
+
+FIELDS = (
+    "tokens",
+    "labels",
+    "loss_mask",
+    "loss_weights",
+    "segment_ids",
+    "position_ids",
+    "attention_mask",
+    "document_starts",
+    "continues",
+    "cu_seqlens",
+    "spans",
+)
+
+SHARED = frozenset({"labels", "loss_mask", "loss_weights", "document_starts", "continues", "spans"})
+
+"""Fields that are the same whatever segment filler has."""
+
+
+class _lazy(Generic[T]):  # noqa: N801 - reads like the decorator it replaces
+    """An attribute that is computed when first asked for and kept.
+
+    As `functools.cached_property`, without the lock that it still takes in Python 3.11; a batch
+    belongs to one thread.
+    """
+
+    def __init__(self, compute: Callable[[Any], T]) -> None:
+        self._compute, self.__doc__ = compute, compute.__doc__
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        self._name = name
+
+    def __get__(self, instance: Any, owner: type) -> T:
+        value = instance.__dict__[self._name] = self._compute(instance)
+        return value
+
+
+@functools.cache
+def _together(fields: tuple[str, ...], render: RenderSpec) -> list[str]:
+    """Those of some fields that are better made in one go; labels are judged by the loss mask."""
+    wanted = {*fields, "loss_mask"} if "labels" in fields else {*fields}
+    names = [name for name in spec.PAINTED if name in wanted & render.painted]
+    return names if len(names) > 1 else []
+
+
+class Details(Protocol):
+    """What is known about the rows of a batch beside their tokens."""
+
+    def spans(self) -> Spans:
+        """Which documents stand where."""
+
+    def tiles(self, width: int) -> tiles_room.Tiles:
+        """The first `width` cells of every row, as tiles."""
+
+    def weights(self) -> Float32 | None:
+        """The stored loss weight of every cell [B, width]; None if the store has none."""
+
+
+class Batch:
+    """Arrays of B rows of S tokens.
+
+    Args:
+        cells: tokens, with the look-ahead cell if there is one [B, width].
+        index: the index of each row in its run [B].
+        seq_len: S.
+        render: how to derive the rest.
+        details: what else is known about the rows, found when it is asked for.
+    """
+
+    def __init__(
+        self, cells: Int32, index: Int64, seq_len: int, render: RenderSpec, details: Details
+    ) -> None:
+        self._cells, self.index, self._render, self._details = cells, index, render, details
+        self.tokens: Int32 = cells if cells.shape[1] == seq_len else cells[:, :seq_len]
+        self.judge: Callable[[], None] | None = None  # a share of a step is judged with it
+
+    def __len__(self) -> int:
+        """Rows."""
+        return len(self.index)
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """(B, S)."""
+        rows, seq_len = self.tokens.shape
+        return rows, seq_len
+
+    @property
+    def label_layout(self) -> str:
+        """Which of the two layouts `labels` has; see `RenderSpec`."""
+        return self._render.label_layout
+
+    @_lazy
+    def spans(self) -> Spans:
+        """Which stretch of which document stands where."""
+        return self._details.spans()
+
+    @property
+    def document(self) -> Int64:
+        """The first document of each row, by its number in its store; -1 for none [B]."""
+        first = self.spans.frame[:-1]
+        found = np.append(self.spans.document, -1)[first]
+        return np.where(np.diff(self.spans.frame) > 0, found, -1)
+
+    @property
+    def source(self) -> list[str]:
+        """Name of the source of each row [B]."""
+        return [self.spans.sources[i] for i in self.spans.source.tolist()]
+
+    @property
+    def plain(self) -> Batch:
+        """The same with segment 0 for all filler and positions from 0: what laws are about."""
+        render = self._render
+        if not render.is_lent and not render.position_offset:
+            return self
+        usual = replace(render, trailing="filler", attend_prefix=False, position_offset=0)
+        made = Batch(self._cells, self.index, self.shape[1], usual, self._details)
+        made.judge = self.judge
+        made.__dict__.update({k: v for k, v in self.__dict__.items() if k in SHARED})
+        return made
+
+    @_lazy
+    def _tiles(self) -> tiles_room.Tiles:
+        return self._tiles_of(self.shape[1])
+
+    def _tiles_of(self, width: int) -> tiles_room.Tiles:
+        if self._render.segments == "eos":
+            assert self._render.eos_id is not None  # checked by the spec
+            return tiles_room.tiles_from_eos(self.spans, self._cells, self._render.eos_id, width)
+        return self._details.tiles(width)
+
+    @_lazy
+    def segment_ids(self) -> Int32:
+        """1, 2, … for the documents of a row, 0 for filler [B, S]."""
+        if self._render.is_lent:
+            segments: Int32 = paint.paint(self._lent, ["segment_ids"])["segment_ids"]
+            return segments
+        return self._painted("segment_ids")
+
+    @_lazy
+    def _lent(self) -> tiles_room.Tiles:
+        """Tiles with the segments that filler is given."""
+        render = self._render
+        trailing = render.trailing == "doc"
+        return tiles_room.lent(self._tiles, leading=render.attend_prefix, trailing=trailing)
+
+    @_lazy
+    def position_ids(self) -> Int32:
+        """Position of each token in its document, or in its row [B, S]."""
+        if self._render.position_scheme == "absolute":
+            found = paint.positions(*self.shape)
+        else:
+            found = self._painted("position_ids")
+        if self._render.position_offset:
+            found += np.int32(self._render.position_offset)
+        return found
+
+    @_lazy
+    def attention_mask(self) -> Bool:
+        """Whether a cell holds a token, or filler that is to be seen [B, S]."""
+        if self._render.trailing == "filler":
+            return self.segment_ids > 0
+        tiles = tiles_room.lent(self._tiles, leading=self._render.attend_prefix, trailing=False)
+        mask: Bool = paint.paint(tiles, ["segment_ids"])["segment_ids"] > 0
+        return mask
+
+    @_lazy
+    def loss_weights(self) -> Float32:
+        """Weight of the prediction of token i + 1 at cell i, 0 where it does not count [B, S]."""
+        weights = self._stored_weights
+        if weights is None:
+            return self.loss_mask.astype(np.float32)
+        out = np.zeros(self.shape, np.float32)
+        ahead = weights[:, 1 : self.shape[1] + 1]  # a stored weight belongs to the token itself
+        out[:, : ahead.shape[1]] = ahead
+        out[~(self._trainable & (out > 0))] = 0  # a weight below 0, or none at all, trains nothing
+        return out
+
+    @_lazy
+    def loss_mask(self) -> Bool:
+        """Whether the prediction of token i + 1 at cell i counts [B, S].
+
+        Raises:
+            NoTrainedTokens: not one does; a step on such a batch would divide by zero.
+        """
+        mask = self.trained()
+        if not mask.any():
+            (self.judge or self._judge_alone)()
+        return mask
+
+    def trained(self) -> Bool:
+        """As `loss_mask`, without the judgement."""
+        return self._trainable if self._stored_weights is None else self.loss_weights > 0
+
+    @_lazy
+    def _stored_weights(self) -> Float32 | None:
+        return self._details.weights()
+
+    def _judge_alone(self) -> None:
+        raise NoTrainedTokens(
+            f"batch of rows {self.index[:4].tolist()}…: no token of it is trained on. Look at "
+            "ignore_id, at the loss columns of the store, and at documents of one token."
+        )
+
+    @_lazy
+    def _trainable(self) -> Bool:
+        """What may be trained by position, boundary and id."""
+        render, seq_len = self._render, self.shape[1]
+        # the look-ahead cell is a target, too; aligned labels have no cell for it
+        ahead = render.label_layout == "shifted" and self._cells.shape[1] > seq_len
+        tiles = self._tiles_of(seq_len + 1) if ahead else self._tiles
+        if render.mask_boundary_loss:
+            out: Bool = paint.paint(tiles, ["loss_mask"])["loss_mask"]
+        else:
+            out = paint.trained_across(tiles)
+        paint.untrain(out, tiles.blank)
+        if not render.train_on_eos and render.eos_mask == "inserted":
+            paint.untrain(out, self._inserted_eos(out.shape[1]))
+        if ahead:
+            out = np.ascontiguousarray(out[:, :seq_len])
+        for token in self._untrained_ids:
+            ignored = self._cells[:, 1 : seq_len + 1] == token
+            out[:, : ignored.shape[1]] &= ~ignored
+        return out
+
+    @property
+    def _untrained_ids(self) -> list[int]:
+        """Tokens that are not trained on wherever they stand."""
+        render = self._render
+        found = [] if render.ignore_id is None else [render.ignore_id]
+        if not render.train_on_eos and render.eos_mask == "all" and render.eos_id is not None:
+            found.append(render.eos_id)
+        return found
+
+    def _inserted_eos(self, width: int) -> Int64:
+        """Cells of the first `width` of every row that hold an EOS which the layout put there."""
+        spans = self.spans
+        place = spans.at + spans.cells - 1
+        ends = ((spans.flags & EOS) > 0) & (place < width)
+        return (spans.row * width + place)[ends]
+
+    @_lazy
+    def labels(self) -> Int32:
+        """Targets in the `label_layout`, -100 where not trained [B, S]."""
+        mask = self.loss_mask  # judges, too
+        if self._is_plain:
+            return self._painted("labels")
+        out: Int32 = new_array(self.shape, np.int32)
+        if self._render.label_layout == "aligned":
+            paint.labels_from(self.tokens, mask, out)
+            return out
+        ahead = self._cells[:, 1 : self.shape[1] + 1]
+        out[:, : ahead.shape[1]] = ahead
+        out[~mask] = paint.IGNORE
+        return out
+
+    @property
+    def _is_plain(self) -> bool:
+        """Whether aligned labels and what is trained follow from the tiles."""
+        usual = self._render.is_plain and self._stored_weights is None
+        return usual and not len(self._tiles.blank)
+
+    def _painted(self, name: str) -> Int32:
+        array: Int32 = paint.paint(self._tiles, [name], self.tokens)[name]
+        return array
+
+    @property
+    def loss_tokens(self) -> int:
+        """Predictions that count."""
+        return int(self.loss_mask.sum())
+
+    @_lazy
+    def document_starts(self) -> Int32:
+        """First cell of each document of a row, padded with -1 [B, D]."""
+        return paint.document_starts(self._tiles)[0]
+
+    @_lazy
+    def continues(self) -> Bool:
+        """Whether each of them goes on from an earlier row [B, D]."""
+        return paint.document_starts(self._tiles)[1]
+
+    @_lazy
+    def cu_seqlens(self) -> Int32:
+        """Edges of all documents and filler stretches over the flattened [B S] cells."""
+        return (self._lent if self._render.is_lent else self._tiles).cu_seqlens()
+
+    @property
+    def max_seqlen(self) -> int:
+        """The longest of them, in cells."""
+        return int(np.diff(self.cu_seqlens).max(initial=0))
+
+    def prepare(self, fields: Sequence[str]) -> Batch:
+        """This batch, with these fields made, together where that is cheaper."""
+        names = _together(tuple(fields), self._render)
+        if names and self._is_plain:
+            made = paint.paint(self._tiles, names, self.tokens)
+            if "loss_mask" in made:
+                made["_trainable"] = made.pop("loss_mask")  # not yet judged
+                fields = (*fields, "loss_mask")
+            self.__dict__.update(made)
+        for name in fields:
+            getattr(self, name)
+        return self
+
+    def folded(self, groups: int) -> Batch:
+        """The same batch with its rows in groups: every array of rows is [groups, B / groups, …].
+
+        For gradient accumulation: one group after the other goes through the model.
+        """
+        return cast(Batch, _Folded(self, groups))
+
+    def __repr__(self) -> str:
+        rows, seq_len = self.shape
+        return f"Batch({rows} x {seq_len}, index {self.index[:3].tolist()}…)"
+
+
+class _Folded:
+    """A batch seen in groups of rows; everything else is the batch's own."""
+
+    ROWS = frozenset(FIELDS) - {"cu_seqlens", "spans"} | {"index"}
+
+    def __init__(self, batch: Batch, groups: int) -> None:
+        self._batch, self._groups = batch, groups
+
+    def __len__(self) -> int:
+        return len(self._batch)
+
+    def __getattr__(self, name: str) -> Any:
+        value = getattr(self._batch, name)
+        if name not in self.ROWS:
+            return value
+        return value.reshape(self._groups, -1, *value.shape[1:])
+
+    def __repr__(self) -> str:
+        return f"{self._batch!r} in {self._groups} groups"

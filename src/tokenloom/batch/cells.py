@@ -1,0 +1,135 @@
+"""The cells of a batch: memory for them, and runs of tokens copied into them.
+
+One idea: where every run of a group of batches lies is written down once and checked once
+(`copier`); filling a batch is then one call that copies, widens and pads.
+"""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import math
+from collections.abc import Sequence
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tokenloom import native
+from tokenloom.store.slabs import LARGE, SlabPool
+
+__all__ = ["Copier", "copier", "new_array", "new_arrays"]
+
+Int64 = NDArray[np.int64]
+
+Array = NDArray[Any]
+
+LINE = 64  # bytes that a processor moves at once
+
+TOKENS = frozenset(np.dtype(one) for one in (np.uint16, np.uint32, np.int32))
+
+_POOL = SlabPool()
+
+
+def new_array(shape: tuple[int, ...], dtype: Any) -> Array:
+    """An uninitialised array; large ones use memory again that was used before."""
+    kind = np.dtype(dtype)
+    size = math.prod(shape) * kind.itemsize
+    if size < LARGE:
+        return np.empty(shape, kind)
+    return _POOL.take(size, shape, kind)
+
+
+def new_arrays(shape: tuple[int, ...], dtypes: tuple[Any, ...]) -> list[Array]:
+    """Several of one shape, in one piece of memory."""
+    size, places = _side_by_side(math.prod(shape), dtypes)
+    memory = new_array((size,), np.uint8)
+    return [np.ndarray(shape, kind, memory, start) for kind, start in places]
+
+
+@functools.lru_cache(maxsize=64)
+def _side_by_side(cells: int, dtypes: tuple[Any, ...]) -> tuple[int, list[tuple[Any, int]]]:
+    """The bytes that arrays of so many cells take, and where each begins."""
+    kinds = [np.dtype(one) for one in dtypes]
+    sizes = [-(-cells * kind.itemsize // LINE) * LINE for kind in kinds]
+    starts = [0, *itertools.accumulate(sizes)]
+    return starts[-1], list(zip(kinds, starts[:-1], strict=True))
+
+
+class Copier(Protocol):
+    """Runs of tokens in memory, of which any stretch can be copied into cells."""
+
+    def fill(self, out: Array, first: int, last: int, base: int, filler: int, /) -> None:
+        """Write runs [first, last) into their cells, counted from `base`; `filler` elsewhere.
+
+        Args:
+            out: contiguous, of any shape.
+            first: the first run.
+            last: the run behind the last; their cells ascend and do not overlap.
+            base: the cell that is the first of `out`.
+            filler: what stands in cells without a run.
+
+        Raises:
+            IndexError: `out` has no such cell, or two runs want the same.
+        """
+
+
+def copier(views: Sequence[Array], which: Int64, low: Int64, length: Int64, cell: Int64) -> Copier:
+    """A copier of runs; it holds the views.
+
+    Args:
+        views: where tokens are.
+        which: the view of each run [runs].
+        low: its first element there [runs].
+        length: its elements [runs].
+        cell: its first cell [runs].
+
+    Raises:
+        IndexError: a run is not inside its view.
+
+    >>> words = np.array([5, 6, 7, 8], np.uint16)
+    >>> runs = np.array([[0, 0], [2, 0], [2, 1], [0, 3]])
+    >>> out = np.empty((1, 5), np.int32)
+    >>> copier([words], *runs).fill(out, 0, 2, 0, -1)
+    >>> out.tolist()
+    [[7, 8, -1, 5, -1]]
+    """
+    tokens = {view.dtype for view in views} <= TOKENS
+    make = _NumpyCopier if native.compiled is None or not tokens else native.compiled.Copier
+    index = (np.ascontiguousarray(part, np.int64) for part in (which, low, length, cell))
+    made: Copier = make(views, *index)
+    return made
+
+
+class _NumpyCopier:
+    """What `_native.Copier` does, in the obvious way, for any dtype."""
+
+    def __init__(
+        self, views: Sequence[Array], which: Int64, low: Int64, length: Int64, cell: Int64
+    ) -> None:
+        sizes = np.array([len(view) for view in views], np.int64)
+        if len(which) and (which.min() < 0 or which.max() >= len(views)):
+            raise IndexError("a run is in none of the views")
+        outside = np.flatnonzero((low < 0) | (length < 0) | (length > sizes[which] - low))
+        if len(outside):
+            raise IndexError(f"run {outside[0]}: not inside its view")
+        self._views, self._cell, self._length = views, cell, length
+        self._which, self._low, self._high = which, low, low + length
+
+    def fill(self, out: Array, first: int, last: int, base: int, filler: int, /) -> None:
+        part, flat = slice(first, last), out.reshape(-1)
+        if not 0 <= first <= last <= len(self._cell):
+            raise IndexError(f"runs {first} to {last} of {len(self._cell)}")
+        at = self._cell[part] - base
+        stop = at + self._length[part]
+        before = np.concatenate([[0], stop])
+        if (at < before[:-1]).any() or before[-1] > len(flat):
+            raise IndexError("the cells of a run are taken or not there")
+        part_of = np.stack([self._which[part], self._low[part], self._high[part]], axis=1)
+        views = [self._views[which][low:high] for which, low, high in part_of.tolist()]
+        if views and (before[1:] - at).sum() == len(flat):
+            np.concatenate(views, out=flat, casting="unsafe")
+            return
+        flat.fill(filler)
+        for view, a, b in zip(views, at.tolist(), stop.tolist(), strict=True):
+            flat[a:b] = view

@@ -1,0 +1,230 @@
+"""Everything of a batch that is not a token, from spans alone.
+
+One idea: the cells of all frames, read row by row, are a sequence of *tiles*: a span, or a stretch
+of filler between spans. Whatever is constant or counts up inside a tile is then one `np.repeat`.
+
+Conventions, the same everywhere: segment 0 is filler, documents are 1, 2, … in a frame;
+``loss_mask[i]`` says that the prediction of token i + 1 counts; a filler stretch counts positions
+from 0 like a document of its own.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tokenloom import native
+from tokenloom.batch.cells import new_arrays
+from tokenloom.batch.spec import PAINTED, RenderSpec
+from tokenloom.batch.tiles import Tiles, tile
+from tokenloom.bind import unbind
+from tokenloom.errors import ConfigError
+from tokenloom.layout.spans import EOS, Spans
+from tokenloom.order.run import SourceRun, loss_columns
+
+__all__ = [
+    "IGNORE",
+    "TrainedCount",
+    "document_starts",
+    "labels_from",
+    "mask_from",
+    "paint",
+    "positions",
+    "trained_across",
+    "trained_count",
+    "trained_in",
+    "untrain",
+]
+
+Int64 = NDArray[np.int64]
+
+Int32 = NDArray[np.int32]
+
+Bool = NDArray[np.bool_]
+
+Array = NDArray[Any]
+
+IGNORE = -100  # the label of a cell that is not trained
+
+
+def paint(tiles: Tiles, names: Sequence[str], tokens: Int32 | None = None) -> dict[str, Array]:
+    """Arrays that follow from tiles alone, in one go and in one piece of memory [frames, width].
+
+    Args:
+        tiles: the cells.
+        names: which of `PAINTED`:
+            segment_ids: the segment of every cell.
+            position_ids: cells from 0 in every tile.
+            loss_mask: all cells of a document but its last; the next token is not its own.
+            labels: the token of all cells of a document but its first, else -100.
+        tokens: the tokens, for labels.
+    """
+    arrays = new_arrays((tiles.frames, tiles.width), tuple([PAINTED[name] for name in names]))
+    made = dict(zip(names, arrays, strict=True))
+    if native.compiled is None:
+        for name, out in made.items():
+            _PAINTERS[name](tiles, out.reshape(-1), tokens)
+        return made
+    if tokens is not None:
+        tokens = np.ascontiguousarray(tokens) if "labels" in made else None
+    get = made.get
+    outputs = get("segment_ids"), get("position_ids"), get("loss_mask"), tokens, get("labels")
+    native.compiled.paint(tiles.first, tiles.length, tiles.segment, *outputs, IGNORE)
+    return made
+
+
+@functools.lru_cache(maxsize=8)
+def _counting(length: int) -> Int32:
+    """0, 1, 2, …, made once for every length that is asked for again and again."""
+    numbers = np.arange(length, dtype=np.int32)
+    numbers.flags.writeable = False
+    return numbers
+
+
+def _paint_segments(tiles: Tiles, out: Int32, _: Int32 | None) -> None:
+    out[:] = np.repeat(tiles.segment, tiles.length)
+
+
+def _paint_positions(tiles: Tiles, out: Int32, _: Int32 | None) -> None:
+    begin = np.repeat(tiles.first.astype(np.int32), tiles.length)
+    np.subtract(_counting(len(begin)), begin, out=out)
+
+
+def _paint_mask(tiles: Tiles, out: Bool, _: Int32 | None) -> None:
+    out[:] = True
+    out[tiles.first + tiles.length - 1] = False
+    filler = tiles.segment == 0
+    if filler.any():
+        out[np.repeat(filler, tiles.length)] = False
+
+
+def _paint_labels(tiles: Tiles, out: Int32, tokens: Int32 | None) -> None:
+    assert tokens is not None  # labels are made of them
+    out[:] = tokens.reshape(-1)
+    out[tiles.first] = IGNORE
+    filler = tiles.segment == 0
+    if filler.any():
+        out[np.repeat(filler, tiles.length)] = IGNORE
+
+
+_PAINTERS: dict[str, Callable[[Tiles, Array, Int32 | None], None]] = {
+    "segment_ids": _paint_segments,
+    "position_ids": _paint_positions,
+    "loss_mask": _paint_mask,
+    "labels": _paint_labels,
+}
+
+
+def trained_across(tiles: Tiles) -> Bool:
+    """The loss mask with the first token of a document predicted by the one before [frames, width].
+
+    The last cell of a frame predicts nothing that is in it, and filler is neither predicted nor
+    predicts.
+    """
+    mask = np.repeat(tiles.segment > 0, tiles.length)
+    mask[:-1] &= mask[1:]
+    mask[tiles.width - 1 :: tiles.width] = False
+    return mask.reshape(tiles.frames, tiles.width)
+
+
+def untrain(mask: Bool, cell: Int64) -> None:
+    """Clear the predictions of the tokens at these cells of `mask` [frames, width]."""
+    before = cell[cell % mask.shape[1] > 0] - 1  # the first cell of a frame is predicted by none
+    mask.reshape(-1)[before] = False
+
+
+def labels_from(tokens: Int32, mask: Bool, out: Int32) -> None:
+    """Aligned labels [B, S]: token i where it is trained on, else -100; a model shifts them."""
+    out[:] = tokens
+    untrained = np.flatnonzero(~mask.reshape(-1)[:-1])  # few: setting them beats a masked copy
+    out.reshape(-1)[untrained + 1] = IGNORE
+    out[:, 0] = IGNORE
+
+
+def positions(frames: int, width: int) -> Int32:
+    """Cells from 0 in every frame [frames, width]."""
+    return np.tile(_counting(width), (frames, 1))
+
+
+def mask_from(labels: Int32, label_layout: str = "aligned") -> Bool:
+    """The loss mask that labels say: whether the prediction of token i + 1 counts [B, S].
+
+    The way back from `labels_from`: nothing is lost between the two.
+    """
+    trained: Bool = labels != IGNORE
+    if label_layout == "shifted":
+        return trained
+    mask = np.zeros_like(trained)
+    mask[:, :-1] = trained[:, 1:]
+    return mask
+
+
+def document_starts(tiles: Tiles) -> tuple[Int32, Bool]:
+    """First cell of each document in its frame, padded with -1; and which go on from before.
+
+    Returns:
+        starts int32 [frames, D] and continues bool [frames, D], D being the most documents of any
+        frame, at least 1.
+    """
+    real = tiles.segment > 0
+    row, column = tiles.first[real] // tiles.width, tiles.segment[real] - 1
+    most = int(tiles.segment.max(initial=1))
+    starts = np.full((tiles.frames, most), -1, np.int32)
+    continues = np.zeros((tiles.frames, most), np.bool_)
+    starts[row, column] = tiles.first[real] - row * tiles.width
+    continues[row, column] = tiles.continues[real]
+    return starts, continues
+
+
+def trained_in(spans: Spans, width: int, render: RenderSpec) -> Int64:
+    """Predictions of each frame that count, from boundaries alone [frames]."""
+    tiles = tile(spans, width)
+    row, real = tiles.first // width, tiles.segment > 0
+    trained = np.where(real, tiles.length - 1, 0)
+    heads = np.zeros(len(real), np.bool_)  # tiles whose first cell counts, too
+    if not render.mask_boundary_loss:  # that of a document behind another one
+        heads[1:] = real[1:] & real[:-1] & (row[1:] == row[:-1])
+    found = np.bincount(row, trained + heads, minlength=tiles.frames)
+    blank = np.setdiff1d(tiles.blank, tiles.first[~heads], assume_unique=True)
+    found -= np.bincount(blank // width, minlength=tiles.frames)
+    if not render.train_on_eos and render.eos_mask == "inserted":
+        ends = ((spans.flags & EOS) > 0) & (spans.at + spans.cells <= width) & (spans.cells > 1)
+        found -= np.bincount(spans.row[ends], minlength=tiles.frames)
+    return found.astype(np.int64)
+
+
+@dataclass(frozen=True, slots=True)
+class TrainedCount:
+    """Counts the predictions of each frame that are trained when it is rendered so."""
+
+    render: RenderSpec
+
+    @property
+    def identity(self) -> dict[str, Any]:
+        """See `tokenloom.order.prices.SpanCount`."""
+        found: dict[str, Any] = unbind(self.render)
+        return found
+
+    def __call__(self, spans: Spans, seq_len: int) -> Int64:
+        """See `tokenloom.order.prices.SpanCount`."""
+        width = spans.width if self.render.label_layout == "shifted" else seq_len
+        return trained_in(spans, width, self.render)
+
+
+def trained_count(run: SourceRun, render: RenderSpec) -> TrainedCount:
+    """The count of trained predictions of a run; refused where only tokens can tell."""
+    by_value = render.ignore_id is not None or render.segments == "eos"
+    by_value |= not render.train_on_eos and render.eos_mask == "all"
+    columns = loss_columns(run.layout.line.reader)
+    if by_value or columns:
+        why = f"the columns {', '.join(columns)}" if columns else "the values of tokens"
+        raise ConfigError(
+            f"cost: found 'loss_tokens', but what is trained of source {run.name!r} depends on "
+            f"{why}, which would have to be read. Take cost='tokens'."
+        )
+    return TrainedCount(render)

@@ -1,0 +1,104 @@
+"""How spans become arrays: the setting behind labels, masks and positions."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from tokenloom.bind import check_fields
+from tokenloom.errors import ConfigError, near_miss
+
+__all__ = ["PAINTED", "RenderSpec"]
+
+PAINTED = {
+    "segment_ids": np.int32,
+    "position_ids": np.int32,
+    "loss_mask": np.bool_,
+    "labels": np.int32,
+}
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RenderSpec:
+    """How spans become arrays. No field changes which tokens stand where.
+
+    Attributes:
+        label_layout: "aligned" (label i is token i, the model shifts; -100 where not trained) or
+            "shifted" (label i is token i + 1).
+        mask_boundary_loss: do not train the first token of a document on the one before it.
+        position_scheme: positions start from 0 in every document ("reset") or frame ("absolute").
+        ignore_id: a token that is never trained on.
+        train_on_eos: train the prediction of EOS.
+        eos_mask: which EOS is meant by that: "all" tokens that are `eos_id`, or only "inserted"
+            ones, which the layout put behind documents.
+        segments: where documents end: "documents" as stored, or "eos", guessed from `eos_id` (for
+            imported tokens without boundaries).
+        eos_id: the token that ends a document.
+        pad_id: what stands in filler cells.
+        trailing: the segment of filler at the end of a frame: "filler" has none of its own (0), or
+            that of the last "doc", as some trainers have it. It is never trained.
+        attend_prefix: give filler at the begin of a frame the segment of the first document, which
+            then sees it.
+        position_offset: added to every position.
+    """
+
+    label_layout: str = "aligned"
+    mask_boundary_loss: bool = True
+    position_scheme: str = "reset"
+    ignore_id: int | None = None
+    train_on_eos: bool = True
+    eos_mask: str = "all"
+    segments: str = "documents"
+    eos_id: int | None = None
+    pad_id: int = 0
+    trailing: str = "filler"
+    attend_prefix: bool = False
+    position_offset: int = 0
+
+    def __post_init__(self) -> None:
+        check_fields(self)
+        for name, allowed in (
+            ("label_layout", ("aligned", "shifted")),
+            ("position_scheme", ("reset", "absolute")),
+            ("segments", ("documents", "eos")),
+            ("eos_mask", ("all", "inserted")),
+            ("trailing", ("filler", "doc")),
+        ):
+            found = getattr(self, name)
+            if found not in allowed:
+                raise ConfigError(
+                    f"{name}: found {found!r}, allowed: {', '.join(allowed)}."
+                    f"{near_miss(str(found), allowed)}"
+                )
+        if self.segments == "eos" and self.eos_id is None:
+            raise ConfigError(
+                "eos_id: missing; segments='eos' needs the token that ends documents."
+            )
+        if not self.train_on_eos and self.eos_mask == "all" and self.eos_id is None:
+            raise ConfigError(
+                "eos_id: missing; train_on_eos=False needs the token that is not to be trained."
+            )
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether labels and what is trained follow from boundaries alone, in the usual way."""
+        return (
+            self.mask_boundary_loss
+            and self.train_on_eos
+            and self.ignore_id is None
+            and self.label_layout == "aligned"
+        )
+
+    @property
+    def is_lent(self) -> bool:
+        """Whether filler has the segment of a document."""
+        return self.attend_prefix or self.trailing == "doc"
+
+    @property
+    def painted(self) -> frozenset[str]:
+        """Fields that follow from tiles alone."""
+        special = {"segment_ids"} if self.is_lent else set()
+        if self.position_scheme != "reset" or self.position_offset:
+            special.add("position_ids")
+        return frozenset(PAINTED) - special

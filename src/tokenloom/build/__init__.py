@@ -1,1 +1,0 @@
-"""From text to a store: inputs, records, tokenizers, and the pipeline that joins them."""

@@ -1,0 +1,271 @@
+"""`tokenloom bench`: measurements that anyone can repeat, as tables or as JSON to compare with.
+
+`bench permutation` prints the shuffle table of the published block shuffle note: with perm_type
+`levanter` the published figures, with `feistel` what a fair shuffle has in their place, and below
+the measures that tell the two apart.
+"""
+
+from __future__ import annotations
+
+import argparse
+import math
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
+from dataclasses import asdict, fields
+from itertools import product
+from typing import Any
+
+import numpy as np
+
+from tokenloom.cli import bench_reads
+from tokenloom.cli.printing import compare, comparison_lines, read_run, write
+from tokenloom.errors import ConfigError, near_miss, plural
+from tokenloom.order import Order, block, era, full
+from tokenloom.progress import Progress
+from tokenloom.quality.shuffle import ShuffleQuality, fair, measure
+from tokenloom.random.permute import check_perm_type
+
+__all__ = ["add_commands"]
+
+STRATEGIES = ("full", "era", "block")
+
+CHUNK_TOKENS = 262_144
+
+PATIENCE = 2.0  # seconds without a bar
+
+TITLES = {
+    "mean_abs_displacement_norm": "mean_abs_displacement_norm",
+    "inversion_fraction": "inversion_fraction",
+    "spearman_rho": "Spearman rho",
+    "same_block_transition_rate": "same_block_transition_rate",
+}
+
+MORE = [field.name for field in fields(ShuffleQuality) if field.name not in TITLES]
+
+MIXING_BAR, LOCALITY_BAR = 20, 48  # characters that 1.0 takes
+
+Results = dict[str, dict[str, dict[str, Any]]]
+
+"""perm type → strategy → measure → {mean, std, per_seed}"""
+
+
+def add_commands(commands: Any, common: argparse.ArgumentParser) -> None:
+    """Add `bench`, a command with one sub-command for each benchmark."""
+    bench = commands.add_parser(
+        "bench",
+        allow_abbrev=False,  # a later option must not change what an old command means
+        help="measure shuffles and loading",
+        description="Measurements that anyone can repeat.",
+    )
+    benches = bench.add_subparsers(dest="bench", required=True, metavar="BENCH")
+    for add in (_add_permutation, bench_reads.add_data_loading):
+        add(benches, common)
+
+
+def _add_permutation(benches: Any, common: argparse.ArgumentParser) -> None:
+    command = benches.add_parser(
+        "permutation",
+        parents=[common],
+        allow_abbrev=False,
+        help="how well orders mix, and how local they stay",
+        description="Measure full, era and block orders over several seeds, beside the values of "
+        "a fair shuffle. Exit code 1 if --compare finds a difference.",
+    )
+    command.set_defaults(run=_permutation)
+    number = {"type": int, "metavar": "N"}
+    command.add_argument("--n", default=8192, help="rows (default: 8192)", **number)
+    command.add_argument("--repeats", default=8, help="seeds (default: 8)", **number)
+    command.add_argument("--seed", default=0, help="the first of them (default: 0)", **number)
+    command.add_argument("--seq-len", default=2048, help="tokens per row (2048)", **number)
+    command.add_argument(
+        "--strategies", default=",".join(STRATEGIES), help="of full,era,block (default: all)"
+    )
+    command.add_argument("--era-length", default=1024, help="rows of an era (1024)", **number)
+    command.add_argument("--window-blocks", default=8, help="blocks of a window (8)", **number)
+    command.add_argument("--lanes", default=1, help="open windows, without levanter (1)", **number)
+    command.add_argument(
+        "--batch-size", default=2048, help="rows fetched together (default: 2048)", **number
+    )
+    command.add_argument(
+        "--io-block-size", help="rows of a block (default: 262144 // seq_len)", **number
+    )
+    command.add_argument(
+        "--perm-type",
+        help="of levanter,feistel,linear,levanter_linear (default: levanter,feistel)",
+    )
+    command.add_argument("--compare", metavar="FILE", help="an earlier output with --json")
+    command.add_argument(
+        "--tolerance", type=float, default=1e-9, help="difference that is none (default: 1e-9)"
+    )
+
+
+def _permutation(arguments: argparse.Namespace) -> int:
+    settings = _settings(arguments)
+    earlier = read_run(arguments.compare, "permutation") if arguments.compare else None
+    sizes = settings["n"], settings["io_block_size"], settings["batch_size"]
+    run: dict[str, Any] = {
+        "bench": "permutation",
+        "settings": settings,
+        "fair": asdict(fair(*sizes)),
+        "no_shuffle": asdict(measure(np.arange(settings["n"]), *sizes[1:])),
+        "results": _measure_all(settings, quiet=arguments.quiet),
+    }
+    if earlier is None:
+        write(arguments, run, _lines(run))
+        return 0
+    run["compare"] = compare(earlier, run, arguments.tolerance)
+    write(arguments, run, comparison_lines(arguments.compare, run["compare"]))
+    return 1 if run["compare"]["differs"] else 0
+
+
+def _settings(arguments: argparse.Namespace) -> dict[str, Any]:
+    """What was asked for, with nothing left to choose."""
+    _at_least("n", arguments.n, 2)
+    _at_least("seed", arguments.seed, 0)
+    for name in ("repeats", "seq_len", "era_length", "window_blocks", "lanes", "batch_size"):
+        _at_least(name, getattr(arguments, name), 1)
+    block_size = arguments.io_block_size
+    if block_size is None:
+        block_size = max(1, CHUNK_TOKENS // arguments.seq_len)
+    _at_least("io_block_size", block_size, 1)
+    strategies = _names("strategies", arguments.strategies, STRATEGIES)
+    both = "levanter,feistel" if arguments.lanes == 1 else "feistel"  # Levanter has no lanes
+    perm_types = [name.strip() for name in (arguments.perm_type or both).split(",")]
+    for perm_type in perm_types:
+        check_perm_type(perm_type)
+    return {
+        "n": arguments.n,
+        "repeats": arguments.repeats,
+        "seed": arguments.seed,
+        "seq_len": arguments.seq_len,
+        "io_block_size": block_size,
+        "era_length": arguments.era_length,
+        "window_blocks": arguments.window_blocks,
+        "lanes": arguments.lanes,
+        "batch_size": arguments.batch_size,
+        "strategies": strategies,
+        "perm_types": perm_types,
+    }
+
+
+def _at_least(name: str, value: int, least: int) -> None:
+    if value < least:
+        raise ConfigError(f"--{name.replace('_', '-')}: found {value}, allowed is {least} or more.")
+
+
+def _names(option: str, given: str, allowed: Sequence[str]) -> list[str]:
+    names = [name.strip() for name in given.split(",")]
+    for name in names:
+        if name not in allowed:
+            raise ConfigError(
+                f"--{option}: found {name!r}, allowed: {', '.join(allowed)}."
+                f"{near_miss(name, allowed)}"
+            )
+    return names
+
+
+def _measure_all(settings: dict[str, Any], *, quiet: bool) -> Results:
+    seeds = range(settings["seed"], settings["seed"] + settings["repeats"])
+    wanted = list(product(settings["perm_types"], settings["strategies"], seeds))
+    results: Results = {}
+    found: list[ShuffleQuality] = []
+    start = time.monotonic()
+    with ExitStack() as stack:
+        bar = None
+        for done, (perm_type, strategy, seed) in enumerate(wanted, 1):
+            rows = _order(settings, strategy, perm_type, seed).map(np.arange(settings["n"]))
+            found.append(measure(rows, settings["io_block_size"], settings["batch_size"]))
+            if seed == seeds[-1]:
+                results.setdefault(perm_type, {})[strategy] = _summary(found)
+                found = []
+            if bar is None and not quiet and time.monotonic() - start > PATIENCE:
+                bar = stack.enter_context(Progress("measuring", total=len(wanted), unit=" orders"))
+            if bar is not None:
+                bar.reach(done)
+    return results
+
+
+def _order(settings: dict[str, Any], strategy: str, perm_type: str, seed: int) -> Order:
+    n = settings["n"]
+    if strategy == "full":
+        return full(n, seed=seed, perm_type=perm_type)
+    if strategy == "era":
+        return era(n, settings["era_length"], seed=seed, perm_type=perm_type)
+    return block(
+        n,
+        settings["io_block_size"],
+        settings["window_blocks"],
+        lanes=settings["lanes"],
+        seed=seed,
+        perm_type=perm_type,
+    )
+
+
+def _summary(found: list[ShuffleQuality]) -> dict[str, Any]:
+    summary = {}
+    for field in fields(ShuffleQuality):
+        values = np.array([getattr(quality, field.name) for quality in found])
+        spread = float(values.std(ddof=1)) if len(values) > 1 else 0.0
+        summary[field.name] = {
+            "mean": float(values.mean()),
+            "std": spread,
+            "per_seed": values.tolist(),
+        }
+    return summary
+
+
+def _lines(run: dict[str, Any]) -> Iterator[str]:
+    settings, results, expected = run["settings"], run["results"], run["fair"]
+    chosen = ("n", "seq_len", "io_block_size", "window_blocks", "lanes", "era_length", "batch_size")
+    yield " ".join(f"{name}={settings[name]}" for name in chosen)
+    yield ""
+    seeds = plural(settings["repeats"], "seed")
+    for perm_type, strategies in results.items():
+        yield f"Shuffle measures (perm_type={perm_type}, mean across {seeds})"
+        yield from _table(strategies)
+        yield ""
+    yield (
+        f"Baselines (n={settings['n']}, io_block_size={settings['io_block_size']}): random "
+        + ", ".join(f"{title} {expected[name]:.4f}" for name, title in TITLES.items())
+        + "; no shuffle same_block_transition_rate "
+        + f"{run['no_shuffle']['same_block_transition_rate']:.4f}"
+    )
+    for perm_type, strategies in results.items():
+        yield ""
+        yield f"Mixing (perm_type={perm_type}): displacement over its random expectation"
+        moved = "mean_abs_displacement_norm"
+        shares = {name: s[moved]["mean"] / expected[moved] for name, s in strategies.items()}
+        yield from _bars(shares, MIXING_BAR)
+        yield f"Locality (perm_type={perm_type}): same_block_transition_rate"
+        rates = {n: s["same_block_transition_rate"]["mean"] for n, s in strategies.items()}
+        yield from _bars(rates, LOCALITY_BAR)
+    yield ""
+    yield "What tells a weak shuffle from a fair one (fair: a random order of all rows)"
+    yield from _more(results, expected)
+    yield (
+        "Eras and windows of blocks are local on purpose: there block jumps, blocks per group and "
+        "different steps are below fair, runs above, and each era has a fixed point of its own."
+    )
+
+
+def _table(strategies: dict[str, dict[str, Any]]) -> Iterator[str]:
+    yield f"| Strategy | {' | '.join(TITLES.values())} |"
+    yield "|---|" + "---:|" * len(TITLES)
+    for strategy, found in strategies.items():
+        values = " | ".join(f"{found[name]['mean']:.4f}" for name in TITLES)
+        yield f"| `{strategy}` | {values} |"
+
+
+def _bars(values: dict[str, float], scale: int) -> Iterator[str]:
+    for name, value in values.items():
+        yield f"- `{name}`: {value:.3f} `{'#' * math.ceil(value * scale)}`"
+
+
+def _more(results: Results, expected: dict[str, float]) -> Iterator[str]:
+    columns = [(perm_type, strategy) for perm_type in results for strategy in results[perm_type]]
+    yield f"| measure | {' | '.join(' '.join(column) for column in columns)} | fair |"
+    yield "|---|" + "---:|" * (len(columns) + 1)
+    for name in MORE:
+        values = [results[perm_type][strategy][name]["mean"] for perm_type, strategy in columns]
+        yield f"| {name} | {' | '.join(f'{v:.3f}' for v in [*values, expected[name]])} |"

@@ -1,0 +1,225 @@
+"""`tokenloom bench data-loading`: reads and speed of shuffled requests, as published.
+
+A request asks for ``batch_size x prefetch_batches`` consecutive indices of the shuffled dataset,
+modulo its length, and its reads are counted by the store itself. With perm_type `levanter` the
+counts are the published ones: 35,650, 20 and 287 for the default flags (40,960 examples, two and a
+half times around the 16,384 rows).
+"""
+
+from __future__ import annotations
+
+import argparse
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from tokenloom.api.dataset import Dataset
+from tokenloom.api.store import Store, open_store
+from tokenloom.cli.printing import compare, comparison_lines, read_run, write
+from tokenloom.errors import ConfigError, near_miss
+from tokenloom.order.shuffle import BlockShuffle, EraShuffle, FullShuffle, Shuffle
+from tokenloom.progress import Progress
+from tokenloom.random.permute import check_perm_type
+from tokenloom.testing.stores import write_flat
+
+__all__ = ["add_data_loading"]
+
+STRATEGIES = ("none", "full", "era", "block")
+
+COUNTS = ("reads_issued", "examples", "reads/example", "estimated_read_reduction")
+
+SPEEDS = ("elapsed_s", "examples/s", "tokens/s", "p50_ms", "p95_ms", "reads_saved")
+
+
+def add_data_loading(benches: Any, common: argparse.ArgumentParser) -> None:
+    """Add the sub-command."""
+    command = benches.add_parser(
+        "data-loading",
+        parents=[common],
+        allow_abbrev=False,
+        help="reads and speed of shuffled requests",
+        description="Count the reads of shuffled requests and time them, on a store made for it. "
+        "Exit code 1 if --compare finds another count, or more than --max-slowdown.",
+    )
+    command.set_defaults(run=_data_loading)
+    for name, default, what in (
+        ("steps", 20, "requests"),
+        ("batch-size", 128, "rows of a batch"),
+        ("prefetch-batches", 16, "batches of a request"),
+        ("num-examples", 16_384, "rows of the store"),
+        ("seq-len", 2048, "tokens of a row"),
+        ("era-length", 1024, "rows of an era"),
+        ("window-blocks", 8, "blocks of a window"),
+        ("seed", 0, "of the orders"),
+    ):
+        command.add_argument(
+            f"--{name}", type=int, default=default, metavar="N", help=f"{what} (default: {default})"
+        )
+    command.add_argument(
+        "--strategies", default="full,era,block", help="of none,full,era,block (default: the rest)"
+    )
+    command.add_argument(
+        "--perm-type",
+        default="levanter,feistel",
+        help="of levanter,feistel,linear,levanter_linear (default: levanter,feistel)",
+    )
+    command.add_argument("--compare", metavar="FILE", help="an earlier output with --json")
+    command.add_argument(
+        "--max-slowdown", type=float, metavar="X", help="with --compare: fail above X times p50"
+    )
+
+
+def _data_loading(arguments: argparse.Namespace) -> int:
+    settings = _settings(arguments)
+    earlier = read_run(arguments.compare, "data-loading") if arguments.compare else None
+    run: dict[str, Any] = {"bench": "data-loading", "settings": settings, "results": {}}
+    run["speeds"] = {}
+    with tempfile.TemporaryDirectory() as folder:
+        store = _make_store(Path(folder) / "store", settings, quiet=arguments.quiet)
+        for perm_type in settings["perm_types"]:
+            for strategy in settings["strategies"]:
+                counts, speeds = _measure(store, settings, strategy, perm_type)
+                found = {name: {"mean": value} for name, value in counts.items()}
+                run["results"].setdefault(perm_type, {})[strategy] = found
+                run["speeds"].setdefault(perm_type, {})[strategy] = speeds
+    if earlier is None:
+        write(arguments, run, _lines(run))
+        return 0
+    run["compare"] = compare(earlier, run, 1e-9)
+    slower = _slowdowns(earlier.get("speeds", {}), run["speeds"])
+    run["compare"]["p50_ratio"] = slower
+    limit = arguments.max_slowdown
+    too_slow = {name: ratio for name, ratio in slower.items() if limit and ratio > limit}
+    lines = [*comparison_lines(arguments.compare, run["compare"])]
+    lines += [f"p50 of {name}: {ratio:.2f} times as long" for name, ratio in slower.items()]
+    write(arguments, run, lines)
+    return 1 if run["compare"]["differs"] or too_slow else 0
+
+
+def _settings(arguments: argparse.Namespace) -> dict[str, Any]:
+    names = (
+        "steps",
+        "batch_size",
+        "prefetch_batches",
+        "num_examples",
+        "seq_len",
+        "era_length",
+        "window_blocks",
+    )
+    for name in names:
+        if getattr(arguments, name) < 1:
+            found = getattr(arguments, name)
+            raise ConfigError(f"--{name.replace('_', '-')}: found {found}, allowed is 1 or more.")
+    strategies = [name.strip() for name in arguments.strategies.split(",")]
+    for name in strategies:
+        if name not in STRATEGIES:
+            raise ConfigError(
+                f"--strategies: found {name!r}, allowed: {', '.join(STRATEGIES)}."
+                f"{near_miss(name, STRATEGIES)}"
+            )
+    perm_types = [name.strip() for name in arguments.perm_type.split(",")]
+    for perm_type in perm_types:
+        check_perm_type(perm_type)
+    return {
+        **{name: getattr(arguments, name) for name in (*names, "seed")},
+        "strategies": strategies,
+        "perm_types": perm_types,
+    }
+
+
+def _make_store(root: Path, settings: dict[str, Any], *, quiet: bool) -> Store:
+    """Random tokens in documents of one row, every chunk checked already."""
+    rows, seq_len = settings["num_examples"], settings["seq_len"]
+    with Progress("making a store", total=2, unit=" steps", show=False if quiet else None) as bar:
+        ids = (np.arange(rows * seq_len, dtype=np.uint32) * np.uint32(2_654_435_761)) >> np.uint32(
+            18
+        )
+        write_flat(root, ids.astype(np.uint16), np.full(rows, seq_len), vocab_size=1 << 14)
+        bar.reach(1)
+        store = open_store(root, cache_bytes=0)
+        for start in range(0, store.num_tokens, store.chunk_tokens):
+            store.reader.read_one(start, min(start + store.chunk_tokens, store.num_tokens))
+        bar.reach(2)
+    return store
+
+
+def _shuffle(settings: dict[str, Any], strategy: str, perm_type: str) -> Shuffle | None:
+    if strategy == "none":
+        return None
+    if strategy == "full":
+        return FullShuffle(perm_type=perm_type)
+    if strategy == "era":
+        return EraShuffle(length=settings["era_length"], perm_type=perm_type)
+    return BlockShuffle(window_blocks=settings["window_blocks"], perm_type=perm_type)
+
+
+def _measure(
+    store: Store, settings: dict[str, Any], strategy: str, perm_type: str
+) -> tuple[dict[str, float], dict[str, float]]:
+    """(what was read, how long it took)."""
+    shuffle = _shuffle(settings, strategy, perm_type)
+    dataset: Dataset = store.windows(settings["seq_len"]).seed(settings["seed"])
+    dataset = dataset.shuffle(False if shuffle is None else shuffle)
+    size = settings["batch_size"] * settings["prefetch_batches"]
+    took, before = [], store.reads
+    for step in range(settings["steps"]):
+        begin = time.perf_counter()
+        indices = np.arange(step * size, (step + 1) * size) % len(dataset)
+        _ = dataset.batch(indices).tokens
+        took.append(time.perf_counter() - begin)
+    reads = store.reads.read_ops - before.read_ops
+    examples, elapsed = settings["steps"] * size, sum(took)
+    counts = {
+        "reads_issued": reads,
+        "examples": examples,
+        "reads/example": reads / examples,
+        "estimated_read_reduction": 1 - reads / examples,
+    }
+    speeds = {
+        "elapsed_s": elapsed,
+        "examples/s": examples / elapsed,
+        "tokens/s": examples * settings["seq_len"] / elapsed,
+        "p50_ms": float(np.percentile(took, 50)) * 1e3,
+        "p95_ms": float(np.percentile(took, 95)) * 1e3,
+        "reads_saved": examples - reads,
+    }
+    return counts, speeds
+
+
+def _slowdowns(earlier: dict[str, Any], now: dict[str, Any]) -> dict[str, float]:
+    return {
+        f"{perm_type} {strategy}": speeds["p50_ms"] / earlier[perm_type][strategy]["p50_ms"]
+        for perm_type, strategies in now.items()
+        for strategy, speeds in strategies.items()
+        if strategy in earlier.get(perm_type, {})
+    }
+
+
+def _lines(run: dict[str, Any]) -> Iterator[str]:
+    settings = run["settings"]
+    around = settings["steps"] * settings["batch_size"] * settings["prefetch_batches"]
+    yield (
+        f"{settings['steps']} requests of {settings['batch_size']} x "
+        f"{settings['prefetch_batches']} rows of {settings['seq_len']:,} tokens: {around:,} "
+        f"examples, {around / settings['num_examples']:.1f} times around the store"
+    )
+    for perm_type, strategies in run["results"].items():
+        yield ""
+        yield f"Reads (perm_type={perm_type})"
+        yield f"| Strategy | {' | '.join(COUNTS)} |"
+        yield "|---|" + "---:|" * len(COUNTS)
+        for strategy, found in strategies.items():
+            reads, examples, per, less = (found[name]["mean"] for name in COUNTS)
+            digits = 4 if per >= 0.1 else 5
+            yield f"| `{strategy}` | {reads:,} | {examples:,} | {per:.{digits}f} | {less:.2%} |"
+        yield ""
+        yield f"Speed (perm_type={perm_type}; reads_saved against one read for each example)"
+        yield f"| Strategy | {' | '.join(SPEEDS)} |"
+        yield "|---|" + "---:|" * len(SPEEDS)
+        for strategy, speeds in run["speeds"][perm_type].items():
+            values = " | ".join(f"{speeds[name]:,.4g}" for name in SPEEDS)
+            yield f"| `{strategy}` | {values} |"

@@ -1,0 +1,152 @@
+"""`tokenloom build`."""
+
+from __future__ import annotations
+
+import argparse
+import time
+from typing import Any
+
+from tokenloom.api.build import build_store
+from tokenloom.cli.printing import summary, write
+from tokenloom.errors import plural
+
+__all__ = ["add_commands"]
+
+
+def add_commands(commands: Any, common: argparse.ArgumentParser) -> None:
+    """Add `build`."""
+    build = commands.add_parser(
+        "build",
+        parents=[common],
+        allow_abbrev=False,  # a later option must not change what an old command means
+        help="tokenise text into a store",
+        description="Tokenise text into a store. Killed and run again, it goes on after the last "
+        "finished shard.",
+    )
+    build.set_defaults(run=_build)
+    build.add_argument(
+        "inputs",
+        nargs="+",
+        help="files, directories, globs; txt:, lines:, jsonl:, parquet: or hf: before a path "
+        "says its kind; .gz and .zst are read as they are",
+    )
+    build.add_argument("-o", "--out", required=True, help="directory of the store")
+    build.add_argument(
+        "-t",
+        "--tokenizer",
+        help="tokenizer.json, its directory, bytes, a .model, tiktoken:NAME, a local transformers "
+        "name, or module:function; leave out for ready-made ids (with --vocab-size)",
+    )
+    _add_record_options(build.add_argument_group("records"))
+    _add_token_options(build.add_argument_group("tokens"))
+    _add_run_options(build.add_argument_group("run"))
+
+
+def _add_record_options(group: Any) -> None:
+    group.add_argument("--text-key", default="text", help="key of the text (default: text)")
+    group.add_argument("--id-key", help="key of the document's id")
+    group.add_argument("--ids-key", help="key of ready-made ids (default: input_ids)")
+    group.add_argument("--metadata-keys", nargs="*", help="keys to keep (default: all others)")
+    group.add_argument(
+        "--column",
+        action="append",
+        metavar="NAME:DTYPE",
+        help="a per-token column beside ready-made ids; may be repeated",
+    )
+    group.add_argument("--filter", help="module:function that keeps records")
+    group.add_argument("--transform", help="module:function that changes records")
+    group.add_argument(
+        "--on-error", choices=("raise", "skip"), default="raise", help="what bad records do"
+    )
+
+
+def _add_token_options(group: Any) -> None:
+    flag = argparse.BooleanOptionalAction
+    group.add_argument("--vocab-size", type=int, help="every id is below this")
+    for name in ("bos", "eos", "pad"):
+        group.add_argument(f"--{name}", help=f"id or token of {name.upper()}; 'none' if absent")
+    group.add_argument("--add-bos", action=flag, default=None, help="BOS before each document")
+    group.add_argument("--add-eos", action=flag, default=None, help="EOS behind each document")
+    group.add_argument("--strict", action="store_true", help="missing specials are errors")
+    group.add_argument("--parse-special", action="store_true", help="text may spell special tokens")
+    group.add_argument(
+        "--engine", choices=("auto", "reference", "tiktoken", "fast"), default="auto"
+    )
+    group.add_argument(
+        "--verify-all", action="store_true", help="check every document against the reference"
+    )
+
+
+def _add_run_options(group: Any) -> None:
+    group.add_argument("--workers", type=int, help="processes (default: one per core)")
+    group.add_argument("--append", action="store_true", help="add to the store that is there")
+    group.add_argument("--allow-duplicates", action="store_true", help="accept an input twice")
+    group.add_argument("--chunk-tokens", type=int, help="tokens per io block")
+    group.add_argument("--shard-tokens", type=int, help="tokens per shard, at most")
+
+
+_PASSED_ON = (
+    "text_key",
+    "id_key",
+    "ids_key",
+    "metadata_keys",
+    "filter",
+    "transform",
+    "on_error",
+    "vocab_size",
+    "add_bos",
+    "add_eos",
+    "strict",
+    "parse_special",
+    "engine",
+    "verify_all",
+    "workers",
+    "append",
+    "allow_duplicates",
+)
+
+
+def _build(arguments: argparse.Namespace) -> int:
+    settings: dict[str, Any] = {name: getattr(arguments, name) for name in _PASSED_ON}
+    for name in ("chunk_tokens", "shard_tokens"):
+        if getattr(arguments, name) is not None:
+            settings[name] = getattr(arguments, name)
+    for name in ("bos", "eos", "pad"):
+        if getattr(arguments, name) is not None:
+            settings[name] = _special(getattr(arguments, name))
+    if arguments.column:
+        settings["columns"] = dict(item.partition(":")[::2] for item in arguments.column)
+    began = time.perf_counter()
+    store = build_store(
+        arguments.inputs,
+        arguments.out,
+        tokenizer=arguments.tokenizer,
+        progress=False if arguments.quiet else None,
+        **settings,
+    )
+    seconds = time.perf_counter() - began
+    write(arguments, {**summary(store), "seconds": round(seconds, 3)}, _lines(store, seconds))
+    return 0
+
+
+def _special(text: str) -> int | str | None:
+    """`none` is absent, digits are an id, anything else is a token."""
+    if text.lower() == "none":
+        return None
+    return int(text) if text.isdigit() else text
+
+
+def _lines(store: Any, seconds: float) -> list[str]:
+    part = store.reader.manifest.parts[-1]
+    left_out = f", {part.skipped:,} skipped, {part.filtered:,} filtered"
+    return [
+        (
+            f"{store.path}: {plural(store.num_documents, 'document')}, "
+            f"{plural(store.num_tokens, 'token')}"
+            f"{left_out if part.skipped or part.filtered else ''} in {seconds:.1f} s"
+        ),
+        (
+            f"digest {store.digest[:16]}, snapshot {store.snapshot}, "
+            f"{plural(len(store.reader.manifest.shards), 'shard')}, {store.dtype.name}"
+        ),
+    ]

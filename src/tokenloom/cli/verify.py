@@ -1,0 +1,117 @@
+"""`tokenloom verify` and `tokenloom gc`."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Iterator
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from tokenloom.api.describe import named_snapshots
+from tokenloom.api.store import open_store
+from tokenloom.cli.printing import write
+from tokenloom.errors import ConfigError, StoreCorrupt, binary_size, plural
+from tokenloom.store.files import LOCAL
+from tokenloom.store.snapshots import Collected, collect, held
+from tokenloom.store.verify import Report
+
+__all__ = ["add_commands"]
+
+MAX_BYTES = 16 << 20
+
+
+def add_commands(commands: Any, common: argparse.ArgumentParser) -> None:
+    """Add `verify` and `gc`."""
+    verify = commands.add_parser(
+        "verify",
+        parents=[common],
+        allow_abbrev=False,  # a later option must not change what an old command means
+        help="compare every byte with what was published",
+        description="Read a store completely and compare it with what was published. "
+        "Exit code 1 if anything differs.",
+    )
+    verify.set_defaults(run=_verify)
+    gc = commands.add_parser(
+        "gc",
+        parents=[common],
+        allow_abbrev=False,  # a later option must not change what an old command means
+        help="remove what no snapshot needs",
+        description="Remove temporary files of builds that died; more if asked.",
+    )
+    gc.set_defaults(run=_gc)
+    gc.add_argument("--old-snapshots", action="store_true", help="also older snapshots")
+    gc.add_argument("--pin", type=int, nargs="*", default=[], help="snapshots to keep")
+    gc.add_argument(
+        "--pin-for",
+        type=Path,
+        nargs="*",
+        default=[],
+        metavar="FILE",
+        help="states or descriptions of runs: snapshots that they name stay",
+    )
+    gc.add_argument("--unfinished", action="store_true", help="also shards of unfinished builds")
+    gc.add_argument("--dry-run", action="store_true", help="only say what would go")
+    for command in (verify, gc):
+        command.add_argument("store", help="directory of the store")
+
+
+def _verify(arguments: argparse.Namespace) -> int:
+    try:
+        store = open_store(arguments.store)
+    except StoreCorrupt as error:
+        report = Report(arguments.store, 0, 0, 0, 0, 0, (str(error),))
+    else:
+        report = store.check(progress=False if arguments.quiet else None)
+    write(arguments, {**asdict(report), "ok": report.ok}, _verify_lines(report))
+    return 0 if report.ok else 1
+
+
+def _verify_lines(report: Report) -> Iterator[str]:
+    yield from report.problems
+    if report.problems:
+        yield f"{report.path}: {plural(len(report.problems), 'problem')}"
+        return
+    yield (
+        f"{report.path}: all is well ({plural(report.shards, 'shard')}, {report.files} files, "
+        f"{binary_size(report.bytes)}, {report.tokens:,} tokens)"
+    )
+
+
+def _gc(arguments: argparse.Namespace) -> int:
+    root = Path(arguments.store)
+    named = {one for path in arguments.pin_for for one in named_snapshots(_json(path))}
+    collected = collect(
+        root,
+        old_snapshots=arguments.old_snapshots,
+        pinned=[*arguments.pin, *held(root, named)],
+        unfinished=arguments.unfinished,
+        dry_run=arguments.dry_run,
+    )
+    write(arguments, asdict(collected), _gc_lines(arguments, collected))
+    return 0
+
+
+def _json(path: Path) -> Any:
+    """What a file of a state or a description says."""
+    raw = LOCAL.read(path, MAX_BYTES)
+    if raw is None:
+        raise ConfigError(f"{path}: there is no such file.")
+    try:
+        return json.loads(raw)
+    except (ValueError, RecursionError) as error:
+        raise ConfigError(f"{path}: it is not JSON ({error}).") from None
+
+
+def _gc_lines(arguments: argparse.Namespace, collected: Collected) -> Iterator[str]:
+    verb = "would remove" if arguments.dry_run else "removed"
+    for name in collected.removed:
+        yield f"{verb} {name}"
+    if collected.unfinished:
+        yield (
+            f"left alone: {plural(len(collected.unfinished), 'shard')} of an unfinished build "
+            "(run that build again, or gc --unfinished)"
+        )
+    if not collected.removed:
+        yield f"{arguments.store}: nothing to remove"

@@ -1,0 +1,270 @@
+"""The line of tokens: documents end to end, all of a store or some of them.
+
+One idea: a layout only ever cuts one line. An *address* is a place on it. `WholeLine` is the line
+of a store as it lies on disk; `ChosenLine` strings chosen documents together, so that a split or
+a selection is cut exactly like a store, and no layout knows the difference.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+from collections.abc import Hashable
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tokenloom.store.cache import BlockCache
+from tokenloom.store.reader import Reader
+
+__all__ = ["ChosenLine", "Line", "Pieces", "WholeLine"]
+
+Int64 = NDArray[np.int64]
+
+Array = NDArray[Any]
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Pieces:
+    """What stands in some ranges of a line, document by document; empty documents do not.
+
+    Attributes:
+        edges: first piece of each range, and the number of pieces [ranges + 1].
+        document: index of the document in its store [pieces].
+        start: document offset of the first token [pieces].
+        length: tokens [pieces].
+        address: place of the first token on the line [pieces].
+    """
+
+    edges: Int64
+    document: Int64
+    start: Int64
+    length: Int64
+    address: Int64
+
+    def take(self, ranges: Int64) -> Pieces:
+        """The pieces of these ranges, in this order."""
+        count = np.diff(self.edges)[ranges]
+        edges = np.concatenate([[0], np.cumsum(count)])
+        # piece k of the answer: the first of its range, and how far we are behind it
+        part = np.repeat(self.edges[ranges] - edges[:-1], count) + np.arange(edges[-1])
+        document, start = self.document[part], self.start[part]
+        return Pieces(edges, document, start, self.length[part], self.address[part])
+
+
+class Line(Protocol):
+    """Documents end to end."""
+
+    reader: Reader
+
+    @property
+    def tokens(self) -> int:
+        """Tokens on the line."""
+
+    @property
+    def documents(self) -> int:
+        """Documents on the line, empty ones included."""
+
+    @property
+    def identity(self) -> str:
+        """Names the line: equal for equal documents in equal order, whatever the path."""
+
+    def bounds(self, first: int, last: int) -> tuple[Int64, Int64]:
+        """Documents [first, last): their index in the store [N], and their edges [N + 1]."""
+
+    def read(self, start: Int64, stop: Int64, column: str = "input_ids") -> list[Array]:
+        """Views of the elements of all ranges, in the order asked, as `Reader.read`."""
+
+    def io_edges(self, chunk_tokens: int) -> Int64:
+        """Addresses at which io blocks of so many tokens end, ascending."""
+
+    def keys(self, tag: str, numbers: list[int], column: str) -> list[Hashable]:
+        """Under which stretches are kept in the cache."""
+
+    def stretches(
+        self,
+        tag: str,
+        numbers: list[int],
+        start: Int64,
+        stop: Int64,
+        column: str,
+        cache: BlockCache,
+    ) -> list[Array]:
+        """Ranges that are kept in the cache, as `Reader.stretches`."""
+
+    def pieces(self, start: Int64, stop: Int64) -> Pieces:
+        """The documents in each range [N]; ranges are inside the line and not empty."""
+
+
+class WholeLine:
+    """All documents of a store, as they are stored."""
+
+    def __init__(self, reader: Reader) -> None:
+        self.reader = reader
+
+    @property
+    def tokens(self) -> int:
+        """See `Line`."""
+        return self.reader.manifest.tokens
+
+    @property
+    def documents(self) -> int:
+        """See `Line`."""
+        return self.reader.manifest.documents
+
+    @property
+    def identity(self) -> str:
+        """See `Line`."""
+        return self.reader.manifest.digest
+
+    def bounds(self, first: int, last: int) -> tuple[Int64, Int64]:
+        """See `Line`."""
+        numbers = np.arange(first, last)
+        begin, end = self.reader.offsets.bounds(numbers)
+        return numbers, np.append(begin, end[-1:] if len(end) else [])
+
+    def read(self, start: Int64, stop: Int64, column: str = "input_ids") -> list[Array]:
+        """See `Line`."""
+        return self.reader.read(start, stop, column)
+
+    def io_edges(self, chunk_tokens: int) -> Int64:
+        """See `Line`; they begin anew in every shard."""
+        shards = itertools.pairwise(self.reader.offsets.first_token.tolist())
+        inner = [np.arange(first + chunk_tokens, last, chunk_tokens) for first, last in shards]
+        return np.sort(np.concatenate([*inner, self.reader.offsets.first_token[1:]]))
+
+    def keys(self, tag: str, numbers: list[int], column: str) -> list[Hashable]:
+        """See `Line`."""
+        return self.reader.keys(tag, numbers, column)
+
+    def stretches(
+        self,
+        tag: str,
+        numbers: list[int],
+        start: Int64,
+        stop: Int64,
+        column: str,
+        cache: BlockCache,
+    ) -> list[Array]:
+        """See `Line`."""
+        return self.reader.stretches(tag, numbers, start, stop, column, cache)
+
+    def pieces(self, start: Int64, stop: Int64) -> Pieces:
+        """See `Line`."""
+        offsets, order = self.reader.offsets, np.argsort(start)
+        start, stop = start[order], stop[order]  # neighbours are looked up several times as fast
+        first, last = offsets.documents_at(start), offsets.documents_at(stop - 1)
+        document, owner = _ranges(first, last)
+        begin, end = offsets.bounds(document)
+        found = _cut(document, owner, begin, end, start, stop, address=begin)
+        place = np.empty_like(order)
+        place[order] = np.arange(len(order))
+        return found.take(place)
+
+
+class ChosenLine:
+    """Some documents of a store, in the order given.
+
+    Args:
+        reader: the store.
+        documents: their indices [N]; three integers are kept for each.
+    """
+
+    def __init__(self, reader: Reader, documents: Int64) -> None:
+        self.reader, self._documents = reader, documents
+        raw = documents.astype("<i8", copy=False).tobytes()
+        self._identity = hashlib.sha256(raw).hexdigest()
+        self._begin, end = reader.offsets.bounds(documents)
+        self._edges = np.concatenate([[0], np.cumsum(end - self._begin)])
+
+    @property
+    def tokens(self) -> int:
+        """See `Line`."""
+        return int(self._edges[-1])
+
+    @property
+    def documents(self) -> int:
+        """See `Line`."""
+        return len(self._documents)
+
+    @property
+    def identity(self) -> str:
+        """See `Line`."""
+        return f"{self.reader.manifest.digest}/{self._identity}"
+
+    def bounds(self, first: int, last: int) -> tuple[Int64, Int64]:
+        """See `Line`."""
+        return self._documents[first:last], self._edges[first : last + 1]
+
+    def read(self, start: Int64, stop: Int64, column: str = "input_ids") -> list[Array]:
+        """See `Line`."""
+        full = stop > start
+        pieces = self.pieces(start[full], stop[full])
+        place = np.searchsorted(self._edges, pieces.address, side="right") - 1
+        first = self._begin[place] + pieces.start
+        return self.reader.read(first, first + pieces.length, column)
+
+    def io_edges(self, chunk_tokens: int) -> Int64:
+        """See `Line`; documents come from anywhere, so this counts on the line."""
+        return np.arange(chunk_tokens, self.tokens + chunk_tokens, chunk_tokens)
+
+    def keys(self, tag: str, numbers: list[int], column: str) -> list[Hashable]:
+        """See `Line`."""
+        return self.reader.keys(f"{self._identity}/{tag}", numbers, column)
+
+    def stretches(
+        self,
+        tag: str,
+        numbers: list[int],
+        start: Int64,
+        stop: Int64,
+        column: str,
+        cache: BlockCache,
+    ) -> list[Array]:
+        """See `Line`."""
+
+        def load(places: list[int]) -> list[Array]:
+            nothing = np.empty(0, self.reader.dtype(column))
+            return [
+                np.concatenate([nothing, *self.read(start[[i]], stop[[i]], column)]) for i in places
+            ]
+
+        return cache.get_many(self.keys(tag, numbers, column), load)
+
+    def pieces(self, start: Int64, stop: Int64) -> Pieces:
+        """See `Line`."""
+        first = np.searchsorted(self._edges, start, side="right") - 1
+        last = np.searchsorted(self._edges, stop - 1, side="right") - 1
+        place, owner = _ranges(first, last)
+        begin, end = self._edges[place], self._edges[place + 1]
+        return _cut(self._documents[place], owner, begin, end, start, stop, address=begin)
+
+
+def _ranges(first: Int64, last: Int64) -> tuple[Int64, Int64]:
+    """All numbers from first to last of each pair, end to end, and the pair each belongs to."""
+    count = last - first + 1
+    owner = np.repeat(np.arange(len(first)), count)
+    ends = np.cumsum(count)
+    return np.arange(len(owner)) - (ends - count)[owner] + first[owner], owner
+
+
+def _cut(
+    document: Int64,
+    owner: Int64,
+    begin: Int64,
+    end: Int64,
+    start: Int64,
+    stop: Int64,
+    address: Int64,
+) -> Pieces:
+    """Documents at [begin, end) cut to the ranges they are asked for."""
+    low = np.maximum(begin, start[owner])
+    length = np.minimum(end, stop[owner]) - low
+    keep = length > 0
+    if not keep.all():  # empty documents inside a range
+        document, owner, low = document[keep], owner[keep], low[keep]
+        length, address = length[keep], address[keep]
+    edges = np.concatenate([[0], np.cumsum(np.bincount(owner, minlength=len(start)))])
+    return Pieces(edges, document, low - address, length, low)

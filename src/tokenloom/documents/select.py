@@ -1,0 +1,257 @@
+"""Choosing documents: a selection and the lengths of all documents in, their numbers out.
+
+One idea: this is a pure function. No token is read to choose (but for `doc_hash`, which is a hash
+of tokens), so a store of any size is asked only for its offsets::
+
+    all ──not empty, within, training subset, key──▶ pool ──length, hash──▶ candidates ──mode──▶ n
+
+Documents come in the order of the mode: longest first, shortest first, as stored, or by a keyed
+hash of their number. Of equal lengths the lowest number comes first, so there is one answer only.
+
+Cost: a few passes over the lengths, nothing is Python per document. Of 10^7 documents, on one core,
+100 are chosen in 0.1 s (first), 0.3 s (random) or 1.6 s (longest), half of them in 2 s.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tokenloom.documents.spec import SHOWN, SelectSpec, listed
+from tokenloom.errors import ConfigError, plural
+from tokenloom.random.keys import children, key
+
+__all__ = ["Selection", "choose", "token_hash"]
+
+Int64 = NDArray[np.int64]
+
+Bools = NDArray[np.bool_]
+
+HasHash = Callable[[Int64, str], Bools]
+
+"""(documents [N], hex digits) → which of them have a `token_hash` that begins so [N]."""
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Selection:
+    """What was chosen.
+
+    Attributes:
+        documents: their numbers in the store, in the order of the choice; read-only [N].
+        why: the choice in words.
+        warning: what was done instead of what was asked for, if nobody has said to do so.
+    """
+
+    documents: Int64
+    why: str
+    warning: str | None = None
+
+    def __post_init__(self) -> None:
+        self.documents.flags.writeable = False
+
+
+def token_hash(tokens: NDArray[Any]) -> str:
+    """The sha256 of a document's tokens as little-endian int32: what `doc_hash` is compared with.
+
+    >>> token_hash(np.array([1, 2, 3]))[:8]
+    '4636993d'
+    """
+    return hashlib.sha256(tokens.astype("<i4", copy=False).tobytes()).hexdigest()
+
+
+def choose(
+    spec: SelectSpec,
+    lengths: Int64,
+    *,
+    digest: str,
+    among: Int64 | None = None,
+    has_hash: HasHash | None = None,
+) -> Selection:
+    """The documents of a selection.
+
+    Args:
+        spec: the selection; its `within` and `doc_key` are left to the caller, as `among`.
+        lengths: tokens of every document of the store [documents].
+        digest: identity of the store, part of the key of "random".
+        among: the documents to choose from, in the order that "first" means; None is all.
+        has_hash: reads tokens; needed for `doc_hash` only.
+
+    Raises:
+        ConfigError: there is no such document, or there are too few.
+
+    >>> choose(SelectSpec(min_doc_length=5), np.array([3, 5, 7]), digest="").documents.tolist()
+    [2]
+    """
+    if spec.doc_index is not None:
+        _check_there(spec, lengths)
+    pool = _pool(spec, lengths, among)
+    fits = pool[_fits(spec, lengths[pool])]
+    if spec.doc_hash is not None:
+        if has_hash is None:
+            raise TypeError("choose: doc_hash needs has_hash, which reads the tokens.")
+        hashed = len(fits)
+        pool = fits = fits[has_hash(fits, spec.doc_hash)]
+        if not len(fits):
+            raise ConfigError(
+                f"doc_hash: no document of {hashed:,} has a hash that begins with {spec.doc_hash}. "
+                "It is the sha256 of the document's tokens as little-endian int32."
+            )
+    if spec.doc_index is not None:
+        return _by_index(spec, lengths, pool, fits, digest)
+    count = spec.num_docs or 1
+    chosen = _pick(spec, lengths, pool, fits, count, digest)
+    why = f"{spec.words}; {plural(len(fits), 'candidate')}"
+    if len(fits) >= count:
+        return Selection(chosen, why)
+    if spec.num_docs is not None:  # what to do was said
+        return Selection(chosen, f"{why} for {count:,}, {spec.on_shortage}")
+    instead = f"document {chosen[0]}, the longest of {len(pool):,} ({lengths[chosen[0]]:,} tokens)"
+    warning = (
+        f"select: no document meets {', '.join(spec.conditions)}; {instead}, is taken instead. "
+        "on_shortage='error' would refuse."
+    )
+    return Selection(chosen, f"{why}, so {instead}", warning)
+
+
+def _check_there(spec: SelectSpec, lengths: Int64) -> None:
+    for document in spec.wanted:
+        if document >= len(lengths):
+            raise ConfigError(
+                f"doc_index: found {document}, but there are {plural(len(lengths), 'document')}; "
+                f"allowed is 0 to {len(lengths) - 1}."
+            )
+        if lengths[document] == 0:
+            raise ConfigError(
+                f"doc_index: document {document} is empty, there is nothing to train on. Choose "
+                "another one."
+            )
+
+
+def _pool(spec: SelectSpec, lengths: Int64, among: Int64 | None) -> Int64:
+    """All that may be chosen whatever their length, in the order in which they stand."""
+    allowed = lengths > 0
+    if spec.training_tokens is not None:
+        allowed &= np.cumsum(lengths) <= spec.training_tokens
+    if spec.documents is not None:
+        if spec.documents[-1] >= len(lengths):
+            raise ConfigError(
+                f"documents: found {spec.documents[-1]}, but there are "
+                f"{plural(len(lengths), 'document')}."
+            )
+        listed = np.zeros(len(lengths), np.bool_)
+        listed[list(spec.documents)] = True
+        allowed &= listed
+    return np.flatnonzero(allowed) if among is None else among[allowed[among]]
+
+
+def _fits(spec: SelectSpec, lengths: Int64) -> Bools:
+    low, high = spec.min_doc_length, spec.max_doc_length
+    fits = np.ones(len(lengths), np.bool_) if low is None else lengths >= low
+    return fits if high is None else fits & (lengths <= high)
+
+
+def _by_index(spec: SelectSpec, lengths: Int64, pool: Int64, fits: Int64, digest: str) -> Selection:
+    """The documents that were named, others in the place of those that do not qualify."""
+    wanted = np.array(spec.wanted, np.int64)
+    inside, fitting = (_flags(part, len(lengths))[wanted] for part in (pool, fits))
+    good = inside if spec.doc_index_policy == "honor" else fitting
+    if good.all():
+        return Selection(wanted, spec.words)
+    places = np.flatnonzero(~good)
+    bad = wanted[places]
+    reasons = "; ".join(
+        _why_not(spec, lengths, int(wanted[place]), bool(inside[place])) for place in places[:SHOWN]
+    )
+    if spec.doc_index_policy != "fallback":
+        raise ConfigError(
+            f"doc_index: {reasons}. Choose others, or loosen what they must meet; "
+            "doc_index_policy='honor' takes a document whatever its length, 'fallback' another one."
+        )
+    kept = wanted[good]
+    free, fit = (part[np.isin(part, kept, invert=True)] for part in (pool, fits))
+    others = _pick(spec, lengths, free, fit, len(bad), digest, have=len(kept))
+    wanted[places[: len(others)]] = others
+    wanted = np.delete(wanted, places[len(others) :])
+    sizes = ", ".join(f"{lengths[document]:,}" for document in others[:SHOWN])
+    instead = (
+        f"{spec.doc_select_mode} gives {listed(others.tolist())} ({sizes} tokens) in the place of "
+        f"{listed(bad.tolist())}"
+    )
+    warning = (
+        f"select: doc_index: {reasons}; {instead}. Say doc_index_policy='honor' to take a document "
+        "whatever its length, 'error' to refuse."
+    )
+    return Selection(wanted, f"{spec.words}, {instead}", warning)
+
+
+def _flags(documents: Int64, size: int) -> Bools:
+    flags = np.zeros(size, np.bool_)
+    flags[documents] = True
+    return flags
+
+
+def _why_not(spec: SelectSpec, lengths: Int64, document: int, inside: bool) -> str:
+    """Why a document does not qualify; `inside` if only its length is wrong."""
+    size, low, high = int(lengths[document]), spec.min_doc_length, spec.max_doc_length
+    if inside and low is not None and size < low:
+        return f"document {document} has {size:,} tokens, min_doc_length is {low:,}"
+    if inside:
+        return f"document {document} has {size:,} tokens, max_doc_length is {high:,}"
+    end, known = int(lengths[: document + 1].sum()), spec.training_tokens
+    if known is not None and end > known:
+        return f"document {document} ends at token {end:,}, trained on are the first {known:,}"
+    return f"document {document} is not among those to choose from"
+
+
+def _pick(
+    spec: SelectSpec,
+    lengths: Int64,
+    pool: Int64,
+    fits: Int64,
+    count: int,
+    digest: str,
+    have: int = 0,
+) -> Int64:
+    """That many candidates in the order of the mode, and what `on_shortage` says if they lack."""
+    chosen = _first_by(spec.doc_select_mode, spec, lengths, fits, count, digest)
+    if len(chosen) < count and spec.on_shortage == "backfill_longest":
+        others = pool[~_fits(spec, lengths[pool])]
+        filled = _first_by("longest", spec, lengths, others, count - len(chosen), digest)
+        chosen = np.concatenate([chosen, filled])
+    found = have + len(chosen)
+    if len(chosen) == count or (found and spec.on_shortage == "fewer"):
+        return chosen
+    raise ConfigError(
+        f"select: found {found:,} of {have + count:,} documents that are not empty"
+        f"{''.join(f', {one}' for one in spec.conditions)}. Ask for fewer, loosen what they must "
+        "meet, or say on_shortage='fewer' to take those there are, 'backfill_longest' to add the "
+        "longest others."
+    )
+
+
+def _first_by(
+    mode: str, spec: SelectSpec, lengths: Int64, documents: Int64, count: int, digest: str
+) -> Int64:
+    """The first documents in the order of a mode."""
+    if mode == "first":
+        return documents[:count].copy()  # a view would keep all of them in memory
+    if mode == "random":
+        asked = (spec.num_docs, spec.min_doc_length, spec.max_doc_length)
+        parent = key(spec.seed, "select", digest, *map(str, asked))
+        return documents[_least(children(parent, documents.astype(np.uint64)), documents, count)]
+    values = lengths[documents] if mode == "shortest" else -lengths[documents]
+    return documents[_least(values, documents, count)]
+
+
+def _least(values: NDArray[Any], documents: Int64, count: int) -> Int64:
+    """Places of the least values, ascending; of equal ones the lowest document comes first."""
+    near = np.arange(len(values))
+    if count < len(values):  # a few of many: no need to sort them all
+        near = np.flatnonzero(values <= np.partition(values, count - 1)[count - 1])
+    order = np.lexsort((documents[near], values[near]))
+    return near[order[:count]]

@@ -1,0 +1,268 @@
+"""Selections as plain data: which documents of a store, by length, number, key or hash.
+
+One idea: a selection says what to choose, never what was chosen, so that it can be written down,
+compared, and worked out again by whoever opens the store (`tokenloom.documents.select`). Whatever
+cannot be meant is refused here, before a store is asked for anything.
+"""
+
+from __future__ import annotations
+
+import itertools
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from tokenloom.arguments import check_options
+from tokenloom.bind import check_fields
+from tokenloom.documents.split import SplitSpec
+from tokenloom.errors import ConfigError, near_miss, plural
+from tokenloom.random.keys import check_seed
+
+__all__ = ["MODES", "SelectSpec", "listed", "training_cutoff", "with_selector"]
+
+MODES = ("first", "longest", "shortest", "random")
+
+SHORTAGES = ("error", "fewer", "backfill_longest")
+
+INDEX_POLICIES = ("fallback", "honor", "error")
+
+SELECTOR = {"min_len": "min_doc_length", "max_len": "max_doc_length", "hash": "doc_hash"}
+
+_HASH = re.compile(r"[0-9a-f]{8,64}")
+
+SHOWN = 5  # documents named in a message
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class SelectSpec:
+    """Which documents; every field is part of a run's identity.
+
+    Attributes:
+        num_docs: how many; None is a single one.
+        doc_index: these, in this order; nothing else is chosen unless one does not qualify.
+        doc_key: only documents whose metadata meets this; see `tokenloom.documents.conditions`.
+        doc_hash: only documents whose `token_hash` begins with these 8 to 64 hex digits.
+        doc_select_mode: "longest", "shortest", "first" or "random".
+        min_doc_length, max_doc_length: tokens that a document must have, may have.
+        training_tokens: only documents that lie wholly in that many first tokens of the store.
+        on_shortage: if fewer documents qualify, "error", "fewer" (but one at least) or
+            "backfill_longest" (the longest others fill up). None becomes "backfill_longest" for a
+            single document, "error" for several.
+        doc_index_policy: if a document of `doc_index` does not qualify, "fallback" (the mode
+            chooses another one in its place), "honor" (take it whatever its length) or "error".
+        seed: of "random".
+        documents: only these, ascending; what a function of the metadata came down to.
+        within: choose among the documents of this choice; None is the whole store.
+    """
+
+    num_docs: int | None = None
+    doc_index: int | tuple[int, ...] | None = None
+    doc_key: str | None = None
+    doc_hash: str | None = None
+    doc_select_mode: str = "longest"
+    min_doc_length: int | None = None
+    max_doc_length: int | None = None
+    training_tokens: int | None = None
+    on_shortage: str | None = None
+    doc_index_policy: str = "fallback"
+    seed: int = 0
+    documents: tuple[int, ...] | None = None
+    within: SplitSpec | SelectSpec | None = None
+
+    def __post_init__(self) -> None:
+        check_fields(self)
+        check_seed(self.seed)
+        if not isinstance(self.within, SplitSpec | SelectSpec | None):
+            raise ConfigError(
+                f"within: found {type(self.within).__name__}, allowed is a split or a selection."
+            )
+        _check_numbers(self)
+        _check_index(self)
+        _check_word("doc_select_mode", self.doc_select_mode, MODES)
+        _check_word("doc_index_policy", self.doc_index_policy, INDEX_POLICIES)
+        single = self.num_docs is None and not isinstance(self.doc_index, tuple)
+        if self.on_shortage is None:
+            object.__setattr__(self, "on_shortage", SHORTAGES[2 if single else 0])
+        _check_word("on_shortage", str(self.on_shortage), SHORTAGES)
+        if self.doc_hash is not None:
+            object.__setattr__(self, "doc_hash", _checked_hash(self.doc_hash))
+
+    @property
+    def wanted(self) -> tuple[int, ...]:
+        """The documents of `doc_index`, one or several."""
+        if self.doc_index is None:
+            return ()
+        return self.doc_index if isinstance(self.doc_index, tuple) else (self.doc_index,)
+
+    @property
+    def words(self) -> str:
+        """The selection in a few words.
+
+        >>> SelectSpec(num_docs=3, min_doc_length=1024).words
+        'longest 3, min_doc_length=1024'
+        """
+        what = self.doc_select_mode
+        if self.doc_index is not None:
+            what = f"doc_index {listed(self.wanted)}"
+        elif self.num_docs is not None:
+            what += f" {self.num_docs:,}"
+        if self.seed:
+            what += f" (seed {self.seed})"
+        return ", ".join([what, *self.conditions])
+
+    @property
+    def conditions(self) -> list[str]:
+        """What a document must meet, in words."""
+        names = ("min_doc_length", "max_doc_length", "training_tokens", "doc_key", "doc_hash")
+        found = [f"{n}={getattr(self, n)}" for n in names if getattr(self, n) is not None]
+        if self.documents is not None:
+            found.append(f"among {listed(self.documents)}")
+        return found if self.within is None else [*found, f"within ({self.within.words})"]
+
+
+def _check_numbers(spec: SelectSpec) -> None:
+    for name, least in (
+        ("num_docs", 1),
+        ("min_doc_length", 0),
+        ("max_doc_length", 1),
+        ("training_tokens", 1),
+    ):
+        value = getattr(spec, name)
+        if value is not None and value < least:
+            unit = "documents" if name == "num_docs" else "tokens"
+            raise ConfigError(f"{name}: found {value}, allowed is {least} or more {unit}.")
+    low, high = spec.min_doc_length, spec.max_doc_length
+    if low is not None and high is not None and high < low:
+        raise ConfigError(
+            f"max_doc_length: found {high}, allowed is {low} (min_doc_length) or more tokens."
+        )
+    if spec.documents is not None and (
+        not spec.documents or spec.documents[0] < 0 or not _ascending(spec.documents)
+    ):
+        raise ConfigError(
+            f"documents: found {listed(spec.documents)}, allowed are numbers of documents, "
+            "ascending, one at least."
+        )
+
+
+def _check_index(spec: SelectSpec) -> None:
+    if spec.doc_index is None:
+        return
+    if isinstance(spec.doc_index, tuple) and len(spec.doc_index) == 1:
+        object.__setattr__(spec, "doc_index", spec.doc_index[0])  # one identity for one meaning
+    wanted = spec.wanted
+    if not wanted or min(wanted) < 0 or not _ascending(sorted(wanted)):
+        raise ConfigError(
+            f"doc_index: found {listed(wanted)}, allowed are numbers of documents from 0 on, "
+            "each once; there is no counting from the end."
+        )
+    if spec.num_docs not in (None, len(wanted)):
+        raise ConfigError(
+            f"doc_index: found {plural(len(wanted), 'document')}, but num_docs is "
+            f"{spec.num_docs}. Leave one of them out."
+        )
+    for name in ("doc_key", "doc_hash", "documents"):
+        if getattr(spec, name) is not None:
+            raise ConfigError(
+                f"doc_index: found together with {name}; each says which document is meant. "
+                "Leave one of them out."
+            )
+
+
+def _checked_hash(digits: str) -> str:
+    if not _HASH.fullmatch(digits.lower()):
+        raise ConfigError(
+            f"doc_hash: found {digits!r}, allowed are 8 to 64 hex digits, the beginning of the "
+            "sha256 of the document's tokens as little-endian int32."
+        )
+    return digits.lower()
+
+
+def _check_word(name: str, found: str, allowed: Sequence[str]) -> None:
+    if found not in allowed:
+        raise ConfigError(
+            f"{name}: found {found!r}, allowed: {', '.join(allowed)}.{near_miss(found, allowed)}"
+        )
+
+
+def _ascending(numbers: Sequence[int]) -> bool:
+    return all(a < b for a, b in itertools.pairwise(numbers))
+
+
+def listed(documents: Sequence[int]) -> str:
+    """The first few of some numbers, in words.
+
+    >>> listed([4, 1, 7, 0, 3, 9, 8])
+    '4, 1, 7, 0, 3 and 2 more'
+    """
+    shown = ", ".join(map(str, documents[:SHOWN]))
+    more = len(documents) - SHOWN
+    return f"{shown} and {more:,} more" if more > 0 else shown or "none"
+
+
+# -- what the arguments of `select` come down to ---------------------------------------------------
+def training_cutoff(
+    restrict: bool,
+    max_train_batches: int | None,
+    initial_batch_size: int | None,
+    seq_len: int | None,
+) -> int | None:
+    """Tokens of the store that are trained on: the product of the three; None without `restrict`.
+
+    >>> training_cutoff(True, 1, 128, 16)
+    2048
+    """
+    if not isinstance(restrict, bool | np.bool_):
+        raise ConfigError(
+            f"restrict_to_training_subset: found {restrict!r}, allowed are True and False."
+        )
+    if not restrict:
+        return None
+    parts = {
+        "max_train_batches": max_train_batches,
+        "initial_batch_size": initial_batch_size,
+        "seq_len": seq_len,
+    }
+    missing = [name for name, value in parts.items() if value is None]
+    if missing:
+        raise ConfigError(
+            f"restrict_to_training_subset: {' and '.join(missing)} missing. The subset is the "
+            f"first {' x '.join(parts)} tokens of the store; give all three."
+        )
+    tokens = 1
+    for name, value in parts.items():
+        if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < 1:
+            raise ConfigError(f"{name}: found {value!r}, allowed is an integer from 1 on.")
+        tokens *= int(value)
+    return tokens
+
+
+def with_selector(selector: Mapping[str, Any] | None, fields: dict[str, Any]) -> dict[str, Any]:
+    """The fields of a selection with those that a `doc_selector` names.
+
+    >>> with_selector({"min_len": 5}, {"min_doc_length": None})
+    {'min_doc_length': 5}
+    """
+    if selector is None:
+        return fields
+    if not isinstance(selector, Mapping):
+        raise ConfigError(
+            f"doc_selector: found {type(selector).__name__}, allowed is a mapping with the keys "
+            f"{', '.join(SELECTOR)}."
+        )
+    check_options("doc_selector", map(str, selector), list(SELECTOR))
+    found = dict(fields)
+    for name, value in selector.items():
+        field = SELECTOR[name]
+        if value is None:
+            continue
+        if found.get(field) not in (None, value):
+            raise ConfigError(
+                f"doc_selector.{name}: found {value!r}, but {field} is {found[field]!r}. Give one "
+                "of them."
+            )
+        found[field] = value
+    return found

@@ -1,0 +1,133 @@
+"""Splits: documents divided by a hash, so that nobody ever changes sides.
+
+One idea: which part a document belongs to depends on the document alone, on its id or its content,
+never on how many others there are. Appending to a store therefore leaves every document where it
+was; parts are disjoint and complete by construction; and with ``by="content"`` two equal documents
+stand on the same side.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from numbers import Real
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tokenloom.bind import check_fields
+from tokenloom.documents.line import WholeLine
+from tokenloom.errors import ConfigError, near_miss
+from tokenloom.random.keys import GOLDEN, check_seed, children, key, mixed, named
+from tokenloom.store.reader import Reader
+
+__all__ = ["SplitSpec", "content_hashes", "id_hashes", "members"]
+
+Int64 = NDArray[np.int64]
+
+UInt64 = NDArray[np.uint64]
+
+STEP_TOKENS = 1 << 20  # tokens hashed at a time
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class SplitSpec:
+    """One part of a split.
+
+    Attributes:
+        names, shares: all parts of the split, in order.
+        part: the one that is meant.
+        by: "id" (the document's id, or its number in a store without ids) or "content".
+        seed: another seed is another split.
+    """
+
+    names: tuple[str, ...]
+    shares: tuple[float, ...]
+    part: str
+    by: str = "id"
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        check_fields(self)
+        check_seed(self.seed)
+        if self.by not in ("id", "content"):
+            raise ConfigError(f"split.by: found {self.by!r}, allowed: 'id', 'content'.")
+        if len(self.names) != len(self.shares) or len(set(self.names)) < len(self.names):
+            raise ConfigError(
+                f"split: the names {self.names} and shares {self.shares} do not belong together. "
+                "Give every part one name of its own and one share."
+            )
+        _check_shares(dict(zip(self.names, self.shares, strict=True)))
+        if self.part not in self.names:
+            raise ConfigError(
+                f"split.part: no part named {self.part!r}. Parts: {', '.join(self.names)}."
+                f"{near_miss(self.part, self.names)}"
+            )
+
+    @property
+    def words(self) -> str:
+        """The part in a few words, such as "train by id"."""
+        return f"{self.part} by {self.by}"
+
+    @staticmethod
+    def all_of(shares: Mapping[str, float], by: str, seed: int) -> dict[str, SplitSpec]:
+        """The parts of a split by name."""
+        _check_shares(shares)
+        names, values = tuple(shares), tuple(float(share) for share in shares.values())
+        return {
+            name: SplitSpec(names=names, shares=values, part=name, by=by, seed=seed)
+            for name in names
+        }
+
+
+def _check_shares(shares: Mapping[str, Any]) -> None:
+    numbers = all(
+        isinstance(share, Real) and float(share) >= 0 for share in shares.values()
+    )  # no NaN
+    if not numbers or not abs(math.fsum(shares.values()) - 1) <= 1e-9:
+        raise ConfigError(
+            f"split: the shares {dict(shares)} are not parts of a whole. Give numbers from 0 on "
+            "that add up to 1."
+        )
+
+
+def members(spec: SplitSpec, hashes: UInt64) -> Int64:
+    """The documents of the part, in stored order, from the hash of every document."""
+    place = spec.names.index(spec.part)
+    # edges in units of 2^-64; the last is open, so that rounding loses nobody
+    low, high = (math.fsum(spec.shares[:i]) * 2.0**64 for i in (place, place + 1))
+    inside = hashes >= np.uint64(min(int(low), (1 << 64) - 1)) if place else np.True_
+    if place < len(spec.names) - 1:
+        inside = inside & (hashes < np.uint64(min(int(high), (1 << 64) - 1)))
+    return np.flatnonzero(np.broadcast_to(inside, hashes.shape))
+
+
+def id_hashes(reader: Reader, seed: int) -> UInt64:
+    """A hash of the id of every document; its number stands in where it has none."""
+    parent, found, first = key(seed, "split"), [], 0
+    for ids in reader.values("id"):
+        numbers = np.arange(first, first + len(ids), dtype=np.uint64)
+        absent = np.array([one is None for one in ids], np.bool_)
+        by_name = named(parent, ["" if one is None else str(one) for one in ids])
+        found.append(np.where(absent, children(parent, numbers), by_name))
+        first += len(ids)
+    return np.concatenate([np.empty(0, np.uint64), *found])
+
+
+def content_hashes(reader: Reader, seed: int) -> UInt64:
+    """A hash of the tokens of every document: a sum over (token, place), then mixed."""
+    line = WholeLine(reader)
+    sums = np.zeros(reader.manifest.documents, np.uint64)
+    start = np.uint64(key(seed, "split", "content"))
+    for low in range(0, line.tokens, STEP_TOKENS):
+        first, last = np.array([low]), np.array([min(low + STEP_TOKENS, line.tokens)])
+        pieces = line.pieces(first, last)
+        tokens = np.concatenate(line.read(first, last)).astype(np.uint64)
+        ends = np.cumsum(pieces.length)
+        begins = ends - pieces.length
+        place = np.arange(len(tokens)) - np.repeat(begins - pieces.start, pieces.length)
+        words = mixed((tokens + start) ^ (place.astype(np.uint64) * np.uint64(GOLDEN)))
+        sums[pieces.document] += np.add.reduceat(words, begins)
+    return mixed(sums + start)

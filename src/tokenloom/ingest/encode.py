@@ -1,0 +1,369 @@
+"""One block of input becomes tokens: the pure function that all workers compute.
+
+One idea: `encode_block` depends on the job and the block alone, so any process may run it, in any
+order, again and again. What it gives is plain arrays and bytes, ready for a pipe and for the
+shard writer; positions are counted inside the block, the pipeline knows where the block stands.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tokenloom.errors import TokenizerError, near_miss
+from tokenloom.ingest.cuts import Block
+from tokenloom.ingest.inputs import Input, label
+from tokenloom.ingest.records import read_block
+from tokenloom.random.keys import draws
+from tokenloom.store.metadata import json_line
+from tokenloom.tokenizer.encoders import Encoder
+from tokenloom.tokenizer.guard import EngineDisagrees, GuardedEncoder
+
+__all__ = ["EncodedBlock", "Job", "Kitchen", "encode_block"]
+
+Array = NDArray[Any]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Job:
+    """What every block of a build is subjected to, as plain data.
+
+    Attributes:
+        text_key: key of the text; None when records hold ids.
+        ids_key: key of ready-made ids; None when records hold text.
+        id_key: key of the document's id, kept as `id`.
+        metadata_keys: which other keys to keep; None for all.
+        columns: per-token columns of ready-made ids, name → dtype.
+        bos, eos: ids put around each document, or None.
+        vocab_size: every id must be below this.
+        dtype: how ids are stored.
+        sample_rate: share of documents that an accelerated encoder must agree on.
+        sample_key: what chooses them.
+    """
+
+    text_key: str | None
+    ids_key: str | None
+    id_key: str | None
+    metadata_keys: tuple[str, ...] | None
+    columns: dict[str, str]
+    bos: int | None
+    eos: int | None
+    vocab_size: int
+    dtype: str
+    sample_rate: float
+    sample_key: int
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Kitchen:
+    """The live things a worker needs: encoders and hooks."""
+
+    encoder: Encoder | GuardedEncoder | None = None
+    reference: Encoder | None = None
+    filter: Callable[[dict[str, Any]], Any] | None = None
+    transform: Callable[[dict[str, Any]], Any] | None = None
+
+
+@dataclass(kw_only=True, slots=True)
+class EncodedBlock:
+    """The documents of one block.
+
+    Attributes:
+        ids: their tokens end to end.
+        lengths: tokens of each document [D].
+        columns: further per-token values, each as long as `ids`.
+        lines: metadata of each document as JSON [D].
+        piece: which piece of the block each document came from [D].
+        record: number of its record inside that piece, from 0 [D].
+        counts: records seen in each piece, blank and bad ones included.
+        errors: (piece, record, message) of records that could not be used.
+        filtered: records that the hooks dropped.
+        text_bytes: bytes of input.
+        disagreement: what an accelerated encoder did differently, or None.
+    """
+
+    ids: Array
+    lengths: NDArray[np.int64]
+    columns: dict[str, Array] = field(default_factory=dict)
+    lines: list[bytes] = field(default_factory=list)
+    piece: NDArray[np.int64]
+    record: NDArray[np.int64]
+    counts: list[int]
+    errors: list[tuple[int, int, str]]
+    filtered: int = 0
+    text_bytes: int = 0
+    disagreement: str | None = None
+
+
+def encode_block(
+    job: Job, kitchen: Kitchen, inputs: Sequence[Input], number: int, block: Block, *, slow: bool
+) -> EncodedBlock:
+    """The documents of block `number`.
+
+    Args:
+        job: what to do.
+        kitchen: with what.
+        inputs: all inputs of the build.
+        number: the block's number, which with `job.sample_key` chooses the documents to check.
+        block: what to read.
+        slow: use the reference encoder.
+    """
+    read = read_block(inputs, block, columns=_needed(job, kitchen))
+    errors = [(e.piece, e.record, e.message) for e in read.errors]
+    kept: list[dict[str, Any]] = []
+    places: list[int] = []
+    filtered = 0
+    for place, record in enumerate(read.records):
+        where = (int(read.piece[place]), int(read.number[place]))
+        try:
+            cooked = _apply_hooks(kitchen, record)
+            if cooked is None:
+                filtered += 1
+                continue
+            _check_record(job, cooked)
+        except _BadRecord as bad:
+            errors.append((*where, str(bad)))
+            continue
+        kept.append(cooked)
+        places.append(place)
+    result = EncodedBlock(
+        ids=np.empty(0, job.dtype),
+        lengths=np.empty(0, np.int64),
+        piece=read.piece[places].astype(np.int64),
+        record=read.number[places],
+        counts=list(read.counts),
+        errors=sorted(errors),
+        filtered=filtered,
+        text_bytes=read.bytes,
+    )
+    try:
+        if job.ids_key is not None:
+            _take_ids(job, kept, result)
+        else:
+            _encode_texts(job, kitchen, kept, number, result, slow)
+    except EngineDisagrees as error:
+        result.disagreement = str(error)
+        return result
+    _check_ids(job, inputs, block, result)
+    result.lines = [json_line(_metadata(job, record)) for record in kept]
+    return result
+
+
+def _needed(job: Job, kitchen: Kitchen) -> list[str] | None:
+    """Columns of a table that the job looks at; None for all, as hooks may look at any."""
+    if job.metadata_keys is None or kitchen.filter is not None or kitchen.transform is not None:
+        return None
+    own = (job.text_key, job.ids_key, job.id_key)
+    keys = [key for key in own if key is not None]
+    return [*keys, *job.columns, *_TOKEN_COLUMNS, *job.metadata_keys]
+
+
+class _BadRecord(ValueError):
+    """Why a record cannot be used."""
+
+
+def _apply_hooks(kitchen: Kitchen, record: dict[str, Any]) -> dict[str, Any] | None:
+    """The record after the hooks, or None if they dropped it."""
+    if kitchen.filter is not None and not kitchen.filter(record):
+        return None
+    if kitchen.transform is None:
+        return record
+    changed = kitchen.transform(record)
+    if changed is not None and not isinstance(changed, dict):
+        raise _BadRecord(
+            f"transform gave {type(changed).__name__}, allowed is a record (dict), or None to "
+            "drop it"
+        )
+    return changed
+
+
+def _check_record(job: Job, record: dict[str, Any]) -> None:
+    """Everything that a record must have before its tokens are looked at."""
+    if job.text_key is not None:
+        text = _take(record, job.text_key, "the text")
+        if not isinstance(text, str):
+            raise _BadRecord(f"{job.text_key!r} is {_a(text)}, allowed is a string")
+    else:
+        assert job.ids_key is not None  # one of the two is set
+        _take(record, job.ids_key, "the ids")
+        for name in _TOKEN_COLUMNS - set(job.columns):
+            if name in record:
+                raise _BadRecord(
+                    f"it has {name!r}, which the first record had not, so the store has no such "
+                    f"column; pass columns={{{name!r}: ...}} to keep it"
+                )
+    if job.id_key is not None:
+        _take(record, job.id_key, "the document's id")
+
+
+_TOKEN_COLUMNS = frozenset({"loss_mask", "loss_weights"})
+
+
+def _take(record: dict[str, Any], key: str, what: str) -> Any:
+    if key in record:
+        return record[key]
+    keys = list(map(str, record))
+    raise _BadRecord(
+        f"there is no key {key!r} ({what}); it has: {', '.join(keys) or 'nothing'}"
+        f"{near_miss(key, keys) and '.' + near_miss(key, keys)}"
+    )
+
+
+def _a(value: Any) -> str:
+    return "null" if value is None else type(value).__name__
+
+
+# -- tokens --------------------------------------------------------------------------------
+def _encode_texts(
+    job: Job,
+    kitchen: Kitchen,
+    records: list[dict[str, Any]],
+    number: int,
+    result: EncodedBlock,
+    slow: bool,
+) -> None:
+    assert job.text_key is not None  # a job has texts or ids
+    texts = [record[job.text_key] for record in records]
+    encoder = kitchen.reference if slow else kitchen.encoder
+    if isinstance(encoder, GuardedEncoder):
+        # keyed: which documents are checked must not follow their order
+        places = np.arange(len(texts), dtype=np.uint64) + np.uint64(number << 32)
+        keys = draws(job.sample_key, places)
+        encoded = encoder.encode(texts, keys)
+    else:
+        assert encoder is not None  # a job with texts has one
+        encoded = encoder.encode(texts)
+    result.ids, result.lengths = _with_specials(encoded.ids, encoded.lengths, job.bos, job.eos)
+
+
+def _with_specials(
+    ids: Array, lengths: NDArray[np.int64], bos: int | None, eos: int | None
+) -> tuple[Array, NDArray[np.int64]]:
+    """The same documents with `bos` before and `eos` behind each, where given.
+
+    Worked example, lengths 2, 0 and bos and eos: new starts are 0, 4; old token i of document d
+    moves to i + 1 + 2 d.
+    """
+    extra = (bos is not None) + (eos is not None)
+    if not extra or not len(lengths):
+        return ids, lengths
+    longer = lengths + extra
+    ends = np.cumsum(longer)
+    inside = np.ones(int(ends[-1]), np.bool_)
+    if bos is not None:
+        inside[ends - longer] = False
+    if eos is not None:
+        inside[ends - 1] = False
+    out = np.empty(len(inside), ids.dtype)
+    out[inside] = ids
+    if bos is not None:
+        out[ends - longer] = bos
+    if eos is not None:
+        out[ends - 1] = eos
+    return out, longer
+
+
+def _take_ids(job: Job, records: list[dict[str, Any]], result: EncodedBlock) -> None:
+    """Ready-made ids and their columns, exactly as given."""
+    assert job.ids_key is not None
+    good: list[int] = []
+    ids: list[Array] = []
+    columns: dict[str, list[Array]] = {name: [] for name in job.columns}
+    for place, record in enumerate(records):
+        try:
+            one = _number_array(record[job.ids_key], job.ids_key, "iu")
+            values = {
+                name: _column_values(record, name, dtype, len(one))
+                for name, dtype in job.columns.items()
+            }
+        except _BadRecord as bad:
+            result.errors.append((int(result.piece[place]), int(result.record[place]), str(bad)))
+            continue
+        good.append(place)
+        ids.append(one)
+        for name, value in values.items():
+            columns[name].append(value)
+    records[:] = [records[place] for place in good]
+    result.errors.sort()
+    result.piece, result.record = result.piece[good], result.record[good]
+    result.lengths = np.array([len(one) for one in ids], np.int64)
+    result.ids = np.concatenate(ids) if ids else np.empty(0, job.dtype)
+    result.columns = {
+        name: np.concatenate(parts) if parts else np.empty(0, job.columns[name])
+        for name, parts in columns.items()
+    }
+
+
+def _number_array(value: Any, key: str, kinds: str) -> Array:
+    try:
+        array = np.asarray(value)
+        if array.size == 0:
+            array = np.empty(0, np.int64)
+    except (ValueError, OverflowError) as error:
+        raise _BadRecord(f"{key!r} is not a list of numbers: {error}") from error
+    if array.ndim != 1 or array.dtype.kind not in kinds:
+        allowed = "a list of whole numbers" if kinds == "iu" else "a list of numbers"
+        raise _BadRecord(f"{key!r} is {_a(value)} of {array.dtype}, allowed is {allowed}")
+    if "b" not in kinds and isinstance(value, list) and bool in set(map(type, value)):
+        raise _BadRecord(f"{key!r} holds true or false, allowed is a list of whole numbers")
+    return array
+
+
+def _column_values(record: dict[str, Any], name: str, dtype: str, length: int) -> Array:
+    values = _number_array(_take(record, name, "a per-token column"), name, "biuf")
+    if len(values) != length:
+        raise _BadRecord(f"{name!r} has {len(values)} values for {length} ids")
+    kept = values.astype(dtype)
+    whole = np.dtype(dtype).kind in "biu"
+    if whole and not np.array_equal(kept, values):
+        raise _BadRecord(f"{name!r} holds values that do not fit {dtype}")
+    return kept
+
+
+def _check_ids(job: Job, inputs: Sequence[Input], block: Block, result: EncodedBlock) -> None:
+    """Refuse ids outside the vocabulary, whoever made them, and narrow the rest."""
+    ids = result.ids
+    if len(ids) and (int(ids.max()) >= job.vocab_size or int(ids.min()) < 0):
+        bad = int(np.flatnonzero((ids >= job.vocab_size) | (ids < 0))[0])
+        document = int(np.searchsorted(np.cumsum(result.lengths), bad, side="right"))
+        where = label(inputs[block[int(result.piece[document])].input])
+        raise TokenizerError(
+            f"{where}: id {int(ids[bad])} in a document, allowed is 0 to {job.vocab_size - 1} "
+            f"(vocab_size {job.vocab_size}). The ids are of another tokenizer, or vocab_size is "
+            "too small."
+        )
+    result.ids = ids.astype(job.dtype)
+
+
+# -- metadata ------------------------------------------------------------------------------
+def _metadata(job: Job, record: dict[str, Any]) -> dict[str, Any]:
+    used = {job.text_key, job.ids_key, job.id_key, *job.columns}
+    keys = (
+        job.metadata_keys if job.metadata_keys is not None else [k for k in record if k not in used]
+    )
+    kept = {key: record[key] for key in keys if key in record}
+    if job.id_key is not None:
+        kept = {"id": record[job.id_key], **kept}
+    return {key: _plain(value) for key, value in kept.items()}
+
+
+def _plain(value: Any) -> Any:
+    """A JSON value; NaN becomes null, dates become text, arrays become lists."""
+    if value is None or isinstance(value, (bool, int, str)):
+        return value
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, np.generic):
+        return _plain(value.item())
+    if isinstance(value, np.ndarray):
+        return [_plain(item) for item in value.tolist()]
+    if isinstance(value, (list, tuple)):
+        return [_plain(item) for item in value]
+    if isinstance(value, dict):
+        return {str(key): _plain(item) for key, item in value.items()}
+    return value.isoformat() if hasattr(value, "isoformat") else str(value)

@@ -1,0 +1,185 @@
+"""What an input contains, as a sha256: of a file's raw bytes, or of an object's values.
+
+`identify` fills it in before anything is built, because it is part of a build's fingerprint;
+`refuse_duplicates` stops a corpus from being stored twice. Objects have canonical bytes too
+(`canonical_line`, `arrow_bytes`), which are also what travels to worker processes.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import os
+import threading
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from tokenloom.errors import InputError
+from tokenloom.ingest.inputs import Input, Kind, label
+
+__all__ = ["arrow_bytes", "canonical_line", "identify", "refuse_duplicates"]
+
+HASH_BYTES = 1 << 20
+
+HASH_ROWS = 1024
+
+
+def arrow_bytes(dataset: Any, start: int, stop: int) -> bytes:
+    """Rows [start, stop) of a ``datasets.Dataset`` as one Arrow IPC stream.
+
+    The bytes depend on the values alone: ``take`` copies into fresh buffers, where a slice would
+    carry bits of its neighbours and the layout of the files it came from.
+    """
+    import pyarrow as pa
+
+    table = dataset.with_format("arrow")[start:stop].replace_schema_metadata(None)
+    fresh = table.take(pa.array(np.arange(table.num_rows))).combine_chunks()
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, fresh.schema) as writer:
+        writer.write_table(fresh)
+    return bytes(sink.getvalue().to_pybytes())
+
+
+def canonical_line(row: Mapping[str, Any], where: str) -> bytes:
+    """One record as JSON with sorted keys and no spaces, the same on every machine, no newline.
+
+    NumPy arrays and numbers are written as lists and numbers. The standard encoder writes it, not
+    a faster one: an identity must not depend on which packages are installed.
+
+    Raises:
+        InputError: A value or key that JSON cannot hold, with its path (``rows[17].meta.date``).
+    """
+    with contextlib.suppress(TypeError, ValueError, RecursionError):
+        if all(type(key) is str for key in row):
+            return _ENCODER.encode(dict(row)).encode()
+    with contextlib.suppress(RecursionError):
+        _refuse_value(dict(row), where)
+    raise InputError(f"{where}: nested too deeply for JSON, or inside itself. Flatten it.")
+
+
+def _plain(value: object) -> object:
+    if isinstance(value, np.ndarray | np.generic):
+        return value.tolist()
+    raise TypeError
+
+
+_ENCODER = json.JSONEncoder(
+    ensure_ascii=False, allow_nan=False, sort_keys=True, separators=(",", ":"), default=_plain
+)
+
+
+def _refuse_value(value: object, where: str) -> None:
+    """Raises for the first value inside `value` that JSON cannot hold."""
+    if isinstance(value, dict):
+        for key, inner in value.items():
+            if not isinstance(key, str):
+                raise InputError(f"{where}: the key {key!r} is not a string. Use string keys.")
+            _refuse_value(inner, f"{where}.{key}")
+    elif isinstance(value, list | tuple):
+        for i, inner in enumerate(value):
+            _refuse_value(inner, f"{where}[{i}]")
+    else:
+        try:
+            _ENCODER.encode(value).encode()
+        except (TypeError, ValueError) as error:
+            raise InputError(
+                f"{where}: found {type(value).__name__} {repr(value)[:40]}, allowed are strings of "
+                "whole characters, finite numbers, booleans, None, lists and dicts. Convert it."
+            ) from error
+
+
+def identify(
+    inputs: Sequence[Input], *, threads: int, progress: Callable[[int], None] | None = None
+) -> list[Input]:
+    """The same inputs with `sha256` filled in: of a file's raw bytes, or of an object's values.
+
+    Args:
+        inputs: What `expand` gave.
+        threads: How many inputs are hashed at once (hashing releases the interpreter lock).
+        progress: Called with the number of bytes hashed since its last call, one call at a time.
+
+    Raises:
+        InputError: A file changed its size or became unreadable, or a record is not JSON.
+    """
+    stop, lock = threading.Event(), threading.Lock()
+
+    def digest(one: Input) -> str:
+        hasher = hashlib.sha256()
+        for part in _content(one):
+            if stop.is_set():
+                break
+            hasher.update(part)
+            if progress is not None:
+                with lock:
+                    progress(len(part))
+        return hasher.hexdigest()
+
+    pool = ThreadPoolExecutor(max_workers=max(1, threads), thread_name_prefix="identify")
+    try:
+        digests = list(pool.map(digest, inputs))
+    finally:
+        # on an error or Ctrl-C the other threads end after their current read, not their last
+        stop.set()
+        pool.shutdown(cancel_futures=True)
+    return [replace(one, sha256=digest) for one, digest in zip(inputs, digests, strict=True)]
+
+
+def _content(one: Input) -> Iterator[bytes | memoryview]:
+    if one.kind == "hf":
+        for start in range(0, len(one.rows), HASH_ROWS):
+            yield arrow_bytes(one.rows, start, min(start + HASH_ROWS, len(one.rows)))
+    elif one.path is None:
+        yield from (canonical_line(row, f"rows[{i}]") + b"\n" for i, row in enumerate(one.rows))
+    else:
+        yield from _file_content(one, one.path)
+
+
+def _file_content(one: Input, path: Path) -> Iterator[memoryview]:
+    buffer, seen = memoryview(bytearray(min(HASH_BYTES, one.size + 1))), 0
+    try:
+        with path.open("rb", buffering=0) as file:
+            while count := file.readinto(buffer):
+                seen += count
+                yield buffer[:count]
+    except OSError as error:
+        raise InputError(f"{path}: {error.strerror or error}. Make it readable.") from error
+    if seen != one.size:
+        raise InputError(
+            f"{path}: {seen} bytes now, {one.size} when it was listed. "
+            "Wait until nothing writes to it and start again."
+        )
+
+
+def refuse_duplicates(inputs: Iterable[Input]) -> None:
+    """Raises if one file is listed twice, or if two inputs of one kind have the same content.
+
+    Empty files are no duplicates of each other. Content is compared where `identify` has run.
+
+    Raises:
+        InputError: Names the first such pair and how many more there are.
+    """
+    by_path: dict[str, Input] = {}
+    by_content: dict[tuple[Kind, str], Input] = {}
+    pairs: list[str] = []
+    for one in inputs:
+        if one.path is not None:
+            first = by_path.setdefault(os.path.realpath(one.path), one)
+            if first is not one:
+                pairs.append(f"{label(one)}: is the same file as {label(first)}")
+                continue
+        if one.sha256 and (one.size or one.rows is not None):
+            first = by_content.setdefault((one.kind, one.sha256), one)
+            if first is not one:
+                pairs.append(f"{label(one)}: has the same content as {label(first)}")
+    if pairs:
+        more = f" ({len(pairs) - 1} more such inputs.)" if len(pairs) > 1 else ""
+        raise InputError(
+            f"{pairs[0]}, so its documents would be stored twice. List it once, or pass "
+            f"allow_duplicates=True if that is meant.{more}"
+        )

@@ -1,0 +1,356 @@
+"""What the user names becomes an ordered list of inputs.
+
+`expand` turns paths, globs, spec strings and objects into `Input` records and reads no content
+beyond the first bytes (`tokenloom.ingest.identity` does). The order is the order given, and sorted
+inside a directory or a glob, so the same call gives the same list on any machine.
+
+=================  ==========================================================================
+``corpus/``        every supported file below, sorted; hidden files and directories are skipped
+``corpus/*.gz``    a glob, ``**`` allowed; kind by suffix
+``txt:PATH``       one document per file
+``lines:PATH``     one document per line
+``jsonl:PATH``     one JSON object per line
+``parquet:PATH``   one row per record
+``hf:PATH``        a dataset saved with ``save_to_disk``; ``hf:PATH:split`` for a ``DatasetDict``
+objects            a ``datasets.Dataset``, or a list of mappings
+=================  ==========================================================================
+
+A path that exists always wins over a spec or a glob of the same spelling. ``.gz`` and ``.zst`` on
+top of any text suffix mean compressed. Nothing is ever downloaded.
+"""
+
+from __future__ import annotations
+
+import difflib
+import glob
+import importlib.util
+import json
+import os
+import re
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, Literal, NoReturn
+
+from tokenloom.errors import InputError, MissingExtra
+
+__all__ = ["Input", "Kind", "expand", "label"]
+
+Kind = Literal["txt", "lines", "jsonl", "parquet", "hf", "rows"]
+
+Compression = Literal["none", "gz", "zst"]
+
+SPEC_KINDS: tuple[Kind, ...] = ("txt", "lines", "jsonl", "parquet", "hf")
+
+TEXT_SUFFIXES = frozenset(
+    f".{name}"
+    for name in (
+        *("txt", "text", "md", "markdown", "rst", "adoc", "org", "tex", "py", "pyi"),
+        *("c", "h", "cc", "cpp", "hpp", "cu", "java", "js", "ts", "go", "rs", "rb", "sh", "sql"),
+        *("r", "jl", "scala", "kt", "swift", "php", "pl", "lua", "hs", "ml"),
+    )
+)
+
+JSON_SUFFIXES = frozenset({".jsonl", ".ndjson", ".json"})
+
+MAGIC: dict[Compression, re.Pattern[bytes]] = {
+    "gz": re.compile(rb"\x1f\x8b"),
+    # a zstd frame, or a skippable frame in front of one (seekable archives)
+    "zst": re.compile(rb"\x28\xb5\x2f\xfd|[\x50-\x5f]\x2a\x4d\x18"),
+}
+
+_ALLOWED = (
+    "allowed are a path, a directory, a glob, txt:PATH, lines:PATH, jsonl:PATH, parquet:PATH, "
+    "hf:PATH, a datasets.Dataset, or a list of mappings"
+)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Input:
+    """One file, one saved dataset, or one object that records are read from.
+
+    Attributes:
+        kind: How records are found in it.
+        name: What the store records: the path below the common parent of all inputs, with ``/``
+            between its parts. Never absolute.
+        path: Where it lies, absolute; a directory for a saved dataset, None for an object.
+        compression: What the bytes of the file are packed with.
+        rows: A ``datasets.Dataset`` (kind ``hf``) or a sequence of mappings (kind ``rows``).
+        size: Bytes of the file as stored; 0 for datasets and objects.
+        sha256: Identity of the content, filled by `identify`; empty before.
+    """
+
+    kind: Kind
+    name: str
+    path: Path | None
+    compression: Compression = "none"
+    rows: Any = field(default=None, repr=False, compare=False)
+    size: int
+    sha256: str = ""
+
+
+def label(one: Input) -> str:
+    """What an error message calls this input: its path, or the name of an object."""
+    return str(one.path) if one.path is not None else one.name
+
+
+# ---------------------------------------------------------------- what the user names
+def expand(inputs: object) -> list[Input]:
+    """The inputs that one value or a sequence of values stands for, in order.
+
+    Args:
+        inputs: A path, directory, glob or spec string (see the module's table), a
+            ``datasets.Dataset``, a sequence of mappings (the records themselves), or a sequence
+            of any of these.
+
+    Raises:
+        InputError: Something is missing, empty, of an unknown kind, or not what its suffix says.
+        MissingExtra: An input needs ``pyarrow`` or ``datasets`` and it is not installed.
+    """
+    found = [one for where, item in _items(inputs) for one in _expand_one(where, item)]
+    parents = [str(one.path.parent) for one in found if one.path is not None]
+    root = os.path.commonpath(parents) if parents else ""
+    return [replace(one, name=_name(one, i, root)) for i, one in enumerate(found)]
+
+
+def _name(one: Input, position: int, root: str) -> str:
+    if one.path is None:
+        return f"{'dataset' if one.kind == 'hf' else 'rows'}-{position}"
+    relative = os.path.relpath(one.path, root).replace(os.sep, "/")
+    # a file name need not be UTF-8, but what a store records must be
+    return os.fsencode(relative).decode("utf-8", "backslashreplace")
+
+
+def _items(inputs: object) -> list[tuple[str, object]]:
+    """Each value with the path that an error message gives it."""
+    if isinstance(inputs, str | bytes | os.PathLike) or not isinstance(inputs, Sequence):
+        return [("inputs", inputs)]
+    if not len(inputs):
+        raise InputError(f"inputs: an empty {type(inputs).__name__}; {_ALLOWED}.")
+    if any(isinstance(item, Mapping) for item in inputs):
+        return [("inputs", inputs)]
+    return [(f"inputs[{i}]", item) for i, item in enumerate(inputs)]
+
+
+def _expand_one(where: str, item: object) -> list[Input]:
+    if isinstance(item, str | os.PathLike):
+        text = os.fspath(item)
+        if isinstance(text, str):
+            return _expand_text(where, text)
+    if _is_dataset(item, "Dataset"):
+        return [Input(kind="hf", name="", path=None, rows=item, size=0)]
+    if _is_dataset(item, "DatasetDict"):
+        splits = ", ".join(item) if isinstance(item, Mapping) else ""
+        raise InputError(f"{where}: a DatasetDict (splits: {splits}). Pass one split, as d['…'].")
+    if isinstance(item, Mapping):
+        item = [item]
+    if isinstance(item, Sequence) and not isinstance(item, bytes | bytearray | memoryview) and item:
+        for i, row in enumerate(item):
+            if not isinstance(row, Mapping):
+                raise InputError(
+                    f"{where}[{i}]: found {type(row).__name__} among records, allowed is a mapping "
+                    f"such as {{'text': …}}. Give records and paths in lists of their own."
+                )
+        return [Input(kind="rows", name="", path=None, rows=item, size=0)]
+    raise InputError(
+        f"{where}: found {type(item).__name__}; {_ALLOWED}. "
+        f"An iterator has no length and cannot be resumed: make it a list, or write it to a file."
+    )
+
+
+def _is_dataset(item: object, name: str) -> bool:
+    # whoever holds such an object has imported the library, so asking for it imports nothing
+    kind = getattr(sys.modules.get("datasets"), name, None)
+    return isinstance(kind, type) and isinstance(item, kind)
+
+
+def _expand_text(where: str, text: str) -> list[Input]:
+    if not text.strip():
+        raise InputError(f"{where}: an empty string; {_ALLOWED}.")
+    if os.path.lexists(text):
+        return _from_path(where, text, None)
+    prefix, colon, rest = text.partition(":")
+    kind = next((known for known in SPEC_KINDS if colon and known == prefix), None)
+    if kind is not None:
+        if not rest.strip():
+            raise InputError(f"{where}: {text!r} names no path. Write {kind}:PATH.")
+        return _from_hf(where, rest) if kind == "hf" else _from_path(where, rest, kind)
+    if rest.startswith("//"):
+        raise InputError(
+            f"{where}: {text!r} is a URL, allowed are local files; nothing is downloaded. "
+            "Copy the data to this machine first."
+        )
+    if colon and re.fullmatch(r"[A-Za-z0-9_+-]+", prefix) and not glob.glob(text, recursive=True):
+        close = difflib.get_close_matches(prefix.lower(), SPEC_KINDS, n=1, cutoff=0.5)
+        hint = f" Did you mean '{close[0]}:{rest}'?" if close else ""
+        raise InputError(
+            f"{where}: no file {text!r}, and no kind named {prefix!r}. "
+            f"Kinds: {', '.join(SPEC_KINDS)}.{hint}"
+        )
+    return _from_path(where, text, None)
+
+
+def _from_path(where: str, text: str, kind: Kind | None) -> list[Input]:
+    """The files behind a path, a directory or a glob, of `kind` or of the kind each suffix says."""
+    if os.path.isdir(text):
+        if kind is None and _is_saved(Path(text)):
+            raise InputError(
+                f"{where}: {text!r} holds a dataset saved with save_to_disk. Write 'hf:{text}'."
+            )
+        candidates = sorted(_walk(where, text), key=lambda path: path.parts)
+        # a spec on a directory still goes by suffix, else it would take in every README beside it
+        paths = [path for path in candidates if _fits(path, kind)]
+    elif os.path.lexists(text):
+        return [_file(where, Path(text), kind)]
+    elif glob.has_magic(text):
+        matches = sorted(map(Path, glob.glob(text, recursive=True)), key=lambda path: path.parts)
+        candidates = [path for path in matches if not path.is_dir()]
+        paths = [path for path in candidates if kind is not None or _fits(path, None)]
+    else:
+        _missing(where, text)
+    if not paths:
+        others = sorted({path.suffix or path.name for path in candidates})[:5]
+        seen = f" Seen: {', '.join(others)}; other suffixes need KIND:GLOB, as 'txt:*.xyz'."
+        raise InputError(
+            f"{where}: {text!r} holds no {kind or 'supported'} file, at least one is needed."
+            f"{seen if others else ''}"
+        )
+    return [_file(where, path, kind) for path in paths]
+
+
+def _walk(where: str, top: str) -> Iterator[Path]:
+    def refuse(error: OSError) -> NoReturn:
+        raise InputError(f"{where}: {error.filename}: {error.strerror}. Make it readable.")
+
+    for folder, names, files in os.walk(top, onerror=refuse):
+        names[:] = [name for name in names if not name.startswith(".")]
+        yield from (Path(folder, name) for name in files if not name.startswith("."))
+
+
+def _suffix_kind(path: Path) -> tuple[Kind | None, Compression]:
+    compression: Compression = "none"
+    suffix = path.suffix.lower()
+    if suffix in (".gz", ".zst"):
+        compression = "gz" if suffix == ".gz" else "zst"
+        suffix = Path(path.stem).suffix.lower()
+    if suffix in TEXT_SUFFIXES:
+        return "txt", compression
+    if suffix in JSON_SUFFIXES:
+        return "jsonl", compression
+    return ("parquet" if suffix == ".parquet" else None), compression
+
+
+def _fits(path: Path, kind: Kind | None) -> bool:
+    found, _ = _suffix_kind(path)
+    return found is not None and (kind is None or found == ("txt" if kind == "lines" else kind))
+
+
+def _file(where: str, path: Path, kind: Kind | None) -> Input:
+    suffix_kind, compression = _suffix_kind(path)
+    kind = kind or suffix_kind
+    if kind is None:
+        raise InputError(
+            f"{where}: {str(path)!r} has the unknown suffix {path.suffix!r}. Say what it holds: "
+            f"'txt:{path}' (one document), 'lines:{path}', 'jsonl:{path}' or 'parquet:{path}'."
+        )
+    if not path.is_file():
+        what = "neither a file nor a directory" if path.exists() else "a link to nothing"
+        raise InputError(f"{where}: {str(path)!r} is {what}, allowed are files and directories.")
+    try:
+        size = path.stat().st_size
+        with path.open("rb") as file:
+            head = file.read(4)
+    except OSError as error:
+        raise InputError(f"{where}: {path}: {error.strerror}. Make it readable.") from error
+    _check_magic(where, path, kind, compression, head)
+    absolute = Path(os.path.abspath(path))
+    return Input(kind=kind, name="", path=absolute, compression=compression, size=size)
+
+
+def _check_magic(where: str, path: Path, kind: Kind, compression: Compression, head: bytes) -> None:
+    """Refuses a file whose first bytes contradict its suffix, before hours of work begin."""
+    if kind == "parquet":
+        if compression != "none":
+            raise InputError(f"{where}: {path}: parquet compresses itself; unpack the file first.")
+        if head != b"PAR1":
+            raise InputError(f"{where}: {path} begins with {head!r}, a parquet file with b'PAR1'.")
+        if importlib.util.find_spec("pyarrow") is None:
+            raise MissingExtra(f"Reading {path}", "pyarrow", "parquet")
+        return
+    actual = next((name for name, magic in MAGIC.items() if magic.match(head)), "none")
+    if actual != compression:
+        said = {"none": "not compressed", "gz": "gzip", "zst": "zstd"}
+        raise InputError(
+            f"{where}: {path} is {said[compression]} by its name, and {said[actual]} by its first "
+            f"bytes {head!r}. Rename it (.gz, .zst, or neither) or write it again."
+        )
+
+
+def _missing(where: str, text: str) -> NoReturn:
+    """Names the part of the path that is missing and what lies beside it."""
+    path = Path(text)
+    while not path.parent.is_dir() and path != path.parent:
+        path = path.parent
+    try:
+        beside = sorted(os.listdir(path.parent))
+    except OSError:
+        beside = []
+    close = difflib.get_close_matches(path.name, beside, n=3)
+    hint = f" Did you mean {' or '.join(repr(str(path.parent / name)) for name in close)}?"
+    part = "" if str(path) == str(Path(text)) else f" ({str(path)!r} is missing)"
+    raise InputError(
+        f"{where}: no file or directory {text!r}{part}.{hint if close else ' Check the spelling.'}"
+    )
+
+
+# ---------------------------------------------------------------- datasets
+def _is_saved(folder: Path) -> bool:
+    """Whether `folder` was written by ``save_to_disk`` of a Dataset or a DatasetDict."""
+    one = (folder / "state.json").is_file() and (folder / "dataset_info.json").is_file()
+    return one or (folder / "dataset_dict.json").is_file()
+
+
+def _from_hf(where: str, text: str) -> list[Input]:
+    folder, split = text, ""
+    if not os.path.isdir(folder) and ":" in text:
+        folder, _, split = text.rpartition(":")
+    if not os.path.isdir(folder):
+        raise InputError(
+            f"{where}: no directory {folder!r}. Nothing is downloaded: hf:PATH reads a dataset "
+            "from disk. Save it once with load_dataset(…).save_to_disk(PATH)."
+        )
+    path = Path(os.path.abspath(folder))
+    if not _is_saved(path):
+        raise InputError(
+            f"{where}: {folder!r} was not written by save_to_disk (no state.json). "
+            f"For data files inside it write 'parquet:{folder}' or 'jsonl:{folder}'."
+        )
+    if (path / "dataset_dict.json").is_file():
+        path = path / _split(where, path, split)
+    elif split:
+        raise InputError(f"{where}: {folder!r} holds one dataset and no splits. Drop ':{split}'.")
+    try:
+        import datasets
+    except ImportError as error:
+        raise MissingExtra(f"Reading hf:{text}", "datasets", "hf") from error
+    try:
+        rows = datasets.load_from_disk(str(path))
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise InputError(
+            f"{where}: {path}: not a readable dataset ({error}). Save it again."
+        ) from error
+    return [Input(kind="hf", name="", path=path, rows=rows, size=0)]
+
+
+def _split(where: str, path: Path, split: str) -> str:
+    try:
+        splits = [str(s) for s in json.loads((path / "dataset_dict.json").read_bytes())["splits"]]
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise InputError(f"{where}: {path}/dataset_dict.json: {error!r}. Save it again.") from error
+    if split not in splits:
+        close = difflib.get_close_matches(split, splits, n=1)
+        hint = f"Did you mean {close[0]!r}?" if close else f"Write 'hf:{path.name}:SPLIT'."
+        wrong = f"no split named {split!r}" if split else "a DatasetDict, so a split is needed"
+        raise InputError(f"{where}: {path}: {wrong}. Splits: {', '.join(splits)}. {hint}")
+    return split

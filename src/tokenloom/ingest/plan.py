@@ -1,0 +1,309 @@
+"""From the arguments of `build` to a plan: what is read, how, and what the result is called.
+
+One idea: the plan is complete before a byte is written. It ends in `settings`, a JSON object that
+names every decision that shapes the store, and a fingerprint over it: a finished store with the
+same fingerprint is the same build, and an unfinished one can be gone on with.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+import os
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from tokenloom.errors import ConfigError, TokenizerError, warn
+from tokenloom.ingest.cuts import BLOCK_BYTES, blocks
+from tokenloom.ingest.encode import Job, Kitchen
+from tokenloom.ingest.hooks import resolve_hook
+from tokenloom.ingest.inputs import Input
+from tokenloom.ingest.records import read_block
+from tokenloom.ingest.wire import Setup, make_kitchen
+from tokenloom.store import format as fmt
+from tokenloom.store import metadata
+from tokenloom.tokenizer.encoders import Encoder, reference_encoder
+from tokenloom.tokenizer.fast import choose_engine
+from tokenloom.tokenizer.guard import GuardedEncoder
+from tokenloom.tokenizer.spec import UNSET, Special, TokenizerSpec, resolve
+
+__all__ = ["BuildOptions", "BuildPlan", "make_plan", "resolve_tokenizer"]
+
+log = logging.getLogger("tokenloom")
+
+ENGINES = ("auto", "reference", "tiktoken", "fast")
+
+KNOWN_COLUMNS = {"loss_mask": "uint8", "loss_weights": "float32"}
+
+SAMPLE_RATE = 1 / 1000
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class BuildOptions:
+    """The arguments of `tokenloom.build`, which documents them."""
+
+    tokenizer: Any
+    text_key: str = "text"
+    ids_key: str | None = None
+    id_key: str | None = None
+    metadata_keys: Sequence[str] | None = None
+    columns: Mapping[str, str] | Sequence[str] | None = None
+    vocab_size: int | None = None
+    bos: Special = UNSET
+    eos: Special = UNSET
+    pad: Special = UNSET
+    add_bos: bool | None = None
+    add_eos: bool | None = None
+    strict: bool = False
+    parse_special: bool = False
+    engine: str = "auto"
+    verify_all: bool = False
+    filter: Callable[[dict[str, Any]], Any] | str | None = None
+    transform: Callable[[dict[str, Any]], Any] | str | None = None
+    on_error: str = "raise"
+    chunk_tokens: int = fmt.CHUNK_TOKENS
+    shard_tokens: int = fmt.SHARD_TOKENS
+    block_bytes: int = BLOCK_BYTES
+    inner: int = fmt.INNER
+
+    def __post_init__(self) -> None:
+        if self.engine not in ENGINES:
+            raise ConfigError(f"engine: found {self.engine!r}, allowed: {', '.join(ENGINES)}.")
+        if self.on_error not in ("raise", "skip"):
+            raise ConfigError(f"on_error: found {self.on_error!r}, allowed: 'raise', 'skip'.")
+        for name in ("chunk_tokens", "shard_tokens", "block_bytes", "inner"):
+            value = getattr(self, name)
+            if not isinstance(value, int) or value < 1:
+                raise ConfigError(f"{name}: found {value!r}, allowed is a whole number from 1 on.")
+        if self.shard_tokens > fmt.SHARD_TOKENS or self.chunk_tokens > fmt.SHARD_TOKENS:
+            raise ConfigError(
+                f"shard_tokens, chunk_tokens: found {self.shard_tokens} and {self.chunk_tokens}, "
+                f"allowed is at most {fmt.SHARD_TOKENS} tokens."
+            )
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class BuildPlan:
+    """A build, decided; `kitchen` is what deciding had to open, for a build in this process."""
+
+    setup: Setup
+    kitchen: Kitchen
+    options: BuildOptions
+    settings: dict[str, Any]
+    fingerprint: str
+    engine: str
+
+
+def make_plan(inputs: Sequence[Input], options: BuildOptions, parent: str | None) -> BuildPlan:
+    """The plan for these inputs.
+
+    Args:
+        inputs: identified inputs, in order.
+        options: the user's arguments.
+        parent: sha256 of the manifest that is appended to, or None.
+    """
+    spec, live = resolve_tokenizer(options)
+    ids_key = options.ids_key or ("input_ids" if options.tokenizer is None else None)
+    columns = _columns(inputs, options, ids_key)
+    bos, eos = _specials(spec, options, ids_key)
+    rate = 1.0 if options.verify_all else SAMPLE_RATE
+    engine, label, encoder = _engine(spec, live, options, ids_key, rate)
+    vocab_size = spec.vocab_size if spec is not None else _vocab_size(options)
+    hooks = {
+        "filter": resolve_hook(options.filter, "filter"),
+        "transform": resolve_hook(options.transform, "transform"),
+    }
+    keys = options.metadata_keys
+    settings: dict[str, Any] = {
+        "build": 1,
+        "parent": parent,
+        "tokenizer": spec and {k: v for k, v in spec.describe().items() if k != "name"},
+        "engine": label,
+        "parse_special": options.parse_special,
+        "bos": bos,
+        "eos": eos,
+        "text_key": None if ids_key else options.text_key,
+        "ids_key": ids_key,
+        "id_key": options.id_key,
+        "metadata_keys": None if keys is None else list(keys),
+        "metadata_file": metadata.file_name(),
+        "columns": columns,
+        "vocab_size": vocab_size,
+        "dtype": fmt.token_dtype(vocab_size),
+        "on_error": options.on_error,
+        "chunk_tokens": options.chunk_tokens,
+        "shard_tokens": options.shard_tokens,
+        "block_bytes": options.block_bytes,
+        "inner": options.inner,
+        **{name: hook and hook.describe() for name, hook in hooks.items()},
+        "inputs": hashlib.sha256(fmt.canonical(describe_inputs(inputs))).hexdigest(),
+    }
+    fingerprint = hashlib.sha256(fmt.canonical(settings)).hexdigest()
+    job = Job(
+        text_key=settings["text_key"],
+        ids_key=ids_key,
+        id_key=options.id_key,
+        metadata_keys=None if keys is None else tuple(keys),
+        columns=columns,
+        bos=bos,
+        eos=eos,
+        vocab_size=vocab_size,
+        dtype=settings["dtype"],
+        sample_rate=rate,
+        sample_key=int(fingerprint[:16], 16),
+    )
+    setup = Setup(
+        job=job,
+        inputs=inputs,
+        spec=spec,
+        live=live,
+        engine=engine,
+        parse_special=options.parse_special,
+        filter=hooks["filter"],
+        transform=hooks["transform"],
+    )
+    return BuildPlan(
+        setup=setup,
+        kitchen=make_kitchen(setup, encoder),
+        options=options,
+        settings=settings,
+        fingerprint=fingerprint,
+        engine=label,
+    )
+
+
+def describe_inputs(inputs: Sequence[Input]) -> list[dict[str, Any]]:
+    """What is recorded of the inputs: names, kinds, sizes, content, but no path."""
+    return [
+        {"name": one.name, "kind": one.kind, "bytes": one.size, "sha256": one.sha256}
+        for one in inputs
+    ]
+
+
+def resolve_tokenizer(options: BuildOptions) -> tuple[TokenizerSpec | None, Any]:
+    """The tokenizer that was meant; None when there is none."""
+    if options.tokenizer is None:
+        return None, None
+    return resolve(
+        options.tokenizer,
+        vocab_size=options.vocab_size,
+        bos=options.bos,
+        eos=options.eos,
+        pad=options.pad,
+    )
+
+
+def _vocab_size(options: BuildOptions) -> int:
+    size = options.vocab_size
+    if size is None:
+        raise ConfigError(
+            "tokenizer: found None, and no vocab_size. Name a tokenizer for records with text, or "
+            "give vocab_size=... for records that hold ready-made input_ids."
+        )
+    if not isinstance(size, int) or not 1 <= size <= fmt.MAX_ID + 1:
+        raise ConfigError(f"vocab_size: found {size!r}, allowed is 1 to 2^31.")
+    return size
+
+
+def _engine(
+    spec: TokenizerSpec | None,
+    live: Any,
+    options: BuildOptions,
+    ids_key: str | None,
+    rate: float,
+) -> tuple[str, str, Encoder | GuardedEncoder | None]:
+    """The engine to use ("reference", "tiktoken", "fast"), its name with its version, itself."""
+    if spec is None or ids_key is not None:
+        return "reference", "none", None
+    if options.engine == "reference" or spec.kind != "tokenizers":
+        if options.engine not in ("auto", "reference"):
+            raise TokenizerError(
+                f"engine: found {options.engine!r}, which accelerates a tokenizer.json; the "
+                f"tokenizer {spec.name} is of kind {spec.kind}. Use engine='auto'."
+            )
+        plain = reference_encoder(spec, parse_special=options.parse_special, live=live)
+        return "reference", f"{plain.engine} {plain.version}", plain
+    special = options.parse_special
+    encoder, reason = choose_engine(spec, options.engine, parse_special=special, rate=rate)
+    if not isinstance(encoder, GuardedEncoder):
+        log.info("%s is encoded by the tokenizers library: %s", spec.name, reason)
+        return "reference", f"{encoder.engine} {encoder.version}", encoder
+    chosen = {"tiktoken": "tiktoken", "fastokens": "fast"}[encoder.engine]
+    return chosen, f"{encoder.engine} {encoder.version}", encoder
+
+
+def _specials(
+    spec: TokenizerSpec | None, options: BuildOptions, ids_key: str | None
+) -> tuple[int | None, int | None]:
+    """Ids to put before and behind each document: only those that exist."""
+    if ids_key is not None:
+        if options.add_bos or options.add_eos:
+            raise ConfigError(
+                "add_bos, add_eos: ready-made ids are stored exactly as given; put the specials "
+                "into the records, or add them when packing."
+            )
+        return None, None
+    add_eos = (
+        spec is not None and spec.eos is not None if options.add_eos is None else options.add_eos
+    )
+    wanted = {"bos": bool(options.add_bos), "eos": add_eos}
+    missing = [n for n, want in wanted.items() if want and spec and getattr(spec, n) is None]
+    if missing:
+        name = spec.name if spec else "?"
+        message = (
+            f"add_{missing[0]}: the tokenizer {name} has no {' and no '.join(missing)} token, so "
+            f"none is added. Name one with {missing[0]}=..., or leave add_{missing[0]} out."
+        )
+        if options.strict:
+            raise TokenizerError(message)
+        warn(message)
+    bos, eos = (getattr(spec, name) if want else None for name, want in wanted.items())
+    return bos, eos
+
+
+def _columns(inputs: Sequence[Input], options: BuildOptions, ids_key: str | None) -> dict[str, str]:
+    """Per-token columns, name → dtype: as asked, or as the first record has them."""
+    asked = options.columns
+    if ids_key is None:
+        if asked:
+            raise ConfigError(
+                "columns: per-token columns come with ready-made ids; pass ids_key='input_ids'."
+            )
+        return {}
+    if asked is None:
+        first = _first_record(inputs, options.block_bytes)
+        return {name: kind for name, kind in KNOWN_COLUMNS.items() if name in first}
+    pairs = (
+        asked.items() if isinstance(asked, Mapping) else ((n, KNOWN_COLUMNS.get(n)) for n in asked)
+    )
+    columns = {}
+    for name, dtype in pairs:
+        if not fmt.COLUMN_NAME.fullmatch(name) or name in fmt.RESERVED_COLUMNS:
+            raise ConfigError(f"columns.{name}: this name is not allowed for a column.")
+        if dtype not in fmt.COLUMN_DTYPES:
+            raise ConfigError(
+                f"columns.{name}: dtype {dtype!r}, allowed: {', '.join(fmt.COLUMN_DTYPES)}."
+            )
+        columns[name] = str(np.dtype(dtype))
+    return columns
+
+
+def _first_record(inputs: Sequence[Input], block_bytes: int) -> dict[str, Any]:
+    for block in blocks(inputs, block_bytes=block_bytes):
+        records = read_block(inputs, block).records
+        if records:
+            return records[0]
+    return {}
+
+
+def default_workers(total_bytes: int) -> int:
+    """One process for little input (starting more costs more), else one per usable core."""
+    if total_bytes < 16 << 20:
+        return 1
+    try:
+        return max(1, len(os.sched_getaffinity(0)))
+    except AttributeError:  # not on this platform
+        return os.cpu_count() or 1

@@ -1,0 +1,357 @@
+r"""One block becomes records: plain dicts, each with its number, and one error per bad record.
+
+Nothing in the data raises: a line that is no JSON object becomes a `RecordError`, and the caller
+decides whether to stop or to count. Only a file that cannot be read raises `InputError`.
+
+Which lines a range of bytes owns, with ``|`` for cuts at 5 and 10::
+
+    a a \n b b | b b b b b |  b \n  c \n     piece 0 owns aa and bbbbbbbb: it reads on past its end,
+    0 1  2 3 4   5 6 7 8 9   10 11 12 13     piece 1 owns nothing, piece 2 owns c
+
+A line belongs to the piece in which it begins, so a piece looks one byte back, drops what comes
+before its first newline, and reads on after its last. Only ``\n`` ends a line; one ``\r`` before
+it goes, as does a UTF-8 byte order mark that begins a file. Blank lines are skipped, but counted.
+
+Cost: that of the loop ``for line in file: orjson.loads(line)``. A row of a table with a list of
+numbers costs the same on top of decoding, however long the list is. `python -m benchmarks build`
+prints the share of reading.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import json
+import math
+import os
+import re
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from json import JSONDecodeError
+from typing import Any, NoReturn
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tokenloom.errors import InputError
+from tokenloom.ingest.cuts import MAX_RECORD_BYTES, Block, Piece, check_size
+from tokenloom.ingest.inputs import Input, Kind, label
+from tokenloom.ingest.tables import table_records
+
+__all__ = ["RecordError", "Records", "read_block"]
+
+BOM = b"\xef\xbb\xbf"
+
+TAIL_BYTES = 64 << 10
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RecordError:
+    """A record that cannot be used.
+
+    Attributes:
+        piece: Index of its piece in the block.
+        record: Its number inside the piece, from 0; blank lines count.
+        message: What is wrong and what is allowed, without the place: the caller knows the line.
+    """
+
+    piece: int
+    record: int
+    message: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Records:
+    """What one block holds.
+
+    Attributes:
+        records: The good records, in order.
+        piece: int32, for each record the index of its piece in the block.
+        number: int64, for each record its number inside the piece, from 0; blank lines count.
+        counts: Records or lines seen per piece, good, bad and blank; their running sum over the
+            pieces of an input gives line numbers.
+        errors: The bad records, in order.
+        bytes: Bytes of text in the block: whole lines, unpacked, or the columns of a table.
+    """
+
+    records: list[dict[str, Any]]
+    piece: NDArray[np.int32]
+    number: NDArray[np.int64]
+    counts: list[int]
+    errors: list[RecordError]
+    bytes: int
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Read:
+    """One piece: `values` by record number, None for a blank line and for each key of `errors`."""
+
+    values: list[dict[str, Any] | None]
+    errors: dict[int, str]
+    bytes: int
+    complete: bool = False  # no value is None: nothing needs to be looked for
+
+
+def read_block(
+    inputs: Sequence[Input],
+    block: Block,
+    *,
+    columns: Sequence[str] | None = None,
+    max_record_bytes: int = MAX_RECORD_BYTES,
+) -> Records:
+    """The records of one block.
+
+    Args:
+        inputs: The inputs that the block was cut from; their `rows` are not looked at.
+        block: One item of `blocks`.
+        columns: Columns to read from parquet and Arrow, all if None. Columns that are not there
+            are left out, so their keys are missing as in a JSON line without them.
+        max_record_bytes: Longer lines and files become errors and are not read whole.
+
+    Raises:
+        InputError: A file is gone, unreadable, or no longer of the size it had.
+    """
+    reads = [_read(inputs[piece.input], piece, columns, max_record_bytes) for piece in block]
+    records: list[Any] = []
+    numbers: list[NDArray[np.int64]] = [np.zeros(0, np.int64)]
+    for read in reads:
+        numbers.append(np.arange(len(read.values)))
+        if read.complete:
+            records += read.values
+        else:
+            numbers[-1] = np.flatnonzero([value is not None for value in read.values])
+            records += [value for value in read.values if value is not None]
+    kept = [len(part) for part in numbers[1:]]
+    return Records(
+        records=records,
+        piece=np.repeat(np.arange(len(reads), dtype=np.int32), kept),
+        number=np.concatenate(numbers),
+        counts=[len(read.values) for read in reads],
+        errors=[
+            RecordError(piece=i, record=number, message=read.errors[number])
+            for i, read in enumerate(reads)
+            for number in sorted(read.errors)
+        ],
+        bytes=sum(read.bytes for read in reads),
+    )
+
+
+def _read(one: Input, piece: Piece, columns: Sequence[str] | None, limit: int) -> _Read:
+    if one.kind == "hf" or one.kind == "parquet":
+        rows, errors, size = table_records(one, piece, columns)
+        return _Read(values=rows, errors=errors, bytes=size)
+    if one.kind == "txt":
+        return _whole_file(one, piece, limit)
+    if piece.data is not None:
+        lines = piece.data.split(b"\n")
+        start, size = piece.start, len(piece.data)
+        if not lines[-1]:
+            lines.pop()
+    else:
+        lines, start, size = _own_lines(one, piece, limit)
+    if start == 0 and lines and lines[0].startswith(BOM):
+        lines[0], start = lines[0][len(BOM) :], len(BOM)
+    return _parse(lines, start, size, one.kind, limit)
+
+
+# ---------------------------------------------------------------- bytes to lines
+@contextlib.contextmanager
+def _opened(one: Input) -> Iterator[int]:
+    try:
+        descriptor = os.open(label(one), os.O_RDONLY)
+        try:
+            check_size(one, os.fstat(descriptor).st_size)
+            yield descriptor
+        finally:
+            os.close(descriptor)
+    except OSError as error:
+        raise InputError(f"{label(one)}: {error.strerror}. Make it readable.") from error
+
+
+def _pread(one: Input, descriptor: int, start: int, stop: int) -> bytes:
+    """Bytes [start, stop) of the file, all of them."""
+    data = os.pread(descriptor, stop - start, start)
+    while len(data) < stop - start:  # one call gives at most 2 GiB
+        more = os.pread(descriptor, stop - start - len(data), start + len(data))
+        if not more:
+            check_size(one, start + len(data))
+        data += more
+    return data
+
+
+def _own_lines(one: Input, piece: Piece, limit: int) -> tuple[list[bytes], int, int]:
+    """The lines that begin in a piece, the position of the first, and their bytes in the file."""
+    start, stop = piece.start, piece.stop
+    with _opened(one) as descriptor:
+        data = _pread(one, descriptor, max(start - 1, 0), stop)
+        lines = data.split(b"\n")
+        if start > 0:
+            # the end of a line that began earlier; empty if the cut is between two lines
+            start += len(lines.pop(0))
+        size = stop - start
+        if lines and not lines[-1]:
+            lines.pop()
+        elif lines and stop < one.size:
+            tail, ended = _tail(one, descriptor, stop, limit - len(lines[-1]))
+            lines[-1] += tail
+            size += len(tail) + ended
+    return lines, start, max(size, 0)
+
+
+def _tail(one: Input, descriptor: int, start: int, room: int) -> tuple[bytes, bool]:
+    """The rest of a line from `start` on, and if its end was found within `room` bytes.
+
+    One byte more than `room` is read when there is one, which is how a line is seen to be too long.
+    """
+    parts: list[bytes] = []
+    step = TAIL_BYTES
+    while start < one.size and room >= 0:
+        part = _pread(one, descriptor, start, min(start + step, one.size, start + room + 1))
+        newline = part.find(b"\n")
+        if newline >= 0:
+            return b"".join([*parts, part[:newline]]), True
+        parts.append(part)
+        start, room, step = start + len(part), room - len(part), min(step * 2, 16 << 20)
+    return b"".join(parts), False
+
+
+def _whole_file(one: Input, piece: Piece, limit: int) -> _Read:
+    size = piece.stop - piece.start
+    if size > limit:
+        return _Read(values=[None], errors={0: _too_long(limit)}, bytes=0)
+    data = piece.data
+    if data is None:
+        with _opened(one) as descriptor:
+            data = _pread(one, descriptor, 0, piece.stop)
+    try:
+        return _Read(values=[{"text": data.removeprefix(BOM).decode()}], errors={}, bytes=size)
+    except UnicodeDecodeError:
+        return _Read(values=[None], errors={0: _why(data, 0, ValueError())}, bytes=size)
+
+
+# ---------------------------------------------------------------- lines to records
+def _parse(lines: list[bytes], start: int, size: int, kind: Kind, limit: int) -> _Read:
+    """The records of lines, the first of which begins at byte `start` of the text."""
+    parse: Callable[[bytes], Any] = bytes.decode if kind == "lines" else _json_parser()
+    if size > limit:
+        parse = _bounded(parse, limit)
+    values: list[Any] = []
+    failed: dict[int, Exception] = {}
+    rest = iter(lines)
+    while len(values) < len(lines):
+        try:
+            # runs in C until a line fails; what came before it stays in `values`
+            values.extend(map(parse, rest))
+        except (ValueError, RecursionError) as error:
+            failed[len(values)] = error.with_traceback(None)
+            values.append(None)
+    errors: dict[int, str] = {}
+    if failed:
+        starts = list(itertools.accumulate((len(line) + 1 for line in lines), initial=start))
+        errors = {
+            n: _why(lines[n], starts[n], error) for n, error in failed.items() if lines[n].strip()
+        }
+    if kind == "lines":
+        return _Read(values=[_text_record(value) for value in values], errors=errors, bytes=size)
+    complete = set(map(type, values)) == {dict}
+    if not complete:
+        for n, value in enumerate(values):
+            if type(value) is not dict and n not in failed:
+                errors[n] = f"found {_FOUND[type(value)]}, allowed is one JSON object per line."
+                values[n] = None
+    return _Read(values=values, errors=errors, bytes=size, complete=complete)
+
+
+def _text_record(line: str | None) -> dict[str, Any] | None:
+    if not line or line.isspace():
+        return None
+    return {"text": line.removesuffix("\r")}
+
+
+_FOUND = {
+    list: "a list",
+    str: "a string",
+    int: "a number",
+    float: "a number",
+    bool: "a boolean",
+    type(None): "null",
+}
+
+
+def _bounded(parse: Callable[[bytes], Any], limit: int) -> Callable[[bytes], Any]:
+    def bounded(line: bytes) -> Any:
+        if len(line) > limit:
+            raise _TooLong(_too_long(limit))
+        return parse(line)
+
+    return bounded
+
+
+class _TooLong(ValueError):
+    """A line above the limit, told apart from one that does not parse."""
+
+
+def _too_long(limit: int) -> str:
+    return f"longer than {limit} bytes, the most allowed. Split it, or check that this is text."
+
+
+def _why(line: bytes, start: int, error: Exception) -> str:
+    """What is wrong with a line that begins at byte `start` and that parsing refused."""
+    if isinstance(error, _TooLong):
+        return str(error)
+    try:
+        seen = line[:60].decode(errors="replace") if line.decode() else ""
+    except UnicodeDecodeError as bad:
+        return (
+            f"not valid UTF-8: byte 0x{line[bad.start]:02x} at byte {start + bad.start} of the "
+            "text. Convert the file, for example with iconv."
+        )
+    if isinstance(error, RecursionError):
+        return "JSON nested too deeply, allowed are about 1,000 levels."
+    what = f"{error.msg}, character {error.pos}" if isinstance(error, JSONDecodeError) else error
+    return f"not valid JSON ({what}) in {seen!r}, allowed is one JSON object per line."
+
+
+def _json_parser() -> Callable[[bytes], Any]:
+    try:
+        import orjson
+    except ImportError:
+        return _loads
+    loads: Callable[[bytes], Any] = orjson.loads
+    return loads
+
+
+# The standard parser, held to the language of orjson: no NaN, no infinite numbers, no half
+# surrogate pairs, and integers outside 64 bits become floats. Only the deepest nesting allowed
+# differs (1,024 levels there, the interpreter's limit here).
+def _loads(line: bytes) -> Any:
+    text = line.decode()
+    value = _DECODER.decode(text)
+    if _SURROGATE.search(text):
+        json.dumps(value, ensure_ascii=False).encode()
+    return value
+
+
+def _parse_int(digits: str) -> int | float:
+    if len(digits) < 19:
+        return int(digits)
+    value = int(digits) if len(digits) <= 20 else 1 << 64
+    return value if -(1 << 63) <= value < 1 << 64 else _parse_float(digits)
+
+
+def _parse_float(digits: str) -> float:
+    value = float(digits)
+    if not math.isfinite(value):
+        raise ValueError(f"{digits[:20]} is infinite as a float")
+    return value
+
+
+def _refuse_constant(name: str) -> NoReturn:
+    raise ValueError(f"{name} is not JSON")
+
+
+_SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
+
+_DECODER = json.JSONDecoder(
+    parse_int=_parse_int, parse_float=_parse_float, parse_constant=_refuse_constant
+)

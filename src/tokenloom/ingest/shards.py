@@ -1,0 +1,247 @@
+"""Encoded blocks in, committed shards out, with a place to go on from after each.
+
+One idea: a *cursor* (block, document in the block) says where a shard begins. A shard is a pure
+function of the plan and its cursor, so it can be written again after a crash, or again with the
+reference encoder when an accelerated one was caught disagreeing.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tokenloom.errors import InputError, sentence
+from tokenloom.ingest.cuts import Block, blocks
+from tokenloom.ingest.encode import EncodedBlock
+from tokenloom.ingest.executors import Executor, Task
+from tokenloom.ingest.inputs import label
+from tokenloom.ingest.plan import BuildPlan
+from tokenloom.progress import Progress
+from tokenloom.store import format as fmt
+from tokenloom.store.files import Files
+from tokenloom.store.metadata import MAX_LINES_BYTES
+from tokenloom.store.writer import ShardWriter
+
+__all__ = ["Cursor", "write_shards"]
+
+log = logging.getLogger("tokenloom")
+
+SHOWN_SKIPS = 5
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Cursor:
+    """Where the next document comes from, and what was seen before.
+
+    Attributes:
+        block: number of the block.
+        document: documents of that block that are already written.
+        input: the input that the last block ended in.
+        base: records of that input in blocks before this one.
+        skipped: records that could not be used, in blocks before this one.
+        filtered: records that hooks dropped, in blocks before this one.
+        bytes: bytes of input, as stored, in blocks before this one.
+    """
+
+    block: int = 0
+    document: int = 0
+    input: int = 0
+    base: int = 0
+    skipped: int = 0
+    filtered: int = 0
+    bytes: int = 0
+
+    def as_progress(self) -> dict[str, int]:
+        """What a shard's commit record keeps."""
+        return {name: getattr(self, name) for name in self.__slots__}
+
+
+def write_shards(
+    plan: BuildPlan,
+    executor: Executor,
+    files: Files,
+    root: Path,
+    *,
+    first: int,
+    cursor: Cursor,
+    bar: Progress,
+) -> tuple[list[fmt.ShardEntry], Cursor]:
+    """Write all shards from `cursor` on, numbered from `first`; gives them and the last cursor."""
+    entries: list[fmt.ShardEntry] = []
+    stream = _Stream(plan, executor, bar, cursor, slow=False)
+    while True:
+        number, start = first + len(entries), stream.cursor
+        try:
+            entry = _write_shard(stream, files, root, number)
+        except _Disagreement as disagreement:
+            log.warning(
+                "shard %d is encoded again by the tokenizers library: %s", number, disagreement
+            )
+            stream = _Stream(plan, executor, bar, start, slow=True)
+            entry = _write_shard(stream, files, root, number)
+            stream = _Stream(plan, executor, bar, stream.cursor, slow=False)
+        if entry is None:
+            return entries, stream.cursor
+        entries.append(entry)
+
+
+class _Disagreement(Exception):
+    """An accelerated encoder differed from the reference in the shard being written."""
+
+
+@dataclass(slots=True)
+class _Stream:
+    """Encoded blocks from a cursor on; the cursor moves as documents are taken."""
+
+    plan: BuildPlan
+    executor: Executor
+    bar: Progress
+    cursor: Cursor
+    slow: bool
+    documents: int = 0
+    tokens: int = 0
+    _current: tuple[Block, EncodedBlock] | None = None
+    _shown: int = 0
+    _results: Iterator[tuple[Task, EncodedBlock]] = field(init=False)
+
+    def __post_init__(self) -> None:
+        inputs, size = self.plan.setup.inputs, self.plan.options.block_bytes
+        first = self.cursor.block
+        tasks = enumerate(blocks(inputs, first=first, block_bytes=size), first)
+        self._results = self.executor.run(iter(tasks), slow=self.slow)
+
+    def block(self) -> tuple[Block, EncodedBlock] | None:
+        """The block under the cursor, or None at the end of the inputs."""
+        if self._current is None:
+            found = next(self._results, None)
+            if found is None:
+                return None
+            (_, block), encoded = found
+            if encoded.disagreement is not None:
+                raise _Disagreement(encoded.disagreement)
+            self._report(block, encoded)
+            self._current = block, encoded
+        return self._current
+
+    def take(self, documents: int) -> None:
+        """Move the cursor on by that many documents of the current block."""
+        assert self._current is not None  # `block` came first
+        block, encoded = self._current
+        at = self.cursor
+        used = at.document + documents
+        if used < len(encoded.lengths):
+            self.cursor = replace(at, document=used)
+            return
+        starts = self.piece_starts(block, encoded)
+        self.cursor = Cursor(
+            block=at.block + 1,
+            input=block[-1].input,
+            base=int(starts[-1]) + encoded.counts[-1],
+            skipped=at.skipped + len(encoded.errors),
+            filtered=at.filtered + encoded.filtered,
+            bytes=at.bytes + sum(piece.weight for piece in block),
+        )
+        self._current = None
+        self.documents += len(encoded.lengths)
+        self.tokens += len(encoded.ids)
+        self.bar.reach(self.cursor.bytes)
+        self.bar.note(f"{self.documents:,} documents, {self.tokens:,} tokens")
+
+    def piece_starts(self, block: Block, encoded: EncodedBlock) -> NDArray[np.int64]:
+        """Number of the first record of each piece of the current block, in its input."""
+        starts, seen = [], {self.cursor.input: self.cursor.base}
+        for piece, count in zip(block, encoded.counts, strict=True):
+            starts.append(seen.get(piece.input, 0))
+            seen[piece.input] = starts[-1] + count
+        return np.array(starts, np.int64)
+
+    def _report(self, block: Block, encoded: EncodedBlock) -> None:
+        """Raise for the first bad record, or count them and show the first few."""
+        starts = self.piece_starts(block, encoded)
+        for piece, record, message in encoded.errors:
+            name = label(self.plan.setup.inputs[block[piece].input])
+            text = sentence(f"{name}: record {int(starts[piece]) + record + 1}: {message}")
+            if self.plan.options.on_error == "raise":
+                raise InputError(
+                    f"{text} Mend the record, or pass on_error='skip' to leave such records out."
+                )
+            if self._shown < SHOWN_SKIPS:
+                log.warning("skipped %s", text)
+            self._shown += 1
+
+
+def _write_shard(stream: _Stream, files: Files, root: Path, number: int) -> fmt.ShardEntry | None:
+    """One committed shard, or None if there are no more documents."""
+    plan = stream.plan
+    writer: ShardWriter | None = None
+    try:
+        while (found := stream.block()) is not None:
+            block, encoded = found
+            first = stream.cursor.document
+            count = _fitting(writer, encoded, first, plan)
+            if count:
+                writer = writer or ShardWriter(
+                    files,
+                    root,
+                    number,
+                    dtype=plan.setup.job.dtype,
+                    columns=plan.setup.job.columns,
+                    inner=plan.options.inner,
+                )
+                _append(writer, stream, block, encoded, slice(first, first + count))
+            elif first < len(encoded.lengths):
+                break  # the shard is full
+            stream.take(count)
+        if writer is None:
+            return None
+        engine = "reference" if stream.slow else plan.engine
+        progress = stream.cursor.as_progress()
+        return writer.commit(fingerprint=plan.fingerprint, engine=engine, progress=progress)
+    except BaseException:
+        if writer is not None:
+            writer.abandon()
+        raise
+
+
+def _fitting(writer: ShardWriter | None, encoded: EncodedBlock, first: int, plan: BuildPlan) -> int:
+    """How many documents of a block, from `first` on, still belong into this shard."""
+    lengths = encoded.lengths[first:]
+    if not len(lengths):
+        return 0
+    if int(lengths.max()) > fmt.MAX_DOCUMENT_TOKENS:
+        raise InputError(
+            f"a document has {int(lengths.max()):,} tokens, allowed are "
+            f"{fmt.MAX_DOCUMENT_TOKENS:,}. Split it before building."
+        )
+    lines = np.array([len(line) for line in encoded.lines[first:]], np.int64)
+    tokens, documents, metadata = (
+        (writer.tokens, writer.documents, writer.metadata_bytes) if writer else (0, 0, 0)
+    )
+    fits = min(
+        int(np.searchsorted(tokens + np.cumsum(lengths), plan.options.shard_tokens, "right")),
+        int(np.searchsorted(metadata + np.cumsum(lines), MAX_LINES_BYTES, "right")),
+        fmt.SHARD_DOCUMENTS - documents,
+    )
+    # a document above the cap gets a shard of its own
+    return max(fits, 1) if writer is None else fits
+
+
+def _append(
+    writer: ShardWriter, stream: _Stream, block: Block, encoded: EncodedBlock, documents: slice
+) -> None:
+    edges = np.concatenate([[0], np.cumsum(encoded.lengths)])
+    tokens = slice(int(edges[documents.start]), int(edges[documents.stop]))
+    writer.append(
+        encoded.ids[tokens],
+        encoded.lengths[documents],
+        {name: values[tokens] for name, values in encoded.columns.items()},
+    )
+    owner = np.array([piece.input for piece in block], np.int64)
+    piece = encoded.piece[documents]
+    records = stream.piece_starts(block, encoded)[piece] + encoded.record[documents]
+    writer.describe_documents(encoded.lines[documents], owner[piece], records)

@@ -1,0 +1,186 @@
+"""Counts of spliced tokens: how often each is context and target, and each start is shown.
+
+One idea: a span is an interval of its document, so counts are sums of intervals: +1 where it
+begins, -1 behind its end, added up once when all rows have been gone through. That takes three
+integers for each token of the documents asked for, whatever the number of examples.
+
+Measured: 10^7 splices of one document in 1.7 s of one shared core.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tokenloom.api.dataset import Dataset
+from tokenloom.inspect.grids import Axis, Grid
+from tokenloom.inspect.splices import rows_of, spliced
+from tokenloom.layout.spans import BOS, JOINED, Spans
+from tokenloom.layout.splice.choices import choices_for
+from tokenloom.layout.splice.rows import Spliced
+
+__all__ = ["Counts", "all_offsets", "all_starts", "count", "count_grid"]
+
+Int64 = NDArray[np.int64]
+
+Bool = NDArray[np.bool_]
+
+
+@dataclass(frozen=True, eq=False, slots=True, kw_only=True)
+class Counts:
+    """Counts of some documents, end to end.
+
+    Attributes:
+        documents: their numbers in the store [N].
+        lengths: tokens of each [N].
+        splices: how often each is shown [N].
+        first: the slot of token 0 of each; behind its last token one is left free [N].
+        zero: the slot of start 0 of each; starts before the document stand before it [N].
+        context, targets: by token [slots].
+        starts: by start [slots of starts].
+    """
+
+    documents: Int64
+    lengths: Int64
+    splices: Int64
+    first: Int64
+    zero: Int64
+    context: Int64
+    targets: Int64
+    starts: Int64
+
+    @staticmethod
+    def none(documents: Int64, lengths: Int64, reach: Int64) -> Counts:
+        """Nothing was shown yet; starts lie up to `reach` tokens before a document [N]."""
+        slots, begins = np.cumsum(lengths + 1), np.cumsum(lengths + reach)
+        size, starts = (int(ends[-1]) if len(ends) else 0 for ends in (slots, begins))
+        return Counts(
+            documents=documents,
+            lengths=lengths,
+            splices=np.zeros_like(lengths),
+            first=slots - lengths - 1,
+            zero=begins - lengths,
+            context=np.zeros(size, np.int64),
+            targets=np.zeros(size, np.int64),
+            starts=np.zeros(starts, np.int64),
+        )
+
+    def of(self, counts: Int64, place: int) -> Int64:
+        """The counts of one document, by token [L]."""
+        first = int(self.first[place])
+        return counts[first : first + int(self.lengths[place])]
+
+
+def count(ds: Dataset, documents: Int64, lengths: Int64, examples: int) -> Counts:
+    """What the first examples show of these documents.
+
+    Args:
+        ds: a spliced dataset.
+        documents: numbers in the store, each once [N].
+        lengths: tokens of each [N].
+        examples: how many, from index 0 on.
+    """
+    layout = spliced(ds)
+    made = Counts.none(documents, lengths, _reach(layout, documents))
+    order = np.argsort(documents)
+    known = documents[order]
+    across = not ds.config.render.mask_boundary_loss
+    asked = None if len(documents) == len(layout.documents) else documents.tolist()
+    for epoch, rows in rows_of(ds, examples, asked):
+        spans = layout.spans(epoch, rows)
+        place, here = _places(known, order, spans.document)
+        first = (made.first[place] + spans.start)[here]
+        begin = _first_target(spans, across)[here]
+        length = spans.length[here]
+        _add_intervals(made.context, first, first + length)
+        _add_intervals(made.targets, first + begin, first + length)
+        _, document, t, _ = layout.triples(epoch, rows)
+        place, here = _places(known, order, document)
+        np.add.at(made.splices, place[here], 1)
+        np.add.at(made.starts, (made.zero[place] + t)[here], 1)
+    for counts in (made.context, made.targets):
+        np.cumsum(counts, out=counts)
+    for counts in (made.splices, made.context, made.targets, made.starts):
+        counts.flags.writeable = False
+    return made
+
+
+def _reach(layout: Spliced, documents: Int64) -> Int64:
+    """Tokens before each document at which a window may begin [N]."""
+    spec = layout.spec
+    reach = np.zeros(len(layout.documents), np.int64)
+    if spec.edge == "clip":
+        content = np.max([part.content for part in layout.parts], axis=0)
+        reach = np.maximum(content - spec.min_copy_len, 0)
+    order = np.argsort(layout.documents)
+    place, _ = _places(layout.documents[order], order, documents)
+    found: Int64 = reach[place] + layout.lead
+    return found
+
+
+def _places(known: Int64, order: Int64, documents: Int64) -> tuple[Int64, Bool]:
+    """The place of each document, and whether it has one; `known` are sorted [N]."""
+    if not len(known):
+        return np.zeros_like(documents), np.zeros(len(documents), np.bool_)
+    at = np.minimum(np.searchsorted(known, documents), len(known) - 1)
+    return order[at], known[at] == documents
+
+
+def _first_target(spans: Spans, across: bool) -> Int64:
+    """The first token of each span that is a target, counted from the span's first [spans].
+
+    Args:
+        spans: of some rows.
+        across: whether a token is trained that follows another document.
+    """
+    led = (spans.flags & JOINED) > 0
+    if across:
+        row, end = spans.row, spans.at + spans.cells
+        led[1:] |= (row[1:] == row[:-1]) & (spans.at[1:] == end[:-1])
+    cells = np.maximum(spans.seen, ~led)  # cells at the begin whose prediction does not count
+    found: Int64 = np.clip(cells - ((spans.flags & BOS) > 0), 0, spans.length)
+    return found
+
+
+def _add_intervals(counts: Int64, start: Int64, stop: Int64) -> None:
+    """Count intervals where they begin and end; a running sum makes them counts."""
+    np.add.at(counts, start, 1)
+    np.add.at(counts, stop, -1)
+
+
+# -- what there can be ---------------------------------------------------------------------
+def all_starts(layout: Spliced, document: int, examples: int) -> Int64:
+    """Every start that the first examples can show of a document, ascending [T]."""
+    place = int(np.flatnonzero(layout.documents == document)[0])
+    spec, found = layout.spec, [np.empty(0, np.int64)]
+    stride = spec.doc_strides[place] if spec.doc_strides else spec.content_stride
+    for part, first in zip(layout.parts, layout.phases.first.tolist(), strict=True):
+        if first >= examples or not part.choices[place]:
+            continue
+        choices = choices_for(spec, int(part.content[place]), stride)
+        length = part.length[place : place + 1]
+        numbers = np.arange(int(choices.place(choices.count(length) - 1, length)[0][0]) + 1)
+        at_once = choices.splice(numbers, 0 * numbers, np.full_like(numbers, length[0]))
+        found.append(at_once.t - layout.lead)
+    return np.unique(np.concatenate(found))
+
+
+def all_offsets(layout: Spliced) -> Int64:
+    """Every frame offset, or each that is swept [n]."""
+    spec = layout.spec
+    swept = spec.sweeps and spec.grid is None
+    return np.arange(0, spec.seq_len, spec.offset_stride if swept else 1)
+
+
+def count_grid(ds: Dataset, document: int, examples: int, t: Axis, s: Axis) -> Grid:
+    """How often the first examples show a document from t on at s, in bins."""
+    layout = spliced(ds)
+    counts = np.zeros(len(t) * len(s), np.int64)
+    for epoch, rows in rows_of(ds, examples, [document]):
+        shown = layout.triples(epoch, rows)
+        here = shown.document == document
+        start, offset = shown.t[here], shown.s[here]
+        counts += np.bincount(t.of(start) * len(s) + s.of(offset), minlength=len(counts))
+    return Grid(t, s, counts.reshape(len(t), len(s)))

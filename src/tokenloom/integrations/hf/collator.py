@@ -1,0 +1,291 @@
+"""`Collator`: features → one batch of arrays, with documents kept apart.
+
+One idea: tokens say what stands in a cell, boundaries say everything else. Boundaries come from
+`document_starts`; only where a row has none, and only when asked, are they guessed from tokens.
+Each row is treated by itself: which rows are its neighbours changes nothing but the width.
+
+===================  ================================  ===========================================
+`packed_sequences`   `position_ids`                    a row without `document_starts`
+===================  ================================  ===========================================
+None                 if any row has boundaries         is one document
+True                 always                            ends documents behind EOS (before BOS where
+                                                       there is no EOS)
+False                never                             is one document
+===================  ================================  ===========================================
+
+Labels are aligned, as models of transformers want them: label i is token i, the model shifts. The
+first token of a document that stands behind another one is not trained (`mask_boundary_loss`).
+
+Where positions are given, `attention_mask` is left out by default. Models of transformers tell
+documents apart by their positions, and do so only without that mask and with ``use_cache=False``
+(a Trainer says so by itself, a loop of your own has to). ``attention_mask="segments"`` depends on
+neither, at S bytes for each cell.
+
+64 rows of 4,096 tokens with 200 documents each take 13 ms of processor time from lists (8 of them
+for lists becoming arrays), 5 ms from arrays; guessing from tokens instead takes 15 and 8 ms.
+"""
+
+from __future__ import annotations
+
+import importlib
+import logging
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tokenloom.arguments import check_options, one_of
+from tokenloom.batch import attention, boundaries, paint
+from tokenloom.batch import tiles as tiles_room
+from tokenloom.batch.cells import new_array
+from tokenloom.errors import InputError, MissingExtra
+from tokenloom.integrations.hf.rows import (
+    PADDING,
+    Row,
+    checked_limit,
+    checked_multiple,
+    pad_instead,
+    read_rows,
+    row_width,
+)
+from tokenloom.integrations.hf.texts import log_once, special_ids
+
+__all__ = ["Collator"]
+
+Int64 = NDArray[np.int64]
+
+Array = NDArray[Any]
+
+
+class Collator:
+    """A function of features that gives a batch; it holds settings and a few ids, no tokenizer.
+
+    Args:
+        tokenizer: says PAD, EOS, BOS and the longest input of its model.
+        packed_sequences: whether there are positions, see the module.
+        padding: "longest" (or True), "max_length", or "none" (or False: rows are of one length).
+            Filler stands on the right.
+        multiple_of: cells of a row are a multiple of this; `pad_to_multiple_of` is the same.
+        max_length: tokens that a row may have; None: what the tokenizer says, where it is needed.
+        truncation: cut longer rows; else they are refused.
+        return_tensors: "pt" for PyTorch, "np" for NumPy.
+        ignore_index: the label of a cell that is not trained.
+        input_name: key of the tokens, in features and batch.
+        labels_name: key of the labels, in features and batch. Labels that a feature brings are
+            padded and otherwise left alone. None: a call gives (batch, labels).
+        label_layout: "aligned", or "shifted": label i is token i + 1.
+        mask_boundary_loss: do not train the first token of a document on the one before it.
+        mask_overlap: do not train tokens that an earlier row has, too (column `overlaps`).
+        ignore_id: a token that is never trained.
+        position_scheme: positions begin anew in every document ("reset") or row ("absolute").
+        attention_mask: True for [B, S], "segments" for [B, 1, S, S] (causal, inside documents),
+            False for none; None: [B, S] unless there are positions that reset.
+        segment_ids: give the segment of each cell, 0 for filler [B, S].
+        cu_seqlens: give `cu_seqlens` and `max_seqlen` over the flattened cells.
+        document_starts: give the first cells of documents, padded with -1 [B, D].
+        pad_id: the id of PAD; None: the tokenizer's own, or its EOS, or 0.
+        eos_id: the id of EOS; None: the tokenizer's own.
+        bos_id: the id of BOS; None: the tokenizer's own.
+        unknown: refused.
+
+    >>> collate = Collator(None, return_tensors="np", pad_id=0)
+    >>> batch = collate([{"input_ids": [5, 6, 7], "document_starts": [0, 2]}, {"input_ids": [8]}])
+    >>> batch["position_ids"].tolist()
+    [[0, 1, 0], [0, 0, 1]]
+    >>> batch["labels"].tolist()
+    [[5, 6, -100], [8, -100, -100]]
+    """
+
+    def __init__(
+        self,
+        tokenizer: Any,
+        *,
+        packed_sequences: bool | None = None,
+        padding: str | bool = "longest",
+        multiple_of: int | None = None,
+        pad_to_multiple_of: int | None = None,
+        max_length: int | None = None,
+        truncation: bool = False,
+        return_tensors: str = "pt",
+        ignore_index: int = paint.IGNORE,
+        input_name: str = "input_ids",
+        labels_name: str | None = "labels",
+        label_layout: str = "aligned",
+        mask_boundary_loss: bool = True,
+        mask_overlap: bool = True,
+        ignore_id: int | None = None,
+        position_scheme: str = "reset",
+        attention_mask: bool | str | None = None,
+        segment_ids: bool = False,
+        cu_seqlens: bool = False,
+        document_starts: bool = False,
+        pad_id: int | None = None,
+        eos_id: int | None = None,
+        bos_id: int | None = None,
+        **unknown: Any,
+    ) -> None:
+        check_options("Collator", unknown, list(Collator.__init__.__kwdefaults__ or ()))
+        one_of("Collator.packed_sequences", packed_sequences, (None, True, False))
+        one_of("Collator.padding", padding, tuple(PADDING))
+        one_of("Collator.return_tensors", return_tensors, ("pt", "np"))
+        one_of("Collator.label_layout", label_layout, ("aligned", "shifted"))
+        one_of("Collator.position_scheme", position_scheme, ("reset", "absolute"))
+        one_of("Collator.attention_mask", attention_mask, (None, True, False, "segments"))
+        self.packed_sequences, self.padding = packed_sequences, PADDING[padding]
+        self.multiple_of = checked_multiple(multiple_of, pad_to_multiple_of, self.padding)
+        self.max_length = checked_limit(
+            tokenizer, max_length, truncation or self.padding == "max_length"
+        )
+        self.truncation, self.return_tensors = truncation, return_tensors
+        self.ignore_index, self.ignore_id = ignore_index, ignore_id
+        self.input_name, self.labels_name = input_name, labels_name
+        self.label_layout = label_layout
+        self.mask_boundary_loss, self.mask_overlap = mask_boundary_loss, mask_overlap
+        self.position_scheme, self.attention_mask = position_scheme, attention_mask
+        self.segment_ids, self.cu_seqlens = segment_ids, cu_seqlens
+        self.document_starts = document_starts
+        known = special_ids(tokenizer)
+        self.eos_id = known.eos if eos_id is None else eos_id
+        self.bos_id = known.bos if bos_id is None else bos_id
+        told = known.pad if pad_id is None else pad_id
+        self.pad_id = pad_instead(tokenizer, self.eos_id) if told is None else told
+        # a 0 that stands in for a missing PAD may well be a token
+        self._filler_id = self.eos_id if told is None else told
+
+    def __repr__(self) -> str:
+        said = (f"{name}={value!r}" for name, value in vars(self).items() if name[0] != "_")
+        return f"Collator({', '.join(said)})"
+
+    def __call__(self, features: Sequence[Mapping[str, Any]]) -> Any:
+        """A dict of arrays [B, S]; a pair (dict, labels) if `labels_name` is None."""
+        rows = self._read(features)
+        width = row_width(
+            [row.cells for row in rows], self.padding, self.max_length, self.multiple_of
+        )
+        lengths = np.array([len(row.tokens) for row in rows], np.int64)
+        tokens: Int64 = new_array((len(rows), width), np.int64)
+        tokens.fill(self.pad_id)
+        for place, row in enumerate(rows):
+            tokens[place, : len(row.tokens)] = row.tokens
+        tiles = self._tiles(rows, tokens, lengths)
+        labels = self._labels(rows, tokens, tiles)
+        batch = {self.input_name: tokens, **self._others(rows, tiles)}
+        if self.labels_name is None:
+            return self._given(batch), self._given({"labels": labels})["labels"]
+        return self._given({**batch, self.labels_name: labels})
+
+    # -- rows ------------------------------------------------------------------------------------
+
+    def _read(self, features: Sequence[Mapping[str, Any]]) -> list[Row]:
+        rows = read_rows(
+            features,
+            input_name=self.input_name,
+            labels_name=self.labels_name or "labels",
+            pad=self._filler_id,
+            eos=self.eos_id,
+        )
+        most = self.max_length
+        if most is None:
+            return rows
+        for place, row in enumerate(rows):
+            if len(row.tokens) > most and not self.truncation:
+                raise InputError(
+                    f"features[{place}]: found {len(row.tokens)} tokens, allowed is "
+                    f"max_length={most}. Say truncation=True to cut longer rows."
+                )
+        return [row.cut(most) if row.cells > most else row for row in rows]
+
+    # -- what follows from boundaries ------------------------------------------------------------
+
+    def _tiles(self, rows: Sequence[Row], tokens: Int64, lengths: Int64) -> tiles_room.Tiles:
+        nothing = np.empty(0, np.int64)
+        row, cell = boundaries.marks_from_starts(
+            [nothing if one.starts is None else one.starts for one in rows],
+            "features.document_starts",
+        )
+        blank = np.array([one.starts is None for one in rows])
+        if blank.any() and self.packed_sequences:
+            log_once(self._guess(), logging.WARNING)  # it changes positions
+            at, guessed = boundaries.marks_from_tokens(
+                tokens[blank], lengths[blank], self.eos_id, self.bos_id
+            )
+            row = np.concatenate([row, np.flatnonzero(blank)[at]])
+            cell = np.concatenate([cell, guessed])
+        return boundaries.tiles_from_marks((row, cell), lengths, tokens.shape[1])
+
+    def _guess(self) -> str:
+        how = "are one document each: there is neither EOS nor BOS"
+        if self.bos_id is not None:
+            how = f"begin a document at each BOS ({self.bos_id})"
+        if self.eos_id is not None:
+            how = f"end a document behind each EOS ({self.eos_id})"
+        return f"Collator: rows without 'document_starts' {how}. {_SURVIVED}"
+
+    def _others(self, rows: Sequence[Row], tiles: tiles_room.Tiles) -> dict[str, Any]:
+        """All of a batch but tokens and labels."""
+        packed = self.packed_sequences
+        if packed is None:
+            packed = any(row.starts is not None for row in rows)
+            if not packed:
+                log_once(f"Collator: no row has 'document_starts': one document each. {_SURVIVED}")
+        resets = packed and self.position_scheme == "reset"
+        mask = not resets if self.attention_mask is None else self.attention_mask
+        made = paint.paint(tiles, ["segment_ids", "position_ids"])
+        segments, positions = made["segment_ids"], made["position_ids"]
+        batch: dict[str, Any] = {}
+        if packed:
+            batch["position_ids"] = new_array(positions.shape, np.int64)
+            batch["position_ids"][:] = positions if resets else np.arange(positions.shape[1])
+        if mask == "segments":
+            batch["attention_mask"] = attention.dense_mask(segments)[:, None]
+        elif mask:
+            batch["attention_mask"] = (segments > 0).astype(np.int64)
+        if self.segment_ids:
+            batch["segment_ids"] = segments
+        if self.cu_seqlens:
+            batch["cu_seqlens"] = tiles.cu_seqlens()
+            batch["max_seqlen"] = int(tiles.length.max())
+        if self.document_starts:
+            batch["document_starts"] = paint.document_starts(tiles)[0]
+        return batch
+
+    # -- labels ----------------------------------------------------------------------------------
+
+    def _labels(self, rows: Sequence[Row], tokens: Int64, tiles: tiles_room.Tiles) -> Int64:
+        labels: Int64 = new_array(tokens.shape, np.int64)
+        labels[:] = tokens
+        if self.ignore_id is not None:
+            labels[tokens == self.ignore_id] = self.ignore_index
+        if self.mask_boundary_loss:
+            labels.reshape(-1)[tiles.first[tiles.segment > 1]] = self.ignore_index
+        for place, row in enumerate(rows):
+            if row.labels is not None:
+                labels[place, : len(row.labels)] = row.labels
+            elif self.mask_overlap:
+                for start, repeated in row.repeated():
+                    labels[place, start : start + repeated] = self.ignore_index
+            labels[place, len(row.tokens) :] = self.ignore_index
+        if self.label_layout == "shifted":
+            labels[:, :-1] = labels[:, 1:]
+            labels[:, -1] = self.ignore_index
+        return labels
+
+    def _given(self, batch: Mapping[str, Any]) -> dict[str, Any]:
+        """The arrays of a batch in the library that was asked for."""
+        if self.return_tensors == "np":
+            return dict(batch)
+        try:
+            torch = importlib.import_module("torch")
+        except ModuleNotFoundError as problem:
+            raise MissingExtra("Collator(return_tensors='pt')", "torch", "hf") from problem
+        return {
+            name: torch.from_numpy(value) if isinstance(value, np.ndarray) else value
+            for name, value in batch.items()
+        }
+
+
+_SURVIVED = (
+    "If they were packed, look whether that column survived remove_columns, and give a Trainer "
+    "remove_unused_columns=False."
+)

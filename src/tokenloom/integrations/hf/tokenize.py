@@ -1,0 +1,338 @@
+"""`block_tokenize`: a batch of texts → rows of token ids, for ``datasets.map(batched=True)``.
+
+One idea: a document is its tokens with BOS and EOS around them; a row is made of pieces of
+documents; which pieces is decided from lengths alone (`pieces.py`). So BOS stands at the first
+piece of a document only and EOS at its last, and every row knows where its documents begin.
+
+What comes back, lists of equal length, one entry for each row:
+
+===================  ==============================================================================
+`input_ids`          the tokens, `max_length` at most; rows are not padded
+`document_starts`    first cell of each document in the row; always begins with 0
+`continues`          for each of them: does it go on with a document that began in an earlier piece
+`overlaps`           for each of them: how many of its first tokens an earlier piece has, too (only
+                     with a `stride` above 0; the collator does not train those twice)
+===================  ==============================================================================
+
+The function sees one batch at a time: each ends with a row that may be short, so give `map` a
+large `batch_size`. Cost beside the tokenizer: no Python for single tokens, bins in n log n.
+
+The options of `block_tokenize`, checked before a text is looked at.
+"""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import operator
+import re
+import zlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from tokenloom.arguments import check_options
+from tokenloom.bind import check_fields
+from tokenloom.errors import ConfigError, near_miss
+from tokenloom.integrations.hf.pieces import Pieces, cut_each, cut_line, in_bins
+from tokenloom.integrations.hf.texts import Documents, read_documents, read_texts, specials_to_add
+from tokenloom.random.keys import check_seed, key
+from tokenloom.random.permute import permutations
+
+__all__ = [
+    "OPTION_NAMES",
+    "STRATEGIES",
+    "BlockOptions",
+    "BlockReport",
+    "block_report",
+    "block_tokenize",
+]
+
+# The words of this function → the strategies of `layout.packers`, where they mean something else:
+# there "best_fit" places documents as they arrive, here the longest come first.
+STRATEGIES = {
+    "greedy": "greedy",
+    "best_fit": "best_fit_decreasing",
+    "first_fit": "first_fit_decreasing",
+    "best_fit_decreasing": "best_fit_decreasing",
+    "first_fit_decreasing": "first_fit_decreasing",
+}
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class BlockOptions:
+    """What `block_tokenize` was told, checked; its docstring says what each means."""
+
+    max_length: int = 512
+    packed: bool = False
+    packing_strategy: str = "greedy"
+    overflow: bool = True
+    add_bos: bool = True
+    add_eos: bool = True
+    stride: int = 0
+    min_len: int = 1
+    max_len: int | None = None
+    min_row_len: int = 1
+    truncate_at: Any = None
+    shuffle_output: bool = False
+    seed: int = 0
+    strict_special_tokens: bool = False
+    bos_id: int | None = None
+    eos_id: int | None = None
+
+    def __post_init__(self) -> None:
+        check_fields(self)
+        check_seed(self.seed)
+        top = self.max_length
+        for name, least, most in (
+            ("max_length", 1, None),
+            ("stride", 0, top - 1),
+            ("min_len", 1, None),
+            ("max_len", self.min_len, None),
+            ("min_row_len", 1, top),
+            ("bos_id", 0, None),
+            ("eos_id", 0, None),
+        ):
+            found = getattr(self, name)
+            if found is not None and not least <= found <= (found if most is None else most):
+                allowed = f"{least} or more" if most is None else f"{least} to {most}"
+                why = f" with max_length={top}" if most is not None else ""
+                raise ConfigError(
+                    f"block_tokenize.{name}: found {found}, allowed is {allowed}{why}."
+                )
+        if self.packing_strategy not in STRATEGIES:
+            raise ConfigError(
+                f"block_tokenize.packing_strategy: found {self.packing_strategy!r}, allowed: "
+                f"{', '.join(STRATEGIES)}.{near_miss(self.packing_strategy, list(STRATEGIES))}"
+            )
+        if self.truncate_at is not None:
+            try:
+                re.compile(self.truncate_at)
+            except (re.error, TypeError) as problem:
+                raise ConfigError(
+                    f"block_tokenize.truncate_at: found {self.truncate_at!r}, allowed is a regular "
+                    f"expression ({problem}). Use re.escape for text that is meant as it stands."
+                ) from problem
+
+
+OPTION_NAMES = [field.name for field in fields(BlockOptions)]
+
+Rows: TypeAlias = dict[str, list[list[int]]]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class BlockReport:
+    """What `block_tokenize` made of a batch, and what it left out.
+
+    Attributes:
+        documents: documents in the batch.
+        too_short: of those, dropped by `min_len`.
+        too_long: dropped by `max_len`.
+        truncated: cut at `max_length`, the rest lost.
+        tokens: source tokens of all documents, behind no match of `truncate_at`.
+        lost_tokens: source tokens that stand in no row.
+        repeated_tokens: cells that hold a token for the second time, by `stride`.
+        rows: rows made.
+        short_rows: further rows, dropped by `min_row_len`.
+        fill: share of the cells of the rows that hold a token, 0 to 1.
+    """
+
+    documents: int
+    too_short: int
+    too_long: int
+    truncated: int
+    tokens: int
+    lost_tokens: int
+    repeated_tokens: int
+    rows: int
+    short_rows: int
+    fill: float
+
+
+def block_tokenize(
+    features: Mapping[str, Sequence[str]],
+    tokenizer: Any,
+    feature: str = "text",
+    *,
+    max_length: int = 512,
+    packed: bool = False,
+    packing_strategy: str = "greedy",
+    overflow: bool = True,
+    add_bos: bool = True,
+    add_eos: bool = True,
+    stride: int = 0,
+    min_len: int = 1,
+    max_len: int | None = None,
+    min_row_len: int = 1,
+    truncate_at: str | re.Pattern[str] | None = None,
+    shuffle_output: bool = False,
+    seed: int = 0,
+    strict_special_tokens: bool = False,
+    bos_id: int | None = None,
+    eos_id: int | None = None,
+    **unknown: Any,
+) -> Rows:
+    """Rows of token ids with the boundaries of their documents; see the module for the columns.
+
+    Args:
+        features: a batch, column → values.
+        tokenizer: of transformers, a ``tokenizers.Tokenizer``, or a function text → ids.
+        feature: the column that holds the texts.
+        max_length: tokens of a row, at most.
+        packed: several documents to a row; else each has a row of its own, or several.
+        packing_strategy: "greedy" lays documents end to end and cuts where a row is full (with
+            overflow=False: fills a row until the next document does not fit). "best_fit" and
+            "first_fit" take the longest first and keep whole what fits into a row.
+        overflow: a document longer than a row goes on in other rows; else the rest is lost, and
+            with it the EOS.
+        add_bos: put BOS before each document that does not bring it along.
+        add_eos: put EOS behind each document that does not bring it along.
+        stride: tokens of a document that are repeated where it was cut, 0 to max_length - 1.
+        min_len: documents with fewer source tokens (without BOS and EOS) are dropped.
+        max_len: documents with more source tokens are dropped.
+        min_row_len: rows with fewer tokens are dropped.
+        truncate_at: a regular expression; texts are cut before its first match.
+        shuffle_output: rows in a random order, given by `seed` and the tokens of the batch.
+        seed: 0 to 2^64 - 1.
+        strict_special_tokens: raise if a token to be added does not exist; else warn once.
+        bos_id: the id of BOS; None: the tokenizer's own.
+        eos_id: the id of EOS; None: the tokenizer's own.
+        unknown: refused.
+
+    Raises:
+        ConfigError: an option that cannot be meant.
+        InputError: the column is missing or holds something other than texts.
+        TokenizerError: not a tokenizer, or it has no such special token (when strict).
+
+    >>> words = lambda text: [int(word) for word in text.split()]
+    >>> texts = {"text": ["10 11 12", "20 21 22 23 24", "30 31"]}
+    >>> rows = block_tokenize(texts, words, max_length=6, packed=True, add_bos=False, eos_id=2)
+    >>> rows["input_ids"]
+    [[10, 11, 12, 2, 20, 21], [22, 23, 24, 2, 30, 31], [2]]
+    >>> rows["document_starts"], rows["continues"]
+    ([[0, 4], [0, 4], [0]], [[False, False], [True, False], [True]])
+    """
+    check_options("block_tokenize", unknown, OPTION_NAMES)
+    options = BlockOptions(
+        max_length=max_length,
+        packed=packed,
+        packing_strategy=packing_strategy,
+        overflow=overflow,
+        add_bos=add_bos,
+        add_eos=add_eos,
+        stride=stride,
+        min_len=min_len,
+        max_len=max_len,
+        min_row_len=min_row_len,
+        truncate_at=truncate_at,
+        shuffle_output=shuffle_output,
+        seed=seed,
+        strict_special_tokens=strict_special_tokens,
+        bos_id=bos_id,
+        eos_id=eos_id,
+    )
+    documents, pieces = _made(features, tokenizer, feature, options)
+    pieces = _long_enough(pieces, options)
+    if options.shuffle_output:
+        pieces = _shuffled(documents, pieces, options.seed)
+    return _rows(documents, pieces, overlaps=options.stride > 0)
+
+
+def block_report(
+    features: Mapping[str, Sequence[str]], tokenizer: Any, feature: str = "text", **options: Any
+) -> BlockReport:
+    """What `block_tokenize` makes of a batch with the same arguments, in numbers.
+
+    For a look before a long `map`: ``block_report(dataset[:1000], tokenizer, max_length=4096)``.
+
+    >>> words = lambda text: [int(word) for word in text.split()]
+    >>> report = block_report({"text": ["1 2 3", "4"]}, words, max_length=4, min_len=2, eos_id=0,
+    ...                       add_bos=False)
+    >>> report.rows, report.fill, report.too_short, report.lost_tokens
+    (1, 1.0, 1, 1)
+    """
+    check_options("block_report", options, OPTION_NAMES)
+    checked = BlockOptions(**options)
+    return _report(*_made(features, tokenizer, feature, checked), checked)
+
+
+def _made(
+    features: Mapping[str, Sequence[str]], tokenizer: Any, feature: str, options: BlockOptions
+) -> tuple[Documents, Pieces]:
+    """The documents that are kept, and their pieces in all rows, short ones included."""
+    texts = read_texts(features, feature, options.truncate_at)
+    bos, eos = specials_to_add(
+        tokenizer,
+        bos=options.bos_id,
+        eos=options.eos_id,
+        add_bos=options.add_bos,
+        add_eos=options.add_eos,
+        strict=options.strict_special_tokens,
+    )
+    documents = read_documents(
+        texts, tokenizer, least=options.min_len, most=options.max_len, bos=bos, eos=eos
+    )
+    lengths, width, stride = documents.lengths, options.max_length, options.stride
+    if options.packed and options.packing_strategy == "greedy" and options.overflow:
+        return documents, cut_line(lengths, width, stride)
+    pieces = cut_each(lengths, width, stride, options.overflow)
+    if options.packed:
+        pieces = in_bins(pieces, width, STRATEGIES[options.packing_strategy])
+    return documents, pieces
+
+
+def _long_enough(pieces: Pieces, options: BlockOptions) -> Pieces:
+    return pieces.pick(np.flatnonzero(pieces.sizes >= options.min_row_len))
+
+
+def _shuffled(documents: Documents, pieces: Pieces, seed: int) -> Pieces:
+    """The rows in an order of their own: equal batches are shuffled alike, others otherwise."""
+    rows = len(pieces)
+    tokens = np.fromiter(itertools.chain.from_iterable(documents.tokens), np.int64)
+    stream = key(seed, "block_tokenize", zlib.crc32(tokens.tobytes()))
+    order = permutations(max(1, rows), [stream]).forward(np.arange(rows, dtype=np.uint64))
+    return pieces.pick(order.astype(np.int64))
+
+
+def _rows(documents: Documents, pieces: Pieces, overlaps: bool) -> Rows:
+    """Pieces as lists; Python counts pieces here, never tokens."""
+    start = pieces.start.tolist()
+    of = [documents.tokens[document] for document in pieces.document.tolist()]
+    stretch = zip(of, start, pieces.stop.tolist(), strict=True)
+    parts = [ids if high - low == len(ids) else ids[low:high] for ids, low, high in stretch]
+    bounds = list(itertools.pairwise(pieces.edges.tolist()))
+    rows: Rows = {
+        "input_ids": [functools.reduce(operator.iadd, parts[a:b], []) for a, b in bounds],
+        "document_starts": [
+            list(itertools.accumulate(map(len, parts[a : b - 1]), initial=0)) for a, b in bounds
+        ],
+        "continues": [[low > 0 for low in start[a:b]] for a, b in bounds],
+    }
+    if overlaps:
+        repeated = pieces.overlap.tolist()
+        rows["overlaps"] = [repeated[a:b] for a, b in bounds]
+    return rows
+
+
+def _report(documents: Documents, pieces: Pieces, options: BlockOptions) -> BlockReport:
+    kept = _long_enough(pieces, options)
+    # A token is kept where it stands for the first time. In a document, source tokens are those
+    # of [front, front + size): the others are BOS and EOS.
+    low = documents.front[kept.document]
+    high = low + documents.size[kept.document]
+    new = np.minimum(kept.stop, high) - np.maximum(kept.start + kept.overlap, low)
+    rows = len(kept)
+    return BlockReport(
+        documents=documents.seen,
+        too_short=documents.too_short,
+        too_long=documents.seen - documents.too_short - len(documents.tokens),
+        truncated=0 if options.overflow else int((documents.lengths > options.max_length).sum()),
+        tokens=documents.seen_tokens,
+        lost_tokens=documents.seen_tokens - int(np.maximum(new, 0).sum()),
+        repeated_tokens=int(kept.overlap.sum()),
+        rows=rows,
+        short_rows=len(pieces) - rows,
+        fill=int(kept.sizes.sum()) / (rows * options.max_length) if rows else 0.0,
+    )

@@ -1,0 +1,56 @@
+"""For people with splices configured for Levanter: change the import, name paths, say `seq_len`.
+
+::
+
+    from tokenloom.integrations.levanter import (
+        LMMixtureDatasetConfig,
+        SpliceMultiDocumentLMConfig,
+        TextLmDatasetFormat,
+        UrlDatasetSourceConfig,
+        recommended,
+    )
+
+    wiki = UrlDatasetSourceConfig(
+        cache_dir="stores/wiki",
+        train_urls=["corpus/wiki-*.jsonl.gz"],
+        format=TextLmDatasetFormat(text_key="text"),
+    )
+    base = LMMixtureDatasetConfig(tokenizer="tokenizer.json", configs={"wiki": wiki})
+    data = SpliceMultiDocumentLMConfig(base=base, seq_len=4096, **recommended(4096))
+
+or the YAML as it is, with local paths::
+
+    data = splice_from_config(load_yaml("multi.yaml"))
+
+The constructors give a `tokenloom.Dataset` at once; there is no `train_set` to call. Its batches
+have `tokens`, `loss_mask` and `segment_ids`, what an `LmExample` with a causal mask is made of. Not
+as there: `epochs` counts, a pad token of 0 is one, and `restrict_to_training_subset` restricts.
+"""
+
+from __future__ import annotations
+
+from tokenloom.integrations.levanter.constructors import (
+    SpliceMultiDocumentLMConfig,
+    SpliceSingleDocumentLMConfig,
+    recommended,
+)
+from tokenloom.integrations.levanter.mapping import splice_from_config
+from tokenloom.integrations.levanter.sources import (
+    LMMixtureDatasetConfig,
+    TextLmDatasetFormat,
+    UrlDatasetSourceConfig,
+    UrlSingleDatasetLMConfig,
+)
+from tokenloom.integrations.levanter.yaml import load_yaml
+
+__all__ = [
+    "LMMixtureDatasetConfig",
+    "SpliceMultiDocumentLMConfig",
+    "SpliceSingleDocumentLMConfig",
+    "TextLmDatasetFormat",
+    "UrlDatasetSourceConfig",
+    "UrlSingleDatasetLMConfig",
+    "load_yaml",
+    "recommended",
+    "splice_from_config",
+]

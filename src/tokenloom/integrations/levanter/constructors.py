@@ -1,0 +1,407 @@
+"""Splices under the names that users of Levanter know: functions that give a `Dataset`.
+
+One idea: a configuration that is already written keeps its names and defaults, and comes down to
+``store.select(...).splice(...)``. Trailing filler has the segment of the document, as published; a
+frame has `seq_len` tokens, which there is the size of the model's `Pos` axis, here an argument.
+
+What the constructors were told, as the arguments of ``store.select(...).splice(...)``.
+
+One idea: everything that can be known to be wrong is said at once and before there is a store,
+because building one from text may take hours.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+
+from tokenloom.api.dataset import Dataset, SourceConfig
+from tokenloom.api.documents import Documents
+from tokenloom.api.splice import OPTIONS, splice_settings
+from tokenloom.api.store import Store
+from tokenloom.arguments import check_options
+from tokenloom.batch.spec import RenderSpec
+from tokenloom.documents.spec import SelectSpec, training_cutoff, with_selector
+from tokenloom.errors import ConfigError, warn
+from tokenloom.integrations.levanter.sources import Base, find_place, open_or_build
+from tokenloom.order.shuffle import parse_shuffle
+from tokenloom.random.keys import check_seed
+
+__all__ = [
+    "FURTHER",
+    "SpliceMultiDocumentLMConfig",
+    "SpliceSingleDocumentLMConfig",
+    "keywords",
+    "make_splices",
+    "recommended",
+    "setting_names",
+]
+
+MAX_ID = (1 << 31) - 1
+
+SUBSET = ("restrict_to_training_subset", "max_train_batches", "initial_batch_size", "seq_len")
+
+
+def keywords(function: Callable[..., Any]) -> dict[str, Any]:
+    """The keyword arguments of a function and their defaults."""
+    found = inspect.signature(function).parameters.values()
+    return {one.name: one.default for one in found if one.kind is one.KEYWORD_ONLY}
+
+
+SPLICING = keywords(Documents.splice)
+
+SELECTING = [name for name in keywords(Documents.select) if name not in (*SUBSET, "seed")]
+
+FURTHER = sorted({*SPLICING, *OPTIONS, *SELECTING} - {"pad_id", "eos_id"})
+
+"""What every constructor takes beside its own arguments: of `select` and of `splice`."""
+
+
+def setting_names(constructor: Callable[..., Dataset]) -> list[str]:
+    """All that a constructor takes, its further options included."""
+    return sorted({*keywords(constructor), *FURTHER})
+
+
+def make_splices(
+    constructor: Callable[..., Dataset],
+    *,
+    base: Base,
+    dataset_name: str | None,
+    tokenizer: Any,
+    pad_token_id: int | None,
+    eos_token_id: int | None,
+    restrict_to_training_subset: bool,
+    max_train_batches: int | None,
+    initial_batch_size: int | None,
+    shuffle: bool | int,
+    shuffle_per_epoch: bool,
+    seq_len: int | None,
+    epochs: int | None,
+    seed: int,
+    select_seed: int,
+    options: dict[str, Any],
+    **named: Any,
+) -> Dataset:
+    """The dataset that the arguments of a constructor mean; its docstring says what each is."""
+    check_options(constructor.__name__, options, setting_names(constructor))
+    place = find_place(base, dataset_name, tokenizer)
+    splicing: dict[str, Any] = {"trailing": "doc", **named, **options}
+    selecting = {name: splicing.pop(name) for name in SELECTING if name in splicing}
+    subset: dict[str, Any] = {
+        "restrict_to_training_subset": restrict_to_training_subset,
+        "max_train_batches": _first(max_train_batches, place.max_train_batches),
+        "initial_batch_size": initial_batch_size,
+        "seq_len": seq_len,
+    }
+    all_trained = restrict_to_training_subset is True and subset["max_train_batches"] is None
+    if all_trained:
+        subset["restrict_to_training_subset"] = False
+    order: dict[str, Any] = {
+        "shuffle": _first(shuffle, False),
+        "shuffle_per_epoch": shuffle_per_epoch,
+        "epochs": epochs,
+        "seed": seed,
+        "select_seed": select_seed,
+    }
+    if splicing.get("shuffle_offsets") or splicing.get("shuffle_content"):
+        splicing["shuffle_per_epoch"] = shuffle_per_epoch
+    tokens = {"pad_token_id": pad_token_id, "eos_token_id": eos_token_id}
+    problems = list(_problems(splicing, selecting, subset, tokens, order))
+    if problems:
+        raise ConfigError("\n".join(problems))
+    store = open_or_build(place)
+    if all_trained:
+        warn(
+            "restrict_to_training_subset: found True, but nothing says how many batches were "
+            f"trained on, so all {store.num_tokens:,} tokens of {store.path} count. Give "
+            "max_train_batches, or leave the restriction out."
+        )
+    documents = store.select(**selecting, **subset, seed=select_seed)
+    made = documents.splice(subset["seq_len"], **_with_tokens(splicing, store, **tokens))
+    return _ordered(made, by_axes="shuffle_per_epoch" in splicing, **order)
+
+
+def _ordered(
+    made: Dataset,
+    by_axes: bool,
+    shuffle: bool | int,
+    shuffle_per_epoch: bool,
+    epochs: int | None,
+    seed: int,
+    select_seed: int,
+) -> Dataset:
+    """Rows shuffled as asked; for ever only if that is how they are shuffled."""
+    if epochs is not None or shuffle_per_epoch:
+        made = made.epochs(epochs)
+    if shuffle is not False:
+        made = made.shuffle(shuffle)
+    elif shuffle_per_epoch and not by_axes:
+        made = made.shuffle()
+    return made.seed(seed)
+
+
+def _first(value: Any, other: Any) -> Any:
+    return other if value is None else value
+
+
+def _with_tokens(
+    splicing: dict[str, Any], store: Store, pad_token_id: int | None, eos_token_id: int | None
+) -> dict[str, Any]:
+    """Settings with the tokens that stand in filler; 0 is as good as any."""
+    found = dict(splicing)
+    if eos_token_id is not None:
+        found["eos_id"] = eos_token_id
+        if found.get("eos_before") is True:
+            found["eos_before"] = eos_token_id
+        if found.get("filler") == "eos":
+            del found["filler"]
+            return found | {"pad_id": eos_token_id}
+        if store.tokenizer is None or store.tokenizer.pad is None:
+            pad_token_id = _first(pad_token_id, eos_token_id)
+    if pad_token_id is not None and found.get("filler") != "eos":
+        found["pad_id"] = pad_token_id
+    return found
+
+
+# -- what is wrong, before there is a store --------------------------------------------------------
+def _problems(
+    splicing: dict[str, Any],
+    selecting: dict[str, Any],
+    subset: dict[str, Any],
+    tokens: dict[str, int | None],
+    order: dict[str, Any],
+) -> Iterator[str]:
+    """One message for each check that fails."""
+    for check, arguments in (
+        (_check_splicing, (splicing, subset["seq_len"], order)),
+        (_check_selecting, (selecting, subset)),
+        (_check_tokens, (tokens,)),
+        (_check_order, (order,)),
+    ):
+        try:
+            check(*arguments)
+        except ConfigError as error:
+            yield str(error)
+
+
+def _check_splicing(splicing: dict[str, Any], seq_len: int | None, order: dict[str, Any]) -> None:
+    if seq_len is None:
+        raise ConfigError(
+            "seq_len: missing; the tokens of a frame. A trainer takes it from its model (the Pos "
+            "axis), here say seq_len=4096."
+        )
+    asked = {**SPLICING, **splicing, "bos": None, "eos_before": None}
+    layout, render = splice_settings(seq_len, **asked, eos=0)
+    SourceConfig(
+        layout=layout, render=RenderSpec(**render), epochs=order["epochs"], seed=order["seed"]
+    )
+
+
+def _check_selecting(selecting: dict[str, Any], subset: dict[str, Any]) -> None:
+    training_cutoff(*(subset[name] for name in SUBSET))
+    fields = dict(selecting)
+    selector, index = fields.pop("doc_selector", None), fields.get("doc_index")
+    if isinstance(index, list | range | np.ndarray):
+        fields["doc_index"] = tuple(np.asarray(index).tolist())
+    if callable(fields.get("doc_key")):
+        del fields["doc_key"]
+    SelectSpec(**with_selector(selector, fields))
+
+
+def _check_tokens(tokens: dict[str, int | None]) -> None:
+    for name, found in tokens.items():
+        is_number = isinstance(found, int | np.integer) and not isinstance(found, bool)
+        if found is not None and not (is_number and 0 <= found <= MAX_ID):
+            raise ConfigError(
+                f"{name}: found {found!r}, allowed is the id of a token, 0 or more, or None for "
+                "the tokenizer's own."
+            )
+
+
+def _check_order(order: dict[str, Any]) -> None:
+    parse_shuffle(order["shuffle"])
+    if not isinstance(order["shuffle_per_epoch"], bool):
+        raise ConfigError(
+            f"shuffle_per_epoch: found {order['shuffle_per_epoch']!r}, allowed are True and False."
+        )
+    try:
+        check_seed(order["select_seed"])
+    except ConfigError as error:
+        raise ConfigError(f"select_{error}") from None
+
+
+def SpliceSingleDocumentLMConfig(  # noqa: N802 - the name that its users know
+    *,
+    base: Base = None,
+    dataset_name: str | None = None,
+    tokenizer: Any = None,
+    doc_index: int | None = None,
+    doc_key: Any = None,
+    doc_selector: dict[str, Any] | None = None,
+    min_doc_length: int | None = None,
+    max_doc_length: int | None = None,
+    doc_select_mode: str = "first",
+    pad_token_id: int | None = None,
+    eos_token_id: int | None = None,
+    offset_stride: int = 1,
+    shuffle_offsets: bool | int = False,
+    offset_seed: int = 0,
+    content_length: int | None = None,
+    content_stride: int = 1,
+    shuffle_content: bool | int = False,
+    content_seed: int = 0,
+    content_start_mode: str = "coverage_balanced",
+    min_copy_len: int = 2,
+    alpha: float = 0.0,
+    mode: str = "splice",
+    restrict_to_training_subset: bool = False,
+    initial_batch_size: int | None = None,
+    max_train_batches: int | None = None,
+    shuffle: bool | int = False,
+    shuffle_per_epoch: bool = False,
+    seq_len: int | None = None,
+    epochs: int | None = None,
+    seed: int = 0,
+    select_seed: int = 0,
+    **options: Any,
+) -> Dataset:
+    """One document of a base, at many positions of frames.
+
+    Args:
+        base: where documents are; see `tokenloom.integrations.levanter.sources`.
+        dataset_name: which dataset of a mixture; may be left out if it has one.
+        tokenizer: of the text, if the store is to be built; else compared with the store's.
+        doc_index: the number of the document in the store.
+        doc_key: conditions on its metadata; this and what follows as for `Documents.select`.
+        doc_selector: a mapping of `min_len`, `max_len` and `hash`.
+        min_doc_length: tokens that it must have. If none has, the longest is taken; if that of
+            `doc_index` has not, what the mode chooses; each with a warning.
+        max_doc_length: tokens that it may have; the same.
+        doc_select_mode: "first", "longest", "shortest" or "random".
+        pad_token_id: what stands in filler cells; the tokenizer's pad, else EOS, else 0.
+        eos_token_id: EOS, where the tokenizer names none or another one is meant.
+        offset_stride: cells from one offset to the next; this and what follows are fields of
+            `tokenloom.layout.splice.spec.SpliceSpec`, which says more.
+        shuffle_offsets: go through offsets in random order.
+        offset_seed: of that order.
+        content_length: tokens of a splice, 2 or more; None is as many as fit.
+        content_stride: tokens from one start to the next.
+        shuffle_content: go through starts in random order.
+        content_seed: of that order.
+        content_start_mode: "coverage_balanced", "slide_within", "anchor_start" or "cyclic_roll".
+        min_copy_len: splices with fewer tokens are left out.
+        alpha: prefer starts near the ends of the document.
+        mode: "splice", or "slide": full frames of a document, without filler.
+        restrict_to_training_subset: only documents inside the first `max_train_batches` x
+            `initial_batch_size` x `seq_len` tokens of the store.
+        initial_batch_size: rows of a batch.
+        max_train_batches: batches that were trained on; else what the mixture says. If nobody
+            says, all of the store was, with a warning.
+        shuffle: True, or the length of stretches to shuffle inside.
+        shuffle_per_epoch: shuffled anew in every epoch: the orders of `shuffle_offsets` and
+            `shuffle_content` if there are any, else all rows.
+        seq_len: tokens of a frame.
+        epochs: how often everything is shown; None is once, and for ever with `shuffle_per_epoch`.
+        seed: of the order of examples.
+        select_seed: of doc_select_mode="random".
+        options: of `Documents.select` and `Documents.splice`, such as position_scheme="relative".
+
+    >>> import tempfile, tokenloom as tl
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     _ = tl.build([{"text": "abcd"}, {"text": "xyz"}], folder + "/toy", tokenizer="bytes")
+    ...     made = SpliceSingleDocumentLMConfig(base=folder + "/toy", doc_index=1, seq_len=5)
+    ...     len(made), made[0].tokens.tolist(), made[0].segment_ids.tolist()
+    (1, [[0, 0, 120, 121, 122]], [[0, 0, 1, 1, 1]])
+    """
+    return make_splices(SpliceSingleDocumentLMConfig, **locals())
+
+
+def SpliceMultiDocumentLMConfig(  # noqa: N802 - the name that its users know
+    *,
+    base: Base = None,
+    dataset_name: str | None = None,
+    tokenizer: Any = None,
+    num_docs: int | None = 10,
+    min_doc_length: int | None = None,
+    max_doc_length: int | None = None,
+    doc_select_mode: str = "longest",
+    pad_token_id: int | None = None,
+    eos_token_id: int | None = None,
+    content_length: int | None = None,
+    content_stride: int = 1,
+    offset_stride: int = 1,
+    content_start_mode: str = "coverage_balanced",
+    min_copy_len: int = 2,
+    alpha: float = 0.0,
+    adaptive_k: bool = True,
+    offset_jitter: int = 0,
+    jitter_mode: str = "uniform",
+    balance_mode: str = "by_temperature",
+    balance_tau: float = 1.0,
+    epoch_length: int | None = None,
+    restrict_to_training_subset: bool = False,
+    initial_batch_size: int | None = None,
+    max_train_batches: int | None = None,
+    shuffle: bool | int = False,
+    shuffle_per_epoch: bool = False,
+    seq_len: int | None = None,
+    epochs: int | None = None,
+    seed: int = 0,
+    select_seed: int = 0,
+    **options: Any,
+) -> Dataset:
+    """Several documents of a base, balanced, at chosen positions of frames.
+
+    What it shares with `SpliceSingleDocumentLMConfig` means the same here. `num_docs` documents are
+    selected, and it is an error if there are fewer, unless ``on_shortage="fewer"`` is among the
+    options. `adaptive_k` splices documents shorter than `content_length` as a whole;
+    `offset_jitter` moves splices to the left by up to so many cells, in the order of `jitter_mode`;
+    `balance_mode` and `balance_tau` say how often each document is shown, `epoch_length` how many
+    examples an epoch has (None: as many as there are splices). See
+    `tokenloom.layout.splice.spec.SpliceSpec`.
+
+    >>> import tempfile, tokenloom as tl
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     _ = tl.build([{"text": "abcd"}, {"text": "xyz"}], folder + "/toy", tokenizer="bytes")
+    ...     made = SpliceMultiDocumentLMConfig(
+    ...         base=folder + "/toy", num_docs=2, content_length=3, seq_len=4
+    ...     )
+    ...     made.batch([0, 1, 2]).tokens.tolist()
+    [[0, 97, 98, 99], [0, 98, 99, 100], [0, 120, 121, 122]]
+    """
+    return make_splices(SpliceMultiDocumentLMConfig, **locals())
+
+
+def recommended(seq_len: int, *, offset_jitter: int = 0) -> dict[str, Any]:
+    """The recommended settings for frames of `seq_len` tokens, without their contradictions.
+
+    Splices fill the frame, or leave the room that `offset_jitter` needs to move them. Documents
+    have a full splice at least; for very long frames the longest that is allowed has two.
+
+    >>> made = recommended(4096, offset_jitter=4)
+    >>> made["content_length"], made["min_doc_length"], made["balance_tau"]
+    (4092, 4096, 0.7)
+    """
+    if offset_jitter < 0 or seq_len - offset_jitter < 2:
+        raise ConfigError(
+            f"offset_jitter: found {offset_jitter}, allowed is 0 to {seq_len - 2} with frames of "
+            f"{seq_len} tokens: a splice has 2 or more."
+        )
+    shortest = max(4096, seq_len)
+    return {
+        "num_docs": 10,
+        "min_doc_length": shortest,
+        "max_doc_length": 100_000 if shortest < 100_000 else 2 * shortest,
+        "doc_select_mode": "longest",
+        "balance_mode": "by_temperature",
+        "balance_tau": 0.7,
+        "content_length": seq_len - offset_jitter,
+        "content_stride": 1,
+        "content_start_mode": "coverage_balanced",
+        "alpha": 0.8,
+        "adaptive_k": True,
+        "offset_jitter": offset_jitter,
+    }

@@ -1,0 +1,329 @@
+"""Where the documents of a splice are, as records under the names that users of Levanter know.
+
+One idea: a base says where documents are, and nothing else. What such a record holds beside that
+(weights, validation data, the order of a mixture) belongs to a training on the base itself: it is
+taken, so that a configuration loads as it stands, and not looked at.
+
+The store behind a dataset that somebody configured: opened, or built from local text.
+
+One idea: nothing is ever fetched. A store that is at `cache_dir` is opened; if none is there, it is
+built there from the text that `train_urls` names. An address such as ``gs://...``, or a tokenizer
+that is not on this machine, is refused with its key, all of them at once.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from tokenloom.api.build import build_store
+from tokenloom.api.store import Store, open_store
+from tokenloom.bind import check_fields
+from tokenloom.errors import (
+    ConfigError,
+    InputError,
+    MissingExtra,
+    StoreNotFound,
+    TokenizerError,
+    near_miss,
+    warn,
+)
+from tokenloom.tokenizer.spec import resolve
+
+__all__ = [
+    "Base",
+    "LMMixtureDatasetConfig",
+    "Place",
+    "TextLmDatasetFormat",
+    "UrlDatasetSourceConfig",
+    "UrlSingleDatasetLMConfig",
+    "find_place",
+    "open_or_build",
+]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class TextLmDatasetFormat:
+    """Records of text.
+
+    Attributes:
+        text_key: key of the text in each record.
+    """
+
+    text_key: str = "text"
+
+    def __post_init__(self) -> None:
+        check_fields(self)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class UrlDatasetSourceConfig:
+    """One dataset: a store, or text to build it from.
+
+    Attributes:
+        cache_dir: directory of the store.
+        train_urls: local files, directories or globs; read if there is no store yet.
+        format: of the records in them.
+        validation_urls, tags: not looked at.
+    """
+
+    cache_dir: str | None = None
+    train_urls: tuple[str, ...] = ()
+    format: TextLmDatasetFormat = field(default_factory=TextLmDatasetFormat)
+    validation_urls: tuple[str, ...] = ()
+    tags: tuple[str, ...] | None = None
+
+    def __post_init__(self) -> None:
+        _set(self, "cache_dir", _as_text(self.cache_dir))
+        for name in ("train_urls", "validation_urls"):
+            given = getattr(self, name)
+            listed = given if isinstance(given, list | tuple) else (given,)
+            _set(self, name, tuple(map(_as_text, listed)))
+        if not isinstance(self.format, TextLmDatasetFormat):
+            raise ConfigError(
+                f"format: found {type(self.format).__name__}, allowed is a TextLmDatasetFormat."
+            )
+        check_fields(self)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class UrlSingleDatasetLMConfig(UrlDatasetSourceConfig):
+    """One dataset with the tokenizer of its text.
+
+    Attributes:
+        tokenizer: as for `tokenloom.build`.
+        shuffle, shuffle_per_epoch, permutation_type, cache_options: not looked at.
+    """
+
+    tokenizer: Any = None
+    shuffle: Any = None
+    shuffle_per_epoch: Any = None
+    permutation_type: Any = None
+    cache_options: Any = None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class LMMixtureDatasetConfig:
+    """Several datasets by name.
+
+    Attributes:
+        tokenizer: of their text, as for `tokenloom.build`.
+        configs: name → dataset.
+        cache_dir: datasets without a directory of their own are below it, by their names.
+        max_train_batches: name → batches of it that were trained on.
+        train_weights, shuffle, shuffle_per_epoch, permutation_type, stop_strategy,
+            mixture_block_size, num_validation_sequences, cache_options: not looked at.
+    """
+
+    tokenizer: Any = None
+    configs: dict[str, Any] = field(default_factory=dict)
+    cache_dir: str | None = None
+    max_train_batches: dict[str, int] | None = None
+    train_weights: Any = None
+    shuffle: Any = None
+    shuffle_per_epoch: Any = None
+    permutation_type: Any = None
+    stop_strategy: Any = None
+    mixture_block_size: Any = None
+    num_validation_sequences: Any = None
+    cache_options: Any = None
+
+    def __post_init__(self) -> None:
+        _set(self, "cache_dir", _as_text(self.cache_dir))
+        check_fields(self)
+        for name, one in self.configs.items():
+            if not isinstance(one, UrlDatasetSourceConfig):
+                raise ConfigError(
+                    f"configs.{name}: found {type(one).__name__}, allowed is a "
+                    "UrlDatasetSourceConfig."
+                )
+
+
+Base = LMMixtureDatasetConfig | UrlDatasetSourceConfig | str | os.PathLike[str] | None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Place:
+    """One dataset of a base.
+
+    Attributes:
+        where: what messages call it.
+        cache_dir: where its store is, or is to be.
+        source: what it is built from.
+        tokenizer: of its text, None if nobody named one.
+        tokenizer_key: who named it.
+        max_train_batches: batches of it that were trained on, if the base says so.
+    """
+
+    where: str
+    cache_dir: str
+    source: UrlDatasetSourceConfig
+    tokenizer: Any
+    tokenizer_key: str
+    max_train_batches: int | None = None
+
+
+def find_place(base: Base, dataset_name: str | None, tokenizer: Any) -> Place:
+    """The dataset that a base and a name mean; a base of one dataset takes any name for it."""
+    if isinstance(base, str | os.PathLike):
+        base = UrlDatasetSourceConfig(cache_dir=os.fspath(base))
+    if isinstance(base, LMMixtureDatasetConfig):
+        return _component(base, _chosen(base, dataset_name), tokenizer)
+    if not isinstance(base, UrlDatasetSourceConfig):
+        raise ConfigError(
+            f"base: found {'nothing' if base is None else type(base).__name__}, allowed is a "
+            "LMMixtureDatasetConfig, a UrlSingleDatasetLMConfig, a UrlDatasetSourceConfig or the "
+            "path of a store."
+        )
+    return _place("base", base, base.cache_dir, tokenizer, getattr(base, "tokenizer", None))
+
+
+def _chosen(base: LMMixtureDatasetConfig, name: str | None) -> str:
+    names = list(base.configs)
+    if not names:
+        raise ConfigError("base.configs: found no dataset, one at least is needed.")
+    if name is None and len(names) == 1:
+        return names[0]
+    if name not in names:
+        hint = "" if name is None else near_miss(str(name), names)
+        raise ConfigError(
+            f"dataset_name: found {name!r}, allowed are the datasets of base: {', '.join(names)}."
+            f"{hint}"
+        )
+    return name
+
+
+def _component(base: LMMixtureDatasetConfig, name: str, tokenizer: Any) -> Place:
+    source = base.configs[name]
+    folder = source.cache_dir
+    if folder is None and base.cache_dir is not None:
+        folder = f"{base.cache_dir.rstrip('/')}/{name}"
+    most = (base.max_train_batches or {}).get(name)
+    return _place(f"base.configs.{name}", source, folder, tokenizer, base.tokenizer, most)
+
+
+def _place(
+    where: str,
+    source: UrlDatasetSourceConfig,
+    cache_dir: str | None,
+    tokenizer: Any,
+    of_base: Any,
+    max_train_batches: int | None = None,
+) -> Place:
+    if not cache_dir:
+        raise ConfigError(
+            f"{where}.cache_dir: missing; name the directory of a store, or where to build it."
+        )
+    key = "base.tokenizer" if tokenizer is None and of_base is not None else "tokenizer"
+    if None not in (tokenizer, of_base) and tokenizer is not of_base and tokenizer != of_base:
+        raise ConfigError(
+            f"tokenizer: found {tokenizer!r}, but base.tokenizer is {of_base!r}. Give one of them."
+        )
+    return Place(
+        where=where,
+        cache_dir=cache_dir,
+        source=source,
+        tokenizer=of_base if tokenizer is None else tokenizer,
+        tokenizer_key=key,
+        max_train_batches=max_train_batches,
+    )
+
+
+def _as_text(path: Any) -> Any:
+    return os.fspath(path) if isinstance(path, os.PathLike) else path
+
+
+def _set(record: Any, name: str, value: Any) -> None:
+    object.__setattr__(record, name, value)
+
+
+ADDRESS = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
+
+
+def open_or_build(place: Place) -> Store:
+    """The store of a dataset; built from its text if it is not there yet.
+
+    Raises:
+        ConfigError: something is not on this machine; every such key is named.
+        StoreNotFound: there is no store, and no text to build it from.
+        InputError: the text cannot be read.
+    """
+    folder = os.path.expanduser(place.cache_dir)
+    if not ADDRESS.match(folder):
+        try:
+            store = open_store(folder)
+        except StoreNotFound as error:
+            if not place.source.train_urls:
+                raise StoreNotFound(
+                    f"{place.where}.cache_dir: {error} Or give train_urls, local text to build it "
+                    "from."
+                ) from None
+        else:
+            _compare_tokenizers(store, place)
+            return store
+    problems = list(_not_here(place))
+    if problems:
+        raise ConfigError("\n".join(problems))
+    urls = [os.path.expanduser(url) for url in place.source.train_urls]
+    try:
+        return build_store(
+            urls, folder, tokenizer=place.tokenizer, text_key=place.source.format.text_key
+        )
+    except InputError as error:  # it knows them as inputs[0], inputs[1], ...
+        text = re.sub(r"^inputs\b", lambda _: f"{place.where}.train_urls", str(error))
+        raise InputError(text) from error
+
+
+def _not_here(place: Place) -> Iterator[str]:
+    """What a build would need from elsewhere."""
+    named = {"cache_dir": place.cache_dir}
+    named |= {f"train_urls[{n}]": url for n, url in enumerate(place.source.train_urls)}
+    for key, text in named.items():
+        if ADDRESS.match(text):
+            yield (
+                f"{place.where}.{key}: found {text!r}, allowed is a local path; nothing is "
+                "downloaded. Copy the data to this machine and name it there."
+            )
+    needed = "the local path of a tokenizer.json or its directory, or 'bytes'"
+    if place.tokenizer is None:
+        yield (
+            f"tokenizer: missing; there is no store at {place.cache_dir!r}, and to build it from "
+            f"text takes one: {needed}."
+        )
+        return
+    try:
+        resolve(place.tokenizer)
+    except (TokenizerError, ConfigError, MissingExtra) as error:
+        name = isinstance(place.tokenizer, str) and not _exists(place.tokenizer)
+        why = "which is not on this machine" if name else f"which cannot be used: {error}"
+        yield f"{place.tokenizer_key}: found {place.tokenizer!r}, {why}. Give {needed}."
+
+
+def _compare_tokenizers(store: Store, place: Place) -> None:
+    """Refuse ids that another tokenizer made, where that can be known."""
+    made_by = store.tokenizer
+    tokenizer = place.tokenizer
+    if tokenizer is None or made_by is None or made_by.kind == "callable":
+        return
+    if isinstance(tokenizer, str) and tokenizer != "bytes" and not _exists(tokenizer):
+        if tokenizer != made_by.name:
+            warn(
+                f"{place.tokenizer_key}: found {tokenizer!r}, which is no local path, so it was "
+                f"not compared with {made_by.name!r}, which made the ids of {store.path}. Give its "
+                "path, or leave it out: the store has its tokenizer."
+            )
+        return
+    if resolve(tokenizer)[0].sha256 != made_by.sha256:
+        raise ConfigError(
+            f"{place.tokenizer_key}: found {tokenizer!r}, but {made_by.name!r}, another one, made "
+            f"the ids of {store.path}. Give that one, or another cache_dir to build a store with "
+            "this one."
+        )
+
+
+def _exists(text: str) -> bool:
+    return Path(text).expanduser().exists()

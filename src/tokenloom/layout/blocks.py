@@ -1,0 +1,100 @@
+"""Block order: storage-local blocks in shuffled order, their rows mixed in lanes of a band.
+
+Permute the blocks. A *band* is the next ``lanes x window_blocks`` of them; lane l of a band of m
+blocks owns blocks [l m // L, (l + 1) m // L) and permutes all their rows together. Round h takes
+row h of every lane (`tokenloom.order.block_order`). Then comes the next band.
+
+Worked example: 8 blocks of 2 rows, window_blocks=2, lanes=2, in permuted order A B C D | E F G H::
+
+    band 0   lane 0 = rows of A B, shuffled: a1 b0 a0 b1
+             lane 1 = rows of C D, shuffled: d0 d1 c0 c1
+    index    0  1  2  3  4  5  6  7 | band 1 …
+    row      a1 d0 b0 d1 a0 c0 b1 c1
+
+Between index and row stands the *place*: rows counted in the permuted order of the blocks. A band,
+and in it a lane, is a stretch of places, so index → place is lanes and windows, place → row is
+blocks, and neither knows of the other.
+
+A short last block among equal ones stays last and is permuted on its own. Blocks with sizes of
+their own are all permuted.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tokenloom.errors import ConfigError
+
+__all__ = ["Blocks"]
+
+Int64 = NDArray[np.int64]
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Blocks:
+    """Where the storage-local blocks of a layout lie: equal ones, or any.
+
+    Attributes:
+        rows: rows in all.
+        size: rows of every block but the last; 0 where blocks have sizes of their own.
+        starts: first row of each block, and the end [blocks + 1]; empty for equal ones.
+
+    >>> len(Blocks.equal(1000, 128)), len(Blocks.cut([0, 3, 3, 10]))
+    (8, 3)
+    """
+
+    rows: int
+    size: int
+    starts: Int64
+
+    @staticmethod
+    def equal(rows: int, size: int) -> Blocks:
+        """Blocks of `size` rows; the last may be shorter."""
+        if size < 1:
+            raise ConfigError(f"io_block_size: found {size}, allowed is 1 or more.")
+        if rows < 0:
+            raise ConfigError(f"rows: found {rows}, allowed is 0 or more.")
+        return Blocks(rows, size, np.empty(0, np.int64))
+
+    @staticmethod
+    def cut(starts: Any) -> Blocks:
+        """Blocks that begin at these rows; the last number is the end."""
+        edges = np.array(starts, np.int64)
+        if not len(edges) or edges[0] != 0 or (edges[1:] < edges[:-1]).any():
+            raise ConfigError("blocks: the starts must begin with 0 and never go back.")
+        return Blocks(int(edges[-1]), 0, edges)
+
+    def __len__(self) -> int:
+        return -(-self.rows // self.size) if self.size else len(self.starts) - 1
+
+    def of(self, rows: Int64) -> Int64:
+        """The block of each row [N]."""
+        if self.size:
+            return rows // self.size
+        return np.searchsorted(self.starts, rows, side="right") - 1
+
+    def edges(self, blocks: Int64) -> tuple[Int64, Int64]:
+        """First row of each block and the row behind it [N]."""
+        if self.size:
+            return blocks * self.size, np.minimum((blocks + 1) * self.size, self.rows)
+        return self.starts[blocks], self.starts[blocks + 1]
+
+    def merged(self, rows: int) -> Blocks:
+        """Neighbouring blocks joined until each has at least `rows` rows (the last may not).
+
+        >>> Blocks.equal(1000, 128).merged(500).size
+        512
+        """
+        if self.size:
+            return Blocks.equal(self.rows, max(1, -(-rows // self.size)) * self.size)
+        kept = [0]
+        for edge in self.starts[1:].tolist():
+            if edge - kept[-1] >= rows:
+                kept.append(edge)
+        if kept[-1] != self.rows:
+            kept.append(self.rows)
+        return Blocks.cut(kept)

@@ -1,0 +1,1 @@
+"""Takes lengths of documents → gives bins, and from them rows of packed documents."""

@@ -1,0 +1,253 @@
+"""Documents → pieces: what of each document is used, and where the too long ones are cut.
+
+One idea: a document with its BOS and EOS is a line of cells of its own, and a piece is a stretch of
+it. So lengths alone decide everything, and what is not in any piece is counted.
+
+Worked example: a document of 8 tokens with EOS is 9 cells; cut for frames of 4 with a stride of 1::
+
+    cells       0 1 2 3 4 5 6 7 E
+    pieces      [0 1 2 3]            the stride is what neighbours share; no piece is nothing but
+                      [3 4 5 6]      what the one before it has
+                            [6 7 E]
+
+A piece that would be nothing but EOS takes one token from the piece before it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tokenloom.errors import ConfigError
+from tokenloom.layout.spans import BOS, EOS, GOES_ON
+
+__all__ = ["Documents", "Pieces", "Tally", "cut_long", "inserted", "stretch_of", "usable"]
+
+Int64 = NDArray[np.int64]
+
+UInt8 = NDArray[np.uint8]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Tally:
+    """What became of documents and tokens; every number is a count, and two add up.
+
+    Attributes:
+        documents, tokens: there were.
+        empty: documents without a token.
+        filtered, filtered_tokens: documents shorter than `min_len` or longer than `max_len`.
+        truncated, truncated_tokens: documents of which only the beginning is used, and the rest.
+        overlong, overlong_tokens: documents that do not fit and were dropped.
+        repeated: tokens that stand in two pieces, counted once more.
+        inserted: BOS and EOS.
+        rows, cells: of the frames.
+        short_rows, short_row_tokens: rows that were dropped for having too few tokens.
+        segments: pieces in rows.
+        cut, cut_needlessly: documents in several pieces, and those of them that would fit a frame.
+        placed: cells that hold a token or an inserted one.
+        frame_tokens: those of them that are stored tokens.
+        trained: predictions that count, as rendered by default.
+        attention: sum over pieces of the square of their cells.
+    """
+
+    documents: int = 0
+    tokens: int = 0
+    empty: int = 0
+    filtered: int = 0
+    filtered_tokens: int = 0
+    truncated: int = 0
+    truncated_tokens: int = 0
+    overlong: int = 0
+    overlong_tokens: int = 0
+    repeated: int = 0
+    inserted: int = 0
+    rows: int = 0
+    cells: int = 0
+    short_rows: int = 0
+    short_row_tokens: int = 0
+    segments: int = 0
+    cut: int = 0
+    cut_needlessly: int = 0
+    placed: int = 0
+    frame_tokens: int = 0
+    trained: int = 0
+    attention: int = 0
+
+    def __add__(self, other: Tally) -> Tally:
+        names = [one.name for one in fields(self)]
+        return Tally(**{name: getattr(self, name) + getattr(other, name) for name in names})
+
+    @property
+    def lost(self) -> int:
+        """Source tokens that stand in no row."""
+        dropped = self.filtered_tokens + self.truncated_tokens + self.overlong_tokens
+        return dropped + self.short_row_tokens
+
+    @property
+    def fill(self) -> float:
+        """Share of cells that hold something."""
+        return self.placed / self.cells if self.cells else 0.0
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Documents:
+    """Documents that are used.
+
+    Attributes:
+        number: which of those given [documents].
+        length: source tokens used [documents].
+        cells: these, with BOS and EOS [documents].
+        flags: which of both it has [documents].
+    """
+
+    number: Int64
+    length: Int64
+    cells: Int64
+    flags: UInt8
+
+    def pick(self, keep: NDArray[np.bool_]) -> Documents:
+        """Some of them."""
+        return Documents(self.number[keep], self.length[keep], self.cells[keep], self.flags[keep])
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Pieces:
+    """Stretches of documents.
+
+    Attributes:
+        document: which of those given [pieces].
+        start: first source token [pieces].
+        length: source tokens [pieces].
+        cells: these, with BOS and EOS [pieces].
+        flags: which of both it has [pieces].
+        seen: first tokens that the piece before has, too [pieces].
+    """
+
+    document: Int64
+    start: Int64
+    length: Int64
+    cells: Int64
+    flags: UInt8
+    seen: Int64
+
+    def pick(self, which: Int64 | NDArray[np.bool_]) -> Pieces:
+        """Some of them, in that order."""
+        return Pieces(*(getattr(self, one.name)[which] for one in fields(self)))
+
+
+def usable(
+    lengths: Int64,
+    *,
+    min_len: int = 1,
+    max_len: int | None = None,
+    max_doc_tokens: int | None = None,
+    bos: bool = False,
+    eos: bool = False,
+) -> tuple[Documents, Tally]:
+    """The documents that are used, and how much of each.
+
+    A document cut at `max_doc_tokens` does not end there, so it gets no EOS.
+    """
+    kept = (lengths >= max(1, min_len)) & (lengths <= (lengths if max_len is None else max_len))
+    number = np.flatnonzero(kept)
+    whole = lengths[kept]
+    length = whole if max_doc_tokens is None else np.minimum(whole, max_doc_tokens)
+    flags = np.full(len(number), BOS * bos, np.uint8)
+    flags[length == whole] |= EOS * eos
+    filtered = lengths[~kept & (lengths > 0)]
+    tally = Tally(
+        documents=len(lengths),
+        tokens=int(lengths.sum()),
+        empty=int((lengths == 0).sum()),
+        filtered=len(filtered),
+        filtered_tokens=int(filtered.sum()),
+        truncated=int((length < whole).sum()),
+        truncated_tokens=int((whole - length).sum()),
+    )
+    return Documents(number, length, length + inserted(flags), flags), tally
+
+
+def inserted(flags: UInt8) -> Int64:
+    """Cells that BOS and EOS take."""
+    return ((flags & BOS) + ((flags & EOS) >> 1)).astype(np.int64)
+
+
+def cut_long(
+    documents: Documents,
+    width: int,
+    overflow: str,
+    stride: int = 0,
+    names: Int64 | None = None,
+) -> tuple[Pieces, Tally]:
+    """Pieces of at most `width` cells.
+
+    Args:
+        documents: what to cut.
+        width: cells of a frame.
+        overflow: what to do with a document that has more: "split" it, "truncate" it (its end is
+            lost, and its EOS with it), "drop" it, or "error".
+        stride: tokens that neighbouring pieces share.
+        names: what messages call the documents given; their place if nothing is said.
+    """
+    long = documents.cells > width
+    tally = Tally()
+    if overflow == "error" and long.any():
+        which = int(np.flatnonzero(long)[0])
+        place = int(documents.number[which])
+        name = place if names is None else int(names[place])
+        raise ConfigError(
+            f"overflow: document {name:,} has {documents.cells[which]:,} tokens with its "
+            f"specials, a frame {width:,} cells ({int(long.sum()):,} such documents). Use "
+            "overflow='split', or a longer seq_len."
+        )
+    if overflow == "drop":
+        gone = documents.length[long]
+        tally = Tally(overlong=len(gone), overlong_tokens=int(gone.sum()))
+        documents = documents.pick(~long)
+    elif overflow == "truncate":
+        documents, tally = _truncated(documents, long, width)
+    return _split(documents, width, stride), tally
+
+
+def _truncated(
+    documents: Documents, long: NDArray[np.bool_], width: int
+) -> tuple[Documents, Tally]:
+    flags = np.where(long, documents.flags & BOS, documents.flags).astype(np.uint8)
+    length = np.where(long, width - (flags & BOS).astype(np.int64), documents.length)
+    lost = documents.length - length
+    tally = Tally(truncated=int((lost > 0).sum()), truncated_tokens=int(lost.sum()))
+    return Documents(documents.number, length, length + inserted(flags), flags), tally
+
+
+def _split(documents: Documents, width: int, stride: int) -> Pieces:
+    total, step = documents.cells, width - stride
+    count = np.where(total > width, 1 - (width - total) // step, 1)
+    owner = np.repeat(np.arange(len(total)), count)
+    place = np.arange(len(owner)) - (np.cumsum(count) - count)[owner]
+    begin = place * step  # in cells of the document, BOS and EOS counted
+    end = np.minimum(begin + width, total[owner])
+    flags, last = documents.flags[owner].astype(np.int64), end == total[owner]
+    spare = width - 1 - (flags & BOS) * (place == 1)  # tokens that the piece before would keep
+    alone = last & (end - begin == 1) & (place > 0) & ((flags & EOS) > 0)
+    lone = np.flatnonzero(alone & (spare > 0))
+    begin[lone] -= 1
+    end[lone - 1] -= 1
+    start, has = stretch_of(flags, begin, last)
+    length = (end - begin) - inserted(has)
+    seen = np.where(place > 0, np.minimum(stride, length), 0)
+    return Pieces(documents.number[owner], start, length, end - begin, has, seen)
+
+
+def stretch_of(flags: Int64, begin: Int64, last: NDArray[np.bool_]) -> tuple[Int64, UInt8]:
+    """A stretch of a document's cells: its first source token, and its flags.
+
+    Args:
+        flags: of the whole documents.
+        begin: first cell, BOS counted.
+        last: whether it goes to the document's end.
+    """
+    start = np.maximum(begin - (flags & BOS), 0)
+    has = (flags & BOS) * (begin == 0) + (flags & EOS) * last
+    return start, (has + GOES_ON * ((begin > 0) & (start == 0))).astype(np.uint8)

@@ -1,0 +1,182 @@
+"""Packers: lengths → bins. Integers only; nothing here knows a document or a token.
+
+One idea: every strategy places items one by one, in order of arrival or longest first, and differs
+only in the bin it chooses. So a strategy is (order of placement, rule), and what comes out is
+always the same: the items of each bin in the order in which they were placed.
+
+=======================  ========================  =================================================
+greedy                   in order of arrival       the bin opened last, if the item fits (next fit)
+first_fit                in order of arrival       the first bin that it fits into
+best_fit                 in order of arrival       the bin with the least room that it fits into
+first_fit_decreasing     longest first             as first_fit; `bin` is another name for it
+best_fit_decreasing      longest first             as best_fit
+one_doc                  in order of arrival       a bin of its own
+=======================  ========================  =================================================
+
+Among bins with equal room the one opened last is taken; items of equal length keep their order.
+Both are part of the order version: another choice would be other rows.
+
+Worked example: lengths 3, 2, 3, 6 in bins of 8, longest first::
+
+    best_fit_decreasing      item 3 (6) opens bin 0, item 0 (3) bin 1, item 2 (3) joins bin 1,
+                             item 1 (2) fits bins 0 and 1 with the same room, 2: the bin opened last
+    bins                     [3], [0, 2, 1]
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tokenloom import native
+from tokenloom.errors import ConfigError, near_miss
+
+__all__ = ["STRATEGIES", "Bins", "check_strategy", "pack"]
+
+Int64 = NDArray[np.int64]
+
+MOST = (1 << 31) - 1
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Bins:
+    """Items in bins.
+
+    Attributes:
+        items: the items of all bins, bin by bin, in order of placement [items].
+        edges: where each bin begins, and the number of items [bins + 1].
+    """
+
+    items: Int64
+    edges: Int64
+
+    def __len__(self) -> int:
+        """How many bins there are."""
+        return len(self.edges) - 1
+
+
+def pack(lengths: Int64, capacity: int, strategy: str, most: int | None = None) -> Bins:
+    """Items put into bins.
+
+    Args:
+        lengths: of the items, 1 to `capacity` [items].
+        capacity: room of a bin.
+        strategy: one of `STRATEGIES`.
+        most: items of a bin, at most.
+
+    >>> made = pack(np.array([3, 2, 3, 6]), 8, "best_fit_decreasing")
+    >>> [made.items[a:b].tolist() for a, b in zip(made.edges, made.edges[1:])]
+    [[3], [0, 2, 1]]
+    """
+    limit = MOST if most is None else most
+    if not 1 <= capacity <= MOST or limit < 1:
+        raise ConfigError(f"capacity, most: found {capacity}, {most}; allowed is 1 to 2^31 - 1.")
+    if len(lengths) and not 1 <= lengths.min() <= lengths.max() <= capacity:
+        raise ConfigError(
+            f"lengths: found {lengths.min()} to {lengths.max()}, allowed is 1 to {capacity}."
+        )
+    rule, decreasing = STRATEGIES[check_strategy(strategy)]
+    order = np.argsort(-lengths, kind="stable") if decreasing else np.arange(len(lengths))
+    bin_of = rule(np.ascontiguousarray(lengths[order], np.int64), capacity, limit)
+    by_bin = np.argsort(bin_of, kind="stable")  # in a bin the order of placement stays
+    count = np.bincount(bin_of, minlength=0) if len(lengths) else np.empty(0, np.int64)
+    return Bins(order[by_bin], np.concatenate([[0], np.cumsum(count)]).astype(np.int64))
+
+
+def check_strategy(strategy: str, others: Sequence[str] = ()) -> str:
+    """The strategy, by its own name; `others` are allowed where this is asked from."""
+    known = ALIASES.get(strategy, strategy)
+    if known not in STRATEGIES:
+        names = [*others, *STRATEGIES, *ALIASES]
+        raise ConfigError(
+            f"strategy: found {strategy!r}, allowed: {', '.join(names)}."
+            f"{near_miss(str(strategy), names)}"
+        )
+    return known
+
+
+# -- rules: lengths in order of placement → the bin of each -----------------------------------
+def _one_each(lengths: Int64, capacity: int, most: int) -> Int64:
+    return np.arange(len(lengths))
+
+
+def _next_fit(lengths: Int64, capacity: int, most: int) -> Int64:
+    """Every item knows the first one that would not fit behind it; bins follow these jumps."""
+    count = len(lengths)
+    before = np.concatenate([[0], np.cumsum(lengths)])
+    jump = np.searchsorted(before, before[:-1] + capacity, side="right") - 1
+    jumps: list[int] = np.minimum(jump, np.arange(count) + min(most, count)).tolist()
+    starts, at = [], 0
+    while at < count:
+        starts.append(at)
+        at = jumps[at]
+    opens = np.zeros(count, np.int64)
+    opens[starts] = 1
+    return np.cumsum(opens) - 1
+
+
+def _best_fit(lengths: Int64, capacity: int, most: int) -> Int64:
+    out = np.empty(len(lengths), np.int64)
+    if native.compiled is not None:
+        native.compiled.best_fit(lengths, capacity, most, out)
+        return out
+    heaps: list[list[int]] = [[] for _ in range(capacity + 1)]  # bins by room, the last on top
+    rooms = 0  # bit r: some bin has room r
+    held: list[int] = []
+    for item, length in enumerate(lengths.tolist()):
+        fitting = rooms >> length
+        if fitting:
+            room = length + (fitting & -fitting).bit_length() - 1
+            heap = heaps[room]
+            place = -heapq.heappop(heap)
+            if not heap:
+                rooms ^= 1 << room
+        else:
+            place, room = len(held), capacity
+            held.append(0)
+        out[item] = place
+        held[place] += 1
+        if held[place] < most:
+            heapq.heappush(heaps[room - length], -place)
+            rooms |= 1 << (room - length)
+    return out
+
+
+def _first_fit(lengths: Int64, capacity: int, most: int) -> Int64:
+    out = np.empty(len(lengths), np.int64)
+    if native.compiled is not None:
+        native.compiled.first_fit(lengths, capacity, most, out)
+        return out
+    leaves = 1 << max(0, len(lengths) - 1).bit_length()
+    tree = [capacity] * (2 * leaves)  # each node the most room of the bins below it
+    held = [0] * len(lengths)
+    for item, length in enumerate(lengths.tolist()):
+        node = 1
+        while node < leaves:
+            node = 2 * node + (tree[2 * node] < length)
+        place = node - leaves
+        out[item] = place
+        held[place] += 1
+        tree[node] = tree[node] - length if held[place] < most else -1
+        while node > 1:
+            node //= 2
+            tree[node] = max(tree[2 * node], tree[2 * node + 1])
+    return out
+
+
+Rule = Callable[[Int64, int, int], Int64]
+
+STRATEGIES: dict[str, tuple[Rule, bool]] = {  # the rule, and whether the longest come first
+    "greedy": (_next_fit, False),
+    "first_fit": (_first_fit, False),
+    "best_fit": (_best_fit, False),
+    "first_fit_decreasing": (_first_fit, True),
+    "best_fit_decreasing": (_best_fit, True),
+    "one_doc": (_one_each, False),
+}
+
+ALIASES = {"bin": "first_fit_decreasing"}

@@ -1,0 +1,307 @@
+"""Groups of documents: where each begins, how many rows it has. One integer each, worked out once.
+
+One idea: a group ends with its 10,000th document or with the one that makes it 2^25 tokens, counted
+from its own beginning in stored order. So groups of a store that grew are the same up to the last,
+and each can be planned without knowing the others but for how many rows they have.
+
+`Packed`: rows of packed documents by their number.
+
+One idea: row i belongs to one group; the plan of that group says which documents stand in it. Plans
+are kept while they are used, so rows that lie together cost one plan.
+"""
+
+from __future__ import annotations
+
+import functools
+import threading
+from collections import OrderedDict
+from dataclasses import asdict, dataclass, replace
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tokenloom.arrays import grouped
+from tokenloom.bind import unbind
+from tokenloom.documents.line import Line
+from tokenloom.layout.blocks import Blocks
+from tokenloom.layout.layout import Phases, Runs
+from tokenloom.layout.pack.cut import Tally
+from tokenloom.layout.pack.plan import Rows, plan_group
+from tokenloom.layout.pack.spec import PackSpec
+from tokenloom.layout.spans import Spans
+from tokenloom.progress import Progress
+from tokenloom.store.plan_cache import forget, recall, remember, remember_array, remembered_array
+from tokenloom.version import ORDER_VERSION
+
+__all__ = ["Bounded", "Groups", "Packed", "group_rows", "groups_of", "tokens_of"]
+
+Int64 = NDArray[np.int64]
+
+WORTH_KEEPING = 200_000  # documents; fewer are planned faster than a file is found
+
+SHOWN = 2_000_000  # documents; more take seconds
+
+
+class Bounded(Protocol):
+    """Documents in order, of which only the lengths matter; a `Line` is one."""
+
+    @property
+    def documents(self) -> int:
+        """How many there are."""
+
+    @property
+    def tokens(self) -> int:
+        """Their tokens."""
+
+    @property
+    def identity(self) -> str:
+        """Names them: equal for equal documents in equal order."""
+
+    def bounds(self, first: int, last: int) -> tuple[Int64, Int64]:
+        """Documents [first, last): their numbers [N], and their edges [N + 1]."""
+
+
+@dataclass(frozen=True, eq=False)
+class Groups:
+    """The groups of a line.
+
+    Attributes:
+        document: first document of each, and their number [groups + 1].
+        address: first token of each, and the end of the line [groups + 1].
+        rows: of each [groups].
+        tally: what became of all documents.
+        tokens: of each row; None where a file has them, see `tokens_of` [rows].
+    """
+
+    document: Int64
+    address: Int64
+    rows: Int64
+    tally: Tally
+    tokens: NDArray[Any] | None = None
+
+    def __len__(self) -> int:
+        """How many there are."""
+        return len(self.rows)
+
+    @functools.cached_property
+    def first_row(self) -> Int64:
+        """First row of each group, and the number of rows [groups + 1]."""
+        return np.concatenate([[0], np.cumsum(self.rows)]).astype(np.int64)
+
+
+def group_rows(
+    line: Bounded, spec: PackSpec, groups: Groups, number: int
+) -> tuple[Int64, Int64, Rows]:
+    """One group: documents in the store, where each begins on the line, and the rows."""
+    first, last = groups.document[number : number + 2].tolist()
+    documents, edges = line.bounds(first, last)
+    return documents, edges[:-1], plan_group(np.diff(edges), spec, number)
+
+
+def groups_of(line: Bounded, spec: PackSpec) -> Groups:
+    """The groups of a line, remembered or worked out."""
+    if line.documents < WORTH_KEEPING:
+        return _work_out(line, spec)
+    identity = _identity(line, spec)
+    known = _checked(recall("pack", identity), line, spec)
+    if known is not None:
+        return known
+    forget("pack", identity)
+    groups = _work_out(line, spec)
+    remember("pack", identity, _as_json(groups))
+    return _without_tokens(groups, identity)
+
+
+def tokens_of(line: Bounded, spec: PackSpec, groups: Groups) -> NDArray[Any]:
+    """Stored tokens in the frame of each row, as the smallest integers that hold them [rows]."""
+    if groups.tokens is not None:
+        return groups.tokens
+    count, tokens = int(groups.first_row[-1]), groups.tally.frame_tokens
+
+    def can_be(known: NDArray[Any]) -> bool:
+        return len(known) == count and int(known.sum(dtype=np.int64)) == tokens
+
+    def make() -> NDArray[Any]:
+        made = _work_out(line, spec).tokens
+        assert made is not None
+        return made
+
+    return remembered_array("packed-tokens", _identity(line, spec), can_be, make)
+
+
+def _without_tokens(groups: Groups, identity: dict[str, Any]) -> Groups:
+    """The same with the tokens of rows in a file, where that is possible."""
+    assert groups.tokens is not None
+    kept = remember_array("packed-tokens", identity, groups.tokens)
+    return replace(groups, tokens=None) if kept else groups
+
+
+def _identity(line: Bounded, spec: PackSpec) -> dict[str, Any]:
+    return {"line": line.identity, "pack": unbind(spec), "order_version": ORDER_VERSION}
+
+
+def _work_out(line: Bounded, spec: PackSpec) -> Groups:
+    document, address, tally = [0], [0], Tally()
+    rows: list[int] = []
+    kind = np.min_scalar_type(spec.seq_len)
+    tokens: list[NDArray[Any]] = [np.empty(0, kind)]
+    shown = None if line.documents >= SHOWN else False
+    with Progress("packing", total=line.documents, unit=" documents", show=shown) as progress:
+        while document[-1] < line.documents:
+            first = document[-1]
+            numbers, bounds = line.bounds(first, min(first + spec.group_docs, line.documents))
+            ends = bounds[1:] - bounds[0]
+            count = min(int(np.searchsorted(ends, spec.group_tokens)) + 1, len(ends))
+            planned = plan_group(np.diff(bounds[: count + 1]), spec, len(rows), numbers)
+            document.append(first + count)
+            address.append(int(bounds[count]))
+            rows.append(len(planned))
+            tokens.append(planned.tokens.astype(kind))
+            tally += planned.tally
+            progress.reach(first + count)
+    edges, starts, counts = (np.array(part, np.int64) for part in (document, address, rows))
+    return Groups(edges, starts, counts, tally, np.concatenate(tokens))
+
+
+def _as_json(groups: Groups) -> dict[str, Any]:
+    return {
+        "document": groups.document.tolist(),
+        "address": groups.address.tolist(),
+        "rows": groups.rows.tolist(),
+        "tally": asdict(groups.tally),
+    }
+
+
+def _checked(found: dict[str, Any] | None, line: Bounded, spec: PackSpec) -> Groups | None:
+    """What was remembered, if it can be true: the laws hold, and one group is as it says."""
+    if found is None:
+        return None
+    try:
+        document, address, rows = (
+            np.array(found[name], np.int64) for name in ("document", "address", "rows")
+        )
+        groups = Groups(document, address, rows, Tally(**found["tally"]))
+        whole = len(document) == len(address) == len(rows) + 1
+        whole = whole and bool((np.diff(document) > 0).all() and (np.diff(address) >= 0).all())
+        whole = whole and (document[0], document[-1]) == (0, line.documents)
+        whole = whole and (address[0], address[-1]) == (0, line.tokens)
+        whole = whole and bool((rows >= 0).all()) and groups.tally.rows == rows.sum()
+        if whole and len(rows):
+            probe = int(rows.sum()) % len(rows)
+            whole = len(group_rows(line, spec, groups, probe)[2]) == rows[probe]
+    except (KeyError, TypeError, ValueError, OverflowError, IndexError):
+        return None
+    return groups if whole else None
+
+
+KEPT_PIECES = 4_000_000  # of all plans that are kept: some 200 MB
+
+
+class Packed:
+    """Packed documents of a line.
+
+    Args:
+        spec: how to pack.
+        line: what to pack.
+    """
+
+    def __init__(self, spec: PackSpec, line: Line) -> None:
+        self.spec, self.line = spec, line
+        self.seq_len, self.width = spec.seq_len, spec.width
+        self.inserted: tuple[int | None, int | None] = spec.bos_id, spec.eos_id
+        self.tag = f"{spec}"
+        self.groups: Groups = groups_of(line, spec)
+        self._plans: OrderedDict[int, Spans] = OrderedDict()
+        self._pieces = 0
+        self._lock = threading.Lock()
+
+    row_tokens: tuple[int, int] | None = None
+
+    is_constant: bool = True
+
+    def is_steady(self, epoch: int) -> bool:
+        """Whether all epochs have as many tokens."""
+        return True
+
+    @property
+    def phases(self) -> Phases:
+        """Rows of every epoch."""
+        return Phases.constant(int(self.groups.first_row[-1]))
+
+    def blocks(self, phase: int = 0) -> Blocks:
+        """Where the storage-local blocks lie: every group is one."""
+        return Blocks.cut(self.groups.first_row)
+
+    def warn_if_unaligned(self) -> None:
+        """Groups end with documents, so there is nothing to say."""
+
+    def runs(self, epoch: Int64 | int, rows: Int64) -> Runs:
+        """The tokens of each row."""
+        return Runs.of(self.spans(epoch, rows))
+
+    def stretch(self, block: Int64, blocks: Blocks, phase: int = 0) -> tuple[Int64, Int64]:
+        """The part of the line that the rows of each block take [N]."""
+        first, last = blocks.edges(block)
+        low = self._group_of(first)
+        high = np.where(last > first, self._group_of(np.maximum(last - 1, 0)) + 1, low)
+        return self.groups.address[low], self.groups.address[high]
+
+    def spans(self, epoch: Int64 | int, rows: Int64) -> Spans:
+        """The documents in each row."""
+        group = self._group_of(rows)
+        parts, places = [], []
+        for number, here in grouped(group):
+            parts.append(self._plan(number).take(rows[here] - self.groups.first_row[number]))
+            places.append(here)
+        if not parts:
+            return Spans.none(self.width)
+        if len(parts) == 1:
+            return parts[0]  # `grouped` keeps the order of what it puts together
+        return Spans.joined(parts, places)
+
+    def costs(self, epoch: Int64 | int, rows: Int64) -> Int64:
+        """Source tokens of each row that stand in its frame [N]."""
+        return self._tokens[rows].astype(np.int64)
+
+    @functools.cached_property
+    def _tokens(self) -> NDArray[Any]:
+        return tokens_of(self.line, self.spec, self.groups)
+
+    def _group_of(self, rows: Int64) -> Int64:
+        """The group of each row [N]; groups without rows have none."""
+        last = max(0, len(self.groups) - 1)
+        found = np.searchsorted(self.groups.first_row, rows, side="right") - 1
+        return np.minimum(found, last)
+
+    def _plan(self, number: int) -> Spans:
+        with self._lock:
+            known = self._plans.get(number)
+            if known is not None:
+                self._plans.move_to_end(number)
+                return known
+        made = self._spans_of(number)
+        with self._lock:
+            if number not in self._plans:
+                self._plans[number] = made
+                self._pieces += len(made.document)
+            while self._pieces > KEPT_PIECES and len(self._plans) > 1:
+                _, old = self._plans.popitem(last=False)
+                self._pieces -= len(old.document)
+        return made
+
+    def _spans_of(self, number: int) -> Spans:
+        documents, begin, rows = group_rows(self.line, self.spec, self.groups, number)
+        pieces = rows.pieces
+        return Spans(
+            width=self.width,
+            frame=rows.edges,
+            document=documents[pieces.document],
+            start=pieces.start,
+            length=pieces.length,
+            at=rows.at,
+            address=begin[pieces.document] + pieces.start,
+            flags=pieces.flags,
+            seen=pieces.seen,
+            source=np.zeros(len(rows), np.int32),
+        )

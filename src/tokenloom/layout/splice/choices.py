@@ -1,0 +1,273 @@
+"""The choices of a document: every (t, s) at which it can be spliced, by number.
+
+One idea: a document of L tokens has T choices, and choice x is a closed form of x and L, so nothing
+is listed and any number of documents is decoded at once. Each kind of schedule is one class:
+`Balanced` (one offset for each start), `Clipped` (starts past both ends), `Swept` (offsets for each
+start) and `Grid` (a few of both).
+
+A choice has a *place*: the number a of its start and the number b of its offset. Orders of either
+axis (`tokenloom.layout.splice.turns`) permute places.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tokenloom.layout.splice.spec import SpliceSpec
+
+__all__ = ["Balanced", "Choices", "Clipped", "Grid", "Splices", "Swept", "choices_for"]
+
+Int64 = NDArray[np.int64]
+
+
+class Splices(NamedTuple):
+    """Where some splices are taken from and where they go.
+
+    Attributes:
+        t: start of the window; it may lie before the document [N].
+        start: document offset of the first token [N].
+        length: tokens; those behind the end of the document are from its begin [N].
+        at: s, frame offset of the first token [N].
+    """
+
+    t: Int64
+    start: Int64
+    length: Int64
+    at: Int64
+
+
+class Choices(Protocol):
+    """What can be shown of documents by their length."""
+
+    even: bool
+    """Whether every start of a document has the same number of offsets."""
+
+    def content(self, length: Int64) -> Int64:
+        """K of each document, 0 for one that cannot be spliced [N]."""
+
+    def count(self, length: Int64) -> Int64:
+        """Choices of each document [N]."""
+
+    def place(self, choice: Int64, length: Int64) -> tuple[Int64, Int64]:
+        """(number of the start, number of the offset) of each choice [N]."""
+
+    def offsets(self, start: Int64, length: Int64) -> Int64:
+        """Offsets of each start, by its number [N]."""
+
+    def splice(self, start: Int64, offset: Int64, length: Int64) -> Splices:
+        """The splice at each place [N]."""
+
+
+class Balanced:
+    """Every start that leaves K tokens, at the right end of the frame."""
+
+    even = True
+
+    def __init__(
+        self, seq_len: int, content: int, stride: int, least: int, *, adaptive: bool, tail: bool
+    ) -> None:
+        self._seq_len, self._content, self._stride = seq_len, content, stride
+        self._least, self._adaptive, self._tail = least, adaptive, tail
+
+    def content(self, length: Int64) -> Int64:
+        """See `Choices`."""
+        found = np.minimum(length, self._content)
+        fits = found >= (self._least if self._adaptive else max(self._least, self._content))
+        return np.where(fits, found, 0)
+
+    def count(self, length: Int64) -> Int64:
+        """See `Choices`."""
+        content = self.content(length)
+        room = length - content
+        found = room // self._stride + 1 + (self._tail & (room % self._stride > 0))
+        return np.where(content > 0, found, 0)
+
+    def place(self, choice: Int64, length: Int64) -> tuple[Int64, Int64]:
+        """See `Choices`."""
+        return choice, np.zeros_like(choice)
+
+    def offsets(self, start: Int64, length: Int64) -> Int64:
+        """See `Choices`."""
+        return np.ones_like(start)
+
+    def splice(self, start: Int64, offset: Int64, length: Int64) -> Splices:
+        """See `Choices`."""
+        content = self.content(length)
+        t = np.minimum(start * self._stride, length - content)  # the tail is no multiple
+        return Splices(t, t, content, self._seq_len - content - offset)
+
+
+class Clipped(Balanced):
+    """Every start whose window has `least` tokens of the document, cut to what is inside.
+
+    A left part of n tokens and a right part of K - n have room where one window has, so choice x
+    can share its frame with choice ``x + slots``: see `slots`.
+    """
+
+    def count(self, length: Int64) -> Int64:
+        """See `Choices`."""
+        content = self.content(length)
+        found = (length + content - 2 * self._least) // self._stride + 1
+        return np.where(content > 0, found, 0)
+
+    def slots(self, length: Int64) -> Int64:
+        """Stretches of K cells that hold all choices: x and x + slots share one [N]."""
+        content, count = self.content(length), self.count(length)
+        last = length - (self._least - content + (count - 1) * self._stride)  # tokens of the last
+        pairs = (content - self._least - last) // self._stride + 1
+        return count - np.where(content > 0, np.maximum(pairs, 0), 0)
+
+    def splice(self, start: Int64, offset: Int64, length: Int64) -> Splices:
+        """See `Choices`."""
+        content = self.content(length)
+        t = self._least - content + start * self._stride
+        first = np.maximum(t, 0)
+        size = np.minimum(t + content, length) - first
+        return Splices(t, first, size, self._seq_len - content - offset + first - t)
+
+
+class Swept:
+    """Offsets for every start: all starts or only the first, on a line or on a ring.
+
+    Starts that leave fewer than K tokens have more offsets. How many starts with no more than r
+    tokens left have together depends on r alone: one table serves every document.
+    """
+
+    def __init__(self, spec: SpliceSpec, content: int, stride: int) -> None:
+        self._seq_len, self._content, self._stride = spec.seq_len, content, stride
+        self._least, self._step = spec.min_copy_len, spec.offset_stride
+        self._anchored = spec.content_start_mode == "anchor_start"
+        self._ring = spec.content_start_mode == "cyclic_roll"
+        self._truncate = spec.placement == "truncate"
+        self.even = self._anchored or self._ring or self._truncate
+        # [residue of r, how many strides]: offsets of all starts with that or fewer tokens left
+        columns = content // stride + 1
+        left = np.arange(stride)[:, None] + np.arange(columns) * stride
+        counts = np.where((left >= self._least) & (left < content), self._fitting(left), 0)
+        self._sums = counts.cumsum(axis=1)
+        self._jump = int(self._sums.max(initial=0)) + 1
+        self._flat = (self._sums + np.arange(stride)[:, None] * self._jump).reshape(-1)
+
+    def _fitting(self, size: Int64) -> Int64:
+        """Offsets of a splice of so many tokens."""
+        room = self._seq_len - (self._least if self._truncate else size)
+        return np.maximum(room // self._step + 1, 0) + 0 * size
+
+    def content(self, length: Int64) -> Int64:
+        """See `Choices`."""
+        found = np.minimum(length, self._content)
+        return np.where(found >= self._least, found, 0)
+
+    def _starts(self, length: Int64) -> Int64:
+        """Starts with the same number of offsets."""
+        if self._anchored:
+            return np.ones_like(length)
+        if self._ring:
+            return (length - 1) // self._stride + 1
+        least = self._least if self._truncate else self._content
+        return np.maximum((length - least) // self._stride + 1, 0)
+
+    def _late(self, length: Int64) -> tuple[Int64, Int64]:
+        """Offsets of all starts with fewer than K tokens left, and the tokens of the first."""
+        left = length - self._starts(length) * self._stride
+        inside = np.clip(left, 0, self._sums.shape[1] * self._stride - 1)
+        return self._sums[inside % self._stride, inside // self._stride], left
+
+    def count(self, length: Int64) -> Int64:
+        """See `Choices`."""
+        content = self.content(length)
+        found = self._starts(length) * self._fitting(content)
+        if not self.even:
+            found = self._starts(length) * self._fitting(np.full_like(length, self._content))
+            found = found + self._late(length)[0]
+        return np.where(content > 0, found, 0)
+
+    def place(self, choice: Int64, length: Int64) -> tuple[Int64, Int64]:
+        """See `Choices`."""
+        if self.even:
+            each = self._fitting(self.content(length))
+            return choice // each, choice % each
+        each = self._fitting(np.full_like(length, self._content))
+        start, offset = choice // each, choice % each
+        early = self._starts(length)
+        late = start >= early
+        if not late.any():
+            return start, offset
+        sums, left = self._late(length)
+        residue = left % self._stride
+        rest = np.maximum(sums - (choice - early * each), 1)  # from here to the last one
+        column = np.searchsorted(self._flat, rest + residue * self._jump, side="left")
+        column = np.where(late, column - residue * self._sums.shape[1], 0)
+        before = sums - self._sums[residue, column]
+        steps = (left - residue) // self._stride - column
+        start = np.where(late, early + steps, start)
+        return start, np.where(late, choice - early * each - before, offset)
+
+    def offsets(self, start: Int64, length: Int64) -> Int64:
+        """See `Choices`."""
+        size = np.minimum(self.content(length), length - (0 if self.even else start * self._stride))
+        return self._fitting(size)
+
+    def splice(self, start: Int64, offset: Int64, length: Int64) -> Splices:
+        """See `Choices`."""
+        t, at = start * self._stride, offset * self._step
+        left = length if self._ring else length - t
+        size = np.minimum(np.minimum(self.content(length), left), self._seq_len - at)
+        return Splices(t, t, size, at)
+
+
+class Grid:
+    """A few starts and offsets of each document, evenly spaced from the first to the last."""
+
+    even = True
+
+    def __init__(self, balanced: Balanced, seq_len: int, starts: int, offsets: int) -> None:
+        self._all, self._seq_len = balanced, seq_len
+        self._starts, self._offsets = starts, offsets
+
+    def content(self, length: Int64) -> Int64:
+        """See `Choices`."""
+        return self._all.content(length)
+
+    def offsets(self, start: Int64, length: Int64) -> Int64:
+        """See `Choices`."""
+        return np.minimum(self._offsets, self._seq_len - self.content(length) + 1)
+
+    def _shown(self, length: Int64) -> Int64:
+        return np.minimum(self._starts, self._all.count(length))
+
+    def count(self, length: Int64) -> Int64:
+        """See `Choices`."""
+        return self._shown(length) * self.offsets(length, length)
+
+    def place(self, choice: Int64, length: Int64) -> tuple[Int64, Int64]:
+        """See `Choices`."""
+        each = self.offsets(choice, length)
+        return choice // each, choice % each
+
+    def splice(self, start: Int64, offset: Int64, length: Int64) -> Splices:
+        """See `Choices`."""
+        steps = np.maximum(self._shown(length) - 1, 1)
+        found = self._all.splice(start * (self._all.count(length) - 1) // steps, 0 * start, length)
+        room, steps = self._seq_len - found.length, self.offsets(start, length) - 1
+        return found._replace(at=offset * room // np.maximum(steps, 1))
+
+
+def choices_for(spec: SpliceSpec, content_length: int | None, stride: int) -> Choices:
+    """The choices that a setting gives, with K and the stride between starts."""
+    content = min(content_length or spec.seq_len, spec.seq_len)
+    if spec.content_start_mode != "coverage_balanced" and spec.mode == "splice" and not spec.grid:
+        return Swept(spec, content, stride)
+    kind = Clipped if spec.edge == "clip" else Balanced
+    made = kind(
+        spec.seq_len,
+        content,
+        stride,
+        spec.min_copy_len,
+        adaptive=spec.adaptive_k,
+        tail=spec.include_tail,
+    )
+    return Grid(made, spec.seq_len, *spec.grid) if spec.grid else made

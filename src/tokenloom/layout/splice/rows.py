@@ -1,0 +1,250 @@
+"""`Spliced`: rows of spliced documents by their number.
+
+One idea: a row is a unit of a document (`part`), a unit is a choice of it (`turns`), a choice is
+(t, s) (`choices`). Each step is arithmetic on the lengths of the documents, so any row of any epoch
+takes the same time, and what is kept is a handful of integers for each document.
+
+Inside, a document with an inserted BOS is one token longer and begins with it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tokenloom.arrays import grouped
+from tokenloom.documents.line import Line
+from tokenloom.errors import ConfigError
+from tokenloom.layout.blocks import Blocks
+from tokenloom.layout.layout import Phases, Runs
+from tokenloom.layout.spans import BOS, EOS_BEFORE, JOINED, Spans
+from tokenloom.layout.splice.part import Part
+from tokenloom.layout.splice.spec import SpliceSpec
+
+__all__ = ["Spliced", "Triples"]
+
+Int64 = NDArray[np.int64]
+
+BLOCK_TOKENS = 1 << 18  # neighbouring documents that are fetched together
+
+
+class Triples(NamedTuple):
+    """Splices as the published design names them.
+
+    Attributes:
+        row: which of the rows that were asked for [N].
+        document: index in the store [N].
+        t: start of the window in the document; before its begin with edge="clip" and, as -1, with
+            an inserted BOS [N].
+        s: frame offset [N].
+    """
+
+    row: Int64
+    document: Int64
+    t: Int64
+    s: Int64
+
+
+class Spliced:
+    """Spliced documents of a line.
+
+    Attributes:
+        lead: tokens that are inserted before the first stored one of a document.
+        documents: their numbers in the store [documents].
+        parts: documents, quotas and rows of every phase.
+
+    Args:
+        spec: how to splice.
+        line: the documents.
+    """
+
+    def __init__(self, spec: SpliceSpec, line: Line) -> None:
+        self.spec, self.line = spec, line
+        self.seq_len, self.width = spec.seq_len, spec.width
+        self.inserted: tuple[int | None, int | None] = spec.bos_id, spec.eos_id
+        self.tag = hashlib.sha256(repr(spec).encode()).hexdigest()[:16]
+        self.documents, self._edges = line.bounds(0, line.documents)
+        length = np.diff(self._edges)
+        self.lead = int(spec.bos_id is not None)  # tokens before the first stored one
+        self._length = np.where(length > 0, length + self.lead, 0)
+        self._block = np.unique(self._edges[:-1] // BLOCK_TOKENS, return_inverse=True)[1]
+        blocks = int(self._block.max(initial=-1)) + 1
+        self._block_edges = self._edges[np.searchsorted(self._block, np.arange(blocks + 1))]
+        self.parts = [
+            Part(spec, self._length, self.documents, self._block, content, active)
+            for content, active in _settings(spec, len(length))
+        ]
+        self.phases = _phases(spec, [part.slots.rows for part in self.parts])
+
+    @property
+    def row_tokens(self) -> tuple[int, int] | None:
+        """Tokens of every row, where all have the same."""
+        sizes = {part.row_tokens for part in self.parts}
+        size = sizes.pop() if len(sizes) == 1 and self.spec.bos_id is None else None
+        return None if size is None else (size, size)
+
+    is_constant: bool = False
+
+    def is_steady(self, epoch: int) -> bool:
+        """Whether all epochs of that epoch's phase have as many tokens."""
+        return self.parts[int(self.phases.of(epoch))].steady
+
+    def blocks(self, phase: int = 0) -> Blocks:
+        """Where the storage-local blocks lie: neighbouring documents, some 256 Ki tokens."""
+        return Blocks.cut(self.parts[phase].slots.block_row)
+
+    def warn_if_unaligned(self) -> None:
+        """Blocks end with documents, so there is nothing to say."""
+
+    def runs(self, epoch: Int64 | int, rows: Int64) -> Runs:
+        """The tokens of each row."""
+        return Runs.of(self.spans(epoch, rows))
+
+    def stretch(self, block: Int64, blocks: Blocks, phase: int = 0) -> tuple[Int64, Int64]:
+        """The part of the line that the rows of each block take [N]."""
+        first, last = blocks.edges(block)
+        starts = self.parts[phase].slots.block_row
+        low = np.searchsorted(starts, first, side="right") - 1
+        high = np.searchsorted(starts, np.maximum(last - 1, first), side="right")
+        most = len(starts) - 1
+        return self._block_edges[np.minimum(low, most)], self._block_edges[np.minimum(high, most)]
+
+    # -- rows ------------------------------------------------------------------------------
+
+    def spans(self, epoch: Int64 | int, rows: Int64) -> Spans:
+        """The documents in each row."""
+        epochs = np.broadcast_to(np.asarray(epoch, np.int64), rows.shape)
+        if len(self.parts) == 1:
+            return self._spans(self.parts[0], epochs, rows)
+        found, places = [], []
+        for phase, here in grouped(self.phases.of(epochs)):
+            found.append(self._spans(self.parts[phase], epochs[here], rows[here]))
+            places.append(here)
+        if not found:
+            return self._spans(self.parts[0], epochs, rows)
+        return Spans.joined(found, places)
+
+    def triples(self, epoch: Int64 | int, rows: Int64) -> Triples:
+        """(document, t, s) of every splice of these rows."""
+        epochs = np.broadcast_to(np.asarray(epoch, np.int64), rows.shape)
+        if len(self.parts) == 1:
+            return self._triples(self.parts[0], epochs, rows)
+        found = []
+        for phase, here in grouped(self.phases.of(epochs)):
+            part = self._triples(self.parts[phase], epochs[here], rows[here])
+            found.append(part._replace(row=here[part.row]))
+        nothing = Triples(*[np.empty(0, np.int64)] * 4)
+        columns = [np.concatenate(column) for column in zip(nothing, *found, strict=True)]
+        order = np.argsort(columns[0], kind="stable")
+        return Triples(*(column[order] for column in columns))
+
+    def _triples(self, part: Part, epoch: Int64, rows: Int64) -> Triples:
+        shown = part.show(epoch, rows)
+        at = _packed(shown.frame, shown.length) if part.packed else shown.at
+        return Triples(shown.frame, self.documents[shown.place], shown.t - self.lead, at)
+
+    def find(self, epoch: int, document: int, t: int | None = None) -> Int64:
+        """The rows of an epoch that show a document, or one start of it; ascending."""
+        part = self.parts[int(self.phases.of(epoch))]
+        places = np.flatnonzero(self.documents == document)
+        inside = None if t is None else t + self.lead
+        found = [part.rows_of(int(place), epoch, inside) for place in places.tolist()]
+        rows = np.sort(np.concatenate([np.empty(0, np.int64), *found]))
+        fresh = np.append(True, rows[1:] != rows[:-1])[: len(rows)]  # two may share a frame
+        found_rows: Int64 = rows[fresh]
+        return found_rows
+
+    def costs(self, epoch: Int64 | int, rows: Int64) -> Int64:
+        """Stored tokens of each row [N]."""
+        spans = self.spans(epoch, rows)
+        return np.diff(np.concatenate([[0], np.cumsum(spans.length)])[spans.frame])
+
+    def _spans(self, part: Part, epoch: Int64, rows: Int64) -> Spans:
+        shown = part.show(epoch, rows)
+        frame, place, start, length = shown.frame, shown.place, shown.start, shown.length
+        at = _packed(frame, length) if part.packed else shown.at
+        seam = start + length > self._length[place]  # a ring goes on with its begin
+        flags = np.zeros(len(frame), np.uint8)
+        seen = np.zeros(len(frame), np.int64)
+        if seam.any():
+            twice = np.repeat(np.arange(len(frame)), 1 + seam)
+            again = np.append(False, twice[1:] == twice[:-1])
+            cut = (self._length[place] - start)[twice]
+            frame, place = frame[twice], place[twice]
+            size = np.where(seam[twice], np.where(again, length[twice] - cut, cut), length[twice])
+            at = at[twice] + np.where(again, cut, 0)
+            start = np.where(again, 0, start[twice])
+            length, flags = size, np.where(again, JOINED, 0).astype(np.uint8)
+            seen = (again & (not self.spec.roll_loss)).astype(np.int64)
+        if self.spec.bos_id is not None:  # the first of a longer document is not stored
+            begins = start == 0
+            flags |= np.where(begins, BOS, 0).astype(np.uint8)
+            start, length = np.maximum(start - 1, 0), length - begins
+        if self.spec.eos_id is not None:
+            before = (at > 0) & ((flags & JOINED) == 0)
+            if part.packed:
+                before[:] = False
+            flags |= np.where(before, EOS_BEFORE, 0).astype(np.uint8)
+        return Spans(
+            width=self.width,
+            frame=np.searchsorted(frame, np.arange(len(rows) + 1)),
+            document=self.documents[place],
+            start=start,
+            length=length,
+            at=at,
+            address=self._edges[place] + start,
+            flags=flags,
+            seen=seen,
+            source=np.zeros(len(rows), np.int32),
+        )
+
+
+def _packed(frame: Int64, length: Int64) -> Int64:
+    """Frame offsets of splices that stand side by side [N]."""
+    ends = np.cumsum(length)
+    begins = ends - length
+    first = np.flatnonzero(np.append(True, np.diff(frame) != 0))[: len(frame)]
+    return begins - np.repeat(begins[first], np.diff(np.append(first, len(frame))))
+
+
+def _settings(spec: SpliceSpec, documents: int) -> list[tuple[int | None, int]]:
+    """K and the number of documents of every phase."""
+    _check_schedules(spec, documents)
+    return [(content, active) for _, content, active in _stages(spec, documents)]
+
+
+def _check_schedules(spec: SpliceSpec, documents: int) -> None:
+    for name in ("doc_schedule", "doc_growth"):
+        most = max((pair[1] for pair in getattr(spec, name)), default=0)
+        if most > documents:
+            raise ConfigError(
+                f"{name}: found {most} documents, but {documents} were selected. Select more, or "
+                f"end with {documents}."
+            )
+
+
+def _stages(spec: SpliceSpec, documents: int) -> list[tuple[int, int | None, int]]:
+    """(where it begins, K, documents) of every phase."""
+    schedules = (spec.content_schedule, spec.doc_schedule, spec.doc_growth)
+    begins = sorted({0, *(pair[0] for pairs in schedules for pair in pairs)})
+    stages = []
+    for begin in begins:
+        content = _last(spec.content_schedule, begin, spec.content_length)
+        grown = _last(spec.doc_growth, begin, documents)
+        active = _last(spec.doc_schedule, begin, grown)
+        stages.append((begin, content, active or documents))
+    return stages
+
+
+def _last(pairs: tuple[tuple[int, ...], ...], begin: int, usual: int | None) -> int | None:
+    """The value of the last entry that begins no later."""
+    return next((value for at, value in reversed(pairs) if at <= begin), usual)
+
+
+def _phases(spec: SpliceSpec, rows: list[int]) -> Phases:
+    begins = [begin for begin, _, _ in _stages(spec, 1)]
+    make = Phases.by_epoch if spec.doc_growth else Phases.by_example
+    return make(begins, rows)

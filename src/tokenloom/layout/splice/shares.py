@@ -1,0 +1,226 @@
+"""Edge weights: starts near the ends of a document are shown more often, exactly.
+
+One idea: tokens at the ends stand in few of the windows that lie inside a document, so starts are
+weighted by ``(K / d)^alpha``, d being the distance to the nearer end. Weights are integers; a
+weight depends on the distance alone and is 1 from distance K on, so sums are closed forms.
+
+Quotas: how many examples of an epoch each document gets.
+
+One idea: shares are exact. Weights are integers, quotas are their largest remainders, and no number
+is drawn, so that counts can be stated before a run and hold on every machine.
+
+Worked example: lengths 7, 5, 3 and an epoch of 12, in proportion to length ** 0.7: 5, 4, 3.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from tokenloom.errors import ConfigError
+
+__all__ = [
+    "Edges",
+    "edge_weights",
+    "floor_sum",
+    "largest_remainder",
+    "quotas",
+    "temperature_weights",
+]
+
+Int64 = NDArray[np.int64]
+
+Float64 = NDArray[np.float64]
+
+TOTAL_BITS = 30  # of the weights of one document together
+
+
+def edge_weights(length: int, content_length: int, alpha: float, stride: int = 1) -> Float64:
+    """``(K / d)^alpha`` of every start, d being its distance to the nearer end, at most K.
+
+    >>> edge_weights(7, 4, 1.0).tolist()
+    [4.0, 2.0, 2.0, 4.0]
+    """
+    t = np.arange(0, length - content_length + 1, stride)
+    d = np.minimum(np.minimum(t + 1, length - content_length - t + 1), content_length)
+    weights: Float64 = (content_length / d) ** alpha
+    return weights
+
+
+@functools.lru_cache(maxsize=1024)
+def _edge_sum(content_length: int, alpha: float) -> float:
+    """All weights near one end, with a stride of 1."""
+    d = np.arange(1, content_length + 1, dtype=np.float64)
+    return float(((content_length / d) ** alpha).sum())
+
+
+class Edges:
+    """Edge weights of documents of one content length, stride and alpha, by closed form.
+
+    Weights depend on the distance to an end alone and are 1 from distance K on, so one table of K
+    sums serves every document, however long.
+
+    Args:
+        content_length: K.
+        stride: between starts.
+        alpha: how strongly ends are preferred.
+        scale: what weight 1 becomes; integers follow by rounding.
+    """
+
+    def __init__(self, content_length: int, stride: int, alpha: float, scale: float) -> None:
+        self.stride, self._one = stride, max(1, round(scale))
+        columns = -(-content_length // stride)
+        d = np.arange(stride)[:, None] + np.arange(columns) * stride + 1  # [residue, starts]
+        w = (content_length / np.minimum(d, content_length)) ** alpha
+        rounded = np.maximum(1, np.rint(w * scale).astype(np.int64))
+        self._sums = np.concatenate([np.zeros((stride, 1), np.int64), rounded.cumsum(axis=1)], 1)
+        self._columns = columns
+        self._step = int(self._sums.max()) + 1
+        steps = np.arange(stride)[:, None] * self._step
+        self._flat = (self._sums + steps).reshape(-1)  # ascending through all residues
+
+    @staticmethod
+    def scale_for(length: int, content_length: int, stride: int, alpha: float) -> float:
+        """A power of 2 with which all weights of a document stay below 2^30 together."""
+        total = (length - content_length) / stride + 1 + 2 * _edge_sum(content_length, alpha)
+        return 2.0 ** min(10, TOTAL_BITS - math.ceil(math.log2(max(2.0, total))))
+
+    def sums(self, starts: Int64, residue: Int64) -> Int64:
+        """Weight of so many starts from an end, the outermost `residue` tokens inside it [N]."""
+        near = np.minimum(starts, self._columns)
+        found: Int64 = self._sums[residue, near] + (starts - near) * self._one
+        return found
+
+    def _count(self, weight: Int64, residue: Int64) -> Int64:
+        """Whole starts from an end within a weight: the inverse of `sums` [N]."""
+        most = self._sums[residue, -1]
+        inside = np.minimum(weight, most - 1) + residue * self._step
+        near = np.searchsorted(self._flat, inside, side="right") - 1 - residue * (self._columns + 1)
+        far = self._columns + (weight - most) // self._one
+        found: Int64 = np.where(weight < most, near, far)
+        return found
+
+    def halves(self, room: Int64, starts: Int64) -> tuple[Int64, Int64]:
+        """Starts that are nearer to the begin, and the residue at the end; `room` is L - K [N]."""
+        return np.minimum(room // (2 * self.stride) + 1, starts), room % self.stride
+
+    def total(self, room: Int64, starts: Int64) -> Int64:
+        """Weight of all starts of each document [N]."""
+        left, residue = self.halves(room, starts)
+        return self.sums(left, 0 * room) + self.sums(starts - left, residue)
+
+    def before(self, choice: Int64, room: Int64, starts: Int64) -> Int64:
+        """Weight of the starts before each [N]."""
+        left, residue = self.halves(room, starts)
+        behind = self.total(room, starts) - self.sums(starts - choice, residue)
+        return np.where(choice <= left, self.sums(choice, 0 * room), behind)
+
+    def at(self, weight: Int64, room: Int64, starts: Int64) -> Int64:
+        """The start at each weight: the last one with no more than that before it [N]."""
+        left, residue = self.halves(room, starts)
+        half, total = self.sums(left, 0 * room), self.total(room, starts)
+        low = self._count(np.minimum(weight, half - 1), 0 * room)
+        high = starts - 1 - self._count(np.maximum(total - 1 - weight, 0), residue)
+        return np.where(weight < half, low, high)
+
+
+def floor_sum(n: Int64, m: Int64, a: Int64, b: Int64) -> Int64:
+    """Sum of floor((a i + b) / m) for i from 0 to n - 1 [N], in as many steps as Euclid takes."""
+    n, m, a, b = (np.array(one, np.int64) for one in np.broadcast_arrays(n, m, a, b))
+    out, here = np.zeros_like(n), np.arange(len(n))
+    while True:
+        live = n > 0
+        if not live.all():
+            here, n, m, a, b = (one[live] for one in (here, n, m, a, b))
+        if not len(here):
+            return out
+        steps, a = np.divmod(a, m)
+        rows, b = np.divmod(b, m)
+        out[here] += steps * (n * (n - 1) // 2) + rows * n
+        # what is left are lattice points in a triangle, counted from its other side
+        n, b = np.divmod(a * n + b, m)
+        m, a = np.maximum(a, 1), m
+
+
+WEIGHT_BITS = 40  # of the largest weight
+
+
+def largest_remainder(weights: Sequence[int] | Int64, total: int) -> Int64:
+    """`total` divided in proportion to integer weights, the rest to the largest remainders.
+
+    Ties go to the lowest index; the sum is always `total`.
+
+    >>> largest_remainder([7, 5, 3], 7).tolist()
+    [3, 2, 2]
+    """
+    exact = [int(weight) for weight in weights]
+    whole = sum(exact)
+    if not whole:
+        raise ConfigError("balance: no document has a weight above 0.")
+    shares = [divmod(total * weight, whole) for weight in exact]
+    out = np.array([share for share, _ in shares], np.int64)
+    left = total - int(out.sum())
+    for i in sorted(range(len(shares)), key=lambda i: (-shares[i][1], i))[:left]:
+        out[i] += 1
+    return out
+
+
+def temperature_weights(
+    measure: ArrayLike,
+    tau: float,
+    weights: ArrayLike | None = None,
+    groups: ArrayLike | None = None,
+) -> list[int]:
+    """Integer weights in proportion to ``measure ** tau``.
+
+    Args:
+        measure: length, or starts, of each document [N].
+        tau: 1 is in proportion, 0 is equal.
+        weights: further factors [N].
+        groups: a number for each document; groups get equal mass, documents of one as weighted [N].
+
+    >>> temperature_weights([7, 5, 3], 1)
+    [7, 5, 3]
+    """
+    size = np.asarray(measure, np.int64)
+    if weights is None and groups is None and tau in (0, 1):
+        return [int(one) if tau else int(one > 0) for one in size]
+    top = int(size.max(initial=1)) or 1  # of shares only the proportion counts
+    heat: Float64 = np.where(size > 0, (np.maximum(size, 1) / top) ** tau, 0.0)
+    if weights is not None:
+        heat = heat * np.asarray(weights, np.float64)
+    if groups is not None:
+        _, group = np.unique(np.asarray(groups), return_inverse=True)
+        mass = np.bincount(group, heat)
+        heat = heat / np.where(mass > 0, mass, 1.0)[group]
+    most = float(heat.max(initial=0.0))
+    scale = 2.0**WEIGHT_BITS / most if most > 0 else 0.0
+    return [max(1, round(one * scale)) if one > 0 else 0 for one in heat.tolist()]
+
+
+def quotas(weights: Sequence[int], total: int, caps: Int64 | None = None) -> Int64:
+    """Examples of each document in an epoch of `total`; `caps` are the most that each may have.
+
+    What a capped document cannot take goes to the others, in proportion; if all are capped the
+    epoch is shorter than asked.
+    """
+    if caps is None:
+        return largest_remainder(weights, total)
+    total = min(total, int(caps[np.asarray(weights) > 0].sum()))
+    open_ = np.array([weight > 0 for weight in weights])
+    out = np.zeros(len(open_), np.int64)
+    while True:  # each round closes a document or is the last
+        free = np.flatnonzero(open_)
+        left = total - int(out[~open_].sum())
+        out[free] = largest_remainder([weights[i] for i in free.tolist()], left)
+        over = open_ & (out > caps)
+        if not over.any():
+            return out
+        out[over] = caps[over]
+        open_ &= ~over
+        if not open_.any():
+            return out

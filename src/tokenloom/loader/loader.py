@@ -1,0 +1,353 @@
+"""`Loader`: the only thing with a position. Step → indices → batch, ahead of time, resumable.
+
+One idea: a step is a function of its number (`tokenloom.loader.steps`), a batch a function of its
+indices, so the loader holds one integer: how many examples it has delivered. Ranks, prefetch and
+batch size decide who makes what when, never what.
+
+Rank r of W takes rows [r B // W, (r + 1) B // W) of every step. With lanes the rows of a step stand
+sorted by lane, so that a rank keeps to its own windows; the step has the same rows for every W.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from tokenloom.api.dataset import Dataset
+from tokenloom.batch.batch import FIELDS, Batch
+from tokenloom.batch.render import Pending
+from tokenloom.errors import ConfigError, StateError, near_miss
+from tokenloom.loader.maker import Maker
+from tokenloom.loader.prefetch import Prefetcher, log
+from tokenloom.loader.state import check_state, make_state
+from tokenloom.loader.steps import Steps, rank_rows
+from tokenloom.store.cache import BlockCache, CacheStats
+from tokenloom.store.fetch import ReadCounters
+
+__all__ = ["Forecast", "Loader", "LoaderStats"]
+
+GROUP_ROWS, GROUP_BATCHES = 8192, 256  # what is looked up together, at most
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LoaderStats:
+    """What a loader has done since it was made.
+
+    Attributes:
+        steps, examples, tokens: delivered to this rank.
+        seconds: since the first step was asked for.
+        wait_seconds: of these, the caller waited for a batch.
+        reads: what was read from the store, by anybody.
+        cache: what the block cache did, for anybody.
+    """
+
+    steps: int
+    examples: int
+    tokens: int
+    seconds: float
+    wait_seconds: float
+    reads: ReadCounters
+    cache: CacheStats
+
+    @property
+    def tokens_per_second(self) -> float:
+        """Tokens delivered in a second."""
+        return self.tokens / self.seconds if self.seconds else 0.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Forecast:
+    """What the coming steps of a rank will fetch, if nobody else uses the cache.
+
+    Attributes:
+        steps, examples: looked at.
+        blocks: different blocks that they need.
+        fetches: how often a block is fetched, because it was dropped in between.
+    """
+
+    steps: int
+    examples: int
+    blocks: int
+    fetches: int
+
+    def __str__(self) -> str:
+        each = self.fetches / self.examples if self.examples else 0.0
+        times = self.fetches / self.blocks if self.blocks else 0.0
+        return (
+            f"{self.steps:,} steps, {self.examples:,} rows of this rank: {self.fetches:,} fetches "
+            f"of {self.blocks:,} blocks, {each:.4f} a row, each block {times:.2f} times"
+        )
+
+
+class Loader:
+    """Batches of a dataset, in order, for one rank.
+
+    Args:
+        dataset: what to load.
+        batch_size: rows of a step over all ranks; or a schedule, pairs (examples, batch size).
+        rank: which of the ranks this is.
+        world_size: how many there are; it may change from run to run.
+        prefetch: batches to keep ready; 0 uses no thread.
+        end: what to do with a last, short step: "drop" it, "pad" it with rows of filler that have
+            no loss, or "wrap" around to the first examples, for ever.
+        fields: arrays of a batch to make before it is delivered; others are made when asked for.
+        accumulate: give every array of rows as [accumulate, rows / accumulate, …], for gradient
+            accumulation; the rows of a rank must be divisible by it.
+        fetch: how tokens come: "blocks" whole through the cache, "rows" one by one, or "auto", by
+            blocks if this rank's share of the shuffle window fits into the cache.
+        patience: seconds without a batch after which a warning is logged, again and again.
+
+    >>> import tempfile, tokenloom as tl
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     store = tl.build([{"text": "abcdefgh"}], folder + "/toy", tokenizer="bytes")
+    ...     with tl.Loader(store.windows(2), batch_size=2) as loader:
+    ...         [batch.tokens.tolist() for batch in loader]
+    [[[97, 98], [99, 100]], [[101, 102], [103, 104]]]
+    """
+
+    def __init__(
+        self,
+        dataset: Dataset,
+        batch_size: int | Sequence[tuple[int, int]],
+        rank: int = 0,
+        world_size: int = 1,
+        *,
+        prefetch: int = 16,
+        end: str = "drop",
+        fields: Sequence[str] = ("tokens",),
+        accumulate: int | None = None,
+        fetch: str = "auto",
+        patience: float = 30.0,
+    ) -> None:
+        self.dataset, self._steps = dataset, Steps(batch_size)
+        _check_rank(rank, world_size, self._steps.smallest)
+        _check_choice("end", end, ("drop", "pad", "wrap"))
+        _check_choice("fetch", fetch, ("auto", "blocks", "rows"))
+        for name in fields:
+            _check_choice("fields", name, FIELDS)
+        if not patience > 0:
+            raise ConfigError(f"patience: found {patience}, allowed is more than 0 seconds.")
+        if prefetch < 0:
+            raise ConfigError(f"prefetch: found {prefetch}, allowed is 0 or more batches.")
+        self.rank, self.world_size = rank, world_size
+        self._accumulate = accumulate
+        if accumulate is not None:
+            for size in self._steps.sizes:
+                _check_groups(size, rank, world_size, accumulate)
+        self._patience = patience
+        fits = dataset.run.share_bytes(world_size) <= dataset.cache_bytes
+        by_blocks = fetch == "blocks" or (fetch == "auto" and fits)
+        if fetch == "auto" and dataset.run.lanes > 1:
+            dataset.run.warn_if_too_large(dataset.cache_bytes, world_size)
+        self._maker = Maker(dataset, self._steps, rank, world_size, end, tuple(fields), by_blocks)
+        self._prefetch, self._group = prefetch, max(1, prefetch)
+        if by_blocks and fits:  # what is ready then costs no memory beside the cache
+            group = min(GROUP_BATCHES, GROUP_ROWS * world_size // self._steps.smallest)
+            self._group = max(self._group, group)
+            self._prefetch = self._group if prefetch else 0
+        self._step = 0
+        self._producer: Prefetcher[Pending] | None = None
+        self._steps_given = self._rows_given = 0
+        self._begin: float | None = None
+        self._waited = 0.0
+
+    # -- batches ---------------------------------------------------------------------------
+
+    def __iter__(self) -> Iterator[Batch]:
+        return self
+
+    def __next__(self) -> Batch:
+        if self._producer is None or self._producer.is_elsewhere:
+            self._begin = self._begin or time.perf_counter()
+            self._producer = Prefetcher(
+                self._maker.batches,
+                self._step,
+                self._prefetch,
+                group=self._group,
+                at_hand=self._maker.at_hand,
+                stalled=self._maker.stalled,
+                patience=self._patience,
+            )
+        pending = self._producer.take()
+        if pending is None:
+            raise StopIteration
+        try:
+            batch = self._maker.finish(self._step, pending)
+        except BaseException:
+            self._stop()  # what was not delivered comes again
+            raise
+        self._step += 1
+        self._steps_given += 1
+        self._rows_given += pending.rows.real
+        return batch if self._accumulate is None else batch.folded(self._accumulate)
+
+    def __len__(self) -> int:
+        """Steps that are left."""
+        count = self._maker.count
+        if count is None:
+            raise TypeError("this loader is endless, so it has no length.")
+        return max(0, count - self._step)
+
+    # -- position --------------------------------------------------------------------------
+
+    @property
+    def step(self) -> int:
+        """Steps that were delivered, counted from the beginning of the run."""
+        return self._step
+
+    @property
+    def examples(self) -> int:
+        """Examples of the run that were delivered, to all ranks."""
+        return self._maker.examples_before(self._step)
+
+    def seek(self, step: int) -> Loader:
+        """Go to a step; the next batch is the one of that step."""
+        if step < 0:
+            raise ConfigError(f"step: found {step}, allowed is 0 or more.")
+        self._stop()
+        self._maker = self._maker.over(self._steps)
+        self._step = step
+        return self
+
+    def state_dict(self) -> dict[str, Any]:
+        """Where the run stands, as JSON: what was delivered, not what was prefetched."""
+        run, examples = self.dataset.run, self.examples
+        rounds, rest = divmod(examples, run.n) if run.n else (0, examples)
+        sources = self.dataset.consumed(rest)
+        if rounds:  # wrapped around: the whole run so many times
+            for one, whole in zip(sources, self.dataset.consumed(run.n or 0), strict=True):
+                for name in ("rows", "tokens", "epochs"):
+                    one[name] += rounds * whole[name]
+        return make_state(self.dataset.describe(), examples, self._step, sources)
+
+    def load_state_dict(self, state: Mapping[str, Any], *, allow_mismatch: bool = False) -> None:
+        """Go on where a state was taken, with any batch size and number of ranks.
+
+        Raises:
+            StateError: the state is damaged, of another run, or iteration has begun.
+        """
+        if self._begin is not None:
+            raise StateError(
+                f"load_state_dict: this loader has delivered {self._steps_given} steps already; a "
+                "state is loaded before the first one. Make a new Loader, or use seek(step)."
+            )
+        examples = check_state(state, self.dataset.describe(), allow_mismatch=allow_mismatch)
+        if self.dataset.run.n is not None and self._maker.end != "wrap":
+            examples = self._inside(examples)
+        steps, step = self._steps, self._steps.step_at(examples)
+        if step is None:  # with this batch size no step begins there: count steps from there on
+            step = int(state["step"])
+            steps = Steps(self._steps.batch_size, (step, examples))
+        self._maker = self._maker.over(steps)
+        self._step = step
+
+    def _inside(self, examples: int) -> int:
+        n = self.dataset.run.n
+        assert n is not None  # asked before
+        if examples > n:
+            raise StateError(
+                f"state: it is {examples:,} examples into a run of {n:,}. It is of a longer run; "
+                "give the dataset the epochs it had."
+            )
+        return examples
+
+    def position(self) -> list[str]:
+        """Where the run stands, a line for each source: rows, tokens, percent of what it has."""
+        lines = []
+        for one in self.state_dict()["sources"]:
+            total = self.dataset.rows_of(one["name"])
+            share = f" ({one['rows'] / total:.1%})" if total else ""
+            of = f"/{total:,}" if total else ""
+            lines.append(
+                f"{one['name']}: rows={one['rows']:,}{of} tokens={one['tokens']:,}{share} "
+                f"epochs={one['epochs']}"
+            )
+        return lines
+
+    def log_position(self) -> None:
+        """Log `position`, after a line for the whole."""
+        log.info("Dataset Position: step=%d examples=%d", self.step, self.examples)
+        for line in self.position():
+            log.info("  %s", line)
+
+    # -- health ----------------------------------------------------------------------------
+
+    def stats(self) -> LoaderStats:
+        """What was delivered, and what it took."""
+        waited = self._waited + (self._producer.waited if self._producer else 0.0)
+        return LoaderStats(
+            steps=self._steps_given,
+            examples=self._rows_given,
+            tokens=self._rows_given * self.dataset.seq_len,
+            seconds=time.perf_counter() - self._begin if self._begin else 0.0,
+            wait_seconds=waited,
+            reads=self.dataset.counters(),
+            cache=self._maker.renderer.cache.stats(),
+        )
+
+    def forecast(self, steps: int = 1000) -> Forecast:
+        """What the next steps will fetch, by going through them without reading.
+
+        With several ranks every one of them needs blocks of its own windows only if there are
+        enough lanes: eight for each rank keep fetches within 1.15 times those of one rank.
+        """
+        maker, limit = self._maker.over(self._maker.steps), self._maker.renderer.cache.capacity
+        if not maker.renderer.by_blocks:
+            step, rows = maker.pretend(self._step, steps, self._group, BlockCache(limit))
+            return Forecast(steps=step, examples=rows, blocks=rows, fetches=rows)
+        real, endless = BlockCache(limit), BlockCache(1 << 62)
+        step, rows = maker.pretend(self._step, steps, self._group, real)
+        maker.pretend(self._step, steps, self._group, endless)
+        needed, fetched = endless.stats().misses, real.stats().misses
+        return Forecast(steps=step, examples=rows, blocks=needed, fetches=fetched)
+
+    def close(self) -> None:
+        """Stop the thread; the position stays, and the next batch starts it again."""
+        self._stop()
+
+    def __enter__(self) -> Loader:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def __del__(self) -> None:
+        if getattr(self, "_producer", None) is not None:
+            self._stop()
+
+    def _stop(self) -> None:
+        producer, self._producer = self._producer, None
+        if producer is not None:
+            self._waited += producer.waited
+            producer.stop()
+
+
+def _check_choice(name: str, found: str, allowed: Sequence[str]) -> None:
+    if found not in allowed:
+        raise ConfigError(
+            f"{name}: found {found!r}, allowed: {', '.join(allowed)}."
+            f"{near_miss(str(found), allowed)}"
+        )
+
+
+def _check_rank(rank: int, world_size: int, smallest: int) -> None:
+    if world_size < 1 or not 0 <= rank < world_size:
+        raise ConfigError(
+            f"rank, world_size: found {rank} of {world_size}, allowed is rank 0 to world_size - 1."
+        )
+    if smallest < world_size:
+        raise ConfigError(
+            f"batch_size: found {smallest} rows for {world_size} ranks; the batch size is global, "
+            "so it must be at least the number of ranks."
+        )
+
+
+def _check_groups(size: int, rank: int, world_size: int, groups: int) -> None:
+    low, high = rank_rows(size, rank, world_size)
+    if groups < 1 or (high - low) % groups:
+        raise ConfigError(
+            f"accumulate: found {groups} for {high - low} rows of rank {rank} (batch size {size}, "
+            f"{world_size} ranks), allowed is what divides them."
+        )

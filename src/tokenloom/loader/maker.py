@@ -1,0 +1,193 @@
+"""Steps → batches of one rank, without a position: what a loader's thread runs.
+
+One idea: which rows a step has, in which order, and which of them are a rank's, follows from the
+step's number alone. It is worked out for thousands of rows at a time (`PLAN_ROWS`), and kept until
+steps are asked for that lie elsewhere.
+"""
+
+from __future__ import annotations
+
+import copy
+import functools
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tokenloom.api.dataset import Dataset
+from tokenloom.batch.batch import Batch
+from tokenloom.batch.plan import Plan
+from tokenloom.batch.render import Pending, Renderer
+from tokenloom.errors import NoTrainedTokens
+from tokenloom.loader.prefetch import log
+from tokenloom.loader.steps import Steps, rank_rows
+from tokenloom.store.cache import BlockCache
+
+__all__ = ["Maker"]
+
+Int64 = NDArray[np.int64]
+
+PLAN_ROWS, PLAN_GROUPS = 8192, 16  # examples, and groups, that are planned together
+
+TOKENS = ("tokens",)  # what every batch has
+
+END = 1 << 63  # examples are counted by 64-bit integers
+
+SORTED_ROWS = 32768  # examples of all ranks that are sorted by lane together
+
+
+class Maker:
+    """Steps → batches, without a position; what the thread runs, so it knows no loader."""
+
+    def __init__(
+        self,
+        dataset: Dataset,
+        steps: Steps,
+        rank: int,
+        world_size: int,
+        end: str,
+        fields: tuple[str, ...],
+        by_blocks: bool,
+    ) -> None:
+        self.run, self.steps, self.end = dataset.run, steps, end
+        self.rank, self.world_size, self.fields = rank, world_size, fields
+        self.renderer: Renderer = dataset.renderer(by_blocks=by_blocks)
+        self._path, self._counters = dataset.path, dataset.counters
+        self._planned: tuple[int, int, Plan, list[int]] | None = None
+
+    def over(self, steps: Steps) -> Maker:
+        """The same over other steps; batches of this one stay what they are."""
+        made = copy.copy(self)
+        made.steps, made._planned = steps, None
+        return made
+
+    @property
+    def count(self) -> int | None:
+        """Steps from the beginning of the run to its end; None is for ever."""
+        n = self.run.n
+        if n == 0:
+            return 0
+        if n is None or self.end == "wrap":
+            return None
+        return self.steps.count(n, partial=self.end == "pad")
+
+    @property
+    def limit(self) -> int | None:
+        """The example behind the last one; None is for ever."""
+        return None if self.end == "wrap" else self.run.n
+
+    def examples_before(self, step: int) -> int:
+        """Examples of the run in all steps before this one."""
+        begin = self.steps.begin(step)
+        return begin if self.limit is None else min(begin, self.limit)
+
+    def batches(self, first: int, count: int) -> list[Pending]:
+        """The batches of this rank for some steps, read; none behind the end, else at least one."""
+        if self._is_over(first):
+            return []
+        plan, cuts, last = self._part(first, count)
+        self.renderer.look_up(plan, cuts[0], cuts[-1], self.fields)
+        return self.renderer.batches(plan, cuts, self._missing(last - 1))
+
+    def at_hand(self, first: int, count: int) -> bool:
+        """Whether all tokens of these steps are in memory."""
+        if self._is_over(first):
+            return True
+        plan, cuts, _ = self._part(first, count)
+        return self.renderer.at_hand(plan, cuts[0], cuts[-1])
+
+    def pretend(self, first: int, steps: int, group: int, cache: BlockCache) -> tuple[int, int]:
+        """Fetch the blocks of some steps as a loader does, without reading: (steps, examples)."""
+        step, rows, size = first, 0, 1
+        while step < first + steps and not self._is_over(step):
+            plan, cuts, last = self._part(step, min(size, first + steps - step))
+            self.renderer.pretend(plan, cuts[0], cuts[-1], cache)
+            rows, step, size = rows + cuts[-1] - cuts[0], last, min(2 * size, group)
+        return step - first, rows
+
+    def finish(self, step: int, pending: Pending) -> Batch:
+        """The batch, with the arrays that were asked for."""
+        batch = pending.make()
+        batch.judge = functools.partial(self._judge, step)
+        return batch if self.fields == TOKENS else batch.prepare(self.fields)
+
+    def _judge(self, step: int) -> None:
+        """Refuse a step of which no row has a trained token; a share may well have none."""
+        rows = self.rows_of(step)
+        whole = self.renderer.batches(self.renderer.plan(rows), [0, len(rows)])[0].make()
+        if not whole.trained().any():
+            raise NoTrainedTokens(
+                f"step {step}: none of its {len(rows)} rows has a token to train on. Look at "
+                "ignore_id, at the loss columns of the store, and at documents of one token."
+            )
+
+    def stalled(self, seconds: float) -> None:
+        """Tell that nothing came for so long."""
+        reads = self._counters()
+        log.warning(
+            "%s: no batch for %.0f s. Since opening, %d reads gave %.1f MiB; the store may be slow "
+            "or gone.",
+            self._path,
+            seconds,
+            reads.read_ops,
+            reads.bytes / 2**20,
+        )
+
+    def rows_of(self, step: int) -> Int64:
+        """The indices of all rows of a step, in their order; padding is not among them."""
+        return self._rows(step, step + 1, 0, self.steps.size(step))[0]
+
+    def _rows(self, step: int, stop: int, low: int, high: int) -> tuple[Int64, list[int]]:
+        """The indices of rows [low, high) of some steps of one size, and where each step ends."""
+        size = self.steps.size(step)
+        sorts = self.run.lanes > 1
+        first, last = (0, size) if sorts else (low, high)
+        # [steps, rows]: where each row stands on the line of examples
+        line = self.steps.begin(step) + np.arange(stop - step)[:, None] * size
+        line = line + np.arange(first, last)
+        real = np.full(line.shape, True) if self.limit is None else line < self.limit
+        if self.end == "wrap" and self.run.n:
+            line %= self.run.n
+        if sorts:
+            fractions = np.full(line.shape, np.inf)  # what is behind the end stays last
+            fractions[real] = self.run.fractions(line[real])
+            line = np.take_along_axis(line, np.lexsort((line, fractions), axis=-1), -1)
+            line, real = line[:, low:high], real[:, low:high]
+        return line[real], [0, *np.cumsum(real.sum(axis=1)).tolist()]
+
+    def _missing(self, step: int) -> int:
+        """Rows of filler in this rank's share of a step."""
+        low, high = rank_rows(self.steps.size(step), self.rank, self.world_size)
+        real = self.examples_before(step + 1) - self.steps.begin(step)
+        return max(0, high - max(low, real)) if self.end == "pad" else 0
+
+    @property
+    def _end(self) -> int:
+        """The step behind the last; no run has more than 2^63 examples."""
+        return self.steps.count(END, partial=False) if self.count is None else self.count
+
+    def _is_over(self, step: int) -> bool:
+        return step >= self._end
+
+    def _part(self, first: int, count: int) -> tuple[Plan, list[int], int]:
+        """A plan, where some steps are cut in it, and the step behind them: as far as it goes."""
+        begin, end, plan, cuts = self._plan_for(first, count)
+        last = min(first + count, end)
+        return plan, cuts[first - begin : last - begin + 1], last
+
+    def _plan_for(self, step: int, count: int) -> tuple[int, int, Plan, list[int]]:
+        """(first step, step behind, plan, cuts) of a stretch of steps that begins here or before.
+
+        The fewer are asked for the shorter it is, so that the first batch is there soon.
+        """
+        known = self._planned
+        if known is not None and known[0] <= step < known[1]:
+            return known
+        size = self.steps.size(step)
+        low, high = rank_rows(size, self.rank, self.world_size)
+        most = min(PLAN_ROWS // (high - low), PLAN_GROUPS * count)
+        if self.run.lanes > 1:
+            most = min(most, SORTED_ROWS // size)
+        stop = min(step + max(1, most), self.steps.stretch_end(step), self._end)
+        indices, cuts = self._rows(step, stop, low, high)
+        self._planned = step, stop, self.renderer.plan(indices), cuts
+        return self._planned

@@ -1,0 +1,222 @@
+"""The state of a loader: one integer and a fingerprint, as JSON.
+
+One idea: `examples` decides, everything else is there to be checked or read by people. A state of
+another run is refused, and the refusal names each key that differs with both values. Files appear
+whole or not at all, so the newest one that is there can be trusted.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from tokenloom.api import describe as description
+from tokenloom.errors import StateError, StoreError
+from tokenloom.store.files import LOCAL, temporary_name
+
+__all__ = ["FORMAT", "check_state", "latest_state", "make_state", "read_state", "write_state"]
+
+FORMAT = "tokenloom.state/1"
+
+MAX_BYTES = 16 << 20
+
+MAX_EXAMPLES = 1 << 62
+
+_HEX = re.compile(r"[0-9a-f]{64}")
+
+_NAME = re.compile(r"state-([0-9]{12,19})\.json")
+
+_SHOWN = 200  # characters of a wrong value in a message
+
+log = logging.getLogger("tokenloom")
+
+
+def make_state(
+    describe: Mapping[str, Any], examples: int, step: int, sources: list[dict[str, Any]]
+) -> dict[str, Any]:
+    """The state of a run after `examples` delivered examples."""
+    return {
+        "format": FORMAT,
+        "examples": examples,
+        "step": step,
+        "fingerprint": description.fingerprint(describe),
+        "render": description.render_fingerprint(describe),
+        "dataset": dict(describe),
+        "sources": sources,
+    }
+
+
+def check_state(state: Any, describe: Mapping[str, Any], *, allow_mismatch: bool = False) -> int:
+    """The examples of a state, if it is whole and of this run.
+
+    Args:
+        state: what `make_state` gave, or its JSON.
+        describe: of the run that is to go on.
+        allow_mismatch: take the number from a state of another run.
+
+    Raises:
+        StateError: it is damaged, or of another run; the message names every difference.
+    """
+    known = _shape(state)
+    if allow_mismatch:
+        return int(known["examples"])
+    chain = description.chain(describe)
+    reached = _edit_behind(known, describe, chain)
+    if reached is not None:
+        raise StateError(
+            f"state: it is {known['examples']:,} examples into the run, and the edit at "
+            f"{reached:,} changes what it has seen already. Edit at {known['examples']:,} or "
+            "later, or pass allow_mismatch=True."
+        )
+    if known["fingerprint"] not in chain:
+        listed = "\n  ".join(_differences(known.get("dataset"), describe)) or (
+            f"fingerprint: the state has {known['fingerprint'][:12]}…, this run has "
+            f"{description.fingerprint(describe)[:12]}…"
+        )
+        raise StateError(
+            f"state: it belongs to another run:\n  {listed}\nBuild the dataset as it was (the "
+            "state holds its description, see tokenloom.from_config), or pass allow_mismatch=True "
+            "to take its position all the same."
+        )
+    render_then = description.render_chain(describe)[chain.index(known["fingerprint"])]
+    if known["render"] != render_then:
+        saved = known.get("dataset")
+        render = _renders(saved)
+        now = description.renders(describe)
+        listed = "\n  ".join(_differences(render, now)) or (
+            f"render: the state has {_shown(render)}, this run has {_shown(now)}"
+        )
+        raise StateError(
+            "state: the same tokens, but labels, masks or positions are rendered otherwise:\n  "
+            f"{listed}\nPass allow_mismatch=True if that is meant."
+        )
+    return int(known["examples"])
+
+
+def _renders(saved: Any) -> Any:
+    """How a saved description renders, if it is one."""
+    try:
+        return description.renders(saved)
+    except (AttributeError, KeyError, TypeError):
+        return None
+
+
+def _edit_behind(
+    known: Mapping[str, Any], describe: Mapping[str, Any], chain: list[str]
+) -> int | None:
+    """Where an edit begins that a state of this run had already passed."""
+    if known["fingerprint"] not in chain[:-1]:
+        return None
+    later = describe["mix"]["edits"][chain.index(known["fingerprint"]) :]
+    passed = [int(edit["at"]) for edit in later if edit["at"] < known["examples"]]
+    return passed[0] if passed else None
+
+
+def _differences(saved: Any, now: Any) -> list[str]:
+    """What differs, a line each; nothing if the saved description is no description."""
+    if not isinstance(saved, Mapping):
+        return []
+    try:
+        lines = description.differences(saved, now)
+    except (RecursionError, TypeError, ValueError):  # nested junk, or what cannot be compared
+        return []
+    cut = [line if len(line) <= 2 * _SHOWN else line[: 2 * _SHOWN] + "…" for line in lines[:50]]
+    return cut + [f"and {len(lines) - 50} more"] * (len(lines) > 50)
+
+
+def _shown(value: Any) -> str:
+    """A value that may be anything, short enough for a message."""
+    try:
+        text = repr(value)
+    except (RecursionError, ValueError):  # too deep, or an integer of thousands of digits
+        text = f"a {type(value).__name__} that cannot be shown"
+    return text if len(text) <= _SHOWN else text[:_SHOWN] + "…"
+
+
+def _shape(state: Any) -> dict[str, Any]:
+    """The state, if every key that is used has the right kind; unknown keys are left alone."""
+    if not isinstance(state, Mapping):
+        raise StateError(f"state: found {type(state).__name__}, allowed is what state_dict() gave.")
+    wrong = []
+    if state.get("format") != FORMAT:
+        wrong.append(f"format: found {_shown(state.get('format'))}, allowed is {FORMAT!r}")
+    for name in ("examples", "step"):
+        value = state.get(name)
+        if type(value) is not int or not 0 <= value <= MAX_EXAMPLES:
+            wrong.append(f"{name}: found {_shown(value)}, allowed is an integer from 0 to 2^62")
+    for name in ("fingerprint", "render"):
+        value = state.get(name)
+        if not isinstance(value, str) or not _HEX.fullmatch(value):
+            wrong.append(f"{name}: found {_shown(value)}, allowed are 64 hex digits")
+    if wrong:
+        raise StateError("state: " + "\n  ".join(wrong) + "\nIt is not what state_dict() gave.")
+    return dict(state)
+
+
+# -- files ---------------------------------------------------------------------------------
+def write_state(state: Mapping[str, Any], path: str | Path) -> Path:
+    """Write a state to a file that appears whole or not at all.
+
+    Args:
+        state: what `Loader.state_dict()` gave.
+        path: a file, which is replaced; or an existing directory, in which the file is named after
+            its examples, so that `latest_state` finds the newest.
+    """
+    known, target = _shape(state), Path(path)
+    try:
+        raw = json.dumps(known, indent=1, allow_nan=False).encode() + b"\n"
+    except (TypeError, ValueError, RecursionError) as error:
+        raise StateError(f"state: it cannot be written as JSON ({error}).") from None
+    if len(raw) > MAX_BYTES:
+        raise StateError(f"state: it has {len(raw):,} bytes as JSON, allowed are {MAX_BYTES:,}.")
+    if target.is_dir():
+        target = target / f"state-{known['examples']:012d}.json"
+    temporary = target.parent / temporary_name()
+    try:
+        out = LOCAL.create(temporary)
+        out.write(raw)
+        out.close()  # synced
+        os.replace(temporary, target)
+    finally:
+        LOCAL.remove(temporary)
+    LOCAL.sync_directory(target.parent)
+    return target
+
+
+def read_state(path: str | Path) -> dict[str, Any]:
+    """A state from its file; runs no code and reads at most 16 MiB.
+
+    Raises:
+        StateError: there is none, it cannot be read, or it does not hold a state.
+    """
+    target = Path(path)
+    try:
+        raw = LOCAL.read(target, MAX_BYTES)
+    except StoreError as error:
+        raise StateError(str(error)) from error
+    if raw is None:
+        raise StateError(f"{target}: there is no such file.")
+    try:
+        value = json.loads(raw)
+    except (ValueError, RecursionError) as error:
+        raise StateError(f"{target}: it is not JSON ({error}). It is not a state file.") from None
+    try:
+        return _shape(value)
+    except StateError as error:
+        raise StateError(f"{target}: {error}") from None
+
+
+def latest_state(folder: str | Path) -> dict[str, Any] | None:
+    """The state with the most examples in a directory; damaged files are passed over."""
+    names = [name for name in LOCAL.list(Path(folder)) if _NAME.fullmatch(name)]
+    for name in sorted(names, key=lambda name: (len(name), name), reverse=True):
+        try:
+            return read_state(Path(folder) / name)
+        except StateError as error:
+            log.warning("%s; an older state is taken.", str(error).rstrip("."))
+    return None

@@ -1,1 +1,0 @@
-"""Several sources as one run: virtual times and their merge."""

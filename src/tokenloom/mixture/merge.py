@@ -1,0 +1,401 @@
+"""The merge of sources by virtual time: index → (source, item) and back, at any place.
+
+One idea: item k of a source happens at ``t = base + (C(k) - ref) / w``, C being the cost consumed
+before it; the run is all items in order of time. "Always draw from the source that has consumed
+least" is exactly that, and so needs no loop and no state: how many items of each source come before
+a moment is one division, and the moment at which n items have come is found by search.
+
+Items at the same moment stand in order of a hash of (source, moment). With `midpoint` the time of
+an item is the middle of what it consumes, which keeps shares closer at every prefix.
+
+Rounds: every block of a mixture has a fixed number of items of each source.
+
+One idea: a block has the items that the `weights` rule puts there, in another order; so quotas are
+never negative, no error builds up, and no source is ever lost, however small its weight. Inside a
+block sources come one after the other, or, at random, in a keyed order.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tokenloom.order.costs import Costs, EqualCosts
+from tokenloom.random.keys import child, children, key
+from tokenloom.random.permute import permutations
+
+__all__ = ["LONGEST", "Clock", "Merge", "Rounds"]
+
+Int64 = NDArray[np.int64]
+
+Float64 = NDArray[np.float64]
+
+FEW = 2048  # items among which a moment is found by sorting
+
+MOST = 1e300  # no moment comes later
+
+LONGEST = 1 << 53  # of what is consumed: floats count to there
+
+
+@dataclass(frozen=True, slots=True)
+class Clock:
+    """When the items of one source happen.
+
+    Attributes:
+        name: of the source.
+        costs: of its items.
+        weight: w.
+        base: the moment at which `ref` had been consumed.
+        ref: see there.
+        first: the first item that counts; those before it are past.
+    """
+
+    name: str
+    costs: Costs
+    weight: float
+    base: float = 0.0
+    ref: int = 0
+    first: int = 0
+
+
+class Merge:
+    """Sources in order of time.
+
+    Args:
+        clocks: the sources, as listed.
+        seed: of ties.
+        midpoint: an item happens in the middle of what it consumes.
+        listed: ties go to the source that is listed first, not to the hash.
+    """
+
+    def __init__(
+        self, clocks: Sequence[Clock], *, seed: int, midpoint: bool, listed: bool = False
+    ) -> None:
+        self.clocks, self._midpoint, self._listed = tuple(clocks), midpoint, listed
+        self._weight = np.array([clock.weight for clock in clocks])
+        self._base = np.array([clock.base for clock in clocks])
+        self._ref = np.array([clock.ref for clock in clocks], np.int64)
+        self._first = np.array([clock.first for clock in clocks], np.int64)
+        equal = [clock.costs.cost if isinstance(clock.costs, EqualCosts) else 0 for clock in clocks]
+        self._cost = np.array(equal, np.int64)
+        ends = [(1 << 62) if clock.costs.n is None else clock.costs.n for clock in clocks]
+        self._end = np.array(ends, np.int64)
+        self.longest = LONGEST // max(clock.costs.most for clock in clocks)
+        root = key(seed, "mix", "ties")
+        self._ties = np.array([child(root, clock.name) for clock in clocks], np.uint64)
+        self.begin = int(self._first.sum())
+        self._known: tuple[int, Int64] = self.begin, self._first
+
+    # -- times -----------------------------------------------------------------------------
+
+    def _times(self, source: int, first: int, last: int) -> Float64:
+        """When items [first, last) of a source happen: exactly this expression, everywhere."""
+        clock = self.clocks[source]
+        cost = clock.costs.items(first, last)
+        ends = np.cumsum(cost) + clock.costs.upto(first)
+        begins = ends - cost - clock.ref
+        times: Float64 = clock.base + begins / clock.weight
+        if self._midpoint:
+            times = clock.base + (2 * begins + cost) / (2 * clock.weight)
+        return times
+
+    def _time(self, source: int, k: int) -> float:
+        """The same for one item; Python's numbers give the same bits."""
+        clock = self.clocks[source]
+        begin, cost = clock.costs.one(k)
+        if self._midpoint:
+            return clock.base + (2 * (begin - clock.ref) + cost) / (2 * clock.weight)
+        return clock.base + (begin - clock.ref) / clock.weight
+
+    def _equal_times(self, source: Int64, item: Int64) -> Float64:
+        """The same for sources whose items all cost the same [N]."""
+        cost = self._cost[source]
+        begins = item * cost - self._ref[source]
+        weight, base = self._weight[source], self._base[source]
+        times: Float64 = base + begins / weight
+        if self._midpoint:
+            times = base + (2 * begins + cost) / (2 * weight)
+        return times
+
+    def _counts(self, moment: float) -> Int64:
+        """Items of every source that happen before a moment [sources]."""
+        consumed = (moment - self._base) * self._weight + self._ref
+        out = np.empty(len(self.clocks), np.int64)
+        equal = self._cost > 0
+        if equal.any():
+            out[equal] = self._equal_counts(np.flatnonzero(equal), consumed[equal], moment)
+        for source in np.flatnonzero(~equal).tolist():
+            out[source] = self._one_count(source, float(consumed[source]), moment)
+        return np.clip(out, self._first, self._end)
+
+    def _equal_counts(self, source: Int64, consumed: Float64, moment: float) -> Int64:
+        cost = self._cost[source]
+        most = np.minimum(self._end[source], (1 << 61) // cost)  # products stay below 2^62
+        guess = np.ceil(np.clip(consumed / cost, 0, most.astype(np.float64))).astype(np.int64)
+        guess = np.minimum(guess, most)
+        while True:  # the expression decides, not its inverse
+            late = (guess > 0) & (self._equal_times(source, guess - 1) >= moment)
+            early = (guess < most) & (self._equal_times(source, guess) < moment)
+            if not (late | early).any():
+                return guess
+            guess += early.astype(np.int64) - (late & ~early)
+
+    def _one_count(self, source: int, consumed: float, moment: float) -> int:
+        clock = self.clocks[source]
+        guess = clock.costs.before(consumed)
+        end = 1 << 62 if clock.costs.n is None else clock.costs.n
+        while guess > 0 and self._time(source, guess - 1) >= moment:
+            guess -= 1
+        while guess < end and self._time(source, guess) < moment:
+            guess += 1
+        return guess
+
+    def count(self, moment: float) -> int:
+        """Items that happen before a moment."""
+        return int(self._counts(moment).sum())
+
+    def moment(self, index: int) -> float:
+        """When the item at an index happens."""
+        return self._now(self.cut(index))
+
+    # -- index → item ----------------------------------------------------------------------
+
+    def items(self, first: int, last: int) -> tuple[Int64, Int64]:
+        """(source, item) of indices [first, last)."""
+        begin = self.cut(first)
+        want = last - first
+        moment = self._moment_of(begin, want)
+        end = self._counts(moment)
+        source, item, order = self._sorted(begin, end)
+        chosen = order[:want]
+        source, item = source[chosen], item[chosen]
+        counts = begin + np.bincount(source, minlength=len(self.clocks))
+        self._known = last, counts
+        return source, item
+
+    def _moment_of(self, begin: Int64, want: int) -> float:
+        """A moment before which at least so many further items happen."""
+        now = self._now(begin)
+        rate = float((self._weight / self._mean)[begin < self._end].sum())
+        step, factor, low = want / max(rate, 1e-300), 1.05, now
+        before = int(begin.sum())
+        while True:
+            moment = now + step
+            found = self.count(moment) - before
+            if found >= want or moment > MOST:
+                break
+            low, step, factor = moment, step * factor + np.spacing(now) * 4, factor**1.5
+        while found > 2 * want + FEW:  # a source that begins late and comes often
+            middle = (low + moment) / 2
+            if not low < middle < moment:
+                break
+            count = self.count(middle) - before
+            low, moment, found = (middle, moment, found) if count < want else (low, middle, count)
+        return moment
+
+    @functools.cached_property
+    def _mean(self) -> Float64:
+        """About what items cost, in every source [sources]."""
+        return np.maximum([clock.costs.mean for clock in self.clocks], 1.0)
+
+    def _now(self, begin: Int64) -> float:
+        """The earliest pending moment."""
+        there = np.flatnonzero((begin < self._end) & (self._cost > 0))
+        pending = self._equal_times(there, begin[there]).tolist()
+        for source in np.flatnonzero((begin < self._end) & (self._cost == 0)).tolist():
+            pending.append(self._time(source, int(begin[source])))
+        return min(pending, default=0.0)
+
+    def _sorted(self, begin: Int64, end: Int64) -> tuple[Int64, Int64, Int64]:
+        """Items [begin, end) of every source, and the order in which they happen."""
+        count = end - begin
+        source = np.repeat(np.arange(len(count)), count)
+        item = np.arange(len(source)) - np.repeat(np.cumsum(count) - count - begin, count)
+        if (self._cost > 0).all():
+            times = self._equal_times(source, item)
+        else:
+            parts = [
+                self._times(i, int(a), int(b))
+                for i, (a, b) in enumerate(zip(begin, end, strict=True))
+            ]
+            times = np.concatenate(parts)
+        order = np.argsort(times, kind="stable")
+        ordered = times[order]
+        same = np.flatnonzero(ordered[1:] == ordered[:-1])
+        if len(same) and not self._listed:
+            order = self._settled(order, ordered, source)
+        return source, item, order
+
+    def _settled(self, order: Int64, times: Float64, source: Int64) -> Int64:
+        """Items of one moment in order of their hashes."""
+        same = np.append(False, times[1:] == times[:-1])
+        tied = same | np.append(same[1:], False)
+        here = np.flatnonzero(tied)
+        who = source[order[here]]
+        hashes = self._tie(who, times[here])
+        inner = np.lexsort((order[here], hashes, times[here]))
+        out = order.copy()
+        out[here] = order[here[inner]]
+        return out
+
+    def _tie(self, source: Int64, moment: Float64) -> NDArray[np.uint64]:
+        bits = np.ascontiguousarray(moment, np.float64).view(np.uint64)
+        out = np.empty(len(source), np.uint64)
+        for one in np.unique(source).tolist():
+            here = source == one
+            out[here] = children(int(self._ties[one]), bits[here])
+        return out
+
+    def cut(self, index: int) -> Int64:
+        """Items of every source before an index [sources]."""
+        known, counts = self._known
+        if known == index:
+            return counts
+        if index == self.begin:
+            return self._first
+        low, high = self._bracket(index)
+        begin, end = self._counts(low), self._counts(high)
+        source, _, order = self._sorted(begin, end)
+        taken = order[: index - int(begin.sum())]
+        counts = begin + np.bincount(source[taken], minlength=len(self.clocks))
+        self._known = index, counts
+        return counts
+
+    def _bracket(self, index: int) -> tuple[float, float]:
+        """Two moments with an index between them and few items."""
+        begin = self._now(self._first)
+        guess = self._guess(index, begin)
+        # as long as some items take; the guess knows totals of epochs only and may be further off
+        step = max((guess - begin) * FEW / 8 / max(1, index - self.begin), np.spacing(guess) * 4)
+        low, below = guess, self.count(guess)
+        high, above = low, below
+        while below > index:
+            low, step = max(begin, low - step), 4 * step
+            below = self.count(low) if low > begin else self.begin
+        while above < index:
+            high, step = high + step, 4 * step
+            above = self.count(high)
+            if high > MOST:
+                break
+        return self._narrowed(index, low, below, high, above)
+
+    def _guess(self, index: int, begin: float) -> float:
+        """About the moment of an index, without the sums of any epoch."""
+
+        def about(moment: float) -> float:
+            consumed = (moment - self._base) * self._weight + self._ref
+            counts = consumed / np.maximum(self._cost, 1)
+            for source in summed:
+                counts[source] = self.clocks[source].costs.near(float(consumed[source]))
+            return float(np.clip(counts, self._first, self._end).sum())
+
+        summed = np.flatnonzero(self._cost == 0).tolist()
+        low, high = begin, begin + 1.0
+        while about(high) < index and high < MOST:
+            low, high = high, high + 2 * (high - begin)
+        for _ in range(40):
+            middle = (low + high) / 2
+            low, high = (middle, high) if about(middle) < index else (low, middle)
+        return low
+
+    def _narrowed(
+        self, index: int, low: float, below: int, high: float, above: int
+    ) -> tuple[float, float]:
+        """The same with at most `FEW` items between them, if moments are fine enough."""
+        while above - below > FEW:
+            share = (index - below) / (above - below)
+            for part in (share - 0.01, share + 0.01, 0.5):
+                middle = low + min(max(part, 0.001), 0.999) * (high - low)
+                if not low < middle < high:
+                    return low, high
+                count = self.count(middle)
+                if count <= index:
+                    low, below = middle, count
+                else:
+                    high, above = middle, count
+        return low, high
+
+    def whole(self, index: int) -> int:
+        """See `tokenloom.mixture.stages.Order`: items of a source come in their order."""
+        return index
+
+    # -- item → index ----------------------------------------------------------------------
+
+    def index(self, source: int, item: int) -> int:
+        """Where an item of a source stands in the run."""
+        moment = self._time(source, item)
+        begin = self._counts(moment)
+        end = self._counts(float(np.nextafter(moment, np.inf)))
+        sources, items, order = self._sorted(begin, end)
+        here = np.flatnonzero((sources[order] == source) & (items[order] == item))
+        return int(begin.sum()) + int(here[0])
+
+
+class Rounds:
+    """Blocks of a merge.
+
+    Args:
+        merge: by weights; it must begin with a block.
+        block: items of a block.
+        end: items in all; None is for ever.
+        shuffled: items of a block in a keyed order.
+        seed: of these orders.
+    """
+
+    def __init__(
+        self, merge: Merge, block: int, end: int | None, *, shuffled: bool, seed: int
+    ) -> None:
+        self.merge, self._block, self._end = merge, block, end
+        self._shuffled, self._root = shuffled, key(seed, "mix", "rounds")
+
+    def items(self, first: int, last: int) -> tuple[Int64, Int64]:
+        """(source, item) of indices [first, last)."""
+        begin = first // self._block * self._block
+        end = -(-last // self._block) * self._block
+        source, item = self.merge.items(begin, end if self._end is None else min(end, self._end))
+        block = np.arange(len(source)) // self._block
+        order = np.lexsort((source, block))  # of one source as they came
+        if self._shuffled:
+            order = order[self._shuffle(begin // self._block, len(order))]
+        chosen = order[first - begin : last - begin]
+        return source[chosen], item[chosen]
+
+    def _shuffle(self, number: int, count: int) -> Int64:
+        """Places of so many items from a block on, shuffled inside each block."""
+        out = np.arange(count)
+        whole = count // self._block * self._block
+        for low, high, size in ((0, whole, self._block), (whole, count, count - whole)):
+            if low < high:
+                block = (out[low:high] // self._block).astype(np.uint64)
+                keys = children(self._root, np.unique(block) + np.uint64(number))
+                inside = (out[low:high] - low) % size
+                moved = permutations(size, keys).forward(
+                    inside.astype(np.uint64), (block - block[0]).astype(np.int64)
+                )
+                out[low:high] += moved.view(np.int64) - inside
+        return out
+
+    def cut(self, index: int) -> Int64:
+        """Items of every source before an index [sources]."""
+        begin = index // self._block * self._block
+        before = self.merge.cut(begin)
+        if begin == index:
+            return before
+        source, _ = self.items(begin, index)
+        counts: Int64 = before + np.bincount(source, minlength=len(before))
+        return counts
+
+    def whole(self, index: int) -> int:
+        """See `tokenloom.mixture.stages.Order`."""
+        return index // self._block * self._block if self._shuffled else index
+
+    def index(self, source: int, item: int) -> int:
+        """Where an item of a source stands in the run."""
+        begin = self.merge.index(source, item) // self._block * self._block
+        last = begin + self._block if self._end is None else min(begin + self._block, self._end)
+        sources, items = self.items(begin, last)
+        return begin + int(np.flatnonzero((sources == source) & (items == item))[0])

@@ -1,0 +1,253 @@
+"""`MixedRun`: several runs as one: index → (source, item in its order), and back.
+
+One idea: a stretch of indices is worked out at a time (`CHUNK`), by one cut and one sort, and kept
+while it is used. Where an item stands in its own source is that source's business.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tokenloom.arguments import integer
+from tokenloom.arrays import checked, grouped, with_newest
+from tokenloom.layout.blocks import Blocks
+from tokenloom.mixture.stages import Stage
+from tokenloom.order import Order
+from tokenloom.order.block_order import golden
+from tokenloom.order.prices import TokenCount
+from tokenloom.order.run import SourceRun
+from tokenloom.order.shuffle import Shuffle
+
+__all__ = ["Consumed", "MixedRun"]
+
+Int64 = NDArray[np.int64]
+
+CHUNK, FEWEST = 1 << 16, 1 << 10  # items that are worked out together, at most and at least
+
+EPOCHS = 512  # of one source that are
+
+KEPT_CHUNKS = 8
+
+FEW = 16  # items of a chunk that are looked up one by one
+
+
+class Consumed(NamedTuple):
+    """What a run has taken from a source.
+
+    Attributes:
+        name: of the source.
+        rows: examples.
+        tokens: in their frames.
+        epochs: complete ones.
+    """
+
+    name: str
+    rows: int
+    tokens: int
+    epochs: int
+
+
+class MixedRun:
+    """The run of several sources.
+
+    Attributes:
+        names: of the sources, as listed.
+        sources: their runs, each without an end.
+        stages: what was changed at which index; the first begins at 0.
+        shuffle: of the whole, None for as it is mixed.
+        n: examples in all, None if endless.
+        lanes: windows that are open at once, of the source that has most.
+    """
+
+    def __init__(
+        self,
+        sources: Sequence[SourceRun],
+        stages: Sequence[Stage],
+        *,
+        seed: int,
+        shuffle: Shuffle | None = None,
+        take: int | None = None,
+    ) -> None:
+        self.sources, self.stages = tuple(sources), tuple(stages)
+        self.names = tuple(source.name for source in sources)
+        whole = stages[-1].end
+        self.n = whole if take is None else take if whole is None else min(take, whole)
+        self.lanes = max(source.lanes for source in sources)
+        laned = [n for n, source in enumerate(sources) if source.lanes > 1]
+        self._lanes_from = min((at for n in laned for at in _begins(stages, n)), default=0)
+        # a source of few rows has an order for each of many epochs: fewer are worked out at a time
+        few = [source.rows for source in sources if source.goes_by_epochs]
+        self._chunk = min([CHUNK, *(max(FEWEST, EPOCHS * rows) for rows in few)])
+        self.seq_len = sources[0].layout.seq_len
+        self.shuffle = shuffle
+        longest = min(stage.merge.longest for stage in stages)
+        self._bound = longest if self.n is None else self.n
+        self._order = _shuffled(shuffle, whole, seed)
+        self._at = np.array([stage.at for stage in stages], np.int64)
+        self._tokens = [TokenCount(source) for source in sources]
+        nothing = np.zeros(len(sources), np.int64)
+        self._counted = 0, 0, nothing, nothing
+        self._chunks: dict[tuple[int, int], tuple[Int64, Int64]] = {}
+
+    # -- index → item ----------------------------------------------------------------------
+
+    def pick(self, indices: Int64) -> tuple[Int64, Int64]:
+        """(source, item) of each index [N]."""
+        wanted = checked(indices, self._bound, "index")
+        if self._order is not None:
+            wanted = self._order.map(wanted)
+        source, item = np.empty_like(wanted), np.empty_like(wanted)
+        stage = np.searchsorted(self._at, wanted, side="right") - 1
+        # stages may begin inside a chunk, so both name a stretch
+        for number, here in grouped(stage):
+            for chunk, inner in grouped(wanted[here] // self._chunk):
+                part = here[inner]
+                source[part], item[part] = self._picked(number, chunk, wanted[part])
+        return source, item
+
+    def _picked(self, number: int, chunk: int, wanted: Int64) -> tuple[Int64, Int64]:
+        known = self._chunks.get((number, chunk))
+        if known is None and len(wanted) <= FEW and not self._follows(number, chunk):
+            pairs = [self.stages[number].order.items(i, i + 1) for i in wanted.tolist()]
+            source, item = (np.concatenate(column) for column in zip(*pairs, strict=True))
+            return source, item
+        first = max(self.stages[number].at, chunk * self._chunk)
+        if known is None:
+            last = self._last(number, (chunk + 1) * self._chunk)
+            known = self.stages[number].order.items(first, last)
+            self._chunks = with_newest(self._chunks, (number, chunk), known, KEPT_CHUNKS)
+        return known[0][wanted - first], known[1][wanted - first]
+
+    def _follows(self, number: int, chunk: int) -> bool:
+        """Whether it is likely that all of a chunk will be asked for."""
+        return chunk == 0 or (number, chunk - 1) in self._chunks
+
+    def _last(self, number: int, wanted: int) -> int:
+        """As far as a stage goes."""
+        ends = [wanted, self.stages[number].end]
+        if number + 1 < len(self.stages):
+            ends.append(self.stages[number + 1].at)
+        return min(end for end in ends if end is not None)
+
+    # -- item → index ----------------------------------------------------------------------
+
+    def index(self, source: int, items: Int64) -> Int64:
+        """Where items of a source stand, -1 for those that never come [N]."""
+        out = np.full(len(items), -1, np.int64)
+        stages = np.array([self._stage_of(source, item) for item in items.tolist()], np.int64)
+        for number, here in grouped(stages):
+            stage, end = self.stages[number], self._last(number, 1 << 62)
+            shown = stage.merge.clocks[source].costs.n
+            if end < 1 << 62:  # others would come behind the end
+                shown = int(stage.order.cut(end)[source])
+            for place in here.tolist():
+                item = int(items[place])
+                if shown is None or item < shown:
+                    out[place] = stage.order.index(source, item)
+        found = out >= 0
+        if self._order is not None and found.any():
+            out[found] = self._order.inverse(out[found])
+        if self.n is not None:
+            out[out >= self.n] = -1
+        return out
+
+    def _stage_of(self, source: int, item: int) -> int:
+        """The stage in which an item of a source comes, if it comes at all."""
+        for number in range(len(self.stages) - 1, 0, -1):
+            if item >= self.stages[number].merge.clocks[source].first:
+                return number
+        return 0
+
+    # -- what it is ------------------------------------------------------------------------
+
+    def consumed(self, examples: int) -> list[Consumed]:
+        """What the first examples take from each source."""
+        integer("examples", examples, most=self._bound)
+        if self._order is not None:
+            first, counts = 0, np.zeros(len(self.sources), np.int64)
+        else:
+            stage = self.stages[int(np.searchsorted(self._at, examples, side="right")) - 1]
+            first = stage.order.whole(examples)
+            counts = stage.order.cut(first)
+        rows, tokens = self._drawn(first, examples)
+        rows = rows + counts
+        return [
+            Consumed(run.name, n, known.upto(k) + more, run.epochs_in(n))
+            for run, known, k, more, n in zip(
+                self.sources,
+                self._tokens,
+                counts.tolist(),
+                tokens.tolist(),
+                rows.tolist(),
+                strict=True,
+            )
+        ]
+
+    def _drawn(self, first: int, last: int) -> tuple[Int64, Int64]:
+        """Rows and tokens of each source among indices [first, last), one by one.
+
+        When asked again further on, only what came since is gone through.
+        """
+        begin, low, rows, tokens = self._counted
+        if begin != first or low > last:
+            low, rows, tokens = first, np.zeros_like(rows), np.zeros_like(tokens)
+        for at in range(low, last, CHUNK):
+            source, item = self.pick(np.arange(at, min(at + CHUNK, last)))
+            rows = rows + np.bincount(source, minlength=len(rows))
+            tokens = tokens.copy()
+            for number, here in grouped(source):
+                tokens[number] += self._tokens[number].of(item[here])
+        self._counted = first, last, rows, tokens
+        return rows, tokens
+
+    def tokens_in(self, examples: int) -> int:
+        """Tokens of the first examples of the run."""
+        return sum(one.tokens for one in self.consumed(examples))
+
+    def fractions(self, indices: Int64) -> NDArray[np.float64] | None:
+        """Lane over lanes of each index [N], or None for a run without lanes.
+
+        Rows of a source without lanes are spread evenly between the others. Before a source with
+        lanes joins there are none, so that nothing changes there.
+        """
+        if self.lanes == 1:
+            return None
+        source, item = self.pick(indices)
+        out = np.empty(len(indices), np.float64)
+        for number, here in grouped(source):
+            found = self.sources[number].fractions(item[here])
+            out[here] = golden(item[here]) if found is None else found
+        out[indices < self._lanes_from] = 0.0  # as they stand: the first lanes joined later
+        return out
+
+    def share_bytes(self, world_size: int) -> int:
+        """Bytes of the blocks that a rank needs at the same time."""
+        return sum(source.share_bytes(world_size) for source in self.sources)
+
+    def warn_if_too_large(self, capacity: int, world_size: int = 1) -> None:
+        """Say so when a rank's shuffle windows do not fit into the cache."""
+        for source in self.sources:
+            source.warn_if_too_large(capacity, world_size)
+
+
+def _begins(stages: Sequence[Stage], source: int) -> list[int]:
+    """The indices of the stages in which a source has items."""
+    return [s.at for s in stages if s.merge.clocks[source].costs.n != 0]
+
+
+def _shuffled(shuffle: Shuffle | None, n: int | None, seed: int) -> Order | None:
+    """The order of a mixed run that is shuffled as a whole."""
+    if shuffle is None:
+        return None
+    if n is None:
+        raise TypeError(
+            "shuffle: this mix is endless, and its end is needed to shuffle it as a whole. Shuffle "
+            "the sources, as is usual, or give them epochs."
+        )
+    size = getattr(shuffle, "io_block_size", None) or 128
+    blocks = Blocks.equal(n, size)
+    return shuffle.resolve(blocks, float(size)).order(blocks, seed, 0, "mix")

@@ -1,0 +1,234 @@
+"""Stages of a mixed run: what an edit changes from its index on, and what it leaves alone.
+
+One idea: a run is cut at the index of an edit. What was before is the old merge, untouched; what is
+after is a merge whose sources begin with the items they have not shown yet. A source that joins
+starts at the moment of the cut, so that it does not catch up; one whose weight changes keeps the
+part of its pending item that had been waited for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tokenloom.errors import ConfigError
+from tokenloom.mixture.merge import Clock, Merge, Rounds
+from tokenloom.order.costs import Costs, EqualCosts
+
+__all__ = ["Change", "Rule", "Source", "Stage", "stages_of"]
+
+Int64 = NDArray[np.int64]
+
+NOTHING = EqualCosts(1, 0)
+
+
+class Order(Protocol):
+    """Index → (source, item) and back."""
+
+    def items(self, first: int, last: int) -> tuple[Int64, Int64]:
+        """(source, item) of indices [first, last)."""
+
+    def cut(self, index: int) -> Int64:
+        """Items of every source before an index [sources]."""
+
+    def whole(self, index: int) -> int:
+        """The last index up to there before which every source has shown its first items."""
+
+    def index(self, source: int, item: int) -> int:
+        """Where an item of a source stands in the run."""
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """A source of a mix, as far as time goes.
+
+    Attributes:
+        name: of it.
+        costs: of its items, as many as it may ever show.
+        declared: items after which it counts as exhausted; None is never.
+        initial: what it had consumed before the run began.
+        joins: the change that brings it, 0 for the begin.
+    """
+
+    name: str
+    costs: Costs
+    declared: int | None
+    initial: int = 0
+    joins: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """What an edit changes.
+
+    Attributes:
+        at: the first index that it changes.
+        weights: new ones, by name.
+        removed: names of sources that end there.
+        grown: names of sources whose costs are others from there on: given the item at which it
+            happens, what they are.
+    """
+
+    at: int
+    weights: Mapping[str, float]
+    removed: frozenset[str]
+    grown: Mapping[str, Callable[[int], tuple[Costs, int | None]]]
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """How sources are merged.
+
+    Attributes:
+        midpoint: by the middles of items, not by their begins.
+        listed: ties go to the source that is listed first.
+        block: items of a block, 0 for no blocks.
+        shuffled: items of a block in a keyed order.
+        stop: "first_exhausted", "all_exhausted" or "restart".
+        seed: of ties and blocks.
+    """
+
+    midpoint: bool
+    listed: bool
+    block: int
+    shuffled: bool
+    stop: str
+    seed: int
+
+
+@dataclass(frozen=True, slots=True)
+class Stage:
+    """A stretch of a mixed run.
+
+    Attributes:
+        at: its first index.
+        end: the index behind it, if nothing further were changed; None is for ever.
+        order: of its items.
+        merge: that order without blocks.
+    """
+
+    at: int
+    end: int | None
+    order: Order
+    merge: Merge
+
+
+def stages_of(
+    sources: Sequence[Source], weights: Mapping[str, float], changes: Sequence[Change], rule: Rule
+) -> list[Stage]:
+    """The stages of a run, one for the begin and one for each change."""
+    clocks = [
+        Clock(s.name, s.costs, weights[s.name], base=s.initial / weights[s.name])
+        if not s.joins
+        else Clock(s.name, NOTHING, 1.0)
+        for s in sources
+    ]
+    stages = [_stage(0, sources, clocks, rule)]
+    for number, change in enumerate(changes, 1):
+        _check(change, stages[-1], rule)
+        sources = _grown(sources, stages[-1], change)
+        clocks = _changed(sources, stages[-1], change, number)
+        stages.append(_stage(change.at, sources, clocks, rule))
+    return stages
+
+
+def _grown(sources: Sequence[Source], stage: Stage, change: Change) -> list[Source]:
+    """The sources with what was appended to them; the costs of what was shown stay the same."""
+    made = []
+    for source, k in zip(sources, stage.merge.cut(change.at).tolist(), strict=True):
+        if source.name in change.grown:
+            costs, declared = change.grown[source.name](k)
+            source = replace(source, costs=costs, declared=declared)
+        made.append(source)
+    return made
+
+
+def _check(change: Change, stage: Stage, rule: Rule) -> None:
+    if change.at < stage.at:
+        raise ConfigError(
+            f"edit: at={change.at:,} is before the last edit, at {stage.at:,}; what was decided "
+            f"then cannot be undone. Allowed is {stage.at:,} or more."
+        )
+    if change.at > stage.merge.longest:
+        raise ConfigError(
+            f"edit: at={change.at:,} is further than a run can be counted, allowed is "
+            f"{stage.merge.longest:,}."
+        )
+    if stage.end is not None and change.at > stage.end:
+        raise ConfigError(
+            f"edit: at={change.at:,} is behind the end of the run, which has {stage.end:,} "
+            "examples."
+        )
+    if rule.block and change.at % rule.block:
+        low = change.at // rule.block * rule.block
+        raise ConfigError(
+            f"edit: at={change.at:,} is inside a block of {rule.block:,}. Allowed are its edges, "
+            f"{low:,} or {low + rule.block:,}."
+        )
+
+
+def _changed(sources: Sequence[Source], stage: Stage, change: Change, number: int) -> list[Clock]:
+    """The clocks behind a cut."""
+    counts = stage.merge.cut(change.at).tolist()
+    now = stage.merge.moment(change.at)
+    made = []
+    for source, clock, k in zip(sources, stage.merge.clocks, counts, strict=True):
+        if source.joins == number:
+            weight = change.weights[source.name]
+            made.append(Clock(source.name, source.costs, weight, base=now))
+            continue
+        ends = source.name in change.removed
+        costs = source.costs if source.name in change.grown else clock.costs
+        kept = replace(clock, first=k, costs=EqualCosts(1, k) if ends else costs)
+        weight = change.weights.get(source.name, clock.weight)
+        if not ends and weight != clock.weight:
+            consumed = clock.costs.upto(k)
+            pending = clock.base + (consumed - clock.ref) / clock.weight
+            base = now + (pending - now) * clock.weight / weight
+            kept = replace(kept, weight=weight, base=base, ref=consumed)
+        made.append(kept)
+    return made
+
+
+def _stage(at: int, sources: Sequence[Source], clocks: Sequence[Clock], rule: Rule) -> Stage:
+    merge = Merge(clocks, seed=rule.seed, midpoint=rule.midpoint, listed=rule.listed)
+    end = _end(sources, merge, rule.stop)
+    if not rule.block:
+        return Stage(at, end, merge, merge)
+    rounds = Rounds(merge, rule.block, end, shuffled=rule.shuffled, seed=rule.seed)
+    return Stage(at, end, rounds, merge)
+
+
+def _end(sources: Sequence[Source], merge: Merge, stop: str) -> int | None:
+    """The index behind the last item."""
+    live = [
+        (source, clock)
+        for source, clock in zip(sources, merge.clocks, strict=True)
+        if clock.costs.n is None or clock.costs.n > clock.first
+    ]
+    if stop == "all_exhausted":
+        ends = [clock.costs.n for clock in merge.clocks]
+        return None if None in ends else sum(end for end in ends if end is not None)
+    if not live:
+        return sum(clock.first for clock in merge.clocks)
+    moments = [
+        np.inf
+        if source.declared is None
+        else clock.base + (clock.costs.upto(source.declared) - clock.ref) / clock.weight
+        for source, clock in live
+    ]
+    moment = float(min(moments) if stop == "first_exhausted" else max(moments))
+    if moment == np.inf:
+        return None
+    end = merge.count(moment)
+    if end > merge.longest:
+        raise ConfigError(
+            f"mix: it would have some {end:.1e} examples until {stop!r} is met, allowed are "
+            f"{merge.longest:,}. Weights or epochs of sources differ too much; say max_epochs, or "
+            "take stop='first_exhausted'."
+        )
+    return end

@@ -1,0 +1,362 @@
+"""Block order: storage-local blocks in shuffled order, their rows mixed in lanes of a band.
+
+Permute the blocks. A *band* is the next ``lanes x window_blocks`` of them; lane l of a band of m
+blocks owns blocks [l m // L, (l + 1) m // L) and permutes all their rows together. Round h takes
+row h of every lane. Then comes the next band.
+
+Worked example: 8 blocks of 2 rows, window_blocks=2, lanes=2, in permuted order A B C D | E F G H::
+
+    band 0   lane 0 = rows of A B, shuffled: a1 b0 a0 b1
+             lane 1 = rows of C D, shuffled: d0 d1 c0 c1
+    index    0  1  2  3  4  5  6  7 | band 1 …
+    row      a1 d0 b0 d1 a0 c0 b1 c1
+
+Between index and row stands the *place*: rows counted in the permuted order of the blocks. A band,
+and in it a lane, is a stretch of places, so index → place is lanes and windows, place → row is
+blocks, and neither knows of the other.
+
+A short last block among equal ones stays last and is permuted on its own. Blocks with sizes of
+their own are all permuted.
+
+Lanes: several queues of unequal length, one row of each in turn, at any place in closed form.
+
+Round h takes row h of every lane that has one; lanes are visited in bit-reversed order, so that any
+run of consecutive places spreads evenly over them.
+
+Worked example, lanes of 3, 1 and 2 rows. Bit-reversed, 0 1 2 is 0 2 1::
+
+    round   0        1      2
+    lanes   0 2 1    0 2    0
+    place   0 1 2    3 4    5
+
+Between the different lengths 0 < 1 < 2 < 3 the set of live lanes does not change, so a place needs
+one binary search over those lengths and one division.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tokenloom.arrays import answered, checked, grouped
+from tokenloom.layout.blocks import Blocks
+from tokenloom.order.shuffle_windows import OrderKeys, Windows
+from tokenloom.random.keys import GOLDEN
+from tokenloom.random.permute import Permutations, permutations
+
+__all__ = ["BlockOrder", "Rounds", "bit_reversed", "golden"]
+
+Int64 = NDArray[np.int64]
+
+
+def bit_reversed(count: int) -> list[int]:
+    """0 to count - 1 in the order of their bits read backwards.
+
+    >>> bit_reversed(8), bit_reversed(5)
+    ([0, 4, 2, 6, 1, 5, 3, 7], [0, 4, 2, 1, 3])
+    """
+    bits = max(1, (count - 1).bit_length())
+    return sorted(range(count), key=lambda lane: int(f"{lane:0{bits}b}"[::-1], 2))
+
+
+class Rounds:
+    """The rounds over lanes of these lengths.
+
+    Attributes:
+        lengths: rows of each lane [lanes].
+        starts: rows of all lanes before each one [lanes].
+        rows: rows in all.
+    """
+
+    def __init__(self, lengths: Int64) -> None:
+        self.lengths = lengths
+        self.starts = np.cumsum(lengths) - lengths
+        self.rows = int(lengths.sum())
+        order = np.array(bit_reversed(len(lengths)), np.int64)
+        heights = np.unique(np.concatenate([[0], lengths]))[:-1]  # where the live set changes
+        live = lengths[order][None, :] > heights[:, None]  # [stretches, lanes]
+        self._heights = heights
+        self._count = live.sum(axis=1)
+        self._before = np.minimum(lengths[None, :], heights[:, None]).sum(axis=1)
+        # live lanes of each stretch, one after the other; and the turn of each lane in it
+        self._live = order[np.nonzero(live)[1]]
+        self._first = np.cumsum(self._count) - self._count
+        self._turn = np.empty(live.shape, np.int64)
+        self._turn[:, order] = np.cumsum(live, axis=1) - 1
+
+    def locate(self, place: Int64) -> tuple[Int64, Int64]:
+        """(lane, round) of each place [N]; a single lane may come as one number [1]."""
+        if len(self.lengths) == 1:
+            return self._live[:1], place
+        if len(self._heights) == 1:  # equal lanes
+            count = int(self._count[0])
+            height = place // count
+            return self._live[place - height * count], height
+        stretch = np.searchsorted(self._before, place, side="right") - 1
+        rest = place - self._before[stretch]
+        height = rest // self._count[stretch]
+        turn = rest - height * self._count[stretch]
+        return self._live[self._first[stretch] + turn], self._heights[stretch] + height
+
+    def place(self, lane: Int64, height: Int64) -> Int64:
+        """The place of row `height` of a lane [N]."""
+        stretch = np.searchsorted(self._heights, height, side="right") - 1
+        before: Int64 = (
+            self._before[stretch] + (height - self._heights[stretch]) * self._count[stretch]
+        )
+        before += self._turn[stretch, lane]
+        return before
+
+
+def golden(indices: Int64) -> NDArray[np.float64]:
+    """Places in [0, 1) that spread any run of indices evenly [N]."""
+    words = indices.astype(np.uint64) * np.uint64(GOLDEN)
+    return words.astype(np.float64) / 2.0**64
+
+
+STRETCH = 4096  # blocks whose shuffled positions are computed together
+
+
+class BlockOrder:
+    """The order of `tokenloom.order.orders.block`."""
+
+    def __init__(self, blocks: Blocks, window_blocks: int, lanes: int, keys: OrderKeys) -> None:
+        window_blocks = max(1, min(window_blocks, len(blocks)))  # more is the same: one window
+        self.n, self.lanes, self.window_blocks = blocks.rows, lanes, window_blocks
+        self._windows = Windows(keys.windows, keys.perm_type)
+        whole = len(blocks) if not blocks.size else blocks.rows // blocks.size
+        shuffled = permutations(whole, [keys.blocks()], keys.perm_type) if whole else None
+        self._geometry: _Geometry = (
+            _Equal(blocks, shuffled, lanes, window_blocks)
+            if blocks.size
+            else _Cut(blocks, shuffled, lanes, window_blocks)
+        )
+        self._body = self._geometry.body
+        self._tail: Permutations | None = None
+        if self._body < self.n:
+            last = (len(blocks) - 1) // window_blocks
+            self._tail = permutations(self.n - self._body, [keys.tail(last)], keys.perm_type)
+
+    def __len__(self) -> int:
+        return self.n
+
+    def map(self, indices: Any) -> Int64:
+        """See `tokenloom.order.orders.Order`."""
+        return answered(indices, self.n, "index", self._map)
+
+    def inverse(self, rows: Any) -> Int64:
+        """See `tokenloom.order.orders.Order`."""
+        return answered(rows, self.n, "row", self._inverse)
+
+    def fractions(self, indices: Any) -> NDArray[np.float64] | None:
+        """See `tokenloom.order.orders.Order`."""
+        if self.lanes == 1:
+            return None
+        asked = checked(indices, self.n, "index")
+        flat = asked.reshape(-1)
+        out = np.zeros(len(flat), np.float64)  # the short last block is a lane of its own
+        body = np.flatnonzero(flat < self._body)
+        for here, rounds, _, start in self._geometry.bands(flat[body]):
+            lane, _height = rounds.locate(flat[body[here]] - start)
+            out[body[here]] = lane / len(rounds.lengths)
+        return out.reshape(asked.shape)
+
+    def _map(self, index: Int64) -> Int64:
+        out = np.empty_like(index)
+        inside = index < self._body
+        if self._tail is not None and not inside.all():
+            rest = (index[~inside] - self._body).view(np.uint64)
+            out[~inside] = self._tail.forward(rest).view(np.int64) + self._body
+            out[inside] = self._map_body(index[inside])
+            return out
+        return self._map_body(index)
+
+    def _map_body(self, index: Int64) -> Int64:
+        if not len(index):
+            return index
+        out = np.empty_like(index)
+        for here, rounds, band, start in self._geometry.bands(index):
+            lane, height = rounds.locate(index[here] - start)
+            inner = self._in_lane(rounds, band, lane, height, self._windows.forward)
+            out[here] = self._geometry.rows(start + rounds.starts[lane] + inner, band)
+        return out
+
+    def _inverse(self, row: Int64) -> Int64:
+        out = np.empty_like(row)
+        inside = row < self._body
+        if self._tail is not None and not inside.all():
+            rest = (row[~inside] - self._body).view(np.uint64)
+            out[~inside] = self._tail.inverse(rest).view(np.int64) + self._body
+        if inside.any():
+            out[inside] = self._inverse_body(row[inside])
+        return out
+
+    def _inverse_body(self, row: Int64) -> Int64:
+        place = self._geometry.places(row)
+        index = np.empty_like(place)
+        for here, rounds, band, start in self._geometry.bands(place):
+            inner = place[here] - start
+            lane = np.searchsorted(rounds.starts, inner, side="right") - 1
+            inner -= rounds.starts[lane]
+            height = self._in_lane(rounds, band, lane, inner, self._windows.inverse)
+            index[here] = start + rounds.place(lane, height)
+        return index
+
+    def _in_lane(self, rounds: Rounds, band: Int64, lane: Int64, x: Int64, through: Any) -> Int64:
+        """Each x through the permutation of its lane; lanes of one length go together."""
+        windows = band * self.lanes + lane
+        first = int(rounds.lengths[0])
+        if (rounds.lengths == first).all():
+            result: Int64 = through(first, windows, x)
+            return result
+        out = np.empty_like(x)
+        length = rounds.lengths[lane]
+        for n in np.unique(length).tolist():
+            here = length == n
+            out[here] = through(n, windows[here], x[here])
+        return out
+
+
+Band = tuple[Any, Rounds, Int64, Any]
+
+"""(which of the places, their rounds, number of each one's band, first place of each one's band)"""
+
+
+class _Geometry(Protocol):
+    """Blocks in their permuted order. The first place of a band is also its first index."""
+
+    body: int
+
+    def bands(self, place: Int64) -> Iterator[Band]:
+        """Places (or indices) grouped by bands that have the same rounds."""
+
+    def rows(self, place: Int64, band: Int64) -> Int64:
+        """The row at each place of some bands, as `bands` gave them together [N]."""
+
+    def places(self, row: Int64) -> Int64:
+        """The place of each row [N]."""
+
+
+class _Equal:
+    """Blocks of one size: all bands but the last are alike, and everything is a division."""
+
+    def __init__(
+        self, blocks: Blocks, shuffled: Permutations | None, lanes: int, window_blocks: int
+    ) -> None:
+        self._size, self._shuffled = blocks.size, shuffled
+        self._kept: tuple[int, Int64] = (-1, np.empty(0, np.int64))
+        whole = blocks.rows // blocks.size
+        self.body = whole * blocks.size
+        self._band_rows = lanes * window_blocks * blocks.size
+        self._full_bands = self.body // self._band_rows
+        of_one = min(whole, lanes * window_blocks)  # blocks of a band
+        self._full = Rounds(_lane_blocks(of_one, lanes) * blocks.size)
+        left = whole - self._full_bands * lanes * window_blocks
+        self._last = Rounds(_lane_blocks(left, lanes) * blocks.size) if left else None
+
+    def bands(self, place: Int64) -> Iterator[Band]:
+        band = place // self._band_rows
+        start = band * self._band_rows
+        full = band < self._full_bands
+        if full.all():
+            yield slice(None), self._full, band, start
+            return
+        assert self._last is not None  # there are places behind the full bands
+        if full.any():
+            here = np.flatnonzero(full)
+            yield here, self._full, band[here], start[here]
+        here = np.flatnonzero(~full)
+        yield here, self._last, band[here], start[here]
+
+    def rows(self, place: Int64, band: Int64) -> Int64:
+        block = place // self._size
+        inner = place - block * self._size
+        return self._first_rows(block) + inner
+
+    def _first_rows(self, block: Int64) -> Int64:
+        """The first row of the blocks that stand at these positions [N].
+
+        Neighbouring indices ask for the same few blocks again and again: their stretch is kept.
+        """
+        assert self._shuffled is not None  # there is a place, so there is a block
+        stretch = int(block.min()) // STRETCH
+        apart = int(block.max()) // STRETCH != stretch
+        if apart or (self._kept[0] != stretch and len(block) < 64):
+            return self._shuffled.forward(block.view(np.uint64)).view(np.int64) * self._size
+        number, rows = self._kept
+        if number != stretch:
+            low = stretch * STRETCH
+            every = np.arange(low, min(low + STRETCH, self.body // self._size), dtype=np.uint64)
+            rows = self._shuffled.forward(every).view(np.int64) * self._size
+            self._kept = stretch, rows  # one assignment: threads see the old pair or the new one
+        return rows[block - stretch * STRETCH]
+
+    def places(self, row: Int64) -> Int64:
+        block = row // self._size
+        inner = row - block * self._size
+        assert self._shuffled is not None
+        return self._shuffled.inverse(block.view(np.uint64)).view(np.int64) * self._size + inner
+
+
+class _Cut:
+    """Blocks with sizes of their own: one integer per block is kept."""
+
+    def __init__(
+        self, blocks: Blocks, shuffled: Permutations | None, lanes: int, window_blocks: int
+    ) -> None:
+        self.body = blocks.rows
+        count = len(blocks)
+        every = np.arange(count, dtype=np.uint64)
+        self._order = shuffled.forward(every).view(np.int64) if shuffled else every.view(np.int64)
+        self._place_of = np.empty(count, np.int64)
+        self._place_of[self._order] = every.view(np.int64)
+        self._starts, self._lanes, self._band_blocks = blocks.starts, lanes, lanes * window_blocks
+        sizes = np.diff(blocks.starts)[self._order]
+        self._places = np.concatenate([[0], np.cumsum(sizes)])
+        self._band_starts = self._places[: -1 : self._band_blocks]
+        self._rounds: dict[int, Rounds] = {}
+
+    def bands(self, place: Int64) -> Iterator[Band]:
+        band = np.searchsorted(self._band_starts, place, side="right") - 1
+        for number, here in grouped(band):
+            yield here, self._band(number), band[here], np.int64(self._band_starts[number])
+
+    def rows(self, place: Int64, band: Int64) -> Int64:
+        first = int(band[0]) * self._band_blocks  # bands come one by one
+        edges = self._places[first : first + self._band_blocks + 1]
+        if 8 * len(place) > edges[-1] - edges[0]:  # a good part of a band: write its rows down
+            begins = self._starts[self._order[first : first + len(edges) - 1]]
+            every = np.repeat(begins - edges[:-1], np.diff(edges))
+            every += np.arange(edges[0], edges[-1])
+            found: Int64 = every[place - edges[0]]
+            return found
+        block = first + np.searchsorted(edges[1:-1], place, side="right")
+        row: Int64 = self._starts[self._order[block]] + place - self._places[block]
+        return row
+
+    def places(self, row: Int64) -> Int64:
+        block = np.searchsorted(self._starts, row, side="right") - 1
+        return self._places[self._place_of[block]] + row - self._starts[block]
+
+    def _band(self, number: int) -> Rounds:
+        rounds = self._rounds.get(number)
+        if rounds is None:
+            first = number * self._band_blocks
+            last = min(first + self._band_blocks, len(self._order))
+            edges = first + np.concatenate(
+                [[0], np.cumsum(_lane_blocks(last - first, self._lanes))]
+            )
+            if len(self._rounds) >= 64:
+                self._rounds = {}
+            rounds = self._rounds[number] = Rounds(np.diff(self._places[edges]))
+        return rounds
+
+
+def _lane_blocks(blocks: int, lanes: int) -> Int64:
+    """How many of `blocks` each lane owns: lane l those from l m // L on."""
+    count = max(1, min(lanes, blocks))
+    owned: Int64 = np.diff(np.arange(count + 1, dtype=np.int64) * blocks // count)
+    return owned

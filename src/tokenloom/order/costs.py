@@ -1,0 +1,358 @@
+"""What the items of a source cost, added up in the order in which they come.
+
+One idea: item k of a source happens when everything before it has been consumed, so a run needs
+``C(k)``, the cost of its first k items, and the way back from a cost to an item. Where all rows
+cost the same both are a product; where one row of an epoch is short, it is enough to know where it
+stands. Else one sum for every `STRIDE` items of an epoch is kept, computed once for each epoch and
+remembered between processes, and the items between two sums are added up when they are asked for.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Callable
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tokenloom.arrays import with_newest
+from tokenloom.layout.layout import Phases
+from tokenloom.progress import Progress
+from tokenloom.store.plan_cache import remembered_array
+
+__all__ = ["Costs", "EqualCosts", "Priced", "ShortLastCosts", "SummedCosts"]
+
+Int64 = NDArray[np.int64]
+
+STRIDE = 1024  # items between two sums
+
+KEPT_STRETCHES = 64
+
+KEPT_EPOCHS = 8
+
+CHUNK = 1 << 16  # items that are added up together
+
+WORTH_KEEPING = 1 << 20  # items of an epoch; fewer are added up faster than a file is found
+
+SHOWN = 1 << 25  # items; more take seconds
+
+
+class Costs(Protocol):
+    """Costs of the items of one source, in order."""
+
+    n: int | None
+    """Items; None is for ever."""
+    most: int
+    """No item costs more."""
+
+    def upto(self, k: int) -> int:
+        """C(k): cost of the first k items."""
+
+    @property
+    def mean(self) -> float:
+        """About what an item costs."""
+
+    def one(self, k: int) -> tuple[int, int]:
+        """C(k), and what item k costs."""
+
+    def items(self, first: int, last: int) -> Int64:
+        """The cost of each item from `first` to `last` - 1."""
+
+    def before(self, cost: float) -> int:
+        """Items k with C(k) < cost, or as many as there are."""
+
+    def near(self, cost: float) -> float:
+        """About as many, from the totals of epochs alone."""
+
+
+class EqualCosts:
+    """All items cost the same.
+
+    >>> costs = EqualCosts(10, None)
+    >>> costs.upto(3), costs.before(25), costs.before(30)
+    (30, 3, 3)
+    """
+
+    def __init__(self, cost: int, n: int | None) -> None:
+        self.cost, self.most, self.n = cost, cost, n
+        self.mean = float(cost)
+
+    def one(self, k: int) -> tuple[int, int]:
+        """See `Costs`."""
+        return k * self.cost, self.cost
+
+    def upto(self, k: int) -> int:
+        """See `Costs`."""
+        return k * self.cost
+
+    def items(self, first: int, last: int) -> Int64:
+        """See `Costs`."""
+        return np.full(last - first, self.cost, np.int64)
+
+    def before(self, cost: float) -> int:
+        """See `Costs`."""
+        found = max(0, -int(-cost // self.cost))
+        return found if self.n is None else min(found, self.n)
+
+    def near(self, cost: float) -> float:
+        """See `Costs`."""
+        return float(self.before(cost))
+
+
+class ShortLastCosts:
+    """All items of an epoch cost the same but one, which stands somewhere else in every epoch.
+
+    Args:
+        usual: what every item costs but that one.
+        short: what that one costs.
+        rows: items of an epoch.
+        place: epoch → where it stands there.
+        n: items; None is for ever.
+
+    >>> costs = ShortLastCosts(10, 4, 3, lambda epoch: 1, None)
+    >>> [costs.upto(k) for k in range(5)], costs.before(14), costs.before(15)
+    ([0, 10, 14, 24, 34], 2, 3)
+    """
+
+    def __init__(
+        self, usual: int, short: int, rows: int, place: Callable[[int], int], n: int | None
+    ) -> None:
+        self.n, self._usual, self._less, self._rows = n, usual, usual - short, rows
+        self._total = usual * rows - self._less
+        self.most, self.mean = usual, float(usual)
+        self._find = place
+        self._places: dict[int, int] = {}
+
+    def _place(self, epoch: int) -> int:
+        found = self._places.get(epoch)
+        if found is None:
+            found = self._find(epoch)
+            self._places = with_newest(self._places, epoch, found, KEPT_STRETCHES)
+        return found
+
+    def upto(self, k: int) -> int:
+        """See `Costs`."""
+        epoch, inside = divmod(k, self._rows)
+        less = self._less if inside and self._place(epoch) < inside else 0
+        return epoch * self._total + inside * self._usual - less
+
+    def one(self, k: int) -> tuple[int, int]:
+        """See `Costs`."""
+        epoch, inside = divmod(k, self._rows)
+        return self.upto(k), self._usual - (self._less if self._place(epoch) == inside else 0)
+
+    def items(self, first: int, last: int) -> Int64:
+        """See `Costs`."""
+        out = np.full(last - first, self._usual, np.int64)
+        for epoch in range(first // self._rows, -(-last // self._rows)):
+            k = epoch * self._rows + self._place(epoch)
+            if first <= k < last:
+                out[k - first] -= self._less
+        return out
+
+    def before(self, cost: float) -> int:
+        """See `Costs`."""
+        if cost <= 0:
+            return 0
+        if self.n is not None and cost > self.upto(self.n):
+            return self.n
+        epoch, most = divmod(math.ceil(cost) - 1, self._total)  # items k with C(k) <= most
+        place = self._place(epoch)
+        found = min(most // self._usual, place) + 1
+        behind = min((most + self._less) // self._usual, self._rows - 1)
+        k = epoch * self._rows + found + max(0, behind - place)
+        return k if self.n is None else min(k, self.n)
+
+    def near(self, cost: float) -> float:
+        """See `Costs`."""
+        return float(self.before(cost))
+
+
+class Priced(Protocol):
+    """Items by epoch, each with a price."""
+
+    phases: Phases
+    most: int
+    """No item has a higher price."""
+
+    @property
+    def identity(self) -> dict[str, Any] | None:
+        """Names the items and their prices; None where their sums are not worth remembering."""
+
+    def prices(self, first: int, last: int) -> Int64:
+        """Of items [first, last), in their order."""
+
+    def is_steady(self, epoch: int) -> bool:
+        """Whether all epochs of that epoch's phase cost the same in all."""
+
+
+class SummedCosts:
+    """Items that cost what each costs.
+
+    Args:
+        priced: the items.
+        n: how many; None is for ever.
+    """
+
+    def __init__(self, priced: Priced, n: int | None) -> None:
+        self._priced, self.most, self.n = priced, priced.most, n
+        self._sums: dict[int, Int64] = {}
+        self._kept: dict[tuple[int, int], Int64] = {}
+        self._totals: dict[int, int] = {}
+        self._begins: dict[int, int] = {0: 0}
+
+    # -- epochs ----------------------------------------------------------------------------
+
+    def _length(self, epoch: int) -> int:
+        phases = self._priced.phases
+        return phases.start(epoch + 1) - phases.start(epoch)
+
+    def _total(self, epoch: int) -> int:
+        """Cost of a whole epoch."""
+        phases = self._priced.phases
+        if self._priced.is_steady(epoch):
+            first = int(phases.epoch[phases.of(epoch)])
+            if self._length(epoch) == self._length(first):
+                epoch = first
+        if epoch not in self._totals:
+            self._totals[epoch] = int(self._sums_of(epoch)[-1])
+        return self._totals[epoch]
+
+    def _begin(self, epoch: int) -> int:
+        """C at the begin of an epoch."""
+        known = self._begins.get(epoch)
+        if known is not None:
+            return known
+        phases = self._priced.phases
+        first = int(phases.epoch[phases.of(epoch)])
+        if epoch == first:
+            found = self._begin(epoch - 1) + self._total(epoch - 1)
+        elif self._priced.is_steady(epoch):
+            found = self._begin(first) + (epoch - first) * self._total(first)
+        else:
+            last = max(one for one in list(self._begins) if one < epoch)  # threads may add some
+            found = self._begins[last]
+            together = max(1, CHUNK // max(1, self._length(epoch)))
+            for low in range(last, epoch, together):
+                high = min(low + together, epoch)
+                found += int(self._priced.prices(phases.start(low), phases.start(high)).sum())
+                self._begins[high] = found
+        self._begins[epoch] = found
+        return found
+
+    def _sums_of(self, epoch: int) -> Int64:
+        """C inside an epoch at every `STRIDE` items, and at its end."""
+        found = self._sums.get(epoch)
+        if found is None:
+            found = self._recalled(epoch)
+            self._sums = with_newest(self._sums, epoch, found, KEPT_EPOCHS)
+        return found
+
+    def _recalled(self, epoch: int) -> Int64:
+        """The same from a file, if there is one that can be true; else worked out and kept."""
+        length = self._length(epoch)
+        identity = self._priced.identity if length >= WORTH_KEEPING else None
+        if identity is None:
+            return self._added_up(epoch)
+        named = {**identity, "epoch": epoch, "rows": length, "stride": STRIDE}
+        can_be = functools.partial(self._can_be, epoch)
+        return remembered_array("sums", named, can_be, lambda: self._added_up(epoch))
+
+    def _can_be(self, epoch: int, sums: Int64) -> bool:
+        """Whether sums are of the right kind, and one stretch of them is as it says."""
+        length = self._length(epoch)
+        right = sums.dtype == np.int64 and len(sums) == -(-length // STRIDE) + 1
+        if not right or sums[0] or (np.diff(sums) < 0).any():
+            return False
+        number = int(sums[-1]) % (len(sums) - 1)
+        some = self._inside(epoch, number * STRIDE, STRIDE)
+        return bool(sums[number] + some.sum() == sums[number + 1])
+
+    def _added_up(self, epoch: int) -> Int64:
+        length, parts = self._length(epoch), []
+        shown = None if length >= SHOWN else False
+        with Progress("adding up costs", total=length, unit=" rows", show=shown) as progress:
+            for low in range(0, length, CHUNK):
+                some = self._inside(epoch, low, CHUNK)
+                parts.append(np.add.reduceat(some, np.arange(0, len(some), STRIDE)))
+                progress.reach(low + len(some))
+        return np.cumsum(np.concatenate([[0], *parts])).astype(np.int64)
+
+    def _inside(self, epoch: int, low: int, count: int) -> Int64:
+        """Prices of items of an epoch, as many as there are up to `count`."""
+        begin = self._priced.phases.start(epoch)
+        last = begin + min(low + count, self._length(epoch))
+        return self._priced.prices(begin + low, last)
+
+    def _stretch(self, epoch: int, number: int) -> Int64:
+        """C inside an epoch before each item of one stretch, and behind the last."""
+        found = self._kept.get((epoch, number))
+        if found is None:
+            some = self._inside(epoch, number * STRIDE, STRIDE)
+            found = np.concatenate([[0], np.cumsum(some)]) + self._sums_of(epoch)[number]
+            self._kept = with_newest(self._kept, (epoch, number), found, KEPT_STRETCHES)
+        return found
+
+    # -- items -----------------------------------------------------------------------------
+
+    @functools.cached_property
+    def mean(self) -> float:
+        """See `Costs`."""
+        return self._total(0) / max(1, self._length(0))
+
+    def one(self, k: int) -> tuple[int, int]:
+        """See `Costs`."""
+        epoch, inside = self._priced.phases.place(k)
+        number, rest = divmod(inside, STRIDE)
+        stretch = self._stretch(epoch, number)
+        before = int(stretch[rest])
+        return self._begin(epoch) + before, int(stretch[rest + 1]) - before
+
+    def upto(self, k: int) -> int:
+        """See `Costs`."""
+        epoch, inside = self._priced.phases.place(k)
+        if not inside:
+            return self._begin(epoch)
+        number, rest = divmod(inside, STRIDE)
+        if not rest:
+            return self._begin(epoch) + int(self._sums_of(epoch)[number])
+        return self._begin(epoch) + int(self._stretch(epoch, number)[rest])
+
+    def items(self, first: int, last: int) -> Int64:
+        """See `Costs`."""
+        return self._priced.prices(first, last) if first < last else np.empty(0, np.int64)
+
+    def before(self, cost: float) -> int:
+        """See `Costs`."""
+        if cost <= 0:
+            return 0
+        phases, low = self._priced.phases, self._epoch_at(cost)
+        inside = cost - self._begin(low)
+        sums = self._sums_of(low)
+        number = min(int(np.searchsorted(sums, inside, side="left")), len(sums) - 1) - 1
+        found = int(np.searchsorted(self._stretch(low, number)[:-1], inside, side="left"))
+        k = phases.start(low) + number * STRIDE + found
+        return k if self.n is None else min(k, self.n)
+
+    def near(self, cost: float) -> float:
+        """See `Costs`."""
+        if cost <= 0:
+            return 0.0
+        epoch = self._epoch_at(cost)
+        begin, total = self._begin(epoch), self._total(epoch)
+        part = min(1.0, (cost - begin) / max(1, total))
+        k = self._priced.phases.start(epoch) + part * self._length(epoch)
+        return k if self.n is None else min(k, float(self.n))
+
+    def _epoch_at(self, cost: float) -> int:
+        """The last epoch that begins before a cost is reached."""
+        phases = self._priced.phases
+        low, high = 0, 1
+        while self._begin(high) < cost and (self.n is None or phases.start(high) < self.n):
+            low, high = high, 2 * high
+        while high - low > 1:
+            middle = (low + high) // 2
+            low, high = (middle, high) if self._begin(middle) < cost else (low, middle)
+        return low

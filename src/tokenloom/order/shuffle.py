@@ -1,0 +1,243 @@
+"""The shuffle of a source as a setting: what a user says, and the integers it comes down to.
+
+One setting: ``False`` (stored order), ``True`` (`FullShuffle`), an integer (`EraShuffle` of that
+length), or a `BlockShuffle`. Numbers left open are resolved once, from the layout, and written into
+`Dataset.describe()`; they are never computed again.
+
+A block shuffle mixes rows inside a window of blocks, and a window must fit into memory: with
+`window_blocks` blocks of `io_block_size` rows of `seq_len` tokens it takes their product times the
+bytes of a token. If batches look too alike, raise `window_blocks` before anything else.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from tokenloom.bind import BindError, bind, check_fields, unbind
+from tokenloom.errors import ConfigError
+from tokenloom.layout.blocks import Blocks
+from tokenloom.order import Order, block, era, full
+from tokenloom.order.shuffle_windows import Windows, epoch_windows
+from tokenloom.random.permute import check_perm_type
+
+__all__ = [
+    "BlockShuffle",
+    "EraShuffle",
+    "FullShuffle",
+    "Shuffle",
+    "describe_shuffle",
+    "parse_shuffle",
+    "rebuild_shuffle",
+]
+
+BAND_TOKENS = 1 << 27  # tokens mixed together unless told otherwise
+
+BAND_BLOCKS = (2, 512)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class FullShuffle:
+    """Every row anywhere."""
+
+    perm_type: str = "feistel"
+
+    def __post_init__(self) -> None:
+        check_fields(self)
+        check_perm_type(self.perm_type)
+
+    def resolve(self, blocks: Blocks, block_tokens: float) -> FullShuffle:
+        """There is nothing left open."""
+        return self
+
+    def order(self, blocks: Blocks, seed: int, epoch: int, source: str) -> Order:
+        """The order of one epoch."""
+        return full(blocks.rows, seed=seed, epoch=epoch, perm_type=self.perm_type, source=source)
+
+    def epochs(self, seed: int, source: str) -> Windows:
+        """The orders of all epochs: window e has the rows of epoch e."""
+        return epoch_windows(seed, self.perm_type, source)
+
+    def working_blocks(self, blocks: Blocks) -> int:
+        """Blocks whose rows are needed at the same time."""
+        return len(blocks)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class EraShuffle:
+    """Rows shuffled inside stretches of `length`."""
+
+    length: int
+    perm_type: str = "feistel"
+
+    def __post_init__(self) -> None:
+        check_fields(self)
+        check_perm_type(self.perm_type)
+        if self.length < 1:
+            raise ConfigError(f"shuffle: found era length {self.length}, allowed is 1 or more.")
+
+    def resolve(self, blocks: Blocks, block_tokens: float) -> EraShuffle:
+        """There is nothing left open."""
+        return self
+
+    def order(self, blocks: Blocks, seed: int, epoch: int, source: str) -> Order:
+        """The order of one epoch."""
+        return era(
+            blocks.rows,
+            self.length,
+            seed=seed,
+            epoch=epoch,
+            perm_type=self.perm_type,
+            source=source,
+        )
+
+    def working_blocks(self, blocks: Blocks) -> int:
+        """Blocks whose rows are needed at the same time."""
+        mean = max(1, blocks.rows // max(1, len(blocks)))
+        return min(len(blocks), self.length // mean + 2)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class BlockShuffle:
+    """Storage-local blocks in shuffled order, rows shuffled inside windows of blocks.
+
+    Attributes:
+        io_block_size: rows of a block; None takes the blocks of the layout.
+        window_blocks: blocks that are mixed together; None takes 128 Mi tokens or 512 blocks,
+            whichever is less, over all lanes.
+        lanes: windows that are open at once; 8 times the ranks or more lets each keep to its own.
+        perm_type: see `tokenloom.random.permute`.
+        shuffle_block_size: a larger unit than a block, in rows, to shuffle.
+        cache_windows: windows to keep in memory, instead of the cache that all stores share.
+    """
+
+    io_block_size: int | None = None
+    window_blocks: int | None = None
+    lanes: int = 1
+    perm_type: str = "feistel"
+    shuffle_block_size: int | None = None
+    cache_windows: int | None = None
+
+    def __post_init__(self) -> None:
+        check_fields(self)
+        check_perm_type(self.perm_type)
+        for name in (
+            "io_block_size",
+            "window_blocks",
+            "lanes",
+            "shuffle_block_size",
+            "cache_windows",
+        ):
+            value = getattr(self, name)
+            if value is not None and value < 1:
+                raise ConfigError(f"block_shuffle.{name}: found {value}, allowed is 1 or more.")
+        if self.lanes > 1 and self.perm_type.startswith("levanter"):
+            raise ConfigError(
+                f"block_shuffle.lanes: found {self.lanes}, allowed with perm_type "
+                f"{self.perm_type!r} is only 1."
+            )
+
+    @staticmethod
+    def published() -> BlockShuffle:
+        """The setting of the published design: windows of 8 blocks, 8 of them in memory."""
+        return BlockShuffle(window_blocks=8, cache_windows=8)
+
+    def blocks(self, blocks: Blocks) -> Blocks:
+        """The blocks of a layout, as this shuffle divides them."""
+        if self.io_block_size is not None and self.io_block_size != blocks.size:
+            blocks = Blocks.equal(blocks.rows, self.io_block_size)
+        if self.shuffle_block_size is not None:
+            blocks = blocks.merged(self.shuffle_block_size)
+        return blocks
+
+    def resolve(self, blocks: Blocks, block_tokens: float) -> BlockShuffle:
+        """The same with all numbers known; `block_tokens` are the mean tokens of a block."""
+        divided = self.blocks(blocks)
+        tokens = block_tokens * (len(blocks) or 1) / (len(divided) or 1)
+        low, high = BAND_BLOCKS
+        band = min(max(int(BAND_TOKENS // max(1.0, tokens)), low), high)
+        return replace(
+            self,
+            io_block_size=self.io_block_size or blocks.size or None,
+            window_blocks=self.window_blocks or max(1, band // self.lanes),
+        )
+
+    def order(self, blocks: Blocks, seed: int, epoch: int, source: str) -> Order:
+        """The order of one epoch."""
+        assert self.window_blocks is not None  # resolved
+        return block(
+            self.blocks(blocks),
+            window_blocks=self.window_blocks,
+            lanes=self.lanes,
+            seed=seed,
+            epoch=epoch,
+            perm_type=self.perm_type,
+            source=source,
+        )
+
+    def working_blocks(self, blocks: Blocks) -> int:
+        """Blocks whose rows are needed at the same time."""
+        assert self.window_blocks is not None  # resolved
+        divided = self.blocks(blocks)
+        if blocks.size:
+            together = divided.size // blocks.size
+        else:
+            together = math.ceil(len(blocks) / max(1, len(divided)))
+        return min(len(blocks), self.window_blocks * self.lanes * together)
+
+
+Shuffle = FullShuffle | EraShuffle | BlockShuffle
+
+_KINDS: dict[str, type[Shuffle]] = {"full": FullShuffle, "era": EraShuffle, "block": BlockShuffle}
+
+
+def parse_shuffle(
+    shuffle: bool | int | Shuffle | None, block_shuffle: BlockShuffle | None = None
+) -> Shuffle | None:
+    """What a user means by `shuffle`, or by `block_shuffle`, which says the same.
+
+    >>> parse_shuffle(True), parse_shuffle(1024), parse_shuffle(False)
+    (FullShuffle(perm_type='feistel'), EraShuffle(length=1024, perm_type='feistel'), None)
+    """
+    if block_shuffle is not None:
+        if shuffle is not None and shuffle is not False:
+            raise ConfigError(
+                f"shuffle, block_shuffle: found both, {shuffle!r} and {block_shuffle!r}; they are "
+                "one setting. Give one of them."
+            )
+        return block_shuffle
+    if shuffle is None or shuffle is False:
+        return None
+    if shuffle is True:
+        return FullShuffle()
+    if isinstance(shuffle, (FullShuffle, EraShuffle, BlockShuffle)):
+        return shuffle
+    if isinstance(shuffle, (int, np.integer)):
+        return EraShuffle(length=shuffle)
+    raise ConfigError(
+        f"shuffle: found {shuffle!r}, allowed: False, True, the length of an era, or a shuffle "
+        "such as BlockShuffle(...)."
+    )
+
+
+def describe_shuffle(shuffle: Shuffle | None) -> dict[str, Any] | None:
+    """The shuffle as plain JSON; how much is kept in memory is not part of it."""
+    if shuffle is None:
+        return None
+    kind = next(name for name, cls in _KINDS.items() if isinstance(shuffle, cls))
+    fields = unbind(shuffle)
+    return {"kind": kind, **{k: v for k, v in fields.items() if k != "cache_windows"}}
+
+
+def rebuild_shuffle(described: Any, path: str = "$.shuffle") -> Shuffle | None:
+    """What `describe_shuffle` described."""
+    if described is None:
+        return None
+    kind = described.get("kind") if isinstance(described, dict) else described
+    if not isinstance(kind, str) or kind not in _KINDS:
+        raise BindError([f"{path}.kind: found {kind!r}, allowed: {', '.join(_KINDS)}, or null"])
+    fields = {key: value for key, value in described.items() if key != "kind"}
+    return bind(_KINDS[kind], fields, path=path)

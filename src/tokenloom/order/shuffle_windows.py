@@ -1,0 +1,152 @@
+"""What orders are made of: checked indices, the keys of an order, and permutations inside windows.
+
+One idea: however rows are grouped (eras, lanes of a band), each group is a *shuffle window* with a
+number, and its permutation follows from the order's key and that number alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tokenloom.arrays import distinct
+from tokenloom.errors import ConfigError
+from tokenloom.random import levanter
+from tokenloom.random.keys import below, check_seed, child, children, key
+from tokenloom.random.permute import (
+    SMALL,
+    HashSort,
+    Permutations,
+    check_perm_type,
+    hash_sorted,
+    permutations,
+)
+
+__all__ = ["OrderKeys", "Windows"]
+
+Int64 = NDArray[np.int64]
+
+UInt64 = NDArray[np.uint64]
+
+
+class OrderKeys:
+    """The keys of one order: paths of names, or JAX's where Levanter's orders are asked for.
+
+    Levanter gives every epoch the same order; here epochs after the first fold their number in.
+    """
+
+    def __init__(self, seed: int, epoch: int, perm_type: str, source: str) -> None:
+        check_perm_type(perm_type)
+        if epoch < 0:
+            raise ConfigError(f"epoch: found {epoch}, allowed is 0 or more.")
+        self.perm_type = perm_type
+        self._jax = perm_type.startswith("levanter")
+        if self._jax:
+            root = check_seed(seed)
+            self._root = levanter.fold_in(root, epoch) if epoch else root
+        else:
+            self._root = key(seed, source, "order", epoch)
+
+    def whole(self) -> int:
+        """Of the permutation of everything."""
+        return self._root if self._jax else child(self._root, "full")
+
+    def eras(self, numbers: UInt64) -> UInt64:
+        """Of each era [N]."""
+        if self._jax:
+            return levanter.folded(self._root, numbers)
+        return children(child(self._root, "era"), numbers)
+
+    def blocks(self) -> int:
+        """Of the permutation of the blocks."""
+        return levanter.split(self._root, 3)[0] if self._jax else child(self._root, "blocks")
+
+    def windows(self, numbers: UInt64) -> UInt64:
+        """Of each window of blocks [N]."""
+        if self._jax:
+            return levanter.folded(levanter.split(self._root, 3)[1], numbers)
+        return children(child(self._root, "window"), numbers)
+
+    def tail(self, window: int) -> int:
+        """Of the short last block, which stands in that window."""
+        if self._jax:
+            return levanter.fold_in(levanter.split(self._root, 3)[2], window)
+        return child(self._root, "tail")
+
+
+def epoch_windows(seed: int, perm_type: str, source: str) -> Windows:
+    """Full shuffles of all epochs at once: window e is the order of epoch e."""
+
+    def keys(epochs: UInt64) -> UInt64:
+        if not perm_type.startswith("levanter"):
+            return below(children(key(seed, source, "order"), epochs), "full")
+        root = check_seed(seed)
+        return np.where(epochs == 0, np.uint64(root), levanter.folded(root, epochs))
+
+    return Windows(keys, perm_type)
+
+
+class Windows:
+    """The permutations inside numbered windows, made when they are first asked for.
+
+    Windows of at most 4,096 rows are sorted tables; those seen last are kept, 1 Mi rows of them.
+
+    Args:
+        keys: window numbers → keys.
+        perm_type: see `tokenloom.random.permute`.
+    """
+
+    KEPT_ROWS = 1 << 20
+
+    def __init__(self, keys: Callable[[UInt64], UInt64], perm_type: str) -> None:
+        self._keys, self._perm_type = keys, perm_type
+        self._tables: dict[tuple[int, int], NDArray[np.uint16]] = {}
+
+    def forward(self, n: int, windows: Int64, x: Int64) -> Int64:
+        """Where row x of its window of n rows goes [N]."""
+        return self._through(n, windows, x, lambda made, x, which: made.forward(x, which))
+
+    def inverse(self, n: int, windows: Int64, y: Int64) -> Int64:
+        """Which row of its window of n rows goes to y [N]."""
+        return self._through(n, windows, y, lambda made, y, which: made.inverse(y, which))
+
+    def _through(self, n: int, windows: Int64, x: Int64, ask: Any) -> Int64:
+        present, which = distinct(windows)
+        words = x.view(np.uint64)
+        at_once = max(1, self.KEPT_ROWS // n)
+        if which is None or len(present) <= at_once or not self._sorts(n):
+            result: Int64 = ask(self._make(n, present), words, which).view(np.int64)
+            return result
+        # a scattered request: its windows one handful after the other, not all of them in memory
+        out = np.empty_like(x)
+        by_window = np.argsort(which, kind="stable")
+        firsts = np.arange(0, len(present), at_once)
+        edges = [*np.searchsorted(which[by_window], firsts).tolist(), len(which)]
+        for number, first in enumerate(firsts.tolist()):
+            here = by_window[edges[number] : edges[number + 1]]
+            made = self._make(n, present[first : first + at_once])
+            out[here] = ask(made, words[here], which[here] - first).view(np.int64)
+        return out
+
+    def _sorts(self, n: int) -> bool:
+        return n <= SMALL and self._perm_type == "feistel"
+
+    def _make(self, n: int, windows: Int64) -> Permutations:
+        if not self._sorts(n):
+            return permutations(n, self._keys(windows.view(np.uint64)), self._perm_type)
+        numbers = windows.tolist()
+        tables = self._tables
+        missing = [number for number in numbers if (n, number) not in tables]
+        if not missing:
+            return HashSort(np.stack([tables[n, number] for number in numbers]))
+        if (len(tables) + len(missing)) * n > self.KEPT_ROWS:
+            tables = {k: tables[k] for k in [(n, number) for number in numbers] if k in tables}
+        made = hash_sorted(n, self._keys(np.array(missing, np.uint64)))
+        fresh = {(n, number): row for number, row in zip(missing, made, strict=True)}
+        tables = self._tables = tables | fresh  # another thread may be reading the old one
+        if len(missing) == len(numbers):
+            return HashSort(made)
+        return HashSort(np.stack([tables[n, number] for number in numbers]))

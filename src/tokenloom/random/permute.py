@@ -1,0 +1,365 @@
+"""Permutations of range(n): any place in any order, forward and back, exact to n = 2^63.
+
+One idea: a permutation is a function with an inverse, not a list, so that index 10^12 costs the
+same as index 0. Many permutations of one size (the shuffle windows of a store) are one object, and
+a request says for each index which of them it goes through: no Python per window.
+
+=================  ==============================================================================
+`feistel`          n <= 4,096: sort the indices by a keyed hash (`HashSort`, uniform); above: eight
+                   rounds of a Feistel network on Z_a x Z_b, a = ceil(sqrt(n)), b = ceil(n / a)
+                   (Black and Rogaway 2002), outputs beyond n fed through again
+`linear`           a x + b mod n, in exact integers: a bijection, and a poor shuffle
+`levanter`         the five weak rounds that Levanter publishes, to the bit
+`levanter_linear`  Levanter's a x + b mod n, to the bit while its float64 is exact
+=================  ==============================================================================
+
+A round adds a keyed hash of one half to the other: ``l += F(r) mod a``, then ``r += F(l) mod b``;
+the inverse subtracts in reverse. Since a b exceeds n by at most a factor 1 + 1/sqrt(n), almost no
+output needs a second pass. `python -m benchmarks order` prints the cost per index.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Callable, Sequence
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tokenloom import native
+from tokenloom.errors import ConfigError, near_miss
+from tokenloom.random import levanter
+from tokenloom.random.keys import draw, draws
+from tokenloom.random.levanter import Words
+
+__all__ = [
+    "PERM_TYPES",
+    "Feistel",
+    "HashSort",
+    "LevanterFeistel",
+    "Linear",
+    "Permutations",
+    "check_perm_type",
+    "hash_sorted",
+    "permutations",
+]
+
+UInt64 = NDArray[np.uint64]
+
+Which = NDArray[np.int64] | None
+
+PERM_TYPES = ("feistel", "linear", "levanter", "levanter_linear")
+
+SMALL = 4096  # up to here an order is sorted, not computed
+
+ROUNDS = 8
+
+CHUNK = 8192  # indices at a time: their work arrays stay in the CPU's cache
+
+MAX_N = 1 << 63
+
+_32 = np.uint64(32)
+
+_A, _B = np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB)
+
+
+class Permutations(Protocol):
+    """Permutations of range(n), one for each key."""
+
+    @property
+    def n(self) -> int:
+        """How many indices each of them permutes."""
+
+    def forward(self, x: UInt64, which: Which = None) -> UInt64:
+        """Where index x goes [N]; `which` permutation [N], or None if there is only one."""
+
+    def inverse(self, y: UInt64, which: Which = None) -> UInt64:
+        """The index that goes to y [N]."""
+
+
+def permutations(n: int, keys: Sequence[int] | UInt64, perm_type: str = "feistel") -> Permutations:
+    """One permutation of range(n) for each key.
+
+    >>> five = permutations(5, [42])
+    >>> five.forward(np.arange(5, dtype=np.uint64)).tolist()
+    [4, 1, 2, 3, 0]
+    >>> five.inverse(five.forward(np.arange(5, dtype=np.uint64))).tolist()
+    [0, 1, 2, 3, 4]
+    """
+    check_perm_type(perm_type)
+    if not 0 < n <= MAX_N:
+        raise ConfigError(f"n: found {n}, allowed is 1 to 2^63.")
+    words = np.asarray(keys, np.uint64)
+    if perm_type == "feistel":
+        return HashSort(hash_sorted(n, words)) if n <= SMALL else Feistel(n, words)
+    if perm_type == "linear":
+        return Linear(n, [_draw_linear(n, int(key)) for key in words])
+    if perm_type == "levanter":
+        return LevanterFeistel(n, words)
+    return Linear(n, [_draw_levanter_linear(n, int(key)) for key in words])
+
+
+def check_perm_type(perm_type: str) -> None:
+    """Refuse what is not one of `PERM_TYPES`."""
+    if perm_type not in PERM_TYPES:
+        raise ConfigError(
+            f"perm_type: found {perm_type!r}, allowed: {', '.join(PERM_TYPES)}."
+            f"{near_miss(str(perm_type), PERM_TYPES)}"
+        )
+
+
+def hash_sorted(n: int, keys: UInt64) -> NDArray[np.uint16]:
+    """For each key the indices of range(n) in the order of their hashes [keys, n]; n <= 4,096.
+
+    The low 12 bits of a hash give way to its index, so no two are equal, and sorting the words
+    themselves gives the order, the same one by any algorithm.
+    """
+    if n > SMALL:
+        raise ValueError(f"n is {n}, allowed is up to {SMALL}")
+    index = np.arange(n, dtype=np.uint64)
+    hashes = draws(keys[:, None], index[None, :])
+    hashes &= np.uint64(~(SMALL - 1) & (1 << 64) - 1)
+    hashes |= index
+    hashes.sort(axis=1)
+    return (hashes & np.uint64(SMALL - 1)).astype(np.uint16)
+
+
+class HashSort:
+    """Orders that were sorted: index x goes to ``table[which, x]``."""
+
+    def __init__(self, table: NDArray[np.uint16]) -> None:
+        self.n = table.shape[1]
+        self._table = table
+        self._back: NDArray[np.uint16] | None = None
+
+    def forward(self, x: UInt64, which: Which = None) -> UInt64:
+        """See `Permutations`."""
+        return _look_up(self._table, x, which)
+
+    def inverse(self, y: UInt64, which: Which = None) -> UInt64:
+        """See `Permutations`."""
+        if self._back is None:
+            back = np.empty_like(self._table)
+            index = np.arange(self.n, dtype=np.uint16)
+            np.put_along_axis(back, self._table.astype(np.int64), index[None, :], axis=1)
+            self._back = back
+        return _look_up(self._back, y, which)
+
+
+def _look_up(table: NDArray[np.uint16], x: UInt64, which: Which) -> UInt64:
+    # one flat gather: a pair of index arrays costs twice as much
+    place = x.astype(np.int64)
+    if which is not None:
+        place += which * table.shape[1]
+    return table.ravel()[place].astype(np.uint64)
+
+
+class Feistel:
+    """A generalised Feistel network with a strong round function; any n up to 2^63."""
+
+    def __init__(self, n: int, keys: UInt64) -> None:
+        self.n = n
+        self._side = side = math.isqrt(n - 1) + 1
+        self._a, self._b = np.uint64(side), np.uint64(-(-n // side))
+        rounds = np.arange(ROUNDS, dtype=np.uint64)
+        self._keys = draws(keys[None, :], rounds[:, None])  # [rounds, keys]
+
+    def forward(self, x: UInt64, which: Which = None) -> UInt64:
+        """See `Permutations`."""
+        return self._through(x, which, backwards=False)
+
+    def inverse(self, y: UInt64, which: Which = None) -> UInt64:
+        """See `Permutations`."""
+        return self._through(y, which, backwards=True)
+
+    def _through(self, x: UInt64, which: Which, *, backwards: bool) -> UInt64:
+        if native.compiled is None:
+            return _walk(x, which, self.n, self._decrypt if backwards else self._encrypt)
+        of = None if which is None else np.ascontiguousarray(which, np.int64)
+        words, keys = np.ascontiguousarray(x, np.uint64), np.ascontiguousarray(self._keys)
+        out = np.empty(len(x), np.uint64)
+        native.compiled.feistel(words, of, keys, self.n, self._side, backwards, out)
+        return out
+
+    def _encrypt(self, x: UInt64, which: Which) -> UInt64:
+        left, right, work = self._halves(x)
+        for number in range(ROUNDS):
+            half, other, size = (
+                (left, right, self._a) if number % 2 == 0 else (right, left, self._b)
+            )
+            self._hash(other, number, which, size, work)
+            half += work
+            np.subtract(half, size, out=work)
+            np.minimum(half, work, out=half)  # half - size wraps to the top unless half >= size
+        left *= self._b
+        left += right
+        return left
+
+    def _decrypt(self, y: UInt64, which: Which) -> UInt64:
+        left, right, work = self._halves(y)
+        for number in reversed(range(ROUNDS)):
+            half, other, size = (
+                (left, right, self._a) if number % 2 == 0 else (right, left, self._b)
+            )
+            self._hash(other, number, which, size, work)
+            half -= work
+            np.add(half, size, out=work)
+            np.minimum(half, work, out=half)  # half + size wraps back unless half < 0
+        left *= self._b
+        left += right
+        return left
+
+    def _halves(self, x: UInt64) -> tuple[UInt64, UInt64, UInt64]:
+        left = x // self._b
+        work = left * self._b
+        return left, x - work, work
+
+    def _hash(self, half: UInt64, number: int, which: Which, size: np.uint64, out: UInt64) -> None:
+        """A keyed hash of one half, spread evenly over [0, size); size is below 2^32."""
+        key = self._keys[number, 0] if which is None else self._keys[number][which]
+        np.bitwise_xor(half, key, out=out)
+        out *= _A
+        np.bitwise_xor(out, out >> _32, out=out)
+        out *= _B
+        out >>= _32
+        out *= size
+        out >>= _32
+
+
+def _walk(x: UInt64, which: Which, n: int, once: Callable[[UInt64, Which], UInt64]) -> UInt64:
+    """Apply a permutation of a larger range until the result is below n (cycle walking)."""
+    out = np.empty(len(x), np.uint64)
+    limit = np.uint64(n)
+    for start in range(0, len(x), CHUNK):
+        here = slice(start, start + CHUNK)
+        of = None if which is None else which[here]
+        y = once(x[here], of)
+        beyond = np.flatnonzero(y >= limit)
+        while beyond.size:
+            again = once(y[beyond], None if of is None else of[beyond])
+            y[beyond] = again
+            beyond = beyond[again >= limit]
+        out[here] = y
+    return out
+
+
+class Linear:
+    """a x + b mod n for each pair (a, b), a without a common factor with n."""
+
+    def __init__(self, n: int, pairs: Sequence[tuple[int, int]]) -> None:
+        self.n = n
+        self._a = np.array([a for a, _ in pairs], np.uint64)
+        self._b = np.array([b for _, b in pairs], np.uint64)
+        self._back = np.array([pow(a, -1, n) if n > 1 else 0 for a, _ in pairs], np.uint64)
+
+    def forward(self, x: UInt64, which: Which = None) -> UInt64:
+        """See `Permutations`."""
+        a, b = self._of(self._a, which), self._of(self._b, which)
+        y = _times(a, x, self.n) + b  # below 2 n
+        n = np.uint64(self.n)
+        return np.where(y >= n, y - n, y)
+
+    def inverse(self, y: UInt64, which: Which = None) -> UInt64:
+        """See `Permutations`."""
+        n = np.uint64(self.n)
+        b = self._of(self._b, which)
+        moved = np.where(y >= b, y - b, y + (n - b))
+        return _times(self._of(self._back, which), moved, self.n)
+
+    @staticmethod
+    def _of(values: UInt64, which: Which) -> UInt64:
+        return values if which is None else values[which]
+
+
+def _times(a: UInt64, x: UInt64, n: int) -> UInt64:
+    """The product a x mod n in 64-bit words, for a, x < n <= 2^63.
+
+    Below 2^32 the product fits. Above, a is taken digit by digit, in digits so short that neither
+    digit times x nor remainder times base leaves 64 bits: n of 40 bits takes two of 24 bits.
+    """
+    size = np.uint64(n)
+    bits = max(1, (n - 1).bit_length())
+    if bits <= 32:
+        return a * x % size
+    digit = np.uint64(64 - bits)
+    mask = np.uint64((1 << (64 - bits)) - 1)
+    total = np.zeros(len(x), np.uint64)
+    for shift in range((bits - 1) // (64 - bits) * (64 - bits), -1, -(64 - bits)):
+        part = (a >> np.uint64(shift)) & mask
+        total = (total << digit) % size + part * x % size
+        total = np.where(total >= size, total - size, total)
+    return total
+
+
+def _draw_linear(n: int, key: int) -> tuple[int, int]:
+    """(a, b) from a key: the first draw that shares no factor with n, and one more."""
+    if n == 1:
+        return 1, 0
+    number = 0
+    while True:
+        a = 1 + (draw(key, number) * (n - 1) >> 64)
+        number += 1
+        if math.gcd(a, n) == 1:
+            return a, draw(key, number) * n >> 64
+
+
+def _draw_levanter_linear(n: int, key: int) -> tuple[int, int]:
+    if n == 1:
+        return 1, 0
+    words = Words(levanter.pcg64_seed(key))
+    while True:
+        a = words.bounded(1, n)
+        if math.gcd(a, n) == 1:
+            return a, words.bounded(0, n)
+
+
+@functools.lru_cache(maxsize=1 << 14)
+def _levanter_round_keys(key: int, half: int) -> tuple[int, ...]:
+    words = Words(levanter.pcg64_seed(key))
+    return tuple(words.bounded(0, 1 << half) for _ in range(LevanterFeistel.ROUNDS))
+
+
+class LevanterFeistel:
+    """Levanter's own network: five rounds r C + k, which never move a bit downwards.
+
+    Kept to the bit so that its published tables and its runs can be reproduced; the batches it
+    makes at n = 2^20 hold only even or only odd indices.
+    """
+
+    ROUNDS = 5
+    FACTOR = np.uint64(2_654_435_761)
+
+    def __init__(self, n: int, keys: UInt64) -> None:
+        self.n = n
+        bits = (n - 1).bit_length()
+        half = bits - bits // 2
+        self._half, self._mask = np.uint64(half), np.uint64((1 << half) - 1)
+        drawn = [_levanter_round_keys(key, half) for key in keys.tolist()]
+        self._keys = np.array(drawn, np.uint64).reshape(len(keys), self.ROUNDS).T
+
+    def forward(self, x: UInt64, which: Which = None) -> UInt64:
+        """See `Permutations`."""
+        return _walk(x, which, self.n, self._encrypt)
+
+    def inverse(self, y: UInt64, which: Which = None) -> UInt64:
+        """See `Permutations`."""
+        return _walk(y, which, self.n, self._decrypt)
+
+    def _encrypt(self, x: UInt64, which: Which) -> UInt64:
+        high, low = x >> self._half, x & self._mask
+        for number in range(self.ROUNDS):
+            high, low = low, high ^ self._round(low, number, which)
+        return high << self._half | low
+
+    def _decrypt(self, y: UInt64, which: Which) -> UInt64:
+        high, low = y >> self._half, y & self._mask
+        for number in reversed(range(self.ROUNDS)):
+            high, low = low ^ self._round(high, number, which), high
+        return high << self._half | low
+
+    def _round(self, half: UInt64, number: int, which: Which) -> UInt64:
+        key = self._keys[number, 0] if which is None else self._keys[number][which]
+        mixed: UInt64 = (half * self.FACTOR + key) & self._mask
+        return mixed

@@ -1,0 +1,217 @@
+"""What a shuffle of a stream is told and holds, and how that is written as JSON.
+
+One idea: rows that were read are given or held, so ``given + held = taken``, and the numbers of the
+held ones are the state. `samples` are the rows themselves, where a source cannot be read again;
+`mark` is a state of the source itself, at a row before all that are held.
+
+Reading trusts nothing; a state of another shuffle is refused, naming each option and both values.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import Any, Literal
+
+import numpy as np
+
+from tokenloom.arguments import MAX_COUNT
+from tokenloom.bind import check_fields
+from tokenloom.errors import ConfigError, StateError
+from tokenloom.random.keys import check_seed, key
+from tokenloom.random.permute import permutations
+from tokenloom.streams.samples import revived
+from tokenloom.streams.state import damaged, read_as, shown
+
+__all__ = ["FORMAT", "Held", "Mark", "ShuffleOptions", "dump", "load", "window_order"]
+
+FORMAT = "tokenloom.shuffle/1"
+
+MAX_ROWS = 1 << 31
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ShuffleOptions:
+    """How a stream is shuffled.
+
+    Attributes:
+        kind: "buffer" or "window".
+        rows: of the buffer, or of a shuffle window.
+        seed: of the run.
+        name: of the source; with the seed it names the order.
+        epochs: passes over the source, each in an order of its own; None is for ever.
+    """
+
+    kind: Literal["buffer", "window"]
+    rows: int
+    seed: int
+    name: str
+    epochs: int | None
+
+    def __post_init__(self) -> None:
+        check_fields(self)
+        check_seed(self.seed)
+        for what, value, high in (
+            ("rows", self.rows, MAX_ROWS),
+            ("epochs", self.epochs, MAX_COUNT),
+        ):
+            if value is not None and not 1 <= value <= high:
+                raise ConfigError(f"{what}: found {value}, allowed is 1 to {high}.")
+
+
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """The state of a source itself, behind so many rows of a pass."""
+
+    row: int
+    state: Any
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Held:
+    """All that a shuffle holds.
+
+    Attributes:
+        epoch: number of the pass, from 0.
+        given: rows of the pass that were given.
+        taken: rows of the pass that were read.
+        finished: whether nothing more comes.
+        rows: numbers of those that were read and not given.
+        samples: these rows as JSON; None if they are to be read again.
+        mark: from where; None if the source has no state of its own.
+    """
+
+    epoch: int
+    given: int
+    taken: int
+    finished: bool
+    rows: list[int]
+    samples: list[Any] | None
+    mark: Mark | None
+
+    @property
+    def oldest(self) -> int:
+        """The first row that is still needed."""
+        return min(self.rows, default=self.taken)
+
+
+def window_order(options: ShuffleOptions, epoch: int, number: int, count: int) -> list[int]:
+    """Rows of a shuffle window of `count` rows in the order in which they are given, last first."""
+    word = key(options.seed, options.name, "stream", "window", epoch, number)
+    order = permutations(count, [word]).forward(np.arange(count, dtype=np.uint64))
+    first = number * options.rows
+    return [first + row for row in order[::-1].tolist()]
+
+
+# -- writing and reading -----------------------------------------------------------------------
+def dump(options: ShuffleOptions, held: Held) -> dict[str, Any]:
+    """The state as JSON."""
+    return {"format": FORMAT, "options": asdict(options), **asdict(held)}
+
+
+@dataclass(frozen=True, slots=True)
+class _State:
+    format: Literal["tokenloom.shuffle/1"]
+    options: ShuffleOptions
+    epoch: int
+    given: int
+    taken: int
+    finished: bool
+    rows: tuple[int, ...]
+    samples: Any
+    mark: Mark | None
+
+
+def load(options: ShuffleOptions, state: Any) -> Held:
+    """What a state holds, its samples as they were.
+
+    Raises:
+        StateError: it is damaged, or of another shuffle; every problem is named.
+    """
+    read = read_as(_State, state)
+    _check_same(read.options, options)
+    problems = _problems(read)
+    samples = None if problems else _samples(read, problems)
+    if problems:
+        raise damaged(problems)
+    return Held(
+        epoch=read.epoch,
+        given=read.given,
+        taken=read.taken,
+        finished=read.finished,
+        rows=list(read.rows),
+        samples=samples,
+        mark=read.mark,
+    )
+
+
+def _check_same(saved: ShuffleOptions, options: ShuffleOptions) -> None:
+    then, now = asdict(saved), asdict(options)
+    lines = [
+        f"{name}: the state has {then[name]!r}, this one {now[name]!r}"
+        for name in now
+        if then[name] != now[name]
+    ]
+    if lines:
+        raise StateError(
+            "state: it belongs to another shuffle:\n  " + "\n  ".join(lines) + "\nMake the shuffle "
+            "as it was."
+        )
+
+
+def _problems(read: _State) -> list[str]:
+    counts = {"epoch": read.epoch, "given": read.given, "taken": read.taken}
+    if read.mark is not None:
+        counts["mark.row"] = read.mark.row
+    wrong = [
+        f"state.{name}: found {shown(value)}, allowed is 0 to 2^63 - 1"
+        for name, value in counts.items()
+        if not 0 <= value <= MAX_COUNT
+    ]
+    if wrong:
+        return wrong
+    options, rows, last = read.options, read.rows, read.options.epochs
+    oldest = min(rows, default=read.taken)
+    laws = {
+        "what was read is given or held": read.given + len(rows) == read.taken,
+        "rows are held that were read, each once": _distinct(rows, read.taken),
+        "fewer rows are held than the shuffle has": len(rows) < options.rows,
+        "no pass comes after the last": last is None or read.epoch < last,
+        "a finished shuffle holds nothing": not (read.finished and rows),
+        "a finished shuffle is in its last pass": not read.finished or read.epoch + 1 == last,
+        "the mark stands before all that is held": read.mark is None or read.mark.row <= oldest,
+        "samples are held where there is no mark": read.mark is None or read.samples is None,
+    }
+    broken = [f"state: {law}, but it does not hold" for law, holds in laws.items() if not holds]
+    return broken or _window_problems(read)
+
+
+def _distinct(rows: Sequence[int], taken: int) -> bool:
+    return not rows or (len(set(rows)) == len(rows) and min(rows) >= 0 and max(rows) < taken)
+
+
+def _window_problems(read: _State) -> list[str]:
+    """Rows that this shuffle window does not have, or not in this order."""
+    if read.options.kind != "window" or not read.rows:
+        return []
+    number, given = divmod(read.given, read.options.rows)
+    count = given + len(read.rows)
+    right = (
+        count <= read.options.rows
+        and list(read.rows)
+        == (window_order(read.options, read.epoch, number, count)[: len(read.rows)])
+    )
+    return [] if right else ["state.rows: they are not those that are left of their shuffle window"]
+
+
+def _samples(read: _State, problems: list[str]) -> list[Any] | None:
+    if read.samples is None:
+        return None
+    if type(read.samples) is not list or len(read.samples) != len(read.rows):
+        problems.append("state.samples: allowed is a list with one for each of the rows")
+        return None
+    try:
+        return [revived(sample) for sample in read.samples]
+    except (ValueError, RecursionError) as error:
+        problems.append(f"state.samples: {error}")
+        return None

@@ -1,0 +1,246 @@
+"""Offsets of sources as plain JSON, in the form that least-consumed training is known to save.
+
+One idea: a checkpoint is a list of counts by spec, and outlives the list of sources::
+
+    {"datasets": [{"spec": "hf:wiki", "row_offset": 123, "token_offset": 456}, …]}
+
+- What a run does not use it does not touch: entries of other specs stay as they are, sorted behind.
+- A spec that is new, has no tokens yet, or was away begins at the *baseline*, the smallest count of
+  those that were active: at 0 it would be all that is read until it has caught up.
+- Only where some specs of a checkpoint are not active a second key, `"active"`, says which are.
+
+The picks of a run are the sum of its rows, so `interleave(offsets=…)` goes on with the same ties.
+For the state of everything that a stream holds use its `state_dict()`.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from tokenloom.arguments import MAX_COUNT, count_of, one_of
+from tokenloom.errors import ConfigError, StateError
+
+__all__ = ["Offset", "align_rows", "locate_row", "read_offsets", "write_offsets"]
+
+KEYS = ("row_offset", "token_offset")
+
+
+@dataclass(frozen=True, slots=True)
+class Offset:
+    """How much of a source was consumed.
+
+    Attributes:
+        rows: samples, of all passes that are not yet completed by all.
+        tokens: their tokens.
+    """
+
+    rows: int = 0
+    tokens: int = 0
+
+    def __post_init__(self) -> None:
+        count_of("rows", self.rows)
+        count_of("tokens", self.tokens)
+
+
+def read_offsets(
+    checkpoint: Mapping[str, Any] | None,
+    specs: Iterable[str],
+    *,
+    missing: str = "baseline",
+    totals: Mapping[str, int | None] | None = None,
+    active: Iterable[str] | None = None,
+) -> dict[str, Offset]:
+    """The offset of each spec of a run, in its order.
+
+    Args:
+        checkpoint: what `write_offsets` gave, or a checkpoint of another tool; None is none.
+        specs: the sources of the run.
+        missing: a spec without tokens begins at the "baseline", or at "zero".
+        totals: rows of a pass, where they are known; rows are then aligned (`align_rows`).
+        active: which specs were mixed when the checkpoint was written; if it is not said, here or
+            there, those that the run still has.
+
+    Raises:
+        StateError: the checkpoint is damaged; every problem is named.
+
+    >>> saved = {"datasets": [{"spec": "old", "row_offset": 9, "token_offset": 120}]}
+    >>> read_offsets(saved, ["old", "new"])
+    {'old': Offset(rows=9, tokens=120), 'new': Offset(rows=0, tokens=120)}
+    >>> read_offsets(saved, ["new"], missing="zero")
+    {'new': Offset(rows=0, tokens=0)}
+    """
+    one_of("missing", missing, ("baseline", "zero"))
+    wanted = _specs(specs)
+    entries, said = _read(checkpoint)
+    mixed = set(wanted if said is None else said) if active is None else set(_specs(active))
+    counted = [
+        entries[s]["token_offset"] for s in entries if s in mixed and _has_tokens(entries[s])
+    ]
+    baseline = min(counted, default=0) if missing == "baseline" else 0
+
+    def tokens(spec: str) -> int:
+        entry = entries.get(spec, {})
+        if not _has_tokens(entry):
+            return baseline
+        saved = int(entry["token_offset"])
+        return saved if spec in mixed else max(saved, baseline)
+
+    rows = {spec: entries.get(spec, {}).get("row_offset", 0) for spec in wanted}
+    rows = align_rows(rows, totals or {})
+    return {spec: Offset(rows[spec], tokens(spec)) for spec in wanted}
+
+
+def write_offsets(
+    offsets: Mapping[str, Offset],
+    checkpoint: Mapping[str, Any] | None = None,
+    *,
+    active: Iterable[str] | None = None,
+) -> dict[str, Any]:
+    """A checkpoint of these offsets; what an earlier one knew of other specs is kept.
+
+    Args:
+        offsets: of the specs of the run, in its order.
+        checkpoint: the one that the run was resumed from, if any; it is not changed.
+        active: the specs that have not ended; all of the run if it is not said.
+
+    >>> write_offsets({"wiki": Offset(123, 456)})
+    {'datasets': [{'spec': 'wiki', 'row_offset': 123, 'token_offset': 456}]}
+    """
+    known, _ = _read(checkpoint)
+    running = _specs(offsets)
+    mixed = list(running if active is None else active)
+    for spec in mixed:
+        if spec not in offsets:
+            raise ConfigError(f"active: found {spec!r}, allowed are the specs of the offsets.")
+    current = [
+        {
+            **known.get(spec, {}),
+            "spec": spec,
+            "row_offset": offset.rows,
+            "token_offset": offset.tokens,
+        }
+        for spec, offset in offsets.items()
+    ]
+    others = [copy.deepcopy(known[spec]) for spec in sorted(known) if spec not in offsets]
+    kept = {key: copy.deepcopy(value) for key, value in (checkpoint or {}).items()}
+    kept.pop("active", None)
+    mark = {"active": mixed} if len(mixed) < len(current) + len(others) else {}
+    return kept | {"datasets": current + others} | mark
+
+
+def align_rows(rows: Mapping[str, int], totals: Mapping[str, int | None]) -> dict[str, int]:
+    """Rows without the passes that all sources have completed, and not beyond a pass.
+
+    Args:
+        rows: consumed of each source.
+        totals: rows of a pass; None, or no entry, where it is not known.
+
+    >>> align_rows({"a": 15, "b": 3}, {"a": 10, "b": 10})
+    {'a': 10, 'b': 3}
+    >>> align_rows({"a": 12, "b": 15}, {"a": 10, "b": 10})
+    {'a': 2, 'b': 5}
+    """
+    known = {name: totals.get(name) for name in rows}
+    for name, total in known.items():
+        count_of(f"totals.{name}", total or 0)
+    passes = 0
+    if all(total is not None for total in known.values()):
+        passes = min((rows[name] // total for name, total in known.items() if total), default=0)
+    aligned = {}
+    for name, count in rows.items():
+        total = known[name]
+        aligned[name] = count if total is None else min(count - passes * total, total)
+    return aligned
+
+
+def locate_row(shard_rows: Sequence[int], row: int) -> tuple[int, int]:
+    """(shard, row in it) behind so many rows; (number of shards, 0) behind all of them.
+
+    Args:
+        shard_rows: rows of each shard; a shard may be empty.
+        row: rows to skip.
+
+    >>> locate_row([3, 3], 4), locate_row([3, 3], 3), locate_row([3, 3], 6)
+    ((1, 1), (1, 0), (2, 0))
+    """
+    for number, count in enumerate(shard_rows):
+        count_of(f"shard_rows[{number}]", count)
+    ends = np.cumsum(np.array([0, *shard_rows], np.int64))
+    if count_of("row", row) > ends[-1]:
+        raise ConfigError(f"row: found {row}, allowed is 0 to {ends[-1]}, the rows of all shards.")
+    shard = int(np.searchsorted(ends[1:], row, side="right"))
+    return shard, row - int(ends[shard])
+
+
+# -- reading -----------------------------------------------------------------------------------
+def _specs(given: Iterable[str]) -> list[str]:
+    if isinstance(given, str):
+        raise ConfigError(f"specs: found the text {given!r}, allowed is a list of specs.")
+    specs = list(given)
+    for spec in specs:
+        if not isinstance(spec, str) or specs.count(spec) > 1:
+            raise ConfigError(f"specs: found {spec!r}, allowed is a list of texts, each once.")
+    return specs
+
+
+def _has_tokens(entry: Mapping[str, Any]) -> bool:
+    return entry.get("token_offset") is not None
+
+
+def _read(checkpoint: Any) -> tuple[dict[str, dict[str, Any]], list[str] | None]:
+    """Entries by spec, and which of them are said to be active."""
+    if checkpoint is None:
+        return {}, None
+    if not isinstance(checkpoint, Mapping):
+        raise _damaged([f"checkpoint: found {_shown(checkpoint)}, allowed is an object"])
+    listed = checkpoint.get("datasets", [])
+    if not isinstance(listed, (list, tuple)):
+        raise _damaged([f"datasets: found {_shown(listed)}, allowed is a list"])
+    problems: list[str] = []
+    entries: dict[str, dict[str, Any]] = {}
+    for number, entry in enumerate(listed):
+        wrong = _wrong(entry, entries)
+        problems += [f"datasets[{number}]{text}" for text in wrong]
+        if not wrong:
+            entries[entry["spec"]] = dict(entry)
+    said = checkpoint.get("active")
+    if said is not None and not (
+        isinstance(said, (list, tuple)) and all(isinstance(s, str) and s in entries for s in said)
+    ):
+        problems.append(f"active: found {_shown(said)}, allowed is a list of specs of datasets")
+    if problems:
+        raise _damaged(problems)
+    return entries, None if said is None else list(said)
+
+
+def _wrong(entry: Any, before: Mapping[str, Any]) -> list[str]:
+    if not isinstance(entry, Mapping):
+        return [f": found {_shown(entry)}, allowed is an object"]
+    spec = entry.get("spec")
+    if not isinstance(spec, str):
+        return [f".spec: found {_shown(spec)}, allowed is a text"]
+    wrong = [f".spec: found {spec!r} twice, allowed is every spec once"] if spec in before else []
+    for key in KEYS:
+        value = entry.get(key)
+        absent = value is None and (key == "token_offset" or key not in entry)
+        if not absent and (type(value) is not int or not 0 <= value <= MAX_COUNT):
+            wrong.append(f".{key}: found {_shown(value)}, allowed is an integer from 0 to 2^63 - 1")
+    return wrong
+
+
+def _shown(value: Any) -> str:
+    try:
+        text = repr(value)
+    except (RecursionError, ValueError):  # too deep, or a number of thousands of digits
+        text = f"a {type(value).__name__} that cannot be shown"
+    return text if len(text) <= 60 else text[:57] + "..."
+
+
+def _damaged(problems: list[str]) -> StateError:
+    more = [f"and {len(problems) - 20} more"] if len(problems) > 20 else []
+    return StateError("\n".join(problems[:20] + more) + "\nIt is no checkpoint of offsets.")

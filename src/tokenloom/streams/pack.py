@@ -1,0 +1,423 @@
+"""Streaming packers: documents one by one → rows, when no length is known ahead.
+
+One idea: whatever the mode, a document becomes pieces, pieces wait in a queue, and as soon as there
+are enough of them, inside `add`, a pure rule makes rows of them. So the rows are a function of the
+documents and the options alone: neither batching nor the moment of a `pop` can change them.
+
+===========  ================  ===================================================================
+mode         enough            rule
+===========  ================  ===================================================================
+sequential   a row of tokens   documents end to end, cut every row
+bin          a buffer of       the oldest `bins_per_pack` pieces open a row each, the others fill
+             pieces            them up, longest first; what finds no room waits, in order of arrival
+multipack    a group           first fit decreasing of the group, into as many rows as it needs
+one_doc      a piece           a row of its own
+===========  ================  ===================================================================
+
+A document longer than a row is cut into pieces of a row (sequential: wherever a row ends); nothing
+is lost. With overlap 1 a piece begins with the last token of the one before, so that every
+transition inside a document, and in sequential mode every one of the stream, stands in one row.
+
+Nothing starves. In "bin" a piece with p pieces before it leaves with the (p // bins_per_pack + 1)th
+pack from then on, at the latest, and p < packing_buffer_docs. A group leaves as a whole.
+
+Worked example, rows of 8, mode "bin", one bin, a buffer of 3, documents of 5, 6 and 3 tokens: the
+first opens the row, the third fills it; the second waits, and opens the next.
+
+When documents are in a store, lengths are known: use a layout, which has random access and no
+state. Cost: no Python for a token, some NumPy calls for a document and for a row. In "bin" a pack
+looks at the whole buffer, so many `bins_per_pack` are cheaper than one.
+
+The modes of streaming packers: documents → pieces, pieces that wait → rows. Pure rules.
+
+`tokenloom.streams.pack` says what each mode is for.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, fields, replace
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from tokenloom.arguments import check_options
+from tokenloom.errors import ConfigError, InputError, plural
+from tokenloom.layout.pack.packers import Bins, pack
+from tokenloom.streams.pack_state import (
+    MAX_COUNT,
+    MAX_TOKEN,
+    Held,
+    PackerSpec,
+    Piece,
+    RowStats,
+    StreamStats,
+    dump,
+    load,
+)
+
+__all__ = ["MODES", "Mode", "Row", "StreamPacker", "packing_stats", "stream_packer"]
+
+Int32 = NDArray[np.int32]
+
+Int64 = NDArray[np.int64]
+
+Pieces = list[Piece]
+
+
+def _whole(number: int, cells: Int32, ends: bool, spec: PackerSpec) -> Pieces:
+    return [Piece(number, False, cells)]
+
+
+def _cut(number: int, cells: Int32, ends: bool, spec: PackerSpec) -> Pieces:
+    """A document in pieces of a row at most, each with at least one token of the source.
+
+    Rows of 4, overlap 0: a b c d EOS would leave EOS alone, so it is a b c | d EOS.
+    """
+    size, width = len(cells), spec.width
+    if size <= width:
+        return [Piece(number, False, cells)]
+    starts = list(range(0, size - spec.shared, width - spec.shared))
+    stops = [min(start + width, size) for start in starts]
+    alone = stops[-1] - starts[-1] == 1 and ends
+    before = stops[-2] - starts[-2] - 1 - (len(starts) == 2 and spec.bos_id is not None)
+    if alone and before > 0:  # otherwise BOS would be alone instead
+        starts[-1] -= 1
+        stops[-2] -= 1
+    edges = zip(starts, stops, strict=True)
+    return [Piece(number, start > 0, cells[start:stop].copy()) for start, stop in edges]
+
+
+def _window(pending: Pieces, spec: PackerSpec) -> tuple[list[Pieces], Pieces]:
+    """The first row of the pieces end to end; the piece at its end goes on in the next."""
+    row: Pieces = []
+    room = spec.width
+    while room:
+        piece = pending[len(row)]
+        row.append(Piece(piece.document, piece.continues, piece.tokens[:room].copy()))
+        room -= len(row[-1])
+    last = pending[len(row) - 1]
+    tail = last.tokens[len(row[-1]) - spec.shared :]
+    rest = pending[len(row) :]
+    return [row], [Piece(last.document, True, tail), *rest] if len(tail) else rest
+
+
+def _last_window(pending: Pieces, spec: PackerSpec) -> list[Pieces]:
+    """What is left, unless it is only the token that the row before ended with."""
+    fresh = sum(map(len, pending)) - spec.shared * sum(piece.continues for piece in pending)
+    return [pending] if fresh else []
+
+
+def _filled(pending: Pieces, spec: PackerSpec) -> tuple[list[Pieces], Pieces]:
+    """The oldest pieces open the bins; the others fill them up, longest first.
+
+    `pack` knows no opened bins, so bins are given twice the room and openers a row more: 5 of 8
+    becomes 13 of 16, which leaves the same room of 3, and two openers never share a bin. Pieces in
+    the bins behind those wait; being behind, they did not change what went into the first ones.
+    """
+    count, width = spec.bins_per_pack, spec.width
+    lengths = np.array([len(piece) for piece in pending])
+    order = np.concatenate([np.arange(count), count + _longest_first(lengths[count:])])
+    sizes = lengths[order]
+    sizes[:count] += width
+    made = pack(sizes, 2 * width, "first_fit", spec.packing_max_docs_per_bin)
+    bins = [order[items] for items in _split(made)]
+    rows = [items[_longest_first(lengths[items])] for items in bins[:count]]
+    left = np.sort(np.concatenate([np.empty(0, np.int64), *bins[count:]]))
+    return [[pending[i] for i in row] for row in rows], [pending[i] for i in left]
+
+
+def _decreasing(pending: Pieces, spec: PackerSpec) -> list[Pieces]:
+    lengths = np.array([len(piece) for piece in pending], np.int64)
+    made = pack(lengths, spec.width, "first_fit_decreasing", spec.packing_max_docs_per_bin)
+    return [[pending[i] for i in items] for items in _split(made)]
+
+
+def _group(pending: Pieces, spec: PackerSpec) -> tuple[list[Pieces], Pieces]:
+    return _decreasing(pending, spec), []
+
+
+def _longest_first(lengths: Int64) -> Int64:
+    return np.argsort(-lengths, kind="stable")
+
+
+def _split(made: Bins) -> list[Int64]:
+    return np.split(made.items, made.edges[1:-1]) if len(made) else []
+
+
+@dataclass(frozen=True, slots=True)
+class Mode:
+    """The three rules of a mode, and when the second is asked."""
+
+    cut: Callable[[int, Int32, bool, PackerSpec], Pieces]  # a document → pieces
+    enough: Callable[[int, int, PackerSpec], bool]  # pieces that wait, their cells → pack now?
+    take: Callable[[Pieces, PackerSpec], tuple[list[Pieces], Pieces]]  # → rows, what waits on
+    rest: Callable[[Pieces, PackerSpec], list[Pieces]]  # the same when nothing more comes
+
+
+MODES = {
+    "sequential": Mode(_whole, lambda _, cells, spec: cells >= spec.width, _window, _last_window),
+    "bin": Mode(_cut, lambda n, _, spec: n >= spec.packing_buffer_docs, _filled, _decreasing),
+    "multipack": Mode(_cut, lambda n, _, spec: n >= spec.group_docs, _group, _decreasing),
+    "one_doc": Mode(_cut, lambda n, _, spec: n > 0, lambda p, spec: ([p], []), lambda p, spec: []),
+}
+
+log = logging.getLogger("tokenloom")
+
+
+@dataclass(frozen=True, eq=False, slots=True, kw_only=True)
+class Row:
+    """One packed row.
+
+    Attributes:
+        tokens: filler cells have `pad_id`; int32 [width].
+        segment_ids: 1 to n in every row, 0 for filler; int32 [width].
+        document_starts: first cell of each segment, the first is 0; int32 [n].
+        continues: whether a segment goes on with a document of an earlier row; bool [n].
+        documents: number of each segment's document; int64 [n].
+    """
+
+    tokens: Int32
+    segment_ids: Int32
+    document_starts: Int32
+    continues: NDArray[np.bool_]
+    documents: Int64
+
+
+class StreamPacker(Protocol):
+    """Documents in, rows out. `stream_packer` makes one."""
+
+    @property
+    def spec(self) -> PackerSpec:
+        """How it packs."""
+
+    @property
+    def stats(self) -> StreamStats:
+        """What was added, and how full the popped rows were."""
+
+    def add(self, tokens: ArrayLike, *, document: int | None = None) -> None:
+        """Take one document: token ids, and its number if it is not its place in the stream."""
+
+    def can_pop(self) -> bool:
+        """Whether a row is ready."""
+
+    def pop(self) -> Row:
+        """The next row."""
+
+    def finish(self) -> None:
+        """Nothing more comes: what waits becomes rows, filled up with filler."""
+
+    def rows(self, documents: Iterable[ArrayLike]) -> Iterator[Row]:
+        """All rows of these documents; then the packer is finished."""
+
+    def state_dict(self) -> dict[str, Any]:
+        """All that it holds, as JSON."""
+
+    def load_state_dict(self, state: Any, *, on_mode_change: str = "refuse") -> int:
+        """Go on where a state was taken; gives how many buffered tokens were discarded."""
+
+
+def stream_packer(mode: str, seq_len: int, **options: Any) -> StreamPacker:
+    """A packer for documents that come one by one.
+
+    Args:
+        mode: "sequential", "bin", "multipack" or "one_doc".
+        seq_len: tokens of a frame.
+        options: the other fields of `PackerSpec`.
+
+    >>> packer = stream_packer("sequential", 4, eos_id=2)
+    >>> for row in packer.rows([[10, 11, 12], [20, 21]]):
+    ...     print(row.tokens, row.segment_ids, row.documents, row.continues)
+    [10 11 12  2] [1 1 1 1] [0] [False]
+    [20 21  2  0] [1 1 1 0] [1] [False]
+    """
+    names = [each.name for each in fields(PackerSpec) if each.name not in ("mode", "seq_len")]
+    check_options("stream_packer", options, names)
+    return _Packer(PackerSpec(mode=mode, seq_len=seq_len, **options))
+
+
+def packing_stats(segment_ids: ArrayLike) -> RowStats:
+    """How full rows are, from their segment ids alone; 0 is filler [rows, width].
+
+    >>> stats = packing_stats([[1, 1, 2, 0], [3, 3, 3, 3]])
+    >>> stats.utilisation, stats.transitions, stats.segments_per_row
+    (0.875, 1, 1.5)
+    """
+    ids = np.asarray(segment_ids)
+    if ids.ndim != 2 or ids.dtype.kind not in "iu":
+        given = f"segment_ids: found {ids.dtype} in {ids.ndim}-D"
+        raise ConfigError(f"{given}, allowed are integers in 2-D, [rows, width].")
+    held, changes = ids != 0, ids[:, 1:] != ids[:, :-1]
+    return RowStats(
+        rows=len(ids),
+        cells=ids.size,
+        tokens=int(held.sum()),
+        segments=int(held[:, :1].sum() + (held[:, 1:] & changes).sum()),
+        transitions=int((held[:, 1:] & held[:, :-1] & changes).sum()),
+    )
+
+
+# -- the packer --------------------------------------------------------------------------------
+class _Packer:
+    """See `StreamPacker`."""
+
+    def __init__(self, spec: PackerSpec) -> None:
+        self.spec, self._mode = spec, MODES[spec.mode]
+        self._hold(Held(StreamStats.none(), False, [], []))
+
+    def _hold(self, held: Held) -> None:
+        self._stats, self._finished = held.stats, held.finished
+        self._pending, self._ready = list(held.pending), deque(held.ready)
+        self._cells = sum(map(len, self._pending))
+
+    @property
+    def stats(self) -> StreamStats:
+        return self._stats
+
+    def add(self, tokens: ArrayLike, *, document: int | None = None) -> None:
+        stats, spec = self._stats, self.spec
+        if self._finished:
+            raise InputError(
+                f"document {stats.documents_seen}: it comes after finish(), when nothing more is "
+                "allowed. Make a new packer for it."
+            )
+        number = _number(document, stats.documents_seen)
+        found = _tokens(tokens, stats.documents_seen)  # from here on nothing fails
+        kept = found[: spec.max_doc_tokens]
+        self._stats = replace(
+            stats,
+            documents_seen=stats.documents_seen + 1,
+            documents_empty=stats.documents_empty + (len(found) == 0),
+            documents_truncated=stats.documents_truncated + (len(kept) < len(found)),
+            tokens_observed=stats.tokens_observed + len(found),
+            tokens_retained=stats.tokens_retained + len(kept),
+        )
+        if len(kept):
+            eos = spec.eos_id if len(kept) == len(found) else None  # one cut short does not end
+            cells = np.concatenate([_one(spec.bos_id), kept, _one(eos)])  # always a copy
+            for piece in self._mode.cut(number, cells, eos is not None, spec):
+                self._put(piece)
+
+    def _put(self, piece: Piece) -> None:
+        """Pieces come one by one, so that a rule never sees more than it waited for."""
+        self._pending.append(piece)
+        self._cells += len(piece)
+        while self._mode.enough(len(self._pending), self._cells, self.spec):
+            made, self._pending = self._mode.take(self._pending, self.spec)
+            self._ready.extend(made)
+            self._cells = sum(map(len, self._pending))
+
+    def finish(self) -> None:
+        if not self._finished:
+            self._finished = True
+            self._ready.extend(self._mode.rest(self._pending, self.spec))
+            self._pending, self._cells = [], 0
+
+    def can_pop(self) -> bool:
+        return bool(self._ready)
+
+    def pop(self) -> Row:
+        if not self._ready:
+            todo = "There are no more." if self._finished else "Add documents, or call finish()."
+            raise IndexError(f"pop: no row is ready. {todo}")
+        row = _row(self._ready.popleft(), self.spec)
+        stats, segments = self._stats, len(row.documents)
+        self._stats = replace(
+            stats,
+            rows=stats.rows + 1,
+            cells=stats.cells + self.spec.width,
+            tokens=stats.tokens + int(np.count_nonzero(row.segment_ids)),
+            segments=stats.segments + segments,
+            transitions=stats.transitions + segments - 1,
+        )
+        return row
+
+    def rows(self, documents: Iterable[ArrayLike]) -> Iterator[Row]:
+        """See `StreamPacker`. At every row, `stats.documents_seen` documents have been taken."""
+        yield from self._popped()  # of a restored state, before a document is taken
+        for tokens in documents:
+            self.add(tokens)
+            yield from self._popped()
+        self.finish()
+        yield from self._popped()
+
+    def _popped(self) -> Iterator[Row]:
+        while self._ready:
+            yield self.pop()
+
+    def state_dict(self) -> dict[str, Any]:
+        return dump(self.spec, Held(self._stats, self._finished, self._pending, self._ready))
+
+    def load_state_dict(self, state: Any, *, on_mode_change: str = "refuse") -> int:
+        if on_mode_change not in ("refuse", "discard"):
+            given = f"on_mode_change: found {on_mode_change!r}"
+            raise ConfigError(f"{given}, allowed: 'refuse', 'discard'.")
+        saved, held = load(self.spec, state, other_mode=on_mode_change == "discard")
+        if saved.mode == self.spec.mode:
+            self._hold(held)
+            return 0
+        lost = held.undelivered(saved.shared)
+        modes, at = (saved.mode, self.spec.mode), plural(held.stats.documents_seen, "document")
+        log.warning(
+            "packer: the mode was %r and is %r: the position behind %s is kept, %s that waited in "
+            "the packer are discarded.",
+            *modes,
+            at,
+            plural(lost, "token"),
+        )
+        self._hold(Held(held.stats, False, [], []))
+        return lost
+
+
+def _number(document: Any, seen: int) -> int:
+    """The caller's own number of a document, or its place in the stream."""
+    if document is None:
+        return seen
+    plain = document.item() if isinstance(document, np.integer) else document
+    if type(plain) is not int or not 0 <= plain <= MAX_COUNT:
+        given = f"document {seen}: its number is {document!r}"
+        raise InputError(f"{given}, allowed is an integer from 0 to 2^63 - 1, or None.")
+    return plain
+
+
+def _tokens(tokens: ArrayLike, seen: int) -> Int32:
+    """Token ids as an array, if they are such."""
+    wrong = f"document {seen}: its tokens are {{}}, allowed are 0 to 2^31 - 1, integers in 1-D."
+    if isinstance(tokens, (list, tuple)) and not {bool, np.bool_}.isdisjoint(map(type, tokens)):
+        raise InputError(wrong.format("partly bool"))  # NumPy would take True for 1
+    try:
+        found = np.asarray(tokens)
+    except (TypeError, ValueError, OverflowError) as error:
+        raise InputError(wrong.format(f"no array ({error})")) from None
+    if found.ndim != 1:
+        raise InputError(wrong.format(f"{found.dtype} in {found.ndim}-D"))
+    if not found.size and not isinstance(tokens, np.ndarray):
+        return np.empty(0, np.int32)  # NumPy takes [] for floats
+    if found.dtype.kind not in "iu":
+        raise InputError(wrong.format(found.dtype))
+    if found.size and not 0 <= found.min() <= found.max() <= MAX_TOKEN:
+        raise InputError(wrong.format(f"from {found.min()} to {found.max()}"))
+    return found.astype(np.int32, copy=False)
+
+
+def _one(token: int | None) -> Int32:
+    return np.array([] if token is None else [token], np.int32)
+
+
+def _row(pieces: Sequence[Piece], spec: PackerSpec) -> Row:
+    lengths = np.array([len(piece) for piece in pieces])
+    stops = np.cumsum(lengths)
+    tokens = np.full(spec.width, spec.pad_id, np.int32)
+    tokens[: stops[-1]] = np.concatenate([piece.tokens for piece in pieces])
+    segment_ids = np.zeros(spec.width, np.int32)
+    segment_ids[: stops[-1]] = np.repeat(np.arange(1, len(pieces) + 1), lengths)
+    return Row(
+        tokens=tokens,
+        segment_ids=segment_ids,
+        document_starts=(stops - lengths).astype(np.int32),
+        continues=np.array([piece.continues for piece in pieces]),
+        documents=np.array([piece.document for piece in pieces], np.int64),
+    )

@@ -1,0 +1,397 @@
+"""What a streaming packer is told, holds and counts, and how that is written as JSON.
+
+One idea: whatever the mode, a packer holds *pieces* (stretches of documents) in two queues: rows
+that are made but not popped (`ready`), and behind them those that wait (`pending`). So there is one
+state for all modes, checked by the same few laws.
+
+The JSON is flat. Two rows of 2 and 1 pieces are ready, a piece of 5 tokens waits::
+
+    rows 2 1    documents 0 1 3 2    continues 0 0 0 0    lengths 3 4 8 5    tokens (20 of them)
+
+Reading trusts nothing; a state of another packer is refused, naming each option and both values.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, fields
+from itertools import pairwise
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tokenloom.bind import BindError, bind, check_fields
+from tokenloom.errors import ConfigError, StateError, near_miss
+
+__all__ = ["FORMAT", "Held", "PackerSpec", "Piece", "RowStats", "StreamStats", "dump", "load"]
+
+FORMAT = "tokenloom.packer/1"
+
+MAX_TOKEN = (1 << 31) - 1
+
+MAX_COUNT = (1 << 63) - 1
+
+COMMON = ("mode", "seq_len", "window", "overlap", "pad_id", "bos_id", "eos_id", "max_doc_tokens")
+
+USES = {  # what only some modes look at
+    "sequential": (),
+    "bin": ("packing_buffer_docs", "packing_max_docs_per_bin", "bins_per_pack"),
+    "multipack": ("packing_max_docs_per_bin", "group_docs"),
+    "one_doc": (),
+}
+
+Int64 = NDArray[np.int64]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class PackerSpec:
+    """How to pack a stream.
+
+    Attributes:
+        mode: "sequential", "bin", "multipack" or "one_doc" (`tokenloom.streams.pack`).
+        seq_len: tokens of a frame.
+        window: "T" gives rows of `seq_len` cells, "T+1" one cell more, which is only a label.
+        overlap: tokens that a row shares with the row that goes on with its last document, 0 or 1;
+            1 trains every transition once and is usual for "T+1"; "T" has 0.
+        pad_id: token of filler cells.
+        bos_id, eos_id: inserted before and behind every document, if not None.
+        max_doc_tokens: tokens of a document that are kept; the others are counted.
+        packing_buffer_docs: pieces that "bin" waits for, at least `bins_per_pack`.
+        packing_max_docs_per_bin: pieces of a row, at most ("bin" and "multipack").
+        bins_per_pack: rows that "bin" makes together.
+        group_docs: pieces that "multipack" packs together.
+
+    A document that fits a row is one piece. Options that a mode does not use are ignored, so that
+    a configuration may change its mode alone.
+    """
+
+    mode: str
+    seq_len: int
+    window: Literal["T", "T+1"] = "T"
+    overlap: int | None = None
+    pad_id: int = 0
+    bos_id: int | None = None
+    eos_id: int | None = None
+    max_doc_tokens: int | None = None
+    packing_buffer_docs: int = 128
+    packing_max_docs_per_bin: int | None = None
+    bins_per_pack: int = 1
+    group_docs: int = 128
+
+    def __post_init__(self) -> None:
+        check_fields(self)
+        if self.mode not in USES:
+            raise ConfigError(
+                f"mode: found {self.mode!r}, allowed: {', '.join(USES)}."
+                f"{near_miss(self.mode, list(USES))}"
+            )
+        _between("seq_len", self.seq_len, 2, 1 << 29)
+        for name in ("pad_id", "bos_id", "eos_id"):
+            _between(name, getattr(self, name), 0, MAX_TOKEN)
+        for name in ("max_doc_tokens", *USES["bin"], "group_docs"):
+            _between(name, getattr(self, name), 1, MAX_TOKEN)
+        if self.overlap not in (None, 0, 1) or (self.overlap == 1 and self.window == "T"):
+            raise ConfigError(
+                f"overlap: found {self.overlap}, allowed is 0, and 1 with window='T+1'."
+            )
+        if self.mode == "bin" and self.packing_buffer_docs < self.bins_per_pack:
+            raise ConfigError(
+                f"packing_buffer_docs: found {self.packing_buffer_docs}, allowed is bins_per_pack "
+                f"({self.bins_per_pack}) or more: each bin is opened by a piece of its own."
+            )
+
+    @property
+    def width(self) -> int:
+        """Cells of a row."""
+        return self.seq_len + (self.window == "T+1")
+
+    @property
+    def shared(self) -> int:
+        """The overlap, or what is usual for the window."""
+        return int(self.window == "T+1") if self.overlap is None else self.overlap
+
+    def options(self) -> dict[str, Any]:
+        """What decides the rows, as JSON."""
+        named = {name: getattr(self, name) for name in (*COMMON, *USES[self.mode])}
+        return named | {"overlap": self.shared}
+
+
+def _between(name: str, value: int | None, low: int, high: int) -> None:
+    if value is not None and not low <= value <= high:
+        raise ConfigError(f"{name}: found {value}, allowed is {low} to {high}.")
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Piece:
+    """A stretch of one document, inserted tokens included.
+
+    Attributes:
+        document: its number.
+        continues: whether an earlier piece of the document stands in another row.
+        tokens: int32 [cells], at least one.
+    """
+
+    document: int
+    continues: bool
+    tokens: NDArray[np.int32]
+
+    def __len__(self) -> int:
+        """Cells."""
+        return len(self.tokens)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RowStats:
+    """How full rows are.
+
+    Attributes:
+        rows: their number.
+        cells: of all rows, filler included.
+        tokens: cells that are not filler.
+        segments: stretches of documents.
+        transitions: places where one segment follows another in a row.
+    """
+
+    rows: int
+    cells: int
+    tokens: int
+    segments: int
+    transitions: int
+
+    @property
+    def utilisation(self) -> float:
+        """The part of the cells that is not filler."""
+        return self.tokens / self.cells if self.cells else 0.0
+
+    @property
+    def segments_per_row(self) -> float:
+        """Their mean."""
+        return self.segments / self.rows if self.rows else 0.0
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class StreamStats(RowStats):
+    """What a packer has taken in, and the rows that were popped.
+
+    Attributes:
+        documents_seen: added, empty ones included: the position in the stream.
+        documents_empty: of these, without a token; they give no piece.
+        documents_truncated: of these, longer than `max_doc_tokens`.
+        tokens_observed: of all documents, before truncation, inserted ones not counted.
+        tokens_retained: of these, kept.
+    """
+
+    documents_seen: int
+    documents_empty: int
+    documents_truncated: int
+    tokens_observed: int
+    tokens_retained: int
+
+    @property
+    def tokens_discarded(self) -> int:
+        """Tokens beyond `max_doc_tokens`."""
+        return self.tokens_observed - self.tokens_retained
+
+    @classmethod
+    def none(cls) -> StreamStats:
+        """Of a packer that is new."""
+        return cls(**{each.name: 0 for each in fields(cls)})
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Held:
+    """All that a packer holds.
+
+    Attributes:
+        stats: its counters.
+        finished: whether nothing more comes.
+        pending: pieces that wait, in order of arrival.
+        ready: rows that were made and not popped.
+    """
+
+    stats: StreamStats
+    finished: bool
+    pending: Sequence[Piece]
+    ready: Sequence[Sequence[Piece]]
+
+    @property
+    def pieces(self) -> list[Piece]:
+        """Those of the rows, then those that wait."""
+        return [*(piece for row in self.ready for piece in row), *self.pending]
+
+    def undelivered(self, shared: int) -> int:
+        """Tokens that are in no popped row; a shared one is counted where it stands first."""
+        return sum(len(piece) - shared * piece.continues for piece in self.pieces)
+
+
+# -- writing and reading -----------------------------------------------------------------------
+def dump(spec: PackerSpec, held: Held) -> dict[str, Any]:
+    """The state as JSON."""
+    pieces = held.pieces
+    return {
+        "format": FORMAT,
+        "options": spec.options(),
+        "counters": asdict(held.stats),
+        "finished": held.finished,
+        "rows": [len(row) for row in held.ready],
+        "documents": [piece.document for piece in pieces],
+        "continues": [int(piece.continues) for piece in pieces],
+        "lengths": [len(piece) for piece in pieces],
+        "tokens": np.concatenate([p.tokens for p in pieces]).tolist() if pieces else [],
+    }
+
+
+@dataclass(frozen=True, slots=True)
+class _State:
+    format: Literal["tokenloom.packer/1"]
+    options: PackerSpec
+    counters: StreamStats
+    finished: bool
+    rows: Any
+    documents: Any
+    continues: Any
+    lengths: Any
+    tokens: Any
+
+
+def load(spec: PackerSpec, state: Any, *, other_mode: bool = False) -> tuple[PackerSpec, Held]:
+    """What a state holds, and the spec of the packer that wrote it.
+
+    Args:
+        spec: of the packer that is to go on.
+        state: what `dump` gave, or its JSON.
+        other_mode: let the mode differ, and the options that only some modes use.
+
+    Raises:
+        StateError: it is damaged, or of another packer; every problem is named.
+    """
+    try:
+        read = bind(_State, state, path="state")
+        saved = read.options
+        _check_keys(state["options"], saved)
+    except BindError as error:
+        raise _damaged(error.problems) from None
+    except (ValueError, RecursionError):  # what cannot even be shown
+        raise _damaged(["state: it is nested too deeply, or a number is too long"]) from None
+    _check_same(saved, spec, other_mode)
+    problems = _counter_problems(read.counters, saved.width)
+    ready, pending = _pieces(read, problems)
+    held = Held(read.counters, read.finished, pending, ready)
+    problems += [] if problems else _queue_problems(saved, held)
+    if problems:
+        raise _damaged(problems)
+    return saved, held
+
+
+def _damaged(problems: list[str]) -> StateError:
+    more = [f"and {len(problems) - 20} more"] if len(problems) > 20 else []
+    return StateError("\n".join(problems[:20] + more) + "\nIt is not what state_dict() gave.")
+
+
+def _check_keys(found: dict[str, Any], saved: PackerSpec) -> None:
+    named = saved.options()
+    wrong = [f"state.options.{key}: missing" for key in named if key not in found]
+    wrong += [
+        f"state.options.{key}: {saved.mode!r} has it not" for key in found if key not in named
+    ]
+    if wrong:
+        raise BindError(wrong)
+
+
+def _check_same(saved: PackerSpec, spec: PackerSpec, other_mode: bool) -> None:
+    then, now = saved.options(), spec.options()
+    keys = [key for key in {**then, **now} if then.get(key) != now.get(key)]
+    if saved.mode != spec.mode:
+        keys = [key for key in keys if key in COMMON and not (other_mode and key == "mode")]
+    if keys:
+        lines = [f"{k}: the state has {then.get(k)!r}, this one {now.get(k)!r}" for k in keys]
+        hint = ", or pass on_mode_change='discard' to keep its position and lose what is buffered"
+        raise StateError(
+            "state: it belongs to another packer:\n  " + "\n  ".join(lines) + "\nMake the packer "
+            f"as it was{hint if keys == ['mode'] else ''}."
+        )
+
+
+def _counter_problems(stats: StreamStats, width: int) -> list[str]:
+    wrong = [
+        f"state.counters.{key}: found {_shown(value)}, allowed is 0 to 2^63 - 1"
+        for key, value in asdict(stats).items()
+        if not 0 <= value <= MAX_COUNT
+    ]
+    lost, cut = stats.tokens_discarded, stats.documents_truncated
+    filled = stats.documents_seen - stats.documents_empty
+    laws = {
+        "cells = rows x width": stats.cells == stats.rows * width,
+        "rows <= segments <= tokens": stats.rows <= stats.segments <= stats.tokens,
+        "tokens <= cells": stats.tokens <= stats.cells,
+        "transitions = segments - rows": stats.transitions == stats.segments - stats.rows,
+        "truncated <= seen - empty <= retained": cut <= filled <= stats.tokens_retained,
+        "truncated <= observed - retained": cut <= lost and (cut > 0) == (lost > 0),
+    }
+    broken = [law for law, holds in laws.items() if not holds]
+    return wrong or [f"state.counters: {law} does not hold" for law in broken]
+
+
+def _shown(value: int) -> str:
+    return str(value) if abs(value) < 1 << 100 else "a very long number"
+
+
+def _ints(key: str, value: Any, low: int, high: int, problems: list[str]) -> list[int]:
+    """A list of integers within bounds; what is wrong with it is noted."""
+    if type(value) is not list or not set(map(type, value)) <= {int}:
+        problems.append(f"state.{key}: found {type(value).__name__}, allowed is a list of integers")
+    elif value and not low <= min(value) <= max(value) <= high:
+        seen = min(value) if min(value) < low else max(value)
+        problems.append(f"state.{key}: found {_shown(seen)}, allowed is {low} to {high}")
+    else:
+        return value
+    return []
+
+
+def _pieces(read: _State, problems: list[str]) -> tuple[list[list[Piece]], list[Piece]]:
+    """The rows that are ready, and the pieces that wait."""
+    rows = _ints("rows", read.rows, 1, MAX_TOKEN, problems)
+    documents = _ints("documents", read.documents, 0, MAX_COUNT, problems)
+    continues = _ints("continues", read.continues, 0, 1, problems)
+    lengths = _ints("lengths", read.lengths, 1, MAX_TOKEN, problems)
+    tokens = _ints("tokens", read.tokens, 0, MAX_TOKEN, problems)
+    count, cells = len(lengths), sum(lengths)
+    for ok, text in (
+        (len(documents) == count, f"documents: found {len(documents)} for {count} lengths"),
+        (len(continues) == count, f"continues: found {len(continues)} for {count} lengths"),
+        (sum(rows) <= count, f"rows: they add up to {sum(rows)} pieces, there are {count}"),
+        (cells == len(tokens), f"lengths: they add up to {cells}, there are {len(tokens)} tokens"),
+    ):
+        problems += [] if ok else [f"state.{text}"]
+    if problems:
+        return [], []
+    stops = np.cumsum(lengths, dtype=np.int64)
+    parts = np.split(np.array(tokens, np.int32), stops[:-1]) if count else []
+    pieces = [Piece(d, c > 0, t) for d, c, t in zip(documents, continues, parts, strict=True)]
+    edges = [0, *np.cumsum(rows, dtype=np.int64).tolist()]
+    ready = [pieces[a:b] for a, b in pairwise(edges)]
+    return ready, pieces[edges[-1] :]
+
+
+def _queue_problems(spec: PackerSpec, held: Held) -> list[str]:
+    """Queues that this spec cannot have led to."""
+    line, single, width = spec.mode == "sequential", spec.mode == "one_doc", spec.width
+    waiting = {"bin": spec.packing_buffer_docs, "multipack": spec.group_docs, "one_doc": 1}
+    most = (1 if single else spec.packing_max_docs_per_bin or MAX_TOKEN) if not line else MAX_TOKEN
+    cells = sum(map(len, held.pending))
+    full = held.ready[:-1] if held.finished else held.ready  # the last one may be short
+    laws = {
+        "a finished packer leaves nothing waiting": not (held.finished and held.pending),
+        "no piece has more cells than a row": all(len(p) <= width for p in held.pieces),
+        "no row has more tokens than cells": all(sum(map(len, r)) <= width for r in held.ready),
+        f"no row has more than {most} pieces": all(len(row) <= most for row in held.ready),
+        "what is enough is packed": (
+            cells < width if line else len(held.pending) < waiting[spec.mode]
+        ),
+        "sequential rows are full": not line or all(sum(map(len, row)) == width for row in full),
+        "a document goes on at the start of a row": (
+            not line or not any(p.continues for row in (*held.ready, held.pending) for p in row[1:])
+        ),
+    }
+    return [f"state: {law}, but it does not hold" for law, holds in laws.items() if not holds]

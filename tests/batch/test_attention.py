@@ -1,0 +1,182 @@
+"""Masks against loops over cells, against torch, and against what a batch says."""
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch.nn.attention.flex_attention import create_block_mask, create_mask, flex_attention
+from toydata import ToyStore, lengths, numbered, slow_stretches, whole
+
+from tokenloom.batch import attention
+
+pytestmark = pytest.mark.filterwarnings("ignore:seq_len", "ignore:.*flex_attention.*")
+
+CELLS = 9
+flags = {"causal": st.booleans(), "segment_masking": st.booleans()}
+
+
+@st.composite
+def rows(draw, cells=CELLS, max_rows=4):
+    """Segment ids of some rows: documents of any length, filler before, between and behind."""
+    found = []
+    for _ in range(draw(st.integers(1, max_rows))):
+        row, document = [], 0
+        while len(row) < cells:
+            filler = draw(st.integers(0, 3)) == 0 and (not row or row[-1] != 0)
+            document += not filler
+            row += [0 if filler else document] * draw(st.integers(1, 5))
+        found.append(row[:cells])
+    return np.array(found, np.int32)
+
+
+def slow_mask(row, causal, segment_masking):
+    """Cell by cell: what may be looked at, in words."""
+    stretch = [n for n, (_, size) in enumerate(slow_stretches(row)) for _ in range(size)]
+
+    def may(q, k):
+        if causal and k > q:
+            return False
+        if segment_masking or row[q] == 0 or row[k] == 0:
+            return stretch[q] == stretch[k]
+        return True
+
+    return [[may(q, k) for k in range(len(row))] for q in range(len(row))]
+
+
+@given(rows(), st.fixed_dictionaries(flags))
+def test_the_dense_mask_is_what_the_words_say(ids, how):
+    mask = attention.dense_mask(ids, **how)
+    assert mask.dtype == np.bool_
+    assert mask.tolist() == [slow_mask(row, **how) for row in ids.tolist()]
+
+
+@given(rows())
+def test_no_row_of_a_mask_is_empty_and_nobody_looks_across_a_document(ids):
+    mask = attention.dense_mask(ids)
+    assert mask.any(axis=-1).all()
+    b, q, k = np.nonzero(mask)
+    assert (ids[b, q] == ids[b, k]).all()
+    assert (k <= q).all()
+
+
+@given(rows())
+def test_without_segment_masking_documents_see_documents_and_never_filler(ids):
+    mask = attention.dense_mask(ids, segment_masking=False)
+    real = ids > 0
+    expected = real[:, :, None] & real[:, None, :] & np.tri(CELLS, dtype=bool)
+    assert (mask & real[:, :, None]).tolist() == expected.tolist()
+
+
+def test_a_mask_by_position_would_let_documents_meet():
+    """C-42: the control for masking by segment: both cells are position 0."""
+    ids, positions = np.array([[1, 1, 2, 2]]), np.array([[0, 1, 0, 1]])
+    assert positions[0, 2] >= positions[0, 0]
+    assert not attention.dense_mask(ids)[0, 2, 0]
+
+
+@given(rows(), st.fixed_dictionaries(flags))
+def test_tensors_give_the_same_mask_as_arrays(ids, how):
+    mask = attention.dense_mask(torch.from_numpy(ids), **how)
+    assert isinstance(mask, torch.Tensor)
+    assert mask.tolist() == attention.dense_mask(ids, **how).tolist()
+
+
+@given(rows(), st.fixed_dictionaries(flags))
+def test_mask_mod_is_the_dense_mask_at_every_index(ids, how):
+    may = attention.mask_mod(ids, **how)
+    b, q, k = np.ix_(*map(np.arange, (len(ids), CELLS, CELLS)))
+    np.testing.assert_array_equal(may(b, 0, q, k), attention.dense_mask(ids, **how))
+    assert bool(may(0, 0, 1, 0)) == bool(attention.dense_mask(ids, **how)[0, 1, 0])
+
+
+@settings(max_examples=10)
+@given(rows(), st.fixed_dictionaries(flags), st.booleans())
+def test_torch_makes_the_dense_mask_of_mask_mod(ids, how, as_tensor):
+    may = attention.mask_mod(torch.from_numpy(ids) if as_tensor else ids, **how)
+    mask = create_mask(may, len(ids), 1, CELLS, CELLS, device="cpu")
+    np.testing.assert_array_equal(mask[:, 0].numpy(), attention.dense_mask(ids, **how))
+
+
+@settings(max_examples=5)
+@given(rows(cells=256, max_rows=2), st.booleans())
+def test_a_block_mask_holds_every_block_that_the_dense_mask_touches(ids, causal):
+    may = attention.mask_mod(torch.from_numpy(ids), causal=causal)
+    made = create_block_mask(may, len(ids), None, 256, 256, device="cpu", BLOCK_SIZE=64)
+    dense = attention.dense_mask(ids, causal=causal)
+    # [rows, blocks of q, 64, blocks of kv, 64]
+    touched = dense.reshape(len(ids), 4, 64, 4, 64).any(axis=(2, 4))
+    assert made.to_dense()[:, 0].bool().tolist() == touched.tolist()
+
+
+def test_flex_attention_equals_attention_with_the_dense_mask():
+    ids = np.array([[1] * 40 + [2] * 70 + [0] * 18, [1] * 128])
+    make = torch.Generator().manual_seed(0)
+    q, k, v = (torch.randn(2, 2, 128, 16, generator=make) for _ in range(3))
+    may = attention.mask_mod(torch.from_numpy(ids))
+    block_mask = create_block_mask(may, 2, None, 128, 128, device="cpu")
+    dense = torch.from_numpy(attention.dense_mask(ids))[:, None]
+    expected = torch.nn.functional.scaled_dot_product_attention(q, k, v, attn_mask=dense)
+    torch.testing.assert_close(flex_attention(q, k, v, block_mask=block_mask), expected)
+    plain = torch.nn.functional.scaled_dot_product_attention(q, k, v, is_causal=True)
+    assert not torch.allclose(plain, expected)  # the mask matters here
+
+
+def test_edges_are_those_of_the_worked_example():
+    assert attention.cu_seqlens(np.array([[1, 1, 1, 2, 2]])).tolist() == [0, 3, 5]
+    assert attention.cu_seqlens(np.array([[1, 1], [1, 0]])).tolist() == [0, 2, 3, 4]
+    assert attention.max_seqlen(np.array([[1, 1, 1, 2, 2]])) == 3
+    assert attention.cu_seqlens(np.zeros((0, 4), np.int32)).tolist() == [0]
+
+
+@given(rows())
+def test_edges_and_mask_say_the_same(ids):
+    edges = attention.cu_seqlens(ids)
+    assert edges.dtype == np.int32
+    cells = np.arange(ids.size)
+    sequence = np.searchsorted(edges, cells, side="right")
+    by_edges = (sequence[:, None] == sequence[None, :]) & (cells[:, None] >= cells[None, :])
+    by_mask = np.zeros_like(by_edges)
+    for row, mask in enumerate(attention.dense_mask(ids)):
+        part = slice(row * CELLS, (row + 1) * CELLS)
+        by_mask[part, part] = mask
+    np.testing.assert_array_equal(by_edges, by_mask)
+    tensor = attention.cu_seqlens(torch.from_numpy(ids))
+    assert tensor.dtype == torch.int32
+    assert tensor.tolist() == edges.tolist()
+    assert attention.max_seqlen(torch.from_numpy(ids)) == attention.max_seqlen(ids)
+
+
+@settings(max_examples=20)
+@given(lengths, st.integers(2, 9))
+def test_edges_from_segments_are_those_of_a_batch(sizes, seq_len):
+    with ToyStore(numbered([*sizes, [9, 8]])) as toy:
+        dataset = toy.store.windows(seq_len, tail="keep")
+        batch = whole(dataset, range(len(dataset)))
+        assert attention.cu_seqlens(batch.segment_ids).tolist() == batch.cu_seqlens.tolist()
+        assert attention.max_seqlen(batch.segment_ids) == batch.max_seqlen
+
+
+def test_a_folded_batch_has_a_dense_mask_with_its_groups_in_front():
+    ids = np.array([[1, 2, 2], [1, 1, 0]])
+    folded = attention.dense_mask(ids.reshape(2, 1, 3))
+    assert folded.shape == (2, 1, 3, 3)
+    np.testing.assert_array_equal(folded[:, 0], attention.dense_mask(ids))
+
+
+def test_many_documents_in_narrow_integers_do_not_run_over():
+    ids = (np.arange(600) % 2 + 1).astype(np.uint8)[None]
+    assert attention.stretches(ids)[0].tolist() == list(range(600))
+
+
+@pytest.mark.parametrize("function", [attention.mask_mod, attention.cu_seqlens])
+def test_a_single_row_without_its_axis_is_refused_with_the_remedy(function):
+    with pytest.raises(ValueError, match=r"segment_ids: found shape \[3\].*ids\[None\]"):
+        function(np.array([1, 1, 2]))
+
+
+def test_every_kind_of_array_becomes_numpy():
+    for values in ([1, 2], np.array([1, 2]), torch.tensor([1, 2]), torch.tensor([1.0, 2.0])):
+        assert attention.to_numpy(values).tolist() == [1, 2]
+    assert attention.to_numpy(torch.tensor([1.5], dtype=torch.bfloat16)).tolist() == [1.5]
+    assert attention.to_numpy(torch.ones(2, requires_grad=True)).tolist() == [1, 1]

@@ -1,0 +1,351 @@
+import gc
+import itertools
+import weakref
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from toydata import ARRAYS, ToyStore, arrays, assert_same, lengths, numbered, whole
+from virtual import VirtualStore, value
+
+import tokenloom as tl
+
+pytestmark = pytest.mark.filterwarnings("ignore:seq_len", "ignore:block_shuffle")
+
+VARYING = ("document_starts", "continues", "cu_seqlens")
+FIXED = tuple(name for name in ARRAYS if name not in VARYING)
+
+orders = st.sampled_from(
+    [
+        lambda ds: ds,
+        lambda ds: ds.shuffle(),
+        lambda ds: ds.shuffle(3),
+        lambda ds: ds.block_shuffle(window_blocks=2),
+        lambda ds: ds.block_shuffle(io_block_size=3, window_blocks=2, lanes=2),
+        lambda ds: ds.block_shuffle(io_block_size=2, shuffle_block_size=4, window_blocks=1),
+        lambda ds: ds.block_shuffle(window_blocks=1, cache_windows=1),
+    ]
+)
+cuts = st.sampled_from(
+    [{}, {"tail": "keep"}, {"align": True}, {"lookahead": True}, {"lookahead": True, "overlap": 0}]
+)
+COLUMNS = {
+    "loss_mask": ("uint8", lambda ids: ids % 3 > 0),
+    "loss_weights": ("float32", lambda ids: ids % 5 / 2),
+}
+
+
+def free(dataset):
+    """The same, with a loss wherever there can be one, so that few batches have none."""
+    return dataset.render(mask_boundary_loss=False)
+
+
+@given(lengths, st.integers(2, 6), cuts, orders, st.booleans(), st.data())
+def test_a_batch_of_any_indices_is_its_rows_one_by_one(sizes, seq_len, cut, order, column, data):
+    shards = numbered([*sizes, [9, 8]], first=1)
+    with ToyStore(shards, columns=COLUMNS if column else {}) as toy:
+        dataset = free(order(toy.store.windows(seq_len, **cut))).epochs(3)
+        wanted = data.draw(st.lists(st.integers(0, len(dataset) - 1), min_size=1, max_size=12))
+        together = whole(dataset, wanted)
+        assert_same(together, whole(dataset, wanted, by_blocks=True), FIXED)
+        assert_same(together, dataset.batch(wanted), (*FIXED, *VARYING))
+        singles = [dataset[index] for index in wanted]
+        for name in FIXED:
+            rows = [
+                one.trained() if name == "loss_mask" else getattr(one, name)
+                for one in singles
+                if name not in ("labels", "loss_weights") or one.trained().any()
+            ]
+            kept = [i for i, one in enumerate(singles) if one.trained().any()]
+            if name in ("labels", "loss_weights"):
+                expected = getattr(together, name)[kept]
+            else:
+                expected = getattr(together, name)
+            assert np.concatenate([expected[:0], *rows]).tolist() == expected.tolist(), name
+        for number, one in enumerate(singles):
+            starts = together.document_starts[number]
+            np.testing.assert_array_equal(starts[starts >= 0], one.document_starts[0])
+            np.testing.assert_array_equal(together.continues[number][starts >= 0], one.continues[0])
+        # edges of each row, moved to where the row stands
+        moved = [one.cu_seqlens[:-1] + k * seq_len for k, one in enumerate(singles)]
+        edges = np.concatenate([*moved, [len(wanted) * seq_len]])
+        assert together.cu_seqlens.tolist() == edges.tolist()
+        spans = together.spans
+        assert spans.document.tolist() == [
+            d for one in singles for d in one.spans.document.tolist()
+        ]
+        assert together.source == ["main"] * len(wanted)
+
+
+@given(lengths, orders, st.data())
+def test_cuts_of_a_plan_are_batches_of_their_own(sizes, order, data):
+    with ToyStore(numbered([*sizes, [9, 8]])) as toy:
+        dataset = free(order(toy.store.windows(3))).epochs(2)
+        wanted = np.array(
+            data.draw(st.lists(st.integers(0, len(dataset) - 1), min_size=2, max_size=12))
+        )
+        cuts = sorted({0, len(wanted), data.draw(st.integers(0, len(wanted)))})
+        for by_blocks in (False, True):
+            renderer = dataset.renderer(by_blocks=by_blocks)
+            made = renderer.batches(renderer.plan(wanted), cuts)
+            for number, pending in enumerate(made):
+                alone = whole(dataset, wanted[cuts[number] : cuts[number + 1]])
+                assert_same(pending.make(), alone)
+
+
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [
+        ({"lookahead": True, "overlap": 1}, {"lookahead": True, "overlap": 0}),
+        ({"tail": "drop"}, {"tail": "keep"}),
+        ({"tail": "keep"}, {"tail": "drop"}),
+        ({"align": True}, {"align": True, "tail": "keep"}),
+        ({}, {"align": True}),
+    ],
+)
+def test_two_layouts_of_one_store_do_not_meet_in_the_cache(first, second):
+    with ToyStore(numbered([[11, 8], [4, 14]])) as toy:
+        for size in (None, 2, 3):
+            for cut in (first, second, first):
+                dataset = toy.store.windows(4, **cut).block_shuffle(io_block_size=size)
+                every = range(len(dataset))
+                np.testing.assert_array_equal(
+                    whole(dataset, every, by_blocks=True).tokens, whole(dataset, every).tokens
+                )
+
+
+def test_large_blocks_give_the_rows_that_are_in_them(tmp_path):
+    """Blocks of half a mebibyte take other ways through memory than toys do."""
+    made = VirtualStore([(10, 700_000), (10, 600_000)])
+    store = tl.open(made.write_manifest(tmp_path), source=made, verify="never", cache_bytes=8 << 20)
+    rng = np.random.Generator(np.random.PCG64(3))
+    for cut in ({}, {"tail": "keep"}, {"lookahead": True}):
+        dataset = store.windows(2048, **cut).block_shuffle(window_blocks=2)
+        step = 2048
+        for _ in range(3):
+            wanted = rng.integers(0, len(dataset), 40)
+            _, rows = dataset.locate(wanted)
+            addresses = rows[:, None] * step + np.arange(2048)
+            expected = np.where(addresses < 1_300_000, value(addresses), 0)
+            batch = whole(dataset, wanted, by_blocks=True)
+            np.testing.assert_array_equal(batch.tokens, expected)
+            np.testing.assert_array_equal(whole(dataset, wanted).tokens, expected)
+            ahead = np.where(addresses + 1 < 1_300_000, value(addresses + 1), 0)
+            shifted = whole(dataset.render(label_layout="shifted"), wanted, by_blocks=True).labels
+            seen = shifted >= 0
+            np.testing.assert_array_equal(shifted[seen], ahead[seen])
+
+
+@pytest.fixture(scope="module")
+def large():
+    """Half a million tokens on disk in io blocks of 128 KiB; token a is a modulo a prime."""
+    tokens = (np.arange(500_000) % 65_521).tolist()
+    shards = [[tokens[:200_000], tokens[200_000:330_000]], [tokens[330_000:]]]
+    options = {"vocab_size": 1 << 16, "chunk_tokens": 1 << 16, "inner": 1 << 14}
+    with ToyStore(shards, cache_bytes=4 << 17, **options) as toy:
+        yield toy.store
+
+
+def rows_of(dataset, wanted):
+    _, rows = dataset.locate(wanted)
+    addresses = rows[:, None] * dataset.seq_len + np.arange(dataset.seq_len)
+    return np.where(addresses < 500_000, addresses % 65_521, 0)
+
+
+@pytest.mark.parametrize("cut", [{}, {"tail": "keep"}, {"lookahead": True}])
+def test_blocks_that_come_and_go_in_large_buffers_give_their_rows(large, cut):
+    dataset = large.windows(1024, **cut).block_shuffle(window_blocks=2).epochs(2)
+    for start in range(0, len(dataset) - 50, 37):
+        wanted = np.arange(start, start + 50)
+        batch = whole(dataset, wanted, by_blocks=True)
+        np.testing.assert_array_equal(batch.tokens, rows_of(dataset, wanted))
+
+
+def test_a_batch_that_is_filled_late_has_the_tokens_that_were_read(large):
+    dataset = large.windows(1024).block_shuffle(window_blocks=1)
+    renderer, wanted = dataset.renderer(by_blocks=True), np.arange(len(dataset))
+    cuts = list(range(0, len(dataset), 32))
+    plan = renderer.plan(wanted)
+    waiting = [
+        renderer.batches(plan, [a, b])[0] for a, b in itertools.pairwise(cuts)
+    ]  # by now the first blocks are long out of the cache
+    large.reader.cache.clear()
+    gc.collect()
+    for seq_len in (1024, 2048):  # and their memory would be taken by others, if it could
+        other = large.windows(seq_len).block_shuffle(window_blocks=1)
+        for start in range(0, len(other) - 64, 64):
+            whole(other, range(start, start + 64), by_blocks=True)
+    for number, pending in enumerate(waiting):
+        expected = rows_of(dataset, wanted[cuts[number] : cuts[number + 1]])
+        np.testing.assert_array_equal(pending.make().tokens, expected)
+
+
+# -- memory --------------------------------------------------------------------------------
+
+
+def test_ca_07_what_is_done_to_a_batch_is_not_seen_by_the_next():
+    with ToyStore(numbered([[9, 7], [8, 40]]), columns=COLUMNS) as toy:
+        plain = free(toy.store.windows(4, tail="keep")).epochs(2)
+        for dataset in (plain, plain.shuffle(), plain.block_shuffle(window_blocks=2)):
+            for by_blocks in (False, True):
+                wanted = list(range(len(dataset)))
+                expected = arrays(whole(dataset, wanted, by_blocks=by_blocks))
+                spoiled = whole(dataset, wanted, by_blocks=by_blocks)
+                for name in ARRAYS:
+                    getattr(spoiled, name)[...] = 1
+                again = whole(dataset, wanted, by_blocks=by_blocks)
+                for name in ARRAYS:
+                    np.testing.assert_array_equal(getattr(again, name), expected[name], name)
+
+
+def test_batches_of_one_plan_do_not_share_memory():
+    with ToyStore(numbered([[9, 7], [8, 40]])) as toy:
+        dataset = toy.store.windows(4)
+        for by_blocks in (False, True):
+            renderer = dataset.renderer(by_blocks=by_blocks)
+            pending = renderer.batches(renderer.plan(np.arange(8)), [0, 4, 8])
+            one, other = (p.make() for p in pending)
+            again = pending[0].make()
+            for name in ARRAYS:
+                a = getattr(one, name)
+                for b in (getattr(other, name), getattr(again, name)):
+                    assert not np.shares_memory(a, b) or name == "index", name
+            expected = other.tokens.copy()
+            one.tokens[...] = 0
+            np.testing.assert_array_equal(other.tokens, expected)
+            np.testing.assert_array_equal(again.tokens, dataset.batch(range(4)).tokens)
+
+
+def test_large_arrays_of_two_living_batches_are_different_memory():
+    with ToyStore(numbered([[70_000]]), vocab_size=1 << 20, inner=4096, chunk_tokens=8192) as toy:
+        dataset = toy.store.windows(1024)
+        kept = [dataset.batch(range(start, start + 32)) for start in (0, 32)]
+        copies = [arrays(batch) for batch in kept]
+        for start in range(0, 32, 4):  # more of them, and their memory comes and goes
+            assert_same(
+                dataset.batch(range(start, start + 32)), dataset.batch(range(start, start + 32))
+            )
+        for batch, copy in zip(kept, copies, strict=True):
+            for name in ARRAYS:
+                np.testing.assert_array_equal(getattr(batch, name), copy[name], name)
+        assert not np.shares_memory(kept[0].tokens, kept[1].tokens)
+
+
+def test_arrays_live_on_when_the_dataset_is_gone():
+    with ToyStore(numbered([[70_000]]), vocab_size=1 << 20, inner=4096, chunk_tokens=8192) as toy:
+        store = tl.open(toy.path, cache_bytes=1 << 20)
+        tokens = store.windows(1024).block_shuffle(window_blocks=1).batch(range(40)).tokens
+        labels = store.windows(1024).batch(range(40)).labels
+        copies = tokens.copy(), labels.copy()
+        del store
+        gc.collect()
+        for start in (0, 20):
+            toy.store.windows(1024).batch(range(start, start + 40)).tokens[...] = -1
+        np.testing.assert_array_equal(tokens, copies[0])
+        np.testing.assert_array_equal(labels, copies[1])
+
+
+def test_a_batch_goes_when_nobody_holds_it_without_waiting_for_the_collector():
+    with ToyStore(numbered([[40]])) as toy:
+        gc.collect()
+        gc.disable()
+        try:
+            batch = toy.store.windows(4).batch([0, 1])
+            _ = batch.labels, batch.spans
+            gone = weakref.ref(batch)
+            del batch
+            assert gone() is None
+        finally:
+            gc.enable()
+
+
+def test_a_batch_does_not_hold_the_blocks_it_was_made_from():
+    with ToyStore(numbered([[4000]]), vocab_size=5000, chunk_tokens=1000) as toy:
+        dataset = toy.store.windows(10).block_shuffle(window_blocks=2)
+        batch = whole(dataset, range(50), by_blocks=True)
+        _ = batch.labels
+        cache = toy.store.reader.cache
+        blocks = [weakref.ref(block) for block in cache._blocks.values()]
+        cache.clear()
+        gc.collect()
+        assert [one for one in blocks if one() is not None] == []
+
+
+# -- indices -------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def ten():
+    with ToyStore(numbered([[40]])) as toy:
+        yield toy.store.windows(4)
+
+
+@pytest.mark.parametrize("ask", ["batch", "spans", "locate", "getitem"])
+@pytest.mark.parametrize("index", [-1, -10, 10, 11, 2**40, 2**63 - 1, 2**63, 2**70, -(2**70)])
+def test_ts_06_ts_07_an_index_outside_is_named_with_what_is_allowed(ten, ask, index):
+    one = ten.__getitem__ if ask == "getitem" else lambda i: getattr(ten, ask)([0, i, 3])
+    with pytest.raises(IndexError, match=rf"index {index}\b.*0 to 9"):
+        one(index)
+
+
+@pytest.mark.parametrize(
+    "index", [1.0, 0.5, True, np.True_, np.float64(1), "1", None, 1j, slice(2)]
+)
+def test_what_is_no_integer_is_no_index(ten, index):
+    for one in (index, slice(index)):
+        with pytest.raises(TypeError):
+            ten[one]
+    for ask in (ten.batch, ten.spans, ten.locate):
+        with pytest.raises(TypeError):
+            ask([index])
+
+
+def test_indices_have_one_axis(ten):
+    for ask in (ten.batch, ten.spans, ten.locate):
+        with pytest.raises(TypeError, match=r"indices: found the shape \(2, 2\)"):
+            ask([[0, 1], [2, 3]])
+    assert ten.batch(3).tokens.tolist() == [[12, 13, 14, 15]]  # one is a list of one
+
+
+@pytest.mark.parametrize("kind", [np.int8, np.uint8, np.int32, np.uint64, np.int64])
+def test_integers_of_every_kind_are_indices(ten, kind):
+    assert ten.batch(np.array([9, 0], kind)).index.tolist() == [9, 0]
+    assert ten[kind(3)].tokens.tolist() == [[12, 13, 14, 15]]
+    assert ten.batch(range(2)).tokens.tolist() == [[0, 1, 2, 3], [4, 5, 6, 7]]
+
+
+def test_no_index_is_a_batch_of_no_rows(ten):
+    batch = ten.shuffle().batch([])
+    assert batch.shape == (0, 4)
+    assert len(batch) == 0
+    for name in ("tokens", "segment_ids", "position_ids", "attention_mask"):
+        assert getattr(batch, name).shape == (0, 4), name
+    assert batch.cu_seqlens.tolist() == [0]
+    assert batch.max_seqlen == 0
+    with pytest.raises(tl.NoTrainedTokens):
+        _ = batch.labels
+
+
+def test_indices_are_copied_so_that_their_owner_may_go_on(ten):
+    wanted = np.array([3, 1])
+    batch = ten.batch(wanted)
+    wanted[:] = 0
+    assert batch.index.tolist() == [3, 1]
+
+
+def test_ld_11_a_dataset_is_a_sequence(ten):
+    assert [batch.index.tolist() for batch in ten] == [[i] for i in range(10)]
+    assert len(list(ten.epochs(2))) == 20
+
+
+def test_spans_read_no_token(ten):
+    before = ten.reader.counters().read_ops
+    ten.shuffle().spans(range(10))
+    assert ten.reader.counters().read_ops == before
+
+
+def test_a_batch_shows_what_it_is(ten):
+    assert repr(ten.batch([5, 2])) == "Batch(2 x 4, index [5, 2]…)"
+    fields = ("labels", "spans")
+    assert ten.batch([1]).prepare(fields).labels.shape == (1, 4)

@@ -1,0 +1,160 @@
+"""Labels and loss masks of packed rows at the values that the designs work out by hand."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from toydata import ToyStore
+
+import tokenloom as tl
+from tokenloom.batch import paint
+from tokenloom.batch.spec import RenderSpec
+from tokenloom.layout.windows import WindowsSpec
+from tokenloom.store.byte_source import LocalSource
+from tokenloom.testing import FaultSource, write_store
+
+SHAPES = ("tokens", "labels", "loss_mask", "segment_ids", "position_ids", "attention_mask")
+
+
+def row(documents, seq_len=8, **options):
+    with ToyStore([documents]) as toy:
+        batch = toy.store.pack(seq_len, strategy="greedy", **options)[0]
+        return batch.prepare(SHAPES)
+
+
+def test_lm_01_lm_02_the_target_of_a_boundary():
+    """Segments 1 1 1 2 2: aligned label 3 is left out, shifted label 2; unless it is wanted."""
+    documents = [[5, 6, 7], [8, 9]]
+    aligned = row(documents, 5)
+    assert aligned.segment_ids[0].tolist() == [1, 1, 1, 2, 2]
+    assert aligned.labels[0].tolist() == [-100, 6, 7, -100, 9]
+    shifted = row(documents, 5, label_layout="shifted")
+    assert shifted.labels[0].tolist() == [6, 7, -100, 9, -100]
+    trained = row(documents, 5, mask_boundary_loss=False)
+    assert trained.labels[0].tolist() == [-100, 6, 7, 8, 9]
+    assert trained.loss_mask[0].tolist() == [True, True, True, True, False]
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"mask_boundary_loss": False},
+        {"train_on_eos": False, "eos_id": 3},
+        {"train_on_eos": False, "eos_mask": "inserted", "add_eos": True, "eos_id": 3},
+        {"ignore_id": 6},
+        {"label_layout": "shifted"},
+        {"position_scheme": "absolute"},
+    ],
+)
+def test_lm_05_bc_19_c_59_what_is_masked_changes_no_shape(options):
+    plain, masked = row([[5, 6, 7], [8, 9]]), row([[5, 6, 7], [8, 9]], **options)
+    for name in SHAPES:
+        a, b = getattr(plain, name), getattr(masked, name)
+        assert (a.shape, a.dtype) == (b.shape, b.dtype), name
+
+
+def test_lm_06_c_53_aligned_labels_one_further_are_the_shifted_ones():
+    with ToyStore([[[5, 6, 7, 8], [9, 10]]]) as toy:
+        aligned, shifted = (
+            toy.store.pack(6, strategy="greedy", label_layout=layout)[0].labels[0].tolist()
+            for layout in ("aligned", "shifted")
+        )
+        assert aligned[1:] == shifted[:-1]
+        assert shifted[-1] == -100  # nothing is known behind the row
+        ahead = toy.store.pack(5, strategy="sequential", lookahead=True, overlap=1)[0]
+        assert ahead.tokens[0].tolist() == [5, 6, 7, 8, 9]
+        assert ahead.labels[0].tolist() == [6, 7, 8, -100, 10]  # the last from the cell ahead
+
+
+def test_lm_07_lm_08_only_tokens_with_a_next_one_of_their_document_predict():
+    batch = row([[5, 6], [7], [8, 9]], pad_id=0)
+    assert batch.tokens[0].tolist() == [5, 6, 7, 8, 9, 0, 0, 0]
+    assert batch.loss_mask[0].tolist() == [True, False, False, True, False, False, False, False]
+    assert batch.labels[0, 5:].tolist() == [-100] * 3
+
+
+def test_lm_09_documents_of_one_token_train_nothing_and_say_so():
+    with ToyStore([[[5], [6], [7]]]) as toy:
+        run = toy.store.pack(8)
+        with pytest.raises(tl.NoTrainedTokens, match="documents of one token"):
+            run[0].labels  # noqa: B018
+        with pytest.raises(tl.NoTrainedTokens), tl.Loader(run, 1, fields=("labels",)) as loader:
+            next(loader)
+
+
+def test_lm_10_the_count_of_a_batch_is_that_of_its_labels():
+    for options in ({}, {"label_layout": "shifted"}, {"mask_boundary_loss": False}):
+        batch = row([[5, 6, 7], [8, 9]], **options)
+        assert batch.loss_tokens == (batch.labels != -100).sum() == batch.loss_mask.sum()
+
+
+@pytest.mark.parametrize("options", [{}, {"add_eos": True, "eos_id": 3}])
+def test_ts_18_lm_11_lm_14_only_the_completion_is_trained(tmp_path, options):
+    """A prompt of 3 and a completion of 2 tokens; an EOS put behind it is trained, too."""
+    ids, trained = [[5, 6, 7, 8, 9], [4, 4]], {5: 0, 6: 0, 7: 0, 8: 1, 9: 1, 4: 0}
+    columns = {"loss_mask": ("uint8", lambda ids: np.array([trained[int(i)] for i in ids]))}
+    write_store(tmp_path / "s", [ids], columns=columns, inner=16, chunk_tokens=32)
+    batch = tl.open(tmp_path / "s").pack(5 + bool(options), strategy="one_doc", **options)[0]
+    expected = [False, False, True, True, False]
+    if options:
+        expected = [False, False, True, True, True, False]
+    assert batch.loss_mask[0].tolist() == expected
+    assert batch.loss_weights[0].tolist() == [float(one) for one in expected]
+
+
+@given(
+    st.lists(st.lists(st.booleans(), min_size=4, max_size=4), min_size=1, max_size=4),
+    st.sampled_from(["aligned", "shifted"]),
+)
+def test_lm_13_c_62_masks_and_labels_say_the_same(rows, layout):
+    """One mask, seen three ways, and back without loss."""
+    mask = np.array(rows)
+    tokens = np.arange(1, mask.size + 1, dtype=np.int32).reshape(mask.shape)
+    if layout == "aligned":
+        mask[:, -1] = False  # the last cell has no label to give
+        labels = np.empty_like(tokens)
+        paint.labels_from(tokens, mask, labels)
+    else:
+        labels = np.where(mask, tokens, paint.IGNORE)
+    assert np.array_equal(paint.mask_from(labels, layout), mask)
+
+
+def test_c_60_c_65_each_layout_has_the_positions_that_suit_it():
+    """Rows of one batch take positions from their own tiles; resume needs no packer's buffer."""
+    assert RenderSpec().position_scheme == "reset"
+    assert WindowsSpec(seq_len=4).lookahead is False
+    batch = row([[5, 6, 7], [8, 9]])
+    assert batch.position_ids[0].tolist() == [0, 1, 2, 0, 1, 0, 1, 2]
+
+
+def test_c_63_c_58_boundaries_never_come_from_tokens():
+    """PAD, EOS and BOS are one id here, and stand inside documents."""
+    batch = row(
+        [[0, 5, 0, 6], [0, 0]], seq_len=12, pad_id=0, add_bos=True, bos_id=0, add_eos=True, eos_id=0
+    )
+    assert batch.segment_ids[0].tolist() == [1] * 6 + [2] * 4 + [0, 0]
+    assert batch.labels[0].tolist() == [-100, 0, 5, 0, 6, 0, -100, 0, 0, 0, -100, -100]
+
+
+def test_pk_32_a_plan_reads_no_token_and_a_row_reads_its_pieces(tmp_path):
+    rng = np.random.default_rng(5)
+    documents = [[7] * int(n) for n in rng.integers(1, 30, 400)]
+    write_store(tmp_path / "s", [documents], inner=16, chunk_tokens=64)
+    source = FaultSource(LocalSource(tmp_path / "s"))
+    run = tl.open(tmp_path / "s", source=source, cache_bytes=0).pack(64).shuffle().seed(1)
+    assert len(run) > 80
+    run.spans(np.arange(len(run)))
+    asked = [name for request in source.requests for name, _, _ in request]
+    assert asked
+    assert not [name for name in asked if "input_ids/c" in name]
+    source.requests.clear()
+    run.batch([5])
+    tokens = [r for request in source.requests for r in request if "input_ids/c" in r[0]]
+    assert 0 < len(tokens) <= len(run.spans([5]).document)
+
+
+def test_pk_32_a_million_documents_are_planned_from_lengths_alone():
+    lengths = np.random.default_rng(6).integers(1, 2000, 1_000_000)
+    plan = tl.plan_packing(lengths, seq_len=2048, strategy="best_fit_decreasing")
+    assert (plan.tally.documents, plan.tokens_lost) == (1_000_000, 0)
+    assert plan.fill > 0.99

@@ -1,0 +1,1011 @@
+import hashlib
+import itertools
+import json
+import logging
+import pickle
+import re
+import subprocess
+import sys
+import warnings
+
+import numpy as np
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+from toydata import ToyStore, numbered
+
+import tokenloom as tl
+from tokenloom.documents.conditions import Condition, parse_conditions
+from tokenloom.documents.resolve import choose_documents, describe_choice, rebuild_choice
+from tokenloom.documents.select import choose, token_hash
+from tokenloom.documents.spec import MODES, SelectSpec
+from tokenloom.random.keys import key
+from tokenloom.store import metadata as metadata_files
+from tokenloom.testing.stores import write_flat
+
+pytestmark = pytest.mark.filterwarnings("ignore:seq_len")
+
+
+@pytest.fixture
+def stores():
+    """Makes stores from the lengths of their documents; every token is another number."""
+    opened = []
+
+    def make(*lengths, first=0, **options):
+        opened.append(ToyStore(numbered([list(lengths)], first), **options))
+        return opened[-1].store
+
+    yield make
+    for one in opened:
+        one.__exit__()
+
+
+def chosen(store, **settings):
+    return store.select(**settings).indices.tolist()
+
+
+TEN = (4, 9, 2, 7, 7, 1, 8, 3, 6, 5)
+
+
+# -- the oracle: lists and sorts, from the requirement ---------------------------------------------
+
+
+class Refused(Exception):
+    pass
+
+
+def slow_select(
+    lengths,
+    digest="",
+    among=None,
+    num_docs=None,
+    doc_index=None,
+    doc_select_mode="longest",
+    min_doc_length=None,
+    max_doc_length=None,
+    training_tokens=None,
+    on_shortage=None,
+    doc_index_policy="fallback",
+    seed=0,
+):
+    """(documents in order, is there a warning); Refused where it must be an error."""
+    ends = list(itertools.accumulate(lengths))
+    pool = [
+        d
+        for d in (range(len(lengths)) if among is None else among)
+        if lengths[d] > 0 and (training_tokens is None or ends[d] <= training_tokens)
+    ]
+
+    def fits(d):
+        return (min_doc_length is None or lengths[d] >= min_doc_length) and (
+            max_doc_length is None or lengths[d] <= max_doc_length
+        )
+
+    asked = [str(one) for one in (num_docs, min_doc_length, max_doc_length)]
+    ranks = {
+        "longest": lambda d: (-lengths[d], d),
+        "shortest": lambda d: (lengths[d], d),
+        "random": lambda d: key(seed, "select", digest, *asked, d),
+    }
+    single = num_docs is None and (doc_index is None or len(doc_index) == 1)
+    shortage = on_shortage or ("backfill_longest" if single else "error")
+
+    def pick(count, taken):
+        candidates = [d for d in pool if fits(d) and d not in taken]
+        if doc_select_mode != "first":
+            candidates.sort(key=ranks[doc_select_mode])
+        found = candidates[:count]
+        if shortage == "backfill_longest":
+            others = sorted((d for d in pool if not fits(d)), key=ranks["longest"])
+            found += others[: count - len(found)]
+        if len(found) == count or (shortage == "fewer" and (found or taken)):
+            return found
+        raise Refused
+
+    if doc_index is None:
+        found = pick(num_docs or 1, [])
+        return found, num_docs is None and not fits(found[0])
+    if any(d >= len(lengths) or lengths[d] == 0 for d in doc_index):
+        raise Refused
+    good = [d for d in doc_index if d in pool and (fits(d) or doc_index_policy == "honor")]
+    if good == list(doc_index):
+        return good, False
+    if doc_index_policy != "fallback":
+        raise Refused
+    others = iter(pick(len(doc_index) - len(good), good))
+    placed = [d if d in good else next(others, None) for d in doc_index]
+    return [d for d in placed if d is not None], True
+
+
+sizes = st.lists(st.sampled_from([0, 0, 1, 2, 3, 3, 5, 8, 13]), max_size=12)
+
+
+@st.composite
+def requests(draw, lengths):
+    """Settings of a selection, most of which can be meant."""
+    maybe = st.none() | st.integers(1, 14)
+    low, high = draw(maybe), draw(maybe)
+    if low is not None and high is not None and high < low:
+        low, high = high, low
+    found = {
+        "num_docs": draw(st.none() | st.integers(1, 6)),
+        "doc_select_mode": draw(st.sampled_from(MODES)),
+        "min_doc_length": low,
+        "max_doc_length": high,
+        "training_tokens": draw(st.none() | st.integers(1, 60)),
+        "on_shortage": draw(st.sampled_from([None, None, "error", "fewer", "backfill_longest"])),
+        "doc_index_policy": draw(st.sampled_from(["fallback", "honor", "error"])),
+        "seed": draw(st.integers(0, 3)),
+    }
+    if draw(st.booleans()):
+        places = st.integers(0, max(0, len(lengths) - 1) + draw(st.integers(0, 1)))
+        found["doc_index"] = tuple(
+            draw(st.lists(places, min_size=1, max_size=4, unique=True)),
+        )
+        found["num_docs"] = draw(st.sampled_from([None, len(found["doc_index"])]))
+    return found
+
+
+@given(st.data(), sizes)
+def test_a_selection_is_what_lists_and_sorts_say(data, lengths):
+    request = data.draw(requests(lengths))
+    orders = st.permutations(range(len(lengths)))
+    among = data.draw(st.none() | orders.map(lambda order: order[: len(order) // 2 + 1]))
+    spec = SelectSpec(**request)
+    array = None if among is None else np.array(among, np.int64)
+    try:
+        expected, warned = slow_select(lengths, "store", among, **request)
+    except Refused:
+        with pytest.raises(tl.ConfigError):
+            choose(spec, np.array(lengths, np.int64), digest="store", among=array)
+        return
+    found = choose(spec, np.array(lengths, np.int64), digest="store", among=array)
+    assert found.documents.tolist() == expected
+    assert (found.warning is not None) == warned
+    assert found.documents.dtype == np.int64
+    assert len(set(expected)) == len(expected)
+
+
+@given(st.data(), sizes)
+def test_a_selection_can_be_written_down(data, lengths):
+    spec = SelectSpec(**data.draw(requests(lengths)))
+    spec = SelectSpec(**data.draw(requests(lengths)), within=spec)
+    plain = json.loads(json.dumps(describe_choice(spec)))
+    assert rebuild_choice(plain) == spec
+    assert plain["kind"] == plain["within"]["kind"] == "select"
+
+
+def test_the_oracle_can_fail():
+    assert slow_select([3, 5, 7], min_doc_length=5) == ([2], False)
+    assert slow_select([3, 5], min_doc_length=100) == ([1], True)
+    with pytest.raises(Refused):
+        slow_select([3, 5, 7], min_doc_length=5, num_docs=3)
+
+
+# -- one document ----------------------------------------------------------------------------------
+
+
+def test_ds_01_a_single_store_is_a_source(stores):
+    store = stores(*TEN)
+    made = store.select(num_docs=3)
+    assert (made.num_documents, made.num_tokens) == (3, 24)
+    assert made.lengths.tolist() == [9, 8, 7]
+    assert made.lengths.dtype == np.int64
+
+
+def test_ds_02_a_document_by_its_number(stores):
+    store = stores(3, 5, 7)
+    for document in (0, 1, 2):
+        assert chosen(store, doc_index=document) == [document]
+    assert chosen(store, doc_index=np.int64(2)) == [2]
+    for several in ([2, 0], (2, 0), np.array([2, 0]), [np.int32(2), 0]):
+        assert chosen(store, doc_index=several) == [2, 0]
+    assert chosen(store, doc_index=range(3), num_docs=3) == [0, 1, 2]
+
+
+def test_ds_04_minimum_length(stores):
+    assert sorted(chosen(stores(3, 5, 7), min_doc_length=5, num_docs=2)) == [1, 2]
+    with pytest.raises(tl.ConfigError, match="2 of 3"):
+        stores(3, 5, 7).select(min_doc_length=5, num_docs=3)
+
+
+def test_ds_05_maximum_length(stores):
+    assert sorted(chosen(stores(3, 5, 7), max_doc_length=5, num_docs=2)) == [0, 1]
+    with pytest.raises(tl.ConfigError, match="2 of 3"):
+        stores(3, 5, 7).select(max_doc_length=5, num_docs=3)
+
+
+def test_ds_06_the_first_that_is_long_enough(stores):
+    assert chosen(stores(3, 5, 7), min_doc_length=5, doc_select_mode="first") == [1]
+
+
+def test_ds_07_the_longest_and_of_equal_ones_the_lowest(stores):
+    assert chosen(stores(7, 7, 3), doc_select_mode="longest") == [0]
+    assert chosen(stores(3, 7, 7), doc_select_mode="longest") == [1]
+    assert chosen(stores(3, 7, 7)) == [1]  # what is done if nothing is said
+
+
+def test_ds_08_random_is_the_same_in_every_run_and_process(stores):
+    store = stores(*TEN)
+    settings = {"doc_select_mode": "random", "num_docs": 4}
+    here = chosen(store, **settings)
+    assert here == chosen(tl.open(store.path), **settings)
+    code = (
+        "import sys, tokenloom as tl; store = tl.open(sys.argv[1]);"
+        "print(store.select(doc_select_mode='random', num_docs=4).indices.tolist())"
+    )
+    for hash_seed in ("1", "2"):
+        answer = subprocess.run(
+            [sys.executable, "-c", code, str(store.path)],
+            check=True,
+            capture_output=True,
+            text=True,
+            env={"PYTHONHASHSEED": hash_seed},
+        ).stdout
+        assert json.loads(answer) == here
+
+
+def test_random_draws_are_pinned():
+    """Another draw would be other training data under the same settings."""
+    pinned = {0: [51, 34, 17, 91, 56], 1: [49, 3, 48, 18, 74]}
+    for seed, expected in pinned.items():
+        spec = SelectSpec(num_docs=5, doc_select_mode="random", seed=seed)
+        found = choose(spec, np.arange(1, 101), digest="0" * 64)
+        assert found.documents.tolist() == expected
+
+
+def test_ds_09_the_longest_of_all_if_none_is_long_enough(stores):
+    store = stores(3, 5)
+    with pytest.warns(UserWarning, match="no document meets min_doc_length=100") as caught:
+        made = store.select(min_doc_length=100, doc_select_mode="shortest")
+    assert made.indices.tolist() == [1]
+    assert len(caught) == 1
+    assert "document 1, the longest of 2 (5 tokens)" in str(caught[0].message)
+    assert caught[0].filename == __file__
+    with warnings.catch_warnings():  # it was told; whoever goes on with it is not told again
+        warnings.simplefilter("error")
+        dataset = made.windows(2)
+        assert len(tl.from_config(dataset.describe())) == len(dataset) == 2
+        assert len(pickle.loads(pickle.dumps(dataset))) == 2
+    with pytest.raises(tl.ConfigError, match="0 of 1"):
+        store.select(min_doc_length=100, on_shortage="error")
+
+
+def test_ds_10_another_document_stands_in_with_a_warning_that_names_both(stores):
+    store = stores(3, 5, 7)
+    with pytest.warns(UserWarning, match="document 0 has 3 tokens, min_doc_length is 5") as caught:
+        found = chosen(store, doc_index=0, min_doc_length=5, doc_select_mode="longest")
+    assert found == [2]
+    assert len(caught) == 1
+    assert "longest gives 2 (7 tokens) in the place of 0" in str(caught[0].message)
+    with pytest.warns(UserWarning, match="max_doc_length is 5; first gives 0"):
+        assert chosen(store, doc_index=2, max_doc_length=5, doc_select_mode="first") == [0]
+    with pytest.warns(UserWarning, match="min_doc_length is 9; longest gives 2") as caught:
+        assert chosen(store, doc_index=0, min_doc_length=9) == [2]  # nothing fits: longest of all
+    assert len(caught) == 1
+
+
+def test_ds_10_only_those_that_do_not_qualify_are_replaced(stores):
+    store = stores(3, 5, 7, 6)
+    with pytest.warns(UserWarning, match="longest gives 2 "):
+        assert chosen(store, doc_index=(3, 0, 1), min_doc_length=5) == [3, 2, 1]
+    with pytest.raises(tl.ConfigError, match="3 of 4"):
+        store.select(doc_index=(3, 0, 1, 2), min_doc_length=5)
+    with pytest.warns(UserWarning, match="in the place of 0"):
+        several = chosen(store, doc_index=(3, 0, 1, 2), min_doc_length=5, on_shortage="fewer")
+    assert several == [3, 1, 2]
+
+
+def test_c_07_a_number_is_replaced_honoured_or_refused(stores):
+    store = stores(3, 5, 7)
+    with pytest.warns(UserWarning, match="in the place of 0"):
+        assert chosen(store, doc_index=0, min_doc_length=5) == [2]
+    assert chosen(store, doc_index=0, min_doc_length=5, doc_index_policy="honor") == [0]
+    with pytest.raises(tl.ConfigError, match="document 0 has 3 tokens, min_doc_length is 5"):
+        store.select(doc_index=0, min_doc_length=5, doc_index_policy="error")
+    assert chosen(store, doc_index=1, min_doc_length=5, doc_index_policy="error") == [1]
+
+
+def test_c_07_honour_is_about_length_not_about_what_may_be_trained_on(stores):
+    store = stores(3, 5, 7)
+    subset = {"restrict_to_training_subset": True, "max_train_batches": 1}
+    subset |= {"initial_batch_size": 2, "seq_len": 4}
+    with pytest.raises(tl.ConfigError, match=r"document 2 ends at token 15, .* the first 8"):
+        store.select(doc_index=2, doc_index_policy="honor", **subset)
+    part = store.select(doc_index=(0, 1))
+    with pytest.raises(tl.ConfigError, match="document 2 is not among those to choose from"):
+        part.select(doc_index=2, doc_index_policy="honor")
+
+
+def test_c_09_shortest_is_accepted_for_one(stores):
+    assert chosen(stores(3, 2, 7, 2), doc_select_mode="shortest") == [1]
+
+
+def test_ds_19_numbers_that_are_not_there_and_empty_documents_are_refused(stores):
+    store = stores(3, 0, 7)
+    with pytest.raises(ValueError, match=r"99.*3 documents.*0 to 2"):
+        store.select(doc_index=99)
+    with pytest.raises(tl.ConfigError, match="document 1 is empty"):
+        store.select(doc_index=1)
+    for policy in ("honor", "error"):
+        with pytest.raises(tl.ConfigError, match="document 1 is empty"):
+            store.select(doc_index=1, doc_index_policy=policy)
+    assert chosen(store, doc_select_mode="shortest") == [0]
+    assert chosen(store, doc_select_mode="first", num_docs=2) == [0, 2]
+    for nothing in ((), (0, 0)):
+        with pytest.raises(tl.ConfigError, match="found 0 of 1 documents"):
+            stores(*nothing).select()
+
+
+# -- several documents -----------------------------------------------------------------------------
+
+
+def test_ds_11_as_many_as_asked_for_with_their_own_numbers(stores):
+    store = stores(*TEN)
+    made = store.select(num_docs=3)
+    assert made.indices.tolist() == [1, 6, 3]
+    assert [TEN[d] for d in made.indices.tolist()] == made.lengths.tolist() == [9, 8, 7]
+
+
+def test_ds_12_the_shortest(stores):
+    store = stores(3, 5, 7)
+    assert chosen(store, num_docs=2, doc_select_mode="shortest") == [0, 1]
+    assert chosen(store, doc_select_mode="shortest") == [0]
+
+
+def test_ds_13_each_mode_for_several_and_random_without_replacement(stores):
+    store = stores(*TEN)
+    assert chosen(store, num_docs=5, doc_select_mode="longest") == [1, 6, 3, 4, 8]
+    assert chosen(store, num_docs=5, doc_select_mode="first") == [0, 1, 2, 3, 4]
+    assert chosen(store, num_docs=5, doc_select_mode="shortest") == [5, 2, 7, 0, 9]
+    drawn = chosen(store, num_docs=5, doc_select_mode="random")
+    assert len(set(drawn)) == 5
+    assert drawn == chosen(store, num_docs=5, doc_select_mode="random")
+    assert sorted(chosen(store, num_docs=10, doc_select_mode="random")) == list(range(10))
+
+
+def test_ds_14_a_draw_depends_on_the_store_the_number_the_bounds_and_the_seed(stores):
+    lengths = [5] * 200
+    store, other = stores(*lengths), stores(*lengths, first=1)
+    assert store.digest != other.digest
+    base = {"num_docs": 20, "doc_select_mode": "random"}
+    draws = [
+        chosen(store, **base),
+        chosen(store, **base | {"num_docs": 21})[:20],
+        chosen(store, **base | {"num_docs": 19}),
+        chosen(store, **base, min_doc_length=2),
+        chosen(store, **base, max_doc_length=9),
+        chosen(store, **base, seed=1),
+        chosen(store, **base, seed=2),
+        chosen(other, **base),
+    ]
+    assert draws[0] == chosen(store, **base)
+    for one, two in itertools.combinations(draws, 2):
+        assert set(one) != set(two)
+
+
+def test_random_draws_are_fair():
+    spec, lengths = {"num_docs": 10, "doc_select_mode": "random"}, np.full(40, 3)
+    counts = np.zeros(40)
+    for seed in range(1000):
+        counts[choose(SelectSpec(**spec, seed=seed), lengths, digest="").documents] += 1
+    sigma = np.sqrt(1000 * 0.25 * 0.75)
+    assert abs(counts - 250).max() < 4.5 * sigma
+    assert 0.5 < (counts.var() / sigma**2) < 1.8
+
+
+def test_ds_15_tokens_and_numbers_in_the_order_of_the_mode(stores):
+    store = stores(3, 0, 7, 5)
+    tokens, indices = store.select(num_docs=3).load()
+    assert indices.tolist() == [2, 3, 0]
+    assert len(tokens) == len(indices)
+    for one, document in zip(tokens, indices.tolist(), strict=True):
+        assert one.dtype == np.int32
+        np.testing.assert_array_equal(one, store.document(document))
+    assert indices.dtype == np.int64
+    with pytest.raises(ValueError, match="read-only"):
+        indices[0] = 1
+
+
+def test_ds_16_only_chosen_documents_are_read(stores):
+    store = stores(*TEN, verify="never")
+    made = store.select(num_docs=3, doc_select_mode="shortest")
+    assert made.indices.tolist() == [5, 2, 7]
+    assert store.reads == type(store.reads)()
+    made.load()
+    assert store.reads.ranges == 3
+    assert store.reads.bytes == store.reads.useful_bytes == 2 * (1 + 2 + 3)  # stored as uint16
+    neighbours = stores(*TEN, verify="never")
+    neighbours.select(num_docs=4, doc_index=(3, 7, 4, 2)).load()  # 2, 3, 4 touch
+    assert neighbours.reads.ranges == neighbours.reads.read_ops == 2
+
+
+def test_ds_20_what_happens_if_there_are_too_few(stores):
+    store = stores(3, 5, 7)
+    asked = {"num_docs": 3, "min_doc_length": 5}
+    with pytest.raises(tl.ConfigError, match=r"2 of 3 .*min_doc_length=5.*on_shortage='fewer'"):
+        store.select(**asked)
+    with pytest.raises(tl.ConfigError, match="2 of 3"):
+        store.select(**asked, on_shortage="error")
+    assert chosen(store, **asked, on_shortage="fewer") == [2, 1]
+    assert chosen(store, **asked, on_shortage="backfill_longest") == [2, 1, 0]
+    for mode in MODES:  # those that qualify come first
+        found = chosen(store, **asked, on_shortage="backfill_longest", doc_select_mode=mode)
+        assert found[2:] == [0]
+    with pytest.raises(tl.ConfigError, match="3 of 4"):
+        store.select(num_docs=4, on_shortage="backfill_longest")
+    with pytest.raises(tl.ConfigError, match="0 of 2"):  # fewer is one at least
+        store.select(num_docs=2, min_doc_length=50, on_shortage="fewer")
+
+
+def test_c_08_one_of_several_is_refused_where_a_single_one_falls_back(stores):
+    store = stores(3, 5)
+    with pytest.raises(tl.ConfigError, match="0 of 1"):
+        store.select(num_docs=1, min_doc_length=100)
+    with pytest.warns(UserWarning, match="is taken instead"):
+        assert chosen(store, min_doc_length=100) == [1]
+    assert SelectSpec().on_shortage == SelectSpec(doc_index=2).on_shortage == "backfill_longest"
+    assert SelectSpec(num_docs=1).on_shortage == SelectSpec(doc_index=(1, 2)).on_shortage == "error"
+
+
+def test_ds_21_a_chosen_document_has_windows_enough(stores):
+    store = stores(900, 1023, 1024, 3000)
+    shortest = store.select(min_doc_length=1024, doc_select_mode="shortest")
+    assert shortest.lengths.tolist() == [1024]
+    for made in (shortest, store.select(min_doc_length=1024, doc_select_mode="longest")):
+        ((tokens,), _) = made.load()
+        windows = np.lib.stride_tricks.sliding_window_view(tokens, 100)[::5]
+        assert len(windows) >= 185
+    assert len(np.lib.stride_tricks.sliding_window_view(shortest.load()[0][0], 100)[::5]) == 185
+
+
+def test_ds_22_what_is_chosen_is_logged(stores, caplog):
+    store = stores(*TEN)
+    with caplog.at_level(logging.INFO, logger="tokenloom"):
+        store.select(num_docs=3, min_doc_length=2)
+    first, *others = [record.getMessage() for record in caplog.records]
+    assert str(store.path) in first
+    assert "longest 3, min_doc_length=2; 9 candidates" in first
+    assert others == [
+        "Selected doc_idx=1, length=9",
+        "Selected doc_idx=6, length=8",
+        "Selected doc_idx=3, length=7",
+    ]
+    caplog.clear()
+    with caplog.at_level(logging.INFO, logger="tokenloom"):
+        stores(*[2] * 50).select(num_docs=45)
+    lines = [record.getMessage() for record in caplog.records]
+    assert len(lines) == 1 + 20 + 1
+    assert lines[-1] == "Selected 25 more documents"
+
+
+def test_cf_06_the_settings_of_a_yaml_file_are_arguments(stores):
+    import yaml
+
+    text = "{min_doc_length: 1024, doc_select_mode: longest, doc_index: null}"
+    assert chosen(stores(900, 1024, 2000), **yaml.safe_load(text)) == [2]
+
+
+# -- the training subset ---------------------------------------------------------------------------
+
+SUBSET = {
+    "restrict_to_training_subset": True,
+    "max_train_batches": 1,
+    "initial_batch_size": 128,
+    "seq_len": 16,
+}
+
+
+def test_ts_13_only_documents_wholly_in_the_trained_tokens_are_candidates(stores):
+    store = stores(1000, 1048, 1, 5000)  # document 1 ends at token 2,048
+    assert chosen(store, num_docs=2, doc_select_mode="first", **SUBSET) == [0, 1]
+    with pytest.raises(tl.ConfigError, match=r"2 of 3 .*training_tokens=2048"):
+        store.select(num_docs=3, **SUBSET)
+    crossing = stores(1000, 1049, 1)
+    assert chosen(crossing, **SUBSET) == [0]
+    twice = SUBSET | {"max_train_batches": 2}
+    assert chosen(store, **twice, num_docs=3, doc_select_mode="first") == [0, 1, 2]
+
+
+def test_ds_17_a_document_beyond_the_cutoff_is_never_chosen(stores):
+    store = stores(1000, 1048, 1, 5000)
+    for mode in MODES:
+        for settings in ({"num_docs": 2}, {"num_docs": 2, "min_doc_length": 1000}):
+            assert set(chosen(store, doc_select_mode=mode, **settings, **SUBSET)) == {0, 1}
+    with pytest.warns(UserWarning, match="no document meets min_doc_length=4000"):
+        assert chosen(store, min_doc_length=4000, **SUBSET) == [1]  # not 3, the longest of all
+    with pytest.warns(UserWarning, match="ends at token 7,049, trained on are the first 2,048"):
+        assert chosen(store, doc_index=3, **SUBSET) == [1]
+    backfilled = {"num_docs": 3, "min_doc_length": 1048, "on_shortage": "backfill_longest"}
+    with pytest.raises(tl.ConfigError, match="2 of 3"):
+        store.select(**backfilled, **SUBSET)
+    with pytest.raises(tl.ConfigError, match="0 of 1"):
+        store.select(**SUBSET | {"initial_batch_size": 1})
+    # without the restriction the numbers are there for others
+    assert chosen(store, **SUBSET | {"restrict_to_training_subset": False}) == [3]
+
+
+@pytest.mark.parametrize("name", ["max_train_batches", "initial_batch_size", "seq_len"])
+def test_what_the_subset_needs_is_named(stores, name):
+    store = stores(3, 5)
+    with pytest.raises(tl.ConfigError, match=f"restrict_to_training_subset: {name} missing"):
+        store.select(**SUBSET | {name: None})
+    for wrong in (0, -1, 1.5, "8", True):
+        with pytest.raises(tl.ConfigError, match=f"{name}: found {wrong!r}"):
+            store.select(**SUBSET | {name: wrong})
+    with pytest.raises(
+        tl.ConfigError, match="max_train_batches and initial_batch_size and seq_len"
+    ):
+        store.select(restrict_to_training_subset=True)
+
+
+# -- keys, functions, hashes -----------------------------------------------------------------------
+
+RECORDS = [
+    {"text": "a" * (i + 1), "id": f"a{i}", "n": i, "lang": "de" if i % 3 else "en"}
+    for i in range(10)
+]
+
+
+@pytest.fixture(scope="module", params=[True, False], ids=["parquet", "json lines"])
+def kept(request, tmp_path_factory):
+    """A store with metadata."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(metadata_files, "have_pyarrow", lambda: request.param)
+        folder = tmp_path_factory.mktemp("kept")
+        rows = [dict(row) for row in RECORDS]
+        rows[4] |= {"title": "war and peace", "old": True, "share": 0.5}
+        rows[7] |= {"title": "a=b", "old": False, "share": 2, "tags": ["x"]}
+        yield tl.build(rows, folder / "s", tokenizer="bytes", progress=False)
+
+
+def test_ds_03_a_record_by_its_key(kept):
+    assert chosen(kept, doc_key="id==a7") == [7]
+    assert chosen(kept, doc_key=lambda record: record["id"] == "a7") == [7]
+    with pytest.raises(tl.ConfigError, match=r"no document of 10 meets 'id==b7' \(id is 'a0'"):
+        kept.select(doc_key="id==b7")
+    with pytest.raises(tl.ConfigError, match="no document of 10 meets <function"):
+        kept.select(doc_key=lambda record: False)
+
+
+@pytest.mark.parametrize(
+    ("condition", "meet"),
+    [
+        ("n==3", [3]),
+        ("n == 3.0", [3]),
+        ("n != 3", [0, 1, 2, 4, 5, 6, 7, 8, 9]),
+        ("n<2", [0, 1]),
+        ("n <= 2", [0, 1, 2]),
+        ("n>8", [9]),
+        ("n >= 10", []),
+        ("n == three", []),
+        ("n != three", list(range(10))),
+        ("lang == en", [0, 3, 6, 9]),
+        ("lang=='en' and n > 2", [3, 6, 9]),
+        ('lang!="en"  and  n<=4 and id >= a2', [2, 4]),
+        ("title == 'war and peace'", [4]),
+        ('title=="a=b"', [7]),
+        ("title != x", [4, 7]),
+        ("old == true", [4]),
+        ("old==False", [7]),
+        ("share > 0.5", [7]),
+        ("share <= 2", [4, 7]),
+        ("tags == x", []),
+        ("_record >= 8", [8, 9]),
+    ],
+)
+def test_conditions_on_metadata(kept, condition, meet):
+    if not meet:
+        with pytest.raises(tl.ConfigError, match="doc_key: no document of 10 meets"):
+            kept.select(doc_key=condition)
+        return
+    spec = {"doc_select_mode": "first", "num_docs": 10, "on_shortage": "fewer"}
+    made = kept.select(doc_key=condition, **spec)
+    assert made.indices.tolist() == meet
+    assert kept.reads.bytes == 0
+
+
+def test_inputs_are_known_by_their_names(tmp_path):
+    for name in ("one", "two"):
+        lines = [json.dumps({"text": f"{name} {i}"}) + "\n" for i in range(3)]
+        (tmp_path / f"{name}.jsonl").write_text("".join(lines))
+    paths = [str(tmp_path / f"{name}.jsonl") for name in ("one", "two")]
+    store = tl.build(paths, tmp_path / "s", tokenizer="bytes", progress=False)
+    more = {"append": True, "allow_duplicates": True, "progress": False}
+    store = tl.build(paths[:1], tmp_path / "s", tokenizer="bytes", **more)
+    several = {"num_docs": 9, "on_shortage": "fewer", "doc_select_mode": "first"}
+    name = store.metadata(0)["_input"]
+    expected = [d for d in range(9) if store.metadata(d)["_input"] == name]
+    assert expected == [0, 1, 2, 6, 7, 8]
+    assert chosen(store, doc_key=f"_input=='{name}'", **several) == expected
+    assert chosen(store, doc_key=lambda row: row["_input"] == name, **several) == expected
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", "a7", "id=a7", "id==", "==a7", "id==a7 or id==a8", "id==a7 and", "(id==a7", "id===a7"],
+)
+def test_what_is_no_condition_is_refused_or_met_by_none(kept, text):
+    with pytest.raises(tl.ConfigError, match="doc_key: "):
+        kept.select(doc_key=text)
+
+
+def test_nothing_is_evaluated():
+    for text in ("__import__('os')==1", "id==a7; import os", "x==[1]", "n==1e3"):
+        conditions = ()
+        try:
+            conditions = parse_conditions(text)
+        except tl.ConfigError:
+            continue
+        assert all(isinstance(one, Condition) for one in conditions)
+
+
+words = st.text("abcxyz019_ .-", min_size=1, max_size=8).map(str.strip).filter(bool)
+
+
+@given(
+    st.lists(
+        st.tuples(words, st.sampled_from(["==", "!=", "<=", ">=", "<", ">"]), words), min_size=1
+    )
+)
+@example([("a", "==", "and"), ("and", "<", "b")])
+def test_conditions_are_read_as_they_are_written(conditions):
+    quoted = " and ".join(f'{column} {sign} "{value}"' for column, sign, value in conditions)
+    assert [(c.column, c.sign, c.value) for c in parse_conditions(quoted)] == conditions
+    bare = " and ".join(f"{column}{sign}{value}" for column, sign, value in conditions)
+    assert [(c.column, c.sign, c.value) for c in parse_conditions(bare)] == conditions
+
+
+def test_a_column_that_is_not_there_is_told_with_those_that_are(kept, stores):
+    with pytest.raises(tl.ConfigError, match=r"no document has a 'lnag'.*lang.*mean 'lang'"):
+        kept.select(doc_key="lnag==en")
+    with pytest.raises(tl.ConfigError, match="keeps no metadata"):
+        stores(3, 5).select(doc_key="lang==en")
+
+
+def test_other_settings_apply_among_those_that_meet_the_key(kept):
+    assert chosen(kept, doc_key="lang==en", max_doc_length=8) == [6]
+    assert chosen(kept, doc_key="lang==en", num_docs=2, doc_select_mode="shortest") == [0, 3]
+    function = {"doc_key": lambda record: record["lang"] == "en"}
+    assert chosen(kept, **function, num_docs=2, doc_select_mode="shortest") == [0, 3]
+    with pytest.warns(UserWarning, match="no document meets min_doc_length=100"):
+        assert chosen(kept, doc_key="lang==en and n<9", min_doc_length=100) == [6]
+    with pytest.raises(tl.ConfigError, match="1 of 2"):
+        kept.select(doc_key="id==a7", num_docs=2)
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize(
+    "settings",
+    [{}, {"num_docs": 2}, {"num_docs": 3, "min_doc_length": 7, "on_shortage": "backfill_longest"}],
+)
+def test_a_function_is_written_down_as_the_documents_it_came_down_to(kept, mode, settings):
+    function = kept.select(
+        doc_key=lambda record: record["lang"] == "en", doc_select_mode=mode, **settings
+    )
+    text = kept.select(doc_key="lang==en", doc_select_mode=mode, **settings)
+    assert function.indices.tolist() == text.indices.tolist()
+    described = function.windows(1).describe()
+    assert described["choice"]["documents"] == sorted(function.indices.tolist())
+    again = tl.from_config(json.loads(json.dumps(described)))
+    np.testing.assert_array_equal(
+        again.batch(range(len(again))).tokens, text.windows(1).batch(range(len(again))).tokens
+    )
+
+
+def test_ds_18_a_document_by_the_hash_of_its_tokens(stores):
+    store = stores(3, 5, 7, 5)
+    digests = [
+        hashlib.sha256(b"".join(t.to_bytes(4, "little") for t in store.document(d).tolist()))
+        for d in range(4)
+    ]
+    for document, digest in enumerate(digests):
+        text = digest.hexdigest()
+        assert text == token_hash(store.document(document))
+        assert chosen(store, doc_selector={"hash": text}) == [document]
+        assert chosen(store, doc_hash=text[:8].upper()) == [document]
+    with pytest.raises(tl.ConfigError, match="no document of 2 has a hash that begins with"):
+        store.select(doc_selector={"hash": digests[0].hexdigest(), "min_len": 4, "max_len": 6})
+    with pytest.raises(tl.ConfigError, match="no document of 4 has a hash"):
+        store.select(doc_hash="0" * 64)
+
+
+def test_only_documents_that_meet_everything_else_are_hashed(monkeypatch):
+    monkeypatch.setattr("tokenloom.documents.resolve.STEP_TOKENS", 6)
+    shards = [[[1, 2], [], [3] * 9, [1, 2, 3]], [[4] * 5, [1, 2], [5] * 7, [1, 2]]]
+    with ToyStore(shards, verify="never") as toy:
+        for document, tokens in enumerate(toy.documents):
+            if tokens:
+                same = [d for d, other in enumerate(toy.documents) if other == tokens]
+                hashed = token_hash(np.array(tokens))
+                several = {"num_docs": 9, "on_shortage": "fewer"}
+                assert chosen(toy.store, doc_hash=hashed, **several) == same
+                assert chosen(toy.store, doc_hash=hashed[:10]) == [same[0]], document
+    with ToyStore(shards, verify="never") as toy:
+        toy.store.select(doc_hash=token_hash(np.array([1, 2])), max_doc_length=2)
+        assert toy.store.reads.useful_bytes == 3 * 2 * 2
+
+
+def test_doc_selector_is_another_name_of_three_settings(stores):
+    store = stores(*TEN)
+    several = {"num_docs": 2, "doc_select_mode": "first"}
+    assert chosen(store, doc_selector={"min_len": 7}, **several) == [1, 3]
+    assert chosen(store, doc_selector={"min_len": 7, "max_len": 7}, **several) == [3, 4]
+    assert chosen(store, doc_selector={"min_len": None}, **several) == [0, 1]
+    assert chosen(store, doc_selector={"min_len": 7}, min_doc_length=7, **several) == [1, 3]
+    with pytest.raises(tl.ConfigError, match=r"no option 'min_length'.*Did you mean 'min_len'"):
+        store.select(doc_selector={"min_length": 7})
+    with pytest.raises(tl.ConfigError, match=r"doc_selector\.min_len: found 7.*is 6"):
+        store.select(doc_selector={"min_len": 7}, min_doc_length=6)
+    with pytest.raises(tl.ConfigError, match="doc_selector: found int, allowed is a mapping"):
+        store.select(doc_selector=7)
+
+
+# -- what cannot be meant --------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("settings", "words"),
+    [
+        ({"num_docs": 0}, "num_docs: found 0, allowed is 1 or more documents"),
+        ({"num_docs": 1.5}, "num_docs: found 1.5"),
+        ({"num_docs": True}, "num_docs: found True"),
+        ({"doc_index": -1}, "doc_index: found -1, .*no counting from the end"),
+        ({"doc_index": True}, "doc_index: found True"),
+        ({"doc_index": "2"}, "doc_index: found '2'"),
+        ({"doc_index": (1, 1)}, "doc_index: found 1, 1, .*each once"),
+        ({"doc_index": ()}, "doc_index: found none"),
+        ({"doc_index": 2**70}, "doc_index: found 1180591620717411303424, but there are 3"),
+        ({"doc_index": 1, "num_docs": 2}, "doc_index: found 1 document, but num_docs is 2"),
+        ({"doc_index": 1, "doc_key": "a==b"}, "doc_index: found together with doc_key"),
+        ({"doc_index": 1, "doc_key": bool}, "doc_index: found together with doc_key"),
+        ({"doc_index": 1, "doc_hash": "0" * 8}, "doc_index: found together with doc_hash"),
+        ({"doc_key": 5}, "doc_key: found 5"),
+        ({"doc_hash": "0" * 7}, "doc_hash: found '0000000', allowed are 8 to 64 hex"),
+        ({"doc_hash": "g" * 8}, "doc_hash: found 'gggggggg'"),
+        ({"doc_hash": "0" * 65}, "doc_hash: "),
+        ({"doc_select_mode": "longst"}, "doc_select_mode: found 'longst', .*mean 'longest'"),
+        ({"min_doc_length": -1}, "min_doc_length: found -1, allowed is 0 or more tokens"),
+        ({"max_doc_length": 0}, "max_doc_length: found 0"),
+        ({"min_doc_length": 5, "max_doc_length": 4}, "max_doc_length: found 4, allowed is 5"),
+        ({"min_doc_length": "5"}, "min_doc_length: found '5'"),
+        ({"on_shortage": "less"}, "on_shortage: found 'less', allowed: error, fewer"),
+        ({"on_shortage": "backfil"}, "mean 'backfill_longest'"),
+        ({"doc_index_policy": "honour"}, "doc_index_policy: found 'honour', .*mean 'honor'"),
+        ({"seed": -1}, "seed: found -1"),
+        ({"seed": 2**64}, "seed: found"),
+        ({"restrict_to_training_subset": "yes"}, "restrict_to_training_subset: found 'yes'"),
+    ],
+)
+def test_what_cannot_be_meant_is_refused_at_once(stores, settings, words):
+    with pytest.raises(tl.ConfigError, match=words):
+        stores(3, 5, 7).select(**settings)
+
+
+def test_other_specs_that_cannot_be_meant_are_refused():
+    for documents in ((), (3, 2), (-1, 2), (2, 2)):
+        with pytest.raises(tl.ConfigError, match="documents: found"):
+            SelectSpec(documents=documents)
+    with pytest.raises(tl.ConfigError, match="documents: found 9, but there are 3 documents"):
+        choose(SelectSpec(documents=(1, 9)), np.array([3, 5, 7]), digest="")
+    with pytest.raises(tl.ConfigError, match="within: found"):
+        SelectSpec(within=Condition("a", "==", "b"))
+
+
+def test_huge_bounds_are_only_bounds(stores):
+    store = stores(3, 5, 7)
+    assert chosen(store, max_doc_length=2**70) == [2]
+    with pytest.warns(UserWarning, match="no document meets"):
+        assert chosen(store, min_doc_length=2**70) == [2]
+    vast = SUBSET | {"max_train_batches": 2**62}
+    assert chosen(store, **vast) == [2]
+
+
+# -- what is made of it ----------------------------------------------------------------------------
+
+
+def test_a_selection_is_cut_like_a_store_of_its_documents_in_its_order():
+    with ToyStore(numbered([[3, 9, 0], [5, 7, 2]])) as toy:
+        made = toy.store.select(num_docs=4)
+        order = [1, 4, 3, 0]
+        assert made.indices.tolist() == order
+        stream = [t for d in order for t in toy.documents[d]]
+        dataset = made.windows(4)
+        tokens = dataset.batch(range(len(dataset))).tokens
+        assert tokens.reshape(-1).tolist() == stream[: 4 * (len(stream) // 4)]
+        spans = dataset.spans([0, 1, 2, 3, 4, 5])
+        assert list(dict.fromkeys(spans.document.tolist())) == order
+        packed = made.pack(8, strategy="sequential")
+        batch = packed.batch(range(len(packed)))
+        assert batch.tokens[batch.attention_mask].tolist() == stream
+        assert made.pack(16).batch([0]).segment_ids.max() == 2
+
+
+def test_selections_in_one_cache_do_not_mix(stores):
+    store = stores(*TEN, 9, 9)
+    for mode in MODES:
+        dataset = store.select(num_docs=6, doc_select_mode=mode).windows(4)
+        dataset = dataset.block_shuffle(window_blocks=2)
+        renderer, every = dataset.renderer(by_blocks=True), np.arange(len(dataset))
+        kept = renderer.batches(renderer.plan(every), [0, len(every)])[0].make()
+        np.testing.assert_array_equal(kept.tokens, dataset.batch(every).tokens)
+
+
+def test_documents_are_chosen_once_for_a_chain_of_settings(stores, monkeypatch):
+    calls = []
+
+    def counting(*arguments, **named):
+        calls.append(1)
+        return choose(*arguments, **named)
+
+    monkeypatch.setattr("tokenloom.documents.resolve.choose", counting)
+    made = stores(*TEN).select(num_docs=3)
+    dataset = made.windows(4).shuffle().seed(3).epochs(2)
+    dataset.batch([0, 1])
+    assert dataset.fingerprint
+    assert repr(dataset)
+    assert repr(made)
+    assert len(calls) == 1
+
+
+def test_a_selection_of_a_part_and_of_a_selection(stores):
+    store = stores(*[3 + i % 7 for i in range(60)])
+    part = store.split({"train": 0.5, "valid": 0.5})["train"]
+    inside = part.indices.tolist()
+    made = part.select(num_docs=5)
+    lengths = store.lengths.tolist()
+    assert made.indices.tolist() == sorted(inside, key=lambda d: (-lengths[d], d))[:5]
+    outside = next(d for d in range(60) if d not in inside)
+    with pytest.warns(UserWarning, match="not among those to choose from"):
+        assert part.select(doc_index=outside).indices.tolist() == made.indices.tolist()[:1]
+    drawn = part.select(num_docs=9, doc_select_mode="random")
+    again = drawn.select(num_docs=4, doc_select_mode="first")
+    assert again.indices.tolist() == drawn.indices.tolist()[:4]  # in the order in which they stand
+    assert set(drawn.indices.tolist()) <= set(inside)
+    for one in (made, drawn, again):
+        dataset = one.windows(4, tail="keep")
+        there = tl.from_config(json.loads(json.dumps(dataset.describe())))
+        assert there.fingerprint == dataset.fingerprint
+        every = range(len(dataset))
+        np.testing.assert_array_equal(there.batch(every).tokens, dataset.batch(every).tokens)
+
+
+@given(st.data(), st.lists(st.integers(1, 9), min_size=1, max_size=8))
+def test_a_description_gives_the_selection_back(data, lengths):
+    request = data.draw(requests(lengths))
+    cutoff = request.pop("training_tokens")
+    if cutoff is not None:
+        request |= {"restrict_to_training_subset": True, "max_train_batches": cutoff}
+        request |= {"initial_batch_size": 1, "seq_len": 1}
+    with ToyStore(numbered([lengths])) as toy, warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        try:
+            made = toy.store.select(**request)
+        except tl.ConfigError:
+            return
+        dataset = made.windows(3, tail="keep").shuffle().seed(1)
+        text = json.dumps(dataset.describe())
+        warnings.simplefilter("error")
+        for there in (tl.from_config(json.loads(text)), pickle.loads(pickle.dumps(dataset))):
+            assert json.dumps(there.describe()) == text
+            assert there.fingerprint == dataset.fingerprint
+            every = range(len(dataset))
+            np.testing.assert_array_equal(there.batch(every).tokens, dataset.batch(every).tokens)
+            assert there.line.identity == dataset.line.identity
+
+
+def test_another_selection_is_another_fingerprint(stores):
+    store = stores(*TEN)
+    settings = [
+        {},
+        {"num_docs": 1},
+        {"num_docs": 2},
+        {"doc_index": 3},
+        {"doc_index": (3, 4)},
+        {"doc_select_mode": "first"},
+        {"min_doc_length": 2},
+        {"max_doc_length": 9},
+        {"seed": 1},
+        {"on_shortage": "fewer"},
+        {"doc_index_policy": "honor"},
+        {"doc_hash": token_hash(store.document(3))},
+        {**SUBSET},
+    ]
+    made = [store.select(**one) for one in settings]
+    made += [made[2].select(), store.split({"a": 1})["a"].select(), store.split({"a": 1})["a"]]
+    prints = {one.windows(1).fingerprint for one in made} | {store.windows(1).fingerprint}
+    assert len(prints) == len(made) + 1
+    same = store.select(doc_index=[3]).windows(1).fingerprint
+    assert same == store.select(doc_index=3).windows(1).fingerprint
+
+
+def test_a_split_is_described_as_ever(stores):
+    described = stores(3, 5).split({"a": 0.5, "b": 0.5})["a"].windows(1).describe()
+    assert described["choice"] == {
+        "names": ["a", "b"],
+        "shares": [0.5, 0.5],
+        "part": "a",
+        "by": "id",
+        "seed": 0,
+    }
+    assert rebuild_choice({"kind": "split", **described["choice"]}).part == "a"
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"kind": "selct"}, r"\$\.choice\.kind: found 'selct', allowed: split, select"),
+        ({"kind": None}, r"\$\.choice\.kind: found None"),
+        ({"num_doc": 5}, r"\$\.choice\.num_doc: unknown key.*Did you mean 'num_docs'"),
+        ({"num_docs": 0}, r"\$\.choice: num_docs: found 0"),
+        ({"num_docs": "x"}, r"\$\.choice\.num_docs: found 'x'"),
+        ({"doc_index": [1, "x"]}, r"\$\.choice\.doc_index"),
+        ({"within": 5}, r"\$\.choice\.within: found 5"),
+        ({"within": {"part": "a"}}, r"\$\.choice\.within\.names: missing"),
+        ({"within": {"kind": "select", "seed": -1}}, r"\$\.choice\.within: seed: found -1"),
+    ],
+)
+def test_a_wrong_description_of_a_selection_is_refused_by_its_path(stores, change, words):
+    config = stores(3, 5, 7).select().windows(2).describe()
+    config["choice"] |= change
+    with pytest.raises(tl.ConfigError, match=words):
+        tl.from_config(config)
+
+
+def test_a_pickled_selection_is_the_same_in_another_process(stores, tmp_path):
+    dataset = stores(*TEN).select(num_docs=5, doc_select_mode="random").windows(3).shuffle()
+    (tmp_path / "dataset.pickle").write_bytes(pickle.dumps(dataset))
+    code = (
+        "import pickle, sys; ds = pickle.load(open(sys.argv[1], 'rb'));"
+        "print(ds.fingerprint, ds.batch([2, 1]).tokens.tolist())"
+    )
+    command = [sys.executable, "-W", "error", "-c", code, str(tmp_path / "dataset.pickle")]
+    answer = subprocess.run(command, check=True, capture_output=True, text=True).stdout
+    assert answer.strip() == f"{dataset.fingerprint} {dataset.batch([2, 1]).tokens.tolist()}"
+
+
+def test_what_it_looks_like(stores):
+    store = stores(*TEN)
+    made = store.select(num_docs=3, min_doc_length=2)
+    assert repr(made) == (
+        f"Documents({str(store.path)!r}: 3 documents, 24 tokens; longest 3, min_doc_length=2; "
+        "9 candidates)"
+    )
+    assert "├─ choice  longest 3, min_doc_length=2, 24 tokens" in repr(made.windows(4))
+    part = store.split({"train": 1})["train"]
+    assert repr(part) == f"Documents({str(store.path)!r}: train by id)"  # not counted yet
+    assert part.num_documents == 10
+    assert "10 documents, 52 tokens; train by id" in repr(part)
+    assert "├─ choice  train by id, 52 tokens" in repr(part.windows(4))
+    deep = part.select(doc_index=(1, 2, 3, 4, 5, 6, 7), num_docs=7)
+    assert "doc_index 1, 2, 3, 4, 5 and 2 more, within (train by id)" in repr(deep)
+    with pytest.warns(UserWarning, match="in the place of 5"):
+        instead = store.select(doc_index=5, min_doc_length=3)
+    assert re.search(r"1 document, 9 tokens;.*longest gives 1 .* in the place of 5", repr(instead))
+
+
+def test_a_million_documents_are_chosen_among_without_reading_a_token(tmp_path):
+    lengths = 1 + np.arange(1_000_000) * 7919 % 5
+    lengths[[123_456, 654_321]] = (50, 60)
+    ids = np.arange(int(lengths.sum())) % 100
+    write_flat(tmp_path / "big", ids, lengths, vocab_size=100)
+    store = tl.open(tmp_path / "big", verify="never")
+    for mode in MODES:
+        made = store.select(num_docs=5, doc_select_mode=mode, min_doc_length=2)
+        assert made.num_documents == 5
+        assert made.lengths.min() >= 2
+    made = store.select(num_docs=2)
+    assert made.indices.tolist() == [654_321, 123_456]
+    assert chosen(store, doc_index=999_999) == [999_999]
+    assert store.reads == type(store.reads)()
+    assert store.index_reads.read_ops < 100
+    tokens, _ = made.load()
+    assert [len(one) for one in tokens] == [60, 50]
+    assert (store.reads.ranges, store.reads.bytes) == (2, 220)  # stored as uint16
+
+
+def test_choosing_again_is_choosing_the_same(stores):
+    store = stores(*TEN)
+    made = store.select(num_docs=4, doc_select_mode="random", seed=9)
+    spec = made.windows(1).config.choice
+    assert choose_documents(store.reader, spec).documents.tolist() == made.indices.tolist()

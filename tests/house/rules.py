@@ -1,0 +1,272 @@
+"""The rules of the house, each a function: a tree of sources → what breaks the rule, as sentences.
+
+docs/architecture.md has the plan behind them. A rule takes the tree as an argument, so that a test
+can show it a tree that breaks it.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections import Counter, defaultdict
+from graphlib import CycleError, TopologicalSorter
+
+from tree import Tree
+
+ROOT_MODULES = [
+    "__init__",
+    "__main__",
+    "arguments",
+    "arrays",
+    "bind",
+    "config",
+    "errors",
+    "native",
+    "progress",
+    "version",
+]
+FLOW = [
+    "random",
+    "store",
+    "tokenizer",
+    "ingest",
+    "documents",
+    "layout",
+    "order",
+    "mixture",
+    "batch",
+    "api",
+    "loader",
+]
+ANNEXES = ["streams", "quality", "inspect", "integrations", "testing", "cli"]
+# one room a floor; an import goes to a lower floor or stays in its room
+FLOORS = [
+    "version",
+    "_native",
+    "native",
+    "errors",
+    "progress",
+    "arguments",
+    "arrays",
+    "bind",
+    *FLOW,
+    "streams",
+    "quality",
+    "inspect",
+    "integrations",
+    "config",
+    "testing",
+    "cli",
+    "__init__",
+    "__main__",
+]
+# a stem may be used in several rooms if it is the word for a role
+ROLES = {"spec", "plan", "rows", "run", "state", "shuffle", "pack", "splice", "build", "__init__"}
+SHORT = {"__init__", "__main__", "native", "version", "layout.kinds"}  # modules below 40 lines
+LINES = 40, 500
+ROOM = 18  # modules
+EFFECTS = {"store", "ingest", "loader", "streams", "testing", "cli"}
+
+
+def room_of(module: str) -> str:
+    return module.split(".")[0]
+
+
+def wrong_root(tree: Tree) -> list[str]:
+    """1. The root holds exactly ten modules."""
+    found = sorted(name for name in tree.sources if "." not in name)
+    return [f"root: {name}" for name in set(found) ^ set(ROOT_MODULES)]
+
+
+def wrong_imports(tree: Tree) -> list[str]:
+    """2. An import goes to a lower floor or stays in its room; never inside a function."""
+    wrong = []
+    for module in tree.sources:
+        here = room_of(module)
+        if here not in FLOORS:
+            wrong.append(f"{module} is on no floor")
+            continue
+        for target, lazy in tree.imports(module):
+            there = room_of(target)
+            if lazy and (module, target) not in CALL_TIME:
+                wrong.append(f"{module} imports {target} inside a function")
+            if there != here and FLOORS.index(there) > FLOORS.index(here):
+                wrong.append(f"{module} imports {target}, which is above it")
+    return wrong
+
+
+CALL_TIME: set[tuple[str, str]] = set()
+
+
+def cycles(tree: Tree) -> list[str]:
+    """2. No cycle, also not inside a room."""
+    graph = defaultdict(set)
+    for module in tree.sources:
+        for target, _ in tree.imports(module):
+            known = target if target in tree.sources else f"{target}.__init__"
+            graph[module].add(known)
+    try:
+        list(TopologicalSorter(graph).static_order())
+    except CycleError as error:
+        return [" → ".join(error.args[1])]
+    return []
+
+
+def wrong_annexes(tree: Tree) -> list[str]:
+    """3. The flow never imports an annex; only config reaches integrations.levanter."""
+    wrong = []
+    for module in tree.sources:
+        for target, _ in tree.imports(module):
+            if room_of(module) in FLOW and room_of(target) in ANNEXES:
+                wrong.append(f"{module} imports {target}")
+            outside = room_of(module) not in {"integrations", "config"}
+            if outside and target.startswith("integrations.levanter"):
+                wrong.append(f"{module} imports {target}")
+    return wrong
+
+
+def stem(word: str) -> str:
+    """
+    >>> stem("packed"), stem("packers"), stem("mixture"), stem("stores")
+    ('pack', 'pack', 'mix', 'stor')
+    """
+    word = re.sub(r"(ing|ed|ers?|ures?|s)$", "", word)
+    return re.sub(r"(.)\1$", r"\1", word.removesuffix("e"))
+
+
+def twins(tree: Tree) -> list[str]:
+    """4. No folder holds two names of one stem, no room shares one with the root or api."""
+    wrong, folders = [], defaultdict(set)
+    for module in tree.sources:
+        parts = module.split(".")
+        for depth in range(len(parts)):
+            name = parts[depth]
+            if name != "__init__":
+                folders[".".join(parts[:depth])].add(name)
+    for folder, names in folders.items():
+        by_stem = defaultdict(list)
+        for name in sorted(names):
+            by_stem[stem(name)].append(name)
+        wrong += [
+            f"{folder or 'root'}: {', '.join(same)}" for same in by_stem.values() if len(same) > 1
+        ]
+    rooms = {stem(room): room for room in FLOW + ANNEXES}
+    for name in folders["api"]:
+        if stem(name) in rooms and (rooms[stem(name)], name) not in FACADES:
+            wrong.append(f"api.{name} has the stem of the room {rooms[stem(name)]}")
+    return wrong
+
+
+FACADES = {("store", "store"), ("documents", "documents")}  # what users hold of a room
+
+
+def repeated_stems(tree: Tree) -> list[str]:
+    """4. A file name used in several rooms is the word for a role."""
+    rooms = defaultdict(set)
+    for module in tree.sources:
+        *room, name = module.split(".")
+        if room:
+            rooms[name].add(".".join(room))
+    return [
+        f"{name}: {', '.join(sorted(where))}"
+        for name, where in rooms.items()
+        if len(where) > 1 and name not in ROLES | SHARED_STEMS
+    ]
+
+
+SHARED_STEMS = {"levanter"}  # of random: its generator; of integrations: its settings
+
+
+def repeated_classes(tree: Tree) -> list[str]:
+    """5. A public class has its name for itself."""
+    where = defaultdict(list)
+    for module in tree.sources:
+        for node in tree.parsed(module).body:
+            if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+                where[node.name].append(module)
+    return [f"{name}: {', '.join(found)}" for name, found in where.items() if len(found) > 1]
+
+
+def wrong_sizes(tree: Tree) -> list[str]:
+    """6. A module has 40 to 500 lines, a room at most 18 modules."""
+    low, high = LINES
+    wrong, rooms = [], Counter()
+    for module, source in tree.sources.items():
+        lines = source.count("\n")
+        if lines > high or (
+            lines < low and module not in SHORT and not module.endswith("__init__")
+        ):
+            wrong.append(f"{module}: {lines} lines")
+    seen = set()
+    for module in tree.sources:
+        parts = module.split(".")
+        for depth in range(1, len(parts)):
+            child = ".".join(parts[: depth + 1])
+            if parts[depth] != "__init__" and child not in seen:
+                seen.add(child)
+                rooms[".".join(parts[:depth])] += 1
+    return wrong + [f"{room}: {count} modules" for room, count in rooms.items() if count > ROOM]
+
+
+def wrong_docstrings(tree: Tree) -> list[str]:
+    """7. Every module says what it is, every room what it takes and gives."""
+    wrong = []
+    for module in tree.sources:
+        told = ast.get_docstring(tree.parsed(module)) or ""
+        if not told:
+            wrong.append(f"{module}: no docstring")
+        is_room = "." in module and module.endswith(".__init__")
+        if is_room and room_of(module) in [*FLOW, "streams", "inspect", "quality"]:
+            first = told.split("\n")[0]
+            if not (first.startswith("Takes ") and " → gives " in first):
+                wrong.append(f"{module}: {first!r} does not say Takes … → gives …")
+    return wrong
+
+
+def wrong_effects(tree: Tree) -> list[str]:
+    """9. Only some rooms open files, start threads or processes."""
+    wrong = []
+    for module in tree.sources:
+        if room_of(module) in EFFECTS or module in READERS:
+            continue
+        calls = [node for node in ast.walk(tree.parsed(module)) if isinstance(node, ast.Call)]
+        for name in (ast.unparse(call.func) for call in calls):
+            last = name.split(".")[-1]
+            if name in OPENS or last in TOUCHES or name.startswith(PROCESSES):
+                wrong.append(f"{module} calls {name}")
+    return wrong
+
+
+OPENS = {"open", "io.open", "os.open"}
+TOUCHES = {"read_text", "read_bytes", "write_text", "write_bytes", "Thread", "ThreadPoolExecutor"}
+PROCESSES = ("subprocess.", "multiprocessing.")
+READERS = {"tokenizer.find"}  # reads the files of a tokenizer, which is its job
+
+
+def unreferenced(tree: Tree, others: str) -> list[str]:
+    """8. Every public function is used by the package, its docs, examples or benchmarks."""
+    used = Counter(re.findall(r"\w+", others))
+    for source in tree.sources.values():
+        used.update(set(re.findall(r"\w+", source)))
+    wrong = []
+    for module in tree.sources:
+        if module.startswith("testing."):  # for tests, ours and those of others
+            continue
+        own = tree.sources[module]
+        for name in tree.public(module):
+            defined = re.search(rf"^(def|class) {name}\b", own, re.MULTILINE)
+            # once in this module as a word; here it must be called, too
+            inside = len(re.findall(rf"(?<!def )(?<!class )(?<![\"'\w])\b{name}\b", own))
+            if defined and used[name] <= 1 and not inside and name not in DOORS:
+                wrong.append(f"{module}.{name}")
+    return wrong
+
+
+DOORS: set[str] = set()  # public names that only users call
+
+
+def foreign_imports(text: str, doors: set[str]) -> list[str]:
+    """10. Docs and examples import public namespaces only."""
+    found = re.findall(r"from tokenloom(?:\.([\w.]+))? import|import tokenloom\.([\w.]+)", text)
+    names = {a or b for a, b in found} - {""}
+    return [name for name in sorted(names) if name not in doors]

@@ -1,0 +1,75 @@
+"""The rules of the house hold, and each can fail: a tree that breaks it is shown to it."""
+
+import pytest
+import rules
+from tree import Tree
+
+HOUSE = Tree.of()
+RULES = [
+    rules.wrong_root,
+    rules.wrong_imports,
+    rules.cycles,
+    rules.wrong_annexes,
+    rules.twins,
+    rules.wrong_sizes,
+    rules.wrong_docstrings,
+    rules.wrong_effects,
+]
+
+
+@pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.__name__)
+def test_the_house_keeps_the_rule(rule):
+    assert rule(HOUSE) == []
+
+
+LONG = '"""Long."""\n' + "x = 1\n" * 60
+BROKEN = {
+    "a module more in the root": (rules.wrong_root, {"weave": LONG}),
+    "an import upwards": (
+        rules.wrong_imports,
+        {"store.up": LONG + "from tokenloom.loader.loader import Loader\n"},
+    ),
+    "an import inside a function": (
+        rules.wrong_imports,
+        {"api.late": LONG + "def f():\n    from tokenloom.store.reader import Reader\n"},
+    ),
+    "a room without a floor": (rules.wrong_imports, {"attic.box": LONG}),
+    "a cycle": (
+        rules.cycles,
+        {
+            "batch.one": LONG + "from tokenloom.batch.two import x\n",
+            "batch.two": LONG + "from tokenloom.batch.one import x\n",
+        },
+    ),
+    "an annex in the flow": (
+        rules.wrong_annexes,
+        {"loader.seen": LONG + "from tokenloom.inspect.coverage import coverage\n"},
+    ),
+    "levanter outside config": (
+        rules.wrong_annexes,
+        {"cli.lev": LONG + "from tokenloom.integrations.levanter import load_yaml\n"},
+    ),
+    "two names of one stem": (rules.twins, {"layout.pack.packing": LONG}),
+    "a room's stem in api": (rules.twins, {"api.batches": LONG}),
+    "one name in two rooms": (rules.repeated_stems, {"loader.cells": LONG}),
+    "one class name twice": (rules.repeated_classes, {"loader.x": LONG + "class Spans: ...\n"}),
+    "a long module": (rules.wrong_sizes, {"loader.x": "x = 1\n" * 501}),
+    "a short module": (rules.wrong_sizes, {"loader.x": '"""X."""\n'}),
+    "a crowded room": (rules.wrong_sizes, {f"loader.x{i}": LONG for i in range(19)}),
+    "no docstring": (rules.wrong_docstrings, {"loader.x": "x = 1\n" * 60}),
+    "a room that says nothing": (
+        rules.wrong_docstrings,
+        {"layout.extra.__init__": '"""A room."""'},
+    ),
+    "a file opened": (rules.wrong_effects, {"batch.x": LONG + "open('x')\n"}),
+    "a thread started": (
+        rules.wrong_effects,
+        {"order.x": LONG + "import threading\nthreading.Thread()\n"},
+    ),
+}
+
+
+@pytest.mark.parametrize("name", BROKEN)
+def test_a_tree_that_breaks_it_is_told(name):
+    rule, sources = BROKEN[name]
+    assert set(rule(Tree(HOUSE.sources | sources))) - set(rule(HOUSE))

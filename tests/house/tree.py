@@ -1,0 +1,76 @@
+"""The package as text: modules, imports and names, read without running anything."""
+
+from __future__ import annotations
+
+import ast
+import functools
+from dataclasses import dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+SRC = ROOT / "src/tokenloom"
+
+
+@dataclass(frozen=True)
+class Tree:
+    """Sources by dotted module name; a package is `room.__init__`."""
+
+    sources: dict[str, str]
+
+    @staticmethod
+    def of(folder: Path = SRC) -> Tree:
+        return Tree(
+            {
+                ".".join(path.relative_to(folder).with_suffix("").parts): path.read_text()
+                for path in sorted(folder.rglob("*.py"))
+            }
+        )
+
+    def parsed(self, module: str) -> ast.Module:
+        return _parse(self.sources[module])
+
+    @property
+    def rooms(self) -> list[str]:
+        """Packages, sub-rooms included."""
+        return [
+            name.removesuffix(".__init__")
+            for name in self.sources
+            if "." in name and name.endswith(".__init__")
+        ]
+
+    def imports(self, module: str) -> list[tuple[str, bool]]:
+        """(imported module of ours, is it inside a function) of each import."""
+        tree, found = self.parsed(module), []
+        inside = {
+            id(node)
+            for f in ast.walk(tree)
+            if isinstance(f, ast.FunctionDef)
+            for node in ast.walk(f)
+            if isinstance(node, (ast.Import, ast.ImportFrom))
+        }
+        for node in ast.walk(tree):
+            if (
+                isinstance(node, ast.ImportFrom)
+                and (node.module or "").split(".")[0] == "tokenloom"
+            ):
+                base = node.module.partition(".")[2]
+                for alias in node.names:
+                    full = f"{base}.{alias.name}".strip(".")
+                    known = full in self.sources or f"{full}.__init__" in self.sources
+                    found.append((full if known else base or "__init__", id(node) in inside))
+            if isinstance(node, ast.Import):
+                ours = [one.name for one in node.names if one.name.split(".")[0] == "tokenloom"]
+                found += [(n.partition(".")[2] or "__init__", id(node) in inside) for n in ours]
+        return found
+
+    def public(self, module: str) -> list[str]:
+        """What a module says it exports."""
+        for node in self.parsed(module).body:
+            if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "__all__":
+                return list(ast.literal_eval(node.value))
+        return []
+
+
+@functools.cache
+def _parse(source: str) -> ast.Module:
+    return ast.parse(source)

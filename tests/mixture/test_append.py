@@ -1,0 +1,120 @@
+"""A source that grew while its run was under way: the past stays, new documents come in evenly."""
+
+import json
+
+import numpy as np
+import pytest
+
+import tokenloom as tl
+from tokenloom.errors import ConfigError
+from tokenloom.order import identity
+from tokenloom.order.grown import Bridge
+from tokenloom.order.prices import TokenCount
+from tokenloom.testing import assert_elastic, assert_resumable
+
+
+def rows(first, last):
+    return [
+        {"text": chr(65 + i % 26) * (20 + 7 * i % 31), "id": str(i)} for i in range(first, last)
+    ]
+
+
+def build(path, first, last, **options):
+    return tl.build(
+        rows(first, last), path, tokenizer="bytes", id_key="id", progress=False, **options
+    )
+
+
+def laid_out(store, kind, order):
+    documents = store.split({"x": 0.7, "y": 0.3})["x"] if kind == "split" else store
+    made = documents.pack(16) if kind == "pack" else documents.windows(16, tail="keep")
+    if order == "full":
+        return made.shuffle()
+    return made if order == "stored" else made.block_shuffle(io_block_size=3, window_blocks=2)
+
+
+@pytest.mark.parametrize("order", ["stored", "full", "block"])
+@pytest.mark.parametrize("kind", ["windows", "pack", "split"])
+def test_ruling_15_new_documents_come_in_and_nothing_before_changes(kind, order, tmp_path):
+    old = build(tmp_path / "w", 0, 12)
+    other = build(tmp_path / "o", 0, 9).windows(16).shuffle().epochs(None)
+    run = tl.mix({"w": laid_out(old, kind, order), "o": other}, weights={"w": 2}).seed(3)
+    new = build(tmp_path / "w", 12, 20, append=True)
+    for at in (0, 7, 40):
+        edited = run.edit(at=at, append={"w": new})
+        every = np.arange(at + 80)
+        batch = edited.batch(every)
+        if at:
+            np.testing.assert_array_equal(batch.tokens[:at], run.batch(np.arange(at)).tokens)
+        ours = np.array(batch.source)[batch.spans.row] == "w"
+        fresh = ours & (batch.spans.document >= 12)
+        assert fresh.any()
+        assert (batch.spans.row[fresh] >= at).all()
+        held_to_every_row_once(edited.run.sources[0])
+        names, item = edited.picked(every)
+        for name in ("w", "o"):
+            here = np.array([one == name for one in names])
+            assert edited.index(name, item[here]).tolist() == np.flatnonzero(here).tolist()
+        if at == 7:
+            assert_resumable(edited, batch_size=8, steps=4)
+            assert_elastic(edited.take(64), batch_size=16, steps=2)
+        again = tl.from_config(json.loads(json.dumps(edited.describe())))
+        assert again.fingerprint == edited.fingerprint != run.fingerprint
+        np.testing.assert_array_equal(again.batch(every).tokens, batch.tokens)
+
+
+def held_to_every_row_once(run):
+    """What was shown, the bridge and every later epoch have each row once; tokens are counted."""
+    total, phases = int(run.layout.phases.rows[0]), run.phases
+    first = run._epoch
+    shown = [run.order(first - 1).map(np.arange(run._inside)).tolist() if run._bridged else []]
+    for epoch in range(first, first + 3):
+        length = phases.start(epoch + 1) - phases.start(epoch)
+        shown.append(run.order(epoch).map(np.arange(length)).tolist())
+        back = run.index(epoch, np.array(shown[-1])) - phases.start(epoch)
+        assert back.tolist() == list(range(length))
+    assert sorted(shown[0] + shown[1]) == list(range(total))
+    assert sorted(shown[2]) == sorted(shown[3]) == list(range(total))
+    for count in (0, 5, 30, 60):
+        _, row = run.locate(np.arange(count))
+        assert TokenCount(run).upto(count) == run.layout.costs(0, row).sum()
+
+
+def test_a_store_may_grow_twice(tmp_path):
+    old = build(tmp_path / "w", 0, 6)
+    run = tl.mix({"w": old.pack(16).shuffle().epochs(None)}).seed(1)
+    once = run.edit(at=5, append={"w": build(tmp_path / "w", 6, 9, append=True)})
+    twice = once.edit(at=40, append={"w": build(tmp_path / "w", 9, 14, append=True)})
+    np.testing.assert_array_equal(
+        twice.batch(np.arange(40)).tokens, once.batch(np.arange(40)).tokens
+    )
+    assert set(twice.batch(np.arange(40, 140)).spans.document.tolist()) == set(range(14))
+    assert max(once.batch(np.arange(140)).spans.document.tolist()) == 8
+    assert_resumable(twice, batch_size=8, steps=8)
+
+
+def test_rows_are_spread_by_their_middles():
+    for r in range(9):
+        for a in range(9 if r else 0):
+            bridge = Bridge(identity(r + 3), 3, identity(a), r + 3)
+            wanted = [None] * (r + a)
+            for x in range(r):
+                wanted[x + sum((2 * y + 1) * r < (2 * x + 1) * a for y in range(a))] = x + 3
+            fresh = iter(range(a))
+            wanted = [r + 3 + next(fresh) if one is None else one for one in wanted]
+            assert bridge.map(np.arange(r + a)).tolist() == wanted
+            assert bridge.inverse(np.array(wanted, np.int64)).tolist() == list(range(r + a))
+
+
+def test_a_store_that_did_not_grow_is_refused(tmp_path):
+    old = build(tmp_path / "w", 0, 6)
+    run = tl.mix({"w": old.pack(16)})
+    with pytest.raises(ConfigError, match=r"edit.append.w: found a store of 6 documents, which is"):
+        run.edit(at=1, append={"w": old})
+    with pytest.raises(ConfigError, match=r"edit.append.w: found a store of 9 documents"):
+        run.edit(at=1, append={"w": build(tmp_path / "x", 0, 9)})
+    with pytest.raises(ConfigError, match=r"no source named 'v'. Sources: w"):
+        run.edit(at=1, append={"v": old})
+    spliced = tl.mix({"w": old.splice(16, content_length=4)})
+    with pytest.raises(ConfigError, match="selected one by one"):
+        spliced.edit(at=1, append={"w": build(tmp_path / "w", 6, 9, append=True)})

@@ -1,0 +1,1374 @@
+"""Rows of the checklist about mixing, for datasets: worked values, and what must be refused."""
+
+import copy
+import itertools
+import json
+import logging
+import math
+import re
+import subprocess
+import sys
+from collections import Counter
+from decimal import Decimal
+from fractions import Fraction
+from pathlib import Path
+
+import numpy as np
+import pytest
+from slowmix import (
+    SEQ_LEN,
+    Loop,
+    begin,
+    listed,
+    picks_of,
+    slow_rounds,
+    three_stores,
+    toy,
+    within,
+)
+
+import tokenloom as tl
+from tokenloom.streams.checkpoint import Offset, read_offsets, write_offsets
+from tokenloom.streams.interleave import interleave
+from tokenloom.testing import assert_resumable
+
+pytestmark = pytest.mark.filterwarnings("ignore:edit.quarantine")
+DOCS = Path(__file__).parents[2] / "docs"
+
+
+@pytest.fixture(scope="module")
+def stores(tmp_path_factory):
+    root = tmp_path_factory.mktemp("rows")
+    return {
+        **three_stores(root),
+        "pairs": toy(root / "pairs", [2] * 60),
+        "long": toy(root / "long", [SEQ_LEN] * 80),
+        "tiny": toy(root / "tiny", [SEQ_LEN] * 4),
+    }
+
+
+@pytest.fixture(scope="module")
+def three(stores):
+    """12 equal rows, 6 rows of which one is short, and packed rows that differ."""
+    return {
+        "wiki": stores["wiki"].windows(SEQ_LEN).shuffle(),
+        "code": stores["code"].windows(SEQ_LEN, tail="keep").shuffle(),
+        "books": stores["books"].pack(SEQ_LEN).shuffle(),
+    }
+
+
+@pytest.fixture(scope="module")
+def mixed(three):
+    return tl.mix(three).seed(1)
+
+
+def many(sources):
+    """So many epochs that nothing ends within a test."""
+    return {name: ds.epochs(8) for name, ds in sources.items()}
+
+
+def endless(sources):
+    return {name: ds.epochs(None) for name, ds in sources.items()}
+
+
+def equal_rows(stores, *names):
+    """Sources of 80 rows of 8 tokens each."""
+    return {name: stores["long"].windows(SEQ_LEN) for name in names}
+
+
+def letters(dataset, count):
+    return "".join(dataset.picked(range(count))[0])
+
+
+def delivered(dataset, count):
+    """(source, tokens that are not filler) of the first examples, as they are delivered."""
+    batch = dataset.batch(range(count))
+    return list(zip(batch.source, batch.attention_mask.sum(1).tolist(), strict=True))
+
+
+def again(dataset):
+    """The dataset as it comes back from its description, by way of JSON text."""
+    return tl.from_config(json.loads(json.dumps(dataset.describe(), allow_nan=False)))
+
+
+# -- which source comes next -------------------------------------------------------------------
+
+
+def test_im_01_im_06_counts_of_0_and_100_with_samples_of_two_tokens(stores):
+    """IM-01, IM-06: a0, a1, a2, … until a has consumed 100 as well."""
+    sources = {name: stores["pairs"].windows(2) for name in "ab"}
+    run = tl.mix(sources, initial={"a": 0, "b": 100})
+    names, item = run.picked(range(50))
+    assert names == ["a"] * 50
+    assert item.tolist() == list(range(50))
+    assert sorted(run.picked([50, 51])[0]) == ["a", "b"], "then they are equal, and take turns"
+    assert letters(tl.mix(sources, initial={"a": 100}), 50) == "b" * 50, "the other way round"
+
+
+def test_im_02_c_49_ties_are_random_with_a_fixed_seed(stores):
+    """IM-02: two equal sources are each picked once in every two; who is first is a fair coin."""
+    sources = equal_rows(stores, "a", "b")
+    orders = [letters(tl.mix(sources).seed(seed), 100) for seed in range(20)]
+    assert orders == [letters(tl.mix(sources).seed(seed), 100) for seed in range(20)]
+    assert len(set(orders)) == 20
+    for order in orders:
+        assert all(set(order[i : i + 2]) == {"a", "b"} for i in range(0, 100, 2))
+    firsts = Counter(order[i] for order in orders for i in range(0, 100, 2))
+    assert 420 < firsts["a"] < 580, "1,000 fair coins"
+    control = {letters(tl.mix(sources, rule="round_robin").seed(s), 100) for s in range(20)}
+    assert control == {"ab" * 50}, "in turn nothing is drawn, and a is always first"
+
+
+def test_c_49_a_tie_is_a_hash_and_the_state_has_no_generator(stores):
+    """C-49: ties do not depend on the listing or on what was drawn before; states are integers."""
+    sources = equal_rows(stores, "a", "b", "c")
+    backwards = dict(reversed(sources.items()))
+    assert letters(tl.mix(sources).seed(3), 90) == letters(tl.mix(backwards).seed(3), 90)
+    turns = [letters(tl.mix(s, rule="round_robin"), 3) for s in (sources, backwards)]
+    assert turns == ["abc", "cba"], "the control: in turn the listing is all that counts"
+    run = tl.mix(sources).seed(3)
+    with tl.Loader(run, 8, prefetch=0) as walked, tl.Loader(run, 8, prefetch=0) as jumped:
+        for _ in range(5):
+            next(walked)
+        assert jumped.seek(5).state_dict() == walked.state_dict()
+        state = walked.state_dict()
+    del state["dataset"]
+    assert state.keys() == {"format", "examples", "step", "fingerprint", "render", "sources"}
+    assert len(json.dumps(state)) < 1024
+    assert {type(value) for one in state["sources"] for value in one.values()} == {str, int}
+
+
+def test_im_03_im_05_c_50_counts_are_the_tokens_of_the_rows_without_filler(three):
+    """IM-03, IM-05, C-50: T tokens a row, not T - 1 targets, and no filler, after every example."""
+    run = tl.mix(many(three), weights={"code": 2}).seed(4)
+    batch = run.batch(range(70))
+    assert (~batch.attention_mask).any(), "some rows have filler"
+    seen, rows = Counter(), Counter()
+    for number, (name, tokens) in enumerate(delivered(run, 70)):
+        told = {one["name"]: (one["rows"], one["tokens"]) for one in run.consumed(number)}
+        assert told == {each: (rows[each], seen[each]) for each in three}
+        seen[name] += tokens
+        rows[name] += 1
+    assert sum(seen.values()) == batch.attention_mask.sum() > batch.loss_mask.sum()
+
+
+def test_c_50_loss_tokens_are_a_cost_of_their_own(tmp_path):
+    """C-50: one document of 8 has 7 targets, four of 2 have 4: 8 and 8 tokens, 7 and 4 trained."""
+    sources = {
+        "whole": toy(tmp_path / "whole", [8] * 40).pack(8).epochs(3),
+        "parts": toy(tmp_path / "parts", [2] * 160).pack(8).epochs(3),
+    }
+    by_tokens, by_loss = (tl.mix(sources, cost=cost) for cost in ("tokens", "loss_tokens"))
+    assert Counter(by_tokens.picked(range(44))[0]) == {"whole": 22, "parts": 22}
+    assert Counter(by_loss.picked(range(44))[0]) == {"whole": 16, "parts": 28}  # 112 and 112
+    batch = by_loss.batch(range(44))
+    trained = Counter()
+    for name, count in zip(batch.source, batch.loss_mask.sum(1).tolist(), strict=True):
+        trained[name] += count
+    assert trained == {"whole": 112, "parts": 112}
+    tokens = {one["name"]: one["tokens"] for one in by_loss.consumed(44)}
+    assert tokens == {"whole": 128, "parts": 224}, "tokens are told all the same"
+
+
+@pytest.mark.parametrize("options", [{}, {"mask_boundary_loss": False}])
+@pytest.mark.parametrize("rule", ["least_consumed", "weights"])
+def test_c_50_a_mix_by_loss_tokens_is_the_loop_over_trained_cells(three, rule, options):
+    """C-50: the costs of the loop are counted in the batches of each source by itself."""
+    sources = {name: ds.render(**options) for name, ds in many(three).items()}
+    run = tl.mix(sources, rule=rule, cost="loss_tokens", weights={"wiki": 0.5}).seed(2)
+    slow = []
+    for name, own in zip(run.run.names, run.run.sources, strict=True):
+        told = sources[name].describe() | {"name": name, "seed": own.seed, "epochs": None}
+        trained = tl.from_config(told).batch(range(120)).loss_mask.sum(1)
+        costs = np.maximum(trained, 1).tolist()
+        slow.append(begin(name, listed(costs), weight=0.5 if name == "wiki" else 1.0))
+    loop = Loop(slow, seed=2, midpoint=rule == "weights")
+    assert picks_of(run, 0, 120) == loop.run(120)
+    assert again(run).fingerprint == run.fingerprint
+    other = tl.mix(sources, rule=rule, cost="tokens", weights={"wiki": 0.5}).seed(2)
+    assert picks_of(other, 0, 120) != loop.picks, "the control: tokens are another cost"
+
+
+def test_im_04_counts_are_never_further_apart_than_100(tmp_path):
+    """IM-04: lengths up to 100, after every single example, while both have rows."""
+    rng = np.random.default_rng(5)
+    sources = {}
+    for name in "ab":  # no two of these fit into one row, so a row is a document
+        lengths = rng.integers(51, 101, 90).tolist()
+        sources[name] = toy(tmp_path / name, [*lengths, 100]).pack(100).shuffle()
+    run = tl.mix(sources, stop="first_exhausted").seed(3)
+    counts, apart = Counter(a=0, b=0), []
+    for name, tokens in delivered(run, len(run)):
+        counts[name] += tokens
+        apart.append(abs(counts["a"] - counts["b"]))
+    assert len(run) > 150
+    assert 51 <= max(apart) <= 100
+    told = {one["name"]: one["tokens"] for one in run.consumed(len(run))}
+    assert told == dict(counts)
+    by_rows = tl.mix(sources, cost="rows", stop="first_exhausted").seed(3)
+    counts, apart = Counter(a=0, b=0), []
+    for name, tokens in delivered(by_rows, len(by_rows)):
+        counts[name] += tokens
+        apart.append(abs(counts["a"] - counts["b"]))
+    assert max(apart) > 100, "the control: turns by rows drift apart in tokens"
+
+
+def argmins(run, weights, count):
+    """For each example, whether its source had consumed least for its weight."""
+    names, _ = run.picked(range(count))
+    found = []
+    for number, name in enumerate(names):
+        ratio = {o["name"]: o["tokens"] / weights[o["name"]] for o in run.consumed(number)}
+        found.append(ratio[name] == min(ratio.values()))
+    return found
+
+
+def test_im_07_the_next_source_is_a_pure_function_of_the_counts(three):
+    """IM-07: it has the smallest tokens / weight, always; no weight is ever computed again."""
+    weights = {"wiki": 1.0, "code": 2.0, "books": 0.5}
+    run = tl.mix(many(three), weights=weights).seed(6)
+    assert all(argmins(run, weights, 40))
+    control = tl.mix(many(three), weights=weights, rule="rounds", cost="tokens", block=20)
+    assert not all(argmins(control, weights, 40)), "the control: a block has sources in a row"
+    order = np.random.default_rng(0).permutation(60)
+    fresh = tl.mix(many(three), weights=weights).seed(6)
+    one_by_one = [fresh.picked([index])[0][0] for index in order.tolist()]
+    known = run.picked(range(60))[0]
+    assert one_by_one == [known[index] for index in order.tolist()]
+    assert run.describe()["mix"]["weights"] == weights
+
+
+def test_c_52_weights_are_optional_and_1_by_default(three):
+    """C-52: no weights, weights of 1 and some weights of 1 are one run; others are another."""
+    plain = tl.mix(three).seed(2)
+    assert plain.describe()["mix"]["weights"] == {"wiki": 1.0, "code": 1.0, "books": 1.0}
+    for weights in ({"wiki": 1}, {"wiki": 1, "code": 1.0, "books": np.float32(1)}):
+        same = tl.mix(three, weights=weights).seed(2)
+        assert same.fingerprint == plain.fingerprint
+        assert picks_of(same) == picks_of(plain)
+    other = tl.mix(three, weights={"wiki": 3}).seed(2)
+    assert other.fingerprint != plain.fingerprint
+    assert picks_of(other, 0, 30) != picks_of(plain, 0, 30)
+    rows = {name: [[1] * 3] * 30 for name in "ab"}
+    alone, weighed = interleave(rows), interleave(rows, weights=[1, 1])
+    assert [s.source for s in alone] == [s.source for s in weighed]
+
+
+def test_im_09_restart_is_the_repeat_of_the_row(stores):
+    """IM-09: 2 and 6 rows, with the least-consumed rule; and nothing is repeated but by restart."""
+    sources = {"a": stores["tiny"].windows(16), "b": stores["wiki"].windows(16)}
+    assert [len(ds) for ds in sources.values()] == [2, 6]
+    every = {}
+    for stop in ("all_exhausted", "first_exhausted", "restart"):
+        run = tl.mix(sources, stop=stop).seed(1)
+        every[stop] = letters(run, len(run))
+    assert sorted(every["all_exhausted"][:4]) == ["a", "a", "b", "b"]
+    assert every["all_exhausted"][4:] == "bbbb"
+    assert every["first_exhausted"] == every["all_exhausted"][:4]
+    assert Counter(every["restart"]) == {"a": 6, "b": 6}
+    turns = tl.mix(sources, stop="all_exhausted", rule="round_robin")
+    assert letters(turns, len(turns)) == "ababbbbb"
+
+
+def test_im_11_40_examples_are_20_and_20(three):
+    """IM-11: a state of 20 goes on as if nothing had been, with other steps and the same ties."""
+    equal = many(dict.fromkeys("abc", three["wiki"]))
+    run = tl.mix(equal).seed(42)
+    whole = run.batch(range(40))
+    with tl.Loader(run, 20, prefetch=0) as loader:
+        first = next(loader)
+        state = json.loads(json.dumps(loader.state_dict()))
+    rest = tl.Loader(tl.mix(equal).seed(42), 5, prefetch=0)
+    rest.load_state_dict(state)
+    batches = [first, *(next(rest) for _ in range(4))]
+    assert [name for batch in batches for name in batch.source] == whole.source
+    assert np.array_equal(np.concatenate([b.tokens for b in batches]), whole.tokens)
+    other = tl.mix(equal).seed(43)
+    assert other.batch(range(20, 40)).source != whole.source[20:], "the control: other ties"
+
+
+# -- ranks -------------------------------------------------------------------------------------
+
+
+def test_im_12_c_51_every_rank_computes_the_global_order_and_tells_the_global_counts(three):
+    """IM-12, C-51: what ranks deliver sums up to what each of them tells, without a reduction."""
+    run = tl.mix(many(three), weights={"books": 0.3}).seed(2)
+    for world in (1, 4, 6):
+        ranks = [tl.Loader(run, 12, rank, world, prefetch=0) for rank in range(world)]
+        total = Counter()
+        for _ in range(5):
+            for rank in ranks:
+                batch = next(rank)
+                for name, real in zip(batch.source, batch.attention_mask.sum(1), strict=True):
+                    total[name, "rows"] += 1
+                    total[name, "tokens"] += int(real)
+            for rank in ranks:
+                told = rank.state_dict()["sources"]
+                assert {(o["name"], k): o[k] for o in told for k in ("rows", "tokens")} == total
+
+
+def test_im_13_four_ranks_do_not_correct_four_times(stores):
+    """IM-13: from 0 and 80, 80 samples of 8 tokens on 4 ranks end at 360 and 360."""
+    run = tl.mix(equal_rows(stores, "a", "b"), initial={"b": 80})
+    ranks = [tl.Loader(run, 16, rank, 4, prefetch=0) for rank in range(4)]
+    total = Counter(b=80)
+    for _ in range(5):
+        for rank in ranks:
+            batch = next(rank)
+            for name, tokens in zip(batch.source, batch.attention_mask.sum(1), strict=True):
+                total[name] += int(tokens)
+    assert total == {"a": 360, "b": 360}
+    control = Counter(b=80)  # every rank for itself, from the same counts
+    for _ in range(4):
+        alone = Loop([begin("a", listed([8])), begin("b", listed([8]), initial=80)])
+        for place, _ in alone.run(20):
+            control["ab"[place]] += 8
+    assert control == {"a": 480, "b": 240}, "the control is off by 240"
+
+
+def test_c_64_ranks_share_global_batches_in_slices_and_never_the_rows_of_a_source(stores):
+    """C-64: 10 rows on 4 ranks are 2, 3, 2 and 3 neighbours; an iterator is shared by modulo."""
+    run = tl.mix(equal_rows(stores, "a", "b")).seed(1)
+    ranks = [tl.Loader(run, 10, rank, 4, prefetch=0) for rank in range(4)]
+    for first in (0, 10):
+        found = [next(rank).index.tolist() for rank in ranks]
+        assert found == [
+            [first, first + 1],
+            [first + 2, first + 3, first + 4],
+            [first + 5, first + 6],
+            [first + 7, first + 8, first + 9],
+        ]
+    drawn = [set(run.picked(rank)[0]) for rank in ([0, 1], [10, 11], [2, 3, 4], [7, 8, 9])]
+    assert all(names == {"a", "b"} for names in drawn), "every rank has rows of both sources"
+    rows = {name: [[1]] * 20 for name in "ab"}
+    shares = [[s.index for s in interleave(rows, rank=r, world_size=4)] for r in range(4)]
+    assert shares == [list(range(r, 40, 4)) for r in range(4)]
+
+
+# -- what is told ------------------------------------------------------------------------------
+
+
+def test_im_14_tr_05_the_position_has_real_rows_and_tokens(stores, caplog):
+    """IM-14, TR-05: a line for each source with rows, total, tokens and percent; all are counts."""
+    sources = {
+        "wiki": stores["tiny"].windows(SEQ_LEN),
+        "code": stores["wiki"].windows(SEQ_LEN).epochs(2),
+        "for ever": stores["long"].windows(SEQ_LEN).epochs(None),
+    }
+    loader = tl.Loader(tl.mix(sources, rule="round_robin"), 6, prefetch=0)
+    assert loader.position() == [
+        "wiki: rows=0/4 tokens=0 (0.0%) epochs=0",
+        "code: rows=0/24 tokens=0 (0.0%) epochs=0",
+        "for ever: rows=0 tokens=0 epochs=0",
+    ]
+    next(loader), next(loader)
+    lines = [
+        "wiki: rows=4/4 tokens=32 (100.0%) epochs=1",
+        "code: rows=4/24 tokens=32 (16.7%) epochs=0",
+        "for ever: rows=4 tokens=32 epochs=0",
+    ]
+    assert loader.position() == lines
+    with caplog.at_level(logging.INFO, logger="tokenloom"):
+        loader.log_position()
+    assert [record.getMessage() for record in caplog.records] == [
+        "Dataset Position: step=2 examples=12",
+        *(f"  {line}" for line in lines),
+    ]
+    packed = {"books": stores["books"].pack(SEQ_LEN), "code": stores["code"].pack(SEQ_LEN)}
+    run = tl.mix(packed)
+    loader = tl.Loader(run, 10, prefetch=0)
+    next(loader)
+    counts = Counter()
+    for name, tokens in delivered(run, 10):
+        counts[name] += tokens
+    assert sum(counts.values()) < 10 * SEQ_LEN, "some rows have filler, which is not counted"
+    for line in loader.position():
+        assert f" tokens={counts[line.split(':')[0]]} " in line
+
+
+def test_im_08_tr_05_a_run_and_its_log_without_a_warning_and_without_tensors(tmp_path):
+    """IM-08, TR-05: in a process where every warning is an error and torch cannot be imported."""
+    for name in "ab":
+        toy(tmp_path / name, [SEQ_LEN] * 6)
+    code = """
+import logging, sys
+sys.modules["torch"] = None
+logging.basicConfig(level=logging.DEBUG, stream=sys.stdout, format="%(message)s")
+import numpy as np
+import tokenloom as tl
+run = tl.mix({n: tl.open(sys.argv[1] + "/" + n).windows(8).shuffle() for n in "ab"})
+with tl.Loader(run, 4, fields=("tokens", "labels", "loss_mask")) as loader:
+    for batch in loader:
+        assert type(batch.tokens) is type(batch.labels) is type(batch.loss_mask) is np.ndarray
+        loader.state_dict()
+    loader.log_position()
+"""
+    done = subprocess.run(
+        [sys.executable, "-W", "error", "-c", code, str(tmp_path)], capture_output=True, text=True
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.splitlines()[-3:] == [
+        "Dataset Position: step=3 examples=12",
+        "  a: rows=6/6 tokens=48 (100.0%) epochs=1",
+        "  b: rows=6/6 tokens=48 (100.0%) epochs=1",
+    ]
+
+
+def test_im_15_a_row_says_its_source_through_the_loader_and_every_shuffle(three):
+    """IM-15: the name that stands on a row is that of the store its tokens are from."""
+    run = tl.mix(three).seed(1)
+    first = {"wiki": range(1, 97), "code": range(300, 343), "books": range(600, 690)}
+    for dataset in (run, run.shuffle(), run.edit(at=7, weights={"code": 3})):
+        with tl.Loader(dataset, 7, 1, 3, prefetch=2) as loader:
+            for batch in loader:
+                for name, tokens, real in zip(
+                    batch.source, batch.tokens, batch.attention_mask, strict=True
+                ):
+                    assert set(tokens[real].tolist()) <= set(first[name])
+
+
+def test_im_16_probabilities_and_turns_for_datasets(stores):
+    """IM-16: [1, 1, 2] is [.25, .25, .5]; blocks are drawn, each in another order."""
+    sources = endless(equal_rows(stores, "a", "b", "c"))
+    run = tl.mix(sources, rule="random", weights={"c": 2}, block=400).seed(3)
+    assert all(part in repr(run) for part in ("1 (25.0%)", "2 (50.0%)"))
+    blocks = [Counter(run.picked(range(i, i + 400))[0]) for i in range(0, 4000, 400)]
+    assert blocks == [{"a": 100, "b": 100, "c": 200}] * 10
+    order = letters(run, 4000)
+    assert len({order[i : i + 400] for i in range(0, 4000, 400)}) == 10
+    doubles = Counter(itertools.pairwise(order))["a", "a"]
+    assert 180 < doubles < 320, "one in 16, as of independent draws"
+    smooth = letters(tl.mix(sources, rule="weights", weights={"c": 2}), 4000)
+    assert Counter(itertools.pairwise(smooth))["a", "a"] == 0, "the control: even shares"
+    assert letters(tl.mix(sources, rule="round_robin"), 6) == "abcabc"
+    for wrong in ({}, [], dict.fromkeys("abc", 0)):
+        for rule in ("least_consumed", "weights", "rounds", "random", "round_robin"):
+            with pytest.raises(ValueError, match=r"^(weights|rule)") as refused:
+                tl.mix(sources, rule=rule, weights=wrong)
+            assert isinstance(refused.value, tl.ConfigError)
+
+
+@pytest.mark.parametrize("rule", ["rounds", "random"])
+def test_im_18_an_index_far_away_is_found_by_arithmetic(stores, rule):
+    """IM-18: blocks of 2,048 with quotas 512, 512, 1,024: index → (source, row) by division."""
+    sources = endless(equal_rows(stores, "a", "b", "c"))
+    run = tl.mix(sources, rule=rule, weights={"c": 2}).seed(5)
+    quotas = {"a": 512, "b": 512, "c": 1024}
+    places = [0, 511, 512, 1023, 1024, 2047]
+    with within(5):
+        for block in (0, 31, 10**3, 10**6 + 1, 10**9 + 7):
+            indices = np.array(places) + 2048 * block
+            names, item = run.picked(indices)
+            for name, k in zip(names, item.tolist(), strict=True):
+                assert k // quotas[name] == block, "quotas of all blocks are the same"
+            if rule == "rounds":
+                assert names == list("aabbcc")
+                assert (item % [512, 512, 512, 512, 1024, 1024]).tolist() == [0, 511] * 2 + [
+                    0,
+                    1023,
+                ]
+            _, row = run.locate(indices)
+            assert row.tolist() == (item % 80).tolist(), "sources are not shuffled here"
+            for index, name, k in zip(indices.tolist(), names, item.tolist(), strict=True):
+                assert run.index(name, [k]).tolist() == [index]
+
+
+def test_im_20_the_log_of_picks_of_any_stretch(three):
+    """IM-20: step, choice and counts of every fourth pick, asked for behind the event."""
+    run = tl.mix(many(three), weights={"wiki": 2}).seed(3)
+    seen, wanted = Counter(), []
+    for number, (name, tokens) in enumerate(delivered(run, 80)):
+        seen[name] += tokens
+        if number % 4 == 3:
+            wanted.append((number, name, {each: seen[each] for each in three}))
+    fresh = tl.mix(many(three), weights={"wiki": 2}).seed(3)
+    found = [
+        (
+            number,
+            fresh.picked([number])[0][0],
+            {one["name"]: one["tokens"] for one in fresh.consumed(number + 1)},
+        )
+        for number in range(79, -1, -4)
+    ]
+    assert found[::-1] == wanted
+    with tl.Loader(fresh, 4, prefetch=0) as loader:
+        for _, _, counts in wanted:
+            next(loader)
+            assert {o["name"]: o["tokens"] for o in loader.state_dict()["sources"]} == counts
+
+
+def test_im_20_far_away_the_log_costs_no_walk(stores):
+    """IM-20: counts behind 10^12 examples, exact for equal weights, without walking there."""
+    run = tl.mix(endless(equal_rows(stores, "a", "b")), cost="rows")
+    with within(5):
+        assert [one["rows"] for one in run.consumed(10**12)] == [5 * 10**11] * 2
+        assert set(run.picked([10**12, 10**12 + 1])[0]) == {"a", "b"}
+
+
+# -- the published checkpoint, from and to a loader --------------------------------------------
+
+
+def offsets_of(loader):
+    """The counts of a loader in the form of the published checkpoint."""
+    every = loader.state_dict()["sources"]
+    return {one["name"]: Offset(one["rows"], one["tokens"]) for one in every}
+
+
+def test_ck_01_ck_02_ck_16_the_counts_of_a_loader_are_the_published_checkpoint(stores, tmp_path):
+    """CK-01, CK-02, CK-16: written, read again, and every spec has both of its offsets."""
+    run = tl.mix(equal_rows(stores, "hf:wiki", "txt:code"), weights={"hf:wiki": 3})
+    with tl.Loader(run, 16, prefetch=0) as loader:
+        next(loader)
+        path = tmp_path / "resume_state.json"
+        path.write_text(json.dumps(write_offsets(offsets_of(loader))))
+    saved = json.loads(path.read_text())
+    assert saved == {
+        "datasets": [
+            {"spec": "hf:wiki", "row_offset": 12, "token_offset": 96},
+            {"spec": "txt:code", "row_offset": 4, "token_offset": 32},
+        ]
+    }
+    loaded = read_offsets(saved, ["txt:code", "hf:wiki"])
+    assert loaded == {"txt:code": Offset(4, 32), "hf:wiki": Offset(12, 96)}
+
+
+def test_ck_03_ck_08_c_48_a_run_keeps_what_it_knows_of_other_specs(stores):
+    """CK-03, CK-08, C-48: `old` keeps its 50 through two runs, sorted behind the current ones."""
+    saved = {"datasets": [{"spec": "old", "row_offset": 5, "token_offset": 50}]}
+    for steps in (1, 2):
+        with tl.Loader(tl.mix(equal_rows(stores, "z", "b")), 16, prefetch=0) as loader:
+            for _ in range(steps):
+                next(loader)
+            saved = json.loads(json.dumps(write_offsets(offsets_of(loader), saved)))
+        assert [one["spec"] for one in saved["datasets"]] == ["z", "b", "old"]
+        assert saved["datasets"][-1] == {"spec": "old", "row_offset": 5, "token_offset": 50}
+        assert saved["datasets"][0]["token_offset"] == 64 * steps
+    assert read_offsets(saved, ["z", "b", "old"])["old"] == Offset(5, 128), "active again: lifted"
+
+
+def test_ck_04_ck_05_ck_06_ck_07_c_47_a_new_spec_starts_at_the_baseline(stores):
+    """CK-04 to CK-07, C-47: with `initial` from a checkpoint a new spec has a third of the next."""
+    names = ("a", "b", "new")
+    saved = {
+        "datasets": [
+            {"spec": "a", "row_offset": 15, "token_offset": 120},
+            {"spec": "b", "row_offset": 15},  # of before tokens were counted
+        ]
+    }
+    taken = {}
+    for missing, counts in (("baseline", [120, 120, 120]), ("zero", [120, 0, 0])):
+        found = read_offsets(saved, names, missing=missing)
+        initial = {name: offset.tokens for name, offset in found.items()}
+        assert list(initial.values()) == counts
+        run = tl.mix(endless(equal_rows(stores, *names)), initial=initial)
+        taken[missing] = Counter(run.picked(range(100))[0])
+    assert sorted(taken["baseline"].values()) == [33, 33, 34]
+    # the control: from 0 both catch up with 15 each, and only the other 70 are shared
+    assert taken["zero"]["a"] in (23, 24)
+    assert {taken["zero"]["b"], taken["zero"]["new"]} <= {38, 39}
+
+
+def test_ck_06_a_source_that_joins_has_its_share_of_the_next_hundred(stores):
+    """CK-06: an edit in the middle of a run: a third, within one sample, at every prefix."""
+    sources = endless(equal_rows(stores, "a", "b", "new"))
+    run = tl.mix({name: sources[name] for name in "ab"}).seed(1)
+    joined = run.edit(at=60, add={"new": sources["new"]})
+    names, _ = joined.picked(range(60, 160))
+    for count in range(1, 101):
+        assert abs(names[:count].count("new") - count / 3) <= 1
+    control = tl.mix(sources, initial={"a": 240, "b": 240}).picked(range(100))[0]
+    assert control[:30] == ["new"] * 30, "the control: from 0 it would be all that comes"
+
+
+def test_ck_17_ck_18_rows_of_a_store_with_shards(tmp_path):
+    """CK-17, CK-18: an offset beyond a pass is a row of the next; the store has 3 + 3 rows."""
+    ds = toy(tmp_path / "s", [SEQ_LEN] * 6).windows(SEQ_LEN)
+    assert len(ds.reader.manifest.shards) == 2
+    run = tl.mix({"s": ds.epochs(None)})
+    rows = {15: (2, 3), 4: (0, 4), 6: (1, 0)}
+    for offset, (epoch, row) in rows.items():
+        assert [int(one[0]) for one in run.locate([offset])] == [epoch, row]
+        assert run.consumed(offset)[0]["epochs"] == epoch
+
+
+# -- shuffles, ends and seeds ------------------------------------------------------------------
+
+
+def test_sh_13_im_17_c_66_before_the_mix_by_default_and_after_it_if_asked_for(three):
+    """SH-13, IM-17, C-66: shuffled sources leave the turns alone, a shuffled mix mixes them up."""
+    stored = {
+        "wiki": three["wiki"]._with(shuffle=None),
+        "code": three["code"]._with(shuffle=None),
+    }
+    shuffled = {name: ds.shuffle() for name, ds in stored.items()}
+    turns = {"rule": "round_robin", "stop": "all_exhausted"}
+    plain, before = tl.mix(stored, **turns).seed(3), tl.mix(shuffled, **turns).seed(3)
+    n = len(plain)
+    assert plain.picked(range(n))[0] == before.picked(range(n))[0]
+    rows = [ds.locate(range(n))[1].tolist() for ds in (plain, before)]
+    assert rows[0] != rows[1]
+    after = plain.shuffle()
+    assert after.picked(range(n))[0] != plain.picked(range(n))[0]
+    assert before.describe()["mix"]["shuffle"] is None
+    assert after.describe()["mix"]["shuffle"] is not None
+    rows_window = plain.block_shuffle(io_block_size=2, window_blocks=2, perm_type="feistel")
+    assert sorted(picks_of(rows_window)) == sorted(picks_of(plain))
+    blocks = [{index // 2 for index in picks_as_places(plain, rows_window, i)} for i in (0, 4, 8)]
+    assert all(len(some) == 2 for some in blocks), "four rows of a window are of two blocks"
+
+
+def picks_as_places(plain, shuffled, first, count=4):
+    place = {pick: index for index, pick in enumerate(picks_of(plain))}
+    return [place[pick] for pick in picks_of(shuffled, first, first + count)]
+
+
+def test_sh_18_a_window_of_packed_rows_goes_on_in_its_middle(stores):
+    """SH-18: 8 rows a window, batches of 2: a state behind 6 of 8 rows, alone and in a mix."""
+    packed = stores["books"].pack(SEQ_LEN).block_shuffle(io_block_size=4, window_blocks=2)
+    other = stores["wiki"].windows(SEQ_LEN)
+    for run in (packed, tl.mix({"a": packed, "b": other}, rule="round_robin")):
+        with tl.Loader(run, 2, prefetch=0) as whole:
+            wanted = [batch.tokens.tolist() for batch in whole]
+        first = tl.Loader(run, 2, prefetch=0)
+        found = [next(first).tokens.tolist() for _ in range(3)]
+        rest = tl.Loader(run, 2, prefetch=0)
+        rest.load_state_dict(json.loads(json.dumps(first.state_dict())))
+        assert rest.examples == 6
+        assert found + [batch.tokens.tolist() for batch in rest] == wanted
+        assert_resumable(run, batch_size=2, steps=5)
+    _, row = packed.locate(range(8))
+    assert len({one // 4 for one in row.tolist()}) <= 3, "packing groups are blocks of their own"
+    assert row.tolist() != sorted(row.tolist())
+
+
+def test_c_67_every_dataset_says_whether_it_ends(three):
+    """C-67: finite unless a source is endless; the stop decides what a mix makes of that."""
+    one, without = three["wiki"], three["wiki"].epochs(None)
+    assert (one.is_finite, without.is_finite, without.take(3).is_finite) == (True, False, True)
+    both, some = {"a": one, "b": three["code"]}, {"a": one, "b": three["code"].epochs(None)}
+    ends = {
+        ("first_exhausted", "both"): True,
+        ("first_exhausted", "some"): True,
+        ("all_exhausted", "both"): True,
+        ("restart", "both"): True,
+        ("restart", "some"): False,
+    }
+    for (stop, which), finite in ends.items():
+        run = tl.mix(both if which == "both" else some, stop=stop)
+        assert run.is_finite is finite
+        assert again(run).is_finite is finite
+        if finite:
+            assert len(run) == len(run.batch(range(len(run))).source)
+        else:
+            with pytest.raises(TypeError, match="endless"):
+                len(run)
+        assert run.take(5).is_finite
+    assert tl.mix(some, max_epochs={"b": 2}).is_finite
+    with pytest.raises(tl.ConfigError, match=r"^stop: found 'all_exhausted'.*'b' is endless"):
+        len(tl.mix(some, stop="all_exhausted"))
+
+
+def test_c_69_one_seed_and_a_name_for_every_purpose(three):
+    """C-69: ties, blocks and each source's order have keys of their own under the run's seed."""
+    sources = many(dict.fromkeys("ab", three["wiki"]))
+
+    def parts(inner, outer):
+        """(ties, order of a, order of b) as plain values."""
+        made = {n: ds if inner is None or n == "b" else ds.seed(inner) for n, ds in sources.items()}
+        run = tl.mix(made, cost="rows").seed(outer)
+        orders = [one.locate(np.arange(24))[1].tolist() for one in run.run.sources]
+        return letters(run, 60), *orders
+
+    ties, of_a, of_b = parts(None, 42)
+    assert of_a != of_b, "one store under two names has two orders"
+    assert parts(None, 42) == (ties, of_a, of_b)
+    other = parts(None, 43)
+    assert all(x != y for x, y in zip(other, (ties, of_a, of_b), strict=True))
+    assert parts(7, 42) == (ties, parts(7, 43)[1], of_b), "its own seed is of its own order only"
+    assert parts(42, 43) == (other[0], of_a, other[2])
+    slow = [begin(name, listed([1])) for name in "ab"]
+    picks = Loop(slow, seed=42, midpoint=True).run(40)
+    run = tl.mix(sources, rule="random", block=10).seed(42)
+    assert picks_of(run, 0, 40) == slow_rounds(picks, 10, 2, shuffled=True, seed=42)
+
+
+def test_do_04_the_risks_are_told_with_what_is_done_about_each():
+    """DO-04: the section names both risks of the seed and how each is met."""
+    text = (DOCS / "mixing.md").read_text()
+    section = text.split("## Risks")[1].split("\n## ")[0]
+    table = [line.split("|")[1:3] for line in section.splitlines() if line.startswith("| ")]
+    told = {risk.strip(): answer.strip() for risk, answer in table}
+    dominance = next(answer for risk, answer in told.items() if "new source dominates" in risk)
+    drift = next(answer for risk, answer in told.items() if "counts drift" in risk)
+    assert "starts at the current moment" in dominance
+    assert "order is global" in drift
+    assert all(told.values())
+
+
+# -- descriptions come back --------------------------------------------------------------------
+
+OPTIONS = {
+    "temperature 0": {"temperature": 0},
+    "temperature": {"temperature": 0.5},
+    "a NumPy temperature": {"temperature": np.float32(0.5)},
+    "by rows": {"temperature": 1.0, "cost": "rows"},
+    "loss tokens": {"cost": "loss_tokens", "temperature": 1.0},
+    "weights": {"weights": {"wiki": 3, "code": 1 / 3}},
+    "weights of NumPy": {"weights": {"wiki": np.float32(2.5), "code": np.int64(3)}},
+    "fractions": {"weights": {"wiki": Fraction(1, 3), "code": Decimal("0.3")}},
+    "caps": {"max_epochs": 0.5},
+    "a cap": {"max_epochs": {"wiki": np.float64(1.5), "code": None}},
+    "initial": {"initial": {"wiki": 7, "books": 1000}},
+    "stages": {"stages": {20: {"wiki": 2}, 0: {"code": 3}}},
+    "an empty stage": {"stages": {5: {}}},
+    "a NumPy stage": {"stages": {np.int64(9): {"wiki": np.float64(0.1)}}},
+    "blocks": {"rule": "rounds", "block": np.int64(4)},
+    "random blocks": {"rule": "random", "block": 6, "stages": {12: {"wiki": 2}}},
+    "turns": {"rule": "round_robin", "stop": "first_exhausted"},
+    "all": {"stop": "all_exhausted", "rule": "weights", "initial": {"wiki": 3}},
+}
+
+
+@pytest.mark.parametrize("options", OPTIONS.values(), ids=OPTIONS)
+def test_every_option_comes_back_from_the_description(three, options):
+    run = tl.mix(three, **options)
+    back = again(run)
+    assert back.fingerprint == run.fingerprint
+    assert back.describe() == json.loads(json.dumps(run.describe()))
+    assert len(back) == len(run)
+    assert picks_of(back) == picks_of(run)
+
+
+CHANGES = {
+    "take": lambda run, web: run.take(13),
+    "shuffle": lambda run, web: run.shuffle(),
+    "eras": lambda run, web: run.shuffle(7),
+    "blocks": lambda run, web: run.block_shuffle(io_block_size=3, window_blocks=2),
+    "render": lambda run, web: run.render(position_scheme="absolute", pad_id=3),
+    "weights": lambda run, web: run.edit(at=np.int64(4), weights={"wiki": np.float32(2)}),
+    "add": lambda run, web: run.edit(at=4, add={"web": web}, weights={"web": Fraction(1, 3)}),
+    "pairs": lambda run, web: run.edit(at=4, add=[("web", web)]),
+    "remove": lambda run, web: run.edit(at=4, remove=("code",)),
+    "remove all": lambda run, web: run.edit(at=4, remove=["wiki", "code", "books"]),
+    "quarantine": lambda run, web: run.edit(at=4, quarantine=[("wiki", np.int64(1)), ["code", 0]]),
+    "at the end": lambda run, web: run.edit(at=len(run), weights={"wiki": 5}),
+    "nothing": lambda run, web: run.edit(at=0),
+    "twice": lambda run, web: run.edit(at=4, remove=["code"]).edit(at=4, add={"web": web}),
+    "cut, then edited": lambda run, web: run.take(20).edit(at=20, weights={"wiki": 2}),
+}
+
+
+@pytest.mark.parametrize("change", CHANGES.values(), ids=CHANGES)
+def test_every_change_comes_back_from_the_description(three, mixed, change):
+    run = change(mixed, three["books"].seed(9))
+    back = again(run)
+    assert back.fingerprint == run.fingerprint
+    assert back.describe() == json.loads(json.dumps(run.describe()))
+    assert picks_of(back) == picks_of(run)
+    if len(run):
+        one, other = back.batch(range(len(run))), run.batch(range(len(run)))
+        assert np.array_equal(one.tokens, other.tokens)
+        assert np.array_equal(one.position_ids, other.position_ids)
+
+
+# -- what is refused ---------------------------------------------------------------------------
+
+NAN, INF = math.nan, math.inf
+
+
+class Given:
+    """What a case may use: three sources, their mix, their stores."""
+
+    def __init__(self, three, mixed, stores):
+        self.three, self.mixed, self.stores = three, mixed, stores
+        self.web = stores["tiny"].windows(SEQ_LEN)
+        run = self.edit(weights={"wiki": 2}, remove=["code"]).edit(at=10, quarantine=[("wiki", 1)])
+        self.description = json.loads(json.dumps(run.describe()))
+
+    def mix(self, **options):
+        return tl.mix(self.three, **options)
+
+    def edit(self, **options):
+        return self.mixed.edit(**{"at": 5} | options)
+
+    def told(self, *path, value):
+        """The edited mix from a description in which something was changed."""
+        told = copy.deepcopy(self.description)
+        inner = told["mix"]
+        for key in path[:-1]:
+            inner = inner[key]
+        inner[path[-1]] = copy.deepcopy(value)
+        made = tl.from_config(told)
+        return made.batch(range(len(made)))
+
+
+@pytest.fixture(scope="module")
+def given(three, mixed, stores):
+    return Given(three, mixed, stores)
+
+
+OTHERS = (
+    ArithmeticError,
+    AssertionError,
+    AttributeError,
+    LookupError,
+    TypeError,
+    ValueError,
+    Warning,
+)
+
+
+def held_to(given, act, said):
+    """It is refused with this message, and at once; said in one line if not, without a trace."""
+    try:
+        with within(1):
+            found = f"taken: {type(act(given)).__name__}"
+    except (tl.ConfigError, IndexError) as error:
+        found = None if re.search(said, str(error), re.DOTALL) else f"said: {error}"
+    except OTHERS as error:
+        found = f"{type(error).__name__}: {error}"
+    if found is not None:
+        pytest.fail(f"should be a ConfigError {said!r}, but {found}", pytrace=False)
+
+
+def cases(table):
+    return pytest.mark.parametrize(("act", "said"), table.values(), ids=table)
+
+
+REFUSED = {
+    # sources
+    "no source": (lambda g: tl.mix({}), r"^mix: found no source"),
+    "None": (lambda g: tl.mix(None), r"^mix: found no source"),
+    "a store": (lambda g: tl.mix({"a": g.stores["wiki"]}), r"^mix.a: found Store, allowed is a da"),
+    "a path": (lambda g: tl.mix({"a": "stores/wiki"}), r"^mix.a: found str, allowed is a dataset"),
+    "nothing": (lambda g: tl.mix({"a": None}), r"^mix.a: found NoneType, allowed is a dataset"),
+    "an empty name": (lambda g: tl.mix({"": g.web}), r"^mix: found the name '', allowed are words"),
+    "a number as name": (lambda g: tl.mix({3: g.web}), r"^mix: found the name 3, allowed"),
+    # weights
+    **{
+        f"a weight of {wrong}": (
+            lambda g, wrong=wrong: g.mix(weights={"wiki": wrong}),
+            r"^weights\.wiki: found .*, allowed is (more than 0|a number|1e-12 to 1e\+12)",
+        )
+        for wrong in (0, -1, NAN, INF, np.float64(NAN), np.int64(0), Fraction(-1, 3), False)
+    },
+    **{
+        f"a new weight of {wrong}": (
+            lambda g, wrong=wrong: g.edit(weights={"wiki": wrong}),
+            r"^edit\.weights\.wiki: found .*, allowed is (more than 0|a number|1e-12 to 1e\+12)",
+        )
+        for wrong in (0, -1, NAN, INF, False)
+    },
+    "no weight": (lambda g: g.mix(weights={}), r"^weights: found none"),
+    "an unknown weight": (
+        lambda g: g.mix(weights={"wkii": 1}),
+        r"^weights\.wkii: no source .*Sources: wiki, code, books\. Did you mean 'wiki'",
+    ),
+    "an unknown new weight": (
+        lambda g: g.edit(weights={"wkii": 1}),
+        r"^edit\.weights\.wkii: no source .*Sources: wiki, code, books\. Did you mean 'wiki'",
+    ),
+    "a weight of a source that is gone": (
+        lambda g: g.edit(remove=["code"]).edit(at=6, weights={"code": 1}),
+        r"^edit\.weights\.code: no source named 'code'\. Sources: wiki, books",
+    ),
+    "weights in turn": (
+        lambda g: g.mix(rule="round_robin", weights={"wiki": 2}),
+        r"^rule: found 'round_robin' with weights.*Take rule='weights'",
+    ),
+    # temperature
+    **{
+        f"a temperature of {wrong}": (
+            lambda g, wrong=wrong: g.mix(temperature=wrong),
+            rf"^temperature: found {wrong}, allowed is 0 or more",
+        )
+        for wrong in (-1, -0.5, NAN, INF)
+    },
+    "both": (lambda g: g.mix(temperature=1, weights={"wiki": 1}), r"^temperature: found beside we"),
+    # max_epochs
+    **{
+        f"a cap of {wrong}": (
+            lambda g, wrong=wrong: g.mix(max_epochs=wrong),
+            r"^max_epochs: found (0\.0|-1\.0|nan|inf), allowed is (more than 0|at most 1,000,000)",
+        )
+        for wrong in (0, -1, NAN, INF)
+    },
+    "an unknown cap": (
+        lambda g: g.mix(max_epochs={"boks": 1}),
+        r"^max_epochs\.boks: no source .*Did you mean 'books'",
+    ),
+    # initial
+    **{
+        f"initial {wrong!r}": (
+            lambda g, wrong=wrong: g.mix(initial={"wiki": wrong}),
+            r"^initial\.wiki: found .*, allowed is (an integer|0 or more)",
+        )
+        for wrong in (-1, 1.5, 2.0, "1", None, True, NAN)
+    },
+    "an unknown initial": (
+        lambda g: g.mix(initial={"cod": 1}),
+        r"^initial\.cod: no source .*Did you mean 'code'",
+    ),
+    # words and blocks
+    "a rule": (lambda g: g.mix(rule="weight"), r"^rule: found 'weight', allowed.*mean 'weights'"),
+    "no rule": (lambda g: g.mix(rule=None), r"^rule: found None"),
+    "a cost": (lambda g: g.mix(cost="token"), r"^cost: found 'token', allowed.*mean 'tokens'"),
+    "a cost that is no word": (lambda g: g.mix(cost=3), r"^cost: found 3"),
+    "a stop": (lambda g: g.mix(stop="repeat"), r"^stop: found 'repeat', allowed: first_exhausted"),
+    **{
+        f"blocks of {wrong!r}": (
+            lambda g, wrong=wrong: g.mix(rule="rounds", block=wrong),
+            r"^block: found .*, allowed is (1 or more|an integer)",
+        )
+        for wrong in (0, -1, 1.5, "3", True, None, NAN)
+    },
+    # ends
+    "an infinite source": (
+        lambda g: len(tl.mix({"a": g.web.epochs(None), "b": g.web}, stop="all_exhausted")),
+        r"^stop: found 'all_exhausted', but source 'a' is endless.*Give it epochs",
+    ),
+    "an infinite source that joins": (
+        lambda g: g.mix(stop="all_exhausted").edit(at=5, add={"a": g.web.epochs(None)}),
+        r"^stop: found 'all_exhausted', but source 'a' is endless",
+    ),
+    "epochs of a mix": (lambda g: g.mixed.epochs(2), r"^epochs: a mix has the epochs of its sourc"),
+    # stages
+    "a stage in the past": (lambda g: g.mix(stages={-1: {"wiki": 2}}), r"at: found -1, allowed is"),
+    "a stage behind the end": (
+        lambda g: g.mix(stages={10**9: {"wiki": 2}}),
+        r"at=1,000,000,000 is behind the end of the run, which has \d+ examples",
+    ),
+    "a stage for nobody": (
+        lambda g: g.mix(stages={5: {"wkii": 2}}),
+        r"weights\.wkii: no source .*Did you mean 'wiki'",
+    ),
+    "a stage inside a block": (
+        lambda g: g.mix(rule="rounds", block=4, stages={10: {"wiki": 2}}),
+        r"at=10 is inside a block of 4\. Allowed are its edges, 8 or 12",
+    ),
+    **{
+        f"a stage at {wrong!r}": (
+            lambda g, wrong=wrong: g.mix(stages={wrong: {"wiki": 2}}),
+            r"at: found .*, allowed is an integer",
+        )
+        for wrong in ("10", 1.5, 10.0, True, None, NAN)
+    },
+    # at
+    **{
+        f"at {wrong!r}": (
+            lambda g, wrong=wrong: g.edit(at=wrong, weights={"wiki": 2}),
+            r"at: found .*, allowed is (an integer|0 or more)",
+        )
+        for wrong in (-1, 1.5, 5.0, "5", True, False, None, NAN, INF, [5], np.float64(5))
+    },
+    "in the past": (
+        lambda g: g.edit(at=10).edit(at=9),
+        r"^edit: at=9 is before the last edit, at 10.*Allowed is 10 or more",
+    ),
+    "behind the end": (lambda g: g.edit(at=len(g.mixed) + 1), r"^edit: at=\d+ is behind the end"),
+    "behind the cut": (
+        lambda g: g.mixed.take(10).edit(at=11),
+        r"^edit: at=11 is behind the end of the run, which has 10 examples",
+    ),
+    "of a shuffled mix": (lambda g: g.mixed.shuffle().edit(at=5), r"^edit: this mix is shuffled"),
+    # add, remove, quarantine, append
+    "add a store": (lambda g: g.edit(add={"x": g.stores["wiki"]}), r"x: found Store, allowed is a"),
+    "add nothing": (lambda g: g.edit(add={"x": None}), r"x: found NoneType, allowed is a dataset"),
+    "add a mix": (lambda g: g.edit(add={"x": g.mixed}), r"x: it is a mix already"),
+    "add what is cut": (lambda g: g.edit(add={"x": g.web.take(1)}), r"x: it was cut by take\(1\)"),
+    "add a name twice": (
+        lambda g: g.edit(add={"wiki": g.web}),
+        r"^edit\.add\.wiki: there is a source of that name already",
+    ),
+    "add a name that is gone": (
+        lambda g: g.edit(remove=["code"]).edit(at=6, add={"code": g.web}),
+        r"^edit\.add\.code: there is a source of that name already",
+    ),
+    "add a number as name": (lambda g: g.edit(add={3: g.web}), r"add.*found 3"),
+    "remove a word": (
+        lambda g: g.edit(remove="wiki"),
+        r"^edit\.remove: found 'wiki' .*allowed is a list of names",
+    ),
+    "remove nobody": (lambda g: g.edit(remove=["cod"]), r"^edit\.remove\.cod: .*mean 'code'"),
+    "remove what joins": (lambda g: g.edit(add={"x": g.web}, remove=["x"]), r"^edit\.remove\.x"),
+    "quarantine nobody": (
+        lambda g: g.edit(quarantine=[("wkii", 0)]),
+        r"^edit\.quarantine\.wkii: no source .*Did you mean 'wiki'",
+    ),
+    "append what did not grow": (
+        lambda g: g.edit(append={"wiki": g.stores["wiki"]}),
+        r"^edit\.append\.wiki: found a store of \d+ documents, which is not the one",
+    ),
+    "append to nobody": (
+        lambda g: g.edit(append={"wkii": g.stores["wiki"]}),
+        r"^edit\.append\.wkii: no source .*Did you mean 'wiki'",
+    ),
+    # seeds
+    "a negative seed": (lambda g: g.mixed.seed(-1), r"^seed: found -1, allowed is an integer from"),
+    "a seed that is text": (lambda g: g.mixed.seed("a"), r"^seed: found 'a', allowed"),
+    "a seed behind an edit": (lambda g: g.edit().seed(3), r"^seed: this mix was edited"),
+    # descriptions
+    "a description with a weight of 0": (
+        lambda g: g.told("weights", "wiki", value=0),
+        r"^\$\.mix: weights\.wiki: found 0\.0, allowed is more than 0",
+    ),
+    "a description with an unknown key": (
+        lambda g: g.told("wieghts", value={}),
+        r"^\$\.mix\.wieghts: unknown key.*Did you mean 'weights'",
+    ),
+    "a description with an edit at text": (
+        lambda g: g.told("edits", 0, "at", value="5"),
+        r"^\$\.mix\.edits\[0\]\.at: found '5'.*allowed is an integer",
+    ),
+    "a description with an edit in the past": (
+        lambda g: g.told("edits", 0, "at", value=11),
+        r"at=10 is before the last edit, at 11",
+    ),
+}
+
+
+@cases(REFUSED)
+def test_what_cannot_be_meant_is_refused_with_path_value_and_what_is_allowed(given, act, said):
+    held_to(given, act, said)
+
+
+def test_documents_that_are_not_there_and_indices_out_of_a_run_are_index_errors(given):
+    for wrong in (-1, 10**6):
+        with pytest.raises(
+            IndexError, match=rf"^edit\.quarantine: wiki has 9 documents, no {wrong}"
+        ):
+            given.edit(quarantine=[("wiki", wrong)])
+    for act in (given.mixed.picked, given.mixed.locate, given.mixed.batch):
+        for wrong in (-1, len(given.mixed)):
+            with pytest.raises(IndexError, match=rf"^index {wrong}: out of range"):
+                act([wrong])
+        with pytest.raises(TypeError, match="allowed are integers"):
+            act([1.5])
+
+
+def test_a_shuffle_of_an_endless_mix_is_refused(given):
+    """At once, in whatever order it is said; and when a description says so."""
+    run = tl.mix(endless(given.three))
+    ways = {
+        "full": lambda ds: ds.shuffle(),
+        "era": lambda ds: ds.shuffle(10),
+        "block": lambda ds: ds.block_shuffle(io_block_size=4),
+        "cut": lambda ds: ds.take(20).shuffle(),
+    }
+    for act in ways.values():
+        with pytest.raises((TypeError, tl.ConfigError), match=r"^shuffle: this mix is endless"):
+            act(run)
+    told = run.describe()
+    told["mix"]["shuffle"] = tl.mix(given.three).shuffle().describe()["mix"]["shuffle"]
+    with pytest.raises((TypeError, tl.ConfigError), match=r"^shuffle: this mix is endless"):
+        len(tl.from_config(told))
+
+
+# -- what is no number, no name, no pair ---------------------------------------------------------
+
+
+def numbers_wrong(where, path, act, values):
+    return {
+        f"{where} {value!r:.20}": (
+            lambda g, v=value: act(g, v),
+            rf"^{path}: found .*allowed(:| is)",
+        )
+        for value in values
+    }
+
+
+NO_NUMBER = ("a", None, [1], np.array([2.0]), 1j, 10**400)  # raise something else
+TAKEN = (True, np.bool_(True))  # are taken for 1
+WRONG = {
+    **numbers_wrong(
+        "weights",
+        r"weights\.wiki",
+        lambda g, v: g.mix(weights={"wiki": v}),
+        (*NO_NUMBER, *TAKEN, "2"),
+    ),
+    **numbers_wrong(
+        "new weights",
+        r"edit\.weights\.wiki",
+        lambda g, v: g.edit(weights={"wiki": v}),
+        (*NO_NUMBER, *TAKEN, "2"),
+    ),
+    **numbers_wrong(
+        "caps",
+        r"max_epochs\.wiki",
+        lambda g, v: g.mix(max_epochs={"wiki": v}),
+        ("a", [1], 1j, 10**400, "2", *TAKEN),
+    ),
+    **numbers_wrong(
+        "temperature",
+        "temperature",
+        lambda g, v: g.mix(temperature=v),
+        ("1", [1], 1j, True),
+    ),
+    **numbers_wrong(
+        "weights as",
+        "weights",
+        lambda g, v: g.mix(weights=v),
+        ([1, 1, 2], "wiki", 3, 0, np.array([1, 1, 1])),
+    ),
+    **numbers_wrong(
+        "new weights as",
+        r"edit\.weights",
+        lambda g, v: g.edit(weights=v),
+        ([1, 1, 2], "wiki", 3, 0, np.array([1, 1, 1])),
+    ),
+    **numbers_wrong("caps as", "max_epochs", lambda g, v: g.mix(max_epochs=v), ([1, 1, 1], "2")),
+    **numbers_wrong("initial as", "initial", lambda g, v: g.mix(initial=v), (5, [1, 2, 3], "wiki")),
+    **numbers_wrong("cost", "cost", lambda g, v: g.mix(cost=v), ("", 0, False)),
+    **numbers_wrong(
+        "stages", "stages", lambda g, v: g.mix(stages=v), ("x", 5, [10], [(5, {"wiki": 2}, 7)])
+    ),
+    **numbers_wrong(
+        "a stage", r"stages.*5.*", lambda g, v: g.mix(stages={5: v}), ([1, 1, 1], 3, {"wiki": "a"})
+    ),
+    "a cap of less than a row": (
+        lambda g: len(g.mix(max_epochs={"wiki": 0.001})),
+        r"^max_epochs\.wiki: found 0\.001",
+    ),
+    "stages of mixed kinds": (
+        lambda g: g.mix(stages={10: {"wiki": 2}, "20": {"wiki": 3}}),
+        r"^stages.*found '20'.*allowed is an integer",
+    ),
+    "a stage is not named": (
+        lambda g: g.mix(stages={1.5: {"wiki": 2}}),
+        r"^stages.*1\.5.*allowed is an integer",
+    ),
+    "a temperature that is too large is told as a weight": (
+        lambda g: g.mix(temperature=1000),
+        r"^temperature: found 1000",
+    ),
+    "at is not named as that of an edit": (
+        lambda g: g.edit(at=1.5),
+        r"^edit\.at: found 1\.5.*allowed is an integer",
+    ),
+    "at text, of a cut mix": (
+        lambda g: g.mixed.take(10).edit(at="5"),
+        r"at: found '5'.*allowed is an integer",
+    ),
+    "at None, of a cut mix": (
+        lambda g: g.mixed.take(10).edit(at=None),
+        r"at: found None.*allowed is an integer",
+    ),
+    "at 10^18 of an endless mix": (
+        lambda g: tl.mix(endless(g.three)).edit(at=10**18),
+        r"at.*found|at=1,000,000",
+    ),
+    **{
+        f"sources as {type(wrong).__name__}": (
+            lambda g, wrong=wrong: tl.mix(wrong),
+            r"^(mix|sources): found (int|str|Dataset|'wiki'|5).*allowed is",
+        )
+        for wrong in (5, "wiki")
+    },
+    "a name that cannot be written": (
+        lambda g: tl.mix({"\ud800": g.web}),
+        r"^mix: found the name .*allowed are words",
+    ),
+    **numbers_wrong("add", r"edit\.add", lambda g, v: g.edit(add=v), (5, "web")),
+    "add a dataset without a name": (lambda g: g.edit(add=g.web), r"^edit\.add: found"),
+    "add an empty name": (lambda g: g.edit(add={"": g.web}), r"found the name ''"),
+    **numbers_wrong("remove", r"edit\.remove", lambda g, v: g.edit(remove=v), (5, None)),
+    "weigh and remove at once": (
+        lambda g: g.edit(weights={"wiki": 2}, remove=["wiki"]),
+        r"^edit\..*wiki",
+    ),
+    **numbers_wrong(
+        "quarantine",
+        r"edit\.quarantine",
+        lambda g, v: g.edit(quarantine=v),
+        (
+            "wiki",
+            5,
+            None,
+            ("wiki", 1),
+            {"wiki": 0},
+            ["wiki"],
+            ["ab"],
+            [None],
+            [("wiki",)],
+            [("wiki", 0, 1)],
+            [("wiki", None)],
+            [("wiki", [1])],
+            [("wiki", NAN)],
+            [("wiki", "0")],  # taken for document 0
+            [("wiki", 1.5)],  # taken for document 1
+            [("wiki", True)],  # taken for document 1
+        ),
+    ),
+    **numbers_wrong(
+        "append",
+        r"edit\.append\.wiki",
+        lambda g, v: g.edit(append={"wiki": v}),
+        (None, 3, "stores/wiki"),
+    ),
+    **numbers_wrong("append as", r"edit\.append", lambda g, v: g.edit(append=v), (5,)),
+    **numbers_wrong("take", "take", lambda g, v: g.mixed.take(v), (-1, 1.5, True)),
+    "the rows of nobody": (lambda g: g.mixed.rows_of("wkii"), "no source .*Did you mean 'wiki'"),
+    # descriptions are not held to what edit() asks for
+    **{
+        f"told: {'.'.join(map(str, path))} {value!r:.30}": (
+            lambda g, path=path, value=value: g.told(*path, value=value),
+            r"^\$\.mix.*(found|missing)|no source|has 9 documents|was edited",
+        )
+        for path, values in {
+            ("take",): ["x", -5, True, 1.5, [3]],
+            ("max_epochs",): [{"wkii": 1}],
+            ("initial",): [{"wkii": 1}],
+            ("edits", 0, "weights"): [{"wkii": 1}, {"wiki": 0}, {"wiki": -1}, {"wiki": NAN}],
+            ("edits", 0, "remove"): [["wkii"]],
+            ("edits", 1, "quarantine"): [
+                [["wkii", 1]],
+                [["wiki", -1]],
+                [["wiki", 10**6]],
+                [["wiki"]],
+                [["wiki", 1, 2]],
+                [["wiki", "1"]],
+                [["wiki", 1.5]],
+                [["wiki", True]],
+                [[1, 2]],
+            ],
+            ("edits", 0, "append"): [{"wiki": {}}, {"wkii": {"path": "x"}}],
+            ("shuffle",): [{"kind": "full", "perm_type": "feistel"}],  # of an edited mix
+        }.items()
+        for value in values
+    },
+}
+
+
+@cases(WRONG)
+def test_what_is_no_number_no_name_or_no_pair_is_refused(given, act, said):
+    held_to(given, act, said)
+
+
+def test_a_mix_with_stages_may_be_seeded(three):
+    """The seed is said behind tl.mix(...); there is no other way to say it for a staged mix."""
+    run = tl.mix(three, stages={6: {"wiki": 2}}).seed(7)
+    assert run.describe()["mix"]["seed"] == 7
+    assert picks_of(run) == picks_of(tl.mix(three).seed(7).edit(at=6, weights={"wiki": 2}))
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        ({"remove": ["wiki", "code"]}, {"remove": ["code", "wiki"]}),
+        ({"remove": ["wiki"]}, {"remove": ["wiki", "wiki"]}),
+        ({"quarantine": [("wiki", 0), ("code", 0)]}, {"quarantine": [("code", 0), ("wiki", 0)]}),
+        ({"quarantine": [("wiki", 0)]}, {"quarantine": [("wiki", 0), ("wiki", 0)]}),
+    ],
+)
+def test_the_order_in_which_names_are_listed_is_no_part_of_the_identity(mixed, one, other):
+    """Ruling 18: else a set of names has another fingerprint in every process (PYTHONHASHSEED)."""
+    first, second = mixed.edit(at=5, **one), mixed.edit(at=5, **other)
+    assert picks_of(first) == picks_of(second)
+    assert first.fingerprint == second.fingerprint
+
+
+def test_initial_counts_may_be_those_of_numpy(three):
+    """The message is: found np.int64(4) (int64), allowed is an integer."""
+    run = tl.mix(three, initial={"wiki": np.int64(40)})
+    assert run.fingerprint == tl.mix(three, initial={"wiki": 40}).fingerprint
+
+
+@pytest.mark.parametrize("half", [Fraction(1, 2), Decimal("0.5")], ids=repr)
+def test_a_temperature_may_be_any_number_as_weights_may(three, half):
+    run = tl.mix(three, temperature=half)
+    assert run.fingerprint == tl.mix(three, temperature=0.5).fingerprint
+
+
+@pytest.mark.parametrize("wrong", [-1, -(10**9)])
+def test_counts_of_less_than_nothing_are_refused(mixed, wrong):
+    with within(1), pytest.raises((IndexError, tl.ConfigError), match=str(wrong)):
+        mixed.consumed(wrong)
+
+
+@pytest.mark.parametrize("wrong", [10**6, 1.5, "1", None, True])
+@pytest.mark.parametrize("kind", ["plain", "cut"])
+def test_counts_behind_the_end_or_of_no_number_are_refused(mixed, kind, wrong):
+    run = mixed if kind == "plain" else mixed.take(5)
+    with pytest.raises((IndexError, tl.ConfigError), match=r"examples.*found|out of range"):
+        run.consumed(wrong)
+
+
+def test_items_before_the_first_are_refused_as_such(mixed):
+    """Ruling 9: negative indices raise IndexError, and say which."""
+    with pytest.raises(IndexError, match=r"^item -1: out of range"):
+        mixed.index("wiki", [-1])
+    with pytest.raises(TypeError, match="allowed are integers"):
+        mixed.index("wiki", [1.5])
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"initial": {"wiki": 10**18}},
+        {"initial": {"wiki": 10**400}},
+        {"weights": {"wiki": 1e-300}},
+        {"weights": {"wiki": 1e308}},
+        {"max_epochs": 1e300},
+    ],
+    ids=["initial", "a longer initial", "a tiny weight", "a huge weight", "a huge cap"],
+)
+def test_numbers_that_cannot_be_counted_with_are_refused(three, options):
+    name = next(iter(options))
+    with within(2), pytest.raises(tl.ConfigError, match=rf"^{name}(\.wiki)?: found"):
+        len(tl.mix(three, **options))
+
+
+# -- sources that grow -------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def grown(tmp_path_factory):
+    """(documents 0 to 11 as they were, the store with 12 to 19 behind them)."""
+    folder = tmp_path_factory.mktemp("grown") / "w"
+    rows = [{"text": chr(65 + i) * 16, "id": str(i)} for i in range(20)]
+    options = {"tokenizer": "bytes", "id_key": "id", "progress": False}
+    old = tl.build(rows[:12], folder, **options)
+    windows = old.windows(16)
+    return windows, tl.build(rows[12:], folder, append=True, **options)
+
+
+def test_an_append_comes_back_from_the_description(grown):
+    old, new = grown
+    run = tl.mix({"w": old}, max_epochs=2).edit(at=4, append={"w": new}, weights={"w": 3})
+    assert len(run) == len(old) + 8
+    back = again(run)
+    assert back.fingerprint == run.fingerprint
+    assert np.array_equal(back.batch(range(20)).tokens, run.batch(range(20)).tokens)
+
+
+@pytest.mark.parametrize(
+    ("cap", "rows"),
+    [
+        (1, 20),
+        (2, 40),
+        (1.5, 30),
+        (0.5, 10),
+    ],
+)
+def test_a_cap_in_parts_of_epochs_holds_for_a_source_that_grew(grown, cap, rows):
+    """12 rows and then 20 of each epoch; at=4 is in the first."""
+    old, new = grown
+    run = tl.mix({"w": old.epochs(None)}, max_epochs={"w": cap}).edit(at=4, append={"w": new})
+    assert len(run) == rows
+
+
+@pytest.mark.parametrize("together", [False, True])
+def test_a_document_that_was_appended_may_be_put_in_quarantine(grown, together):
+    old, new = grown
+    run = tl.mix({"w": old.epochs(2)})
+    if together:
+        run = run.edit(at=4, append={"w": new}, quarantine=[("w", 15)])
+    else:
+        run = run.edit(at=4, append={"w": new}).edit(at=4, quarantine=[("w", 15)])
+    batch = run.batch(range(len(run)))
+    shown = {
+        int(tokens[0])
+        for tokens, real in zip(batch.tokens, batch.attention_mask, strict=True)
+        if real.any()
+    }
+    assert shown == {65 + i for i in range(20) if i != 15}

@@ -1,0 +1,272 @@
+"""What rows cost, added up at any place: closed forms, sums, what is remembered of them."""
+
+import itertools
+import json
+import logging
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from toydata import ToyStore, numbered
+
+import tokenloom as tl
+from tokenloom.batch.paint import TrainedCount
+from tokenloom.batch.spec import RenderSpec
+from tokenloom.layout.pack import rows as grouping
+from tokenloom.order import costs as costs_module
+from tokenloom.order import prices as prices_module
+from tokenloom.order.costs import ShortLastCosts, SummedCosts
+from tokenloom.order.prices import RunPrices, TokenCount, costs_of
+from tokenloom.store import plan_cache
+
+SIZES = [[3, 9, 1, 5, 30], [7] * 12, [2, 40, 8]]
+
+
+def summed(values):
+    return [0, *itertools.accumulate(values)]
+
+
+@given(
+    usual=st.integers(1, 9),
+    short=st.integers(0, 9),
+    rows=st.integers(2, 6),
+    places=st.lists(st.integers(0, 5), min_size=4, max_size=4),
+    n=st.none() | st.integers(0, 7),
+)
+def test_one_short_row_an_epoch_is_the_loop(usual, short, rows, places, n):
+    """C(k), the items and the way back equal a list, wherever the short row stands."""
+    short = min(short, usual)
+    places = [place % rows for place in places]
+    costs = ShortLastCosts(usual, short, rows, places.__getitem__, n)
+    each = [short if i == place else usual for place in places for i in range(rows)]
+    ends = summed(each)
+    assert [costs.upto(k) for k in range(len(ends) - 1)] == ends[:-1]
+    for first in range(0, len(each), 3):
+        assert costs.items(first, len(each)).tolist() == each[first:]
+    most = len(each) if n is None else n
+    for cost in [*range(ends[-2]), 0.5, 1.5, ends[-2] - 0.5]:
+        wanted = sum(1 for end in ends[:-1] if end < cost)
+        assert costs.before(cost) == min(wanted, most), cost
+
+
+def test_that_the_short_row_matters():
+    """Control: without it the sums are others."""
+    costs = ShortLastCosts(10, 4, 3, lambda epoch: 1, None)
+    assert costs.upto(2) == 14 != 2 * 10
+
+
+# -- tokens of runs ------------------------------------------------------------------------
+
+SPECIALS = {"add_bos": True, "bos_id": 1, "add_eos": True, "eos_id": 2}
+WAYS = {
+    "windows": lambda store: store.windows(8),
+    "windows, tail kept": lambda store: store.windows(8, tail="keep"),
+    "packed": lambda store: store.pack(16),
+    "packed, specials": lambda store: store.pack(16, **SPECIALS),
+    "packed, look-ahead": lambda store: store.pack(16, label_layout="shifted"),
+    "sequential": lambda store: store.pack(16, strategy="sequential", label_layout="shifted"),
+    "chosen": lambda store: store.select(doc_index=[3, 4, 9], num_docs=3).pack(16, group_docs=2),
+}
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("order", ["stored", "full", "block"])
+def test_tokens_of_the_first_examples_are_those_of_a_loop(way, order, monkeypatch):
+    """In whatever order they are asked for, over three epochs."""
+    monkeypatch.setattr(prices_module, "TOGETHER", 5)
+    monkeypatch.setattr(costs_module, "STRIDE", 4)
+    with ToyStore(numbered(SIZES)) as toy:
+        ds = WAYS[way](toy.store).epochs(3)
+        if order != "stored":
+            ds = ds.shuffle() if order == "full" else ds.block_shuffle(window_blocks=2)
+        each = [frame_tokens(ds, i) for i in range(len(ds))]
+        wanted = summed(each)
+        asked = [0, 3, 4, 11, 2, len(ds), len(ds) // 2, *range(len(ds) + 1)]
+        assert [ds.tokens_in(k) for k in asked] == [wanted[k] for k in asked]
+        fresh = [TokenCount(ds.run).upto(k) for k in range(len(ds) + 1)]
+        assert fresh == wanted
+        assert ds.take(tokens=wanted[7]).run.n == wanted.index(wanted[7])
+
+
+def frame_tokens(ds, index):
+    """Stored tokens in a frame, cell by cell."""
+    spans, count = ds.spans([index]), 0
+    for at, length, flags in zip(spans.at, spans.length, spans.flags, strict=True):
+        begin = int(at) + int(flags & 1)
+        count += sum(1 for cell in range(begin, begin + int(length)) if cell < ds.seq_len)
+    return count
+
+
+def test_a_far_count_asks_for_no_plan_of_a_group(monkeypatch):
+    """A state in the middle of a packed epoch is counted without planning its rows again."""
+    with ToyStore(numbered([[7] * 400])) as toy:
+        ds = toy.store.pack(16, group_docs=10).shuffle()
+        monkeypatch.setattr(prices_module, "TOGETHER", 5)
+
+        def planned(*args):
+            raise AssertionError("a group was planned")
+
+        rows = ds.run.rows
+        whole = ds.tokens_in(rows)
+        monkeypatch.setattr("tokenloom.layout.pack.rows.group_rows", planned)
+        assert (whole, ds.tokens_in(rows // 2) > 0) == (2800, True)
+        with pytest.raises(AssertionError):  # control: a batch does plan
+            ds[0]
+
+
+def test_nothing_asked_is_nothing_counted():
+    """Also where rows are found by floor sums, which once went on for ever."""
+    with ToyStore(numbered([[23, 9], [14, 3]])) as toy:
+        ds = toy.store.splice(10, content_length=5, offset_jitter=3, alpha=0.8)
+        assert ds.tokens_in(0) == 0
+        assert len(ds.run.layout.costs(0, np.empty(0, np.int64))) == 0
+
+
+def test_tokens_far_into_many_epochs_are_not_walked_through(monkeypatch):
+    """A small source that comes again and again: two rows, a million epochs."""
+    with ToyStore(numbered([[7, 9, 3]])) as toy:
+        ds = toy.store.pack(16).shuffle().epochs(None)
+        rows, tokens = ds.run.rows, ds.tokens_in(ds.run.rows)
+        asked = []
+        inner = RunPrices.prices
+        monkeypatch.setattr(
+            RunPrices, "prices", lambda self, a, b: asked.append(b - a) or inner(self, a, b)
+        )
+        assert ds.tokens_in(10**6 * rows) == 10**6 * tokens
+        assert ds.tokens_in(10**6 * rows + 1) == 10**6 * tokens + frame_tokens(ds, 10**6 * rows)
+        assert sum(asked) <= 4 * rows
+
+
+# -- remembered ----------------------------------------------------------------------------
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    monkeypatch.setenv("TOKENLOOM_CACHE_DIR", str(tmp_path / "cache"))
+    for module in (grouping, costs_module, prices_module):
+        monkeypatch.setattr(module, "WORTH_KEEPING", 1)
+    monkeypatch.setattr(costs_module, "STRIDE", 4)
+    return tmp_path / "cache"
+
+
+class Asked(RunPrices):
+    """Counts the rows whose price was asked for."""
+
+    rows = 0
+
+    def prices(self, first, last):
+        self.rows += last - first
+        return super().prices(first, last)
+
+
+def sums_of(ds, epoch=0, **options):
+    priced = Asked(ds.run, 1, **options)
+    costs = SummedCosts(priced, None)
+    return costs._sums_of(epoch).tolist(), priced.rows
+
+
+def files(folder, kind):
+    return sorted(folder.glob(f"{kind}-*.ints"))
+
+
+def test_sums_are_worked_out_once_for_each_source_and_epoch(folder):
+    """Ruling 23: by everything that decides them; one stretch is looked at again."""
+    with ToyStore(numbered(SIZES)) as toy:
+        ds = toy.store.pack(16).shuffle().seed(1)
+        found, asked = sums_of(ds)
+        assert asked == ds.run.rows
+        assert sums_of(ds) == (found, min(4, asked - 4 * (found[-1] % (len(found) - 1))))
+        assert len(files(folder, "sums")) == 1
+        chosen = toy.store.select(doc_index=list(range(9)), num_docs=9)
+        others = [
+            sums_of(ds, 1),
+            sums_of(ds.seed(2)),
+            sums_of(ds.block_shuffle(window_blocks=1)),
+            sums_of(toy.store.pack(16, strategy="greedy").shuffle().seed(1)),
+            sums_of(chosen.pack(16).shuffle().seed(1)),
+            sums_of(ds, count=TrainedCount(RenderSpec())),
+            sums_of(ds, count=TrainedCount(RenderSpec(mask_boundary_loss=False))),
+        ]
+        assert len(files(folder, "sums")) == 1 + len(others)
+        assert len(files(folder, "trained")) == 2
+
+
+def test_a_mix_in_another_process_finds_its_sums(folder):
+    """The same names, the same runs: nothing is added up twice."""
+    with ToyStore(numbered(SIZES)) as toy:
+
+        def mixed(seed=0):
+            sources = {"a": toy.store.pack(16), "b": toy.store.windows(16)}
+            return tl.mix({n: ds.shuffle().epochs(None) for n, ds in sources.items()}).seed(seed)
+
+        first = mixed().picked(range(40))
+        before = files(folder, "sums")
+        assert before
+        again = mixed().picked(range(40))
+        assert (again[0], again[1].tolist()) == (first[0], first[1].tolist())
+        assert files(folder, "sums") == before
+        mixed(seed=1).picked(range(40))  # control: another order has sums of its own
+        assert len(files(folder, "sums")) > len(before)
+
+
+def damaged_arrays(raw):
+    head, body = raw.split(b"\n", 1)
+    told = json.loads(head)
+
+    def with_head(body=body, **fields):
+        digest = plan_cache.hashlib.sha256(body).hexdigest()
+        return json.dumps(told | {"sha256": digest} | fields).encode() + b"\n" + body
+
+    more = np.frombuffer(body, told["kind"]) + 1
+    return {
+        "nothing": b"",
+        "cut": raw[:-3],
+        "no head": body,
+        "no JSON": b"{\n" + body,
+        "a flipped bit": raw[:-1] + bytes([raw[-1] ^ 1]),
+        "another identity": with_head(identity="0" * 64),
+        "another kind": with_head(kind="<f8"),
+        "objects": with_head(kind="|O"),
+        "fewer items": with_head(items=told["items"] - 1),
+        "more items": with_head(items=told["items"] + 1),
+        "negative": with_head(items=-1),
+        "a text": with_head(items="9"),
+        "summed again": with_head(more.tobytes()),
+        "one item, summed again": with_head(body[: np.dtype(told["kind"]).itemsize], items=1),
+    }
+
+
+@pytest.mark.parametrize("kind", ["sums", "packed-tokens"])
+def test_a_wrong_file_is_worked_out_again(folder, kind, caplog):
+    with ToyStore(numbered(SIZES)) as toy:
+
+        def found():
+            ds = toy.store.pack(16).shuffle()
+            return [*sums_of(ds)[0], *ds.run.layout.costs(0, np.arange(ds.run.rows)).tolist()]
+
+        right = found()
+        (path,) = files(folder, kind)
+        raw = path.read_bytes()
+        for name, wrong in damaged_arrays(raw).items():
+            path.write_bytes(wrong)
+            assert found() == right, name
+            assert path.read_bytes() == raw, name
+
+
+def test_where_nothing_can_be_kept_it_is_in_memory(folder, caplog):
+    folder.write_text("in the way")
+    with caplog.at_level(logging.INFO, "tokenloom"), ToyStore(numbered(SIZES)) as toy:
+        ds = toy.store.pack(16).shuffle()
+        assert ds.tokens_in(ds.run.rows) == sum(map(sum, SIZES))
+        assert sums_of(ds)[0][-1] == sum(map(sum, SIZES))
+    assert "kept in memory only" in caplog.text
+
+
+def test_costs_are_closed_forms_where_rows_are_equal():
+    """No sums for windows, kept tails included, however many rows."""
+    with ToyStore(numbered(SIZES)) as toy:
+        for options in ({}, {"tail": "keep"}):
+            run = toy.store.windows(8, **options).shuffle().run
+            assert not isinstance(costs_of(run, "tokens", None), SummedCosts)
+        assert isinstance(costs_of(toy.store.pack(8).run, "tokens", None), SummedCosts)

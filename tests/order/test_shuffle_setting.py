@@ -1,0 +1,339 @@
+import re
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from toydata import ToyStore, numbered
+from virtual import VirtualStore
+
+import tokenloom as tl
+from tokenloom.order.shuffle import EraShuffle, FullShuffle, parse_shuffle
+
+PUBLISHED = {"window_blocks": 8, "cache_windows": 8, "perm_type": "feistel", "io_block_size": None}
+
+
+@pytest.fixture(scope="module")
+def toy():
+    """96 rows of 4 tokens; row i begins with token 4 i."""
+    with ToyStore(numbered([[384]]), chunk_tokens=32) as made:
+        yield made
+
+
+@pytest.fixture
+def rows(toy):
+    return toy.store.windows(4)
+
+
+def order(dataset, epoch=0):
+    n = dataset.run.rows
+    return dataset.locate(np.arange(n) + epoch * n)[1].tolist()
+
+
+# -- one setting ---------------------------------------------------------------------------
+
+
+def test_sh_11_one_setting_says_everything(rows):
+    assert order(rows.shuffle(False)) == list(range(96))
+    assert order(rows.shuffle().shuffle(False)) == list(range(96))
+    full = order(rows.shuffle(True))
+    assert sorted(full) == list(range(96))
+    assert full == order(rows.shuffle()) == order(rows.shuffle(FullShuffle()))
+    assert order(rows.shuffle(16)) == order(rows.era_shuffle(16))
+    assert order(rows.shuffle(16)) == order(rows.shuffle(EraShuffle(length=16)))
+    block = tl.BlockShuffle(window_blocks=2)
+    assert order(rows.shuffle(block)) == order(rows.block_shuffle(window_blocks=2))
+    assert order(rows.shuffle(block)) == order(rows.block_shuffle(block))
+    assert order(rows.shuffle(block)) == order(rows.shuffle(block_shuffle=block))
+    assert len({tuple(order(rows.shuffle(s))) for s in (False, True, 16, block)}) == 4
+
+
+@pytest.mark.parametrize("given", [16, tl.BlockShuffle(window_blocks=3), EraShuffle(length=5)])
+def test_sh_11_two_shuffles_are_refused_with_both_values(rows, given):
+    block = tl.BlockShuffle(window_blocks=2)
+    with pytest.raises(tl.ConfigError, match="both") as caught:
+        rows.shuffle(given, block_shuffle=block)
+    assert repr(given) in str(caught.value)
+    assert repr(block) in str(caught.value)
+    with pytest.raises(tl.ConfigError, match=r"both a setting and lanes"):
+        rows.block_shuffle(block, lanes=2)
+    with pytest.raises(tl.ConfigError, match="both"):
+        parse_shuffle(True, block)
+
+
+@pytest.mark.parametrize("wrong", ["block", 1.5, [1], {"kind": "full"}, 0, -4])
+def test_what_is_no_shuffle_is_refused(rows, wrong):
+    with pytest.raises(tl.ConfigError, match=f"shuffle: found .*{re.escape(str(wrong))}"):
+        rows.shuffle(wrong)
+
+
+def test_sh_07_the_published_preset():
+    published = tl.BlockShuffle.published()
+    assert {name: getattr(published, name) for name in PUBLISHED} == PUBLISHED
+
+
+@pytest.mark.parametrize(
+    "field", ["io_block_size", "window_blocks", "lanes", "shuffle_block_size", "cache_windows"]
+)
+@pytest.mark.parametrize("wrong", [0, -1, 2.5, "8", True])
+def test_numbers_of_a_block_shuffle_are_counts(rows, field, wrong):
+    with pytest.raises(tl.ConfigError, match=rf"{field}: found {wrong!r}"):
+        tl.BlockShuffle(**{field: wrong})
+    with pytest.raises(tl.ConfigError, match=field):
+        rows.block_shuffle(**{field: wrong})
+
+
+def test_numpy_counts_are_counts(rows):
+    assert order(rows.shuffle(np.int64(16))) == order(rows.shuffle(16))
+    block = rows.block_shuffle(window_blocks=np.int32(2), lanes=np.uint8(2))
+    assert order(block) == order(rows.block_shuffle(window_blocks=2, lanes=2))
+    assert type(block.describe()["shuffle"]["lanes"]) is int
+    assert type(rows.epochs(np.int64(2)).describe()["epochs"]) is int
+    assert type(rows.take(np.int64(2)).describe()["take"]) is int
+    assert type(rows.seed(np.int64(2)).describe()["seed"]) is int
+
+
+def test_lanes_and_levanters_orders_are_refused_at_once(rows):
+    with pytest.raises(tl.ConfigError, match=r"lanes: found 2.*levanter"):
+        rows.block_shuffle(perm_type="levanter", lanes=2)
+
+
+@pytest.mark.parametrize("perm_type", ["fiestel", "", 5])
+def test_an_unknown_perm_type_is_refused(rows, perm_type):
+    for ask in (rows.shuffle, rows.block_shuffle):
+        with pytest.raises(tl.ConfigError, match="perm_type"):
+            ask(perm_type=perm_type)
+
+
+def test_sh_08_perm_type_goes_with_every_shuffle(rows):
+    for perm_type in ("feistel", "linear", "levanter", "levanter_linear"):
+        for shuffle in (True, 32, tl.BlockShuffle(window_blocks=2)):
+            found = rows.shuffle(shuffle, perm_type=perm_type)
+            assert sorted(order(found)) == list(range(96))
+            assert found.describe()["shuffle"]["perm_type"] == perm_type
+
+
+# -- what the settings mean ----------------------------------------------------------------
+
+
+def test_sh_10_every_era_is_a_permutation_of_itself(rows):
+    found = order(rows.shuffle(20))
+    for start in range(0, 96, 20):
+        stop = min(start + 20, 96)
+        assert sorted(found[start:stop]) == list(range(start, stop))
+        assert found[start:stop] != list(range(start, stop))
+
+
+def test_sh_14_a_unit_of_several_io_blocks_stays_together(rows):
+    dataset = rows.block_shuffle(io_block_size=4, shuffle_block_size=16, window_blocks=1)
+    found = order(dataset)
+    assert sorted(found) == list(range(96))
+    for start in range(0, 96, 16):
+        assert len({row // 16 for row in found[start : start + 16]}) == 1
+    assert len(dataset.run.io_blocks) == 24
+
+
+def test_a_window_holds_the_rows_of_its_blocks_only(rows):
+    found = order(rows.block_shuffle(window_blocks=3))
+    for start in range(0, 96, 24):
+        assert len({row // 8 for row in found[start : start + 24]}) == 3
+
+
+@given(st.permutations(["shuffle", "epochs", "seed", "take", "render"]))
+def test_chained_calls_may_stand_in_any_order(calls):
+    with ToyStore(numbered([[64]]), chunk_tokens=32) as toy:
+        arguments = {
+            "shuffle": (tl.BlockShuffle(window_blocks=1),),
+            "epochs": (3,),
+            "seed": (5,),
+            "take": (20,),
+        }
+        found = expected = toy.store.windows(4)
+        for name in calls:
+            options = {"mask_boundary_loss": False} if name == "render" else {}
+            found = getattr(found, name)(*arguments.get(name, ()), **options)
+        for name in sorted(calls):
+            options = {"mask_boundary_loss": False} if name == "render" else {}
+            expected = getattr(expected, name)(*arguments.get(name, ()), **options)
+        assert found.fingerprint == expected.fingerprint
+        assert found.describe() == expected.describe()
+        every = range(20)
+        np.testing.assert_array_equal(found.batch(every).tokens, expected.batch(every).tokens)
+
+
+def test_a_dataset_never_changes_under_its_holder(rows):
+    before = rows.describe()
+    rows.shuffle().seed(3).epochs(None).take(4).render(mask_boundary_loss=False)
+    assert rows.describe() == before
+
+
+@pytest.mark.parametrize("shuffle", [True, 24, tl.BlockShuffle(window_blocks=2)])
+def test_every_epoch_is_all_rows_in_a_fresh_order(rows, shuffle):
+    endless = rows.shuffle(shuffle).epochs(None)
+    found = [tuple(order(endless, epoch)) for epoch in (0, 1, 2, 1000)]
+    assert len(set(found)) == 4
+    assert all(sorted(one) == list(range(96)) for one in found)
+    epochs = endless.locate([0, 95, 96, 5 * 96 + 1])[0]
+    assert epochs.tolist() == [0, 0, 1, 5]
+
+
+def test_without_a_shuffle_epochs_repeat_the_stored_order(rows):
+    assert rows.epochs(3).batch([1, 97, 193]).tokens.tolist() == [[4, 5, 6, 7]] * 3
+
+
+def test_a_row_finds_its_index_again(rows):
+    for dataset in (rows, rows.shuffle(), rows.shuffle(10), rows.block_shuffle(window_blocks=2)):
+        run = dataset.epochs(3).run
+        for epoch in range(3):
+            where = run.index(epoch, np.arange(96))
+            found = run.locate(where)
+            assert set(found[0].tolist()) == {epoch}
+            assert found[1].tolist() == list(range(96))
+
+
+def test_lengths_are_rows_times_epochs_cut_by_take(rows):
+    assert len(rows) == 96
+    assert len(rows.epochs(3)) == 288
+    assert len(rows.epochs(3).take(100)) == 100
+    assert len(rows.take(1000)) == 96
+    assert len(rows.take(0)) == len(rows.epochs(0)) == 0
+    assert len(rows.epochs(None).take(7)) == 7
+    with pytest.raises(IndexError, match="index 100"):
+        rows.epochs(3).take(100).batch([100])
+    with pytest.raises(IndexError, match="index 0"):
+        rows.epochs(0)[0]
+
+
+def test_an_endless_dataset_has_no_length_and_says_so(rows):
+    endless = rows.epochs(None)
+    assert (rows.is_finite, endless.is_finite, endless.take(4).is_finite) == (True, False, True)
+    with pytest.raises(TypeError, match="endless"):
+        len(endless)
+    assert "endless" in repr(endless)
+    far = endless.shuffle().batch([2**62])
+    assert far.index.tolist() == [2**62]
+    with pytest.raises(IndexError):
+        endless.batch([-1])
+
+
+def test_take_is_the_beginning_of_the_same_run(rows):
+    whole, part = rows.shuffle().epochs(2), rows.shuffle().epochs(2).take(100)
+    np.testing.assert_array_equal(part.batch(range(100)).tokens, whole.batch(range(100)).tokens)
+
+
+@pytest.mark.parametrize("seed", [-1, 2**64, 1.0, True, "7", None])
+def test_seeds_are_integers_of_64_bits(rows, seed):
+    with pytest.raises(tl.ConfigError, match=r"seed: found .*allowed is an integer from 0"):
+        rows.seed(seed)
+
+
+@pytest.mark.parametrize("name", ["epochs", "take"])
+@pytest.mark.parametrize("wrong", [-1, 1.5, 2.0, "2", True])
+def test_counts_of_a_run_are_integers_from_nought_on(rows, name, wrong):
+    with pytest.raises(tl.ConfigError, match=rf"{name}: found {wrong!r}"):
+        getattr(rows, name)(wrong)
+
+
+def test_another_seed_is_another_order_and_nought_is_the_default(rows):
+    shuffled = rows.shuffle()
+    assert order(shuffled.seed(0)) == order(shuffled)
+    assert len({tuple(order(shuffled.seed(s))) for s in (0, 1, 2, 2**64 - 1)}) == 4
+
+
+# -- memory --------------------------------------------------------------------------------
+
+
+def number(text):
+    return float(text.replace(",", ""))
+
+
+@pytest.mark.parametrize("how", ["block_shuffle", "shuffle"])
+@pytest.mark.parametrize("options", [{}, {"io_block_size": 64}, {"shuffle_block_size": 512}])
+def test_a_window_that_does_not_fit_is_told_with_the_arithmetic(tmp_path, how, options):
+    made = VirtualStore([(9, 40_000_000)])
+    store = tl.open(made.write_manifest(tmp_path), source=made, cache_bytes=1 << 20, verify="never")
+    setting = tl.BlockShuffle(window_blocks=16, **options)
+    with pytest.warns(UserWarning, match="block_shuffle") as caught:
+        getattr(store.windows(2048), how)(setting)
+    (warning,) = caught
+    assert warning.filename == __file__  # it points at the line that asked for it
+    pattern = (
+        r"(\d+) blocks x (\d+) rows x ([\d,]+) tokens x (\d+) bytes take ([\d,.]+) MiB, "
+        r"the cache has 1.0 MiB"
+    )
+    *factors, mebibytes = map(number, re.search(pattern, str(warning.message)).groups())
+    assert factors[0] == 16
+    assert np.prod(factors) / 2**20 == pytest.approx(mebibytes, abs=0.06)
+
+
+def test_a_window_that_fits_says_nothing(tmp_path):
+    made = VirtualStore([(9, 40_000_000)])
+    root = made.write_manifest(tmp_path)
+    for blocks, fits in ((2, True), (3, False)):
+        store = tl.open(root, source=made, cache_bytes=1 << 20, verify="never")
+        if fits:
+            store.windows(2048).block_shuffle(window_blocks=blocks)
+        else:
+            with pytest.warns(UserWarning, match=f"{blocks} blocks x 128 rows"):
+                store.windows(2048).block_shuffle(window_blocks=blocks)
+        store.windows(2048).block_shuffle(window_blocks=blocks, cache_windows=1)
+
+
+def test_a_block_larger_than_the_store_is_told_as_what_it_holds(tmp_path):
+    made = VirtualStore([(9, 200_000)])
+    store = tl.open(made.write_manifest(tmp_path), source=made, cache_bytes=1000, verify="never")
+    with pytest.warns(UserWarning, match=r"1 block x 97 rows x 2,048 tokens x 2 bytes take 388"):
+        store.windows(2048).block_shuffle()
+
+
+def test_who_turned_the_cache_off_is_not_told_that_it_is_small(tmp_path):
+    made = VirtualStore([(9, 200_000)])
+    store = tl.open(made.write_manifest(tmp_path), source=made, cache_bytes=0, verify="never")
+    store.windows(2048).block_shuffle()
+
+
+def test_the_window_left_open_is_128_mi_tokens_or_512_blocks(tmp_path):
+    made = VirtualStore([(9, 400_000_000)])
+    store = tl.open(made.write_manifest(tmp_path), source=made, verify="never")
+    for seq_len, options, blocks in [
+        (2048, {}, 512),
+        (2048, {"lanes": 64}, 8),
+        (2048, {"io_block_size": 1024}, 64),
+        (2048, {"io_block_size": 1}, 512),
+        (1 << 20, {}, 128),
+        (1 << 27, {}, 2),
+        (2048, {"lanes": 1024}, 1),
+    ]:
+        found = store.windows(seq_len).block_shuffle(cache_windows=1, **options)
+        assert found.describe()["shuffle"]["window_blocks"] == blocks, (seq_len, options)
+
+
+@pytest.mark.parametrize("more", [0, 1, 2047])
+def test_tokens_that_no_row_has_do_not_change_the_window(tmp_path, more):
+    made = VirtualStore([(9, 600 * 262_144 + more)])
+    store = tl.open(made.write_manifest(tmp_path), source=made, verify="never")
+    assert store.windows(2048).block_shuffle().describe()["shuffle"]["window_blocks"] == 512
+
+
+def test_a_dataset_prints_its_tree(rows):
+    text = repr(rows.block_shuffle(window_blocks=2).epochs(2).seed(7))
+    for word in ("192 examples", "windows(4)", "block(", "window_blocks=2", "seed 7", "MiB"):
+        assert word in text
+
+
+def test_true_beside_a_block_shuffle_is_two_settings_too(toy):
+    with pytest.raises(tl.ConfigError, match="found both"):
+        toy.store.windows(4).shuffle(True, block_shuffle=tl.BlockShuffle())
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda s: s.windows(4, tial="keep"), "windows: no option 'tial'.*Did you mean 'tail'"),
+        (lambda s: s.windows(4).block_shuffle(window_block=3), "Did you mean 'window_blocks'"),
+        (lambda s: s.windows(4).render(label_layot="x"), "Did you mean 'label_layout'"),
+    ],
+)
+def test_a_mistyped_option_is_named_with_the_near_miss(toy, make, message):
+    with pytest.raises(tl.ConfigError, match=message):
+        make(toy.store)

@@ -1,0 +1,149 @@
+"""Row counts of packed stores are remembered between processes, and never believed blindly."""
+
+import json
+import logging
+
+import numpy as np
+import pytest
+from toydata import ToyStore, numbered
+
+from tokenloom.layout.pack import rows as grouping
+from tokenloom.store import plan_cache
+
+SIZES = [[3, 9, 1, 0, 30], [7] * 12]
+
+
+@pytest.fixture(autouse=True)
+def _folder(tmp_path, monkeypatch):
+    monkeypatch.setenv("TOKENLOOM_CACHE_DIR", str(tmp_path / "cache"))
+    monkeypatch.setattr(grouping, "WORTH_KEEPING", 1)
+
+
+@pytest.fixture
+def planned(monkeypatch):
+    """How many groups were planned."""
+    calls = []
+    inner = grouping.plan_group
+
+    def counting(lengths, spec, group=0, names=None):
+        calls.append(group)
+        return inner(lengths, spec, group, names)
+
+    monkeypatch.setattr(grouping, "plan_group", counting)
+    return calls
+
+
+def pack(store, **options):
+    return store.pack(8, group_docs=2, **options)
+
+
+def kept(tmp_path):
+    return sorted((tmp_path / "cache").glob("pack-*.json"))
+
+
+def as_numbers(dataset):
+    groups = dataset.run.layout.groups
+    return [groups.document.tolist(), groups.address.tolist(), groups.rows.tolist(), groups.tally]
+
+
+def test_a_plan_is_worked_out_once_and_one_group_is_looked_at_again(tmp_path, planned):
+    with ToyStore(numbered(SIZES)) as toy:
+        first = as_numbers(pack(toy.store))
+        groups = len(planned)
+        assert (groups, len(kept(tmp_path))) == (9, 1)
+        assert as_numbers(pack(toy.store)) == first
+        assert len(planned) == groups + 1
+        pack(toy.store, strategy="greedy")  # another plan is another file
+        assert len(kept(tmp_path)) == 2
+
+
+def test_small_stores_leave_no_file(tmp_path, monkeypatch):
+    monkeypatch.setattr(grouping, "WORTH_KEEPING", 200_000)
+    with ToyStore(numbered(SIZES)) as toy:
+        pack(toy.store)
+    assert kept(tmp_path) == []
+
+
+def damaged(text):
+    """Ways a file can be wrong, each as another text."""
+    value = json.loads(text)
+
+    def with_sum(**changes):
+        changed = value["value"] | changes
+        checksum = plan_cache._hash([value["identity"], changed])
+        return json.dumps(value | {"value": changed, "sha256": checksum})
+
+    rows = value["value"]["rows"]
+    return {
+        "cut": text[: len(text) // 2],
+        "nothing": "",
+        "no JSON": "\x00\x01",
+        "deep": "[" * 100_000,
+        "another kind": "[1, 2]",
+        "a flipped digit": text.replace('"rows": [', '"rows": [1', 1),
+        "without a key": with_sum(rows=None),
+        "a row more, summed again": with_sum(rows=[rows[0] + 1, *rows[1:]]),
+        "rows moved, summed again": with_sum(rows=[rows[0] + 1, rows[1] - 1, *rows[2:]]),
+        "negative": with_sum(rows=[-1, *rows[1:]]),
+        "too few": with_sum(rows=rows[1:]),
+        "huge": with_sum(rows=[10**30, *rows[1:]]),
+        "texts": with_sum(rows=["x"] * len(rows)),
+        "another line": with_sum(address=[0] * (len(rows) + 1)),
+        "a tally with more": with_sum(tally=value["value"]["tally"] | {"more": 1}),
+    }
+
+
+def test_a_wrong_file_is_worked_out_again(tmp_path, planned, caplog):
+    with ToyStore(numbered(SIZES)) as toy:
+        right = as_numbers(pack(toy.store))
+        (path,) = kept(tmp_path)
+        text = path.read_text()
+        for name, wrong in damaged(text).items():
+            if name == "rows moved, summed again":
+                continue  # see below
+            path.write_text(wrong)
+            assert as_numbers(pack(toy.store)) == right, name
+            assert json.loads(path.read_text()) == json.loads(text), name
+
+
+def test_what_can_be_checked_only_by_planning_again_is_checked_in_one_group(tmp_path):
+    """A forger who keeps every sum is found only in the group that is planned again."""
+    with ToyStore(numbered(SIZES)) as toy:
+        right = as_numbers(pack(toy.store))
+        (path,) = kept(tmp_path)
+        kept_value = json.loads(path.read_text())
+        rows = kept_value["value"]["rows"]
+        probe = sum(rows) % len(rows)
+        other = (probe + 1) % len(rows)
+        rows[probe] += 1
+        rows[other] -= 1
+        kept_value["sha256"] = plan_cache._hash([kept_value["identity"], kept_value["value"]])
+        path.write_text(json.dumps(kept_value))
+        assert as_numbers(pack(toy.store)) == right
+
+
+def test_a_plan_of_another_store_is_not_taken(tmp_path, planned):
+    with ToyStore(numbered(SIZES)) as toy, ToyStore(numbered([[5, 6]])) as other:
+        pack(toy.store)
+        (path,) = kept(tmp_path)
+        text = path.read_text()
+        right = as_numbers(pack(other.store))
+        (theirs,) = set(kept(tmp_path)) - {path}
+        theirs.write_text(text)  # under the other's name
+        assert as_numbers(pack(other.store)) == right
+
+
+def test_a_file_in_the_place_of_the_folder_is_no_error(tmp_path, caplog):
+    (tmp_path / "cache").write_text("in the way")
+    with caplog.at_level(logging.INFO, "tokenloom"), ToyStore(numbered(SIZES)) as toy:
+        assert np.all(pack(toy.store).run.layout.groups.rows >= 0)
+    assert "kept in memory only" in caplog.text
+
+
+def test_where_plans_are_kept(monkeypatch, tmp_path):
+    monkeypatch.delenv("TOKENLOOM_CACHE_DIR")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    assert plan_cache.cache_dir() == tmp_path / "tokenloom"
+    monkeypatch.delenv("XDG_CACHE_HOME")
+    monkeypatch.setenv("HOME", str(tmp_path / "me"))
+    assert plan_cache.cache_dir() == tmp_path / "me/.cache/tokenloom"

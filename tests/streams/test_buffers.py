@@ -1,0 +1,549 @@
+"""Shuffles of streams: the order is that of the obvious loop, and any moment goes on exactly."""
+
+import itertools
+import json
+import re
+from collections import Counter
+
+import numpy as np
+import pytest
+from hypothesis import assume, given
+from hypothesis import strategies as st
+from spoiling import junk, put
+from streamtoys import KINDS, ONCE, Again, Stateful, StatefulIterable, rows_of
+
+import tokenloom as tl
+from tokenloom.random.keys import draw, key
+from tokenloom.random.permute import permutations
+from tokenloom.streams.buffers import budget_rows, buffer_shuffle, window_shuffle
+from tokenloom.streams.interleave import interleave
+from tokenloom.streams.samples import revived, to_plain
+
+SHUFFLES = {"buffer": buffer_shuffle, "window": window_shuffle}
+kinds_of_shuffle = st.sampled_from(sorted(SHUFFLES))
+
+
+# -- slow, obvious shuffles --------------------------------------------------------------------
+
+
+def slow_buffer(rows, size, seed, name, epoch):
+    waiting, held, out = list(rows), [], []
+    stream = key(seed, name, "stream", "buffer", epoch)
+    while waiting or held:
+        while waiting and len(held) < size:
+            held.append(waiting.pop(0))
+        chosen = draw(stream, len(out)) * len(held) // 2**64
+        out.append(held[chosen])
+        held[chosen] = held[-1]
+        del held[-1]
+    return out
+
+
+def slow_window(rows, size, seed, name, epoch):
+    out = []
+    for number, start in enumerate(range(0, len(rows), size)):
+        some = rows[start : start + size]
+        order = permutations(len(some), [key(seed, name, "stream", "window", epoch, number)])
+        out += [some[i] for i in order.forward(np.arange(len(some), dtype=np.uint64)).tolist()]
+    return out
+
+
+SLOW = {"buffer": slow_buffer, "window": slow_window}
+
+
+@given(
+    kinds_of_shuffle,
+    st.integers(1, 30),
+    st.integers(1, 9),
+    st.integers(0, 5),
+    st.sampled_from(["main", "wiki"]),
+    st.integers(1, 3),
+)
+def test_a_shuffle_equals_the_obvious_one(shuffle, count, size, seed, name, epochs):
+    rows = [f"row {i}" for i in range(count)]
+    stream = SHUFFLES[shuffle](rows, size, seed=seed, name=name, epochs=epochs)
+    found = list(stream)
+    assert found == [row for e in range(epochs) for row in SLOW[shuffle](rows, size, seed, name, e)]
+    for epoch in range(epochs):  # every pass has every row once
+        assert sorted(found[epoch * count : (epoch + 1) * count]) == sorted(rows)
+    assert list(stream) == []
+
+
+@given(st.integers(1, 40), st.integers(1, 9))
+def test_rows_stay_near_their_place(count, size):
+    for place, row in enumerate(window_shuffle(range(count), size)):
+        assert place // size == row // size
+    for place, row in enumerate(buffer_shuffle(range(count), size)):
+        assert place > row - size, "no row comes before it can be in the buffer"
+
+
+def test_every_order_of_a_buffer_is_as_likely():
+    found = Counter(tuple(buffer_shuffle(range(4), 4, seed=seed)) for seed in range(2400))
+    assert len(found) == 24
+    assert all(60 < count < 145 for count in found.values()), "24 orders, 100 each"
+    found = Counter(tuple(window_shuffle(range(4), 4, seed=seed)) for seed in range(2400))
+    assert len(found) == 24
+    assert all(60 < count < 145 for count in found.values())
+
+
+# -- exact resume ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@given(kinds_of_shuffle, st.integers(1, 16), st.integers(1, 6), st.integers(1, 2))
+def test_sh_18_sh_19_a_state_of_any_moment_goes_on_exactly(kind, shuffle, count, size, epochs):
+    """Every step is done by a shuffle that was made anew and restored just before."""
+    assume(kind not in ONCE or epochs == 1)
+    rows = rows_of("r", range(count))
+
+    def make():
+        return SHUFFLES[shuffle](KINDS[kind](rows), size, seed=3, epochs=epochs)
+
+    wanted = list(make())
+    assert len(wanted) == count * epochs
+    stream, found = make(), []
+    while True:
+        written = json.dumps(stream.state_dict(), allow_nan=False)
+        stream = make()
+        stream.load_state_dict(json.loads(written))
+        assert json.dumps(stream.state_dict()) == written
+        value = next(stream, None)
+        if value is None:
+            break
+        found.append(value)
+    assert found == wanted
+    assert stream.state_dict()["finished"]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_sh_18_a_snapshot_at_6_of_8_rows_goes_on_in_its_window(kind):
+    rows = rows_of("r", [4] * 24)
+    rows_a_window = budget_rows(35, 4, multiple_of=2 * 2)  # accumulate 2, batch 2
+    assert rows_a_window == 8
+    whole = window_shuffle(KINDS[kind](rows), rows_a_window, seed=7)
+    wanted = list(whole)
+    assert wanted != rows
+    stream = window_shuffle(KINDS[kind](rows), rows_a_window, seed=7)
+    start = [next(stream) for _ in range(6)]
+    state = json.loads(json.dumps(stream.state_dict()))
+    assert (state["given"], state["taken"], len(state["rows"])) == (6, 8, 2)
+    again = window_shuffle(KINDS[kind](rows), rows_a_window, seed=7)
+    again.load_state_dict(state)
+    assert start + list(again) == wanted
+
+
+def test_sh_18_windows_have_the_rows_of_a_token_budget():
+    assert budget_rows(8_388_608, 2048) == 4096
+    assert budget_rows(8_388_608, 2048, multiple_of=3 * 64) == 4032
+    assert budget_rows(100, 100) == 1
+    with pytest.raises(tl.ConfigError, match="tokens: found 99, allowed are 100 or more"):
+        budget_rows(99, 100)
+    with pytest.raises(tl.ConfigError, match="allowed are 800 or more: 8 rows of 100"):
+        budget_rows(799, 100, multiple_of=8)
+    for wrong in ({"tokens": 0}, {"seq_len": 0}, {"multiple_of": 0}, {"tokens": 1.5}):
+        with pytest.raises(tl.ConfigError, match=f"{next(iter(wrong))}: found"):
+            budget_rows(**{"tokens": 100, "seq_len": 10, "multiple_of": 1} | wrong)
+
+
+def test_sh_18_a_window_larger_than_a_sorted_permutation():
+    rows = list(range(10_000))
+    stream = window_shuffle(rows, 5000, seed=1)
+    start = [next(stream) for _ in range(5100)]
+    assert sorted(start[:5000]) == rows[:5000]
+    again = window_shuffle(rows, 5000, seed=1)
+    again.load_state_dict(json.loads(json.dumps(stream.state_dict())))
+    assert sorted(start + list(again)) == rows
+
+
+@pytest.mark.parametrize("shuffle", SHUFFLES)
+@pytest.mark.parametrize("kind", KINDS)
+def test_sh_19_the_state_holds_rows_only_if_they_cannot_be_read_again(shuffle, kind):
+    rows = [{"input_ids": np.arange(5, dtype=np.int32) + i} for i in range(20)]
+    stream = SHUFFLES[shuffle](KINDS[kind](rows), 6)
+    for _ in range(8):
+        next(stream)
+    state = json.loads(json.dumps(stream.state_dict()))
+    assert (state["samples"] is not None) == (kind == "generator")
+    assert (state["mark"] is not None) == kind.startswith("stateful")
+    assert len(state["rows"]) == state["taken"] - 8 > 0
+    again = SHUFFLES[shuffle](KINDS[kind](rows), 6)
+    again.load_state_dict(state)
+    for value, wanted in zip(again, stream, strict=True):
+        assert value["input_ids"].tolist() == wanted["input_ids"].tolist()
+        assert value["input_ids"].dtype == np.int32
+
+
+def test_sh_19_a_restored_buffer_is_read_from_its_oldest_row():
+    stream = buffer_shuffle(Again(range(1000)), 8, seed=2)
+    for _ in range(500):
+        next(stream)
+    state = stream.state_dict()
+    assert state["taken"] == 507
+    oldest = min(state["rows"])
+    assert oldest > 400
+    opened = []
+
+    def rows(skip):
+        opened.append(skip)
+        return iter(range(skip, 1000))
+
+    again = buffer_shuffle(rows, 8, seed=2)
+    again.load_state_dict(state)
+    assert opened == [oldest]
+    assert list(again) == list(stream)
+    marked = buffer_shuffle(Stateful(list(range(1000))), 8, seed=2)
+    for _ in range(500):
+        next(marked)
+    mark = marked.state_dict()["mark"]
+    assert mark["row"] == oldest - oldest % 8
+    assert mark["state"] == {"place": mark["row"]}
+
+
+def test_sh_19_an_iterator_goes_on_behind_what_was_read():
+    stream = buffer_shuffle(iter(range(20)), 4)
+    start = [next(stream) for _ in range(5)]
+    fresh = buffer_shuffle(iter(range(20)), 4)
+    fresh.load_state_dict(stream.state_dict())
+    assert start + list(fresh) == list(buffer_shuffle(range(20), 4))
+    with pytest.raises(tl.StateError, match=r"sources\.main: .* but of this iterator 20 were read"):
+        fresh.load_state_dict(stream.state_dict())
+
+
+def test_passes_have_orders_of_their_own_and_may_go_on_for_ever():
+    stream = buffer_shuffle(range(9), 9, epochs=None)
+    assert not stream.is_finite
+    passes = [tuple(itertools.islice(stream, 9)) for _ in range(5)]
+    assert len(set(passes)) == 5
+    assert {tuple(sorted(one)) for one in passes} == {tuple(range(9))}
+    assert buffer_shuffle(range(9), 9, epochs=3).is_finite
+    assert not buffer_shuffle(itertools.cycle([1]), 9).is_finite
+
+
+# -- together with mixing ----------------------------------------------------------------------
+
+
+def test_im_17_sources_are_shuffled_before_they_are_mixed():
+    def make(rank=0, world_size=1):
+        sources = {
+            "a": buffer_shuffle(rows_of("a", [2] * 30), 8, seed=1, name="a"),
+            "b": window_shuffle(iter(rows_of("b", [3] * 20)), 8, seed=1, name="b"),
+            "c": buffer_shuffle(StatefulIterable(rows_of("c", [5] * 9)), 4, seed=1, name="c"),
+        }
+        return interleave(sources, seed=1, rank=rank, world_size=world_size)
+
+    wanted = [(s.source, s.value) for s in make()]
+    assert len(wanted) == 59
+    stream, found = make(), []
+    for _ in wanted:
+        state, stream = json.loads(json.dumps(stream.state_dict())), make()
+        stream.load_state_dict(state)
+        s = next(stream)
+        found.append((s.source, s.value))
+    assert found == wanted
+    ranks = [[(s.source, s.value) for s in make(rank, 3)] for rank in range(3)]
+    assert ranks == [wanted[rank::3] for rank in range(3)]
+
+
+def test_a_mix_may_be_shuffled_too():
+    def make():
+        mixed = interleave({"a": rows_of("a", [2] * 9), "b": rows_of("b", [3] * 9)})
+        return buffer_shuffle(mixed, 5)
+
+    wanted = [sample.index for sample in make()]
+    assert sorted(wanted) == list(range(18)) != wanted
+    stream, found = make(), []
+    for _ in wanted:
+        state, stream = json.loads(json.dumps(stream.state_dict())), make()
+        stream.load_state_dict(state)
+        found.append(next(stream).index)
+    assert found == wanted
+
+
+def test_an_endless_shuffle_is_a_source_that_says_so():
+    endless = buffer_shuffle([[1]] * 3, 2, epochs=None)
+    with pytest.raises(tl.ConfigError, match="it says that it never ends"):
+        interleave({"a": endless, "b": [[1]] * 5})
+    stream = interleave({"a": endless, "b": [[1]] * 5}, stop="first_exhausted", rule="round_robin")
+    assert "".join(sample.source for sample in stream) == "ababababab" + "a"
+
+
+def test_c_69_one_seed_and_names_for_every_purpose():
+    """A shuffle has keys of its own, which mixing, other sources and other passes have not."""
+    rows = list(range(12))
+    orders = [
+        list(shuffle(rows, 12, seed=42, name=name))
+        for shuffle in SHUFFLES.values()
+        for name in ("a", "b")
+    ]
+    orders += [list(buffer_shuffle(rows, 12, seed=42, name="a", epochs=2))[12:]]
+    orders += [list(buffer_shuffle(rows, 12, seed=43, name="a"))]
+    assert len({tuple(order) for order in orders}) == len(orders)
+    sources = {name: [[i] for i in rows] for name in "ab"}
+    mixed = [s.source for s in interleave(sources, seed=42)]
+    for seed in (42, 43):  # the seed of a shuffle does not change the order of the mix
+        shuffled = {n: buffer_shuffle(r, 5, seed=seed, name=n) for n, r in sources.items()}
+        assert [s.source for s in interleave(shuffled, seed=42)] == mixed
+    assert list(buffer_shuffle(range(10), 4, seed=42)) == GOLDEN_BUFFER
+    assert list(window_shuffle(range(10), 4, seed=42)) == GOLDEN_WINDOW
+
+
+GOLDEN_BUFFER = [0, 1, 5, 3, 2, 8, 4, 6, 7, 9]
+GOLDEN_WINDOW = [1, 0, 3, 2, 7, 6, 5, 4, 8, 9]
+
+
+# -- rows as JSON ------------------------------------------------------------------------------
+
+numbers = st.sampled_from(["<i4", ">i2", "<u8", "|b1", "<f4", "<f8", "<f2"])
+arrays = st.builds(
+    lambda dtype, shape, start: (
+        (np.arange(start, start + int(np.prod(shape))) % 7).reshape(shape).astype(dtype)
+    ),
+    numbers,
+    st.lists(st.integers(0, 3), min_size=1, max_size=3).map(tuple),
+    st.integers(0, 5),
+)
+leaves = (
+    st.none()
+    | st.booleans()
+    | st.integers(-(10**30), 10**30)
+    | st.floats(allow_nan=False, allow_infinity=False)
+    | st.text(max_size=4)
+    | arrays
+)
+samples = st.recursive(
+    leaves,
+    lambda inner: (
+        st.lists(inner, max_size=3)
+        | st.lists(inner, max_size=3).map(tuple)
+        | st.dictionaries(st.text(max_size=3).filter(lambda k: not k.startswith("$")), inner)
+    ),
+    max_leaves=6,
+)
+
+
+def same(a, b):
+    if isinstance(a, np.ndarray):
+        return (
+            isinstance(b, np.ndarray)
+            and a.dtype == b.dtype
+            and a.shape == b.shape
+            and a.tobytes() == b.tobytes()
+        )
+    if type(a) is not type(b):
+        return False
+    if isinstance(a, (list, tuple)):
+        return len(a) == len(b) and all(map(same, a, b))
+    if isinstance(a, dict):
+        return list(a) == list(b) and all(same(a[k], b[k]) for k in a)
+    return a == b
+
+
+@given(samples)
+def test_a_sample_comes_back_from_json_as_it_was(sample):
+    written = json.dumps(to_plain(sample), allow_nan=False)
+    assert same(revived(json.loads(written)), sample)
+
+
+def test_nan_and_scalars_come_back_too():
+    values = np.array([np.nan, -0.0, np.inf, 1e-300])
+    back = revived(json.loads(json.dumps(to_plain(values), allow_nan=False)))
+    assert back.tobytes() == values.tobytes()
+    back = revived(to_plain(np.float32(1.5)))
+    assert (back, type(back)) == (np.float32(1.5), np.float32)
+
+
+@pytest.mark.parametrize(
+    "wrong", [object(), {1, 2}, b"x", {3: 4}, {"$x": 1}, float("nan"), np.array(["a"]), 1j]
+)
+def test_sh_19_rows_that_are_no_json_are_refused_with_a_way_out(wrong):
+    stream = buffer_shuffle(iter([[wrong]] * 5), 3)
+    next(stream)
+    with pytest.raises(
+        tl.StateError, match=r"sources\.main: an iterator cannot .* is no JSON\. Give a list, or"
+    ):
+        stream.state_dict()
+    other = buffer_shuffle([[wrong]] * 5, 3)
+    next(other)
+    assert other.state_dict()["samples"] is None
+
+
+# -- what is refused ---------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("given", "match"),
+    [
+        ({"rows": 0}, "rows: found 0, allowed is 1 to"),
+        ({"rows": 2.5}, "rows: found 2.5"),
+        ({"rows": True}, "rows: found True"),
+        ({"epochs": 0}, "epochs: found 0"),
+        ({"seed": -1}, "seed: found -1"),
+        ({"name": 3}, "name: found 3"),
+        ({"source": "abc"}, r"sources\.main: found str"),
+        ({"source": 5}, r"sources\.main: found int"),
+        ({"source": iter([1]), "epochs": 2}, r"sources\.main: found list_iterator, an iterator"),
+    ],
+)
+@pytest.mark.parametrize("shuffle", SHUFFLES)
+def test_options_that_cannot_be_meant_are_refused(shuffle, given, match):
+    given = {"source": [1, 2], "rows": 2} | given
+    with pytest.raises(tl.ConfigError, match=match):
+        SHUFFLES[shuffle](given.pop("source"), given.pop("rows"), **given)
+
+
+def test_an_empty_source_ends_but_does_not_begin_again():
+    assert list(buffer_shuffle([], 4)) == []
+    with pytest.raises(tl.InputError, match=r"sources\.main: pass 1 has no row"):
+        next(window_shuffle([], 4, epochs=2))
+
+
+def test_a_source_that_fails_stops_the_shuffle():
+    def broken():
+        yield from range(3)
+        raise OSError("disk")
+
+    stream = buffer_shuffle(broken(), 2)
+    with pytest.raises(OSError, match="disk"):
+        list(stream)
+    with pytest.raises(tl.StateError, match=r"the source failed at row 3.*load the last state"):
+        next(stream)
+    with pytest.raises(tl.StateError, match="the source failed"):
+        stream.state_dict()
+
+
+@pytest.mark.parametrize("shuffle", SHUFFLES)
+def test_a_source_that_became_shorter_is_refused(shuffle):
+    stream = SHUFFLES[shuffle](range(20), 8)
+    for _ in range(9):
+        next(stream)
+    state = stream.state_dict()
+    for source in (range(10), Again(range(10)), lambda skip: range(skip, 10)):
+        again = SHUFFLES[shuffle](source, 8)
+        with pytest.raises(tl.StateError, match=r"sources\.main: it (ends behind|is to go on)"):
+            again.load_state_dict(state)
+
+
+def busy(shuffle="buffer", source=None, **given):
+    source = list(range(40)) if source is None else source
+    stream = SHUFFLES[shuffle](source, 8, **{"seed": 1, "epochs": 2} | given)
+    for _ in range(51):
+        next(stream)
+    return stream
+
+
+@pytest.mark.parametrize(
+    ("stream", "match"),
+    [
+        (busy(seed=2), "seed: the state has 1, this one 2"),
+        (busy(name="wiki"), "name: the state has 'main', this one 'wiki'"),
+        (busy("window"), "kind: the state has 'buffer', this one 'window'"),
+        (busy(epochs=None), "epochs: the state has 2, this one None"),
+        (buffer_shuffle([], 9, seed=1, epochs=2), "rows: the state has 8, this one 9"),
+    ],
+)
+def test_a_state_of_another_shuffle_is_refused_with_both_values(stream, match):
+    with pytest.raises(tl.StateError, match="(?s)belongs to another shuffle.*" + match):
+        stream.load_state_dict(busy().state_dict())
+
+
+HOSTILE = {
+    "another format": (put("format", "tokenloom.shuffle/2"), "state.format: found"),
+    "an unknown key": (put("row", []), "state.row: unknown key.*Did you mean 'rows'"),
+    "a missing key": (lambda state: state.pop("taken"), "state.taken: missing"),
+    "an option that cannot be": (put("options", "rows", 0), "rows: found 0"),
+    "a kind": (put("options", "kind", "any"), "state.options.kind: found 'any'"),
+    "a negative count": (put("given", -1), "state.given: found -1"),
+    "a huge count": (put("epoch", 10**400), "state.epoch: found a very long number"),
+    "a number too long to show": (put("given", True), "state.given: found True"),
+    "more given than taken": (put("given", 30), "what was read is given or held"),
+    "a row twice": (lambda state: state["rows"].__setitem__(0, state["rows"][1]), "each once"),
+    "a row that was not read": (put("rows", 0, 99), "rows are held that were read"),
+    "a negative row": (put("rows", 0, -1), "rows are held that were read"),
+    "a row that is no number": (put("rows", 0, "1"), r"state.rows\[0\]: found '1'"),
+    "a row missing": (lambda state: state["rows"].pop(), "what was read is given or held"),
+    "finished": (put("finished", True), "a finished shuffle holds nothing"),
+    "a pass too many": (put("epoch", 2), "no pass comes after the last"),
+    "samples": (put("samples", [1]), "state.samples: allowed is a list with one for each"),
+    "samples as text": (put("samples", "abcdefg"), "state.samples: allowed"),
+    "a mark": (put("mark", {"row": 19, "state": {}}), "the mark stands before all"),
+    "a mark of nothing": (put("mark", {"row": 0}), "state.mark.state: missing"),
+    "a mark for a list": (put("mark", {"row": 0, "state": {}}), "list has no load_state_dict"),
+}
+
+
+@pytest.mark.parametrize(("change", "match"), HOSTILE.values(), ids=HOSTILE)
+@pytest.mark.parametrize("shuffle", SHUFFLES)
+def test_a_damaged_state_is_refused_and_nothing_changes(shuffle, change, match):
+    state = busy(shuffle).state_dict()
+    change(state)
+    stream = busy(shuffle)
+    before = stream.state_dict()
+    with pytest.raises(tl.StateError, match=match):
+        stream.load_state_dict(state)
+    assert stream.state_dict() == before
+    assert list(stream) == list(busy(shuffle))
+
+
+def test_rows_of_another_window_or_order_are_refused():
+    for change in (lambda rows: rows[::-1], lambda rows: [row - 8 for row in rows]):
+        state = busy("window").state_dict()
+        assert len(state["rows"]) > 1
+        state["rows"] = change(state["rows"])
+        with pytest.raises(tl.StateError, match="not those that are left of their shuffle window"):
+            busy("window").load_state_dict(state)
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"$array": [1], "dtype": "O", "shape": [1]},
+        {"$array": [1], "dtype": "<i4", "shape": [2]},
+        {"$array": [1], "dtype": "<i4"},
+        {"$array": [1.5], "dtype": "<i4", "shape": [1]},
+        {"$array": [1 << 40], "dtype": "<i4", "shape": [1]},
+        {"$array": [-1], "dtype": "<f4", "shape": [1]},
+        {"$array": [1], "dtype": 5, "shape": [1]},
+        {"$array": [1], "dtype": "no such", "shape": [1]},
+        {"$array": "a", "dtype": "<i4", "shape": [1]},
+        {"$array": [1], "dtype": "<i4", "shape": [-1]},
+        {"$tuple": 3},
+    ],
+)
+def test_damaged_rows_are_refused(wrong):
+    stream = buffer_shuffle(iter(range(9)), 2)
+    next(stream)
+    state = stream.state_dict()
+    state["samples"] = [wrong]
+    with pytest.raises(tl.StateError, match=re.escape("state.samples: ")):
+        buffer_shuffle(iter(range(9)), 2).load_state_dict(state)
+
+
+@pytest.mark.parametrize("wrong", [None, [], "state", 3, {}])
+def test_what_is_no_state_is_refused(wrong):
+    with pytest.raises(tl.StateError, match="not what state_dict"):
+        busy().load_state_dict(wrong)
+
+
+@pytest.mark.parametrize("shuffle", SHUFFLES)
+@pytest.mark.parametrize("kind", ["list", "generator"])
+@given(data=st.data())
+def test_junk_in_a_state_is_refused_or_harmless(shuffle, kind, data):
+    def make():
+        return SHUFFLES[shuffle](KINDS[kind]([[row] for row in range(9)]), 4)
+
+    stream = make()
+    for _ in range(3):
+        next(stream)
+    state = stream.state_dict()
+    place, last = state, data.draw(st.sampled_from(sorted(state)))
+    while isinstance(place[last], (dict, list)) and place[last] and data.draw(st.booleans()):
+        place = place[last]
+        keys = sorted(place) if isinstance(place, dict) else range(len(place))
+        last = data.draw(st.sampled_from(keys))
+    place[last] = data.draw(junk | st.integers(0, 9))
+    other = make()
+    try:
+        other.load_state_dict(state)
+    except tl.StateError:
+        return
+    assert len(list(other)) <= 9

@@ -1,0 +1,381 @@
+"""States of mixed streams: any moment goes on exactly, on any ranks; damage is refused."""
+
+import itertools
+import json
+import subprocess
+import sys
+
+import pytest
+from hypothesis import assume, given
+from hypothesis import strategies as st
+from spoiling import drop, junk, put
+from streamtoys import (
+    KINDS,
+    ONCE,
+    Again,
+    Skips,
+    Stateful,
+    StatefulIterable,
+    corpora,
+    names,
+    only,
+    rows_of,
+    some_weights,
+    stops,
+    tags,
+)
+
+import tokenloom as tl
+from tokenloom.streams.checkpoint import Offset
+from tokenloom.streams.interleave import interleave
+from tokenloom.streams.picking import RULES
+
+# -- exact resume ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@given(corpora, some_weights, stops, st.integers(1, 2), st.sampled_from(sorted(RULES)))
+def test_im_11_ck_12_a_state_of_any_moment_goes_on_exactly(
+    kind, sources, weights, stop, epochs, rule
+):
+    """Every step is done by a stream that was made anew and restored just before."""
+    assume(kind not in ONCE or (stop != "repeat" and epochs == 1))
+    given = {"rule": rule, "stop": stop, "epochs": epochs, "seed": 3}
+    given |= {} if rule == "round_robin" else {"weights": only(weights, sources)}
+
+    def make():
+        return interleave({name: KINDS[kind](rows) for name, rows in sources.items()}, **given)
+
+    wanted = [(s.source, s.index, s.tokens, s.epoch, s.row, s.value) for s in make()]
+    stream, found = make(), []
+    while True:
+        written = json.dumps(stream.state_dict(), allow_nan=False)
+        stream = make()
+        stream.load_state_dict(json.loads(written))
+        assert json.dumps(stream.state_dict()) == written
+        s = next(stream, None)
+        if s is None:
+            break
+        found.append((s.source, s.index, s.tokens, s.epoch, s.row, s.value))
+    assert found == wanted
+    assert stream.state_dict()["finished"]
+    last = make()
+    last.load_state_dict(stream.state_dict())
+    assert list(last) == []
+
+
+@given(corpora, st.lists(st.integers(1, 5), min_size=1, max_size=8), st.integers(0, 3))
+def test_im_12_a_state_of_w_ranks_is_resumed_by_any_other_number(sources, worlds, seed):
+    wanted, found, state = tags(interleave(sources, seed=seed)), [], None
+    for world in itertools.cycle(worlds):
+        ranks = [interleave(sources, seed=seed, rank=r, world_size=world) for r in range(world)]
+        for stream in ranks:
+            if state is not None:
+                stream.load_state_dict(state)
+        step = [next(stream, None) for stream in ranks]
+        found += tags(sample for sample in step if sample is not None)
+        states = {json.dumps(stream.state_dict()) for stream in ranks}
+        assert len(states) == 1
+        state = json.loads(states.pop())
+        if None in step:
+            break
+    assert found == wanted
+
+
+def test_the_last_samples_may_be_dropped_so_that_ranks_end_together():
+    sources = {"a": [[1]] * 5, "b": [[1]] * 5}
+    counts = [
+        len(list(interleave(sources, rank=r, world_size=4, drop_last=drop)))
+        for drop in (False, True)
+        for r in range(4)
+    ]
+    assert counts == [3, 3, 2, 2, 2, 2, 2, 2]
+
+
+def test_a_state_may_be_loaded_again_and_again():
+    sources = {"a": rows_of("a", [1, 2, 3, 4]), "b": rows_of("b", [2] * 5)}
+    stream = interleave(sources)
+    wanted = tags(interleave(sources))
+    states = [stream.state_dict()]
+    for _ in wanted:
+        next(stream)
+        states.append(stream.state_dict())
+    for place in (3, 0, 7, 2, len(wanted)):
+        stream.load_state_dict(states[place])
+        assert tags(stream) == wanted[place:]
+
+
+def test_an_iterator_is_read_forward_to_a_state_but_not_back():
+    def make():
+        return interleave({"a": iter(rows_of("a", [1] * 9)), "b": iter(rows_of("b", [1] * 9))})
+
+    stream = make()
+    early = stream.state_dict()
+    names(stream, 4)
+    middle = stream.state_dict()
+    names(stream, 4)
+    rest = make()
+    names(rest, 2)
+    rest.load_state_dict(middle)
+    assert tags(rest) == tags(make())[4:]
+    before = stream.state_dict()
+    with pytest.raises(tl.StateError, match=r"sources\.a: .*behind 0 rows, but of this iterator 4"):
+        stream.load_state_dict(early)
+    assert stream.state_dict() == before
+    assert tags(stream) == tags(make())[8:]
+
+
+def test_what_can_skip_is_not_read_through():
+    many, skips = Again([[1]] * 100), Skips([[1]] * 100)
+    stream = interleave({"a": many, "b": skips}, offsets={"a": Offset(50), "b": Offset(50)})
+    assert [next(stream).row for _ in range(2)] == [50, 50]
+    assert (many.read, skips.read) == (51, 0)
+
+
+def test_nothing_is_read_ahead():
+    many = {name: Again([[1]] * 10) for name in "ab"}
+    stream = interleave(many)
+    assert all(source.read == 0 for source in many.values())
+    for picks in range(1, 10):
+        next(stream)
+        assert sum(source.read for source in many.values()) == picks
+
+
+def test_further_passes_are_told_to_a_source_that_wants_to_know():
+    class Epochs(StatefulIterable):
+        told = ()
+
+        def set_epoch(self, epoch):
+            self.told = (*self.told, epoch)
+
+    source = Epochs([[1]] * 2)
+    stream = interleave({"a": source}, stop="repeat", epochs=3)
+    names(stream, 5)
+    assert source.told == (1, 2)
+    other = Epochs([[1]] * 2)
+    again = interleave({"a": other}, stop="repeat", epochs=3)
+    again.load_state_dict(stream.state_dict())
+    assert other.told == (2,)
+    assert tags(again) == [("a", 2, 1)]
+
+
+def test_im_11_a_state_goes_on_in_another_process():
+    code = """
+import json, sys
+from tokenloom.streams.interleave import interleave
+sources = {n: [[1] * (1 + (7 * r) % k) for r in range(30)] for n, k in (("a", 5), ("b", 4))}
+stream = interleave(sources, seed=9, world_size=1)
+stream.load_state_dict(json.load(sys.stdin))
+print(json.dumps([[s.source, s.row, s.index] for s in stream]))
+"""
+    sources = {n: [[1] * (1 + (7 * r) % k) for r in range(30)] for n, k in (("a", 5), ("b", 4))}
+    wanted = [[s.source, s.row, s.index] for s in interleave(sources, seed=9)]
+    stream = interleave(sources, seed=9, rank=2, world_size=3)
+    for _ in range(7):
+        next(stream)
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        input=json.dumps(stream.state_dict()),
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert json.loads(done.stdout) == wanted[21:]
+
+
+def test_streams_are_sources_of_streams():
+    def make():
+        inner = interleave({"x": rows_of("x", [1, 2] * 6), "y": rows_of("y", [3] * 6)}, seed=1)
+        return interleave({"inner": inner, "z": rows_of("z", [2] * 9)}, seed=2)
+
+    whole = make()
+    wanted = [(s.source, s.tokens, getattr(s.value, "source", None)) for s in whole]
+    assert {inner for _, _, inner in wanted} == {"x", "y", None}
+    stream, found = make(), []
+    for _ in wanted:
+        state, stream = json.loads(json.dumps(stream.state_dict())), make()
+        stream.load_state_dict(state)
+        s = next(stream)
+        found.append((s.source, s.tokens, getattr(s.value, "source", None)))
+    assert found == wanted
+
+
+def test_iterable_datasets_of_hugging_face_resume_and_begin_again():
+    datasets = pytest.importorskip("datasets")
+
+    def make():
+        rows = datasets.Dataset.from_dict({"input_ids": [[i] * (1 + i % 3) for i in range(9)]})
+        mixed = {"a": rows.to_iterable_dataset(num_shards=3), "b": rows}
+        return interleave(mixed, stop="repeat", epochs=2, seed=1)
+
+    wanted = [(s.source, s.epoch, s.row, s.value["input_ids"]) for s in make()]
+    assert {epoch for _, epoch, _, _ in wanted} >= {0, 1}
+    stream, found = make(), []
+    for place in range(len(wanted)):
+        if place % 3 == 0:
+            state, stream = json.loads(json.dumps(stream.state_dict())), make()
+            stream.load_state_dict(state)
+        s = next(stream)
+        found.append((s.source, s.epoch, s.row, s.value["input_ids"]))
+    assert found == wanted
+
+
+# -- states of others, and damaged ones --------------------------------------------------------
+
+
+def busy(**given):
+    usual = {"weights": {"a": 2.0}, "stop": "repeat", "epochs": 2, "seed": 5}
+    sources = {"a": rows_of("a", [2] * 4), "b": StatefulIterable(rows_of("b", [3] * 4))}
+    stream = interleave(sources, **usual | given)
+    names(stream, 7)
+    return stream
+
+
+@pytest.mark.parametrize(
+    ("given", "match"),
+    [
+        ({"seed": 6}, "seed: the state has 5, this one 6"),
+        ({"weights": {"a": 3.0}}, "weights: the state has {'a': 2.0, 'b': 1.0}, this one"),
+        ({"epochs": 3}, "epochs: the state has 2, this one 3"),
+        ({"cost": "rows"}, "cost: the state has 'tokens', this one 'rows'"),
+        ({"rule": "probability"}, "rule: .*\n  cost: the state has 'tokens', this one 'rows'"),
+    ],
+)
+def test_a_state_of_another_mix_is_refused_with_both_values(given, match):
+    stream = busy(**given)
+    before = stream.state_dict()
+    with pytest.raises(tl.StateError, match="(?s)belongs to another mix.*" + match):
+        stream.load_state_dict(busy().state_dict())
+    assert stream.state_dict() == before
+
+
+def test_a_state_of_other_sources_is_refused_with_a_way_out():
+    with pytest.raises(tl.StateError, match=r"sources: the state has \['a', 'b'\].*\nMake") as e:
+        interleave({"a": [[1]], "c": [[1]]}).load_state_dict(
+            interleave({"a": [[1]], "b": [[1]]}).state_dict()
+        )
+    assert "read_offsets" in str(e.value)
+    assert "weights" not in str(e.value)
+    listed, other = {"a": [[1]] * 3, "b": [[1]] * 3}, {"b": [[1]] * 3, "a": [[1]] * 3}
+    interleave(other).load_state_dict(interleave(listed).state_dict())  # the listing is no matter
+    with pytest.raises(tl.StateError, match=r"the state has \['a', 'b'\], this one \['b', 'a'\]"):
+        interleave(other, rule="round_robin").load_state_dict(
+            interleave(listed, rule="round_robin").state_dict()
+        )
+
+
+def test_a_source_that_became_shorter_or_another_is_refused():
+    state = busy().state_dict()
+    short = {"a": rows_of("a", [2] * 1), "b": StatefulIterable(rows_of("b", [3] * 4))}
+    given = {"weights": {"a": 2.0}, "stop": "repeat", "epochs": 2, "seed": 5}
+    stream = interleave(short, **given)
+    state["sources"][0] |= {"row": 2}
+    with pytest.raises(tl.StateError, match=r"sources\.a: .*behind 2 rows, but there is only 1"):
+        stream.load_state_dict(state)
+    stream = interleave(short | {"a": Again(rows_of("a", [2] * 1))}, **given)
+    stream.load_state_dict(state)  # only reading tells
+    with pytest.raises(tl.StateError, match=r"sources\.a: .*behind 2 rows, but there is only 1"):
+        list(stream)
+    stream = interleave({"a": rows_of("a", [2] * 4), "b": rows_of("b", [3] * 4)}, **given)
+    with pytest.raises(tl.StateError, match=r"sources\.b: .*list has no load_state_dict"):
+        stream.load_state_dict(state)
+
+
+def test_a_source_whose_state_is_no_json_says_so():
+    class Odd(Stateful):
+        def state_dict(self):
+            return {"place": {1, 2}}
+
+    stream = interleave({"a": Odd([[1]])})
+    with pytest.raises(tl.StateError, match=r"sources\.a: the state_dict\(\) of Odd is no JSON"):
+        stream.state_dict()
+
+
+HOSTILE = {
+    "another format": (put("format", "tokenloom.interleave/2"), "state.format: found"),
+    "an unknown key": (put("pick", 3), "state.pick: unknown key.*Did you mean 'picks'"),
+    "a missing key": (drop("picks"), "state.picks: missing"),
+    "no options": (drop("options"), "state.options: missing"),
+    "a missing option": (drop("options", "seed"), "state.options.seed: missing"),
+    "an option of another type": (put("options", "seed", "5"), "state.options.seed: found '5'"),
+    "an option that cannot be": (put("options", "rule", "any"), "rule: found 'any'"),
+    "a weight of zero": (put("options", "weights", "a", 0), r"weights\.a: found 0"),
+    "a weight of infinity": (put("options", "weights", "a", 10**400), "too long|found 1000"),
+    "a missing weight": (drop("options", "weights", "a"), "weights: found"),
+    "picks that are no rows": (put("picks", 6), "picks are the rows of all sources"),
+    "picks as text": (put("picks", "7"), "state.picks: found '7'"),
+    "a negative count": (put("sources", 0, "tokens", -1), r"sources\[0\].tokens: found -1"),
+    "a huge count": (put("sources", 0, "cost", 10**400), "found a very long number"),
+    "a number too long to show": (put("finished", 10**5000), "too long"),
+    "a count that is a bool": (put("sources", 0, "row", True), "row: found True"),
+    "a missing count": (drop("sources", 0, "row"), r"sources\[0\].row: missing"),
+    "a missing source": (drop("sources", 0), "state.sources: found"),
+    "another source": (put("sources", 0, "name", "c"), "state.sources: found"),
+    "a source twice": (put("sources", 0, "name", "b"), "state.sources: found"),
+    "more rows in a pass": (put("sources", 0, "row", 99), "no more rows than all passes"),
+    "a first pass with fewer": (put("sources", 1, "row", 1), "the first pass has all rows"),
+    "dropped out": (put("sources", 0, "ended", True), "sources drop out with"),
+    "finished is no bool": (put("finished", 0), "state.finished: found 0"),
+    "sources are no list": (put("sources", {}), "state.sources: found"),
+}
+
+
+@pytest.mark.parametrize(("change", "match"), HOSTILE.values(), ids=HOSTILE)
+def test_a_damaged_state_is_refused_and_nothing_changes(change, match):
+    state = busy().state_dict()
+    change(state)
+    stream = busy()
+    before = stream.state_dict()
+    with pytest.raises(tl.StateError, match=match):
+        stream.load_state_dict(state)
+    assert stream.state_dict() == before
+    busy().load_state_dict(before)
+
+
+def test_a_damaged_state_of_other_stops_is_refused():
+    def state(**given):
+        stream = interleave({"a": [[1]] * 2, "b": [[1]] * 2}, **given)
+        names(stream, 3)
+        return stream, stream.state_dict()
+
+    stream, found = state(rule="round_robin")
+    found["finished"] = True
+    with pytest.raises(tl.StateError, match="finished when all sources have dropped out"):
+        stream.load_state_dict(found)
+    stream, found = state(rule="round_robin")
+    found["sources"][0]["cost"] = 5
+    with pytest.raises(tl.StateError, match="the cost is the rows"):
+        stream.load_state_dict(found)
+    stream, found = state(stop="first_exhausted")
+    found["sources"][0] |= {"epoch": 1, "row": 0}
+    with pytest.raises(tl.StateError, match="no pass comes after the last"):
+        stream.load_state_dict(found)
+    stream, found = state(stop="repeat", epochs=None)
+    found["finished"] = True
+    with pytest.raises(tl.StateError, match="for ever is never finished"):
+        stream.load_state_dict(found)
+
+
+@pytest.mark.parametrize("wrong", [None, [], "state", 3, {}])
+def test_what_is_no_state_is_refused(wrong):
+    with pytest.raises(tl.StateError, match="not what state_dict"):
+        busy().load_state_dict(wrong)
+
+
+@given(st.data())
+def test_junk_in_a_state_is_refused_or_harmless(data):
+    """Whatever stands somewhere, it is a StateError, or the stream goes on to the end."""
+    state = interleave({"a": [[1]] * 3, "b": [[2]] * 3}).state_dict()
+    place, last = state, data.draw(st.sampled_from(sorted(state)))
+    while isinstance(place[last], (dict, list)) and place[last] and data.draw(st.booleans()):
+        place = place[last]
+        keys = sorted(place) if isinstance(place, dict) else range(len(place))
+        last = data.draw(st.sampled_from(keys))
+    place[last] = data.draw(junk | st.integers(0, 9))
+    stream = interleave({"a": [[1]] * 3, "b": [[2]] * 3})
+    try:
+        stream.load_state_dict(state)
+    except tl.StateError:
+        assert len(list(stream)) == 6
+    else:
+        assert len(list(stream)) <= 6

@@ -1,0 +1,884 @@
+"""Streaming packers: each mode equals a slow, obvious one, whenever one adds, pops or restores."""
+
+import json
+import logging
+from collections import Counter
+from itertools import pairwise
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from spoiling import drop, junk, put
+
+import tokenloom as tl
+from tokenloom.streams.pack import packing_stats, stream_packer
+
+MODES = ["sequential", "bin", "multipack", "one_doc"]
+BOS, EOS, PAD = 1, 2, 0
+
+
+# -- slow, obvious packers ---------------------------------------------------------------------
+
+
+def with_ends(spec, tokens):
+    kept = list(tokens)[: spec.max_doc_tokens]
+    bos = [] if spec.bos_id is None else [spec.bos_id]
+    ends = spec.eos_id is not None and len(kept) == len(tokens)
+    return bos + kept + [spec.eos_id] * ends if kept else []
+
+
+def slow_pieces(spec, tokens):
+    """Pieces of a row; EOS alone in the last takes a token from the piece before, if it can."""
+    cells, pieces, at = with_ends(spec, tokens), [], 0
+    if not cells:
+        return []
+    while at + spec.width < len(cells):
+        pieces.append(cells[at : at + spec.width])
+        at += spec.width - spec.shared
+    pieces.append(cells[at:])
+    if (
+        len(pieces) > 1
+        and pieces[-1] == [spec.eos_id]
+        and len(with_ends(spec, tokens))
+        > len(list(tokens)[: spec.max_doc_tokens]) + (spec.bos_id is not None)
+    ):
+        sources = len(pieces[-2]) - (len(pieces) == 2 and spec.bos_id is not None)
+        if sources > 1:
+            pieces[-1].insert(0, pieces[-2].pop())
+    return pieces
+
+
+def slow_row(spec, pieces):
+    """(tokens, segments, starts, continues, documents) of (document, continues, tokens)."""
+    tokens, segments, starts = [], [], []
+    for number, (_, _, part) in enumerate(pieces, 1):
+        starts.append(len(tokens))
+        tokens += part
+        segments += [number] * len(part)
+    filler = spec.width - len(tokens)
+    return (
+        tokens + [spec.pad_id] * filler,
+        segments + [0] * filler,
+        starts,
+        [continues for _, continues, _ in pieces],
+        [document for document, _, _ in pieces],
+    )
+
+
+def slow_fill(spec, pieces, bins, grow):
+    """First fit, longest first, into the bins; gives what found no room."""
+    left = []
+    for piece in sorted(pieces, key=lambda piece: -len(piece[2])):
+        for row in bins:
+            few = len(row) < (spec.packing_max_docs_per_bin or 10**9)
+            if few and sum(len(p[2]) for p in row) + len(piece[2]) <= spec.width:
+                row.append(piece)
+                break
+        else:
+            if grow:
+                bins.append([piece])
+            else:
+                left.append(piece)
+    return left
+
+
+def slow_sequential(spec, documents):
+    cells = [
+        (token, number, place == 0)
+        for number, tokens in enumerate(documents)
+        for place, token in enumerate(with_ends(spec, tokens))
+    ]
+    rows, at, covered = [], 0, 0
+    while covered < len(cells):
+        stop = min(at + spec.width, len(cells))
+        pieces = []
+        for place in range(at, stop):
+            token, number, first = cells[place]
+            if not pieces or first:
+                went_before = not first or place < covered
+                pieces.append((number, went_before, []))
+            pieces[-1][2].append(token)
+        rows.append(slow_row(spec, pieces))
+        at, covered = stop - spec.shared, stop
+    return rows
+
+
+def slow_by_pieces(spec, documents):
+    arriving = [
+        (number, place > 0, part)
+        for number, tokens in enumerate(documents)
+        for place, part in enumerate(slow_pieces(spec, tokens))
+    ]
+    rows, pending = [], []
+    for piece in arriving:
+        pending.append(piece)
+        if spec.mode == "one_doc":
+            rows.append(pending)
+            pending = []
+        if spec.mode == "multipack" and len(pending) == spec.group_docs:
+            slow_fill(spec, pending, bins := [], grow=True)
+            rows += bins
+            pending = []
+        if spec.mode == "bin" and len(pending) == spec.packing_buffer_docs:
+            bins = [[seed] for seed in pending[: spec.bins_per_pack]]
+            left = slow_fill(spec, pending[spec.bins_per_pack :], bins, grow=False)
+            order = {id(piece): place for place, piece in enumerate(pending)}
+            pending = sorted(left, key=lambda piece: order[id(piece)])
+            rows += [sorted(row, key=lambda p: (-len(p[2]), order[id(p)])) for row in bins]
+    slow_fill(spec, pending, bins := [], grow=True)
+    return [slow_row(spec, row) for row in rows + bins]
+
+
+def slow_rows(spec, documents):
+    slow = slow_sequential if spec.mode == "sequential" else slow_by_pieces
+    return slow(spec, documents)
+
+
+# -- what packers are tried with -----------------------------------------------------------------
+
+
+def plain(row):
+    """A row as lists, after a look at its types."""
+    assert row.tokens.dtype == row.segment_ids.dtype == row.document_starts.dtype == np.int32
+    assert row.continues.dtype == np.bool_
+    assert row.documents.dtype == np.int64
+    return (
+        row.tokens.tolist(),
+        row.segment_ids.tolist(),
+        row.document_starts.tolist(),
+        row.continues.tolist(),
+        row.documents.tolist(),
+    )
+
+
+def popped(packer):
+    found = []
+    while packer.can_pop():
+        found.append(plain(packer.pop()))
+    return found
+
+
+def pending_lengths(packer):
+    state = packer.state_dict()
+    return state["lengths"][sum(state["rows"]) :]
+
+
+@st.composite
+def options(draw, modes=MODES):
+    window = draw(st.sampled_from(["T", "T+1"]))
+    buffer = draw(st.integers(1, 6))
+    return {
+        "mode": draw(st.sampled_from(modes)),
+        "seq_len": draw(st.integers(2, 9)),
+        "window": window,
+        "overlap": draw(st.sampled_from([None, 0, 1] if window == "T+1" else [None, 0])),
+        "bos_id": draw(st.sampled_from([None, BOS])),
+        "eos_id": draw(st.sampled_from([None, EOS])),
+        "pad_id": draw(st.sampled_from([PAD, 7])),
+        "max_doc_tokens": draw(st.none() | st.integers(1, 20)),
+        "packing_buffer_docs": buffer,
+        "bins_per_pack": draw(st.integers(1, buffer)),
+        "packing_max_docs_per_bin": draw(st.none() | st.integers(1, 3)),
+        "group_docs": draw(st.integers(1, 6)),
+    }
+
+
+def numbered(lengths):
+    """Documents in which no token occurs twice."""
+    edges = np.concatenate([[0], np.cumsum(lengths)]) + 100
+    return [list(range(a, b)) for a, b in pairwise(edges.tolist())]
+
+
+corpora = st.lists(st.integers(0, 9) | st.integers(0, 30), max_size=14).map(numbered)
+
+
+def make(given):
+    return stream_packer(**given)
+
+
+# -- laws ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("mode", MODES)
+@given(data=st.data(), documents=corpora)
+def test_a_packer_equals_the_obvious_one(mode, data, documents):
+    packer = make(data.draw(options([mode])))
+    assert [plain(row) for row in packer.rows(documents)] == slow_rows(packer.spec, documents)
+
+
+@given(options(), corpora)
+def test_every_token_stands_in_one_cell_and_every_transition_in_one_row(given, documents):
+    """PK-30: nothing is lost or doubled; what the overlap repeats is exactly what goes on."""
+    packer = make(given)
+    spec, rows = packer.spec, [plain(row) for row in packer.rows(documents)]
+    wanted = [with_ends(spec, tokens) for tokens in documents]
+    found, pairs, repeated = Counter(), Counter(), 0
+    for tokens, segments, starts, continues, _ in rows:
+        repeated += spec.shared * sum(continues)
+        found.update(t for t, s in zip(tokens, segments, strict=True) if s)
+        for start, stop in pairwise([*starts, segments.index(0) if 0 in segments else spec.width]):
+            pairs.update(pairwise(tokens[start:stop]))
+    assert sum(found.values()) == sum(map(len, wanted)) + repeated
+    sources = {t: found[t] for t in found if t >= 100}
+    assert sources.keys() == {t for tokens in documents for t in tokens[: spec.max_doc_tokens]}
+    assert max(sources.values(), default=1) <= 1 + spec.shared
+    whole = Counter(pair for cells in wanted for pair in pairwise(cells))
+    if spec.shared:
+        assert pairs == whole
+    else:
+        assert pairs <= whole
+        assert not sources or max(sources.values()) == 1
+
+
+@given(options(), corpora)
+def test_pk_08_rows_are_well_formed(given, documents):
+    """C-44, C-56: segment ids are 1 to n in every row, also sequential, and a start is always 0."""
+    packer = make(given)
+    for row in packer.rows(documents):
+        held = row.segment_ids[row.segment_ids > 0]
+        assert len(held)
+        assert row.segment_ids[: len(held)].all(), "filler stands at the end only"
+        assert (row.tokens[len(held) :] == packer.spec.pad_id).all()
+        assert len(row.tokens) == len(row.segment_ids) == packer.spec.width
+        assert np.unique(held).tolist() == list(range(1, len(row.documents) + 1))
+        assert (np.diff(held) >= 0).all()
+        assert row.document_starts.tolist() == np.unique(held, return_index=True)[1].tolist()
+        if packer.spec.mode == "one_doc":
+            assert len(row.documents) == 1
+
+
+@given(options(), corpora, st.lists(st.integers(0, 3), max_size=20))
+def test_pk_34_rows_do_not_depend_on_when_they_are_popped(given, documents, pops):
+    patient, eager, odd = make(given), make(given), make(given)
+    soon, sometimes = [], []
+    for place, tokens in enumerate(documents):
+        patient.add(tokens)
+        eager.add(tokens)
+        soon += popped(eager)
+        odd.add(tokens)
+        for _ in range(pops[place] if place < len(pops) else 0):
+            sometimes += [plain(odd.pop())] if odd.can_pop() else []
+    for packer in (patient, eager, odd):
+        packer.finish()
+    late = popped(patient)
+    assert late == soon + popped(eager) == sometimes + popped(odd)
+    assert patient.stats == eager.stats == odd.stats
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_pk_34_batches_of_10_and_1000_give_the_same_rows(mode):
+    rng = np.random.default_rng(1)
+    documents = numbered(rng.integers(0, 40, 1000))
+    rows = []
+    for size in (10, 1000):
+        packer, found = stream_packer(mode, 32, eos_id=EOS), []
+        for start in range(0, len(documents), size):
+            for tokens in documents[start : start + size]:
+                packer.add(tokens)
+            found += popped(packer)
+        packer.finish()
+        rows.append(found + popped(packer))
+    assert rows[0] == rows[1] == slow_rows(packer.spec, documents)
+    if mode == "sequential":  # greedy over the whole corpus
+        line = [t for tokens in documents for t in with_ends(packer.spec, tokens)]
+        assert [row[0] for row in rows[0][:-1]] == [
+            line[a : a + 32] for a in range(0, len(line) - 31, 32)
+        ][: len(rows[0]) - 1]
+
+
+@given(options(), corpora)
+def test_ck_10_a_state_of_any_moment_gives_the_same_rows(given, documents):
+    """CK-20: and the same counters. A packer that was restored just before does every step."""
+    wanted_packer = make(given)
+    wanted = [plain(row) for row in wanted_packer.rows(documents)]
+    packer, found = make(given), []
+
+    def again():
+        written = json.dumps(packer.state_dict(), allow_nan=False)
+        restored = make(given)
+        assert restored.load_state_dict(json.loads(written)) == 0
+        assert json.dumps(restored.state_dict()) == written
+        assert restored.stats == packer.stats
+        return restored
+
+    for tokens in documents:
+        packer.add(tokens)
+        packer = again()
+        if packer.can_pop():
+            found.append(plain(packer.pop()))
+            packer = again()
+    packer.finish()
+    while (packer := again()).can_pop():
+        found.append(plain(packer.pop()))
+    assert found == wanted
+    assert packer.stats == wanted_packer.stats
+    with pytest.raises(tl.InputError, match="after finish"):
+        packer.add([5])
+
+
+@given(options(), corpora, st.integers(0, 12))
+def test_rows_go_on_from_a_state_behind_the_documents_that_were_seen(given, documents, stop):
+    wanted = [plain(row) for row in make(given).rows(documents)]
+    packer, found, state = make(given), [], make(given).state_dict()
+    for row in packer.rows(documents):
+        found.append(plain(row))
+        state = packer.state_dict()
+        if len(found) > stop:
+            break
+    restored = make(given)
+    restored.load_state_dict(state)
+    rest = documents[restored.stats.documents_seen :]
+    assert found + [plain(row) for row in restored.rows(rest)] == wanted
+
+
+@given(options(), corpora)
+def test_at_every_row_as_many_documents_are_taken_as_are_seen(given, documents):
+    """A state of that moment and a stream behind `documents_seen` documents belong together."""
+    packer, taken = make(given), []
+
+    def stream(rest):
+        for tokens in rest:
+            taken.append(tokens)
+            yield tokens
+
+    rows = packer.rows(stream(documents))
+    while next(rows, None) is not None:
+        assert len(taken) == packer.stats.documents_seen
+        rest = documents[len(taken) :]
+        state, packer = packer.state_dict(), make(given)
+        packer.load_state_dict(state)
+        rows = packer.rows(stream(rest))
+    assert taken == documents
+
+
+@given(options(), corpora)
+def test_counters_are_those_of_the_rows(given, documents):
+    packer = make(given)
+    rows = list(packer.rows(documents))
+    stats, cap = packer.stats, packer.spec.max_doc_tokens or 10**9
+    assert stats.documents_seen == len(documents)
+    assert stats.documents_empty == sum(not tokens for tokens in documents)
+    assert stats.documents_truncated == sum(len(tokens) > cap for tokens in documents)
+    assert stats.tokens_observed == sum(map(len, documents))
+    assert stats.tokens_retained == sum(min(len(tokens), cap) for tokens in documents)
+    assert stats.tokens_discarded == stats.tokens_observed - stats.tokens_retained
+    measured = packing_stats(
+        np.array([row.segment_ids for row in rows], int).reshape(-1, packer.spec.width)
+    )
+    for name in ("rows", "cells", "tokens", "segments", "transitions"):
+        assert getattr(stats, name) == getattr(measured, name)
+    assert stats.utilisation == measured.utilisation
+    assert stats.segments_per_row == measured.segments_per_row
+
+
+# -- nothing starves ---------------------------------------------------------------------------
+
+
+@given(options(["bin"]), st.lists(st.integers(1, 9), max_size=60))
+def test_pk_25_a_piece_leaves_within_its_bound(given, lengths):
+    """Piece p of the queue leaves with pack p // bins_per_pack + 1 from then on, at the latest."""
+    packer = make(given | {"max_doc_tokens": None, "seq_len": 9, "bos_id": None, "eos_id": None})
+    bins, made, deadline, gone = packer.spec.bins_per_pack, 0, {}, {}
+    for number, tokens in enumerate(numbered(lengths)):
+        waiting = len(pending_lengths(packer))
+        assert waiting < packer.spec.packing_buffer_docs
+        deadline[number] = made + bins * (waiting // bins + 1)
+        packer.add(tokens)
+        for _, _, _, _, documents in popped(packer):
+            gone.update(dict.fromkeys(documents, made))
+            made += 1
+        assert all(row < deadline[number] for number, row in gone.items())
+        assert all(number in gone for number in deadline if deadline[number] <= made)
+
+
+def cycles_until_out(first_of):
+    """A 6-token document, then 8-token ones for ever; one bin of 8 each cycle, buffer 2."""
+    pending, cycle = [6], 0
+    while 6 in pending and cycle < 50:
+        pending.append(8)
+        pending.remove(first_of(pending))
+        cycle += 1
+    return cycle
+
+
+def test_pk_25_a_short_document_does_not_wait_behind_long_ones():
+    packer = stream_packer("bin", 8, packing_buffer_docs=2)
+    packer.add([5] * 6)
+    packer.add([6] * 8)
+    assert plain(packer.pop())[4] == [0]
+    for number in range(2, 12):
+        packer.add([6] * 8)
+        assert plain(packer.pop())[4] == [number - 1]
+    assert cycles_until_out(lambda pending: pending[0]) == 1
+
+
+def test_that_starvation_test_can_fail():
+    """C-57: bins that the longest pieces open, as in the seed, never let it out."""
+    assert cycles_until_out(max) == 50
+
+
+def test_pk_26_leftovers_wait_in_order_of_arrival():
+    packer = stream_packer("bin", 16, packing_buffer_docs=3)
+    for tokens in numbered([10, 8, 9]):
+        packer.add(tokens)
+    assert plain(packer.pop())[4] == [0]
+    assert pending_lengths(packer) == [8, 9]
+
+
+# -- worked values -----------------------------------------------------------------------------
+
+
+def test_pk_01_sequential_rows_come_in_stream_order():
+    packer = stream_packer("sequential", 8, bos_id=BOS, eos_id=EOS)
+    for tokens in ([10, 11, 12], [20, 21], [30, 31, 32, 33]):
+        packer.add(tokens)
+    row = plain(packer.pop())
+    assert row[0] == [1, 10, 11, 12, 2, 1, 20, 21]
+    assert row[1] == [1, 1, 1, 1, 1, 2, 2, 2]
+    assert row[2:] == ([0, 5], [False, False], [0, 1])
+    assert not packer.can_pop()
+    assert packer.state_dict()["tokens"] == [2, 1, 30, 31, 32, 33, 2]
+    packer.finish()
+    row = plain(packer.pop())
+    assert row[0] == [2, 1, 30, 31, 32, 33, 2, 0]
+    assert row[1] == [1, 2, 2, 2, 2, 2, 2, 0], "C-56: ids begin at 1 in every row"
+    assert row[2:] == ([0, 1], [True, False], [1, 2])
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_pk_02_a_window_of_t_plus_1_has_inputs_and_labels(mode):
+    """C-53: the row holds T + 1 tokens, the frame T."""
+    packer = stream_packer(mode, 8, window="T+1", packing_buffer_docs=1, group_docs=1)
+    packer.add(range(9))
+    row = packer.pop()
+    assert row.tokens[:-1].tolist() == list(range(8))
+    assert row.tokens[1:].tolist() == list(range(1, 9))
+    assert not packer.can_pop()
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_pk_03_with_overlap_every_transition_is_trained_once(mode):
+    packer = stream_packer(mode, 8, window="T+1")
+    rows = [plain(row) for row in packer.rows([range(100, 117)])]
+    assert [row[0] for row in rows] == [list(range(100, 109)), list(range(108, 117))]
+    assert [row[3] for row in rows] == [[False], [True]]
+    targets = [token for row in rows for token in row[0][1:]]
+    assert targets == list(range(101, 117)), "16 targets, none lost, none twice"
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_pk_03_without_overlap_windows_share_nothing_as_in_the_seed(mode):
+    """C-54: two windows of 9 need 18 tokens, and the transition between them is in neither."""
+    packer = stream_packer(mode, 8, window="T+1", overlap=0, pad_id=7)
+    rows = [plain(row) for row in packer.rows([range(100, 117)])]
+    assert [row[0] for row in rows] == [list(range(100, 109)), [*range(109, 117), 7]]
+
+
+def test_a_token_that_the_row_before_ended_with_is_no_row_of_its_own():
+    packer = stream_packer("sequential", 4, window="T+1")
+    assert len(list(packer.rows([range(5)]))) == 1
+    packer = stream_packer("sequential", 4, window="T+1")
+    rows = [plain(row) for row in packer.rows([[5, 6, 7, 8], [9], [3]])]
+    assert rows[1] == ([9, 3, 0, 0, 0], [1, 2, 0, 0, 0], [0, 1], [True, False], [1, 2])
+
+
+@pytest.mark.parametrize("mode", ["bin", "multipack"])
+def test_pk_04_four_documents_fill_two_rows(mode):
+    packer = stream_packer(mode, 8, packing_buffer_docs=4, bins_per_pack=2, group_docs=4)
+    for tokens in numbered([6, 2, 6, 2]):
+        packer.add(tokens)
+    rows = popped(packer)
+    assert [row[1] for row in rows] == [[1] * 6 + [2] * 2] * 2
+    assert sorted(d for row in rows for d in row[4]) == [0, 1, 2, 3]
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_pk_05_pk_27_finish_fills_the_tail_up(mode):
+    """C-55: filler is segment 0, so attention is segment > 0."""
+    packer = stream_packer(mode, 8)
+    packer.add([4, 5, 6])
+    assert packer.can_pop() == (mode == "one_doc")
+    packer.finish()
+    packer.finish()  # again is nothing
+    row = plain(packer.pop())
+    assert row[:2] == ([4, 5, 6, 0, 0, 0, 0, 0], [1, 1, 1, 0, 0, 0, 0, 0])
+    with pytest.raises(tl.InputError, match=r"document 1: it comes after finish\(\)"):
+        packer.add([7])
+    with pytest.raises(IndexError, match=r"no row is ready\. There are no more"):
+        packer.pop()
+    five = [plain(row) for row in stream_packer(mode, 8, pad_id=9).rows([[1, 1, 1, 1, 1]])]
+    assert [row[:2] for row in five] == [([1] * 5 + [9] * 3, [1] * 5 + [0] * 3)]
+
+
+def test_pk_06_a_bin_packer_waits_for_its_buffer():
+    packer = stream_packer("bin", 8, packing_buffer_docs=4)
+    seen = []
+    for tokens in numbered([3, 3, 3, 3]):
+        with pytest.raises(IndexError, match=r"pop: no row is ready\. Add documents"):
+            packer.pop()
+        packer.add(tokens)
+        seen.append(packer.can_pop())
+    assert seen == [False, False, False, True]
+
+
+@pytest.mark.parametrize("mode", ["bin", "multipack"])
+def test_pk_07_a_bin_holds_no_more_documents_than_allowed(mode):
+    packer = stream_packer(mode, 8, packing_buffer_docs=4, group_docs=4, packing_max_docs_per_bin=2)
+    for token in (9, 10, 11, 12):
+        packer.add([token, token])
+    row = plain(packer.pop())
+    assert row[:2] == ([9, 9, 10, 10, 0, 0, 0, 0], [1, 1, 2, 2, 0, 0, 0, 0])
+
+
+def test_pk_28_a_group_is_bounded_and_the_second_piece_waits():
+    packer = stream_packer("multipack", 8, group_docs=3)
+    for tokens in numbered([2, 3, 12]):
+        packer.add(tokens)
+    rows = popped(packer)
+    assert [row[4] for row in rows] == [[2], [1, 0]]
+    assert pending_lengths(packer) == [4]
+    packer.finish()
+    assert [row[3:] for row in popped(packer)] == [([True], [2])]
+
+
+def test_pk_28_one_document_a_row():
+    packer = stream_packer("one_doc", 4)
+    rows = [plain(row) for row in packer.rows(numbered([3, 6, 0, 1]))]
+    assert [row[4] for row in rows] == [[0], [1], [1], [3]]
+    assert [row[3] for row in rows] == [[False], [False], [True], [False]]
+    assert packer.stats.segments_per_row == 1
+
+
+def test_pk_29_rows_are_measured_by_their_segments():
+    stats = packing_stats([[1, 1, 2, 0], [3, 3, 3, 3]])
+    assert (stats.rows, stats.cells, stats.tokens, stats.segments) == (2, 8, 7, 3)
+    assert (stats.utilisation, stats.transitions, stats.segments_per_row) == (7 / 8, 1, 1.5)
+    gaps = packing_stats([[0, 1, 0, 1], [0, 0, 0, 0]])
+    assert (gaps.tokens, gaps.segments, gaps.transitions) == (2, 2, 0)
+    assert packing_stats(np.empty((0, 4), int)).utilisation == 0
+    for wrong in ([1, 2], [[0.5]], [[True]]):
+        with pytest.raises(tl.ConfigError, match="segment_ids: found"):
+            packing_stats(wrong)
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_pk_31_truncation_is_counted(mode):
+    packer = stream_packer(mode, 8, max_doc_tokens=4)
+    rows = list(packer.rows(numbered([0, 1, 2, 4, 5, 8, 9])))
+    stats = packer.stats
+    assert (stats.documents_seen, stats.documents_empty, stats.documents_truncated) == (7, 1, 3)
+    assert (stats.tokens_observed, stats.tokens_retained, stats.tokens_discarded) == (29, 19, 10)
+    assert sum(np.count_nonzero(row.segment_ids) for row in rows) == 19
+
+
+def test_eos_and_bos_are_never_a_piece_alone_if_that_can_be_avoided():
+    def pieces(count, **given):
+        packer = stream_packer("one_doc", eos_id=EOS, **given)
+        return [len(row.tokens[row.segment_ids > 0]) for row in packer.rows([[9] * count])]
+
+    assert pieces(4, seq_len=4) == [3, 2]
+    assert pieces(3, seq_len=4, bos_id=BOS) == [3, 2]
+    assert pieces(7, seq_len=4, bos_id=BOS) == [4, 3, 2]
+    assert pieces(4, seq_len=2) == [2, 1, 2]
+    assert pieces(1, seq_len=2, bos_id=BOS) == [2, 1], "here one of them must be alone"
+    assert pieces(4, seq_len=3, window="T+1") == [4, 2], "the shared token stands before EOS"
+
+
+def test_documents_may_have_numbers_of_their_own():
+    packer = stream_packer("sequential", 4)
+    packer.add([1, 2], document=40)
+    packer.add([], document=41)
+    packer.add([3], document=np.int64(40))
+    packer.add([4])
+    assert plain(packer.pop())[4] == [40, 40, 3]
+
+
+def test_the_callers_array_may_be_used_again():
+    packer, tokens = stream_packer("sequential", 4), np.array([1, 2, 3], np.int32)
+    packer.add(tokens)
+    tokens[:] = 9
+    packer.finish()
+    assert packer.pop().tokens.tolist() == [1, 2, 3, 0]
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_nothing_gives_nothing(mode):
+    packer = stream_packer(mode, 4, bos_id=BOS, eos_id=EOS)
+    assert list(packer.rows([[], (), np.empty(0, np.int64)])) == []
+    assert (packer.stats.documents_seen, packer.stats.documents_empty) == (3, 3)
+    assert (packer.stats.utilisation, packer.stats.segments_per_row) == (0, 0)
+
+
+# -- what is refused ---------------------------------------------------------------------------
+
+BAD_TOKENS = {
+    "two dimensions": [[1, 2], [3, 4]],
+    "ragged": [[1, 2], [3]],
+    "a number": 5,
+    "floats": [1.0, 2.0],
+    "an empty array of floats": np.empty(0),
+    "text": "abc",
+    "bytes": b"abc",
+    "bools": [True, False],
+    "an array of bools": np.array([True]),
+    "a bool among integers": [1, True],
+    "negative": [3, -1],
+    "too large": [1 << 31],
+    "far too large": [1 << 70],
+    "unsigned and too large": np.array([1 << 63], np.uint64),
+    "nothing": [1, None],
+    "a generator": (x for x in [1]),
+}
+
+
+@pytest.mark.parametrize("wrong", BAD_TOKENS.values(), ids=BAD_TOKENS)
+def test_bad_tokens_are_refused_and_nothing_changes(wrong):
+    packer = stream_packer("bin", 8, packing_buffer_docs=3)
+    packer.add([1, 2, 3])
+    before = packer.state_dict()
+    with pytest.raises(
+        tl.InputError, match=r"document 1: its tokens are .*, allowed are 0 to 2\^31"
+    ):
+        packer.add(wrong)
+    assert packer.state_dict() == before
+
+
+@pytest.mark.parametrize("wrong", [-1, 1 << 63, True, 1.0, "a"])
+def test_a_bad_number_of_a_document_is_refused(wrong):
+    packer = stream_packer("one_doc", 8)
+    with pytest.raises(tl.InputError, match="document 0: its number is"):
+        packer.add([1], document=wrong)
+    assert packer.state_dict() == stream_packer("one_doc", 8).state_dict()
+
+
+def test_integers_of_any_kind_are_tokens():
+    packer = stream_packer("sequential", 16)
+    for tokens in ([1], (2,), range(3, 4), np.array([4], np.uint64), np.array([5], ">i2")):
+        packer.add(tokens)
+    packer.add([(1 << 31) - 1])
+    packer.finish()
+    assert packer.pop().tokens.tolist()[:6] == [1, 2, 3, 4, 5, (1 << 31) - 1]
+
+
+@pytest.mark.parametrize(
+    ("given", "match"),
+    [
+        ({"mode": "bni"}, r"mode: found 'bni'.*Did you mean 'bin'"),
+        ({"mode": 3}, "mode: found 3"),
+        ({"seq_len": 1}, "seq_len: found 1, allowed is 2 to"),
+        ({"seq_len": 2.5}, "seq_len: found 2.5"),
+        ({"window": "T+2"}, r"window: found 'T\+2'"),
+        ({"overlap": 1}, r"overlap: found 1, allowed is 0, and 1 with window='T\+1'"),
+        ({"overlap": 2, "window": "T+1"}, "overlap: found 2"),
+        ({"pad_id": -1}, "pad_id: found -1"),
+        ({"eos_id": 1 << 31}, "eos_id: found 2147483648"),
+        ({"bos_id": True}, "bos_id: found True"),
+        ({"max_doc_tokens": 0}, "max_doc_tokens: found 0"),
+        ({"bins_per_pack": 0}, "bins_per_pack: found 0"),
+        ({"packing_max_docs_per_bin": 0}, "packing_max_docs_per_bin: found 0"),
+        ({"group_docs": 0}, "group_docs: found 0"),
+        ({"packing_buffer_docs": 2, "bins_per_pack": 3}, r"bins_per_pack \(3\) or more"),
+        ({"packing_bufer_docs": 2}, "no option 'packing_bufer_docs'.*Did you mean"),
+    ],
+)
+def test_bad_options_are_refused(given, match):
+    with pytest.raises(tl.ConfigError, match=match):
+        stream_packer(**{"mode": "bin", "seq_len": 8} | given)
+
+
+def test_a_mode_may_be_changed_alone():
+    for mode in MODES:
+        stream_packer(mode, 8, packing_buffer_docs=2, group_docs=3, packing_max_docs_per_bin=1)
+
+
+# -- states of others, and damaged ones --------------------------------------------------------
+
+
+def busy(mode="bin", **given):
+    """A packer with a popped row, rows that are ready and, mostly, pieces that wait."""
+    usual = {"window": "T+1", "eos_id": EOS, "packing_buffer_docs": 3, "group_docs": 3}
+    packer = stream_packer(mode, 8, **{**usual, **given})
+    for tokens in numbered([3, 20, 0, 7, 2, 5, 4]):
+        packer.add(tokens)
+    packer.pop()
+    return packer
+
+
+@pytest.mark.parametrize(
+    ("given", "match"),
+    [
+        ({"eos_id": 3}, "eos_id: the state has 2, this one 3"),
+        ({"overlap": 0}, "overlap: the state has 1, this one 0"),
+        ({"packing_buffer_docs": 4}, "packing_buffer_docs: the state has 3, this one 4"),
+        ({"mode": "one_doc"}, "mode: the state has 'bin', this one 'one_doc'.*on_mode_change="),
+        ({"mode": "one_doc", "pad_id": 5}, "mode: .*\n  pad_id: the state has 0, this one 5\nMake"),
+    ],
+)
+def test_a_state_of_another_packer_is_refused_with_both_values(given, match):
+    packer = busy(**given)
+    before = packer.state_dict()
+    with pytest.raises(tl.StateError, match="(?s)belongs to another packer.*" + match):
+        packer.load_state_dict(busy().state_dict())
+    assert packer.state_dict() == before
+
+
+def test_options_that_a_mode_does_not_use_do_not_matter():
+    packer = busy("sequential", packing_buffer_docs=50)
+    assert packer.load_state_dict(busy("sequential").state_dict()) == 0
+
+
+@pytest.mark.parametrize("then", MODES)
+@pytest.mark.parametrize("now", MODES)
+def test_ck_22_another_mode_keeps_the_position_and_says_what_is_lost(then, now, caplog):
+    old, new = busy(then), busy(now)
+    state = json.loads(json.dumps(old.state_dict()))
+    with caplog.at_level(logging.WARNING, logger="tokenloom"):
+        lost = new.load_state_dict(state, on_mode_change="discard")
+    assert new.stats == old.stats
+    if then == now:
+        assert (lost, caplog.text) == (0, "")
+        assert new.state_dict() == state
+        return
+    old.finish()
+    rest = popped(old)  # what was buffered: a shared token was delivered before, or stands before
+    assert lost == sum(np.count_nonzero(row[1]) - sum(row[3]) for row in rest) > 0
+    assert f"{lost} tokens that waited in the packer are discarded" in caplog.text
+    assert "behind 7 documents" in caplog.text
+    assert not new.can_pop()
+    new.add([1, 2])
+    new.finish()
+    assert [row[4] for row in popped(new)] == [[7]], "documents are counted on"
+
+
+def test_ck_22_only_the_mode_may_change():
+    with pytest.raises(tl.StateError, match="seq_len: the state has 8, this one 9"):
+        stream_packer("bin", 9).load_state_dict(
+            busy("one_doc").state_dict(), on_mode_change="discard"
+        )
+    with pytest.raises(tl.StateError, match="packing_buffer_docs"):
+        busy(packing_buffer_docs=4).load_state_dict(busy().state_dict(), on_mode_change="discard")
+    with pytest.raises(tl.ConfigError, match="on_mode_change: found 'drop'"):
+        busy().load_state_dict(busy().state_dict(), on_mode_change="drop")
+
+
+HOSTILE = {
+    "another format": (
+        put("format", "tokenloom.packer/2"),
+        "state.format: found 'tokenloom.packer/2",
+    ),
+    "an unknown key": (put("token", []), "state.token: unknown key.*Did you mean 'tokens'"),
+    "an unknown option": (put("options", "seqlen", 3), "state.options.seqlen: unknown key"),
+    "an option of another mode": (put("options", "group_docs", 3), "'bin' has it not"),
+    "a missing option": (drop("options", "bins_per_pack"), "state.options.bins_per_pack: missing"),
+    "a missing usual option": (drop("options", "bos_id"), "state.options.bos_id: missing"),
+    "an option of another type": (
+        put("options", "seq_len", "8"),
+        "state.options.seq_len: found '8'",
+    ),
+    "an option that cannot be": (put("options", "seq_len", 1), "seq_len: found 1"),
+    "a counter of another type": (put("counters", "rows", 1.0), "state.counters.rows: found 1.0"),
+    "a counter that is a bool": (put("counters", "rows", True), "state.counters.rows: found True"),
+    "a negative counter": (put("counters", "rows", -1), "state.counters.rows: found -1"),
+    "a huge counter": (
+        put("counters", "tokens_observed", 10**400),
+        "tokens_observed: found a very",
+    ),
+    "a number too long to show": (put("finished", 10**5000), "too long"),
+    "a missing counter": (drop("counters", "documents_seen"), "counters.documents_seen: missing"),
+    "more cells than rows": (put("counters", "cells", 10), "cells = rows x width does not hold"),
+    "more tokens than cells": (put("counters", "tokens", 10), "tokens <= cells does not hold"),
+    "transitions": (put("counters", "transitions", 7), "transitions = segments - rows"),
+    "more segments than tokens": (put("counters", "segments", 99), "segments <= tokens"),
+    "more documents than tokens": (
+        put("counters", "documents_seen", 99),
+        "seen - empty <= retained",
+    ),
+    "more retained than seen": (put("counters", "tokens_retained", 99), "truncated <= observed"),
+    "truncated by nothing": (put("counters", "documents_truncated", 1), "truncated <= observed"),
+    "finished is no bool": (put("finished", 0), "state.finished: found 0"),
+    "finished, but pieces wait": (put("finished", True), "a finished packer leaves nothing"),
+    "tokens are text": (put("tokens", "abc"), "state.tokens: found str"),
+    "a token is a bool": (put("tokens", 0, True), "state.tokens: found list, allowed is a list of"),
+    "a token is a float": (put("tokens", 0, 1.0), "state.tokens: found list, allowed is a list of"),
+    "a token is negative": (put("tokens", 0, -5), "state.tokens: found -5, allowed is 0 to"),
+    "a token is too large": (put("tokens", 0, 1 << 31), "state.tokens: found 2147483648"),
+    "a token is missing": (drop("tokens", 0), r"state.lengths: they add up to \d+, there are"),
+    "a length is 0": (put("lengths", 0, 0), "state.lengths: found 0, allowed is 1 to"),
+    "a length is another": (put("lengths", 0, 4), "state.lengths: they add up to"),
+    "a length is missing": (drop("lengths", 0), r"state.documents: found \d for \d lengths"),
+    "a document is missing": (drop("documents", 0), r"state.documents: found \d for \d lengths"),
+    "a document is negative": (put("documents", 0, -1), "state.documents: found -1"),
+    "a flag is missing": (drop("continues", 0), r"state.continues: found \d for \d lengths"),
+    "a flag is 2": (put("continues", 0, 2), "state.continues: found 2, allowed is 0 to 1"),
+    "a row without pieces": (put("rows", 0, 0), "state.rows: found 0, allowed is 1 to"),
+    "a row with more pieces": (put("rows", 0, 99), "state.rows: they add up to"),
+    "rows run together": (put("rows", [4]), "no row has more tokens than cells"),
+    "no row is ready": (put("rows", []), "what is enough is packed"),
+}
+
+
+@pytest.mark.parametrize(("change", "match"), HOSTILE.values(), ids=HOSTILE)
+def test_a_damaged_state_is_refused_and_nothing_changes(change, match):
+    state = busy(bins_per_pack=2).state_dict()
+    change(state)
+    packer = busy(bins_per_pack=2)
+    before = packer.state_dict()
+    with pytest.raises(tl.StateError, match=match):
+        packer.load_state_dict(state)
+    assert packer.state_dict() == before
+
+
+def test_the_state_of_those_tests_is_taken_as_it_is():
+    packer = stream_packer(
+        "bin", 8, window="T+1", eos_id=EOS, packing_buffer_docs=3, bins_per_pack=2
+    )
+    assert packer.load_state_dict(busy(bins_per_pack=2).state_dict()) == 0
+    state = packer.state_dict()
+    assert len(state["rows"]) >= 1
+    assert pending_lengths(packer)
+
+
+@pytest.mark.parametrize(
+    ("mode", "change", "match"),
+    [
+        ("sequential", put("rows", [1]), "sequential rows are full|what is enough"),
+        ("sequential", put("continues", -1, 1), "a document goes on at the start of a row"),
+        ("one_doc", put("rows", [1, 1, 1]), "what is enough is packed"),
+        ("one_doc", put("rows", [2, 1, 1, 1, 1, 1]), "no row has more than 1 pieces"),
+    ],
+)
+def test_every_mode_has_laws_of_its_own(mode, change, match):
+    state = busy(mode).state_dict()
+    change(state)
+    with pytest.raises(tl.StateError, match=match):
+        busy(mode).load_state_dict(state)
+
+
+@pytest.mark.parametrize("wrong", [None, [], "state", 3, {}])
+def test_what_is_no_state_is_refused(wrong):
+    with pytest.raises(tl.StateError, match="not what state_dict"):
+        busy().load_state_dict(wrong)
+
+
+@pytest.mark.parametrize("mode", MODES)
+@given(data=st.data())
+def test_junk_in_a_state_is_refused_or_harmless(mode, data):
+    """Whatever stands somewhere, it is a StateError, or the packer goes on to the end."""
+    state = busy(mode).state_dict()
+    place, key = state, data.draw(st.sampled_from(sorted(state)))
+    if data.draw(st.booleans()) and state[key] and isinstance(state[key], (dict, list)):
+        place = state[key]
+        keys = sorted(place) if isinstance(place, dict) else range(len(place))
+        key = data.draw(st.sampled_from(keys))
+    place[key] = data.draw(junk | st.integers(0, 9))
+    packer = busy(mode)
+    try:
+        packer.load_state_dict(state)
+    except tl.StateError:
+        pass
+    else:
+        packer.add([1, 2, 3])
+        packer.finish()
+        for tokens, segments, *_ in popped(packer):
+            assert len(tokens) == len(segments) == packer.spec.width
