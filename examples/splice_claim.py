@@ -32,7 +32,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 import tokenloom as tl
-from tokenloom.batch.attention import dense_mask
+from tokenloom.batch import attention
 
 FRAME, DOCUMENT, WINDOW, PREFIX = 112, 64, 32, 16  # tokens
 STARTS, OFFSETS = 5, 6  # of the grid: t = 0, 8, …, 32 and s = 0, 16, …, 80
@@ -111,7 +111,7 @@ class Model(nn.Module):
     def forward(self, batch: Any) -> Tensor:
         """Logits [B, S, V] of a batch: tokens, positions and segments decide everything."""
         tokens, positions = (torch.as_tensor(x) for x in (batch.tokens, batch.position_ids))
-        mask = torch.as_tensor(dense_mask(batch.segment_ids))[:, None]
+        mask = torch.as_tensor(attention.dense_mask(batch.segment_ids))[:, None]
         x = self.embed[tokens.long()]
         if self.table is not None:
             x = x + self.table[positions.long()]

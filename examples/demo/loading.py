@@ -15,7 +15,7 @@ import numpy as np
 import tokenloom as tl
 from examples.demo.printing import DemoFailed, explain, prove, say
 from examples.demo.world import World
-from tokenloom.loader.state import latest_state, write_state
+from tokenloom.loader import latest_state, write_state
 
 __all__ = ["load_and_resume", "train_and_die"]
 

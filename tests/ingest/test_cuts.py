@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from tokenloom.errors import InputError
 from tokenloom.ingest import cuts as module
-from tokenloom.ingest.cuts import BLOCK_BYTES, Piece, blocks
+from tokenloom.ingest.cuts import BLOCK_BYTES, Cut, blocks
 from tokenloom.ingest.inputs import Input, expand
 
 MiB = 1 << 20
@@ -113,7 +113,7 @@ def test_starting_at_block_k_gives_what_is_left_after_dropping_k_blocks(mixed, b
 def test_skipping_plain_files_is_arithmetic():
     # 16 TiB in files of 1 TiB that do not exist
     block = plan(plain(*[1 << 40] * 16), first=300_000, most=1)[0]
-    assert block == (Piece(input=1, start=37_856 * BLOCK_BYTES, stop=37_857 * BLOCK_BYTES),)
+    assert block == (Cut(input=1, start=37_856 * BLOCK_BYTES, stop=37_857 * BLOCK_BYTES),)
 
 
 # ---------------------------------------------------------------- objects and parquet
@@ -165,7 +165,7 @@ def test_rows_travel_as_json_lines():
     rows = [{"b": i, "a": "é"} for i in range(10)]
     cut = list(blocks(expand(rows), block_bytes=40))
     assert cut[0] == (
-        Piece(
+        Cut(
             input=0,
             start=0,
             stop=3,
@@ -292,7 +292,7 @@ def test_a_record_of_exactly_the_limit_passes_and_one_byte_more_does_not(tmp_pat
 def test_a_txt_archive_is_one_piece(tmp_path):
     inputs = archive(tmp_path, "gz", gzip.compress(TEXT), "x.txt")
     (block,) = blocks(inputs, block_bytes=100)
-    assert block == (Piece(input=0, start=0, stop=len(TEXT), data=TEXT),)
+    assert block == (Cut(input=0, start=0, stop=len(TEXT), data=TEXT),)
 
 
 # ---------------------------------------------------------------- files that change

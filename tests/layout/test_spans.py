@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from toydata import WIDTH, frames, spans_of
 
-from tokenloom.layout.layout import Runs
+from tokenloom.layout.layout import Reads
 from tokenloom.layout.spans import BOS, EOS
 
 
@@ -53,7 +53,7 @@ def test_frames_take_and_padded_are_list_operations(made, data):
 @given(frames)
 def test_runs_are_the_tokens_of_spans_without_what_was_inserted(made):
     spans = spans_of(made)
-    runs = Runs.of(spans)
+    runs = Reads.of(spans)
     expected = [
         [(d * 100 + s, n, at + (flags & BOS)) for d, s, n, at, flags in frame if n]
         for frame in made
@@ -92,4 +92,4 @@ def test_frames_that_do_not_match_the_spans_are_refused():
 def test_no_frames_are_fine():
     empty = spans_of([])
     empty.check()
-    assert (len(empty), len(empty.row), len(Runs.of(empty).address)) == (0, 0, 0)
+    assert (len(empty), len(empty.row), len(Reads.of(empty).address)) == (0, 0, 0)

@@ -18,7 +18,7 @@ from tokenloom.order import shuffle as shuffle_module
 from tokenloom.order.costs import SummedCosts
 from tokenloom.order.prices import RunPrices
 from tokenloom.order.run import SourceRun
-from tokenloom.streams.interleave import interleave
+from tokenloom.streams.interleaved import interleave
 
 pytestmark = pytest.mark.filterwarnings("ignore:seq_len", "ignore:edit.quarantine")
 

@@ -29,7 +29,7 @@ from slowmix import (
 
 import tokenloom as tl
 from tokenloom.streams.checkpoint import Offset, read_offsets, write_offsets
-from tokenloom.streams.interleave import interleave
+from tokenloom.streams.interleaved import interleave
 from tokenloom.testing import assert_resumable
 
 pytestmark = pytest.mark.filterwarnings("ignore:edit.quarantine")

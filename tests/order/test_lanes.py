@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from slow_orders import reversed_bits
 
-from tokenloom.order.block_order import Rounds, bit_reversed
+from tokenloom.order.block_order import LaneRounds, bit_reversed
 
 lengths = st.lists(st.integers(0, 9), min_size=1, max_size=12)
 
@@ -21,7 +21,7 @@ def slow_rounds(lengths):
 
 @given(lengths)
 def test_rounds_take_one_row_of_every_lane_that_has_one(lengths):
-    rounds = Rounds(np.array(lengths, np.int64))
+    rounds = LaneRounds(np.array(lengths, np.int64))
     expected = slow_rounds(lengths)
     assert rounds.rows == len(expected)
     if not expected:
@@ -35,7 +35,7 @@ def test_rounds_take_one_row_of_every_lane_that_has_one(lengths):
 
 @given(lengths, st.randoms(use_true_random=False))
 def test_places_may_be_asked_in_any_order(lengths, random):
-    rounds = Rounds(np.array(lengths, np.int64))
+    rounds = LaneRounds(np.array(lengths, np.int64))
     expected = slow_rounds(lengths)
     places = [random.randrange(len(expected)) for _ in range(20)] if expected else []
     if not places:
@@ -46,7 +46,7 @@ def test_places_may_be_asked_in_any_order(lengths, random):
 
 
 def test_the_worked_example_of_the_module():
-    lane, height = Rounds(np.array([3, 1, 2])).locate(np.arange(6))
+    lane, height = LaneRounds(np.array([3, 1, 2])).locate(np.arange(6))
     assert lane.tolist() == [0, 2, 1, 0, 2, 0]
     assert height.tolist() == [0, 0, 0, 1, 1, 2]
 
@@ -64,7 +64,7 @@ def test_any_run_of_places_spreads_evenly_over_the_ranks_lanes(lanes):
 
     For runs that start at a multiple of their length; any other run is off by one at most.
     """
-    lane, _ = Rounds(np.full(lanes, 16, np.int64)).locate(np.arange(lanes * 16))
+    lane, _ = LaneRounds(np.full(lanes, 16, np.int64)).locate(np.arange(lanes * 16))
     for run in (2, 4, 8):
         for start in range(0, lanes * 16 - run, run):
             assert sorted(lane[start : start + run] * run // lanes) == list(range(run))

@@ -13,7 +13,7 @@ from slow_orders import cut_blocks, equal_blocks, slow_block, slow_era, slow_ful
 
 import tokenloom as tl
 from tokenloom.order import Blocks, block, era, full, identity
-from tokenloom.order.shuffle_windows import Windows, epoch_windows
+from tokenloom.order.shuffle_windows import ShuffleWindows, epoch_windows
 
 BIG = 2**63 - 1
 
@@ -272,7 +272,7 @@ def test_a_scattered_request_holds_only_a_handful_of_windows_at_once():
     rows = order.map(index)
     _, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
-    assert peak < 16 * 2 * Windows.KEPT_ROWS
+    assert peak < 16 * 2 * ShuffleWindows.KEPT_ROWS
     assert (order.inverse(rows) == index).all()
     assert rows[::300].tolist() == [int(order.map(i)) for i in index[::300]]
 

@@ -16,7 +16,7 @@ import tokenloom as tl
 from tokenloom.random.keys import draw, key
 from tokenloom.random.permute import permutations
 from tokenloom.streams.buffers import budget_rows, buffer_shuffle, window_shuffle
-from tokenloom.streams.interleave import interleave
+from tokenloom.streams.interleaved import interleave
 from tokenloom.streams.samples import revived, to_plain
 
 SHUFFLES = {"buffer": buffer_shuffle, "window": window_shuffle}

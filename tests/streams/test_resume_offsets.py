@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 import tokenloom as tl
 from tokenloom.streams.checkpoint import Offset, align_rows, locate_row, read_offsets, write_offsets
-from tokenloom.streams.interleave import interleave
+from tokenloom.streams.interleaved import interleave
 
 
 def entry(spec, rows=None, tokens=None, **more):

@@ -30,7 +30,7 @@ from streamtoys import (
 import tokenloom as tl
 from tokenloom.random.keys import child, key
 from tokenloom.streams.checkpoint import Offset
-from tokenloom.streams.interleave import interleave
+from tokenloom.streams.interleaved import interleave
 from tokenloom.streams.picking import Position, choose, shares
 from tokenloom.streams.samples import loss_tokens_of, tokens_of
 
@@ -463,7 +463,7 @@ import sys, logging
 sys.modules["torch"] = None
 logging.basicConfig(level=logging.DEBUG, stream=sys.stdout, format="%(message)s")
 import numpy as np
-from tokenloom.streams.interleave import interleave
+from tokenloom.streams.interleaved import interleave
 rows = [{"input_ids": np.arange(6), "attention_mask": np.array([1, 1, 1, 1, 0, 0])}] * 5
 stream = interleave({"a": rows, "b": iter(rows), "c": lambda skip: rows[skip:]}, log_every=5)
 for sample in stream:

@@ -27,7 +27,7 @@ from streamtoys import (
 
 import tokenloom as tl
 from tokenloom.streams.checkpoint import Offset
-from tokenloom.streams.interleave import interleave
+from tokenloom.streams.interleaved import interleave
 from tokenloom.streams.picking import RULES
 
 # -- exact resume ------------------------------------------------------------------------------
@@ -162,7 +162,7 @@ def test_further_passes_are_told_to_a_source_that_wants_to_know():
 def test_im_11_a_state_goes_on_in_another_process():
     code = """
 import json, sys
-from tokenloom.streams.interleave import interleave
+from tokenloom.streams.interleaved import interleave
 sources = {n: [[1] * (1 + (7 * r) % k) for r in range(30)] for n, k in (("a", 5), ("b", 4))}
 stream = interleave(sources, seed=9, world_size=1)
 stream.load_state_dict(json.load(sys.stdin))

@@ -18,7 +18,7 @@ import numpy as np
 from tokenloom.arguments import check_options
 from tokenloom.batch.spec import RenderSpec
 from tokenloom.errors import ConfigError, near_miss, plural, warn
-from tokenloom.layout.splice.part import Part
+from tokenloom.layout.splice.phase import SplicePhase
 from tokenloom.layout.splice.rows import Spliced
 from tokenloom.layout.splice.spec import SpliceSpec
 
@@ -187,7 +187,7 @@ def _warn_of_temperature(spec: SpliceSpec) -> None:
             )
 
 
-def _warn_of_offsets(layout: Spliced, part: Part) -> None:
+def _warn_of_offsets(layout: Spliced, part: SplicePhase) -> None:
     starts = sum(part.starts)
     frames = int(part.quota.sum())
     if frames <= starts:
@@ -202,7 +202,7 @@ def _warn_of_offsets(layout: Spliced, part: Part) -> None:
     )
 
 
-def _warn_of_uneven_clips(spec: SpliceSpec, part: Part) -> None:
+def _warn_of_uneven_clips(spec: SpliceSpec, part: SplicePhase) -> None:
     """Clipped windows show every token equally often only if the stride divides K - 1."""
     if spec.edge != "clip":
         return

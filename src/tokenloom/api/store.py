@@ -224,7 +224,7 @@ class Store:
         """The same for the document offsets."""
         return self.reader.counters(index=True)
 
-    def verify(self, *, progress: bool | None = None) -> verification.Report:
+    def verify(self, *, progress: bool | None = None) -> verification.VerifyReport:
         """Read every byte again and compare it with what was published.
 
         Raises:
@@ -235,7 +235,7 @@ class Store:
             raise StoreCorrupt("\n".join(report.problems))
         return report
 
-    def check(self, *, progress: bool | None = None) -> verification.Report:
+    def check(self, *, progress: bool | None = None) -> verification.VerifyReport:
         """As `verify`, but problems are in the report instead of an exception."""
         total = sum(sum(shard.files.values()) for shard in self.reader.manifest.shards)
         with Progress("verify", total=total, unit="B", show=progress) as bar:

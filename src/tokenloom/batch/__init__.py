@@ -1,4 +1,9 @@
 """Takes spans and what reads their tokens → gives batches: tokens, labels, masks, positions.
 
-`tokenloom.batch.attention` and `tokenloom.batch.boundaries` are for users, too.
+Public beside `tokenloom.Batch`: `attention` (dense masks, FlexAttention, `cu_seqlens`) and
+`boundaries` (positions and segments of rows that somebody else has packed).
 """
+
+from tokenloom.batch import attention, boundaries
+
+__all__ = ["attention", "boundaries"]

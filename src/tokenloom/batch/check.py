@@ -21,7 +21,7 @@ from tokenloom.batch import attention
 from tokenloom.batch.laws import LAWS, Breach, Given, derived, scheme
 from tokenloom.errors import ConfigError, NoTrainedTokens, near_miss, plural
 
-__all__ = ["Facts", "Problem", "Report", "check_batch"]
+__all__ = ["BatchReport", "Facts", "Problem", "check_batch"]
 
 Array = NDArray[Any]
 
@@ -107,7 +107,7 @@ class Facts:
 
 
 @dataclass(frozen=True, slots=True)
-class Report:
+class BatchReport:
     """What `check_batch` found.
 
     Attributes:
@@ -127,7 +127,7 @@ class Report:
         """Whether no checked law is broken."""
         return not self.problems
 
-    def raise_if_wrong(self) -> Report:
+    def raise_if_wrong(self) -> BatchReport:
         """This report, or ValueError with its text."""
         if not self.ok:
             raise ValueError(str(self))
@@ -147,7 +147,7 @@ class Report:
 
 def check_batch(
     batch: Any, *, seq_len: int | None = None, strict: bool = True, label_layout: str | None = None
-) -> Report:
+) -> BatchReport:
     """Which laws a batch breaks, and where; it raises only if there is nothing to judge.
 
     Args:
@@ -190,7 +190,7 @@ def check_batch(
         Problem(law, *example) for law, breach in breaches.items() for example in breach.examples
     )
     totals = {law: breach.total for law, breach in breaches.items() if breach.total}
-    return Report(tuple(problems), totals, checked, _facts(given, layout))
+    return BatchReport(tuple(problems), totals, checked, _facts(given, layout))
 
 
 def _fetch(batch: Any, name: str) -> Any:

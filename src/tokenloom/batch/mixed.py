@@ -20,7 +20,7 @@ from tokenloom.arrays import grouped
 from tokenloom.batch import tiles as masks
 from tokenloom.batch.batch import Batch, Details
 from tokenloom.batch.plan import Blanks, Plan, Tiled
-from tokenloom.batch.render import Found, Pending, Renderer, Rows, cut_batches
+from tokenloom.batch.render import Fetched, Pending, Renderer, Rows, cut_batches
 from tokenloom.batch.spec import RenderSpec
 from tokenloom.layout.spans import Spans
 from tokenloom.mixture.run import MixedRun
@@ -122,7 +122,7 @@ class MixedRenderer:
         """The examples between neighbouring cuts, each a batch that is read but not yet filled."""
         return cut_batches(self, plan, cuts, padding)
 
-    def found(self, plan: MixedPlan, start: int, stop: int, column: str) -> Found:
+    def found(self, plan: MixedPlan, start: int, stop: int, column: str) -> Fetched:
         """The runs of some examples, read: those of every source, in order of their cells."""
         views: list[Array] = []
         parts = []
@@ -135,12 +135,12 @@ class MixedRenderer:
             views += found.views
         if not parts:
             none = np.empty(0, np.int64)
-            return Found([], none, none, none, none, [0] * (stop - start + 1))
+            return Fetched([], none, none, none, none, [0] * (stop - start + 1))
         which, low_, length, cell = (np.concatenate(column) for column in zip(*parts, strict=True))
         order = np.argsort(cell, kind="stable")
         cell = cell[order]
         edges = np.searchsorted(cell, np.arange(stop - start + 1) * plan.width).tolist()
-        return Found(views, which[order], low_[order], length[order], cell, edges)
+        return Fetched(views, which[order], low_[order], length[order], cell, edges)
 
     def _shares(self, plan: MixedPlan, start: int, stop: int) -> list[tuple[int, int, int]]:
         """(source, first, behind the last of its examples) that stand among some examples."""

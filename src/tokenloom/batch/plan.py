@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tokenloom.batch import tiles as masks
-from tokenloom.layout.layout import Runs
+from tokenloom.layout.layout import Reads
 from tokenloom.layout.spans import BOS, EOS, EOS_BEFORE, Spans
 from tokenloom.order.run import SourceRun
 
@@ -113,10 +113,10 @@ class Plan(Tiled):
         return self.run.layout.width
 
     @functools.cached_property
-    def runs(self) -> Runs:
+    def runs(self) -> Reads:
         """What to read for them."""
         if self.blanks is not None:
-            return Runs.of(self.spans)
+            return Reads.of(self.spans)
         return self.run.layout.runs(self.epoch, self.row)
 
     @functools.cached_property

@@ -24,12 +24,12 @@ from tokenloom.batch.batch import Batch
 from tokenloom.batch.cells import Copier, copier, new_array
 from tokenloom.batch.plan import Plan, Planned
 from tokenloom.batch.spec import RenderSpec
-from tokenloom.layout.layout import Runs
+from tokenloom.layout.layout import Reads
 from tokenloom.layout.spans import Spans
 from tokenloom.order.run import SourceRun, loss_columns
 from tokenloom.store.cache import BlockCache
 
-__all__ = ["Found", "Pending", "Renderer", "Rendering", "Rows", "cut_batches"]
+__all__ = ["Fetched", "Pending", "Renderer", "Rendering", "Rows", "cut_batches"]
 
 Int64 = NDArray[np.int64]
 
@@ -106,7 +106,7 @@ class Rendering(Protocol):
 
     spec: RenderSpec
 
-    def found(self, plan: Any, start: int, stop: int, column: str) -> Found:
+    def found(self, plan: Any, start: int, stop: int, column: str) -> Fetched:
         """The runs of some examples, read."""
 
     def batch_of(self, cells: NDArray[np.int32], rows: Rows) -> Batch:
@@ -116,7 +116,7 @@ class Rendering(Protocol):
         """The stored loss weight of every cell; two columns multiply."""
 
 
-class Found(NamedTuple):
+class Fetched(NamedTuple):
     """Runs of tokens that were read, and where they go.
 
     Attributes:
@@ -214,7 +214,7 @@ class Renderer:
             out *= values
         return out
 
-    def found(self, plan: Plan, start: int, stop: int, column: str) -> Found:
+    def found(self, plan: Plan, start: int, stop: int, column: str) -> Fetched:
         """The runs of some examples, read."""
         runs = plan.runs.frames(start, stop)
         frame = np.repeat(np.arange(stop - start), np.diff(runs.edges))
@@ -223,7 +223,7 @@ class Renderer:
             blocks, found, first = self._blocks(plan, start, stop, column)
             which = np.zeros(len(frame), np.int64) if found is None else found[frame]
             low = runs.address - first[which]
-            return Found(blocks, which, low, runs.length, cell, runs.edges.tolist())
+            return Fetched(blocks, which, low, runs.length, cell, runs.edges.tolist())
         views = self.run.layout.line.read(runs.address, runs.address + runs.length, column)
         return _in_pieces(views, runs, cell)
 
@@ -242,7 +242,7 @@ class Renderer:
         return blocks, which, first
 
 
-def _in_pieces(views: list[Array], runs: Runs, cell: Int64) -> Found:
+def _in_pieces(views: list[Array], runs: Reads, cell: Int64) -> Fetched:
     """Runs that came one after the other, each in one view or several."""
     views = [view for view in views if len(view)]
     length = np.array([len(view) for view in views], np.int64)
@@ -253,7 +253,7 @@ def _in_pieces(views: list[Array], runs: Runs, cell: Int64) -> Found:
     which, low = np.arange(len(views)), np.zeros(len(views), np.int64)
     before = np.concatenate([[0], ends])[runs.edges]  # tokens before each frame
     edges: list[int] = np.searchsorted(begin, before).tolist()
-    return Found(views, which, low, length, places, edges)
+    return Fetched(views, which, low, length, places, edges)
 
 
 def cut_batches(

@@ -15,7 +15,7 @@ from tokenloom.cli.printing import write
 from tokenloom.errors import ConfigError, StoreCorrupt, binary_size, plural
 from tokenloom.store.files import LOCAL
 from tokenloom.store.snapshots import Collected, collect, held
-from tokenloom.store.verify import Report
+from tokenloom.store.verify import VerifyReport
 
 __all__ = ["add_commands"]
 
@@ -61,14 +61,14 @@ def _verify(arguments: argparse.Namespace) -> int:
     try:
         store = open_store(arguments.store)
     except StoreCorrupt as error:
-        report = Report(arguments.store, 0, 0, 0, 0, 0, (str(error),))
+        report = VerifyReport(arguments.store, 0, 0, 0, 0, 0, (str(error),))
     else:
         report = store.check(progress=False if arguments.quiet else None)
     write(arguments, {**asdict(report), "ok": report.ok}, _verify_lines(report))
     return 0 if report.ok else 1
 
 
-def _verify_lines(report: Report) -> Iterator[str]:
+def _verify_lines(report: VerifyReport) -> Iterator[str]:
     yield from report.problems
     if report.problems:
         yield f"{report.path}: {plural(len(report.problems), 'problem')}"

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from tokenloom.store.cache import BlockCache
 from tokenloom.store.reader import Reader
 
-__all__ = ["ChosenLine", "Line", "Pieces", "WholeLine"]
+__all__ = ["ChosenLine", "Line", "Stretches", "WholeLine"]
 
 Int64 = NDArray[np.int64]
 
@@ -27,7 +27,7 @@ Array = NDArray[Any]
 
 
 @dataclass(frozen=True, eq=False, slots=True)
-class Pieces:
+class Stretches:
     """What stands in some ranges of a line, document by document; empty documents do not.
 
     Attributes:
@@ -44,14 +44,14 @@ class Pieces:
     length: Int64
     address: Int64
 
-    def take(self, ranges: Int64) -> Pieces:
+    def take(self, ranges: Int64) -> Stretches:
         """The pieces of these ranges, in this order."""
         count = np.diff(self.edges)[ranges]
         edges = np.concatenate([[0], np.cumsum(count)])
         # piece k of the answer: the first of its range, and how far we are behind it
         part = np.repeat(self.edges[ranges] - edges[:-1], count) + np.arange(edges[-1])
         document, start = self.document[part], self.start[part]
-        return Pieces(edges, document, start, self.length[part], self.address[part])
+        return Stretches(edges, document, start, self.length[part], self.address[part])
 
 
 class Line(Protocol):
@@ -94,7 +94,7 @@ class Line(Protocol):
     ) -> list[Array]:
         """Ranges that are kept in the cache, as `Reader.stretches`."""
 
-    def pieces(self, start: Int64, stop: Int64) -> Pieces:
+    def pieces(self, start: Int64, stop: Int64) -> Stretches:
         """The documents in each range [N]; ranges are inside the line and not empty."""
 
 
@@ -151,7 +151,7 @@ class WholeLine:
         """See `Line`."""
         return self.reader.stretches(tag, numbers, start, stop, column, cache)
 
-    def pieces(self, start: Int64, stop: Int64) -> Pieces:
+    def pieces(self, start: Int64, stop: Int64) -> Stretches:
         """See `Line`."""
         offsets, order = self.reader.offsets, np.argsort(start)
         start, stop = start[order], stop[order]  # neighbours are looked up several times as fast
@@ -233,7 +233,7 @@ class ChosenLine:
 
         return cache.get_many(self.keys(tag, numbers, column), load)
 
-    def pieces(self, start: Int64, stop: Int64) -> Pieces:
+    def pieces(self, start: Int64, stop: Int64) -> Stretches:
         """See `Line`."""
         first = np.searchsorted(self._edges, start, side="right") - 1
         last = np.searchsorted(self._edges, stop - 1, side="right") - 1
@@ -258,7 +258,7 @@ def _cut(
     start: Int64,
     stop: Int64,
     address: Int64,
-) -> Pieces:
+) -> Stretches:
     """Documents at [begin, end) cut to the ranges they are asked for."""
     low = np.maximum(begin, start[owner])
     length = np.minimum(end, stop[owner]) - low
@@ -267,4 +267,4 @@ def _cut(
         document, owner, low = document[keep], owner[keep], low[keep]
         length, address = length[keep], address[keep]
     edges = np.concatenate([[0], np.cumsum(np.bincount(owner, minlength=len(start)))])
-    return Pieces(edges, document, low - address, length, low)
+    return Stretches(edges, document, low - address, length, low)

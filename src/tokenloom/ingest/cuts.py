@@ -30,7 +30,7 @@ from tokenloom.errors import InputError, MissingExtra
 from tokenloom.ingest.identity import arrow_bytes, canonical_line
 from tokenloom.ingest.inputs import Input, label
 
-__all__ = ["BLOCK_BYTES", "MAX_RECORD_BYTES", "Block", "Piece", "blocks", "check_size"]
+__all__ = ["BLOCK_BYTES", "MAX_RECORD_BYTES", "Block", "Cut", "blocks", "check_size"]
 
 BLOCK_BYTES = 4 << 20
 
@@ -48,7 +48,7 @@ FEED_BYTES = {"gz": 64 << 10, "zst": 4 << 10}
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Piece:
+class Cut:
     """A range of one input.
 
     Attributes:
@@ -67,7 +67,7 @@ class Piece:
     weight: int = field(default=0, compare=False)
 
 
-Block = tuple[Piece, ...]
+Block = tuple[Cut, ...]
 
 
 def blocks(
@@ -98,9 +98,9 @@ def blocks(
     return itertools.islice(_grouped(pieces, block_bytes), first, None)
 
 
-def _grouped(pieces: Iterator[tuple[Piece, int]], block_bytes: int) -> Iterator[Block]:
+def _grouped(pieces: Iterator[tuple[Cut, int]], block_bytes: int) -> Iterator[Block]:
     """Fills each block until the next piece would make it larger than `block_bytes`."""
-    block: list[Piece] = []
+    block: list[Cut] = []
     total = 0
     for piece, weight in pieces:
         cost = weight + PIECE_COST
@@ -115,7 +115,7 @@ def _grouped(pieces: Iterator[tuple[Piece, int]], block_bytes: int) -> Iterator[
 
 def _pieces(
     index: int, one: Input, block_bytes: int, max_record_bytes: int
-) -> Iterator[tuple[Piece, int]]:
+) -> Iterator[tuple[Cut, int]]:
     """The pieces of one input, each with the bytes of text it stands for."""
     if one.kind == "hf":
         return _dataset_pieces(index, one, block_bytes)
@@ -130,7 +130,7 @@ def _pieces(
     parts = 1 if one.kind == "txt" else max(1, -(-one.size // block_bytes))
     cuts = (one.size * part // parts for part in range(parts + 1))
     return (
-        (Piece(input=index, start=start, stop=stop, weight=stop - start), stop - start)
+        (Cut(input=index, start=start, stop=stop, weight=stop - start), stop - start)
         for start, stop in itertools.pairwise(cuts)
     )
 
@@ -154,19 +154,19 @@ def check_size(one: Input, size: int | None = None) -> None:
 
 
 # ---------------------------------------------------------------- objects and parquet
-def _row_pieces(index: int, one: Input, block_bytes: int) -> Iterator[tuple[Piece, int]]:
+def _row_pieces(index: int, one: Input, block_bytes: int) -> Iterator[tuple[Cut, int]]:
     start, size, lines = 0, 0, list[bytes]()
     for i, row in enumerate(one.rows):
         lines.append(canonical_line(row, f"rows[{i}]") + b"\n")
         size += len(lines[-1])
         if size >= block_bytes:
-            yield Piece(input=index, start=start, stop=i + 1, data=b"".join(lines)), size
+            yield Cut(input=index, start=start, stop=i + 1, data=b"".join(lines)), size
             start, size, lines = i + 1, 0, []
     if lines or not len(one.rows):
-        yield Piece(input=index, start=start, stop=len(one.rows), data=b"".join(lines)), size
+        yield Cut(input=index, start=start, stop=len(one.rows), data=b"".join(lines)), size
 
 
-def _dataset_pieces(index: int, one: Input, block_bytes: int) -> Iterator[tuple[Piece, int]]:
+def _dataset_pieces(index: int, one: Input, block_bytes: int) -> Iterator[tuple[Cut, int]]:
     # Cut by the size of what is carried: a function of the values, where the library's own
     # figures depend on how the files happen to be chunked.
     rows = len(one.rows)
@@ -175,21 +175,21 @@ def _dataset_pieces(index: int, one: Input, block_bytes: int) -> Iterator[tuple[
         data = arrow_bytes(one.rows, start, stop)
         step = max(1, (stop - start) * block_bytes // len(data))
         if step >= stop - start:
-            yield Piece(input=index, start=start, stop=stop, data=data), len(data)
+            yield Cut(input=index, start=start, stop=stop, data=data), len(data)
             continue
         for a in range(start, stop, step):
             b = min(a + step, stop)
             data = arrow_bytes(one.rows, a, b)
-            yield Piece(input=index, start=a, stop=b, data=data), len(data)
+            yield Cut(input=index, start=a, stop=b, data=data), len(data)
 
 
-def _parquet_pieces(index: int, one: Input, block_bytes: int) -> Iterator[tuple[Piece, int]]:
+def _parquet_pieces(index: int, one: Input, block_bytes: int) -> Iterator[tuple[Cut, int]]:
     sizes = _row_group_sizes(one)
     start, total = 0, 0
 
-    def piece(stop: int) -> Piece:
+    def piece(stop: int) -> Cut:
         edges = (one.size * start // max(1, len(sizes)), one.size * stop // max(1, len(sizes)))
-        return Piece(input=index, start=start, stop=stop, weight=edges[1] - edges[0])
+        return Cut(input=index, start=start, stop=stop, weight=edges[1] - edges[0])
 
     for group, size in enumerate(sizes):
         if group > start and total + size > block_bytes:
@@ -218,7 +218,7 @@ def _row_group_sizes(one: Input) -> list[int]:
 # ---------------------------------------------------------------- archives
 def _archive_pieces(
     index: int, one: Input, path: Path, block_bytes: int, max_record_bytes: int
-) -> Iterator[tuple[Piece, int]]:
+) -> Iterator[tuple[Cut, int]]:
     """Cuts the unpacked stream after the line that fills a piece; a txt file is never cut."""
     least = max_record_bytes + 1 if one.kind == "txt" else block_bytes
     buffer = bytearray()
@@ -235,7 +235,7 @@ def _archive_pieces(
             end += 1
             data = bytes(memoryview(buffer)[:end])
             stop, weight = position + end, packed - max(given, 0)
-            yield Piece(input=index, start=position, stop=stop, data=data, weight=weight), end
+            yield Cut(input=index, start=position, stop=stop, data=data, weight=weight), end
             del buffer[:end]
             position, given, scan = stop, packed, 0
     if buffer or given < 0:
@@ -243,7 +243,7 @@ def _archive_pieces(
         _refuse_long(one, buffer, least, end, position, max_record_bytes)
         stop, weight = position + end, one.size - max(given, 0)
         data = bytes(buffer)
-        yield Piece(input=index, start=position, stop=stop, data=data, weight=weight), end
+        yield Cut(input=index, start=position, stop=stop, data=data, weight=weight), end
 
 
 def _refuse_long(

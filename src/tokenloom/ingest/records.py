@@ -34,7 +34,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tokenloom.errors import InputError
-from tokenloom.ingest.cuts import MAX_RECORD_BYTES, Block, Piece, check_size
+from tokenloom.ingest.cuts import MAX_RECORD_BYTES, Block, Cut, check_size
 from tokenloom.ingest.inputs import Input, Kind, label
 from tokenloom.ingest.tables import table_records
 
@@ -136,7 +136,7 @@ def read_block(
     )
 
 
-def _read(one: Input, piece: Piece, columns: Sequence[str] | None, limit: int) -> _Read:
+def _read(one: Input, piece: Cut, columns: Sequence[str] | None, limit: int) -> _Read:
     if one.kind == "hf" or one.kind == "parquet":
         rows, errors, size = table_records(one, piece, columns)
         return _Read(values=rows, errors=errors, bytes=size)
@@ -179,7 +179,7 @@ def _pread(one: Input, descriptor: int, start: int, stop: int) -> bytes:
     return data
 
 
-def _own_lines(one: Input, piece: Piece, limit: int) -> tuple[list[bytes], int, int]:
+def _own_lines(one: Input, piece: Cut, limit: int) -> tuple[list[bytes], int, int]:
     """The lines that begin in a piece, the position of the first, and their bytes in the file."""
     start, stop = piece.start, piece.stop
     with _opened(one) as descriptor:
@@ -215,7 +215,7 @@ def _tail(one: Input, descriptor: int, start: int, room: int) -> tuple[bytes, bo
     return b"".join(parts), False
 
 
-def _whole_file(one: Input, piece: Piece, limit: int) -> _Read:
+def _whole_file(one: Input, piece: Cut, limit: int) -> _Read:
     size = piece.stop - piece.start
     if size > limit:
         return _Read(values=[None], errors={0: _too_long(limit)}, bytes=0)

@@ -11,14 +11,14 @@ from collections.abc import Sequence
 from typing import Any
 
 from tokenloom.errors import InputError, MissingExtra
-from tokenloom.ingest.cuts import Piece, check_size
+from tokenloom.ingest.cuts import Cut, check_size
 from tokenloom.ingest.inputs import Input, label
 
 __all__ = ["table_records"]
 
 
 def table_records(
-    one: Input, piece: Piece, columns: Sequence[str] | None
+    one: Input, piece: Cut, columns: Sequence[str] | None
 ) -> tuple[list[dict[str, Any] | None], dict[int, str], int]:
     """The rows of a piece (None where one cannot be used), why not, and the bytes decoded.
 
@@ -51,7 +51,7 @@ def table_records(
     return values, errors, table.nbytes
 
 
-def _row_groups(one: Input, piece: Piece, columns: Sequence[str] | None) -> Any:
+def _row_groups(one: Input, piece: Cut, columns: Sequence[str] | None) -> Any:
     import pyarrow.parquet as pq
 
     with pq.ParquetFile(label(one)) as file:
@@ -61,7 +61,7 @@ def _row_groups(one: Input, piece: Piece, columns: Sequence[str] | None) -> Any:
         return file.read_row_groups(groups, columns=columns, use_threads=False)
 
 
-def _stream(piece: Piece) -> Any:
+def _stream(piece: Cut) -> Any:
     import pyarrow as pa
 
     with pa.ipc.open_stream(piece.data) as reader:

@@ -20,7 +20,7 @@ from typing import IO, Any
 import numpy as np
 
 from tokenloom.bind import bind, unbind
-from tokenloom.ingest.cuts import Block, Piece
+from tokenloom.ingest.cuts import Block, Cut
 from tokenloom.ingest.encode import EncodedBlock, Job, Kitchen
 from tokenloom.ingest.hooks import Hook, resolve_hook
 from tokenloom.ingest.inputs import Input
@@ -88,7 +88,7 @@ def unpack_block(header: dict[str, Any], buffers: list[Any]) -> Block:
     """The block of a task."""
     data = iter(buffers)
     return tuple(
-        Piece(input=i, start=a, stop=b, data=bytes(next(data)) if carried else None)
+        Cut(input=i, start=a, stop=b, data=bytes(next(data)) if carried else None)
         for i, a, b, carried in header["pieces"]
     )
 

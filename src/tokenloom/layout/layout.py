@@ -35,7 +35,7 @@ from tokenloom.documents.line import Line
 from tokenloom.layout.blocks import Blocks
 from tokenloom.layout.spans import BOS, Spans
 
-__all__ = ["Epochs", "Layout", "Phases", "Runs"]
+__all__ = ["Epochs", "Layout", "Phases", "Reads"]
 
 Int64 = NDArray[np.int64]
 
@@ -115,7 +115,7 @@ class Phases:
 
 
 @dataclass(frozen=True, eq=False, slots=True)
-class Runs:
+class Reads:
     """Stretches of the line for some frames.
 
     Attributes:
@@ -135,14 +135,14 @@ class Runs:
     full: bool
 
     @staticmethod
-    def one_each(address: Int64, length: Int64, width: int) -> Runs:
+    def one_each(address: Int64, length: Int64, width: int) -> Reads:
         """One run for every frame, from its first cell on."""
         edges = np.arange(len(address) + 1)
         at = np.zeros(len(address), np.int64)
-        return Runs(width, edges, address, length, at, bool((length == width).all()))
+        return Reads(width, edges, address, length, at, bool((length == width).all()))
 
     @staticmethod
-    def of(spans: Spans) -> Runs:
+    def of(spans: Spans) -> Reads:
         """The runs of spans; spans without a token of a document give none."""
         at = spans.at + (spans.flags & BOS)
         keep = spans.length > 0
@@ -150,18 +150,18 @@ class Runs:
         length = spans.length[keep]
         filled = np.concatenate([[0], np.cumsum(length)])[edges]
         full = bool((np.diff(filled) == spans.width).all())
-        return Runs(spans.width, edges, spans.address[keep], length, at[keep], full)
+        return Reads(spans.width, edges, spans.address[keep], length, at[keep], full)
 
     @property
     def single(self) -> bool:
         """Whether every frame is one run that fills it."""
         return self.full and len(self.address) == len(self.edges) - 1
 
-    def frames(self, start: int, stop: int) -> Runs:
+    def frames(self, start: int, stop: int) -> Reads:
         """Frames [start, stop) alone; arrays are views."""
         first, last = int(self.edges[start]), int(self.edges[stop])
         part = slice(first, last)
-        return Runs(
+        return Reads(
             self.width,
             self.edges[start : stop + 1] - first,
             self.address[part],
@@ -208,7 +208,7 @@ class Layout(Protocol):
     def blocks(self, phase: int = 0) -> Blocks:
         """Where the storage-local blocks lie in epochs of a phase."""
 
-    def runs(self, epoch: Epochs, rows: Int64) -> Runs:
+    def runs(self, epoch: Epochs, rows: Int64) -> Reads:
         """The tokens of each row."""
 
     def stretch(self, block: Int64, blocks: Blocks, phase: int = 0) -> tuple[Int64, Int64]:

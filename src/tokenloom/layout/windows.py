@@ -22,7 +22,7 @@ from tokenloom.bind import check_fields
 from tokenloom.documents.line import Line
 from tokenloom.errors import ConfigError, warn
 from tokenloom.layout.blocks import Blocks
-from tokenloom.layout.layout import Phases, Runs
+from tokenloom.layout.layout import Phases, Reads
 from tokenloom.layout.spans import Spans
 
 __all__ = ["Windows", "WindowsSpec"]
@@ -127,11 +127,11 @@ class Windows:
                 "io blocks. align=True makes them end together."
             )
 
-    def runs(self, epoch: Int64 | int, rows: Int64) -> Runs:
+    def runs(self, epoch: Int64 | int, rows: Int64) -> Reads:
         """The tokens of each row: one stretch of the line."""
         start = rows * self.spec.step
         stop = np.minimum(start + self.width, self.line.tokens)
-        return Runs.one_each(start, stop - start, self.width)
+        return Reads.one_each(start, stop - start, self.width)
 
     def stretch(self, block: Int64, blocks: Blocks, phase: int = 0) -> tuple[Int64, Int64]:
         """The part of the line that the rows of each block take [N]."""

@@ -320,7 +320,7 @@ class Merge:
         return low, high
 
     def whole(self, index: int) -> int:
-        """See `tokenloom.mixture.stages.Order`: items of a source come in their order."""
+        """See `tokenloom.mixture.stages.Merged`: items of a source come in their order."""
         return index
 
     # -- item → index ----------------------------------------------------------------------
@@ -390,7 +390,7 @@ class Rounds:
         return counts
 
     def whole(self, index: int) -> int:
-        """See `tokenloom.mixture.stages.Order`."""
+        """See `tokenloom.mixture.stages.Merged`."""
         return index // self._block * self._block if self._shuffled else index
 
     def index(self, source: int, item: int) -> int:

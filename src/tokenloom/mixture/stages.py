@@ -26,7 +26,7 @@ Int64 = NDArray[np.int64]
 NOTHING = EqualCosts(1, 0)
 
 
-class Order(Protocol):
+class Merged(Protocol):
     """Index → (source, item) and back."""
 
     def items(self, first: int, last: int) -> tuple[Int64, Int64]:
@@ -113,7 +113,7 @@ class Stage:
 
     at: int
     end: int | None
-    order: Order
+    order: Merged
     merge: Merge
 
 

@@ -43,11 +43,11 @@ from numpy.typing import NDArray
 
 from tokenloom.arrays import answered, checked, grouped
 from tokenloom.layout.blocks import Blocks
-from tokenloom.order.shuffle_windows import OrderKeys, Windows
+from tokenloom.order.shuffle_windows import OrderKeys, ShuffleWindows
 from tokenloom.random.keys import GOLDEN
 from tokenloom.random.permute import Permutations, permutations
 
-__all__ = ["BlockOrder", "Rounds", "bit_reversed", "golden"]
+__all__ = ["BlockOrder", "LaneRounds", "bit_reversed", "golden"]
 
 Int64 = NDArray[np.int64]
 
@@ -62,7 +62,7 @@ def bit_reversed(count: int) -> list[int]:
     return sorted(range(count), key=lambda lane: int(f"{lane:0{bits}b}"[::-1], 2))
 
 
-class Rounds:
+class LaneRounds:
     """The rounds over lanes of these lengths.
 
     Attributes:
@@ -126,7 +126,7 @@ class BlockOrder:
     def __init__(self, blocks: Blocks, window_blocks: int, lanes: int, keys: OrderKeys) -> None:
         window_blocks = max(1, min(window_blocks, len(blocks)))  # more is the same: one window
         self.n, self.lanes, self.window_blocks = blocks.rows, lanes, window_blocks
-        self._windows = Windows(keys.windows, keys.perm_type)
+        self._windows = ShuffleWindows(keys.windows, keys.perm_type)
         whole = len(blocks) if not blocks.size else blocks.rows // blocks.size
         shuffled = permutations(whole, [keys.blocks()], keys.perm_type) if whole else None
         self._geometry: _Geometry = (
@@ -205,7 +205,9 @@ class BlockOrder:
             index[here] = start + rounds.place(lane, height)
         return index
 
-    def _in_lane(self, rounds: Rounds, band: Int64, lane: Int64, x: Int64, through: Any) -> Int64:
+    def _in_lane(
+        self, rounds: LaneRounds, band: Int64, lane: Int64, x: Int64, through: Any
+    ) -> Int64:
         """Each x through the permutation of its lane; lanes of one length go together."""
         windows = band * self.lanes + lane
         first = int(rounds.lengths[0])
@@ -220,7 +222,7 @@ class BlockOrder:
         return out
 
 
-Band = tuple[Any, Rounds, Int64, Any]
+Band = tuple[Any, LaneRounds, Int64, Any]
 
 """(which of the places, their rounds, number of each one's band, first place of each one's band)"""
 
@@ -253,9 +255,9 @@ class _Equal:
         self._band_rows = lanes * window_blocks * blocks.size
         self._full_bands = self.body // self._band_rows
         of_one = min(whole, lanes * window_blocks)  # blocks of a band
-        self._full = Rounds(_lane_blocks(of_one, lanes) * blocks.size)
+        self._full = LaneRounds(_lane_blocks(of_one, lanes) * blocks.size)
         left = whole - self._full_bands * lanes * window_blocks
-        self._last = Rounds(_lane_blocks(left, lanes) * blocks.size) if left else None
+        self._last = LaneRounds(_lane_blocks(left, lanes) * blocks.size) if left else None
 
     def bands(self, place: Int64) -> Iterator[Band]:
         band = place // self._band_rows
@@ -317,7 +319,7 @@ class _Cut:
         sizes = np.diff(blocks.starts)[self._order]
         self._places = np.concatenate([[0], np.cumsum(sizes)])
         self._band_starts = self._places[: -1 : self._band_blocks]
-        self._rounds: dict[int, Rounds] = {}
+        self._rounds: dict[int, LaneRounds] = {}
 
     def bands(self, place: Int64) -> Iterator[Band]:
         band = np.searchsorted(self._band_starts, place, side="right") - 1
@@ -341,7 +343,7 @@ class _Cut:
         block = np.searchsorted(self._starts, row, side="right") - 1
         return self._places[self._place_of[block]] + row - self._starts[block]
 
-    def _band(self, number: int) -> Rounds:
+    def _band(self, number: int) -> LaneRounds:
         rounds = self._rounds.get(number)
         if rounds is None:
             first = number * self._band_blocks
@@ -351,7 +353,7 @@ class _Cut:
             )
             if len(self._rounds) >= 64:
                 self._rounds = {}
-            rounds = self._rounds[number] = Rounds(np.diff(self._places[edges]))
+            rounds = self._rounds[number] = LaneRounds(np.diff(self._places[edges]))
         return rounds
 
 

@@ -24,7 +24,7 @@ from tokenloom.arrays import answered
 from tokenloom.errors import ConfigError
 from tokenloom.layout.blocks import Blocks
 from tokenloom.order.block_order import BlockOrder
-from tokenloom.order.shuffle_windows import OrderKeys, Windows
+from tokenloom.order.shuffle_windows import OrderKeys, ShuffleWindows
 
 __all__ = ["Order", "block", "era", "full", "identity"]
 
@@ -67,7 +67,9 @@ def full(
     """
     _refuse_endless(n, "full")
     keys = OrderKeys(seed, epoch, perm_type, source)
-    return _Eras(n, max(1, n), Windows(lambda _: np.array([keys.whole()], np.uint64), perm_type))
+    return _Eras(
+        n, max(1, n), ShuffleWindows(lambda _: np.array([keys.whole()], np.uint64), perm_type)
+    )
 
 
 def era(
@@ -88,7 +90,7 @@ def era(
         raise ConfigError(f"era length: found {length}, allowed is 1 or more.")
     keys = OrderKeys(seed, epoch, perm_type, source)
     longest = (1 << 63) - 1 if n is None else max(1, n)
-    return _Eras(n, min(length, longest), Windows(keys.eras, perm_type))
+    return _Eras(n, min(length, longest), ShuffleWindows(keys.eras, perm_type))
 
 
 def block(
@@ -154,7 +156,7 @@ class _Identity:
 class _Eras:
     """Stretches of one length, each permuted on its own; a single one is a full shuffle."""
 
-    def __init__(self, n: int | None, length: int, windows: Windows) -> None:
+    def __init__(self, n: int | None, length: int, windows: ShuffleWindows) -> None:
         self.n, self._size, self._windows = _check_rows(n), length, windows
         self._whole = None if n is None else n // length * length  # rows of whole stretches
 

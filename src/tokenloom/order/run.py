@@ -20,7 +20,7 @@ from tokenloom.layout.layout import Layout
 from tokenloom.order import Order, identity
 from tokenloom.order.block_order import golden
 from tokenloom.order.shuffle import BlockShuffle, FullShuffle, Shuffle, describe_shuffle
-from tokenloom.order.shuffle_windows import Windows
+from tokenloom.order.shuffle_windows import ShuffleWindows
 from tokenloom.store.reader import Reader
 from tokenloom.version import ORDER_VERSION
 
@@ -141,7 +141,7 @@ class SourceRun:
         return self.shuffle is not None and not usual and self.rows > 1
 
     @functools.cached_property
-    def _epochs(self) -> Windows:
+    def _epochs(self) -> ShuffleWindows:
         """The orders of all epochs of a full shuffle."""
         assert isinstance(self.shuffle, FullShuffle)
         return self.shuffle.epochs(self.seed, self.name)

@@ -21,7 +21,7 @@ from tokenloom.bind import BindError, bind, check_fields, unbind
 from tokenloom.errors import ConfigError
 from tokenloom.layout.blocks import Blocks
 from tokenloom.order import Order, block, era, full
-from tokenloom.order.shuffle_windows import Windows, epoch_windows
+from tokenloom.order.shuffle_windows import ShuffleWindows, epoch_windows
 from tokenloom.random.permute import check_perm_type
 
 __all__ = [
@@ -57,7 +57,7 @@ class FullShuffle:
         """The order of one epoch."""
         return full(blocks.rows, seed=seed, epoch=epoch, perm_type=self.perm_type, source=source)
 
-    def epochs(self, seed: int, source: str) -> Windows:
+    def epochs(self, seed: int, source: str) -> ShuffleWindows:
         """The orders of all epochs: window e has the rows of epoch e."""
         return epoch_windows(seed, self.perm_type, source)
 

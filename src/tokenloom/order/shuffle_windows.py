@@ -25,7 +25,7 @@ from tokenloom.random.permute import (
     permutations,
 )
 
-__all__ = ["OrderKeys", "Windows"]
+__all__ = ["OrderKeys", "ShuffleWindows"]
 
 Int64 = NDArray[np.int64]
 
@@ -77,7 +77,7 @@ class OrderKeys:
         return child(self._root, "tail")
 
 
-def epoch_windows(seed: int, perm_type: str, source: str) -> Windows:
+def epoch_windows(seed: int, perm_type: str, source: str) -> ShuffleWindows:
     """Full shuffles of all epochs at once: window e is the order of epoch e."""
 
     def keys(epochs: UInt64) -> UInt64:
@@ -86,10 +86,10 @@ def epoch_windows(seed: int, perm_type: str, source: str) -> Windows:
         root = check_seed(seed)
         return np.where(epochs == 0, np.uint64(root), levanter.folded(root, epochs))
 
-    return Windows(keys, perm_type)
+    return ShuffleWindows(keys, perm_type)
 
 
-class Windows:
+class ShuffleWindows:
     """The permutations inside numbered windows, made when they are first asked for.
 
     Windows of at most 4,096 rows are sorted tables; those seen last are kept, 1 Mi rows of them.

@@ -32,7 +32,7 @@ from tokenloom.batch.attention import stretches, to_numpy
 from tokenloom.errors import ConfigError
 from tokenloom.random.keys import draws, key
 
-__all__ = ["AloneReport", "Change", "LeakReport", "Seen", "alone_probe", "leak_probe"]
+__all__ = ["AloneReport", "LeakReport", "Probe", "Seen", "alone_probe", "leak_probe"]
 
 Array = NDArray[Any]
 
@@ -53,7 +53,7 @@ class Seen(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
+class Probe:
     """One document, or one stretch of filler, with other tokens.
 
     Attributes:
@@ -90,13 +90,13 @@ class LeakReport:
         tolerance: a difference up to this is none.
     """
 
-    changes: tuple[Change, ...]
+    changes: tuple[Probe, ...]
     context: float
     paired: bool
     tolerance: float
 
     @property
-    def leaks(self) -> tuple[tuple[Change, Seen], ...]:
+    def leaks(self) -> tuple[tuple[Probe, Seen], ...]:
         """Every change, with each document that it should not have moved; NaN is a leak, too."""
         return tuple(
             (change, seen)
@@ -313,7 +313,7 @@ def _chosen(cells: _Cells, seed: int, trials: int) -> Int64:
     return np.lexsort((kind, turn))[:trials]
 
 
-def _seen(cells: _Cells, one: int, moved: Array) -> Change:
+def _seen(cells: _Cells, one: int, moved: Array) -> Probe:
     """What moved when stretch `one` was changed."""
     most = np.maximum.reduceat(moved, cells.first)
     row, seq_len = int(cells.row[one]), cells.tokens.shape[1]
@@ -325,7 +325,7 @@ def _seen(cells: _Cells, one: int, moved: Array) -> Change:
     here = np.flatnonzero(documents & (cells.row == row) & (np.arange(len(most)) != one))
     away = np.flatnonzero(documents & (cells.row != row))
     first, stop = int(cells.first[one]), int(cells.stop[one])
-    return Change(
+    return Probe(
         row,
         int(cells.segment[one]),
         first - row * seq_len,

@@ -29,7 +29,7 @@ from tokenloom.store.fetch import FetchRules
 from tokenloom.store.files import LOCAL, Files
 from tokenloom.store.reader import Reader
 
-__all__ = ["Report", "verify"]
+__all__ = ["VerifyReport", "verify"]
 
 READ_BYTES = 8 << 20
 
@@ -37,7 +37,7 @@ Tick = Callable[[int], None]
 
 
 @dataclass(frozen=True, slots=True)
-class Report:
+class VerifyReport:
     """What was checked; `problems` is empty when all is well, else one line per problem."""
 
     path: str
@@ -61,7 +61,7 @@ def verify(
     *,
     files: Files = LOCAL,
     tick: Tick = lambda _: None,
-) -> Report:
+) -> VerifyReport:
     """Read everything and report every problem; `tick` is told the bytes of each step."""
     manifest = snapshot.manifest
     problems = list(_check_history(root, manifest, files))
@@ -92,7 +92,7 @@ def verify(
     total = sum(file.bytes for file in expected.values())
     counts = (manifest.documents, manifest.tokens)
     found = tuple(dict.fromkeys(problems))
-    return Report(str(root), len(manifest.shards), len(expected), total, *counts, found)
+    return VerifyReport(str(root), len(manifest.shards), len(expected), total, *counts, found)
 
 
 def _check_history(root: Path, manifest: fmt.Manifest, files: Files) -> Iterator[str]:

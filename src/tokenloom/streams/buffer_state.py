@@ -23,7 +23,7 @@ from tokenloom.random.permute import permutations
 from tokenloom.streams.samples import revived
 from tokenloom.streams.state import damaged, read_as, shown
 
-__all__ = ["FORMAT", "Held", "Mark", "ShuffleOptions", "dump", "load", "window_order"]
+__all__ = ["FORMAT", "HeldSamples", "Mark", "ShuffleOptions", "dump", "load", "window_order"]
 
 FORMAT = "tokenloom.shuffle/1"
 
@@ -68,7 +68,7 @@ class Mark:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Held:
+class HeldSamples:
     """All that a shuffle holds.
 
     Attributes:
@@ -104,7 +104,7 @@ def window_order(options: ShuffleOptions, epoch: int, number: int, count: int) -
 
 
 # -- writing and reading -----------------------------------------------------------------------
-def dump(options: ShuffleOptions, held: Held) -> dict[str, Any]:
+def dump(options: ShuffleOptions, held: HeldSamples) -> dict[str, Any]:
     """The state as JSON."""
     return {"format": FORMAT, "options": asdict(options), **asdict(held)}
 
@@ -122,7 +122,7 @@ class _State:
     mark: Mark | None
 
 
-def load(options: ShuffleOptions, state: Any) -> Held:
+def load(options: ShuffleOptions, state: Any) -> HeldSamples:
     """What a state holds, its samples as they were.
 
     Raises:
@@ -134,7 +134,7 @@ def load(options: ShuffleOptions, state: Any) -> Held:
     samples = None if problems else _samples(read, problems)
     if problems:
         raise damaged(problems)
-    return Held(
+    return HeldSamples(
         epoch=read.epoch,
         given=read.given,
         taken=read.taken,

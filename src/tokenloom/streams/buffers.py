@@ -30,7 +30,7 @@ from tokenloom.arguments import count_of
 from tokenloom.errors import ConfigError, InputError, StateError
 from tokenloom.random.keys import draw, key
 from tokenloom.streams import buffer_state
-from tokenloom.streams.buffer_state import Held, Mark, ShuffleOptions, window_order
+from tokenloom.streams.buffer_state import HeldSamples, Mark, ShuffleOptions, window_order
 from tokenloom.streams.feeds import Feed
 from tokenloom.streams.samples import to_plain
 
@@ -205,7 +205,7 @@ class ShuffledStream:
         """What is held, as JSON: numbers of rows, or rows where the source cannot be read again."""
         self._check_whole()
         marks = self._needed_marks() or [Mark(self._feed.row, self._feed.state())]
-        held = Held(
+        held = HeldSamples(
             epoch=self._epoch,
             given=self._given,
             taken=self._feed.row,
@@ -247,7 +247,7 @@ class ShuffledStream:
         self._held = self._read_again(held)
         self._broken = False
 
-    def _read_again(self, held: Held) -> list[tuple[int, Any]]:
+    def _read_again(self, held: HeldSamples) -> list[tuple[int, Any]]:
         if held.samples is not None:
             return list(zip(held.rows, held.samples, strict=True))
         wanted = set(held.rows)

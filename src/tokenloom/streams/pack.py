@@ -50,7 +50,7 @@ from tokenloom.layout.pack.packers import Bins, pack
 from tokenloom.streams.pack_state import (
     MAX_COUNT,
     MAX_TOKEN,
-    Held,
+    HeldPieces,
     PackerSpec,
     Piece,
     RowStats,
@@ -266,9 +266,9 @@ class _Packer:
 
     def __init__(self, spec: PackerSpec) -> None:
         self.spec, self._mode = spec, MODES[spec.mode]
-        self._hold(Held(StreamStats.none(), False, [], []))
+        self._hold(HeldPieces(StreamStats.none(), False, [], []))
 
-    def _hold(self, held: Held) -> None:
+    def _hold(self, held: HeldPieces) -> None:
         self._stats, self._finished = held.stats, held.finished
         self._pending, self._ready = list(held.pending), deque(held.ready)
         self._cells = sum(map(len, self._pending))
@@ -349,7 +349,7 @@ class _Packer:
             yield self.pop()
 
     def state_dict(self) -> dict[str, Any]:
-        return dump(self.spec, Held(self._stats, self._finished, self._pending, self._ready))
+        return dump(self.spec, HeldPieces(self._stats, self._finished, self._pending, self._ready))
 
     def load_state_dict(self, state: Any, *, on_mode_change: str = "refuse") -> int:
         if on_mode_change not in ("refuse", "discard"):
@@ -368,7 +368,7 @@ class _Packer:
             at,
             plural(lost, "token"),
         )
-        self._hold(Held(held.stats, False, [], []))
+        self._hold(HeldPieces(held.stats, False, [], []))
         return lost
 
 

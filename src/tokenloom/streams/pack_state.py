@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 from tokenloom.bind import BindError, bind, check_fields
 from tokenloom.errors import ConfigError, StateError, near_miss
 
-__all__ = ["FORMAT", "Held", "PackerSpec", "Piece", "RowStats", "StreamStats", "dump", "load"]
+__all__ = ["FORMAT", "HeldPieces", "PackerSpec", "Piece", "RowStats", "StreamStats", "dump", "load"]
 
 FORMAT = "tokenloom.packer/1"
 
@@ -200,7 +200,7 @@ class StreamStats(RowStats):
 
 
 @dataclass(frozen=True, eq=False, slots=True)
-class Held:
+class HeldPieces:
     """All that a packer holds.
 
     Attributes:
@@ -226,7 +226,7 @@ class Held:
 
 
 # -- writing and reading -----------------------------------------------------------------------
-def dump(spec: PackerSpec, held: Held) -> dict[str, Any]:
+def dump(spec: PackerSpec, held: HeldPieces) -> dict[str, Any]:
     """The state as JSON."""
     pieces = held.pieces
     return {
@@ -255,7 +255,9 @@ class _State:
     tokens: Any
 
 
-def load(spec: PackerSpec, state: Any, *, other_mode: bool = False) -> tuple[PackerSpec, Held]:
+def load(
+    spec: PackerSpec, state: Any, *, other_mode: bool = False
+) -> tuple[PackerSpec, HeldPieces]:
     """What a state holds, and the spec of the packer that wrote it.
 
     Args:
@@ -277,7 +279,7 @@ def load(spec: PackerSpec, state: Any, *, other_mode: bool = False) -> tuple[Pac
     _check_same(saved, spec, other_mode)
     problems = _counter_problems(read.counters, saved.width)
     ready, pending = _pieces(read, problems)
-    held = Held(read.counters, read.finished, pending, ready)
+    held = HeldPieces(read.counters, read.finished, pending, ready)
     problems += [] if problems else _queue_problems(saved, held)
     if problems:
         raise _damaged(problems)
@@ -374,7 +376,7 @@ def _pieces(read: _State, problems: list[str]) -> tuple[list[list[Piece]], list[
     return ready, pieces[edges[-1] :]
 
 
-def _queue_problems(spec: PackerSpec, held: Held) -> list[str]:
+def _queue_problems(spec: PackerSpec, held: HeldPieces) -> list[str]:
     """Queues that this spec cannot have led to."""
     line, single, width = spec.mode == "sequential", spec.mode == "one_doc", spec.width
     waiting = {"bin": spec.packing_buffer_docs, "multipack": spec.group_docs, "one_doc": 1}

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from tokenloom.errors import ConfigError
 from tokenloom.layout.layout import Phases
-from tokenloom.layout.splice.part import Slots
+from tokenloom.layout.splice.phase import Slots
 from tokenloom.layout.splice.shares import (
     Edges,
     edge_weights,

@@ -42,7 +42,7 @@ from tokenloom.batch.cells import new_array
 from tokenloom.errors import InputError, MissingExtra
 from tokenloom.integrations.hf.rows import (
     PADDING,
-    Row,
+    Feature,
     checked_limit,
     checked_multiple,
     pad_instead,
@@ -177,7 +177,7 @@ class Collator:
 
     # -- rows ------------------------------------------------------------------------------------
 
-    def _read(self, features: Sequence[Mapping[str, Any]]) -> list[Row]:
+    def _read(self, features: Sequence[Mapping[str, Any]]) -> list[Feature]:
         rows = read_rows(
             features,
             input_name=self.input_name,
@@ -198,7 +198,7 @@ class Collator:
 
     # -- what follows from boundaries ------------------------------------------------------------
 
-    def _tiles(self, rows: Sequence[Row], tokens: Int64, lengths: Int64) -> tiles_room.Tiles:
+    def _tiles(self, rows: Sequence[Feature], tokens: Int64, lengths: Int64) -> tiles_room.Tiles:
         nothing = np.empty(0, np.int64)
         row, cell = boundaries.marks_from_starts(
             [nothing if one.starts is None else one.starts for one in rows],
@@ -222,7 +222,7 @@ class Collator:
             how = f"end a document behind each EOS ({self.eos_id})"
         return f"Collator: rows without 'document_starts' {how}. {_SURVIVED}"
 
-    def _others(self, rows: Sequence[Row], tiles: tiles_room.Tiles) -> dict[str, Any]:
+    def _others(self, rows: Sequence[Feature], tiles: tiles_room.Tiles) -> dict[str, Any]:
         """All of a batch but tokens and labels."""
         packed = self.packed_sequences
         if packed is None:
@@ -252,7 +252,7 @@ class Collator:
 
     # -- labels ----------------------------------------------------------------------------------
 
-    def _labels(self, rows: Sequence[Row], tokens: Int64, tiles: tiles_room.Tiles) -> Int64:
+    def _labels(self, rows: Sequence[Feature], tokens: Int64, tiles: tiles_room.Tiles) -> Int64:
         labels: Int64 = new_array(tokens.shape, np.int64)
         labels[:] = tokens
         if self.ignore_id is not None:

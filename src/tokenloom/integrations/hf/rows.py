@@ -22,7 +22,7 @@ from tokenloom.errors import ConfigError, InputError, near_miss, warn
 
 __all__ = [
     "PADDING",
-    "Row",
+    "Feature",
     "checked_limit",
     "checked_multiple",
     "pad_instead",
@@ -34,7 +34,7 @@ Int64 = NDArray[np.int64]
 
 
 @dataclass(frozen=True, eq=False, slots=True)
-class Row:
+class Feature:
     """One row of a batch to be.
 
     Attributes:
@@ -58,7 +58,7 @@ class Row:
         some = self.overlaps > 0
         return list(zip(self.starts[some].tolist(), self.overlaps[some].tolist(), strict=True))
 
-    def cut(self, most: int) -> Row:
+    def cut(self, most: int) -> Feature:
         """The first `most` tokens; boundaries behind them count for nothing later."""
         labels = None if self.labels is None else self.labels[:most]
         return replace(self, tokens=self.tokens[:most], cells=min(self.cells, most), labels=labels)
@@ -71,7 +71,7 @@ def read_rows(
     labels_name: str,
     pad: int | None,
     eos: int | None,
-) -> list[Row]:
+) -> list[Feature]:
     """The rows of some features.
 
     Args:
@@ -99,7 +99,7 @@ def _read(
     labels_name: str,
     pad: int | None,
     eos: int | None,
-) -> Row:
+) -> Feature:
     if not isinstance(feature, Mapping):
         raise InputError(
             f"{path}: found {type(feature).__name__}, allowed is a mapping with {input_name!r}."
@@ -126,7 +126,7 @@ def _read(
                 f"{path}.{name}: found {len(found)} values, allowed is one for each of the {cells} "
                 f"of {other!r}. Change both together."
             )
-    row = Row(tokens, len(tokens), starts, overlaps, labels)
+    row = Feature(tokens, len(tokens), starts, overlaps, labels)
     if mask is not None:
         return _by_mask(path, row, mask != 0)
     if starts is None and pad is not None:
@@ -148,7 +148,7 @@ def _numbers(path: str, feature: Mapping[str, Any], name: str) -> Int64 | None:
     return array.astype(np.int64, copy=False)  # nobody writes to it
 
 
-def _by_mask(path: str, row: Row, real: NDArray[np.bool_]) -> Row:
+def _by_mask(path: str, row: Feature, real: NDArray[np.bool_]) -> Feature:
     """The row without the cells that its attention mask calls filler."""
     if row.starts is not None and (real[1:] > real[:-1]).any():
         raise InputError(

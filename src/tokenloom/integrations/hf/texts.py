@@ -27,7 +27,7 @@ from tokenloom.errors import InputError, TokenizerError, near_miss, warn
 from tokenloom.tokenizer.find import USUAL_NAMES
 
 __all__ = [
-    "Documents",
+    "EncodedTexts",
     "SpecialIds",
     "log_once",
     "read_documents",
@@ -141,7 +141,7 @@ Int64 = NDArray[np.int64]
 
 
 @dataclass(frozen=True, eq=False, slots=True)
-class Documents:
+class EncodedTexts:
     """The documents of a batch that are kept, and what became of the others.
 
     Attributes:
@@ -174,7 +174,7 @@ def read_documents(
     most: int | None,
     bos: int | None,
     eos: int | None,
-) -> Documents:
+) -> EncodedTexts:
     """The documents of some texts.
 
     Args:
@@ -195,7 +195,7 @@ def read_documents(
     kept = [ids for ids in enough if most is None or len(ids) <= most]
     before = [[] if bos is None or ids[0] == bos else [bos] for ids in kept]
     behind = [[] if eos is None or ids[-1] == eos else [eos] for ids in kept]
-    return Documents(
+    return EncodedTexts(
         [b + ids + e if b or e else ids for b, ids, e in zip(before, kept, behind, strict=True)],
         np.array([len(b) for b in before], np.int64),
         np.array([len(ids) for ids in kept], np.int64),

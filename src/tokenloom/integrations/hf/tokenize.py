@@ -37,7 +37,12 @@ from tokenloom.arguments import check_options
 from tokenloom.bind import check_fields
 from tokenloom.errors import ConfigError, near_miss
 from tokenloom.integrations.hf.pieces import Pieces, cut_each, cut_line, in_bins
-from tokenloom.integrations.hf.texts import Documents, read_documents, read_texts, specials_to_add
+from tokenloom.integrations.hf.texts import (
+    EncodedTexts,
+    read_documents,
+    read_texts,
+    specials_to_add,
+)
 from tokenloom.random.keys import check_seed, key
 from tokenloom.random.permute import permutations
 
@@ -260,7 +265,7 @@ def block_report(
 
 def _made(
     features: Mapping[str, Sequence[str]], tokenizer: Any, feature: str, options: BlockOptions
-) -> tuple[Documents, Pieces]:
+) -> tuple[EncodedTexts, Pieces]:
     """The documents that are kept, and their pieces in all rows, short ones included."""
     texts = read_texts(features, feature, options.truncate_at)
     bos, eos = specials_to_add(
@@ -287,7 +292,7 @@ def _long_enough(pieces: Pieces, options: BlockOptions) -> Pieces:
     return pieces.pick(np.flatnonzero(pieces.sizes >= options.min_row_len))
 
 
-def _shuffled(documents: Documents, pieces: Pieces, seed: int) -> Pieces:
+def _shuffled(documents: EncodedTexts, pieces: Pieces, seed: int) -> Pieces:
     """The rows in an order of their own: equal batches are shuffled alike, others otherwise."""
     rows = len(pieces)
     tokens = np.fromiter(itertools.chain.from_iterable(documents.tokens), np.int64)
@@ -296,7 +301,7 @@ def _shuffled(documents: Documents, pieces: Pieces, seed: int) -> Pieces:
     return pieces.pick(order.astype(np.int64))
 
 
-def _rows(documents: Documents, pieces: Pieces, overlaps: bool) -> Rows:
+def _rows(documents: EncodedTexts, pieces: Pieces, overlaps: bool) -> Rows:
     """Pieces as lists; Python counts pieces here, never tokens."""
     start = pieces.start.tolist()
     of = [documents.tokens[document] for document in pieces.document.tolist()]
@@ -316,7 +321,7 @@ def _rows(documents: Documents, pieces: Pieces, overlaps: bool) -> Rows:
     return rows
 
 
-def _report(documents: Documents, pieces: Pieces, options: BlockOptions) -> BlockReport:
+def _report(documents: EncodedTexts, pieces: Pieces, options: BlockOptions) -> BlockReport:
     kept = _long_enough(pieces, options)
     # A token is kept where it stands for the first time. In a document, source tokens are those
     # of [front, front + size): the others are BOS and EOS.

@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from tokenloom.errors import ConfigError
 from tokenloom.layout.spans import BOS, EOS, GOES_ON
 
-__all__ = ["Documents", "Pieces", "Tally", "cut_long", "inserted", "stretch_of", "usable"]
+__all__ = ["Pieces", "Tally", "Usable", "cut_long", "inserted", "stretch_of", "usable"]
 
 Int64 = NDArray[np.int64]
 
@@ -92,7 +92,7 @@ class Tally:
 
 
 @dataclass(frozen=True, eq=False, slots=True)
-class Documents:
+class Usable:
     """Documents that are used.
 
     Attributes:
@@ -107,9 +107,9 @@ class Documents:
     cells: Int64
     flags: UInt8
 
-    def pick(self, keep: NDArray[np.bool_]) -> Documents:
+    def pick(self, keep: NDArray[np.bool_]) -> Usable:
         """Some of them."""
-        return Documents(self.number[keep], self.length[keep], self.cells[keep], self.flags[keep])
+        return Usable(self.number[keep], self.length[keep], self.cells[keep], self.flags[keep])
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -145,7 +145,7 @@ def usable(
     max_doc_tokens: int | None = None,
     bos: bool = False,
     eos: bool = False,
-) -> tuple[Documents, Tally]:
+) -> tuple[Usable, Tally]:
     """The documents that are used, and how much of each.
 
     A document cut at `max_doc_tokens` does not end there, so it gets no EOS.
@@ -166,7 +166,7 @@ def usable(
         truncated=int((length < whole).sum()),
         truncated_tokens=int((whole - length).sum()),
     )
-    return Documents(number, length, length + inserted(flags), flags), tally
+    return Usable(number, length, length + inserted(flags), flags), tally
 
 
 def inserted(flags: UInt8) -> Int64:
@@ -175,7 +175,7 @@ def inserted(flags: UInt8) -> Int64:
 
 
 def cut_long(
-    documents: Documents,
+    documents: Usable,
     width: int,
     overflow: str,
     stride: int = 0,
@@ -211,17 +211,15 @@ def cut_long(
     return _split(documents, width, stride), tally
 
 
-def _truncated(
-    documents: Documents, long: NDArray[np.bool_], width: int
-) -> tuple[Documents, Tally]:
+def _truncated(documents: Usable, long: NDArray[np.bool_], width: int) -> tuple[Usable, Tally]:
     flags = np.where(long, documents.flags & BOS, documents.flags).astype(np.uint8)
     length = np.where(long, width - (flags & BOS).astype(np.int64), documents.length)
     lost = documents.length - length
     tally = Tally(truncated=int((lost > 0).sum()), truncated_tokens=int(lost.sum()))
-    return Documents(documents.number, length, length + inserted(flags), flags), tally
+    return Usable(documents.number, length, length + inserted(flags), flags), tally
 
 
-def _split(documents: Documents, width: int, stride: int) -> Pieces:
+def _split(documents: Usable, width: int, stride: int) -> Pieces:
     total, step = documents.cells, width - stride
     count = np.where(total > width, 1 - (width - total) // step, 1)
     owner = np.repeat(np.arange(len(total)), count)

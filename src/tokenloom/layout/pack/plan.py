@@ -20,19 +20,19 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tokenloom.layout.pack import cut as cutting
-from tokenloom.layout.pack.cut import Documents, Pieces, Tally
+from tokenloom.layout.pack.cut import Pieces, Tally, Usable
 from tokenloom.layout.pack.packers import pack
 from tokenloom.layout.pack.spec import SEQUENTIAL, PackSpec
 from tokenloom.layout.spans import BOS
 from tokenloom.random.keys import draws, key
 
-__all__ = ["Rows", "plan_group", "stored_inside"]
+__all__ = ["PackedRows", "plan_group", "stored_inside"]
 
 Int64 = NDArray[np.int64]
 
 
 @dataclass(frozen=True, eq=False, slots=True)
-class Rows:
+class PackedRows:
     """The rows of one group.
 
     Attributes:
@@ -54,7 +54,9 @@ class Rows:
         return len(self.edges) - 1
 
 
-def plan_group(lengths: Int64, spec: PackSpec, group: int = 0, names: Int64 | None = None) -> Rows:
+def plan_group(
+    lengths: Int64, spec: PackSpec, group: int = 0, names: Int64 | None = None
+) -> PackedRows:
     """The rows of some documents.
 
     Args:
@@ -94,10 +96,10 @@ def plan_group(lengths: Int64, spec: PackSpec, group: int = 0, names: Int64 | No
     inside = stored_inside(at, pieces.length, pieces.flags, spec.seq_len)
     tokens = np.diff(np.concatenate([[0], np.cumsum(inside)])[edges])
     counted = _counted(spec, documents, edges, pieces, at, repeated, int(inside.sum()))
-    return Rows(edges, pieces, at, tokens, tally + short + counted)
+    return PackedRows(edges, pieces, at, tokens, tally + short + counted)
 
 
-def _end_to_end(documents: Documents, width: int, step: int) -> tuple[Int64, Pieces]:
+def _end_to_end(documents: Usable, width: int, step: int) -> tuple[Int64, Pieces]:
     """Documents as one line of cells, cut into rows of `width` that begin `step` apart."""
     ends = np.cumsum(documents.cells)
     total = int(ends[-1]) if len(ends) else 0
@@ -162,7 +164,7 @@ def stored_inside(at: Int64, length: Int64, flags: NDArray[np.uint8], seq_len: i
 
 def _counted(
     spec: PackSpec,
-    documents: Documents,
+    documents: Usable,
     edges: Int64,
     pieces: Pieces,
     at: Int64,

@@ -25,9 +25,9 @@ from tokenloom.arrays import grouped
 from tokenloom.bind import unbind
 from tokenloom.documents.line import Line
 from tokenloom.layout.blocks import Blocks
-from tokenloom.layout.layout import Phases, Runs
+from tokenloom.layout.layout import Phases, Reads
 from tokenloom.layout.pack.cut import Tally
-from tokenloom.layout.pack.plan import Rows, plan_group
+from tokenloom.layout.pack.plan import PackedRows, plan_group
 from tokenloom.layout.pack.spec import PackSpec
 from tokenloom.layout.spans import Spans
 from tokenloom.progress import Progress
@@ -92,7 +92,7 @@ class Groups:
 
 def group_rows(
     line: Bounded, spec: PackSpec, groups: Groups, number: int
-) -> tuple[Int64, Int64, Rows]:
+) -> tuple[Int64, Int64, PackedRows]:
     """One group: documents in the store, where each begins on the line, and the rows."""
     first, last = groups.document[number : number + 2].tolist()
     documents, edges = line.bounds(first, last)
@@ -236,9 +236,9 @@ class Packed:
     def warn_if_unaligned(self) -> None:
         """Groups end with documents, so there is nothing to say."""
 
-    def runs(self, epoch: Int64 | int, rows: Int64) -> Runs:
+    def runs(self, epoch: Int64 | int, rows: Int64) -> Reads:
         """The tokens of each row."""
-        return Runs.of(self.spans(epoch, rows))
+        return Reads.of(self.spans(epoch, rows))
 
     def stretch(self, block: Int64, blocks: Blocks, phase: int = 0) -> tuple[Int64, Int64]:
         """The part of the line that the rows of each block take [N]."""

@@ -3,7 +3,7 @@
 One idea: a document of L tokens has T choices, and choice x is a closed form of x and L, so nothing
 is listed and any number of documents is decoded at once. Each kind of schedule is one class:
 `Balanced` (one offset for each start), `Clipped` (starts past both ends), `Swept` (offsets for each
-start) and `Grid` (a few of both).
+start) and `ChoiceGrid` (a few of both).
 
 A choice has a *place*: the number a of its start and the number b of its offset. Orders of either
 axis (`tokenloom.layout.splice.turns`) permute places.
@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from tokenloom.layout.splice.spec import SpliceSpec
 
-__all__ = ["Balanced", "Choices", "Clipped", "Grid", "Splices", "Swept", "choices_for"]
+__all__ = ["Balanced", "ChoiceGrid", "Choices", "Clipped", "Splices", "Swept", "choices_for"]
 
 Int64 = NDArray[np.int64]
 
@@ -219,7 +219,7 @@ class Swept:
         return Splices(t, t, size, at)
 
 
-class Grid:
+class ChoiceGrid:
     """A few starts and offsets of each document, evenly spaced from the first to the last."""
 
     even = True
@@ -270,4 +270,4 @@ def choices_for(spec: SpliceSpec, content_length: int | None, stride: int) -> Ch
         adaptive=spec.adaptive_k,
         tail=spec.include_tail,
     )
-    return Grid(made, spec.seq_len, *spec.grid) if spec.grid else made
+    return ChoiceGrid(made, spec.seq_len, *spec.grid) if spec.grid else made

@@ -1,6 +1,6 @@
 """`Spliced`: rows of spliced documents by their number.
 
-One idea: a row is a unit of a document (`part`), a unit is a choice of it (`turns`), a choice is
+One idea: a row is a unit of a document (`phase`), a unit is a choice of it (`turns`), a choice is
 (t, s) (`choices`). Each step is arithmetic on the lengths of the documents, so any row of any epoch
 takes the same time, and what is kept is a handful of integers for each document.
 
@@ -19,9 +19,9 @@ from tokenloom.arrays import grouped
 from tokenloom.documents.line import Line
 from tokenloom.errors import ConfigError
 from tokenloom.layout.blocks import Blocks
-from tokenloom.layout.layout import Phases, Runs
+from tokenloom.layout.layout import Phases, Reads
 from tokenloom.layout.spans import BOS, EOS_BEFORE, JOINED, Spans
-from tokenloom.layout.splice.part import Part
+from tokenloom.layout.splice.phase import SplicePhase
 from tokenloom.layout.splice.spec import SpliceSpec
 
 __all__ = ["Spliced", "Triples"]
@@ -74,7 +74,7 @@ class Spliced:
         blocks = int(self._block.max(initial=-1)) + 1
         self._block_edges = self._edges[np.searchsorted(self._block, np.arange(blocks + 1))]
         self.parts = [
-            Part(spec, self._length, self.documents, self._block, content, active)
+            SplicePhase(spec, self._length, self.documents, self._block, content, active)
             for content, active in _settings(spec, len(length))
         ]
         self.phases = _phases(spec, [part.slots.rows for part in self.parts])
@@ -99,9 +99,9 @@ class Spliced:
     def warn_if_unaligned(self) -> None:
         """Blocks end with documents, so there is nothing to say."""
 
-    def runs(self, epoch: Int64 | int, rows: Int64) -> Runs:
+    def runs(self, epoch: Int64 | int, rows: Int64) -> Reads:
         """The tokens of each row."""
-        return Runs.of(self.spans(epoch, rows))
+        return Reads.of(self.spans(epoch, rows))
 
     def stretch(self, block: Int64, blocks: Blocks, phase: int = 0) -> tuple[Int64, Int64]:
         """The part of the line that the rows of each block take [N]."""
@@ -141,7 +141,7 @@ class Spliced:
         order = np.argsort(columns[0], kind="stable")
         return Triples(*(column[order] for column in columns))
 
-    def _triples(self, part: Part, epoch: Int64, rows: Int64) -> Triples:
+    def _triples(self, part: SplicePhase, epoch: Int64, rows: Int64) -> Triples:
         shown = part.show(epoch, rows)
         at = _packed(shown.frame, shown.length) if part.packed else shown.at
         return Triples(shown.frame, self.documents[shown.place], shown.t - self.lead, at)
@@ -162,7 +162,7 @@ class Spliced:
         spans = self.spans(epoch, rows)
         return np.diff(np.concatenate([[0], np.cumsum(spans.length)])[spans.frame])
 
-    def _spans(self, part: Part, epoch: Int64, rows: Int64) -> Spans:
+    def _spans(self, part: SplicePhase, epoch: Int64, rows: Int64) -> Spans:
         shown = part.show(epoch, rows)
         frame, place, start, length = shown.frame, shown.place, shown.start, shown.length
         at = _packed(frame, length) if part.packed else shown.at

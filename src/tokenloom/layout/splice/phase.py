@@ -29,7 +29,7 @@ from tokenloom.layout.splice.spec import SpliceSpec
 from tokenloom.layout.splice.turns import Axes, Duplicates, Edged, Even, Way, Wrapped, jitter
 from tokenloom.random.keys import GOLDEN
 
-__all__ = ["Part", "Shown", "Slots"]
+__all__ = ["Shown", "Slots", "SplicePhase"]
 
 Int64 = NDArray[np.int64]
 
@@ -127,7 +127,7 @@ class _Kind:
     duplicates: Duplicates | None
 
 
-class Part:
+class SplicePhase:
     """Documents, quotas and rows of one phase.
 
     Attributes:
