@@ -27,7 +27,7 @@ from tokenloom.mixture.merge import Clock, Merge
 from tokenloom.mixture.run import CHUNK
 from tokenloom.order.costs import EqualCosts, SummedCosts
 from tokenloom.order.prices import costs_of
-from tokenloom.order.run import SourceRun
+from tokenloom.order.run import source_run
 from tokenloom.order.shuffle import BlockShuffle, FullShuffle
 
 __all__ = ["SIZES", "run"]
@@ -187,7 +187,7 @@ def _sums(rows: int, rounds: int, command: str) -> Table:
     }
     ways: dict[str, Callable[[], object] | Case] = {}
     for name, shuffle in shuffles.items():
-        run = SourceRun(name="a", layout=layout, shuffle=shuffle, epochs=None, seed=0)
+        run = source_run(name="a", layout=layout, shuffle=shuffle, epochs=None, seed=0)
         ways[name] = functools.partial(_add_up, run)
     ways["planning the rows themselves"] = functools.partial(_packed, 3 * rows)
     with (  # work it out every time
@@ -204,5 +204,5 @@ def _sums(rows: int, rounds: int, command: str) -> Table:
     return Table(title="mix 3: sums of a packed source", command=command, rows=found, notes=notes)
 
 
-def _add_up(run: SourceRun) -> int:
+def _add_up(run: Any) -> int:
     return costs_of(run, "tokens", None).upto(run.rows)

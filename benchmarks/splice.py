@@ -280,7 +280,7 @@ def _kept(folder: Path, documents: int, command: str) -> Table:
         virtual_store(root, documents // SHARD, SHARD, mean)
         chosen = tl.open(root).select(num_docs=documents)
         for name, options in KEPT.items():
-            spec, line = chosen.splice(1024, **options).config.layout, chosen.line
+            spec, line = chosen.splice(1024, **options).sources["main"].config.layout, chosen.line
             gc.collect()
             tracemalloc.start()
             layout = make_layout(spec, line)

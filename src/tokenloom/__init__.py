@@ -9,7 +9,7 @@
 
 from tokenloom.api.build import build_store as build
 from tokenloom.api.dataset import Dataset
-from tokenloom.api.mixed import mix
+from tokenloom.api.mix import mix
 from tokenloom.api.plan_packing import plan_packing
 from tokenloom.api.store import Store
 from tokenloom.api.store import open_store as open

@@ -7,29 +7,30 @@ the same indices would then be other examples.
 from __future__ import annotations
 
 import copyreg
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 from tokenloom.api import describe as description
-from tokenloom.api.dataset import Dataset, SourceConfig
-from tokenloom.api.mixed import Mixed
+from tokenloom.api.dataset import Dataset
+from tokenloom.api.source import Source
 from tokenloom.api.store import open_store
 from tokenloom.batch.spec import RenderSpec
 from tokenloom.bind import BindError, bind
-from tokenloom.documents.resolve import rebuild_choice
+from tokenloom.documents.resolve import line_of, rebuild_choice
 from tokenloom.errors import ConfigError
 from tokenloom.integrations.levanter.mapping import is_splice_config, splice_from_config
-from tokenloom.layout.kinds import KINDS
-from tokenloom.mixture.spec import MixSpec, Pinned
+from tokenloom.layout.kinds import KINDS, make_layout
+from tokenloom.mixture.spec import Edit, MixSpec, Pinned
 from tokenloom.order.shuffle import BlockShuffle, rebuild_shuffle
+from tokenloom.order.source import SourceConfig
 from tokenloom.store.cache import process_cache
 from tokenloom.store.reader import Reader
 from tokenloom.version import ORDER_VERSION
 
 __all__ = ["from_config"]
 
-PLAIN = ("epochs", "seed", "take", "name", "render")
+Hints = Mapping[str, Any]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -44,11 +45,9 @@ class _StoreKeys:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class _Keys:
-    """The keys of a description and their types."""
+class _SourceKeys:
+    """The keys of a source and their types."""
 
-    format: str
-    order_version: int
     name: str
     store: _StoreKeys
     choice: dict[str, Any] | None
@@ -58,6 +57,25 @@ class _Keys:
     seed: int
     take: int | None
     render: RenderSpec
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Keys(_SourceKeys):
+    """The keys of the description of one source that is alone."""
+
+    format: str
+    order_version: int
+    edits: tuple[Edit, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _MixKeys:
+    """The keys of the description of a mix."""
+
+    format: str
+    order_version: int
+    mix: dict[str, Any]
+    sources: tuple[dict[str, Any], ...]
 
 
 def from_config(
@@ -85,96 +103,103 @@ def from_config(
     if isinstance(config, Mapping):
         _require(config, "format", description.FORMAT)
         _require(config, "order_version", ORDER_VERSION)
-        if "mix" in config:
-            return _mixed(config, path, hints)
-    if isinstance(path, Mapping):
+    is_mix = isinstance(config, Mapping) and "mix" in config
+    if is_mix and isinstance(path, str):
+        raise ConfigError(f"path: found {path!r}; a mix has several stores. Give {{source: path}}.")
+    if not is_mix and isinstance(path, Mapping):
         raise ConfigError(f"path: found {dict(path)}, allowed is one path; this is no mix.")
     try:
-        keys = bind(_Keys, config)
-        made = _source(keys)
+        if is_mix:
+            return _mix(config, path if isinstance(path, Mapping) else {}, hints)
+        return _alone(config, path if isinstance(path, str) else None, hints)
     except BindError as error:
         raise ConfigError(str(error)) from None
-    where = path or keys.store.path
-    store = open_store(where, snapshot=keys.store.snapshot, **hints)
-    if store.digest != keys.store.digest:
-        raise ConfigError(
-            f"{where}: its digest is {store.digest}, the description was made from "
-            f"{keys.store.digest}. Give the path of the store it was made from."
-        )
-    return Dataset(store.reader, str(where), made)
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class _MixKeys:
-    """The keys of the description of a mix and their types."""
+def _alone(config: Mapping[str, Any], path: str | None, hints: Hints) -> Dataset:
+    """The dataset of one source that was described."""
+    keys = bind(_Keys, config)
+    source = _source(keys, path, hints)
+    paths = {} if path is None else {keys.name: path}
+    appended = _reopened(keys.edits, paths, hints)
+    return Dataset({keys.name: source}, edits=keys.edits, appended=appended)
 
-    format: str
-    order_version: int
-    mix: dict[str, Any]
-    sources: tuple[dict[str, Any], ...]
 
-
-def _mixed(
-    config: Mapping[str, Any], path: str | Mapping[str, str] | None, hints: dict[str, Any]
-) -> Dataset:
+def _mix(config: Mapping[str, Any], paths: Mapping[str, str], hints: Hints) -> Dataset:
     """The mix that was described."""
-    if isinstance(path, str):
-        raise ConfigError(f"path: found {path!r}; a mix has several stores. Give {{source: path}}.")
-    try:
-        keys = bind(_MixKeys, config)
-        settings = dict(keys.mix)
-        shuffle = rebuild_shuffle(settings.pop("shuffle", None), path="$.mix.shuffle")
-        spec = bind(MixSpec, settings, path="$.mix")
-    except BindError as error:
-        raise ConfigError(str(error)) from None
-    head = {"format": keys.format, "order_version": keys.order_version}
-    sources = {}
+    keys = bind(_MixKeys, config)
+    settings = dict(keys.mix)
+    shuffle = rebuild_shuffle(settings.pop("shuffle", None), path="$.mix.shuffle")
+    edits = bind(tuple[Edit, ...], settings.pop("edits", ()), path="$.mix.edits")
+    rule = bind(MixSpec, settings, path="$.mix")
+    sources: dict[str, Source] = {}
     for number, one in enumerate(keys.sources):
         name = str(one.get("name"))
         if name in sources:
             raise ConfigError(f"$.sources[{number}].name: there are two sources named {name!r}.")
-        sources[name] = from_config(head | one, path=(path or {}).get(name), **hints)
-    named = [*spec.weights, *(name for edit in spec.edits for name in edit.add)]
+        known = bind(_SourceKeys, one, path=f"$.sources[{number}]")
+        sources[name] = _source(known, paths.get(name), hints, path=f"$.sources[{number}]")
+    named = [*rule.weights, *(name for edit in edits for name in edit.add)]
     if sorted(named) != sorted(sources):
         raise ConfigError(
             f"$.mix.weights: it speaks of {', '.join(named)}; sources are {', '.join(sources)}."
         )
-    appended = {
-        (number, name): _reopened(name, pinned, path, hints)
-        for number, edit in enumerate(spec.edits, 1)
-        for name, pinned in edit.append.items()
-    }
-    return Mixed(sources, spec, shuffle, appended)
+    appended = _reopened(edits, paths, hints)
+    return Dataset(sources, rule, shuffle=shuffle, edits=edits, appended=appended)
 
 
-def _reopened(
-    name: str, pinned: Pinned, path: Mapping[str, str] | None, hints: dict[str, Any]
-) -> Reader:
-    """The snapshot of a store that an edit brought."""
-    where = (path or {}).get(name, pinned.path)
-    store = open_store(where, snapshot=pinned.snapshot, **hints)
-    if store.digest != pinned.digest:
+def _source(keys: _SourceKeys, where: str | None, hints: Hints, path: str = "$") -> Source:
+    """A source that was described, over its store."""
+    layout = dict(keys.layout)
+    kind = layout.pop("kind", None)
+    if kind not in KINDS:
+        allowed = ", ".join(KINDS)
+        raise BindError([f"{path}.layout.kind: found {kind!r}, allowed: {allowed}"])
+    spec = bind(KINDS[kind], layout, path=f"{path}.layout")
+    try:
+        config = SourceConfig(
+            layout=spec,
+            choice=rebuild_choice(keys.choice),
+            shuffle=rebuild_shuffle(keys.shuffle, path=f"{path}.shuffle"),
+            epochs=keys.epochs,
+            seed=keys.seed,
+            take=keys.take,
+            name=keys.name,
+        )
+    except ConfigError as error:
+        raise BindError([f"{path}.{error}"]) from None
+    store = keys.store
+    place = where or store.path
+    reader = _opened(place, store.snapshot, store.digest, "the description was made from", hints)
+    rows = make_layout(spec, line_of(reader, config.choice))
+    return Source(reader=reader, path=place, config=config, layout=rows, render=keys.render)
+
+
+def _opened(place: str, snapshot: int | None, digest: str, made_from: str, hints: Hints) -> Reader:
+    """What reads a store, if it holds what it held."""
+    store = open_store(place, snapshot=snapshot, **hints)
+    if store.digest != digest:
         raise ConfigError(
-            f"{where}: its digest is {store.digest}, the edit was made with {pinned.digest}."
+            f"{place}: its digest is {store.digest}, {made_from} {digest}. Give the path of the "
+            "store it was made from."
         )
     return store.reader
 
 
-def _source(keys: _Keys) -> SourceConfig:
-    layout = dict(keys.layout)
-    kind = layout.pop("kind", None)
-    if kind not in KINDS:
-        raise BindError([f"$.layout.kind: found {kind!r}, allowed: {', '.join(KINDS)}"])
-    fields = {
-        "layout": bind(KINDS[kind], layout, path="$.layout"),
-        "choice": rebuild_choice(keys.choice),
-        "shuffle": rebuild_shuffle(keys.shuffle),
-        **{name: getattr(keys, name) for name in PLAIN},
+def _reopened(
+    edits: Sequence[Edit], paths: Mapping[str, str], hints: Hints
+) -> dict[tuple[int, str], Reader]:
+    """The snapshots of stores that edits brought."""
+
+    def opened(name: str, one: Pinned) -> Reader:
+        place = paths.get(name, one.path)
+        return _opened(place, one.snapshot, one.digest, "the edit was made with", hints)
+
+    return {
+        (number, name): opened(name, one)
+        for number, edit in enumerate(edits, 1)
+        for name, one in edit.append.items()
     }
-    try:
-        return SourceConfig(**fields)
-    except ConfigError as error:
-        raise BindError([f"$.{error}"]) from None
 
 
 def _require(config: Mapping[str, Any], name: str, value: Any) -> None:
@@ -182,30 +207,31 @@ def _require(config: Mapping[str, Any], name: str, value: Any) -> None:
         raise ConfigError(f"$.{name}: found {config[name]!r}, this version knows {value!r}.")
 
 
-def _travel_mixed(dataset: Mixed) -> tuple[Any, ...]:
-    return from_config, (dataset.describe(),)
-
-
+# -- to another process a dataset goes as its description ----------------------------------
 def _travel(dataset: Dataset) -> tuple[Any, ...]:
-    rules, cache = dataset.reader.rules, dataset.reader.cache
+    first = next(iter(dataset.sources.values())).reader
     hints = {
-        "verify": rules.verify,
-        "gap_bytes": rules.gap,
-        "cap_bytes": rules.cap,
-        "cache_bytes": None if cache is process_cache() else cache.capacity,
+        "verify": first.rules.verify,
+        "gap_bytes": first.rules.gap,
+        "cap_bytes": first.rules.cap,
+        "cache_bytes": None if first.cache is process_cache() else first.cache.capacity,
     }
-    windows = getattr(dataset.config.shuffle, "cache_windows", None)
+    windows = {
+        name: getattr(source.config.shuffle, "cache_windows", None)
+        for name, source in dataset.sources.items()
+    }
     return _arrive, (dataset.describe(), hints, windows)
 
 
-def _arrive(config: dict[str, Any], hints: dict[str, Any], cache_windows: int | None) -> Dataset:
+def _arrive(config: dict[str, Any], hints: Hints, windows: Mapping[str, int | None]) -> Dataset:
     made = from_config(config, **hints)
-    if not isinstance(made.config.shuffle, BlockShuffle):
-        return made
-    shuffle = replace(made.config.shuffle, cache_windows=cache_windows)
-    return Dataset(made.reader, made.path, replace(made.config, shuffle=shuffle))
+    sources = {}
+    for name, source in made.sources.items():
+        shuffle = source.config.shuffle
+        if isinstance(shuffle, BlockShuffle):
+            source = source.with_config(shuffle=replace(shuffle, cache_windows=windows[name]))
+        sources[name] = source
+    return made._but(sources=sources)
 
 
-copyreg.pickle(Mixed, _travel_mixed)
-
-copyreg.pickle(Dataset, _travel)  # to another process a dataset goes as its description
+copyreg.pickle(Dataset, _travel)

@@ -168,7 +168,7 @@ def test_the_fingerprint_is_not_of_the_place(toy, tmp_path):
     there = tl.open(tmp_path / "moved").windows(4).block_shuffle(window_blocks=2).seed(3).epochs(2)
     assert there.fingerprint == made(toy).fingerprint
     again = tl.from_config(made(toy).describe(), path=str(tmp_path / "moved"))
-    assert again.path == str(tmp_path / "moved")
+    assert again.sources["main"].path == str(tmp_path / "moved")
     assert again.fingerprint == made(toy).fingerprint
 
 
@@ -306,10 +306,10 @@ def test_a_dataset_travels_with_the_way_its_store_was_opened(toy):
     hints = {"verify": "always", "gap_bytes": 16, "cap_bytes": 64, "cache_bytes": 12345}
     store = tl.open(toy.path, **hints)
     there = pickle.loads(pickle.dumps(store.windows(4).shuffle()))
-    assert there.reader.rules == store.reader.rules
+    assert there.sources["main"].reader.rules == store.reader.rules
     assert there.cache_bytes == 12345
     shared = pickle.loads(pickle.dumps(tl.open(toy.path).windows(4)))
-    assert shared.reader.cache is tl.open(toy.path).reader.cache
+    assert shared.sources["main"].reader.cache is tl.open(toy.path).reader.cache
 
 
 def test_a_pickled_dataset_is_the_same_in_another_process(toy, tmp_path):

@@ -340,9 +340,9 @@ def test_ld_11_a_dataset_is_a_sequence(ten):
 
 
 def test_spans_read_no_token(ten):
-    before = ten.reader.counters().read_ops
+    before = ten.counters().read_ops
     ten.shuffle().spans(range(10))
-    assert ten.reader.counters().read_ops == before
+    assert ten.counters().read_ops == before
 
 
 def test_a_batch_shows_what_it_is(ten):

@@ -446,7 +446,7 @@ def test_a_batch_without_a_loss_is_found_though_it_refuses_to_show_its_labels():
             _ = batch.labels
         report = check_batch(batch)
         assert broken(report) == {"trained"}
-        batch.judge = lambda: None  # a share of a step whose other rows are trained on
+        batch._judge = lambda: None  # a share of a step whose other rows are trained on
         assert check_batch(batch).ok
 
 

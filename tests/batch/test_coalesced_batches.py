@@ -180,7 +180,7 @@ def test_a_window_that_fills_the_cache_exactly_fits():
     with ToyStore(numbered([[256]]), chunk_tokens=32) as toy:
         for windows in (1, 4):
             dataset = toy.store.windows(4).block_shuffle(window_blocks=2, cache_windows=windows)
-            assert dataset.run.working_bytes() * windows == dataset.cache_bytes
+            assert dataset.run.working.bytes * windows == dataset.cache_bytes
 
 
 def test_what_is_stored_about_training_counts_as_memory():
@@ -191,7 +191,7 @@ def test_what_is_stored_about_training_counts_as_memory():
     }
     with ToyStore(numbered([[256]]), chunk_tokens=32, columns=columns) as toy:
         run = toy.store.windows(4).block_shuffle(window_blocks=2).run
-        assert run.working_bytes() == 2 * 32 * (2 + 1 + 4)
+        assert run.working.bytes == 2 * 32 * (2 + 1 + 4)
 
 
 # -- the cache itself ----------------------------------------------------------------------

@@ -891,7 +891,7 @@ def test_a_description_gives_the_selection_back(data, lengths):
             assert there.fingerprint == dataset.fingerprint
             every = range(len(dataset))
             np.testing.assert_array_equal(there.batch(every).tokens, dataset.batch(every).tokens)
-            assert there.line.identity == dataset.line.identity
+            assert there.sources["main"].line.identity == dataset.sources["main"].line.identity
 
 
 def test_another_selection_is_another_fingerprint(stores):
@@ -1007,5 +1007,5 @@ def test_a_million_documents_are_chosen_among_without_reading_a_token(tmp_path):
 def test_choosing_again_is_choosing_the_same(stores):
     store = stores(*TEN)
     made = store.select(num_docs=4, doc_select_mode="random", seed=9)
-    spec = made.windows(1).config.choice
+    spec = made.windows(1).sources["main"].config.choice
     assert choose_documents(store.reader, spec).documents.tolist() == made.indices.tolist()

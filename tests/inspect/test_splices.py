@@ -40,7 +40,7 @@ def first_of(tokens, places_of, bos):
 @settings(max_examples=300)
 def test_a_listing_names_the_first_token_of_every_segment_and_its_cell(case):
     ds, lengths = case
-    spec, where = ds.config.layout, token_places(lengths)
+    spec, where = ds.sources["main"].config.layout, token_places(lengths)
     ds = ds.render(trailing="filler", attend_prefix=False)
     found = triples(ds)
     shown = itertools.groupby(rows(found), key=lambda row: row[0])

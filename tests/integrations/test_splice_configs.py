@@ -946,8 +946,8 @@ def test_further_options_of_select_and_splice_are_taken(toy, places):
     made = SpliceMultiDocumentLMConfig(
         **toy | {"num_docs": 9}, on_shortage="fewer", content_length=4, position_scheme="relative"
     )
-    assert made.config.render.position_scheme == "reset"
-    assert made.config.layout.edge == "clip"
+    assert made.sources["main"].render.position_scheme == "reset"
+    assert made.sources["main"].config.layout.edge == "clip"
     named = SpliceMultiDocumentLMConfig(**toy | {"num_docs": None}, doc_index=[2, 0])
     assert set(named.spans(np.arange(len(named))).document.tolist()) == {0, 2}
     found = SpliceSingleDocumentLMConfig(base=places / "toy", doc_key="id==d1", seq_len=5)
@@ -993,7 +993,7 @@ def test_from_config_reads_both_and_refuses_a_path_for_settings(toy):
 def test_paths_may_begin_with_a_tilde(places, monkeypatch):
     monkeypatch.setenv("HOME", str(places))
     made = SpliceSingleDocumentLMConfig(base="~/toy", seq_len=8)
-    assert made.path == os.path.join(str(places), "toy")
+    assert made.sources["main"].path == os.path.join(str(places), "toy")
 
 
 def test_the_names_of_the_module_are_pinned():

@@ -10,9 +10,12 @@ from toydata import ToyStore, lengths, numbered, slow_rows, whole
 from virtual import VirtualStore
 
 import tokenloom as tl
-from tokenloom.api.dataset import Dataset, SourceConfig
+from tokenloom.api.dataset import Dataset
+from tokenloom.api.source import Source
 from tokenloom.documents.line import ChosenLine, WholeLine
+from tokenloom.layout.kinds import make_layout
 from tokenloom.layout.windows import Windows, WindowsSpec
+from tokenloom.order.source import SourceConfig
 
 CHUNK = 262_144
 
@@ -82,8 +85,14 @@ def test_rows_of_chosen_documents_are_slices_of_those_documents(sizes, setting, 
         every = range(len(toy.documents))
         chosen = [d for d in every if data.draw(st.booleans())]
         line = ChosenLine(toy.store.reader, np.array(chosen, np.int64))
-        config = SourceConfig(layout=WindowsSpec(**setting))
-        dataset = Dataset(toy.store.reader, str(toy.path), config, line)
+        spec = WindowsSpec(**setting)
+        source = Source(
+            reader=toy.store.reader,
+            path=str(toy.path),
+            config=SourceConfig(layout=spec),
+            layout=make_layout(spec, line),
+        )
+        dataset = Dataset({"main": source})
         assert_rows(dataset, slow(addressed(toy.cells(chosen)), **setting))
 
 
@@ -173,7 +182,7 @@ def virtual(tmp_path_factory):
     [(2048, 128), (4096, 64), (8192, 32), (3000, 87), (CHUNK, 1), (CHUNK + 1, 1)],
 )
 def test_sh_06_a_block_is_what_an_io_block_holds(virtual, seq_len, rows):
-    blocks = virtual.windows(seq_len).run.blocks
+    blocks = virtual.windows(seq_len).run.layout.blocks()
     assert blocks.size == rows
     described = virtual.windows(seq_len).block_shuffle().describe()["shuffle"]
     assert described["io_block_size"] == rows
@@ -182,7 +191,7 @@ def test_sh_06_a_block_is_what_an_io_block_holds(virtual, seq_len, rows):
 def test_ts_04_the_io_block_of_a_store_is_known():
     with ToyStore(numbered([[5]]), chunk_tokens=48) as toy:
         assert toy.store.chunk_tokens == 48
-        assert toy.store.windows(4).run.blocks.size == 12
+        assert toy.store.windows(4).run.layout.blocks().size == 12
 
 
 def test_rows_that_do_not_fit_an_io_block_are_told_with_the_numbers(virtual):
@@ -239,9 +248,9 @@ def test_the_stretch_of_a_block_is_just_what_its_rows_take(sizes, setting, size)
         seq_len, rest = setting["seq_len"], {k: v for k, v in setting.items() if k != "seq_len"}
         run = toy.store.windows(seq_len, **rest).block_shuffle(io_block_size=size).run
         rows = np.arange(run.rows)
-        runs, owner = run.layout.runs(0, rows), run.io_blocks.of(rows)
-        for block in range(len(run.io_blocks)):
-            first, last = run.layout.stretch(np.array([block]), run.io_blocks)
+        runs, owner = run.layout.runs(0, rows), run.working.blocks.of(rows)
+        for block in range(len(run.working.blocks)):
+            first, last = run.layout.stretch(np.array([block]), run.working.blocks)
             here = owner == block
             ends = runs.address[here] + runs.length[here]
             assert (first[0], last[0]) == (runs.address[here].min(), ends.max())

@@ -19,9 +19,9 @@ def test_the_forecast_is_what_comes(tmp_path, kind, world, capacity):
             next(loader)
         loader.close()  # the next group begins with one step, as the forecast does
         store.reader.cache.clear()
-        reads = dataset.reader.counters().read_ops
+        reads = dataset.counters().read_ops
         forecast = loader.forecast(30)
-        assert dataset.reader.counters().read_ops == reads
+        assert dataset.counters().read_ops == reads
         before = store.reader.cache.stats().misses
         rows = sum(len(next(loader)) for _ in range(30))
         fetched = store.reader.cache.stats().misses - before
@@ -54,6 +54,6 @@ def test_lanes_let_a_rank_keep_to_its_own_blocks(tmp_path):
         dataset = store.windows(8).block_shuffle(window_blocks=24 // lanes, lanes=lanes).seed(1)
         ranks = [tl.Loader(dataset, 24, rank, 3, fetch="blocks") for rank in range(3)]
         needs[lanes] = max(loader.forecast().fetches for loader in ranks)
-    blocks = len(store.windows(8).block_shuffle().run.io_blocks)
+    blocks = len(store.windows(8).block_shuffle().run.working.blocks)
     assert needs[1] > 0.75 * blocks  # of four rows each, some have none for a rank
     assert needs[24] < 0.45 * blocks

@@ -38,8 +38,8 @@ class BrokenRun(SourceRun):
         epoch, row = super().locate(indices)
         return epoch, np.where(epoch == 1, self.change(row), row)
 
-    def index(self, epoch, rows):
-        return self.back(super().index(epoch, rows))
+    def items(self, epoch, rows):
+        return self.back(super().items(epoch, rows))
 
 
 def broken(dataset, **ways):

@@ -143,7 +143,7 @@ def test_a_run_that_is_in_memory_needs_no_thread(tmp_path):
     dataset = toy_run(toy_store(tmp_path), "block", epochs=2)
     with tl.Loader(dataset, 4, prefetch=0) as known:
         wanted = [batch.tokens.tobytes() for batch in known]
-    dataset.reader.cache.clear()
+    dataset.sources["main"].reader.cache.clear()
     started = []
     with tl.Loader(dataset, 4) as loader:
         found = []
@@ -152,11 +152,11 @@ def test_a_run_that_is_in_memory_needs_no_thread(tmp_path):
             started.append(loader._producer._thread)
     assert found == wanted
     assert started[0] is not None
-    reads = dataset.reader.counters().read_ops
+    reads = dataset.counters().read_ops
     with tl.Loader(dataset, 4) as loader:
         assert [batch.tokens.tobytes() for batch in loader] == wanted
         assert loader._producer is None or loader._producer._thread is None
-    assert dataset.reader.counters().read_ops == reads
+    assert dataset.counters().read_ops == reads
 
 
 # -- nothing waits for a group -------------------------------------------------------------
@@ -233,7 +233,7 @@ def test_reading_goes_on_while_the_caller_works(tmp_path):
 def test_a_failing_store_is_an_error_at_the_step_that_needs_it(tmp_path, prefetch):
     """The second shard cannot be read; what stands in the first one is delivered."""
     dataset, source = faulty(tmp_path)
-    good = dataset.reader.manifest.shards[0].tokens // (4 * SEQ_LEN)  # steps
+    good = dataset.sources["main"].reader.manifest.shards[0].tokens // (4 * SEQ_LEN)  # steps
     assert good == 4
     inner = source.inner
 

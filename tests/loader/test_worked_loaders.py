@@ -110,14 +110,14 @@ def test_ld_01_cr_09_sixteen_batches_of_128_are_one_request(tmp_path):
     store = toy_store(tmp_path, rows=4096, cache_bytes=0)
     run = store.windows(SEQ_LEN).block_shuffle(io_block_size=128, window_blocks=2).seed(1)
     renderer = run.renderer(by_blocks=False)
-    before = run.reader.counters()
+    before = run.counters()
     renderer.batches(renderer.plan(np.arange(2048)), list(range(0, 2049, 128)))
-    after = run.reader.counters()
+    after = run.counters()
     assert after.examples - before.examples == 2048
     grouped = after.read_ops - before.read_ops
     for index in range(2048):
         run.batch([index])
-    single = run.reader.counters().read_ops - after.read_ops
+    single = run.counters().read_ops - after.read_ops
     assert single >= 2 * grouped
 
 
@@ -146,10 +146,10 @@ def test_ld_12_asking_for_statistics_reads_nothing(store):
     with tl.Loader(run, 4) as loader:
         next(loader)
         loader.close()
-        before = run.reader.counters().read_ops
+        before = run.counters().read_ops
         for _ in range(10):
             loader.stats()
-        assert run.reader.counters().read_ops == before
+        assert run.counters().read_ops == before
         assert next(loader).tokens.__array_interface__  # plain memory: nothing was sent anywhere
 
 
@@ -163,7 +163,7 @@ def test_ca_02_c_34_the_published_cache_is_eight_windows(tmp_path):
     store = toy_store(tmp_path, rows=400)
     for windows in (1, 4, 16):
         run = store.windows(SEQ_LEN).block_shuffle(window_blocks=2, cache_windows=windows)
-        block = run.run.io_blocks.size * SEQ_LEN * 2  # bytes
+        block = run.run.working.blocks.size * SEQ_LEN * 2  # bytes
         with tl.Loader(run, 8, fetch="blocks") as loader:
             for _ in loader:
                 kept = loader.stats().cache
@@ -201,9 +201,9 @@ def test_c_29_sh_09_one_setting_and_its_alias(store):
 
 def test_c_30_counters_have_the_names_of_both_pages(store):
     run = toy_run(store, "stored")
-    before = run.reader.counters()
+    before = run.counters()
     run.batch([5, 3, 4, 9, 3])
-    after = run.reader.counters()
+    after = run.counters()
     for ours, theirs in (
         ("examples", "examples_requested"),
         ("unique_examples", "unique_examples_requested"),
@@ -221,9 +221,9 @@ def test_be_12_a_far_step_reads_no_more_than_the_first(store):
     reads = []
     for step in (0, 10**6, 10**12):
         with tl.Loader(run, 4, prefetch=0, fetch="rows") as loader:
-            before = run.reader.counters()
+            before = run.counters()
             loader.seek(step)
             next(loader)
-            after = run.reader.counters()
+            after = run.counters()
             reads.append(after.unique_examples - before.unique_examples)
     assert reads == [4, 4, 4]

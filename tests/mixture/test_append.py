@@ -8,7 +8,7 @@ import pytest
 import tokenloom as tl
 from tokenloom.errors import ConfigError
 from tokenloom.order import identity
-from tokenloom.order.grown import Bridge
+from tokenloom.order.epochs import Bridge
 from tokenloom.order.prices import TokenCount
 from tokenloom.testing import assert_elastic, assert_resumable
 
@@ -66,15 +66,21 @@ def test_ruling_15_new_documents_come_in_and_nothing_before_changes(kind, order,
 def held_to_every_row_once(run):
     """What was shown, the bridge and every later epoch have each row once; tokens are counted."""
     total, phases = int(run.layout.phases.rows[0]), run.phases
-    first = run._epoch
-    shown = [run.order(first - 1).map(np.arange(run._inside)).tolist() if run._bridged else []]
+    grown = run.epochs
+    first = grown._epoch
+    before = np.arange(grown._inside) if grown._bridged else np.arange(0)
+    shown = [run.order(first - 1).map(before).tolist() if len(before) else []]
     for epoch in range(first, first + 3):
         length = phases.start(epoch + 1) - phases.start(epoch)
         shown.append(run.order(epoch).map(np.arange(length)).tolist())
-        back = run.index(epoch, np.array(shown[-1])) - phases.start(epoch)
+        back = run.items(epoch, np.array(shown[-1])) - phases.start(epoch)
         assert back.tolist() == list(range(length))
     assert sorted(shown[0] + shown[1]) == list(range(total))
     assert sorted(shown[2]) == sorted(shown[3]) == list(range(total))
+    if len(before):  # the epoch that was cut shows what came before the cut, and nothing else
+        back = run.items(first - 1, np.arange(total))
+        assert (back >= 0).sum() == len(before)
+        assert back[shown[0]].tolist() == list(range(phases.start(first - 1), phases.start(first)))
     for count in (0, 5, 30, 60):
         _, row = run.locate(np.arange(count))
         assert TokenCount(run).upto(count) == run.layout.costs(0, row).sum()

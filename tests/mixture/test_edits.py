@@ -381,7 +381,7 @@ def test_edits_that_cannot_be_are_refused_with_the_reason(datasets, three):
     n = len(mixed)
     with pytest.raises(tl.ConfigError, match="at=9 is before the last edit, at 10"):
         mixed.edit(at=10).edit(at=9)
-    with pytest.raises(tl.ConfigError, match="behind the end of the run"):
+    with pytest.raises(tl.ConfigError, match="after the end of the run"):
         mixed.edit(at=n + 1)
     assert len(mixed.edit(at=n)) == n
     with pytest.raises(tl.ConfigError, match=r"edit.at: found -1"):
@@ -406,11 +406,11 @@ def test_edits_that_cannot_be_are_refused_with_the_reason(datasets, three):
     with pytest.raises(tl.ConfigError, match=r"edit.remove.code: no source"):
         without.edit(at=6, remove=["code"])
     with pytest.raises(tl.ConfigError, match="differ in seq_len"):
-        mixed.edit(at=5, add={"web": tl.open(datasets["web"].path).windows(4)})
+        mixed.edit(at=5, add={"web": tl.open(datasets["web"].sources["main"].path).windows(4)})
 
 
 def test_an_edit_behind_the_cut_is_refused(three):
-    with pytest.raises(tl.ConfigError, match="behind the end"):
+    with pytest.raises(tl.ConfigError, match="after the end"):
         tl.mix(three).take(10).edit(at=20, weights={"wiki": 2})
 
 
@@ -435,7 +435,7 @@ def test_an_endless_source_cannot_join_what_stops_when_all_are_exhausted(dataset
 
 def test_a_seed_or_a_shuffle_after_an_edit_is_refused(three):
     edited = tl.mix(three).edit(at=5, weights={"wiki": 2})
-    with pytest.raises(tl.ConfigError, match=r"seed: this mix was edited.*before .edit"):
+    with pytest.raises(tl.ConfigError, match=r"seed: this run was edited.*before .edit"):
         edited.seed(3)
     with pytest.raises(tl.ConfigError, match="shuffle: this mix was edited"):
         edited.shuffle()

@@ -16,8 +16,8 @@ from tokenloom.order import costs as costs_module
 from tokenloom.order import prices as prices_module
 from tokenloom.order import shuffle as shuffle_module
 from tokenloom.order.costs import SummedCosts
+from tokenloom.order.epochs import FreshEpochs
 from tokenloom.order.prices import RunPrices
-from tokenloom.order.run import SourceRun
 from tokenloom.streams.interleaved import interleave
 
 pytestmark = pytest.mark.filterwarnings("ignore:seq_len", "ignore:edit.quarantine")
@@ -273,7 +273,8 @@ def test_loss_tokens_are_those_that_are_trained(grown, options, stride, masked, 
     )
     trained = ds.batch(range(len(ds))).loss_mask.sum(axis=1).tolist()
     assert (
-        RunPrices(ds.run, 0, TrainedCount(ds.config.render)).prices(0, len(ds)).tolist() == trained
+        RunPrices(ds.run, 0, TrainedCount(ds.sources["main"].render)).prices(0, len(ds)).tolist()
+        == trained
     )
 
 
@@ -283,7 +284,7 @@ def test_a_source_without_items_has_no_lanes_and_a_size(grown):
     assert len(tl.mix({"a": none, "b": b.windows(16)}, stop="all_exhausted")) == 50
     growing = a.select(num_docs=2).splice(16, content_length=8, doc_growth={0: 1, 1: 2})
     for other in (none, growing):
-        weights = tl.mix({"a": other, "b": b.windows(16)}, temperature=1.0).spec.weights
+        weights = tl.mix({"a": other, "b": b.windows(16)}, temperature=1.0).rule.weights
         assert weights == {"a": other.run.rows * (16 if other is none else 8) / 800, "b": 1.0}
 
 
@@ -407,9 +408,9 @@ def test_a_small_request_of_a_small_source_asks_for_few_epochs(grown, way, monke
         "linear": lambda: ds.shuffle(perm_type="levanter_linear"),
     }[way]()
     run = tl.mix({"a": ds, "b": b.windows(16).epochs(None)}).seed(1)
-    asked, inner = [], SourceRun._rows_at
+    asked, inner = [], FreshEpochs.rows_at
     monkeypatch.setattr(
-        SourceRun, "_rows_at", lambda self, e, x: asked.append(len(set(e))) or inner(self, e, x)
+        FreshEpochs, "rows_at", lambda self, e, x: asked.append(len(set(e))) or inner(self, e, x)
     )
     small = run.picked(range(3000))
     assert max(asked, default=0) <= 512

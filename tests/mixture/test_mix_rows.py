@@ -583,7 +583,7 @@ def test_ck_06_a_source_that_joins_has_its_share_of_the_next_hundred(stores):
 def test_ck_17_ck_18_rows_of_a_store_with_shards(tmp_path):
     """CK-17, CK-18: an offset beyond a pass is a row of the next; the store has 3 + 3 rows."""
     ds = toy(tmp_path / "s", [SEQ_LEN] * 6).windows(SEQ_LEN)
-    assert len(ds.reader.manifest.shards) == 2
+    assert len(ds.sources["main"].reader.manifest.shards) == 2
     run = tl.mix({"s": ds.epochs(None)})
     rows = {15: (2, 3), 4: (0, 4), 6: (1, 0)}
     for offset, (epoch, row) in rows.items():
@@ -936,7 +936,7 @@ REFUSED = {
     "a stage in the past": (lambda g: g.mix(stages={-1: {"wiki": 2}}), r"at: found -1, allowed is"),
     "a stage behind the end": (
         lambda g: g.mix(stages={10**9: {"wiki": 2}}),
-        r"at=1,000,000,000 is behind the end of the run, which has \d+ examples",
+        r"at=1,000,000,000 is after the end of the run, which has \d+ examples",
     ),
     "a stage for nobody": (
         lambda g: g.mix(stages={5: {"wkii": 2}}),
@@ -965,10 +965,10 @@ REFUSED = {
         lambda g: g.edit(at=10).edit(at=9),
         r"^edit: at=9 is before the last edit, at 10.*Allowed is 10 or more",
     ),
-    "behind the end": (lambda g: g.edit(at=len(g.mixed) + 1), r"^edit: at=\d+ is behind the end"),
+    "behind the end": (lambda g: g.edit(at=len(g.mixed) + 1), r"^edit: at=\d+ is after the end"),
     "behind the cut": (
         lambda g: g.mixed.take(10).edit(at=11),
-        r"^edit: at=11 is behind the end of the run, which has 10 examples",
+        r"^edit: at=11 is after the end of the run, which has 10 examples",
     ),
     "of a shuffled mix": (lambda g: g.mixed.shuffle().edit(at=5), r"^edit: this mix is shuffled"),
     # add, remove, quarantine, append
@@ -1006,7 +1006,7 @@ REFUSED = {
     # seeds
     "a negative seed": (lambda g: g.mixed.seed(-1), r"^seed: found -1, allowed is an integer from"),
     "a seed that is text": (lambda g: g.mixed.seed("a"), r"^seed: found 'a', allowed"),
-    "a seed behind an edit": (lambda g: g.edit().seed(3), r"^seed: this mix was edited"),
+    "a seed behind an edit": (lambda g: g.edit().seed(3), r"^seed: this run was edited"),
     # descriptions
     "a description with a weight of 0": (
         lambda g: g.told("weights", "wiki", value=0),

@@ -55,7 +55,7 @@ def test_sh_11_two_shuffles_are_refused_with_both_values(rows, given):
         rows.shuffle(given, block_shuffle=block)
     assert repr(given) in str(caught.value)
     assert repr(block) in str(caught.value)
-    with pytest.raises(tl.ConfigError, match=r"both a setting and lanes"):
+    with pytest.raises(tl.ConfigError, match=r"found both .*window_blocks=2.* and .*lanes=2"):
         rows.block_shuffle(block, lanes=2)
     with pytest.raises(tl.ConfigError, match="both"):
         parse_shuffle(True, block)
@@ -130,7 +130,7 @@ def test_sh_14_a_unit_of_several_io_blocks_stays_together(rows):
     assert sorted(found) == list(range(96))
     for start in range(0, 96, 16):
         assert len({row // 16 for row in found[start : start + 16]}) == 1
-    assert len(dataset.run.io_blocks) == 24
+    assert len(dataset.run.working.blocks) == 24
 
 
 def test_a_window_holds_the_rows_of_its_blocks_only(rows):
@@ -185,7 +185,7 @@ def test_a_row_finds_its_index_again(rows):
     for dataset in (rows, rows.shuffle(), rows.shuffle(10), rows.block_shuffle(window_blocks=2)):
         run = dataset.epochs(3).run
         for epoch in range(3):
-            where = run.index(epoch, np.arange(96))
+            where = run.items(epoch, np.arange(96))
             found = run.locate(where)
             assert set(found[0].tolist()) == {epoch}
             assert found[1].tolist() == list(range(96))

@@ -131,8 +131,8 @@ def test_c_37_sh_06_rows_of_an_io_block(tmp_path):
     store = tl.open(tmp_path / "s")
     sizes = {2048: 128, 4096: 64, 8192: 32, 300_000: 1}
     for seq_len, rows in sizes.items():
-        assert store.windows(seq_len).run.io_blocks.size == rows
+        assert store.windows(seq_len).run.working.blocks.size == rows
     with pytest.warns(UserWarning, match="87 rows"):
-        assert store.windows(3000).run.io_blocks.size == 87
-    aligned = store.windows(3000, align=True).run.io_blocks
+        assert store.windows(3000).run.working.blocks.size == 87
+    aligned = store.windows(3000, align=True).run.working.blocks
     assert np.diff(aligned.starts).tolist() == [88, 87, 87]  # of 262,144 tokens each

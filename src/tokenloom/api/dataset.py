@@ -1,34 +1,39 @@
-"""`Dataset`: store → layout → order as one immutable value; the fluent face of a run.
+"""`Dataset`: store → layout → order → mix as one immutable value; the fluent face of a run.
 
-Every method gives a new dataset; nothing is read until something is asked for. The order of calls
-does not matter: ``.seed(7).shuffle()`` is ``.shuffle().seed(7)``.
+A dataset is one or more named sources, a rule that mixes them if there are several, and a list of
+edits. Every method gives a new dataset; nothing is read until something is asked for. The order of
+calls does not matter: ``.seed(7).shuffle()`` is ``.shuffle().seed(7)``.
 """
 
 from __future__ import annotations
 
 import functools
 import operator
-from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterable, Mapping
+from dataclasses import astuple, replace
 from typing import Any, SupportsIndex
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from tokenloom.api import describe as description
-from tokenloom.arguments import check_options, field_names
+from tokenloom.api.edits import read_edit, read_stores, refuse_if_given
+from tokenloom.api.source import Source, check_alike, tree
+from tokenloom.arguments import check_names, check_options, field_names, mapping, number_map
 from tokenloom.arrays import checked
 from tokenloom.batch.batch import Batch
+from tokenloom.batch.paint import trained_count
+from tokenloom.batch.plan import blank_rows
+from tokenloom.batch.read import RowReader
 from tokenloom.batch.render import Renderer
 from tokenloom.batch.spec import RenderSpec
-from tokenloom.bind import check_fields, unbind
-from tokenloom.documents.line import Line
-from tokenloom.documents.resolve import Choice, describe_choice, line_of
-from tokenloom.errors import ConfigError, plural
-from tokenloom.layout.kinds import LayoutSpec, kind_of, make_layout
+from tokenloom.bind import unbind
+from tokenloom.errors import ConfigError, plural, warn
 from tokenloom.layout.spans import Spans
-from tokenloom.order.prices import TokenCount
-from tokenloom.order.run import SourceRun
+from tokenloom.mixture.assemble import Appended, MixSource, check_edits, mixed_run, single_run
+from tokenloom.mixture.spec import Edit, MixSpec
+from tokenloom.order.prices import examples_for
+from tokenloom.order.run import Run
 from tokenloom.order.shuffle import (
     BlockShuffle,
     EraShuffle,
@@ -39,63 +44,53 @@ from tokenloom.order.shuffle import (
 from tokenloom.random.keys import check_seed
 from tokenloom.store.cache import BlockCache
 from tokenloom.store.fetch import ReadCounters
-from tokenloom.store.reader import Reader
 from tokenloom.version import ORDER_VERSION
 
-__all__ = ["Dataset", "SourceConfig", "with_known_eos"]
+__all__ = ["Dataset", "source_of"]
 
-MOST = 1 << 62  # examples
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class SourceConfig:
-    """Everything that decides what a source gives at an index.
-
-    Attributes:
-        layout: how rows are cut.
-        choice: which documents; None is all of them.
-        shuffle: how rows are ordered; None is as stored.
-        epochs: how often they are gone through; None is for ever.
-        seed: of the order; None until somebody says one, and then 0.
-        take: at most that many examples.
-        name: of the source, part of its keys.
-        render: how arrays are derived.
-    """
-
-    layout: LayoutSpec
-    choice: Choice | None = None
-    shuffle: Shuffle | None = None
-    epochs: int | None = 1
-    seed: int | None = None
-    take: int | None = None
-    name: str = "main"
-    render: RenderSpec = field(default_factory=RenderSpec)
-
-    def __post_init__(self) -> None:
-        check_fields(self)
-        if self.epochs is not None and self.epochs < 0:
-            raise ConfigError(
-                f"epochs: found {self.epochs}, allowed is 0 or more, or None for ever."
-            )
-        if self.take is not None and self.take < 0:
-            raise ConfigError(f"take: found {self.take}, allowed is 0 examples or more.")
-        if self.seed is not None:
-            check_seed(self.seed)
+Int64 = NDArray[np.int64]
 
 
 class Dataset:
     """Examples by their index.
 
-    Made by `Store.windows` and its like. ``ds[i]`` is one example, ``ds.batch(indices)`` several,
-    ``len(ds)`` how many there are; `tokenloom.Loader` walks through them.
+    Made by `Store.windows`, `Store.pack` and `Store.splice`, and from several of these by
+    `tokenloom.mix`. ``ds[i]`` is one example, ``ds.batch(indices)`` several, ``len(ds)`` how many
+    there are; `tokenloom.Loader` iterates over them.
+
+    Attributes:
+        sources: its sources by name; a source that is alone is called "main".
+        rule: how sources are mixed; None for a source that is alone.
+        edits: what was changed on the way, oldest first.
     """
 
     def __init__(
-        self, reader: Reader, path: str, config: SourceConfig, line: Line | None = None
+        self,
+        sources: Mapping[str, Source],
+        rule: MixSpec | None = None,
+        *,
+        shuffle: Shuffle | None = None,
+        edits: Iterable[Edit] = (),
+        appended: Appended | None = None,
+        stages: int = 0,
     ) -> None:
-        self.reader, self.path, self.config = reader, path, config
-        if line is not None:  # known already: a choice by content reads the whole store
-            self.line = line
+        self.sources, self.rule, self.edits = dict(sources), rule, tuple(edits)
+        self._shuffle = shuffle  # of a whole mix; a source has its own
+        self._appended = dict(appended or {})
+        self._stages = stages  # edits that were known from the start: they do not fix the seed
+        readers = {name: source.reader for name, source in self.sources.items()}
+        first = list(self.sources if rule is None else rule.weights)
+        check_edits(readers, first, self.edits, self._appended)
+        if rule is None:
+            return
+        check_alike(self.sources)
+        if isinstance(rule.max_epochs, Mapping):
+            check_names("max_epochs", rule.max_epochs, list(self.sources))
+        check_names("initial", rule.initial, list(self.sources))
+        for edit in self.edits:
+            rule.check_weights(edit.weights)
+        if shuffle is not None and self.edits:
+            raise ConfigError("shuffle: this mix was edited; what was before must not change.")
 
     # -- what to change --------------------------------------------------------------------
 
@@ -109,10 +104,9 @@ class Dataset:
         """Rows in another order.
 
         Args:
-            shuffle: True (every row anywhere; this is meant when nothing is said), False (as
-                stored), an integer (inside stretches of that many rows), or a shuffle such as
-                `BlockShuffle`.
-            block_shuffle: says the same as `shuffle=BlockShuffle(...)`.
+            shuffle: True (every row anywhere; the default), False (as stored), an integer (inside
+                stretches of that many rows), or a shuffle such as `BlockShuffle`.
+            block_shuffle: the same as ``shuffle=BlockShuffle(...)``.
             perm_type: "feistel", "linear", "levanter" or "levanter_linear".
         """
         if shuffle is None and block_shuffle is None:
@@ -120,73 +114,206 @@ class Dataset:
         found = parse_shuffle(shuffle, block_shuffle)
         if found is not None and perm_type is not None:
             found = replace(found, perm_type=perm_type)
-        made = self._with(shuffle=found)
-        made._warn_if_too_large()
-        return made
+        return self._shuffled(found)
 
     def era_shuffle(self, length: int, *, perm_type: str = "feistel") -> Dataset:
         """Rows shuffled inside stretches of `length` rows."""
-        return self._with(shuffle=EraShuffle(length=length, perm_type=perm_type))
+        return self._shuffled(EraShuffle(length=length, perm_type=perm_type))
 
-    def block_shuffle(self, shuffle: BlockShuffle | None = None, **fields: Any) -> Dataset:
+    def block_shuffle(
+        self,
+        shuffle: BlockShuffle | None = None,
+        *,
+        io_block_size: int | None = None,
+        window_blocks: int | None = None,
+        lanes: int = 1,
+        perm_type: str = "feistel",
+        shuffle_block_size: int | None = None,
+        cache_windows: int | None = None,
+    ) -> Dataset:
         """Storage-local blocks in shuffled order, rows mixed inside windows of blocks.
 
         Args:
-            shuffle: a whole setting; or its fields one by one:
-            fields: `io_block_size`, `window_blocks`, `lanes`, `perm_type`, `shuffle_block_size`,
-                `cache_windows`; see `BlockShuffle`.
+            shuffle: a whole setting, instead of its fields one by one.
+            io_block_size: rows of a block; None takes the blocks of the layout.
+            window_blocks: blocks that are mixed together; None takes 128 Mi tokens or 512 blocks,
+                whichever is less, over all lanes.
+            lanes: windows that are open at once; 8 times the ranks or more lets each rank keep to
+                its own.
+            perm_type: "feistel", "linear", "levanter" or "levanter_linear".
+            shuffle_block_size: a larger unit than a block to shuffle, in rows.
+            cache_windows: windows to keep in memory, instead of the cache that all stores share.
         """
-        if shuffle is not None and fields:
-            raise ConfigError(
-                f"block_shuffle: found both a setting and {', '.join(fields)}. Give one of them."
-            )
-        check_options("block_shuffle", fields, field_names(BlockShuffle))
-        made = self._with(shuffle=shuffle or BlockShuffle(**fields))
-        made._warn_if_too_large()
+        given = BlockShuffle(
+            io_block_size=io_block_size,
+            window_blocks=window_blocks,
+            lanes=lanes,
+            perm_type=perm_type,
+            shuffle_block_size=shuffle_block_size,
+            cache_windows=cache_windows,
+        )
+        if shuffle is not None and given != BlockShuffle():
+            raise ConfigError(f"block_shuffle: found both {shuffle} and {given}. Give one of them.")
+        return self._shuffled(shuffle or given)
+
+    def _shuffled(self, shuffle: Shuffle | None) -> Dataset:
+        if self.rule is not None:
+            made = self._but(shuffle=shuffle)
+            _ = made.run  # refuses to shuffle what has no end
+            return made
+        self._refuse_if_edited("shuffle")
+        made = self._with(shuffle=shuffle)
+        if made.run.lanes == 1:  # with lanes it depends on the ranks: the loader knows them
+            made.run.warn_if_too_large(made.cache_bytes)
         return made
 
     def epochs(self, count: int | None) -> Dataset:
-        """The rows that many times, each time in a fresh order; None is for ever."""
+        """The rows that many times, each time in a fresh order; None is endless."""
+        if self.rule is not None:
+            raise ConfigError(
+                "epochs: a mix has the epochs of its sources. Call .epochs(...) on each source, "
+                "and give stop=... to the mix."
+            )
         return self._with(epochs=count)
 
     def seed(self, seed: int) -> Dataset:
         """Another order."""
-        return self._with(seed=check_seed(seed))
+        self._refuse_if_edited("seed")
+        if self.rule is None:
+            return self._with(seed=check_seed(seed))
+        return self._but(rule=replace(self.rule, seed=check_seed(seed)))
 
     def take(self, examples: int | None = None, *, tokens: int | None = None) -> Dataset:
         """The first examples only.
 
         Args:
             examples: how many.
-            tokens: as many as it takes to have so many tokens in them, or all.
+            tokens: as many examples as it takes to reach that many tokens; all if they have fewer.
         """
         if (examples is None) == (tokens is None):
             raise ConfigError(
                 f"take: found examples={examples} and tokens={tokens}. Give one of them."
             )
         if tokens is not None:
-            examples = _examples_for(self.run.n, self.tokens_in, tokens)
-        return self._with(take=examples)
+            examples = examples_for(tokens, self.tokens_in, self.run.n)
+        if self.rule is None:
+            return self._with(take=examples)
+        return self._but(rule=replace(self.rule, take=examples))
 
     def render(self, **fields: Any) -> Dataset:
-        """Other labels, masks or positions; see `RenderSpec` for the fields."""
+        """Other labels, masks or positions, for all sources; see `RenderSpec` for the fields."""
         check_options("render", fields, field_names(RenderSpec))
-        wanted = with_known_eos(unbind(self.config.render) | fields, self.reader)
-        return self._with(render=RenderSpec(**wanted))
+        made = {name: source.with_render(**fields) for name, source in self.sources.items()}
+        return self._but(sources=made)
 
-    def _warn_if_too_large(self) -> None:
-        if self.run.lanes == 1:  # with lanes it depends on the ranks: the loader knows them
-            self.run.warn_if_too_large(self.cache_bytes)
+    def edit(
+        self,
+        *,
+        at: int,
+        weights: Mapping[str, float] | None = None,
+        add: Mapping[str, Dataset] | None = None,
+        remove: Iterable[str] = (),
+        quarantine: Iterable[tuple[str, int]] = (),
+        append: Mapping[str, Any] | None = None,
+    ) -> Dataset:
+        """The same run with another future: nothing before `at` changes.
+
+        A run of one source takes `append` and `quarantine`; its source is called "main".
+
+        Args:
+            at: the first example that is concerned, such as `loader.examples`.
+            weights: new weights of some sources, those that join included (default 1).
+            add: sources that join; each starts at the current moment, without catching up.
+            remove: names of sources that end.
+            quarantine: (source, document) pairs whose cells are filler without loss from there on;
+                order, counts and costs stay.
+            append: stores of some sources as they are now, after documents were appended: these
+                come in between what is left of the epoch, and belong to all later ones.
+        """
+        joined = mapping("edit.add", add, "{name: dataset}")
+        if self.rule is None:
+            refuse_if_given(weights=weights, add=joined or None, remove=remove or None)
+        new = {name: source_of(f"edit.add.{name}", ds) for name, ds in joined.items()}
+        stores = read_stores(append, self.sources, self._appended)
+        change = read_edit(at, weights, tuple(new), remove, quarantine, stores)
+        for name in new:
+            if name in self.sources:
+                raise ConfigError(f"edit.add.{name}: there is a source of that name already.")
+        number = len(self.edits) + 1
+        grown = {(number, name): store.reader for name, store in stores.items()}
+        made = self._changed(
+            change, sources={**self.sources, **new}, appended={**self._appended, **grown}
+        )
+        made._tell_blank(change)
+        return made
+
+    def staged(self, at: int, weights: Mapping[str, float]) -> Dataset:
+        """Other weights from an index on, known before the run starts."""
+        try:
+            change = Edit(at=at, weights=number_map("weights", weights))
+            return self._changed(change, stages=self._stages + 1)
+        except ConfigError as error:
+            raise ConfigError(f"stages.{at}: {error}") from None
+
+    def _changed(self, change: Edit, **fields: Any) -> Dataset:
+        """The same with one edit more."""
+        take = None if self.rule is None else self.rule.take
+        if take is not None and change.at > take:
+            raise ConfigError(
+                f"edit: at={change.at:,} is after the end of the run, which has {take:,} examples."
+            )
+        if self._shuffle is not None:
+            raise ConfigError(
+                "edit: this mix is shuffled as a whole, so its future cannot be told from its "
+                "past. Shuffle the sources instead."
+            )
+        made = self._but(edits=(*self.edits, change), **fields)
+        _ = made.run  # refuses an edit in the past
+        return made
+
+    def _tell_blank(self, change: Edit) -> None:
+        """Warn of rows that a quarantine leaves without a token; they stay where they are."""
+        for name in sorted({name for name, _ in change.quarantine}):
+            run = self.run.sources[self.run.names.index(name)]
+            assert run.blanks is not None  # one of its documents is meant
+            blank, looked = blank_rows(run, run.blanks)
+            if blank:
+                of = "" if looked == run.rows else f" of the first {looked:,}"
+                warn(
+                    f"edit.quarantine: {plural(blank, 'row')}{of} of source {name!r} wholly blank "
+                    "from then on: still counted, training nothing. For a run without, make a new "
+                    "one with select."
+                )
+
+    def _refuse_if_edited(self, what: str) -> None:
+        if len(self.edits) > self._stages:
+            raise ConfigError(
+                f"{what}: this run was edited; another {what} would change what was before. Call "
+                f".{what}(...) before .edit(...)."
+            )
+
+    def _but(self, **fields: Any) -> Dataset:
+        """The same with other sources, or another rule, shuffle, edits, appended or stages."""
+        usual: dict[str, Any] = {
+            "sources": self.sources,
+            "rule": self.rule,
+            "shuffle": self._shuffle,
+            "edits": self.edits,
+            "appended": self._appended,
+            "stages": self._stages,
+        }
+        return Dataset(**(usual | fields))
 
     def _with(self, **fields: Any) -> Dataset:
-        return Dataset(self.reader, self.path, replace(self.config, **fields), self.line)
+        """The same with other settings of its only source."""
+        return self._but(sources={n: one.with_config(**fields) for n, one in self.sources.items()})
 
     # -- what it is ------------------------------------------------------------------------
 
     @property
     def seq_len(self) -> int:
         """Tokens of a frame."""
-        return self.config.layout.seq_len
+        return next(iter(self.sources.values())).config.layout.seq_len
 
     @property
     def is_finite(self) -> bool:
@@ -199,83 +326,75 @@ class Dataset:
         return self.run.n
 
     @functools.cached_property
-    def line(self) -> Line:
-        """The documents, end to end."""
-        return line_of(self.reader, self.config.choice)
-
-    @functools.cached_property
-    def run(self) -> SourceRun:
-        """Index → (epoch, row), as plain integers."""
-        config = self.config
-        return SourceRun(
-            name=config.name,
-            layout=make_layout(config.layout, self.line),
-            shuffle=config.shuffle,
-            epochs=config.epochs,
-            seed=config.seed or 0,
-            take=config.take,
-        )
+    def run(self) -> Run:
+        """Index → spans, as plain integers; no token is read."""
+        if self.rule is None:
+            (source,) = self.sources.values()
+            return single_run(MixSource(source.config, source.layout), self.edits, self._appended)
+        counts = self.rule.cost == "loss_tokens"
+        taken = {
+            name: MixSource(
+                source.config,
+                source.layout,
+                trained_count(name, source.reader, source.render) if counts else None,
+            )
+            for name, source in self.sources.items()
+        }
+        return mixed_run(taken, self.rule, self.edits, self._appended, self._shuffle)
 
     @property
     def cache_bytes(self) -> int:
-        """Bytes of memory for blocks of this dataset."""
-        return self._cache.capacity
+        """Bytes of memory for blocks of all sources."""
+        return sum({id(cache): cache.capacity for cache in self._caches}.values())
 
     @functools.cached_property
-    def _cache(self) -> BlockCache:
-        windows = getattr(self.config.shuffle, "cache_windows", None)
-        if windows is None:
-            return self.reader.cache
-        return BlockCache(windows * self.run.working_bytes() // self.run.lanes)
+    def _caches(self) -> list[BlockCache]:
+        """What keeps the blocks of each source."""
+        found = []
+        for source, run in zip(self.sources.values(), self.run.sources, strict=True):
+            windows = getattr(source.config.shuffle, "cache_windows", None)
+            own = None if windows is None else windows * run.working.bytes // run.lanes
+            found.append(source.reader.cache if own is None else BlockCache(own))
+        return found
 
     def tokens_in(self, examples: int) -> int:
         """Stored tokens of the first examples."""
-        most = MOST if self.run.n is None else self.run.n
-        if int(checked(examples, None, "examples")) > most:
-            raise IndexError(f"examples {examples}: out of range, the run has {most:,}.")
-        return self._tokens.upto(int(examples))
-
-    @functools.cached_property
-    def _tokens(self) -> TokenCount:
-        return TokenCount(self.run)
+        return self.run.tokens_in(examples)
 
     def consumed(self, examples: int) -> list[dict[str, Any]]:
-        """What the first examples take: rows, tokens and complete epochs of its source."""
-        run = self.run
-        epochs = run.epochs_in(examples)
-        tokens = self.tokens_in(examples)
-        return [{"name": run.name, "rows": examples, "tokens": tokens, "epochs": epochs}]
+        """What the first examples take from each source: rows, tokens and complete epochs."""
+        return [one._asdict() for one in self.run.consumed(examples)]
 
     def rows_of(self, name: str) -> int | None:
         """Rows of all epochs of a source; None if it has no end."""
-        return self.run.n
+        check_names("source", [name], list(self.sources))
+        if self.rule is None:
+            return self.run.n
+        source = self.sources[name]
+        return single_run(MixSource(source.config, source.layout)).n
 
     def counters(self) -> ReadCounters:
-        """What was read since the store was opened."""
-        return self.reader.counters()
+        """What was read since the stores were opened."""
+        readers = {id(source.reader): source.reader for source in self.sources.values()}
+        found = [astuple(one.counters()) for one in readers.values()]
+        return ReadCounters(*(sum(column) for column in zip(*found, strict=True)))
 
     def describe(self) -> dict[str, Any]:
         """The dataset as plain JSON; `tokenloom.from_config` gives it back."""
-        manifest, config = self.reader.manifest, self.config
-        return {
-            "format": description.FORMAT,
-            "order_version": ORDER_VERSION,
-            "name": config.name,
-            "store": {
-                "path": self.path,
-                "snapshot": manifest.number,
-                "digest": manifest.digest,
-                "documents": manifest.documents,
-                "tokens": manifest.tokens,
-            },
-            "choice": describe_choice(config.choice),
-            "layout": {"kind": kind_of(config.layout), **unbind(config.layout)},
-            "shuffle": describe_shuffle(self.run.shuffle),
-            "epochs": config.epochs,
-            "seed": config.seed or 0,
-            "take": config.take,
-            "render": unbind(config.render),
+        head = {"format": description.FORMAT, "order_version": ORDER_VERSION}
+        told = [
+            source.describe(run)
+            for source, run in zip(self.sources.values(), self.run.sources, strict=True)
+        ]
+        edits = [unbind(edit) for edit in self.edits]
+        if self.rule is None:
+            return head | told[0] | ({"edits": edits} if edits else {})
+        mix = unbind(self.rule) | {
+            "edits": edits,
+            "seed": self.rule.seed or 0,
+            "shuffle": describe_shuffle(self._shuffle),
         }
+        return head | {"mix": mix, "sources": told}
 
     @functools.cached_property
     def fingerprint(self) -> str:
@@ -283,29 +402,9 @@ class Dataset:
         return description.fingerprint(self.describe())
 
     def __repr__(self) -> str:
-        from_store = f"{self.path}  {self.reader.manifest.tokens:,} tokens"
-        lines = [f"Dataset {self.fingerprint[:12]}: {self._count()}"]
-        lines.append(f"├─ store   {from_store}, digest {self.reader.manifest.digest[:12]}")
-        choice = self.config.choice
-        if choice is not None:
-            lines.append(f"├─ choice  {choice.words}, {self.line.tokens:,} tokens")
-        spec = self.config.layout
-        usual = unbind(type(spec)(seq_len=self.seq_len))
-        special = {k: v for k, v in unbind(spec).items() if v != usual[k]}
-        layout = ", ".join([str(self.seq_len), *(f"{k}={v}" for k, v in special.items())])
-        rows = plural(self.run.rows, "row")
-        lines.append(f"├─ layout  {kind_of(spec)}({layout}): {rows} an epoch")
-        order = describe_shuffle(self.run.shuffle) or {}
-        fields = ", ".join(f"{k}={v}" for k, v in order.items() if k != "kind" and v is not None)
-        shuffled = f"{order['kind']}({fields})" if order else "as stored"
-        epochs = self.config.epochs
-        often = "for ever" if epochs is None else plural(epochs, "epoch")
-        lines.append(f"├─ order   {shuffled}, {often}, seed {self.config.seed or 0}")
-        needed = self.run.working_bytes() / 2**20
-        lines.append(
-            f"└─ memory  {needed:,.1f} MiB at once, {self.cache_bytes / 2**20:,.0f} MiB cache"
-        )
-        return "\n".join(lines)
+        head = f"Dataset {self.fingerprint[:12]}: {self._count()}"
+        memory = [cache.capacity for cache in self._caches]
+        return "\n".join([head, *tree(self.sources, self.rule, self.edits, self.run, memory)])
 
     def _count(self) -> str:
         count = self.run.n
@@ -322,20 +421,29 @@ class Dataset:
         return self.batch([operator.index(index)])
 
     def spans(self, indices: ArrayLike) -> Spans:
-        """Which documents stand where in these examples; no token is read."""
-        wanted = self._wanted(indices)
-        return self._renderer.plan(wanted).spans
+        """Which documents are where in these examples; no token is read."""
+        return self.run.spans(self._wanted(indices))
 
     def batch(self, indices: ArrayLike) -> Batch:
         """These examples, in this order; one coalesced read for all of them."""
-        wanted = self._wanted(indices)
-        return self._renderer.batches(self._renderer.plan(wanted), [0, len(wanted)])[0].make()
+        return self._renderer.batch(self._wanted(indices))
 
-    def locate(self, indices: ArrayLike) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """(epoch, row) of each index."""
+    def locate(self, indices: ArrayLike) -> tuple[Int64, Int64]:
+        """(epoch, row) of each index, in its source."""
         return self.run.locate(self._wanted(indices))
 
-    def _wanted(self, indices: ArrayLike) -> NDArray[np.int64]:
+    def picked(self, indices: ArrayLike) -> tuple[list[str], Int64]:
+        """The source of each index, and which of its items it is."""
+        source, item = self.run.pick(self._wanted(indices))
+        return [self.run.names[number] for number in source.tolist()], item
+
+    def index(self, source: str, items: ArrayLike) -> Int64:
+        """Where items of a source are in the run, -1 for those that never come."""
+        check_names("source", [source], self.run.names)
+        wanted = np.atleast_1d(checked(items, None, "item"))
+        return self.run.index(self.run.names.index(source), wanted)
+
+    def _wanted(self, indices: ArrayLike) -> Int64:
         """Indices that are in the run, as one axis [N]."""
         wanted = np.atleast_1d(checked(indices, self.run.n, "index"))
         if wanted.ndim > 1:
@@ -348,30 +456,27 @@ class Dataset:
 
     def renderer(self, *, by_blocks: bool) -> Renderer:
         """What makes batches of it; the loader's way in."""
-        return self.renderer_of(self.run, by_blocks=by_blocks)
-
-    def renderer_of(self, run: SourceRun, *, by_blocks: bool) -> Renderer:
-        """The same for its run under another name."""
-        return Renderer(run, self.config.render, by_blocks=by_blocks, cache=self._cache)
-
-
-def _examples_for(n: int | None, tokens_in: Callable[[int], int], tokens: int) -> int:
-    """The fewest first examples of n that have so many tokens; all of them if none have."""
-    if isinstance(tokens, bool) or not isinstance(tokens, (int, np.integer)) or tokens < 0:
-        raise ConfigError(f"take: found tokens={tokens!r}, allowed is an integer, 0 or more.")
-    most = MOST if n is None else n
-    low, high = 0, min(1, most)
-    while high < most and tokens_in(high) < tokens:
-        low, high = high, min(2 * high, most)
-    while low < high:
-        middle = (low + high) // 2
-        low, high = (low, middle) if tokens_in(middle) >= tokens else (middle + 1, high)
-    return low
+        readers = [
+            RowReader(run, by_blocks=by_blocks, cache=cache)
+            for run, cache in zip(self.run.sources, self._caches, strict=True)
+        ]
+        return Renderer(self.run, readers, [source.render for source in self.sources.values()])
 
 
-def with_known_eos(render: dict[str, Any], reader: Reader) -> dict[str, Any]:
-    """The fields of a rendering, with the tokenizer's EOS where one is needed and none is named."""
-    if render.get("train_on_eos", True) or render.get("eos_id") is not None:
-        return render
-    tokenizer = reader.manifest.tokenizer
-    return render | {"eos_id": tokenizer.eos if tokenizer else None}
+def source_of(where: str, dataset: Any) -> Source:
+    """The source of a dataset that is to be mixed with others."""
+    if not isinstance(dataset, Dataset):
+        raise ConfigError(
+            f"{where}: found {type(dataset).__name__}, allowed is a dataset, such as "
+            "store.pack(2048)."
+        )
+    if dataset.rule is not None:
+        raise ConfigError(f"{where}: it is a mix already. Name its sources here.")
+    (source,) = dataset.sources.values()
+    if source.config.take is not None:
+        raise ConfigError(
+            f"{where}: it was cut by take({source.config.take}). Leave that out and cut the mix."
+        )
+    if dataset.edits:
+        raise ConfigError(f"{where}: it was edited. Mix what it was before, and edit the mix.")
+    return source

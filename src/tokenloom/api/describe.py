@@ -18,6 +18,7 @@ __all__ = [
     "FORMAT",
     "chain",
     "differences",
+    "edits_of",
     "fingerprint",
     "flattened",
     "identity",
@@ -57,23 +58,27 @@ def chain(description: Mapping[str, Any]) -> list[str]:
 
     A state that was taken before an edit has the fingerprint of that time.
     """
-    mix = description.get("mix")
-    if not isinstance(mix, Mapping):
-        return [_digest(identity(description))]
-    edits = list(mix.get("edits", ()))
-    sources = {source["name"]: source for source in description["sources"]}
+    edits, mix = edits_of(description), description.get("mix")
+    sources = {source["name"]: source for source in description.get("sources", ())}
     joined = {name for edit in edits for name in edit["add"]}
-    base = {
-        **description,
-        "mix": {key: value for key, value in mix.items() if key != "edits"},
-        "sources": [source for name, source in sources.items() if name not in joined],
-    }
+    base = {key: value for key, value in description.items() if key != "edits"}
+    if isinstance(mix, Mapping):
+        base["mix"] = {key: value for key, value in mix.items() if key != "edits"}
+        base["sources"] = [source for name, source in sources.items() if name not in joined]
     found = [_digest(identity(base))]
     for edit in edits:
-        added = {"mix": {"cost": mix.get("cost")}, "sources": [sources[n] for n in edit["add"]]}
+        cost = mix.get("cost") if isinstance(mix, Mapping) else None
+        added = {"mix": {"cost": cost}, "sources": [sources[n] for n in edit["add"]]}
         grown = {name: one["digest"] for name, one in edit.get("append", {}).items()}
         found.append(_digest([found[-1], {**edit, "append": grown}, identity(added)]))
     return found
+
+
+def edits_of(description: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    """What was changed on the way, of one source or of a mix."""
+    mix = description.get("mix")
+    holder = mix if isinstance(mix, Mapping) else description
+    return list(holder.get("edits", ()))
 
 
 def renders(description: Mapping[str, Any]) -> Any:
@@ -92,9 +97,8 @@ def render_chain(description: Mapping[str, Any]) -> list[str]:
     """The same without edits, and after each, which may bring sources."""
     every = renders(description)
     if "mix" not in description:
-        return [_digest(every)]
-    edits = description["mix"]["edits"]
-    joins = [frozenset[str](), *(frozenset(edit["add"]) for edit in edits)]
+        return [_digest(every)] * (1 + len(edits_of(description)))
+    joins = [frozenset[str](), *(frozenset(edit["add"]) for edit in edits_of(description))]
     found = []
     for number in range(len(joins)):
         later = frozenset[str]().union(*joins[number + 1 :])

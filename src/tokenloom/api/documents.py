@@ -11,7 +11,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tokenloom.api.dataset import Dataset, SourceConfig, with_known_eos
+from tokenloom.api.dataset import Dataset
+from tokenloom.api.source import Source, with_known_eos
 from tokenloom.api.specials import check_used, filler_token, named_token, special, tell_losses
 from tokenloom.api.splice import say_what_it_costs, splice_settings, tell
 from tokenloom.arguments import check_options, field_names
@@ -23,11 +24,12 @@ from tokenloom.documents.select import Selection
 from tokenloom.documents.spec import SelectSpec, training_cutoff, with_selector
 from tokenloom.documents.split import SplitSpec
 from tokenloom.errors import ConfigError, plural, warn
-from tokenloom.layout.kinds import LayoutSpec
+from tokenloom.layout.kinds import LayoutSpec, make_layout
 from tokenloom.layout.pack.spec import PackSpec
 from tokenloom.layout.splice.rows import Spliced
 from tokenloom.layout.windows import WindowsSpec
 from tokenloom.order.shuffle import FullShuffle
+from tokenloom.order.source import MAIN, SourceConfig
 from tokenloom.store.reader import Reader
 
 __all__ = ["Documents"]
@@ -76,7 +78,7 @@ class Documents:
             align=self._reader.manifest.chunk_tokens if align is True else align or 0,
         )
         made = self._laid_out(layout, render)
-        made.run.layout.warn_if_unaligned()
+        made.sources[MAIN].layout.warn_if_unaligned()
         return made
 
     def pack(
@@ -122,7 +124,7 @@ class Documents:
             seq_len=seq_len, strategy=strategy, overflow=overflow, **specials, **options
         )
         made = self._laid_out(layout, render | {"eos_id": eos_id})
-        tell_losses(self._path, made.run.layout)
+        tell_losses(self._path, made.sources[MAIN].layout)
         return made
 
     def splice(
@@ -177,9 +179,9 @@ class Documents:
             **options,
         )
         made = self._laid_out(layout, render)
-        spliced = made.run.layout
+        spliced = made.sources[MAIN].layout
         assert isinstance(spliced, Spliced)
-        say_what_it_costs(spliced, made.config.render, position_scheme)
+        say_what_it_costs(spliced, made.sources[MAIN].render, position_scheme)
         tell(spliced, self._path, selected=isinstance(self._choice, SelectSpec))
         if layout.sampler == "stream":
             made = made.epochs(None).shuffle(FullShuffle())
@@ -305,8 +307,14 @@ class Documents:
         if layout.lookahead:
             usual["label_layout"] = "shifted"
         render = with_known_eos(usual | render, self._reader)
-        config = SourceConfig(layout=layout, choice=self._choice, render=RenderSpec(**render))
-        return Dataset(self._reader, self._path, config, self.line)
+        source = Source(
+            reader=self._reader,
+            path=self._path,
+            config=SourceConfig(layout=layout, choice=self._choice),
+            layout=make_layout(layout, self.line),
+            render=RenderSpec(**render),
+        )
+        return Dataset({MAIN: source})
 
     @functools.cached_property
     def line(self) -> Line:

@@ -5,6 +5,11 @@ spans of the rows, so they are derived on first use (or by the loader, which is 
 and kept. All arrays have the same shape and dtype in every step; only `document_starts`,
 `continues` and `cu_seqlens` vary.
 
+Rows of several sources may be rendered in different ways (`Kind`): positions of a spliced row are
+those of its frame, of a packed one those of its documents. A field that is marked `_by_row` is then
+made by each kind for its own rows and put together, so a new array is one method here and its law
+in `tokenloom.batch.laws`.
+
 Memory comes from a pool and stays valid as long as anybody holds an array of it.
 """
 
@@ -13,19 +18,19 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Any, Generic, Protocol, TypeVar, cast
+from typing import Any, Generic, NamedTuple, Protocol, TypeVar, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
-from tokenloom.batch import paint, spec
-from tokenloom.batch import tiles as tiles_room
+from tokenloom.batch import paint
 from tokenloom.batch.cells import new_array
-from tokenloom.batch.spec import RenderSpec
+from tokenloom.batch.spec import PAINTED, RenderSpec
+from tokenloom.batch.tiles import Tiles, lent, tile, tiles_from_eos
 from tokenloom.errors import NoTrainedTokens
 from tokenloom.layout.spans import EOS, Spans
 
-__all__ = ["FIELDS", "Batch", "Details"]
+__all__ = ["FIELDS", "Batch", "Details", "Kind"]
 
 Int64 = NDArray[np.int64]
 
@@ -34,6 +39,8 @@ Int32 = NDArray[np.int32]
 Float32 = NDArray[np.float32]
 
 Bool = NDArray[np.bool_]
+
+Array = NDArray[Any]
 
 T = TypeVar("T")
 
@@ -74,11 +81,40 @@ class _lazy(Generic[T]):  # noqa: N801 - reads like the decorator it replaces
         return value
 
 
+class _by_row(_lazy[T]):  # noqa: N801
+    """The same for an array of rows, which each `Kind` makes for its own.
+
+    Rows that are shorter in one kind than in another are padded with -1, or False.
+    """
+
+    def __get__(self, instance: Any, owner: type) -> T:
+        parts: list[tuple[Int64, Batch]] = instance._parts
+        if not parts:
+            return super().__get__(instance, owner)
+        made = [(rows, getattr(part, self._name)) for rows, part in parts]
+        value = instance.__dict__[self._name] = _woven(made, len(instance))
+        return cast(T, value)
+
+
+def _woven(parts: Sequence[tuple[Int64, Array]], rows: int) -> Array:
+    """An array [rows, …] from parts of its rows."""
+    widths, kind = {made.shape[1] for _, made in parts}, parts[0][1].dtype
+    out = np.empty((rows, max(widths)), kind)
+    if len(widths) > 1:
+        out[:] = False if kind == np.bool_ else -1
+    for where, made in parts:
+        out[where, : made.shape[1]] = made
+    return out
+
+
 @functools.cache
 def _together(fields: tuple[str, ...], render: RenderSpec) -> list[str]:
-    """Those of some fields that are better made in one go; labels are judged by the loss mask."""
+    """Which requested fields to paint in one call.
+
+    Asking for labels adds `loss_mask`, which detects batches without trained tokens.
+    """
     wanted = {*fields, "loss_mask"} if "labels" in fields else {*fields}
-    names = [name for name in spec.PAINTED if name in wanted & render.painted]
+    names = [name for name in PAINTED if name in wanted & render.painted]
     return names if len(names) > 1 else []
 
 
@@ -88,11 +124,47 @@ class Details(Protocol):
     def spans(self) -> Spans:
         """Which documents stand where."""
 
-    def tiles(self, width: int) -> tiles_room.Tiles:
+    def tiles(self, width: int) -> Tiles:
         """The first `width` cells of every row, as tiles."""
 
     def weights(self) -> Float32 | None:
         """The stored loss weight of every cell [B, width]; None if the store has none."""
+
+
+class Kind(NamedTuple):
+    """How some rows of a batch are rendered.
+
+    Attributes:
+        render: how.
+        rows: which, ascending; None is all of them.
+    """
+
+    render: RenderSpec
+    rows: Int64 | None
+
+
+class _Some:
+    """Some rows of a batch: the `Details` of those."""
+
+    def __init__(self, details: Details, rows: Int64) -> None:
+        self._details, self._rows = details, rows
+
+    @functools.cached_property
+    def _spans(self) -> Spans:
+        return self._details.spans().take(self._rows)
+
+    def spans(self) -> Spans:
+        """See `Details`."""
+        return self._spans
+
+    def tiles(self, width: int) -> Tiles:
+        """See `Details`."""
+        return tile(self._spans, width)
+
+    def weights(self) -> Float32 | None:
+        """See `Details`."""
+        found = self._details.weights()
+        return None if found is None else found[self._rows]
 
 
 class Batch:
@@ -102,16 +174,42 @@ class Batch:
         cells: tokens, with the look-ahead cell if there is one [B, width].
         index: the index of each row in its run [B].
         seq_len: S.
-        render: how to derive the rest.
+        kinds: how to derive the rest; several where rows are rendered in different ways.
         details: what else is known about the rows, found when it is asked for.
+        judge: is asked when no token of the batch is trained, and refuses; a share of a step is
+            judged with the rest of it. None refuses such a batch at once.
     """
 
     def __init__(
-        self, cells: Int32, index: Int64, seq_len: int, render: RenderSpec, details: Details
+        self,
+        cells: Int32,
+        index: Int64,
+        seq_len: int,
+        kinds: Sequence[Kind],
+        details: Details,
+        judge: Callable[[], None] | None = None,
     ) -> None:
-        self._cells, self.index, self._render, self._details = cells, index, render, details
+        self._cells, self.index, self._kinds, self._details = cells, index, kinds, details
+        self._render, self._judge = kinds[0].render, judge
         self.tokens: Int32 = cells if cells.shape[1] == seq_len else cells[:, :seq_len]
-        self.judge: Callable[[], None] | None = None  # a share of a step is judged with it
+        self._parts = [] if len(kinds) == 1 else self._split()
+
+    def _split(self) -> list[tuple[Int64, Batch]]:
+        """A batch for each kind; their filler gets the token of the kind."""
+        found = []
+        for kind in self._kinds:
+            rows = np.arange(len(self.index)) if kind.rows is None else kind.rows
+            details = _Some(self._details, rows)
+            alone = [Kind(kind.render, None)]
+            seq_len = self.tokens.shape[1]
+            part = Batch(self._cells[rows], self.index[rows], seq_len, alone, details, _nobody)
+            if kind.render.pad_id != self._render.pad_id:
+                tiles = part._tiles_of(self._cells.shape[1])
+                filler = np.repeat(tiles.segment == 0, tiles.length).reshape(part._cells.shape)
+                part._cells[filler] = kind.render.pad_id
+                self._cells[rows] = part._cells
+            found.append((rows, part))
+        return found
 
     def __len__(self) -> int:
         """Rows."""
@@ -148,26 +246,26 @@ class Batch:
     @property
     def plain(self) -> Batch:
         """The same with segment 0 for all filler and positions from 0: what laws are about."""
-        render = self._render
-        if not render.is_lent and not render.position_offset:
+        if not any(kind.render.is_lent or kind.render.position_offset for kind in self._kinds):
             return self
-        usual = replace(render, trailing="filler", attend_prefix=False, position_offset=0)
-        made = Batch(self._cells, self.index, self.shape[1], usual, self._details)
-        made.judge = self.judge
+        usual: dict[str, Any] = {"trailing": "filler", "attend_prefix": False, "position_offset": 0}
+        kinds = [kind._replace(render=replace(kind.render, **usual)) for kind in self._kinds]
+        seq_len = self.shape[1]
+        made = Batch(self._cells, self.index, seq_len, kinds, self._details, self._judge)
         made.__dict__.update({k: v for k, v in self.__dict__.items() if k in SHARED})
         return made
 
     @_lazy
-    def _tiles(self) -> tiles_room.Tiles:
+    def _tiles(self) -> Tiles:
         return self._tiles_of(self.shape[1])
 
-    def _tiles_of(self, width: int) -> tiles_room.Tiles:
+    def _tiles_of(self, width: int) -> Tiles:
         if self._render.segments == "eos":
             assert self._render.eos_id is not None  # checked by the spec
-            return tiles_room.tiles_from_eos(self.spans, self._cells, self._render.eos_id, width)
+            return tiles_from_eos(self.spans, self._cells, self._render.eos_id, width)
         return self._details.tiles(width)
 
-    @_lazy
+    @_by_row
     def segment_ids(self) -> Int32:
         """1, 2, … for the documents of a row, 0 for filler [B, S]."""
         if self._render.is_lent:
@@ -176,13 +274,13 @@ class Batch:
         return self._painted("segment_ids")
 
     @_lazy
-    def _lent(self) -> tiles_room.Tiles:
+    def _lent(self) -> Tiles:
         """Tiles with the segments that filler is given."""
         render = self._render
         trailing = render.trailing == "doc"
-        return tiles_room.lent(self._tiles, leading=render.attend_prefix, trailing=trailing)
+        return lent(self._tiles, leading=render.attend_prefix, trailing=trailing)
 
-    @_lazy
+    @_by_row
     def position_ids(self) -> Int32:
         """Position of each token in its document, or in its row [B, S]."""
         if self._render.position_scheme == "absolute":
@@ -193,16 +291,16 @@ class Batch:
             found += np.int32(self._render.position_offset)
         return found
 
-    @_lazy
+    @_by_row
     def attention_mask(self) -> Bool:
         """Whether a cell holds a token, or filler that is to be seen [B, S]."""
         if self._render.trailing == "filler":
             return self.segment_ids > 0
-        tiles = tiles_room.lent(self._tiles, leading=self._render.attend_prefix, trailing=False)
+        tiles = lent(self._tiles, leading=self._render.attend_prefix, trailing=False)
         mask: Bool = paint.paint(tiles, ["segment_ids"])["segment_ids"] > 0
         return mask
 
-    @_lazy
+    @_by_row
     def loss_weights(self) -> Float32:
         """Weight of the prediction of token i + 1 at cell i, 0 where it does not count [B, S]."""
         weights = self._stored_weights
@@ -221,13 +319,17 @@ class Batch:
         Raises:
             NoTrainedTokens: not one does; a step on such a batch would divide by zero.
         """
-        mask = self.trained()
+        mask = self._trained
         if not mask.any():
-            (self.judge or self._judge_alone)()
+            (self._judge or self._judge_alone)()
         return mask
 
     def trained(self) -> Bool:
         """As `loss_mask`, without the judgement."""
+        return self._trained
+
+    @_by_row
+    def _trained(self) -> Bool:
         return self._trainable if self._stored_weights is None else self.loss_weights > 0
 
     @_lazy
@@ -280,9 +382,14 @@ class Batch:
     @_lazy
     def labels(self) -> Int32:
         """Targets in the `label_layout`, -100 where not trained [B, S]."""
-        mask = self.loss_mask  # judges, too
+        _ = self.loss_mask  # judges
+        return self._labels
+
+    @_by_row
+    def _labels(self) -> Int32:
         if self._is_plain:
             return self._painted("labels")
+        mask = self._trained
         out: Int32 = new_array(self.shape, np.int32)
         if self._render.label_layout == "aligned":
             paint.labels_from(self.tokens, mask, out)
@@ -307,12 +414,12 @@ class Batch:
         """Predictions that count."""
         return int(self.loss_mask.sum())
 
-    @_lazy
+    @_by_row
     def document_starts(self) -> Int32:
         """First cell of each document of a row, padded with -1 [B, D]."""
         return paint.document_starts(self._tiles)[0]
 
-    @_lazy
+    @_by_row
     def continues(self) -> Bool:
         """Whether each of them goes on from an earlier row [B, D]."""
         return paint.document_starts(self._tiles)[1]
@@ -320,7 +427,14 @@ class Batch:
     @_lazy
     def cu_seqlens(self) -> Int32:
         """Edges of all documents and filler stretches over the flattened [B S] cells."""
-        return (self._lent if self._render.is_lent else self._tiles).cu_seqlens()
+        if not self._parts:
+            return (self._lent if self._render.is_lent else self._tiles).cu_seqlens()
+        width = self.shape[1]
+        edges = [np.array([len(self) * width], np.int64)]
+        for rows, part in self._parts:
+            row, at = np.divmod(part.cu_seqlens[:-1].astype(np.int64), width)
+            edges.append(rows[row] * width + at)
+        return np.sort(np.concatenate(edges)).astype(np.int32)
 
     @property
     def max_seqlen(self) -> int:
@@ -329,12 +443,14 @@ class Batch:
 
     def prepare(self, fields: Sequence[str]) -> Batch:
         """This batch, with these fields made, together where that is cheaper."""
-        names = _together(tuple(fields), self._render)
+        names = [] if self._parts else _together(tuple(fields), self._render)
         if names and self._is_plain:
             made = paint.paint(self._tiles, names, self.tokens)
             if "loss_mask" in made:
-                made["_trainable"] = made.pop("loss_mask")  # not yet judged
+                made["_trained"] = made.pop("loss_mask")  # not yet judged
                 fields = (*fields, "loss_mask")
+            if "labels" in made:
+                made["_labels"] = made.pop("labels")
             self.__dict__.update(made)
         for name in fields:
             getattr(self, name)
@@ -350,6 +466,10 @@ class Batch:
     def __repr__(self) -> str:
         rows, seq_len = self.shape
         return f"Batch({rows} x {seq_len}, index {self.index[:3].tolist()}…)"
+
+
+def _nobody() -> None:
+    """Judges nothing: a part of a batch may well have no trained token."""
 
 
 class _Folded:

@@ -207,7 +207,7 @@ def _fetch(batch: Any, name: str) -> Any:
 def _is_share(batch: Any) -> bool:
     """Whether this is a share of a step that has trained tokens elsewhere."""
     try:
-        return getattr(batch, "judge", None) is not None and batch.loss_mask is not None
+        return getattr(batch, "_judge", None) is not None and batch.loss_mask is not None
     except NoTrainedTokens:
         return False
 

@@ -25,7 +25,8 @@ from tokenloom.batch.tiles import Tiles, tile
 from tokenloom.bind import unbind
 from tokenloom.errors import ConfigError
 from tokenloom.layout.spans import EOS, Spans
-from tokenloom.order.run import SourceRun, loss_columns
+from tokenloom.order.working_set import loss_columns
+from tokenloom.store.reader import Reader
 
 __all__ = [
     "IGNORE",
@@ -216,15 +217,15 @@ class TrainedCount:
         return trained_in(spans, width, self.render)
 
 
-def trained_count(run: SourceRun, render: RenderSpec) -> TrainedCount:
-    """The count of trained predictions of a run; refused where only tokens can tell."""
+def trained_count(name: str, reader: Reader, render: RenderSpec) -> TrainedCount:
+    """The count of trained predictions of a source; refused where only tokens can tell."""
     by_value = render.ignore_id is not None or render.segments == "eos"
     by_value |= not render.train_on_eos and render.eos_mask == "all"
-    columns = loss_columns(run.layout.line.reader)
+    columns = loss_columns(reader)
     if by_value or columns:
         why = f"the columns {', '.join(columns)}" if columns else "the values of tokens"
         raise ConfigError(
-            f"cost: found 'loss_tokens', but what is trained of source {run.name!r} depends on "
+            f"cost: found 'loss_tokens', but what is trained of source {name!r} depends on "
             f"{why}, which would have to be read. Take cost='tokens'."
         )
     return TrainedCount(render)

@@ -1,144 +1,78 @@
 """Plans: which frames come from where, worked out for thousands of examples at a time.
 
-One idea: everything that is arithmetic (order, runs, which block a row stands in) is done before
-any token is read, and kept until the examples are made.
+One idea: everything that is arithmetic (order, reads, which block a row is in) is done before any
+token is read, and kept until the examples are made. A plan has one part for each source; most have
+one part, which holds all examples as they were asked for.
 """
 
 from __future__ import annotations
 
 import functools
-from abc import ABC, abstractmethod
-from dataclasses import dataclass
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from tokenloom.batch import tiles as masks
+from tokenloom.batch.tiles import Tiles, tile
 from tokenloom.layout.layout import Reads
 from tokenloom.layout.spans import BOS, EOS, EOS_BEFORE, Spans
-from tokenloom.order.run import SourceRun
+from tokenloom.mixture.run import joined_spans
+from tokenloom.order.run import Blanks, Placed, Run, SourceRun
 
-__all__ = ["Blanks", "Plan", "Planned", "Tiled", "blank_rows"]
+__all__ = ["Part", "Plan", "Share", "blank_rows"]
 
 Int64 = NDArray[np.int64]
 
 LOOKED_AT, TOGETHER = 1 << 22, 1 << 16  # rows that are searched for blank ones, and at a time
 
 
-class Planned(Protocol):
-    """Some examples, before any token is read; as a `Plan`, or of several sources."""
+class Part:
+    """The examples of one source in a plan.
 
-    @property
-    def indices(self) -> Int64:
-        """Their indices [N]."""
-
-    @property
-    def width(self) -> int:
-        """Cells of a frame."""
-
-    @property
-    def spans(self) -> Spans:
-        """The spans of all of them."""
-
-    def tiles(self, width: int) -> masks.Tiles:
-        """The cells of all of them, as tiles."""
-
-    @property
-    def inserts(self) -> bool:
-        """Whether some tokens of the frames are not stored: BOS and EOS."""
-
-    def inserted(self, start: int, stop: int) -> tuple[Int64, Int64]:
-        """Inserted tokens of some examples: cells, counted from their first one, and ids."""
-
-
-class Blanks(NamedTuple):
-    """Documents that are not shown any more.
-
-    Attributes:
-        document: their numbers, ascending [N].
-        since: the index from which on each is left out [N].
+    Args:
+        placed: which rows they are.
     """
 
-    document: Int64
-    since: Int64
-
-    def hide(self, spans: Spans, indices: Int64) -> Spans:
-        """The spans without theirs; the cells become filler."""
-        place = np.minimum(np.searchsorted(self.document, spans.document), len(self.document) - 1)
-        known = self.document[place] == spans.document
-        return spans.where(~(known & (indices[spans.row] >= self.since[place])))
-
-
-class Tiled(ABC):
-    """The cells of some examples as tiles, worked out once for each width."""
-
-    @property
-    @abstractmethod
-    def spans(self) -> Spans:
-        """The spans of all of them."""
-
-    def tiles(self, width: int) -> masks.Tiles:
-        """The cells of all of them, as tiles."""
-        known = self._tiles.get(width)
-        if known is None:
-            known = self._tiles[width] = masks.tile(self.spans, width)
-        return known
+    def __init__(self, placed: Placed) -> None:
+        self.placed, self.number, self.at = placed, placed.number, placed.at
+        self.inserts = placed.run.layout.inserted != (None, None)
 
     @functools.cached_property
-    def _tiles(self) -> dict[int, masks.Tiles]:
-        return {}
-
-
-@dataclass(frozen=True, eq=False)
-class Plan(Tiled):
-    """Some examples of a run, before any token is read.
-
-    Attributes:
-        indices: their indices [N].
-        epoch, row: where they stand in the layout [N].
-        run: what they are of.
-        blanks: documents that are left out, and in `since` from which index on.
-    """
-
-    indices: Int64
-    epoch: Int64
-    row: Int64
-    run: SourceRun
-    blanks: Blanks | None = None
-
-    @property
-    def width(self) -> int:
-        """Cells of a frame."""
-        return self.run.layout.width
-
-    @functools.cached_property
-    def runs(self) -> Reads:
+    def reads(self) -> Reads:
         """What to read for them."""
-        if self.blanks is not None:
-            return Reads.of(self.spans)
-        return self.run.layout.runs(self.epoch, self.row)
+        return self.placed.reads()
 
     @functools.cached_property
-    def spans(self) -> Spans:
-        """The spans of all of them."""
-        spans = self.run.layout.spans(self.epoch, self.row).named(self.run.name)
-        return spans if self.blanks is None else self.blanks.hide(spans, self.indices)
+    def block(self) -> Int64:
+        """The io block of each example [N]."""
+        placed = self.placed
+        return placed.run.working.block_of(placed.epoch, placed.row)
 
-    @property
-    def inserts(self) -> bool:
-        """Whether some tokens of the frames are not stored: BOS and EOS."""
-        return self.run.layout.inserted != (None, None)
+    def within(self, start: int, stop: int) -> tuple[int, int]:
+        """[first, last) of its own examples among examples [start, stop) of the plan."""
+        if self.at is None:
+            return start, stop
+        low, high = np.searchsorted(self.at, (start, stop)).tolist()
+        return low, high
+
+    def cells(self, cell: Int64, low: int, start: int, width: int) -> Int64:
+        """Cells, counted from its example `low`, counted from example `start` of the plan [N]."""
+        if self.at is None:
+            return cell
+        row, at = np.divmod(cell, width)
+        found: Int64 = (self.at[low + row] - start) * width + at
+        return found
 
     def inserted(self, start: int, stop: int) -> tuple[Int64, Int64]:
-        """Inserted tokens of some examples: cells, counted from their first one, and ids."""
+        """Inserted tokens of its examples: cells, counted from their first one, and ids."""
         cell, token = self._inserted
-        low, high = np.searchsorted(cell, (start * self.width, stop * self.width)).tolist()
-        return cell[low:high] - start * self.width, token[low:high]
+        width = self.placed.run.width
+        low, high = np.searchsorted(cell, (start * width, stop * width)).tolist()
+        return cell[low:high] - start * width, token[low:high]
 
     @functools.cached_property
     def _inserted(self) -> tuple[Int64, Int64]:
-        spans, (bos, eos) = self.spans, self.run.layout.inserted
+        spans, (bos, eos) = self.placed.spans(), self.placed.run.layout.inserted
         first = spans.row * spans.width + spans.at
         begins, ends = (spans.flags & BOS) > 0, (spans.flags & EOS) > 0
         before = (spans.flags & EOS_BEFORE) > 0
@@ -151,10 +85,70 @@ class Plan(Tiled):
         order = np.argsort(cell)
         return cell[order], np.concatenate(ids)[order]
 
+
+class Share(NamedTuple):
+    """Examples [low, high) of a part: those of its source in a stretch of the plan."""
+
+    part: Part
+    low: int
+    high: int
+
+
+class Plan:
+    """Some examples of a run, before any token is read.
+
+    Args:
+        run: what they are of.
+        indices: their indices [N].
+
+    Attributes:
+        width: cells of a frame.
+        parts: one for each source that has examples among them.
+        inserts: whether some tokens of the frames are not stored: BOS and EOS.
+    """
+
+    def __init__(self, run: Run, indices: Int64) -> None:
+        self.indices, self.width = indices, run.width
+        self.parts = [Part(placed) for placed in run.placed(indices)]
+        self.inserts = any(part.inserts for part in self.parts)
+        self._tiles: dict[int, Tiles] = {}
+
     @functools.cached_property
-    def block(self) -> Int64:
-        """The io block of each example [N]."""
-        return self.run.block_of(self.epoch, self.row)
+    def spans(self) -> Spans:
+        """The documents in all of them."""
+        return joined_spans([part.placed for part in self.parts], self.width)
+
+    @functools.cached_property
+    def source(self) -> Int64:
+        """The number of the source of each example [N]."""
+        found = np.zeros(len(self.indices), np.int64)
+        for part in self.parts:
+            found[slice(None) if part.at is None else part.at] = part.number
+        return found
+
+    def tiles(self, width: int) -> Tiles:
+        """The cells of all of them, as tiles; worked out once for each width."""
+        known = self._tiles.get(width)
+        if known is None:
+            known = self._tiles[width] = tile(self.spans, width)
+        return known
+
+    def shares(self, start: int, stop: int) -> list[Share]:
+        """What each source has of examples [start, stop)."""
+        found = [Share(part, *part.within(start, stop)) for part in self.parts]
+        return [share for share in found if share.high > share.low]
+
+    def inserted(self, start: int, stop: int) -> tuple[Int64, Int64]:
+        """Inserted tokens of some examples: cells, counted from their first one, and ids."""
+        if len(self.parts) == 1 and self.parts[0].at is None:
+            return self.parts[0].inserted(start, stop)
+        cells, tokens = [np.empty(0, np.int64)], [np.empty(0, np.int64)]
+        for part, low, high in self.shares(start, stop):
+            if part.inserts:
+                cell, token = part.inserted(low, high)
+                cells.append(part.cells(cell, low, start, self.width))
+                tokens.append(token)
+        return np.concatenate(cells), np.concatenate(tokens)
 
 
 def blank_rows(run: SourceRun, blanks: Blanks) -> tuple[int, int]:

@@ -1,41 +1,35 @@
-"""From indices to batches: plan in chunks, read once for a group, fill once for a batch.
+"""From plans to batches: read once for a group, fill once for a batch.
 
-One idea: everything that is arithmetic (order, runs, which block a row stands in) is done for
-thousands of examples at a time, because a NumPy call costs more than the work of a batch. What is
-left for a batch is one call that copies and widens (`tokenloom.batch.cells`).
-
-Tokens come in one of two ways. *By blocks*: the layout's storage-local blocks are fetched whole and
-kept, for orders that come back to them soon. *By ranges*: each row is read by itself, merged with
-its neighbours, for indices in no order that the cache could hold.
+One idea: a plan says which tokens go where; each source reads its own (`tokenloom.batch.read`), and
+where they go is one list in order of the cells, so a batch is one call that copies and widens
+(`tokenloom.batch.cells`), whatever its rows are of.
 """
 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
-from typing import Any, NamedTuple, Protocol
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from tokenloom.arrays import distinct
-from tokenloom.batch import tiles as masks
-from tokenloom.batch.batch import Batch
-from tokenloom.batch.cells import Copier, copier, new_array
-from tokenloom.batch.plan import Plan, Planned
+from tokenloom.arrays import grouped
+from tokenloom.batch.batch import Batch, Kind
+from tokenloom.batch.cells import Copier, new_array
+from tokenloom.batch.plan import Plan
+from tokenloom.batch.read import Fetched, RowReader, merged
 from tokenloom.batch.spec import RenderSpec
-from tokenloom.layout.layout import Reads
+from tokenloom.batch.tiles import Tiles, tile
 from tokenloom.layout.spans import Spans
-from tokenloom.order.run import SourceRun, loss_columns
+from tokenloom.order.run import Run
 from tokenloom.store.cache import BlockCache
 
-__all__ = ["Fetched", "Pending", "Renderer", "Rendering", "Rows", "cut_batches"]
+__all__ = ["Pending", "Renderer", "RowsOf"]
 
 Int64 = NDArray[np.int64]
 
 Float32 = NDArray[np.float32]
-
-Array = NDArray[Any]
 
 LOSS = frozenset({"labels", "loss_mask", "loss_weights"})  # fields that look at loss columns
 
@@ -47,28 +41,31 @@ class Pending(NamedTuple):
     first: int
     last: int
     base: int
-    rows: Rows
+    rows: RowsOf
 
-    def make(self) -> Batch:
-        """The batch. It keeps none of the blocks that its tokens come from."""
+    def make(self, judge: Callable[[], None] | None = None) -> Batch:
+        """The batch. It keeps none of the blocks that its tokens come from.
+
+        Args:
+            judge: is asked when no token of it is trained; see `Batch`.
+        """
         copier, first, last, base, rows = self
         plan, renderer = rows.plan, rows.renderer
+        kinds = renderer.kinds_of(rows)
         cells = new_array((len(rows), plan.width), np.int32)
-        copier.fill(cells, first, last, base, renderer.spec.pad_id)
+        copier.fill(cells, first, last, base, kinds[0].render.pad_id)
         if plan.inserts:
             where, what = plan.inserted(rows.start, rows.stop)
             cells.reshape(-1)[where] = what
-        return renderer.batch_of(cells, rows)
+        return Batch(cells, rows.index(), renderer.seq_len, kinds, rows, judge)
 
 
-class Rows:
-    """Some rows of a plan, and some of filler behind them: the `Details` of a batch."""
+class RowsOf:
+    """Some rows of a plan, and some of filler after them: the `Details` of a batch."""
 
     __slots__ = ("extra", "plan", "renderer", "start", "stop")
 
-    def __init__(
-        self, renderer: Rendering, plan: Planned, start: int, stop: int, extra: int
-    ) -> None:
+    def __init__(self, renderer: Renderer, plan: Plan, start: int, stop: int, extra: int) -> None:
         self.renderer, self.plan = renderer, plan
         self.start, self.stop, self.extra = start, stop, extra
 
@@ -90,10 +87,10 @@ class Rows:
         spans = self.plan.spans.frames(self.start, self.stop)
         return spans.padded(self.extra) if self.extra else spans
 
-    def tiles(self, width: int) -> masks.Tiles:
+    def tiles(self, width: int) -> Tiles:
         """See `Details`."""
         if self.extra:
-            return masks.tile(self.spans(), width)
+            return tile(self.spans(), width)
         return self.plan.tiles(width).slice(self.start, self.stop)
 
     def weights(self) -> Float32 | None:
@@ -101,65 +98,27 @@ class Rows:
         return self.renderer.weights(self.plan, self.start, self.stop, self.extra)
 
 
-class Rendering(Protocol):
-    """What makes batches, of one source or of several."""
-
-    spec: RenderSpec
-
-    def found(self, plan: Any, start: int, stop: int, column: str) -> Fetched:
-        """The runs of some examples, read."""
-
-    def batch_of(self, cells: NDArray[np.int32], rows: Rows) -> Batch:
-        """The batch whose cells have been filled."""
-
-    def weights(self, plan: Any, start: int, stop: int, extra: int) -> Float32 | None:
-        """The stored loss weight of every cell; two columns multiply."""
-
-
-class Fetched(NamedTuple):
-    """Runs of tokens that were read, and where they go.
-
-    Attributes:
-        views: where they are.
-        which, low, length, cell: see `tokenloom.batch.cells.copier` [runs].
-        edges: the first run of each example, and their number [examples + 1].
-    """
-
-    views: list[Array]
-    which: Int64
-    low: Int64
-    length: Int64
-    cell: Int64
-    edges: list[int]
-
-    @property
-    def copier(self) -> Copier:
-        """What puts them into cells."""
-        return copier(self.views, self.which, self.low, self.length, self.cell)
-
-
 class Renderer:
-    """Batches of a run.
+    """Batches of plans.
 
     Args:
-        run: index → row.
-        spec: how to derive what is not a token.
-        by_blocks: fetch whole blocks through the cache, or each row by itself.
-        cache: keeps the blocks.
+        run: what the plans are of.
+        readers: one for each source.
+        specs: how each source is rendered.
     """
 
-    def __init__(
-        self, run: SourceRun, spec: RenderSpec, *, by_blocks: bool, cache: BlockCache
-    ) -> None:
-        self.run, self.spec, self.by_blocks, self.cache = run, spec, by_blocks, cache
-        self._weights = loss_columns(run.layout.line.reader)
-        # all that decides where a block begins and ends: two datasets may share the cache
-        self._tag = f"{run.layout.tag}/{run.io_blocks.size}"
+    def __init__(self, run: Run, readers: Sequence[RowReader], specs: Sequence[RenderSpec]) -> None:
+        self._run, self._readers = run, readers
+        self.seq_len = run.seq_len
+        self.by_blocks, self.cache = readers[0].by_blocks, readers[0].cache
+        self._kinds = list(dict.fromkeys(specs))
+        self._kind_of = np.array([self._kinds.index(spec) for spec in specs])
+        self._alone = [Kind(self._kinds[0], None)] if len(self._kinds) == 1 else None
+        self._has_tiles = any(spec.segments == "documents" for spec in specs)
 
     def plan(self, indices: Int64) -> Plan:
         """Where these examples come from."""
-        epoch, row = self.run.locate(indices)
-        return Plan(indices, epoch, row, self.run)
+        return Plan(self._run, indices)
 
     def batches(self, plan: Plan, cuts: Sequence[int], padding: int = 0) -> list[Pending]:
         """The examples between neighbouring cuts, each a batch that is read but not yet filled.
@@ -170,103 +129,69 @@ class Renderer:
                 one read.
             padding: rows to add to the last batch, which hold filler only.
         """
-        return cut_batches(self, plan, cuts, padding)
+        first, last = cuts[0], cuts[-1]
+        found = self._fetched(plan, first, last, "input_ids")
+        copies, edges, width = found.copier, found.edges, plan.width
+        made: list[Pending] = []
+        for start, stop in itertools.pairwise(cuts):
+            extra = padding if len(made) == len(cuts) - 2 else 0
+            rows = RowsOf(self, plan, start, stop, extra)
+            low, high = edges[start - first], edges[stop - first]
+            made.append(Pending(copies, low, high, (start - first) * width, rows))
+        return made
+
+    def batch(self, indices: Int64) -> Batch:
+        """These examples, in this order."""
+        return self.batches(self.plan(indices), [0, len(indices)])[0].make()
+
+    def _fetched(self, plan: Plan, start: int, stop: int, column: str) -> Fetched:
+        """The tokens of some examples, read."""
+        if len(plan.parts) == 1 and plan.parts[0].at is None:
+            part = plan.parts[0]
+            return self._readers[part.number].fetched(part, start, stop, column)
+        found = []
+        for part, low, high in plan.shares(start, stop):
+            one = self._readers[part.number].fetched(part, low, high, column)
+            found.append(one._replace(cell=part.cells(one.cell, low, start, plan.width)))
+        return merged(found, stop - start, plan.width)
 
     def at_hand(self, plan: Plan, start: int, stop: int) -> bool:
         """Whether the tokens of some examples are in memory."""
-        if not self.by_blocks or start == stop:
-            return False
-        numbers, _ = distinct(plan.block[start:stop])
-        keys = self.run.layout.line.keys(self._tag, numbers.tolist(), "input_ids")
-        return self.cache.holds(keys)
+        shares = plan.shares(start, stop)
+        held = (self._readers[p.number].at_hand(p, low, high) for p, low, high in shares)
+        return bool(shares) and all(held)
 
     def pretend(self, plan: Plan, start: int, stop: int, cache: BlockCache) -> None:
         """Fetch the blocks of some examples through a cache, without reading anything."""
-        numbers, _ = distinct(plan.block[start:stop])
-        first, last = self.run.stretch(numbers)
-        line = self.run.layout.line
-        nothing = np.zeros(1, line.reader.dtype("input_ids"))
-
-        def load(places: list[int]) -> list[Array]:
-            return [np.broadcast_to(nothing, int(last[i] - first[i])) for i in places]
-
-        cache.get_many(line.keys(self._tag, numbers.tolist(), "input_ids"), load)
+        for part, low, high in plan.shares(start, stop):
+            self._readers[part.number].pretend(part, low, high, cache)
 
     def look_up(self, plan: Plan, start: int, stop: int, fields: Sequence[str]) -> None:
         """Have at hand what these fields of some examples need beside tokens."""
-        if self.spec.segments == "documents" and fields != ("tokens",):
-            plan.tiles(self.run.layout.seq_len)
-        if self.by_blocks and stop > start and LOSS.intersection(fields):
-            for column in self._weights:
-                self._blocks(plan, start, stop, column)
+        if self._has_tiles and fields != ("tokens",):
+            plan.tiles(self.seq_len)
+        if LOSS.intersection(fields):
+            for part, low, high in plan.shares(start, stop):
+                self._readers[part.number].look_up_weights(part, low, high)
 
     def weights(self, plan: Plan, start: int, stop: int, extra: int) -> Float32 | None:
-        """The stored loss weight of every cell; two columns multiply."""
-        if not self._weights:
-            return None
-        out = np.ones((stop - start + extra, plan.width), np.float32)
-        for column in self._weights:
-            values = np.empty_like(out)
-            found = self.found(plan, start, stop, column)
-            found.copier.fill(values, 0, found.edges[-1], 0, 0)
-            if plan.inserts:  # the store says nothing about these
-                values.reshape(-1)[plan.inserted(start, stop)[0]] = 1
-            out *= values
+        """The stored loss weight of every cell, 1 where a source has none; None where none has."""
+        out: Float32 | None = None
+        if start == stop and any(reader.has_weights for reader in self._readers):
+            return np.ones((extra, plan.width), np.float32)  # filler alone
+        for part, low, high in plan.shares(start, stop):
+            found = self._readers[part.number].weights(part, low, high)
+            if found is None:
+                continue
+            if out is None:
+                out = np.ones((stop - start + extra, plan.width), np.float32)
+            out[slice(stop - start) if part.at is None else part.at[low:high] - start] = found
         return out
 
-    def found(self, plan: Plan, start: int, stop: int, column: str) -> Fetched:
-        """The runs of some examples, read."""
-        runs = plan.runs.frames(start, stop)
-        frame = np.repeat(np.arange(stop - start), np.diff(runs.edges))
-        cell = frame * runs.width + runs.at
-        if self.by_blocks and stop > start:
-            blocks, found, first = self._blocks(plan, start, stop, column)
-            which = np.zeros(len(frame), np.int64) if found is None else found[frame]
-            low = runs.address - first[which]
-            return Fetched(blocks, which, low, runs.length, cell, runs.edges.tolist())
-        views = self.run.layout.line.read(runs.address, runs.address + runs.length, column)
-        return _in_pieces(views, runs, cell)
-
-    def batch_of(self, cells: NDArray[np.int32], rows: Rows) -> Batch:
-        """The batch whose cells have been filled."""
-        return Batch(cells, rows.index(), self.run.layout.seq_len, self.spec, rows)
-
-    def _blocks(
-        self, plan: Plan, start: int, stop: int, column: str
-    ) -> tuple[list[Array], Int64 | None, Int64]:
-        """The blocks of some examples, which of them each is in (None: all in one), their begin."""
-        numbers, which = distinct(plan.block[start:stop])
-        first, last = self.run.stretch(numbers)
-        line = self.run.layout.line
-        blocks = line.stretches(self._tag, numbers.tolist(), first, last, column, self.cache)
-        return blocks, which, first
-
-
-def _in_pieces(views: list[Array], runs: Reads, cell: Int64) -> Fetched:
-    """Runs that came one after the other, each in one view or several."""
-    views = [view for view in views if len(view)]
-    length = np.array([len(view) for view in views], np.int64)
-    begin = np.cumsum(length) - length  # tokens before each view
-    ends = np.cumsum(runs.length)
-    owner = np.searchsorted(ends, begin, side="right")
-    places = (cell - (ends - runs.length))[owner] + begin
-    which, low = np.arange(len(views)), np.zeros(len(views), np.int64)
-    before = np.concatenate([[0], ends])[runs.edges]  # tokens before each frame
-    edges: list[int] = np.searchsorted(begin, before).tolist()
-    return Fetched(views, which, low, length, places, edges)
-
-
-def cut_batches(
-    renderer: Rendering, plan: Planned, cuts: Sequence[int], padding: int
-) -> list[Pending]:
-    """See `Renderer.batches`."""
-    first, last = cuts[0], cuts[-1]
-    found = renderer.found(plan, first, last, "input_ids")
-    copies, edges, width = found.copier, found.edges, plan.width
-    made: list[Pending] = []
-    for start, stop in itertools.pairwise(cuts):
-        extra = padding if len(made) == len(cuts) - 2 else 0
-        rows = Rows(renderer, plan, start, stop, extra)
-        low, high = edges[start - first], edges[stop - first]
-        made.append(Pending(copies, low, high, (start - first) * width, rows))
-    return made
+    def kinds_of(self, rows: RowsOf) -> list[Kind]:
+        """How the rows of a batch are rendered."""
+        if self._alone is not None:
+            return self._alone
+        kind = np.zeros(len(rows), np.int64)
+        kind[: rows.real] = self._kind_of[rows.plan.source[rows.start : rows.stop]]
+        return [Kind(self._kinds[number], here) for number, here in grouped(kind)]

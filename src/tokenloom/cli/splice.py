@@ -142,7 +142,7 @@ def _audit(arguments: argparse.Namespace) -> int:
         if found is not None and found < least:
             raise ConfigError(f"--{name}: found {found}, allowed is {least} or more.")
     dataset = _dataset(arguments)
-    phases = dataset.run.phases
+    phases = dataset.run.sources[0].phases
     first, stop = phases.start(arguments.epoch), phases.start(arguments.epoch + 1)
     last = stop if arguments.limit is None else min(stop, first + arguments.limit)
     if arguments.json:

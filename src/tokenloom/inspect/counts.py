@@ -86,7 +86,7 @@ def count(ds: Dataset, documents: Int64, lengths: Int64, examples: int) -> Count
     made = Counts.none(documents, lengths, _reach(layout, documents))
     order = np.argsort(documents)
     known = documents[order]
-    across = not ds.config.render.mask_boundary_loss
+    across = not next(iter(ds.sources.values())).render.mask_boundary_loss
     asked = None if len(documents) == len(layout.documents) else documents.tolist()
     for epoch, rows in rows_of(ds, examples, asked):
         spans = layout.spans(epoch, rows)

@@ -84,7 +84,9 @@ def coverage(ds: Dataset, *, documents: Iterable[int] | None = None, epochs: int
         here = np.array([place[document] for document in asked], np.int64)
         every, lengths = every[here], lengths[here]
     counts = count(ds, every, lengths, examples)
-    epochs = min(epochs, epochs if ds.config.epochs is None else ds.config.epochs)
+    (source,) = ds.sources.values()
+    most = source.config.epochs
+    epochs = epochs if most is None else min(epochs, most)
     return Coverage(dataset=ds, epochs=epochs, examples=examples, counts=counts)
 
 
@@ -135,7 +137,8 @@ class Coverage:
 
     def trained(self, document: int) -> Int64:
         """Targets of the tokens that can be one: of all, or of all but the first [L or L - 1]."""
-        spec, render = spliced(self.dataset).spec, self.dataset.config.render
+        (source,) = self.dataset.sources.values()
+        spec, render = spliced(self.dataset).spec, source.render
         across = spec.fill == "pack" and not render.mask_boundary_loss
         every = spec.bos_id is not None or spec.roll_loss or across
         return self.targets(document)[0 if every else 1 :]

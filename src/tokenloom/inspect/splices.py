@@ -23,6 +23,7 @@ from tokenloom.arrays import checked
 from tokenloom.errors import ConfigError
 from tokenloom.layout.kinds import kind_of
 from tokenloom.layout.splice.rows import Spliced
+from tokenloom.order.run import SourceRun
 
 __all__ = ["Listing", "examples_of", "places", "rows_of", "spliced", "triples"]
 
@@ -73,7 +74,7 @@ def triples(ds: Dataset, indices: ArrayLike | None = None) -> Listing:
     ...     list(zip(found.document.tolist(), found.t.tolist(), found.s.tolist()))
     [(0, 0, 2), (0, 1, 2), (0, 2, 2)]
     """
-    layout, run = spliced(ds), ds.run
+    layout, run = spliced(ds), alone(ds)
     if indices is None:
         wanted, count = None, run.phases.end(1) if run.n is None else run.n
     else:
@@ -136,24 +137,37 @@ def places(ds: Dataset, document: int, t: int | None = None, *, epochs: int = 1)
     ...     places(ds, 0).tolist(), places(ds, 0, t=2).tolist(), places(ds, 1).tolist()
     ([0, 1, 2], [2], [3])
     """
-    layout, run = spliced(ds), ds.run
-    checked(document, ds.reader.manifest.documents, "document")
+    layout, run = spliced(ds), alone(ds)
+    checked(document, layout.line.reader.manifest.documents, "document")
     found = [np.empty(0, np.int64)]
     for epoch, count in _epochs(ds, examples_of(ds, epochs)):
-        indices = run.index(epoch, layout.find(epoch, document, t))
-        found.append(np.sort(indices[indices < run.phases.start(epoch) + count]))
+        indices = run.items(epoch, layout.find(epoch, document, t))
+        shown = (indices >= 0) & (indices < run.phases.start(epoch) + count)
+        found.append(np.sort(indices[shown]))
     return np.concatenate(found)
+
+
+def alone(ds: Dataset) -> SourceRun:
+    """The run of a dataset of one source."""
+    if ds.rule is not None:
+        raise ConfigError(
+            f"{', '.join(ds.sources)}: this dataset is a mix. Ask the spliced dataset that was "
+            "mixed; mixed.index(source, items) says where its examples come."
+        )
+    return ds.run.sources[0]
 
 
 def spliced(ds: Dataset) -> Spliced:
     """The layout of a spliced dataset."""
-    layout = ds.run.layout
+    layout = alone(ds).layout
     if isinstance(layout, Spliced):
         return layout
-    kind = kind_of(ds.config.layout)
+    (source,) = ds.sources.values()
+    kind = kind_of(source.config.layout)
     raise ConfigError(
-        f"{ds.path}: this dataset was made by store.{kind}(...), whose examples are no (document, "
-        "t, s). Make one with store.splice(...); ds.spans(indices) says what is in any other."
+        f"{source.path}: this dataset was made by store.{kind}(...), whose examples are no "
+        "(document, t, s). Make one with store.splice(...); ds.spans(indices) says what is in any "
+        "other."
     )
 
 
@@ -161,13 +175,14 @@ def examples_of(ds: Dataset, epochs: int) -> int:
     """Examples of the first epochs of a dataset, or of all that it has."""
     if epochs < 1:
         raise ConfigError(f"epochs: found {epochs}, allowed is 1 or more.")
-    wanted = ds.run.phases.end(epochs)
-    return wanted if ds.run.n is None else min(ds.run.n, wanted)
+    run = alone(ds)
+    wanted = run.phases.end(epochs)
+    return wanted if run.n is None else min(run.n, wanted)
 
 
 def _epochs(ds: Dataset, examples: int) -> Iterator[tuple[int, int]]:
     """Every epoch of the first examples, and how many of them are in it."""
-    phases, epoch = ds.run.phases, 0
+    phases, epoch = alone(ds).phases, 0
     while (begin := phases.start(epoch)) < examples:
         yield epoch, min(phases.start(epoch + 1), examples) - begin
         epoch += 1
@@ -183,7 +198,7 @@ def rows_of(
         examples: how many, from index 0 on.
         documents: leave out rows without any of these, where that saves work.
     """
-    run = ds.run
+    run = alone(ds)
     for epoch, count in _epochs(ds, examples):
         whole = count == int(run.phases.rows[run.phases.of(epoch)])
         if documents is not None and _are_few(ds, epoch, documents):

@@ -20,6 +20,7 @@ from tokenloom.batch.render import Pending, Renderer
 from tokenloom.errors import NoTrainedTokens
 from tokenloom.loader.prefetch import log
 from tokenloom.loader.steps import Steps, rank_rows
+from tokenloom.order.run import Run
 from tokenloom.store.cache import BlockCache
 
 __all__ = ["Maker"]
@@ -48,10 +49,12 @@ class Maker:
         fields: tuple[str, ...],
         by_blocks: bool,
     ) -> None:
-        self.run, self.steps, self.end = dataset.run, steps, end
+        self.run: Run = dataset.run
+        self.steps, self.end = steps, end
         self.rank, self.world_size, self.fields = rank, world_size, fields
         self.renderer: Renderer = dataset.renderer(by_blocks=by_blocks)
-        self._path, self._counters = dataset.path, dataset.counters
+        self._paths = ", ".join(source.path for source in dataset.sources.values())
+        self._counters = dataset.counters
         self._planned: tuple[int, int, Plan, list[int]] | None = None
 
     def over(self, steps: Steps) -> Maker:
@@ -106,15 +109,13 @@ class Maker:
 
     def finish(self, step: int, pending: Pending) -> Batch:
         """The batch, with the arrays that were asked for."""
-        batch = pending.make()
-        batch.judge = functools.partial(self._judge, step)
+        batch = pending.make(functools.partial(self._judge, step))
         return batch if self.fields == TOKENS else batch.prepare(self.fields)
 
     def _judge(self, step: int) -> None:
         """Refuse a step of which no row has a trained token; a share may well have none."""
         rows = self.rows_of(step)
-        whole = self.renderer.batches(self.renderer.plan(rows), [0, len(rows)])[0].make()
-        if not whole.trained().any():
+        if not self.renderer.batch(rows).trained().any():
             raise NoTrainedTokens(
                 f"step {step}: none of its {len(rows)} rows has a token to train on. Look at "
                 "ignore_id, at the loss columns of the store, and at documents of one token."
@@ -126,7 +127,7 @@ class Maker:
         log.warning(
             "%s: no batch for %.0f s. Since opening, %d reads gave %.1f MiB; the store may be slow "
             "or gone.",
-            self._path,
+            self._paths,
             seconds,
             reads.read_ops,
             reads.bytes / 2**20,

@@ -112,7 +112,7 @@ def _edit_behind(
     """Where an edit begins that a state of this run had already passed."""
     if known["fingerprint"] not in chain[:-1]:
         return None
-    later = describe["mix"]["edits"][chain.index(known["fingerprint"]) :]
+    later = description.edits_of(describe)[chain.index(known["fingerprint"]) :]
     passed = [int(edit["at"]) for edit in later if edit["at"] < known["examples"]]
     return passed[0] if passed else None
 

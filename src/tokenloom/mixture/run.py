@@ -7,7 +7,6 @@ while it is used. Where an item stands in its own source is that source's busine
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,14 +14,15 @@ from numpy.typing import NDArray
 from tokenloom.arguments import integer
 from tokenloom.arrays import checked, grouped, with_newest
 from tokenloom.layout.blocks import Blocks
+from tokenloom.layout.spans import Spans
 from tokenloom.mixture.stages import Stage
 from tokenloom.order import Order
 from tokenloom.order.block_order import golden
 from tokenloom.order.prices import TokenCount
-from tokenloom.order.run import SourceRun
+from tokenloom.order.run import Consumed, Placed, SourceRun
 from tokenloom.order.shuffle import Shuffle
 
-__all__ = ["Consumed", "MixedRun"]
+__all__ = ["MixedRun", "joined_spans"]
 
 Int64 = NDArray[np.int64]
 
@@ -35,32 +35,14 @@ KEPT_CHUNKS = 8
 FEW = 16  # items of a chunk that are looked up one by one
 
 
-class Consumed(NamedTuple):
-    """What a run has taken from a source.
-
-    Attributes:
-        name: of the source.
-        rows: examples.
-        tokens: in their frames.
-        epochs: complete ones.
-    """
-
-    name: str
-    rows: int
-    tokens: int
-    epochs: int
-
-
 class MixedRun:
-    """The run of several sources.
+    """The run of several sources; see `tokenloom.order.run.Run`.
 
     Attributes:
         names: of the sources, as listed.
         sources: their runs, each without an end.
-        stages: what was changed at which index; the first begins at 0.
+        stages: what was changed at which index; the first starts at 0.
         shuffle: of the whole, None for as it is mixed.
-        n: examples in all, None if endless.
-        lanes: windows that are open at once, of the source that has most.
     """
 
     def __init__(
@@ -82,7 +64,7 @@ class MixedRun:
         # a source of few rows has an order for each of many epochs: fewer are worked out at a time
         few = [source.rows for source in sources if source.goes_by_epochs]
         self._chunk = min([CHUNK, *(max(FEWEST, EPOCHS * rows) for rows in few)])
-        self.seq_len = sources[0].layout.seq_len
+        self.seq_len, self.width = sources[0].seq_len, sources[0].width
         self.shuffle = shuffle
         longest = min(stage.merge.longest for stage in stages)
         self._bound = longest if self.n is None else self.n
@@ -133,6 +115,26 @@ class MixedRun:
             ends.append(self.stages[number + 1].at)
         return min(end for end in ends if end is not None)
 
+    def placed(self, indices: Int64) -> list[Placed]:
+        """See `Run`."""
+        source, item = self.pick(indices)
+        found = []
+        for number, here in grouped(source):
+            at, run = np.sort(here), self.sources[number]
+            found.append(Placed(number, run, at, item[at], *run.locate(item[at])))
+        return found
+
+    def locate(self, indices: Int64) -> tuple[Int64, Int64]:
+        """(epoch, row) of each index, in its source [N]."""
+        epoch, row = np.empty_like(indices), np.empty_like(indices)
+        for part in self.placed(indices):
+            epoch[part.at], row[part.at] = part.epoch, part.row
+        return epoch, row
+
+    def spans(self, indices: Int64) -> Spans:
+        """See `Run`."""
+        return joined_spans(self.placed(indices), self.width)
+
     # -- item → index ----------------------------------------------------------------------
 
     def index(self, source: int, items: Int64) -> Int64:
@@ -142,7 +144,7 @@ class MixedRun:
         for number, here in grouped(stages):
             stage, end = self.stages[number], self._last(number, 1 << 62)
             shown = stage.merge.clocks[source].costs.n
-            if end < 1 << 62:  # others would come behind the end
+            if end < 1 << 62:  # others would come after the end
                 shown = int(stage.order.cut(end)[source])
             for place in here.tolist():
                 item = int(items[place])
@@ -232,6 +234,20 @@ class MixedRun:
         """Say so when a rank's shuffle windows do not fit into the cache."""
         for source in self.sources:
             source.warn_if_too_large(capacity, world_size)
+
+
+def joined_spans(parts: Sequence[Placed], width: int) -> Spans:
+    """The spans of examples of several sources, as they were asked for."""
+    if not parts:
+        return Spans.none(width)
+    if parts[0].at is None:
+        return parts[0].spans()
+    places = [part.at for part in parts if part.at is not None]
+    joined = Spans.joined([part.spans() for part in parts], places)
+    which = np.empty(sum(map(len, places)), np.int32)
+    for number, place in enumerate(places):
+        which[place] = number
+    return joined.of_sources(which, tuple(part.run.name for part in parts))
 
 
 def _begins(stages: Sequence[Stage], source: int) -> list[int]:

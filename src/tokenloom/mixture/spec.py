@@ -84,7 +84,7 @@ class MixSpec:
     """How to mix; every field is part of a run's identity.
 
     Attributes:
-        weights: of every source of the begin, by name.
+        weights: of every source that is there from the start, by name.
         rule: "least_consumed": always the source that has consumed least for its weight;
             "weights": shares as close as they can be at every prefix; "rounds": blocks with fixed
             shares, one source after the other; "random": the same, shuffled inside each block;
@@ -94,10 +94,9 @@ class MixSpec:
             "restart" (they go on into fresh epochs until every one has had its own).
         block: items of a block.
         max_epochs: the most epochs of every source, or of some by name; it ends then.
-        initial: what sources have consumed before the run begins, by name.
+        initial: what sources have consumed before the run starts, by name.
         seed: of ties, blocks, and of all sources that have none of their own.
         take: at most that many examples.
-        edits: what was changed on the way.
     """
 
     weights: Any  # dict[str, float], read below
@@ -109,7 +108,6 @@ class MixSpec:
     initial: dict[str, Any] = field(default_factory=dict)  # dict[str, int]
     seed: int | None = None
     take: int | None = None
-    edits: tuple[Edit, ...] = ()
 
     def __post_init__(self) -> None:
         check_fields(self)
@@ -131,7 +129,11 @@ class MixSpec:
         _put(self, "max_epochs", _caps(self.max_epochs))
         counts = {n: integer(f"initial.{n}", c, most=LONGEST) for n, c in self.initial.items()}
         _put(self, "initial", counts)
-        if self.rule == "round_robin" and _unequal(self):
+        self.check_weights(self.weights)
+
+    def check_weights(self, weights: Mapping[str, float]) -> None:
+        """Refuse weights that the rule does not look at."""
+        if self.rule == "round_robin" and any(weight != 1 for weight in weights.values()):
             raise ConfigError(
                 "weights: found with rule='round_robin', which takes one row of each in turn. Take "
                 "rule='weights'."
@@ -186,11 +188,6 @@ def _cap(where: str, value: Any) -> float | None:
         limit = f"at most {MOST_EPOCHS:,.0f}" if found > 0 else "more than 0"
         raise ConfigError(f"{where}: found {found}, allowed is {limit}.")
     return found
-
-
-def _unequal(spec: MixSpec) -> bool:
-    given = [spec.weights, *(edit.weights for edit in spec.edits)]
-    return any(weight != 1 for weights in given for weight in weights.values())
 
 
 def _put(record: Any, name: str, value: Any) -> None:

@@ -18,8 +18,9 @@ from numpy.typing import NDArray
 from tokenloom.errors import ConfigError
 from tokenloom.mixture.merge import Clock, Merge, Rounds
 from tokenloom.order.costs import Costs, EqualCosts
+from tokenloom.order.run import SourceRun
 
-__all__ = ["Change", "Rule", "Source", "Stage", "stages_of"]
+__all__ = ["Change", "Rule", "Stage", "TimedSource", "stages_of"]
 
 Int64 = NDArray[np.int64]
 
@@ -43,18 +44,20 @@ class Merged(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Source:
+class TimedSource:
     """A source of a mix, as far as time goes.
 
     Attributes:
         name: of it.
         costs: of its items, as many as it may ever show.
         declared: items after which it counts as exhausted; None is never.
-        initial: what it had consumed before the run began.
-        joins: the change that brings it, 0 for the begin.
+        initial: what it had consumed before the run started.
+        joins: the change that brings it, 0 for the start.
+        run: its rows; time asks only for their costs.
     """
 
     name: str
+    run: SourceRun
     costs: Costs
     declared: int | None
     initial: int = 0
@@ -69,14 +72,14 @@ class Change:
         at: the first index that it changes.
         weights: new ones, by name.
         removed: names of sources that end there.
-        grown: names of sources whose costs are others from there on: given the item at which it
-            happens, what they are.
+        grown: names of sources that are others from there on: given the item at which it happens,
+            what they are.
     """
 
     at: int
     weights: Mapping[str, float]
     removed: frozenset[str]
-    grown: Mapping[str, Callable[[int], tuple[Costs, int | None]]]
+    grown: Mapping[str, Callable[[TimedSource, int], TimedSource]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,9 +121,12 @@ class Stage:
 
 
 def stages_of(
-    sources: Sequence[Source], weights: Mapping[str, float], changes: Sequence[Change], rule: Rule
-) -> list[Stage]:
-    """The stages of a run, one for the begin and one for each change."""
+    sources: Sequence[TimedSource],
+    weights: Mapping[str, float],
+    changes: Sequence[Change],
+    rule: Rule,
+) -> tuple[list[Stage], list[TimedSource]]:
+    """The stages of a run, one for the start and one for each change; its sources at the end."""
     clocks = [
         Clock(s.name, s.costs, weights[s.name], base=s.initial / weights[s.name])
         if not s.joins
@@ -133,17 +139,15 @@ def stages_of(
         sources = _grown(sources, stages[-1], change)
         clocks = _changed(sources, stages[-1], change, number)
         stages.append(_stage(change.at, sources, clocks, rule))
-    return stages
+    return stages, list(sources)
 
 
-def _grown(sources: Sequence[Source], stage: Stage, change: Change) -> list[Source]:
+def _grown(sources: Sequence[TimedSource], stage: Stage, change: Change) -> list[TimedSource]:
     """The sources with what was appended to them; the costs of what was shown stay the same."""
     made = []
     for source, k in zip(sources, stage.merge.cut(change.at).tolist(), strict=True):
-        if source.name in change.grown:
-            costs, declared = change.grown[source.name](k)
-            source = replace(source, costs=costs, declared=declared)
-        made.append(source)
+        grow = change.grown.get(source.name)
+        made.append(source if grow is None else grow(source, k))
     return made
 
 
@@ -160,8 +164,7 @@ def _check(change: Change, stage: Stage, rule: Rule) -> None:
         )
     if stage.end is not None and change.at > stage.end:
         raise ConfigError(
-            f"edit: at={change.at:,} is behind the end of the run, which has {stage.end:,} "
-            "examples."
+            f"edit: at={change.at:,} is after the end of the run, which has {stage.end:,} examples."
         )
     if rule.block and change.at % rule.block:
         low = change.at // rule.block * rule.block
@@ -171,8 +174,10 @@ def _check(change: Change, stage: Stage, rule: Rule) -> None:
         )
 
 
-def _changed(sources: Sequence[Source], stage: Stage, change: Change, number: int) -> list[Clock]:
-    """The clocks behind a cut."""
+def _changed(
+    sources: Sequence[TimedSource], stage: Stage, change: Change, number: int
+) -> list[Clock]:
+    """The clocks after a cut."""
     counts = stage.merge.cut(change.at).tolist()
     now = stage.merge.moment(change.at)
     made = []
@@ -194,7 +199,7 @@ def _changed(sources: Sequence[Source], stage: Stage, change: Change, number: in
     return made
 
 
-def _stage(at: int, sources: Sequence[Source], clocks: Sequence[Clock], rule: Rule) -> Stage:
+def _stage(at: int, sources: Sequence[TimedSource], clocks: Sequence[Clock], rule: Rule) -> Stage:
     merge = Merge(clocks, seed=rule.seed, midpoint=rule.midpoint, listed=rule.listed)
     end = _end(sources, merge, rule.stop)
     if not rule.block:
@@ -203,7 +208,7 @@ def _stage(at: int, sources: Sequence[Source], clocks: Sequence[Clock], rule: Ru
     return Stage(at, end, rounds, merge)
 
 
-def _end(sources: Sequence[Source], merge: Merge, stop: str) -> int | None:
+def _end(sources: Sequence[TimedSource], merge: Merge, stop: str) -> int | None:
     """The index behind the last item."""
     live = [
         (source, clock)

@@ -7,24 +7,52 @@ run have cost is a question of order and sums (`tokenloom.order.costs`), at any 
 from __future__ import annotations
 
 import functools
+from collections.abc import Callable
 from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
-from tokenloom.layout.layout import Epochs
+from tokenloom.errors import ConfigError
+from tokenloom.layout.layout import Epochs, Layout, Phases
 from tokenloom.layout.spans import Spans
 from tokenloom.order.costs import Costs, EqualCosts, ShortLastCosts, SummedCosts
-from tokenloom.order.run import SourceRun
+from tokenloom.order.orders import Order
 from tokenloom.store.plan_cache import remembered_array
 
-__all__ = ["RunPrices", "SpanCount", "TokenCount", "costs_of"]
+__all__ = ["RunPrices", "SpanCount", "TokenCount", "costs_of", "examples_for"]
 
 Int64 = NDArray[np.int64]
 
 TOGETHER = 1 << 16  # rows
 
+MOST = 1 << 62  # examples
+
 WORTH_KEEPING = 1 << 18  # rows; fewer are counted faster than a file is found
+
+
+class PricedRun(Protocol):
+    """What prices ask of a run: rows in their order, before any token is read."""
+
+    layout: Layout
+    rows: int
+
+    @property
+    def phases(self) -> Phases:
+        """Rows of every epoch."""
+
+    @property
+    def identity(self) -> dict[str, Any]:
+        """Names the rows and their order: equal for equal ones."""
+
+    def order(self, epoch: int) -> Order:
+        """The order of one epoch."""
+
+    def locate(self, indices: Int64) -> tuple[Int64, Int64]:
+        """(epoch, row) of each index [N]."""
+
+    def rows_from(self, first: int, last: int) -> tuple[Epochs, Int64]:
+        """(epochs, rows) of indices [first, last)."""
 
 
 class SpanCount(Protocol):
@@ -47,7 +75,7 @@ class RunPrices:
         count: what to count of each row; None counts its stored tokens.
     """
 
-    def __init__(self, run: SourceRun, least: int, count: SpanCount | None = None) -> None:
+    def __init__(self, run: PricedRun, least: int, count: SpanCount | None = None) -> None:
         self._run, self.phases, self._least, self._counter = run, run.phases, least, count
         self.most = run.layout.width
 
@@ -107,7 +135,7 @@ class RunPrices:
 
 
 def costs_of(
-    run: SourceRun, cost: str, n: int | None, count: SpanCount | None = None, least: int = 1
+    run: PricedRun, cost: str, n: int | None, count: SpanCount | None = None, least: int = 1
 ) -> Costs:
     """The costs of a run's items.
 
@@ -144,7 +172,7 @@ class TokenCount:
     only what came since is counted.
     """
 
-    def __init__(self, run: SourceRun) -> None:
+    def __init__(self, run: PricedRun) -> None:
         self._costs = costs_of(run, "tokens", None, least=0) if run.rows else None
         self._run, self._phases = run, run.phases
         self._known = 0, 0  # examples, tokens
@@ -174,3 +202,21 @@ class TokenCount:
         if not len(items):
             return 0
         return int(self._run.layout.costs(*self._run.locate(items)).sum())
+
+
+def examples_for(tokens: int, tokens_in: Callable[[int], int], n: int | None) -> int:
+    """The number of leading examples needed to reach `tokens` tokens; n if they have fewer.
+
+    >>> examples_for(10, lambda examples: 4 * examples, None)
+    3
+    """
+    if isinstance(tokens, bool) or not isinstance(tokens, (int, np.integer)) or tokens < 0:
+        raise ConfigError(f"take: found tokens={tokens!r}, allowed is an integer, 0 or more.")
+    most = MOST if n is None else n
+    low, high = 0, min(1, most)
+    while high < most and tokens_in(high) < tokens:
+        low, high = high, min(2 * high, most)
+    while low < high:
+        middle = (low + high) // 2
+        low, high = (low, middle) if tokens_in(middle) >= tokens else (middle + 1, high)
+    return low

@@ -1,106 +1,227 @@
-"""One source as a run: index → (epoch, row) and back, no token read.
+"""One source as a run: index → (epoch, row) → spans, and back; no token is read.
 
-One idea: an epoch is a stretch of indices, and each epoch has an order of its own, so an index is
-divided by the rows of an epoch (`tokenloom.layout.layout`) and the rest goes through that epoch's
-order. Nothing else decides what is trained when.
+One idea: an epoch is a stretch of indices with an order of its own (`tokenloom.order.epochs`), so
+an index is divided by the rows of an epoch and the rest goes through that epoch's order. Nothing
+else decides what is trained when.
+
+`Run` is what everybody else asks: a run of one source answers it here, a run of several in
+`tokenloom.mixture.run`. *Items* are the examples of one source, counted in its own order; in a run
+of one source they are the examples themselves.
 """
 
 from __future__ import annotations
 
 import functools
-from typing import Any
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
-from tokenloom.arrays import checked, grouped, with_newest
-from tokenloom.errors import binary_size, plural, warn
-from tokenloom.layout.blocks import Blocks
-from tokenloom.layout.layout import Layout
-from tokenloom.order import Order, identity
+from tokenloom.arrays import checked, grouped
+from tokenloom.layout.layout import Layout, Phases, Reads
+from tokenloom.layout.spans import Spans
 from tokenloom.order.block_order import golden
-from tokenloom.order.shuffle import BlockShuffle, FullShuffle, Shuffle, describe_shuffle
-from tokenloom.order.shuffle_windows import ShuffleWindows
-from tokenloom.store.reader import Reader
-from tokenloom.version import ORDER_VERSION
+from tokenloom.order.epochs import EpochOrders, FreshEpochs
+from tokenloom.order.orders import Order
+from tokenloom.order.prices import MOST, TokenCount
+from tokenloom.order.shuffle import FullShuffle, Shuffle
+from tokenloom.order.working_set import WorkingSet
 
-__all__ = ["SourceRun", "loss_columns"]
+__all__ = ["Blanks", "Consumed", "Placed", "Run", "SourceRun", "source_run"]
 
 Int64 = NDArray[np.int64]
 
-KEPT_ORDERS = 4
+
+class Blanks(NamedTuple):
+    """Documents that are not shown any more.
+
+    Attributes:
+        document: their numbers, ascending [N].
+        since: the item from which on each is left out [N].
+    """
+
+    document: Int64
+    since: Int64
+
+    def hide(self, spans: Spans, items: Int64) -> Spans:
+        """The spans without theirs; the cells become filler."""
+        place = np.minimum(np.searchsorted(self.document, spans.document), len(self.document) - 1)
+        known = self.document[place] == spans.document
+        return spans.where(~(known & (items[spans.row] >= self.since[place])))
 
 
-def loss_columns(reader: Reader) -> list[str]:
-    """The columns of a store that say what is trained."""
-    return [name for name in ("loss_weights", "loss_mask") if name in reader.manifest.columns]
-
-
-class SourceRun:
-    """The run of one source.
+class Consumed(NamedTuple):
+    """What a run has taken from a source.
 
     Attributes:
         name: of the source.
+        rows: examples.
+        tokens: in their frames.
+        epochs: complete ones.
+    """
+
+    name: str
+    rows: int
+    tokens: int
+    epochs: int
+
+
+class Placed(NamedTuple):
+    """Which rows of one source some examples are.
+
+    Attributes:
+        number: of the source in its run.
+        run: the source.
+        at: places of its examples among those asked for, ascending; None for all, as asked [N].
+        item: which of its items they are [N].
+        epoch, row: where these are in its layout [N].
+    """
+
+    number: int
+    run: SourceRun
+    at: Int64 | None
+    item: Int64
+    epoch: Int64
+    row: Int64
+
+    def spans(self) -> Spans:
+        """The documents in each example."""
+        return self.run.spans_of(self.item, self.epoch, self.row)
+
+    def reads(self) -> Reads:
+        """What to read for them."""
+        if self.run.blanks is None:
+            return self.run.layout.runs(self.epoch, self.row)
+        return Reads.of(self.spans())
+
+
+class Run(Protocol):
+    """Examples by their index: which documents they hold, before any token is read.
+
+    Attributes:
+        n: examples in all; None is endless.
+        lanes: windows that are open at once, of the source that has most.
+        seq_len: tokens of a frame.
+        width: cells of a frame, with the look-ahead cell if there is one.
+    """
+
+    n: int | None
+    lanes: int
+    seq_len: int
+    width: int
+
+    @property
+    def sources(self) -> tuple[SourceRun, ...]:
+        """One run for each source, each without the others."""
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Of the sources."""
+
+    def pick(self, indices: Int64) -> tuple[Int64, Int64]:
+        """(number of the source, item) of each index [N]."""
+
+    def index(self, source: int, items: Int64) -> Int64:
+        """The index of items of a source; -1 for those that never come [N]."""
+
+    def placed(self, indices: Int64) -> list[Placed]:
+        """Which rows of which source these examples are."""
+
+    def locate(self, indices: Int64) -> tuple[Int64, Int64]:
+        """(epoch, row) of each index, in its source [N]."""
+
+    def spans(self, indices: Int64) -> Spans:
+        """The documents in each example."""
+
+    def consumed(self, examples: int) -> list[Consumed]:
+        """What the first examples take from each source."""
+
+    def tokens_in(self, examples: int) -> int:
+        """Stored tokens of the first examples."""
+
+    def fractions(self, indices: Int64) -> NDArray[np.float64] | None:
+        """Lane over lanes of each index [N]; None for a run without lanes."""
+
+    def share_bytes(self, world_size: int) -> int:
+        """Bytes of the blocks that one of several ranks needs at the same time."""
+
+    def warn_if_too_large(self, capacity: int, world_size: int = 1) -> None:
+        """Warn when a rank's shuffle windows do not fit into the cache."""
+
+
+class SourceRun:
+    """The run of one source; see `Run`.
+
+    Args:
         layout: rows → spans.
-        phases: rows of every epoch.
-        lanes: windows that are open at once.
-        shuffle: resolved, or None for stored order.
-        epochs: how often the rows are gone through; None is endless.
-        seed: what the keys begin with.
+        epochs: the order of every epoch.
+        working: the io blocks of the layout under its shuffle.
+        n: examples in all; None is endless.
+        blanks: documents that are left out, and since when.
+
+    Attributes:
+        name: of the source.
         rows: of one epoch, the last kind of it if there are several.
-        n: examples in all, None if endless.
     """
 
     def __init__(
         self,
-        *,
-        name: str,
         layout: Layout,
-        shuffle: Shuffle | None,
-        epochs: int | None,
-        seed: int,
-        take: int | None = None,
+        epochs: EpochOrders,
+        working: WorkingSet,
+        n: int | None,
+        blanks: Blanks | None = None,
     ) -> None:
-        self.name, self.layout, self.epochs, self.seed = name, layout, epochs, seed
-        self.phases = layout.phases
-        self.rows = int(self.phases.rows[-1])
-        self._blocks = [layout.blocks(phase) for phase in range(len(self.phases))]
-        size = getattr(shuffle, "io_block_size", None)
-        self._io_blocks = [Blocks.equal(b.rows, size) if size else b for b in self._blocks]
-        self._first_block = np.cumsum([0, *(len(blocks) for blocks in self._io_blocks)])
-        # of rows, not of the line: tokens that no row has must not change the order
-        mean = self.rows * layout.seq_len / max(1, len(self._blocks[-1]))
-        self.shuffle = shuffle.resolve(self._blocks[-1], mean) if shuffle else None
-        whole = None if epochs is None else self.phases.end(epochs)
-        if not self.rows:
-            whole = 0
-        self.n = whole if take is None else take if whole is None else min(take, whole)
-        self.lanes: int = getattr(self.shuffle, "lanes", 1)
-        self._orders: dict[int, Order] = {}
+        self.layout, self.epochs, self.working = layout, epochs, working
+        self.name, self.n, self.blanks = epochs.name, n, blanks
+        self.rows = int(epochs.phases.rows[-1])
+        self.seq_len, self.width = layout.seq_len, layout.width
+        self.lanes = working.lanes
+
+    @property
+    def sources(self) -> tuple[SourceRun, ...]:
+        """This one."""
+        return (self,)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Its name."""
+        return (self.name,)
+
+    @property
+    def phases(self) -> Phases:
+        """Rows of every epoch."""
+        return self.epochs.phases
+
+    @property
+    def shuffle(self) -> Shuffle | None:
+        """How rows are ordered, resolved; None is stored order."""
+        return self.epochs.shuffle
+
+    @property
+    def seed(self) -> int:
+        """What the keys start with."""
+        return self.epochs.seed
 
     @property
     def identity(self) -> dict[str, Any]:
         """Names the rows and their order: equal for equal ones."""
-        return {
-            "line": self.layout.line.identity,
-            "layout": self.layout.tag,
-            "shuffle": describe_shuffle(self.shuffle),
-            "seed": self.seed,
-            "name": self.name,
-            "order_version": ORDER_VERSION,
-        }
+        line = self.layout.line.identity
+        return {"line": line, "layout": self.layout.tag, **self.epochs.identity}
+
+    def ending(self, n: int | None) -> SourceRun:
+        """The same with another end."""
+        return SourceRun(self.layout, self.epochs, self.working, n, self.blanks)
+
+    def hiding(self, blanks: Blanks) -> SourceRun:
+        """The same with these documents left out."""
+        return SourceRun(self.layout, self.epochs, self.working, self.n, blanks)
+
+    # -- index → row -----------------------------------------------------------------------
 
     def order(self, epoch: int) -> Order:
         """The order of one epoch."""
-        order = self._orders.get(epoch)
-        if order is None:
-            phase = int(self.phases.of(epoch))
-            if self.shuffle is None:
-                order = identity(int(self.phases.rows[phase]))
-            else:
-                order = self.shuffle.order(self._blocks[phase], self.seed, epoch, self.name)
-            self._orders = with_newest(self._orders, epoch, order, KEPT_ORDERS)
-        return order
+        return self.epochs.order(epoch)
 
     def locate(self, indices: Int64) -> tuple[Int64, Int64]:
         """(epoch, row) of each index [N]."""
@@ -108,31 +229,32 @@ class SourceRun:
         if not len(flat):
             return flat, flat
         epoch, inside = self.phases.locate(flat)
-        return epoch, self._rows_at(epoch, inside)
+        return epoch, self.epochs.rows_at(epoch, inside)
 
     def rows_from(self, first: int, last: int) -> tuple[Int64 | int, Int64]:
-        """(epochs, rows) of indices [first, last), also behind the end of a run that was cut."""
+        """(epochs, rows) of indices [first, last), also after the end of a run that was cut."""
         epoch, inside = self.phases.place(first)
         if first < last <= self.phases.start(epoch + 1):
             return epoch, self.order(epoch).map(np.arange(inside, inside + last - first))
         epochs, place = self.phases.locate(np.arange(first, last))
-        return epochs, self._rows_at(epochs, place)
+        return epochs, self.epochs.rows_at(epochs, place)
 
-    def _rows_at(self, epoch: Int64, inside: Int64) -> Int64:
-        """The rows at places of epochs [N]."""
-        if not len(epoch) or (epoch == epoch[0]).all():
-            return self.order(int(epoch[0])).map(inside) if len(epoch) else inside
-        if self.shuffle is None or self.phases.rows.max() == 1:
-            return inside
-        row = np.empty_like(inside)
-        if isinstance(self.shuffle, FullShuffle):  # small sources have many epochs in a request
-            for phase, here in grouped(self.phases.of(epoch)):
-                rows = int(self.phases.rows[phase])
-                row[here] = self._epochs.forward(rows, epoch[here], inside[here])
-            return row
-        for number, here in grouped(epoch):
-            row[here] = self.order(number).map(inside[here])
-        return row
+    def pick(self, indices: Int64) -> tuple[Int64, Int64]:
+        """(0, the index itself) of each index [N]."""
+        return np.zeros_like(indices), indices
+
+    def placed(self, indices: Int64) -> list[Placed]:
+        """See `Run`."""
+        return [Placed(0, self, None, indices, *self.locate(indices))]
+
+    def spans(self, indices: Int64) -> Spans:
+        """See `Run`."""
+        return self.spans_of(indices, *self.locate(indices))
+
+    def spans_of(self, items: Int64, epoch: Int64, row: Int64) -> Spans:
+        """The documents in rows, of which it is known which items they are."""
+        spans = self.layout.spans(epoch, row).named(self.name)
+        return spans if self.blanks is None else self.blanks.hide(spans, items)
 
     @property
     def goes_by_epochs(self) -> bool:
@@ -140,18 +262,61 @@ class SourceRun:
         usual = isinstance(self.shuffle, FullShuffle) and self.shuffle.perm_type == "feistel"
         return self.shuffle is not None and not usual and self.rows > 1
 
-    @functools.cached_property
-    def _epochs(self) -> ShuffleWindows:
-        """The orders of all epochs of a full shuffle."""
-        assert isinstance(self.shuffle, FullShuffle)
-        return self.shuffle.epochs(self.seed, self.name)
+    # -- row → index -----------------------------------------------------------------------
 
-    def index(self, epoch: int, rows: Int64) -> Int64:
-        """The index of rows in an epoch [N]; it may lie behind the end of a run that was cut."""
-        return self.order(epoch).inverse(rows) + self.phases.start(epoch)
+    def items(self, epoch: int, rows: Int64) -> Int64:
+        """The item that shows each row in an epoch; -1 for rows that the epoch does not show.
+
+        It may lie after the end of a run that was cut [N].
+        """
+        start, end = self.phases.start(epoch), self.phases.start(epoch + 1)
+        inside = np.full_like(rows, -1)
+        known = rows < self.epochs.rows_in(epoch)
+        inside[known] = self.order(epoch).inverse(rows[known])
+        return np.where((inside >= 0) & (inside < end - start), inside + start, -1)
+
+    def index(self, source: int, items: Int64) -> Int64:
+        """See `Run`: the items themselves, up to the end."""
+        return items if self.n is None else np.where(items < self.n, items, -1)
+
+    # -- how much --------------------------------------------------------------------------
+
+    def end_of(self, epochs: int) -> int:
+        """Examples of `epochs` epochs; an epoch that an append extended counts once."""
+        if not self.epochs.extended:
+            return self.phases.end(epochs)
+        last = epochs - 1
+        for extended in self.epochs.extended:
+            last += extended <= last + 1
+        return self.phases.start(last + 1) if epochs else 0
+
+    def epochs_in(self, examples: int) -> int:
+        """Complete epochs in the first `examples`; an epoch that an append extended counts once."""
+        if not self.rows:
+            return 0
+        epoch = self.phases.place(examples)[0]
+        return epoch - sum(extended <= epoch for extended in self.epochs.extended)
+
+    def tokens_in(self, examples: int) -> int:
+        """See `Run`."""
+        most = MOST if self.n is None else self.n
+        if int(checked(examples, None, "examples")) > most:
+            raise IndexError(f"examples {examples}: out of range, the run has {most:,}.")
+        return self._tokens.upto(int(examples))
+
+    def consumed(self, examples: int) -> list[Consumed]:
+        """See `Run`."""
+        epochs = self.epochs_in(examples)
+        return [Consumed(self.name, examples, self.tokens_in(examples), epochs)]
+
+    @functools.cached_property
+    def _tokens(self) -> TokenCount:
+        return TokenCount(self)
+
+    # -- lanes and memory ------------------------------------------------------------------
 
     def fractions(self, indices: Int64) -> NDArray[np.float64] | None:
-        """Lane over lanes of each index [N], or None for a run without lanes."""
+        """See `Run`."""
         if self.lanes == 1:
             return None
         out = np.zeros(len(indices), np.float64)
@@ -161,90 +326,43 @@ class SourceRun:
             out[here] = golden(indices[here]) if found is None else found
         return out
 
-    def end_of(self, epochs: int) -> int:
-        """Examples of so many epochs."""
-        return self.phases.end(epochs)
-
-    def epochs_in(self, examples: int) -> int:
-        """Complete epochs of the first examples."""
-        return self.phases.place(examples)[0] if self.rows else 0
-
-    # -- blocks ----------------------------------------------------------------------------
-
-    @property
-    def blocks(self) -> Blocks:
-        """The storage-local blocks of the layout, in the last phase."""
-        return self._blocks[-1]
-
-    @property
-    def io_blocks(self) -> Blocks:
-        """What is fetched and kept together, in the last phase."""
-        return self._io_blocks[-1]
-
-    def block_of(self, epoch: Int64, rows: Int64) -> Int64:
-        """The io block of each row, counted through all phases [N]."""
-        if len(self._io_blocks) == 1:
-            return self._io_blocks[0].of(rows)
-        phase = self.phases.of(epoch)
-        out = np.empty_like(rows)
-        for number, here in grouped(phase):
-            out[here] = self._io_blocks[number].of(rows[here]) + self._first_block[number]
-        return out
-
-    def stretch(self, block: Int64) -> tuple[Int64, Int64]:
-        """The part of the line that the rows of each io block take [N]."""
-        if len(self._io_blocks) == 1:
-            return self.layout.stretch(block, self._io_blocks[0])
-        first, last = np.empty_like(block), np.empty_like(block)
-        phase = np.searchsorted(self._first_block, block, side="right") - 1
-        for number, here in grouped(phase):
-            inside, blocks = block[here] - self._first_block[number], self._io_blocks[number]
-            first[here], last[here] = self.layout.stretch(inside, blocks, number)
-        return first, last
-
-    def working_bytes(self) -> int:
-        """Bytes of the blocks that one reader of all rows needs at the same time."""
-        blocks = self.io_blocks
-        working = self.shuffle.working_blocks(blocks) if self.shuffle else min(2, len(blocks))
-        largest, together = self._block_bytes
-        return min(working * largest, together)
-
-    @functools.cached_property
-    def _block_bytes(self) -> tuple[int, int]:
-        """Bytes of the largest block, and of all."""
-        blocks = self.io_blocks
-        if not len(blocks):
-            return 0, 0
-        some = [0, len(blocks) - 1] if blocks.size else np.arange(len(blocks))  # the rest is equal
-        first, last = self.layout.stretch(np.asarray(some), blocks, len(self.phases) - 1)
-        sizes = (last - first) * self._token_bytes
-        largest = int(sizes.max())
-        rest = (len(blocks) - 1) * largest + int(sizes[-1])
-        return largest, rest if blocks.size else int(sizes.sum())
-
-    @property
-    def _token_bytes(self) -> int:
-        """Bytes of a token and of what the store says about training it."""
-        reader = self.layout.line.reader
-        return sum(reader.dtype(c).itemsize for c in ("input_ids", *loss_columns(reader)))
-
     def share_bytes(self, world_size: int) -> int:
-        """The same for one of several ranks: with lanes each keeps to its own windows."""
-        needed = self.working_bytes()
-        return needed if self.lanes == 1 else -(-needed // world_size)
+        """See `Run`."""
+        return self.working.share_bytes(world_size)
 
     def warn_if_too_large(self, capacity: int, world_size: int = 1) -> None:
-        """Say so, with the arithmetic, when a rank's shuffle windows do not fit into the cache."""
-        needed = self.share_bytes(world_size)
-        if not isinstance(self.shuffle, BlockShuffle) or needed <= capacity or not capacity:
-            return  # who turned the cache off knows
-        blocks = self.shuffle.blocks(self.io_blocks)
-        window = min(self.shuffle.window_blocks or 1, len(blocks))
-        rows = min(blocks.size, blocks.rows) or -(-blocks.rows // len(blocks))
-        lanes = f" x {self.lanes} lanes over {world_size} ranks" if self.lanes > 1 else ""
-        warn(
-            f"block_shuffle: {plural(window, 'block')}{lanes} x {rows} rows x "
-            f"{self.layout.seq_len:,} tokens x {self._token_bytes} bytes take "
-            f"{binary_size(needed)}, the cache has {binary_size(capacity)}. Rows are then read one "
-            "by one. Lower window_blocks, or open the store with more cache_bytes."
-        )
+        """See `Run`."""
+        self.working.warn_if_too_large(capacity, world_size)
+
+
+def source_run(
+    *,
+    name: str,
+    layout: Layout,
+    shuffle: Shuffle | None = None,
+    epochs: int | None = 1,
+    seed: int = 0,
+    take: int | None = None,
+) -> SourceRun:
+    """The run of a source.
+
+    Args:
+        name: of the source, part of its keys.
+        layout: rows → spans.
+        shuffle: how rows are ordered; None is as stored.
+        epochs: how often the rows are shown; None is endless.
+        seed: what the keys start with.
+        take: at most that many examples.
+    """
+    phases = layout.phases
+    rows = int(phases.rows[-1])
+    blocks = [layout.blocks(phase) for phase in range(len(phases))]
+    # of rows, not of the line: tokens that no row has must not change the order
+    mean = rows * layout.seq_len / max(1, len(blocks[-1]))
+    resolved = shuffle.resolve(blocks[-1], mean) if shuffle else None
+    whole = None if epochs is None else phases.end(epochs)
+    if not rows:
+        whole = 0
+    n = whole if take is None else take if whole is None else min(take, whole)
+    working = WorkingSet(layout, phases, blocks, resolved)
+    return SourceRun(layout, FreshEpochs(phases, blocks, resolved, seed, name), working, n)

@@ -137,7 +137,8 @@ def assert_exactly_once(dataset: Dataset, *, epochs: int = 2) -> None:
     ...     store = tl.build([{"text": "the quick brown fox"}], folder + "/toy", tokenizer="bytes")
     ...     assert_exactly_once(store.windows(2).shuffle().epochs(3))
     """
-    phases = dataset.run.phases
+    (run,) = dataset.run.sources
+    phases = run.phases
     end = len(dataset) if dataset.is_finite else phases.end(epochs)
     epoch, begin = 0, 0
     while begin < end:
@@ -169,7 +170,7 @@ def _look_up(dataset: Dataset, epoch: int, indices: NDArray[np.int64], place: Ar
             f"epoch {epoch}: row {rows[at]} comes twice, at index {before} and at {indices[at]}"
         )
     place[rows] = indices
-    back = dataset.run.index(epoch, rows)
+    back = dataset.run.sources[0].items(epoch, rows)
     if (back != indices).any():
         at = np.flatnonzero(back != indices)[0]
         raise AssertionError(

@@ -189,11 +189,11 @@ def test_rows_by_blocks_are_rows_by_ranges_and_one_by_one(store, order):
 def test_a_group_is_a_block_and_blocks_are_where_their_documents_are(store):
     packed = store.pack(16, **GROUPS).block_shuffle()
     run, layout = packed.run, packed.run.layout
-    assert len(run.io_blocks) == len(layout.groups) == -(-150 // 17)
-    for block in range(len(run.io_blocks)):
-        first, last = run.io_blocks.edges(np.array([block]))
+    assert len(run.working.blocks) == len(layout.groups) == -(-150 // 17)
+    for block in range(len(run.working.blocks)):
+        first, last = run.working.blocks.edges(np.array([block]))
         spans = layout.spans(0, np.arange(first[0], last[0]))
-        low, high = layout.stretch(np.array([block]), run.io_blocks)
+        low, high = layout.stretch(np.array([block]), run.working.blocks)
         assert low[0] <= spans.address.min()
         assert high[0] >= (spans.address + spans.length).max()
         assert set(spans.document.tolist()) <= set(range(17 * block, 17 * block + 17))
@@ -280,7 +280,7 @@ def test_pk_16_pk_17_specials_come_from_the_tokenizer_if_it_has_them(tmp_path):
     store = tl.build([{"text": "abc"}], tmp_path / "s", tokenizer="bytes", progress=False)
     with pytest.warns(UserWarning, match="add_bos: its tokenizer has no BOS token"):
         packed = store.pack(8, add_bos=True)
-    assert packed.config.layout.bos_id is None
+    assert packed.sources["main"].config.layout.bos_id is None
     with pytest.raises(tl.TokenizerError, match="no EOS token"):
         store.pack(8, add_eos=True, strict_special_tokens=True)
     assert store.pack(8, add_eos=True, eos_id=7)[0].tokens[0].tolist()[:4] == [97, 98, 99, 7]

@@ -82,7 +82,7 @@ def test_every_row_equals_the_loops(case, epoch):
     documents, spec = case
     lengths = [len(document) for document in documents]
     with ToyStore([documents]) as toy:
-        layout = Spliced(spec, toy.store.windows(2).line)
+        layout = Spliced(spec, toy.store.windows(2).sources["main"].line)
         rows = slow_rows(lengths, spec, epoch)
         assert layout.phases.rows.tolist() == [len(rows)]
         every = np.arange(len(rows))
@@ -135,7 +135,7 @@ def test_every_array_equals_the_loops(case, data):
                 "eos_id": eos or None,
             }
         )
-        wanted = slow_arrays(rows, documents, with_eos, ds.config.render)
+        wanted = slow_arrays(rows, documents, with_eos, ds.sources["main"].render)
         batch = ds.batch(np.arange(first, first + len(rows)))
         for name, expected in wanted.items():
             found = batch.trained() if name == "loss_mask" else getattr(batch, name)
@@ -154,7 +154,7 @@ def test_every_array_equals_the_loops(case, data):
 def test_the_way_back_finds_exactly_the_rows_of_a_start(case, epoch):
     documents, spec = case
     with ToyStore([documents]) as toy:
-        layout = Spliced(spec, toy.store.windows(2).line)
+        layout = Spliced(spec, toy.store.windows(2).sources["main"].line)
         every = np.arange(int(layout.phases.rows[0]))
         shown = listed(layout, epoch, every)
         for document in range(len(documents)):
@@ -173,7 +173,7 @@ def test_every_choice_is_shown_after_as_many_epochs_as_it_takes(case):
     """100 % of the starts over epochs, and at no time is one shown twice more than another."""
     documents, spec = case
     with ToyStore([documents]) as toy:
-        layout = Spliced(spec, toy.store.windows(2).line)
+        layout = Spliced(spec, toy.store.windows(2).sources["main"].line)
         part = layout.parts[0]
         used = part.quota > 0
         epochs = int((-(-part.shown[used] // part.quota[used])).max())
@@ -196,7 +196,7 @@ def test_with_edge_weights_every_start_is_shown_in_the_end(alpha, stride):
     documents = numbered([[40, 17, 6]], 10)[0]
     spec = SpliceSpec(seq_len=8, content_length=6, alpha=alpha, content_stride=stride)
     with ToyStore([documents]) as toy:
-        layout = Spliced(spec, toy.store.windows(2).line)
+        layout = Spliced(spec, toy.store.windows(2).sources["main"].line)
         rows = int(layout.phases.rows[0])
         counts = {}
         epochs = 60
@@ -290,7 +290,7 @@ def test_documents_that_lie_together_are_fetched_together(monkeypatch):
     for fill in ("one", "pack"):
         spec = SpliceSpec(seq_len=8, content_length=4, fill=fill)
         with ToyStore([documents]) as toy:
-            layout = Spliced(spec, toy.store.windows(2).line)
+            layout = Spliced(spec, toy.store.windows(2).sources["main"].line)
             blocks = layout.blocks()
             owner = [9 * d // 20 for d in range(12)]
             assert len(blocks) == len(set(owner)) == 5
@@ -331,7 +331,7 @@ def test_jitter_goes_through_all_offsets_of_a_start(jitter, mode, alpha):
         seq_len=9, content_length=6, offset_jitter=jitter, jitter_mode=mode, alpha=alpha
     )
     with ToyStore([documents]) as toy:
-        layout = Spliced(spec, toy.store.windows(2).line)
+        layout = Spliced(spec, toy.store.windows(2).sources["main"].line)
         every = np.arange(int(layout.phases.rows[0]))
         seen = {}
         for epoch in range(30):
@@ -352,7 +352,7 @@ def test_offsets_of_neighbours_are_not_in_step():
     """With low discrepancy an epoch still shows different starts at different offsets."""
     spec = SpliceSpec(seq_len=40, content_length=8, offset_jitter=3, jitter_mode="low_discrepancy")
     with ToyStore(numbered([[120]], 10)) as toy:
-        layout = Spliced(spec, toy.store.windows(2).line)
+        layout = Spliced(spec, toy.store.windows(2).sources["main"].line)
         found = layout.triples(0, np.arange(int(layout.phases.rows[0])))
         share = np.bincount(32 - found.s, minlength=4) / len(found.s)
         assert share.min() > 0.1
@@ -364,7 +364,7 @@ def test_offsets_of_neighbours_are_not_in_step():
 @pytest.mark.parametrize("mode", MODES)
 def test_axes_are_permuted_and_nothing_else(mode, offsets, content, per_epoch):
     with ToyStore(numbered([[11, 4]], 10)) as toy:
-        line = toy.store.windows(2).line
+        line = toy.store.windows(2).sources["main"].line
         options = {"seq_len": 6, "content_length": 4, "content_start_mode": mode}
         plain = Spliced(SpliceSpec(**options, sampler="enumerate"), line)
         mixed = Spliced(
@@ -400,7 +400,7 @@ def test_a_number_shuffles_inside_stretches_of_that_many():
     with ToyStore(numbered([[30]], 10)) as toy:
         options = {"content_start_mode": "slide_within", "content_length": 4, "shuffle_content": 5}
         spec = SpliceSpec(seq_len=4, **options, min_copy_len=4)
-        layout = Spliced(spec, toy.store.windows(2).line)
+        layout = Spliced(spec, toy.store.windows(2).sources["main"].line)
         t = layout.triples(0, np.arange(27)).t.reshape(-1)
         for first in range(0, 27, 5):
             part = t[first : first + 5].tolist()

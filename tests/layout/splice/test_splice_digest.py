@@ -64,7 +64,7 @@ SPECS = {
 def line():
     lengths = [(number * 7919 % 101) ** 2 // 100 + number % 5 for number in range(40)]
     with ToyStore(numbered([lengths]), vocab_size=10_000) as toy:
-        yield toy.store.windows(2).line
+        yield toy.store.windows(2).sources["main"].line
 
 
 def digest(spec, line):

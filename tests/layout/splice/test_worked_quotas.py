@@ -261,7 +261,7 @@ def test_sm_12_ck_21_the_stream_has_a_way_back(three):
     for n in (0, 3, 10**12, 10**15 + 1):
         (epoch,), rows = made.run.locate(np.array([n]))
         _, (document,), (t,), _ = layout.triples(int(epoch), rows)
-        found = made.run.index(int(epoch), layout.find(int(epoch), int(document), int(t)))
+        found = made.run.items(int(epoch), layout.find(int(epoch), int(document), int(t)))
         assert n in found.tolist()
         others = layout.triples(*made.run.locate(found))
         assert set(zip(others.document.tolist(), others.t.tolist(), strict=True)) == {(document, t)}
@@ -674,7 +674,7 @@ def test_sm_30_ten_documents_of_50k_take_less_than_5_mb(long, vocab_size, token_
 
     made, peak = peak_of(make)
     assert len(made) == 10 * 980
-    assert made.run.working_bytes() == 500_000 * token_bytes < 5e6
+    assert made.run.working.bytes == 500_000 * token_bytes < 5e6
     assert peak < 5e6
 
 

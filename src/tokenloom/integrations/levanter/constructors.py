@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from tokenloom.api.dataset import Dataset, SourceConfig
+from tokenloom.api.dataset import Dataset
 from tokenloom.api.documents import Documents
 from tokenloom.api.splice import OPTIONS, splice_settings
 from tokenloom.api.store import Store
@@ -28,6 +28,7 @@ from tokenloom.documents.spec import SelectSpec, training_cutoff, with_selector
 from tokenloom.errors import ConfigError, warn
 from tokenloom.integrations.levanter.sources import Base, find_place, open_or_build
 from tokenloom.order.shuffle import parse_shuffle
+from tokenloom.order.source import SourceConfig
 from tokenloom.random.keys import check_seed
 
 __all__ = [
@@ -195,9 +196,8 @@ def _check_splicing(splicing: dict[str, Any], seq_len: int | None, order: dict[s
         )
     asked = {**SPLICING, **splicing, "bos": None, "eos_before": None}
     layout, render = splice_settings(seq_len, **asked, eos=0)
-    SourceConfig(
-        layout=layout, render=RenderSpec(**render), epochs=order["epochs"], seed=order["seed"]
-    )
+    RenderSpec(**render)
+    SourceConfig(layout=layout, epochs=order["epochs"], seed=order["seed"])
 
 
 def _check_selecting(selecting: dict[str, Any], subset: dict[str, Any]) -> None:

@@ -1,0 +1,145 @@
+"""`Source`: a store inside a run, with everything that decides what it gives."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from tokenloom.batch.spec import RenderSpec
+from tokenloom.bind import unbind
+from tokenloom.documents.line import Line
+from tokenloom.documents.resolve import describe_choice
+from tokenloom.errors import ConfigError, plural
+from tokenloom.layout.kinds import kind_of
+from tokenloom.layout.layout import Layout
+from tokenloom.mixture.spec import Edit, MixSpec
+from tokenloom.order.run import Run, SourceRun
+from tokenloom.order.shuffle import describe_shuffle
+from tokenloom.order.source import SourceConfig
+from tokenloom.store.reader import Reader
+
+__all__ = ["Source", "check_alike", "tree", "with_known_eos"]
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Source:
+    """A source of a run.
+
+    Attributes:
+        reader: reads its store.
+        path: of the store, as it was written.
+        config: which rows it shows, in which order.
+        layout: its rows.
+        render: how its rows become arrays.
+    """
+
+    reader: Reader
+    path: str
+    config: SourceConfig
+    layout: Layout
+    render: RenderSpec = field(default_factory=RenderSpec)
+
+    @property
+    def line(self) -> Line:
+        """Its documents, end to end."""
+        return self.layout.line
+
+    def with_config(self, **fields: Any) -> Source:
+        """The same with other settings."""
+        return replace(self, config=replace(self.config, **fields))
+
+    def with_render(self, **fields: Any) -> Source:
+        """The same, rendered otherwise; the tokenizer's EOS is taken where one is needed."""
+        wanted = with_known_eos(unbind(self.render) | fields, self.reader)
+        return replace(self, render=RenderSpec(**wanted))
+
+    def describe(self, run: SourceRun) -> dict[str, Any]:
+        """The source as plain JSON, with the numbers that its run has resolved."""
+        manifest, config = self.reader.manifest, self.config
+        return {
+            "name": run.name,
+            "store": {
+                "path": self.path,
+                "snapshot": manifest.number,
+                "digest": manifest.digest,
+                "documents": manifest.documents,
+                "tokens": manifest.tokens,
+            },
+            "choice": describe_choice(config.choice),
+            "layout": {"kind": kind_of(config.layout), **unbind(config.layout)},
+            "shuffle": describe_shuffle(run.shuffle),
+            "epochs": config.epochs,
+            "seed": run.seed,
+            "take": config.take,
+            "render": unbind(self.render),
+        }
+
+    def lines(self, run: SourceRun, cache_bytes: int) -> list[str]:
+        """The source as a tree of words, a line each."""
+        manifest, config, spec = self.reader.manifest, self.config, self.config.layout
+        lines = [
+            f"├─ store   {self.path}  {manifest.tokens:,} tokens, digest {manifest.digest[:12]}"
+        ]
+        if config.choice is not None:
+            lines.append(f"├─ choice  {config.choice.words}, {self.line.tokens:,} tokens")
+        usual = unbind(type(spec)(seq_len=spec.seq_len))
+        special = {k: v for k, v in unbind(spec).items() if v != usual[k]}
+        layout = ", ".join([str(spec.seq_len), *(f"{k}={v}" for k, v in special.items())])
+        rows = plural(run.rows, "row")
+        lines.append(f"├─ layout  {kind_of(spec)}({layout}): {rows} an epoch")
+        order = describe_shuffle(run.shuffle) or {}
+        fields = ", ".join(f"{k}={v}" for k, v in order.items() if k != "kind" and v is not None)
+        shuffled = f"{order['kind']}({fields})" if order else "as stored"
+        often = "endless" if config.epochs is None else plural(config.epochs, "epoch")
+        lines.append(f"├─ order   {shuffled}, {often}, seed {run.seed}")
+        needed, cached = run.working.bytes / 2**20, cache_bytes / 2**20
+        lines.append(f"└─ memory  {needed:,.1f} MiB at once, {cached:,.0f} MiB cache")
+        return lines
+
+
+def tree(
+    sources: Mapping[str, Source],
+    rule: MixSpec | None,
+    edits: Sequence[Edit],
+    run: Run,
+    cache_bytes: Sequence[int],
+) -> list[str]:
+    """A dataset as a tree of words: how it is mixed, what was changed, then each source."""
+    lines = []
+    if rule is not None:
+        seed = f"seed {rule.seed or 0}"
+        lines.append(f"├─ mix     {rule.rule} by {rule.cost}, stop={rule.stop}, {seed}")
+    for edit in edits:
+        told = {key: value for key, value in unbind(edit).items() if value and key != "at"}
+        lines.append(f"├─ edit    at {edit.at:,}: {told}")
+    for place, (name, source) in enumerate(sources.items()):
+        inner = source.lines(run.sources[place], cache_bytes[place])
+        if rule is None:
+            return lines + inner
+        last, weight, share = place == len(sources) - 1, rule.weights.get(name), "joins later"
+        if weight is not None:
+            share = f"weight {weight:g} ({weight / sum(rule.weights.values()):.1%})"
+        rows = plural(run.sources[place].rows, "row")
+        lines.append(f"{'└─' if last else '├─'} {name}: {share}, {rows} an epoch")
+        lines += [f"{' ' if last else '│'}  {line}" for line in inner]
+    return lines
+
+
+def check_alike(sources: Mapping[str, Source]) -> None:
+    """Refuse sources whose rows do not fit into one batch."""
+    for what, found in (
+        ("seq_len", {name: one.layout.seq_len for name, one in sources.items()}),
+        ("cells of a row", {name: one.layout.width for name, one in sources.items()}),
+        ("label_layout", {name: one.render.label_layout for name, one in sources.items()}),
+    ):
+        if len(set(found.values())) > 1:
+            raise ConfigError(f"mix: sources differ in {what}: {found}. Give all of them the same.")
+
+
+def with_known_eos(render: dict[str, Any], reader: Reader) -> dict[str, Any]:
+    """The fields of a rendering, with the tokenizer's EOS where one is needed and none is named."""
+    if render.get("train_on_eos", True) or render.get("eos_id") is not None:
+        return render
+    tokenizer = reader.manifest.tokenizer
+    return render | {"eos_id": tokenizer.eos if tokenizer else None}

@@ -1,0 +1,162 @@
+"""Reads the tokens of planned rows, one source at a time.
+
+Tokens come in one of two ways. *By blocks*: the layout's storage-local blocks are fetched whole and
+kept, for orders that come back to them soon. *By rows*: each row is read by itself, merged with its
+neighbours, for indices in no order that the cache could hold.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tokenloom.arrays import distinct
+from tokenloom.batch.cells import Copier, copier
+from tokenloom.batch.plan import Part
+from tokenloom.layout.layout import Reads
+from tokenloom.order.run import SourceRun
+from tokenloom.order.working_set import loss_columns
+from tokenloom.store.cache import BlockCache
+
+__all__ = ["Fetched", "RowReader", "merged"]
+
+Int64 = NDArray[np.int64]
+
+Float32 = NDArray[np.float32]
+
+Array = NDArray[Any]
+
+
+class Fetched(NamedTuple):
+    """Tokens that were read, and where they go.
+
+    Attributes:
+        views: where they are.
+        which, low, length, cell: see `tokenloom.batch.cells.copier` [reads].
+        edges: the first read of each example, and their number [examples + 1].
+    """
+
+    views: list[Array]
+    which: Int64
+    low: Int64
+    length: Int64
+    cell: Int64
+    edges: list[int]
+
+    @property
+    def copier(self) -> Copier:
+        """What puts them into cells."""
+        return copier(self.views, self.which, self.low, self.length, self.cell)
+
+
+class RowReader:
+    """Reads rows of one source.
+
+    Args:
+        run: the source.
+        by_blocks: fetch whole blocks through the cache, or each row by itself.
+        cache: keeps the blocks.
+    """
+
+    def __init__(self, run: SourceRun, *, by_blocks: bool, cache: BlockCache) -> None:
+        self.by_blocks, self.cache = by_blocks, cache
+        self._working, self._line = run.working, run.layout.line
+        self._weights = loss_columns(self._line.reader)
+        self.has_weights = bool(self._weights)
+        # all that decides where a block starts and ends: two datasets may share the cache
+        self._tag = f"{run.layout.tag}/{run.working.blocks.size}"
+
+    def fetched(self, part: Part, start: int, stop: int, column: str) -> Fetched:
+        """Examples [start, stop) of a part, read."""
+        reads = part.reads.frames(start, stop)
+        frame = np.repeat(np.arange(stop - start), np.diff(reads.edges))
+        cell = frame * reads.width + reads.at
+        if self.by_blocks and stop > start:
+            blocks, found, first = self._blocks(part, start, stop, column)
+            which = np.zeros(len(frame), np.int64) if found is None else found[frame]
+            low = reads.address - first[which]
+            return Fetched(blocks, which, low, reads.length, cell, reads.edges.tolist())
+        views = self._line.read(reads.address, reads.address + reads.length, column)
+        return _in_pieces(views, reads, cell)
+
+    def at_hand(self, part: Part, start: int, stop: int) -> bool:
+        """Whether the tokens of some examples are in memory."""
+        if not self.by_blocks or start == stop:
+            return False
+        numbers, _ = distinct(part.block[start:stop])
+        return self.cache.holds(self._line.keys(self._tag, numbers.tolist(), "input_ids"))
+
+    def pretend(self, part: Part, start: int, stop: int, cache: BlockCache) -> None:
+        """Fetch the blocks of some examples through a cache, without reading anything."""
+        numbers, _ = distinct(part.block[start:stop])
+        first, last = self._working.stretch(numbers)
+        nothing = np.zeros(1, self._line.reader.dtype("input_ids"))
+
+        def load(places: list[int]) -> list[Array]:
+            return [np.broadcast_to(nothing, int(last[i] - first[i])) for i in places]
+
+        cache.get_many(self._line.keys(self._tag, numbers.tolist(), "input_ids"), load)
+
+    def look_up_weights(self, part: Part, start: int, stop: int) -> None:
+        """Have the loss columns of some examples at hand."""
+        if self.by_blocks and stop > start:
+            for column in self._weights:
+                self._blocks(part, start, stop, column)
+
+    def weights(self, part: Part, start: int, stop: int) -> Float32 | None:
+        """The stored loss weight of every cell; two columns multiply, None for no column."""
+        if not self._weights:
+            return None
+        out = np.ones((stop - start, part.placed.run.width), np.float32)
+        for column in self._weights:
+            values = np.empty_like(out)
+            found = self.fetched(part, start, stop, column)
+            found.copier.fill(values, 0, found.edges[-1], 0, 0)
+            if part.inserts:  # the store says nothing about these
+                values.reshape(-1)[part.inserted(start, stop)[0]] = 1
+            out *= values
+        return out
+
+    def _blocks(
+        self, part: Part, start: int, stop: int, column: str
+    ) -> tuple[list[Array], Int64 | None, Int64]:
+        """The blocks of some examples, which of them each is in (None: all in one), their start."""
+        numbers, which = distinct(part.block[start:stop])
+        first, last = self._working.stretch(numbers)
+        names = numbers.tolist()
+        blocks = self._line.stretches(self._tag, names, first, last, column, self.cache)
+        return blocks, which, first
+
+
+def merged(found: Sequence[Fetched], examples: int, width: int) -> Fetched:
+    """What several sources have read for the same examples, in order of the cells they fill."""
+    if not found:
+        none = np.empty(0, np.int64)
+        return Fetched([], none, none, none, none, [0] * (examples + 1))
+    views = [view for one in found for view in one.views]
+    before = np.cumsum([0, *(len(one.views) for one in found)])
+    which = np.concatenate([one.which + at for one, at in zip(found, before, strict=False)])
+    low = np.concatenate([one.low for one in found])
+    length = np.concatenate([one.length for one in found])
+    cell = np.concatenate([one.cell for one in found])
+    order = np.argsort(cell, kind="stable")
+    cell = cell[order]
+    edges = np.searchsorted(cell, np.arange(examples + 1) * width).tolist()
+    return Fetched(views, which[order], low[order], length[order], cell, edges)
+
+
+def _in_pieces(views: list[Array], reads: Reads, cell: Int64) -> Fetched:
+    """Reads that came one after the other, each in one view or several."""
+    views = [view for view in views if len(view)]
+    length = np.array([len(view) for view in views], np.int64)
+    begin = np.cumsum(length) - length  # tokens before each view
+    ends = np.cumsum(reads.length)
+    owner = np.searchsorted(ends, begin, side="right")
+    places = (cell - (ends - reads.length))[owner] + begin
+    which, low = np.arange(len(views)), np.zeros(len(views), np.int64)
+    before = np.concatenate([[0], ends])[reads.edges]  # tokens before each frame
+    edges: list[int] = np.searchsorted(begin, before).tolist()
+    return Fetched(views, which, low, length, places, edges)

@@ -1,0 +1,220 @@
+"""From sources, a rule and edits to the run of all of them together.
+
+One idea: each source runs under its own name, with the nearest seed and without an end; when a mix
+ends, and what is changed on the way, is decided by costs alone (`tokenloom.mixture.stages`). A
+single source without a rule needs none of that: its examples are its items, and it takes the two
+edits that concern one source alone, documents that are appended and documents that are hidden.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from tokenloom.arguments import check_names
+from tokenloom.errors import ConfigError, plural
+from tokenloom.layout.layout import Layout
+from tokenloom.mixture.run import MixedRun
+from tokenloom.mixture.spec import Edit, MixSpec
+from tokenloom.mixture.stages import Change, TimedSource, stages_of
+from tokenloom.order.costs import Costs
+from tokenloom.order.grown import grown_run
+from tokenloom.order.prices import SpanCount, costs_of
+from tokenloom.order.run import Blanks, SourceRun, source_run
+from tokenloom.order.shuffle import Shuffle
+from tokenloom.order.source import SourceConfig
+from tokenloom.store.reader import Reader
+
+__all__ = ["Appended", "MixSource", "check_edits", "mixed_run", "single_run"]
+
+Appended = Mapping[tuple[int, str], Reader]
+"""(number of the edit, source) → the store of that source as it was then."""
+
+ENDLESS = 1 << 60  # rows; nobody shows more
+
+
+@dataclass(frozen=True, slots=True)
+class MixSource:
+    """A source as a run takes it.
+
+    Attributes:
+        config: what decides its rows.
+        layout: its rows.
+        count: what is counted of its rows, for cost="loss_tokens".
+    """
+
+    config: SourceConfig
+    layout: Layout
+    count: SpanCount | None = None
+
+
+def single_run(
+    source: MixSource, edits: Sequence[Edit] = (), appended: Appended | None = None
+) -> SourceRun:
+    """The run of one source, with what was appended to it and hidden in it on the way."""
+    config = source.config
+    run = source_run(
+        name=config.name,
+        layout=source.layout,
+        shuffle=config.shuffle,
+        epochs=config.epochs,
+        seed=config.seed or 0,
+        take=config.take,
+    )
+    before = 0
+    for number, edit in enumerate(edits, 1):
+        _check_moment(edit.at, before, run.n)
+        before = edit.at
+        if edit.append:
+            reader = (appended or {})[number, config.name]
+            made = grown_run(run, config.layout, config.choice, reader, edit.at)
+            ends = [None if config.epochs is None else made.end_of(config.epochs), config.take]
+            run = made.ending(min((n for n in ends if n is not None), default=None))
+        hidden = [document for _, document in edit.quarantine]
+        run = _without(run, dict.fromkeys(hidden, edit.at))
+    return run
+
+
+def _check_moment(at: int, before: int, n: int | None) -> None:
+    """Refuse an edit of what was, and one after the end."""
+    if at < before:
+        raise ConfigError(
+            f"edit: at={at:,} is before the last edit, at {before:,}; what was decided then cannot "
+            f"be undone. Allowed is {before:,} or more."
+        )
+    if n is not None and at > n:
+        raise ConfigError(f"edit: at={at:,} is after the end of the run, which has {n:,} examples.")
+
+
+def _without(run: SourceRun, since: Mapping[int, int]) -> SourceRun:
+    """A run whose documents are hidden from an item on, beside those that are already."""
+    if not since:
+        return run
+    known = run.blanks
+    old = {} if known is None else dict(zip(known.document, known.since, strict=True))
+    both = {**since, **old}  # the first time counts
+    documents = sorted(both)
+    blanks = Blanks(np.array(documents), np.array([int(both[one]) for one in documents]))
+    return run.hiding(blanks)
+
+
+def mixed_run(
+    sources: Mapping[str, MixSource],
+    spec: MixSpec,
+    edits: Sequence[Edit],
+    appended: Appended,
+    shuffle: Shuffle | None,
+) -> MixedRun:
+    """The run of several sources.
+
+    Args:
+        sources: by name, as listed; those that join later included.
+        spec: how to mix.
+        edits: what was changed on the way.
+        appended: stores of sources that grew.
+        shuffle: of the whole.
+    """
+    joins = {name: j for j, edit in enumerate(edits, 1) for name in edit.add}
+    known = []
+    for name, source in sources.items():
+        run = _endless(name, source, spec)
+        if not run.rows:
+            raise ConfigError(
+                f"mix.{name}: it has no row, so there is nothing to draw. Leave it out."
+            )
+        costs, declared = _ends(run, source, spec)
+        initial, joined = spec.initial.get(name, 0), joins.get(name, 0)
+        known.append(TimedSource(name, run, costs, declared, initial, joined))
+    changes = [
+        Change(
+            at=edit.at,
+            weights=edit.weights,
+            removed=frozenset(edit.remove),
+            grown={
+                name: functools.partial(_grown, sources[name], spec, appended[number, name])
+                for name in edit.append
+            },
+        )
+        for number, edit in enumerate(edits, 1)
+    ]
+    stages, final = stages_of(known, spec.weights, changes, spec.as_rule)
+    runs = [source.run for source in final]
+    for stage, edit in zip(stages[1:], edits, strict=True):
+        shown = [clock.first for clock in stage.merge.clocks]
+        for place, run in enumerate(runs):
+            hidden = [document for name, document in edit.quarantine if name == run.name]
+            runs[place] = _without(run, dict.fromkeys(hidden, shown[place]))
+    return MixedRun(runs, stages, seed=spec.seed or 0, shuffle=shuffle, take=spec.take)
+
+
+def _grown(
+    source: MixSource, spec: MixSpec, reader: Reader, known: TimedSource, at: int
+) -> TimedSource:
+    """A source from its item `at` on, with the documents that its store has now."""
+    run = grown_run(known.run, source.config.layout, source.config.choice, reader, at)
+    costs, declared = _ends(run, source, spec, at)
+    return replace(known, run=run, costs=costs, declared=declared)
+
+
+def _endless(name: str, source: MixSource, spec: MixSpec) -> SourceRun:
+    """A source under the name that it has here, with the nearest seed, and without an end."""
+    config = source.config
+    seed = config.seed if config.seed is not None else spec.seed
+    return source_run(
+        name=name, layout=source.layout, shuffle=config.shuffle, epochs=None, seed=seed or 0
+    )
+
+
+def _ends(
+    run: SourceRun, source: MixSource, spec: MixSpec, shown: int = 0
+) -> tuple[Costs, int | None]:
+    """The costs of all items that a source may show, and after how many it counts as exhausted."""
+    epochs, cap = source.config.epochs, spec.cap(run.name)
+    declared = None if epochs is None else min(run.end_of(epochs), ENDLESS)
+    most = None
+    if cap is not None:
+        whole = int(cap)
+        begin, end = run.end_of(whole) if whole else 0, run.end_of(whole + 1)
+        most = max(shown, begin + int((cap - whole) * (end - begin) + 1e-9))
+        if not most:
+            raise ConfigError(
+                f"max_epochs.{run.name}: found {cap:g}, which is less than one of its "
+                f"{plural(run.rows, 'row')}. Leave the source out if it is not to be drawn from."
+            )
+        declared = most if declared is None else min(declared, most)
+    if spec.stop == "all_exhausted":
+        if declared is None:
+            raise ConfigError(
+                f"stop: found 'all_exhausted', but source {run.name!r} is endless (epochs=None). "
+                "Give it epochs, or take another rule to stop."
+            )
+        most = declared
+    return costs_of(run, spec.cost, most, source.count), declared
+
+
+def check_edits(
+    readers: Mapping[str, Reader], first: Sequence[str], edits: Sequence[Edit], appended: Appended
+) -> None:
+    """Refuse edits that speak of sources or documents that are not there.
+
+    Args:
+        readers: the stores of all sources, those that join later included.
+        first: names of the sources that are there from the start.
+        edits: what is changed on the way.
+        appended: stores of sources that grew.
+    """
+    live, newest = list(first), dict(readers)
+    for number, edit in enumerate(edits, 1):
+        check_names("edit.weights", edit.weights, [*live, *edit.add])
+        check_names("edit.remove", edit.remove, live)
+        check_names("edit.append", edit.append, live)
+        newest |= {name: appended[number, name] for name in edit.append}
+        for name, document in edit.quarantine:
+            check_names("edit.quarantine", [name], list(readers))
+            known = newest[name].manifest.documents
+            if not 0 <= document < known:
+                raise IndexError(f"edit.quarantine: {name} has {known:,} documents, no {document}.")
+        live = [name for name in (*live, *edit.add) if name not in edit.remove]

@@ -1,0 +1,274 @@
+"""Which order each epoch has: a fresh one every time, or a running one that new rows joined.
+
+One idea: an index is divided by the rows of an epoch, and the rest goes through that epoch's order.
+`FreshEpochs` orders the same rows anew in every epoch. `GrownEpochs` continues another one after
+documents were appended in the middle of a run: what was shown stays as it was, the unfinished part
+of the running epoch has the new rows spread evenly through it (`Bridge`), and later epochs order
+all rows together.
+"""
+
+from __future__ import annotations
+
+import functools
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tokenloom.arrays import answered, grouped, with_newest
+from tokenloom.layout.blocks import Blocks
+from tokenloom.layout.layout import Phases
+from tokenloom.order.orders import Order, identity
+from tokenloom.order.shuffle import FullShuffle, Shuffle, describe_shuffle
+from tokenloom.order.shuffle_windows import ShuffleWindows
+from tokenloom.version import ORDER_VERSION
+
+__all__ = ["Bridge", "EpochOrders", "FreshEpochs", "GrownEpochs"]
+
+Int64 = NDArray[np.int64]
+
+KEPT_ORDERS = 4
+
+
+class EpochOrders(Protocol):
+    """The orders of all epochs of a source.
+
+    Attributes:
+        name: of the source, part of its keys.
+        phases: rows of every epoch.
+        shuffle: resolved, or None for stored order.
+        seed: what the keys start with.
+    """
+
+    name: str
+    phases: Phases
+    shuffle: Shuffle | None
+    seed: int
+
+    @property
+    def identity(self) -> dict[str, Any]:
+        """Names the orders: equal for equal ones over equal rows."""
+
+    @property
+    def extended(self) -> tuple[int, ...]:
+        """Epochs that continue the one before them; together the two count as one."""
+
+    def order(self, epoch: int) -> Order:
+        """The order of one epoch."""
+
+    def rows_at(self, epoch: Int64, inside: Int64) -> Int64:
+        """The rows at places of epochs [N]."""
+
+    def rows_in(self, epoch: int) -> int:
+        """Rows of an epoch are numbered below this."""
+
+
+class FreshEpochs:
+    """Every epoch orders its rows anew.
+
+    Args:
+        phases: rows of every epoch.
+        blocks: the storage-local blocks of each phase.
+        shuffle: how, resolved; None is stored order.
+        seed: what the keys start with.
+        name: of the source, part of the keys.
+    """
+
+    extended: tuple[int, ...] = ()
+
+    def __init__(
+        self, phases: Phases, blocks: list[Blocks], shuffle: Shuffle | None, seed: int, name: str
+    ) -> None:
+        self.phases, self._blocks, self.shuffle = phases, blocks, shuffle
+        self.seed, self.name = seed, name
+        self._orders: dict[int, Order] = {}
+
+    @property
+    def identity(self) -> dict[str, Any]:
+        """See `EpochOrders`."""
+        return {
+            "shuffle": describe_shuffle(self.shuffle),
+            "seed": self.seed,
+            "name": self.name,
+            "order_version": ORDER_VERSION,
+        }
+
+    def order(self, epoch: int) -> Order:
+        """See `EpochOrders`."""
+        order = self._orders.get(epoch)
+        if order is None:
+            phase = int(self.phases.of(epoch))
+            if self.shuffle is None:
+                order = identity(int(self.phases.rows[phase]))
+            else:
+                order = self.shuffle.order(self._blocks[phase], self.seed, epoch, self.name)
+            self._orders = with_newest(self._orders, epoch, order, KEPT_ORDERS)
+        return order
+
+    def rows_in(self, epoch: int) -> int:
+        """See `EpochOrders`."""
+        return int(self.phases.rows[self.phases.of(epoch)])
+
+    def rows_at(self, epoch: Int64, inside: Int64) -> Int64:
+        """See `EpochOrders`."""
+        if not len(epoch) or (epoch == epoch[0]).all():
+            return self.order(int(epoch[0])).map(inside) if len(epoch) else inside
+        if self.shuffle is None or self.phases.rows.max() == 1:
+            return inside
+        row = np.empty_like(inside)
+        if isinstance(self.shuffle, FullShuffle):  # small sources have many epochs in a request
+            for phase, here in grouped(self.phases.of(epoch)):
+                rows = int(self.phases.rows[phase])
+                row[here] = self._windows.forward(rows, epoch[here], inside[here])
+            return row
+        for number, here in grouped(epoch):
+            row[here] = self.order(number).map(inside[here])
+        return row
+
+    @functools.cached_property
+    def _windows(self) -> ShuffleWindows:
+        """The orders of all epochs of a full shuffle."""
+        assert isinstance(self.shuffle, FullShuffle)
+        return self.shuffle.epochs(self.seed, self.name)
+
+
+class Bridge:
+    """The unfinished part of an epoch with appended rows spread evenly through it.
+
+    Worked example: 4 old rows are left and 2 new ones come, in order of their middles: o n o o n o.
+
+    Args:
+        old: where the rest of the old epoch comes from: place → row.
+        skipped: places of it that were shown.
+        new: the order of the new rows.
+        first: the number of the first new row.
+    """
+
+    def __init__(self, old: Order, skipped: int, new: Order, first: int) -> None:
+        self._old, self._skipped, self._new, self._first = old, skipped, new, first
+        self._r, self._a = len(old) - skipped, len(new)
+
+    def __len__(self) -> int:
+        return self._r + self._a
+
+    def _place(self, x: Int64) -> Int64:
+        """Where old row x of the rest is: x and the new rows whose middle is before its own."""
+        ahead = -(-((2 * x + 1) * self._a - self._r) // (2 * max(self._r, 1)))
+        return x + np.clip(ahead, 0, self._a)
+
+    def _olds_before(self, place: Int64) -> Int64:
+        """Old rows before each place [N]."""
+        count = np.clip(place * self._r // max(1, self._r + self._a), 0, self._r)
+        while True:
+            more = (count < self._r) & (self._place(np.minimum(count, self._r - 1)) < place)
+            fewer = (count > 0) & (self._place(np.maximum(count - 1, 0)) >= place)
+            if not (more | fewer).any():
+                return count
+            count = count + more - fewer
+
+    def map(self, indices: Any) -> Int64:
+        """The row at each index, in the shape asked."""
+        return answered(indices, len(self), "index", self._map)
+
+    def _map(self, place: Int64) -> Int64:
+        if not self._r:
+            return self._new.map(place) + self._first
+        count = self._olds_before(place)
+        is_old = (count < self._r) & (self._place(np.minimum(count, self._r - 1)) == place)
+        out = np.empty_like(place)
+        out[is_old] = self._old.map(count[is_old] + self._skipped)
+        out[~is_old] = self._new.map(place[~is_old] - count[~is_old]) + self._first
+        return out
+
+    def inverse(self, rows: Any) -> Int64:
+        """The index of each row; -1 for rows that were shown before the bridge."""
+        total = self._first + self._a
+        return answered(rows, total, "row", self._inverse)
+
+    def _inverse(self, rows: Int64) -> Int64:
+        out = np.full_like(rows, -1)
+        is_new = rows >= self._first
+        x = self._old.inverse(rows[~is_new]) - self._skipped
+        out[~is_new] = np.where(x >= 0, self._place(np.maximum(x, 0)), -1)
+        y = self._new.inverse(rows[is_new] - self._first)
+        # the new rows before it, and the old ones whose middle is not after its own
+        ahead = ((2 * y + 1) * self._r - self._a) // (2 * max(self._a, 1)) + 1
+        out[is_new] = y + np.clip(ahead, 0, self._r)
+        return out
+
+    def fractions(self, indices: Any) -> None:
+        """A bridge has no lanes."""
+        return
+
+
+class GrownEpochs:
+    """Epochs of a source that grew in the middle of a run.
+
+    Args:
+        before: as they were.
+        later: the orders of epochs that start with all rows; their phases are constant.
+        added: the storage-local blocks of the new rows.
+        at: the item from which on new rows come.
+    """
+
+    def __init__(self, before: EpochOrders, later: FreshEpochs, added: Blocks, at: int) -> None:
+        self._before, self._later, self._added, self._cut = before, later, added, at
+        self.name, self.shuffle, self.seed = later.name, later.shuffle, later.seed
+        old, rows = before.phases, int(later.phases.rows[0])
+        self._old_rows = rows - added.rows
+        self._running, self._inside = old.place(at)  # the epoch that is under way
+        self._bridged = self._inside > 0 or (at > 0 and self._running in before.extended)
+        self._epoch = self._running + (self._inside > 0)  # the first that is not the old one's
+        own = (self._epoch,) if self._bridged else ()
+        self.extended = (*(b for b in before.extended if b < self._epoch), *own)
+        length = old.start(self._running + 1) - old.start(self._running)
+        left = length - self._inside + added.rows
+        keep = old.first < at
+        bridge = [(at, self._epoch, left)] if self._bridged else []
+        after = (at + left, self._epoch + 1, rows) if self._bridged else (at, self._epoch, rows)
+        first, epoch, size = zip(*bridge, after, strict=True)
+        self.phases = Phases(
+            np.concatenate([old.first[keep], first]).astype(np.int64),
+            np.concatenate([old.epoch[keep], epoch]).astype(np.int64),
+            np.concatenate([old.rows[keep], size]).astype(np.int64),
+        )
+
+    @property
+    def identity(self) -> dict[str, Any]:
+        """See `EpochOrders`."""
+        return {**self._later.identity, "before": self._before.identity, "at": self._cut}
+
+    @functools.cached_property
+    def _bridge(self) -> Order:
+        """The rest of the running epoch, with the new rows between."""
+        fresh: Order = identity(self._added.rows)
+        if self.shuffle is not None and self._added.rows:
+            name = f"{self.name}/{self._old_rows}"
+            fresh = self.shuffle.order(self._added, self.seed, self._epoch, name)
+        return Bridge(self._before.order(self._running), self._inside, fresh, self._old_rows)
+
+    def order(self, epoch: int) -> Order:
+        """See `EpochOrders`."""
+        if epoch < self._epoch:
+            return self._before.order(epoch)
+        if epoch > self._epoch or not self._bridged:
+            return self._later.order(epoch)
+        return self._bridge
+
+    def rows_in(self, epoch: int) -> int:
+        """See `EpochOrders`."""
+        later = int(self._later.phases.rows[0])
+        return self._before.rows_in(epoch) if epoch < self._epoch else later
+
+    def rows_at(self, epoch: Int64, inside: Int64) -> Int64:
+        """See `EpochOrders`: the old ones', the bridge's, or those of all rows."""
+        row, later = np.empty_like(inside), self._epoch + self._bridged
+        old, bridge = epoch < self._epoch, (epoch >= self._epoch) & (epoch < later)
+        if old.any():
+            row[old] = self._before.rows_at(epoch[old], inside[old])
+        if bridge.any():
+            row[bridge] = self._bridge.map(inside[bridge])
+        new = ~(old | bridge)
+        if new.any():
+            row[new] = self._later.rows_at(epoch[new], inside[new])
+        return row

@@ -1,0 +1,231 @@
+"""One kind of run: what a dataset of one source can do, a mix can, and the other way round."""
+
+import inspect
+import json
+
+import numpy as np
+import pytest
+from toydata import ARRAYS, ToyStore, numbered
+
+import tokenloom as tl
+from tokenloom.order.run import Run
+from tokenloom.testing import assert_elastic, assert_resumable
+
+SEQ_LEN = 8
+
+
+@pytest.fixture(scope="module")
+def stores(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("stores")
+    texts = [{"text": chr(97 + i % 26) * (3 + 5 * i % 17)} for i in range(30)]
+    a = tl.build(texts, folder / "a", tokenizer="bytes", progress=False)
+    b = tl.build(texts[:9], folder / "b", tokenizer="bytes", progress=False)
+    return a, b
+
+
+def members(thing):
+    return {name for name in dir(thing) if not name.startswith("_")}
+
+
+def runs(stores):
+    a, b = stores
+    alone = a.pack(SEQ_LEN).shuffle().seed(3)
+    mixed = tl.mix({"a": a.pack(SEQ_LEN).shuffle(), "b": b.windows(SEQ_LEN)}).seed(3)
+    return {
+        "alone": alone,
+        "mix": mixed,
+        "mix of one": tl.mix({"a": a.pack(SEQ_LEN)}),
+        "edited alone": a.windows(SEQ_LEN).shuffle().edit(at=5, quarantine=[("main", 7)]),
+        "edited mix": mixed.edit(at=5, weights={"b": 3}),
+    }
+
+
+def test_every_public_attribute_of_one_is_there_for_the_other(stores):
+    every = runs(stores)
+    wanted = members(every["alone"])
+    assert {"sources", "rule", "edits", "run", "edit", "picked", "index"} <= wanted
+    for name, run in every.items():
+        assert members(run) == wanted, name
+        for member in wanted:
+            getattr(run, member)  # none raises
+        assert {name for name in vars(Run) if not name.startswith("_")} <= members(run.run), name
+
+
+def test_there_is_one_class_of_datasets(stores):
+    assert {type(run) for run in runs(stores).values()} == {tl.Dataset}
+    assert tl.Dataset.__subclasses__() == []
+
+
+def test_spans_of_a_run_need_no_renderer(stores, monkeypatch):
+    for name, run in runs(stores).items():
+        monkeypatch.setattr(type(run), "renderer", None)
+        wanted = np.arange(len(run))[::-1]
+        spans = run.spans(wanted)
+        monkeypatch.undo()
+        batch = run.batch(wanted)
+        for field in ("frame", "document", "start", "length", "at", "flags", "source"):
+            assert np.array_equal(getattr(spans, field), getattr(batch.spans, field)), (name, field)
+
+
+def test_descriptions_come_back_as_they_were(stores):
+    for name, run in runs(stores).items():
+        told = json.loads(json.dumps(run.describe()))
+        again = tl.from_config(told)
+        assert again.describe() == run.describe(), name
+        assert again.fingerprint == run.fingerprint
+        assert np.array_equal(again.batch(range(9)).tokens, run.batch(range(9)).tokens)
+
+
+# -- edits of a run of one source ----------------------------------------------------------
+
+
+def test_a_hidden_document_is_filler_from_there_on_and_nothing_before_changes(stores):
+    a, _ = stores
+    run = a.pack(SEQ_LEN).shuffle().epochs(3).seed(1)
+    for at in (0, 7, len(run) - 1):
+        with pytest.warns(UserWarning, match="wholly blank"):  # some rows hold one document only
+            edited = run.edit(at=at, quarantine=[("main", 4), ("main", 20)])
+        before, after = run.batch(range(len(run))), edited.batch(range(len(run)))
+        for array in ARRAYS:
+            old, new = getattr(before, array), getattr(after, array)
+            if len(old) == len(new) == len(run):
+                assert np.array_equal(new[:at], old[:at]), array
+        shown = after.spans.document[after.spans.row >= at]
+        assert not np.isin(shown, [4, 20]).any()
+        hidden = np.isin(before.spans.document, [4, 20]) & (before.spans.row >= at)
+        kept = before.spans.where(~hidden)
+        assert np.array_equal(kept.document, after.spans.document)
+        assert np.array_equal(kept.at, after.spans.at)
+
+
+def test_the_first_time_a_document_is_hidden_counts(stores):
+    a, _ = stores
+    run = a.windows(SEQ_LEN)
+    once = run.edit(at=2, quarantine=[("main", 7)])
+    twice = once.edit(at=6, quarantine=[("main", 7)])
+    assert np.array_equal(once.batch(range(9)).tokens, twice.batch(range(9)).tokens)
+
+
+@pytest.mark.parametrize("order", ["stored", "full", "block"])
+def test_documents_are_appended_to_a_run_of_one_source(order, tmp_path):
+    texts = [{"text": chr(97 + i % 26) * (3 + 5 * i % 17)} for i in range(40)]
+    old = tl.build(texts[:25], tmp_path / "s", tokenizer="bytes", progress=False)
+    run = old.pack(SEQ_LEN).epochs(3).seed(5)
+    if order != "stored":
+        run = run.shuffle() if order == "full" else run.block_shuffle(io_block_size=3)
+    new = tl.build(texts[25:], tmp_path / "s", tokenizer="bytes", progress=False, append=True)
+    rows = run.run.rows
+    fresh = new.pack(SEQ_LEN).run.rows  # as many or fewer: the parts are packed apart
+    for at in (0, 4, rows, rows + 3):
+        edited = run.edit(at=at, append={"main": new})
+        assert len(edited) > len(run)
+        assert len(edited) <= len(run) + 3 * fresh
+        together = edited.batch(range(len(edited)))
+        assert np.array_equal(together.tokens[:at], run.batch(range(at)).tokens)
+        assert set(together.spans.document.tolist()) == set(range(40))
+        assert (together.spans.document[together.spans.row < at] < 25).all()
+        source = edited.run.sources[0]
+        for epoch in range(3):
+            count = source.epochs.rows_in(epoch)
+            items = source.items(epoch, np.arange(count))
+            shown = items[items >= 0]
+            found, row = source.locate(np.sort(shown))
+            assert (found == epoch).all()
+            assert sorted(row.tolist()) == np.flatnonzero(items >= 0).tolist()
+        assert_resumable(edited, batch_size=4, steps=6)
+        assert_elastic(edited, batch_size=8, steps=3)
+        again = tl.from_config(json.loads(json.dumps(edited.describe())))
+        assert again.fingerprint == edited.fingerprint
+        assert np.array_equal(again.batch(range(len(again))).tokens, together.tokens)
+
+
+def test_a_state_from_before_an_edit_loads_into_the_edited_run_and_not_the_other_way(stores):
+    a, _ = stores
+    run = a.windows(SEQ_LEN).shuffle().seed(2)
+    loader = tl.Loader(run, batch_size=4)
+    next(loader)
+    next(loader)
+    state = loader.state_dict()
+    edited = run.edit(at=8, quarantine=[("main", 1)])
+    going_on = tl.Loader(edited, batch_size=4)
+    going_on.load_state_dict(state)
+    assert np.array_equal(next(going_on).tokens, edited.batch(range(8, 12)).tokens)
+    too_early = run.edit(at=7, quarantine=[("main", 1)])
+    with pytest.raises(tl.StateError, match="edit at 7 changes what it has seen already"):
+        tl.Loader(too_early, batch_size=4).load_state_dict(state)
+    with pytest.raises(tl.StateError, match="another run"):
+        tl.Loader(run, batch_size=4).load_state_dict(going_on.state_dict())
+
+
+@pytest.mark.parametrize(
+    ("edit", "words"),
+    [
+        ({"weights": {"main": 2}}, r"edit.weights: this run has one source and no rule"),
+        ({"remove": ["main"]}, r"edit.remove: this run has one source"),
+        ({"quarantine": [("mian", 1)]}, r"no source named 'mian'.*Did you mean 'main'"),
+        ({"quarantine": [("main", 99)]}, r"main has 30 documents, no 99"),
+        ({"append": {"main": 3}}, r"edit.append.main: found 3 \(int\), allowed is a store"),
+        ({"at": -1}, r"edit.at: found -1"),
+        ({"at": 10**6}, r"edit: at=1,000,000 is after the end of the run, which has \d+ examples"),
+    ],
+)
+def test_what_one_source_cannot_be_edited_to_is_refused(stores, edit, words):
+    run = stores[0].windows(SEQ_LEN)
+    with pytest.raises((tl.ConfigError, IndexError), match=words):
+        run.edit(**{"at": 0, **edit})
+
+
+def test_what_was_edited_keeps_its_order(stores):
+    a, _ = stores
+    edited = a.windows(SEQ_LEN).edit(at=3, quarantine=[("main", 1)])
+    for change in (lambda run: run.seed(3), lambda run: run.shuffle()):
+        with pytest.raises(tl.ConfigError, match="this run was edited; another"):
+            change(edited)
+    with pytest.raises(tl.ConfigError, match=r"edit: at=2 is before the last edit, at 3"):
+        edited.edit(at=2, quarantine=[("main", 2)])
+    with pytest.raises(tl.ConfigError, match=r"mix.x: it was edited"):
+        tl.mix({"x": edited})
+
+
+# -- arrays --------------------------------------------------------------------------------
+
+
+def test_a_new_array_is_one_method_of_the_batch(stores, monkeypatch):
+    """A field that is marked by row is made for every kind of rows, in mixes too."""
+    from tokenloom.batch import batch as batch_module
+
+    def twice(self):
+        """Positions, doubled [B, S]."""
+        return self.position_ids * 2
+
+    field = batch_module._by_row(twice)
+    field.__set_name__(tl.Batch, "twice")
+    monkeypatch.setattr(tl.Batch, "twice", field, raising=False)
+    a, b = stores
+    absolute = b.windows(SEQ_LEN).render(position_scheme="absolute", pad_id=7)
+    mixed = tl.mix({"a": a.pack(SEQ_LEN), "b": absolute}).seed(1)
+    batch = mixed.batch(range(len(mixed)))
+    assert len(batch._parts) == 2
+    assert np.array_equal(batch.twice, batch.position_ids * 2)
+
+
+def test_rows_of_different_kinds_have_the_starts_that_their_kind_sees():
+    """Boundaries guessed from EOS in one source, stored ones in the other, in one batch."""
+    with ToyStore(numbered([[5, 6, 7]])) as one, ToyStore([[[1, 9, 2, 9, 3, 4, 5, 6]]]) as two:
+        stored = one.store.windows(4)
+        guessed = two.store.windows(4, segments="eos", eos_id=9)
+        mixed = tl.mix({"stored": stored, "guessed": guessed}, rule="round_robin")
+        batch = mixed.batch(range(len(mixed)))
+        for row in range(len(mixed)):
+            alone = mixed[row].document_starts[0].tolist()
+            wide = batch.document_starts[row].tolist()
+            assert wide[: len(alone)] == alone
+            assert set(wide[len(alone) :]) <= {-1}
+
+
+def test_help_shows_the_parameters_of_a_block_shuffle():
+    shown = inspect.signature(tl.Dataset.block_shuffle).parameters
+    setting = inspect.signature(tl.BlockShuffle).parameters
+    assert {n: p.default for n, p in shown.items() if n in setting} == {
+        name: parameter.default for name, parameter in setting.items()
+    }
