@@ -8,7 +8,9 @@ where the default depends on something else; the docstrings say on what.
 
 from __future__ import annotations
 
+import copyreg
 import functools
+import importlib
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -382,3 +384,12 @@ def _rendering(given: Mapping[str, Any]) -> dict[str, Any]:
     """The fields of `RenderSpec` among arguments, without those that are still to be found."""
     found = {name: given[name] for name in field_names(RenderSpec)}
     return {name: one for name, one in found.items() if name not in FOUND or one is not None}
+
+
+def _travel(dataset: Dataset) -> Any:
+    """To another process a dataset goes as its description; how, `tokenloom.config` registers."""
+    importlib.import_module("tokenloom.config")
+    return copyreg.dispatch_table[Dataset](dataset)
+
+
+copyreg.pickle(Dataset, _travel)
