@@ -105,8 +105,7 @@ if not TYPE_CHECKING:  # a type checker would take any name for one of ours
 
         if name in _ROOMS:
             return import_module(f"tokenloom.{name}")
-        if name not in __all__:
-            # Python adds the near miss
+        if name not in __all__:  # Python itself adds the near miss, if nobody catches it
             raise AttributeError(
                 f"module 'tokenloom' has no attribute {name!r}", name=name, obj=modules[__name__]
             )
