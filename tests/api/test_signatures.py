@@ -12,6 +12,8 @@ from tokenloom.documents.spec import SelectSpec
 from tokenloom.layout.pack.spec import PackSpec
 from tokenloom.layout.splice.spec import SpliceSpec
 from tokenloom.layout.windows import WindowsSpec
+from tokenloom.streams.pack import stream_packer
+from tokenloom.streams.pack_state import PackerSpec
 
 # None stands for a default that depends on the store or on another argument
 DEPENDS = {
@@ -74,6 +76,14 @@ def test_a_plan_of_packing_has_the_parameters_of_packing():
     }
     assert {"add_bos", "add_eos"} <= set(found)
     assert all(one.kind is not one.VAR_KEYWORD for one in found.values())
+
+
+def test_a_packer_of_streams_has_the_fields_of_its_setting():
+    found = parameters(stream_packer)
+    assert set(found) == set(defaults(PackerSpec))
+    for name, default in defaults(PackerSpec).items():
+        wanted = inspect.Parameter.empty if default is MISSING else default
+        assert (name, found[name].default) == (name, wanted)
 
 
 def test_select_has_the_fields_of_its_setting():
