@@ -116,6 +116,8 @@ def test_a_store_is_all_its_documents(store):
         (lambda s: s.select(num_doc=2), "select: no option 'num_doc'.*mean 'num_docs'"),
         (lambda s: s.split({"a": 1.0}, sed=2), "split: no option 'sed'.*mean 'seed'"),
         (lambda s: s.windows(seqlen=3), "windows: no option 'seqlen'.*mean 'seq_len'"),
+        (lambda s: tl.Loader(s.pack(4), 2, rnk=0), "Loader: no option 'rnk'.*mean 'rank'"),
+        (lambda s: stream_packer("bin", 4, pad=0), "stream_packer: no option 'pad'.*mean 'pad_id'"),
         (lambda s: tl.open(s.path, snapshto=1), "open: no option.*mean 'snapshot'"),
         (lambda s: tl.build([], "x", tokeniser="bytes"), "build: no option.*mean 'tokenizer'"),
         (
