@@ -7,10 +7,23 @@ import json
 import tempfile
 from pathlib import Path
 
-from benchmarks import build, lanes, loaders, mix, opening, order, packing, read, splice, write
+from benchmarks import (
+    build,
+    lanes,
+    loaders,
+    mix,
+    opening,
+    order,
+    packing,
+    read,
+    splice,
+    start,
+    write,
+)
 from benchmarks.clock import Table, machine, render
 
 JOBS = {
+    "start": start.run,
     "read": read.run,
     "write": write.run,
     "open": opening.run,

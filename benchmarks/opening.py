@@ -50,6 +50,7 @@ def run(folder: Path, size: str, command: str) -> list[Table]:
     rows = [
         _row(seen["real"], "numpy_cpu", "importing NumPy, CPU", "s"),
         _row(seen["real"], "import_cpu", "importing tokenloom after it, CPU", "s"),
+        _row(seen["real"], "load_cpu", "  then the first use of tl.open, CPU", "s"),
     ]
     for name, words in names.items():
         opened = _row(seen[name], "open_cpu", f"opening {words}, CPU", "s")

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-import textwrap
+import json
+import subprocess
+import sys
 import time
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 
 import tokenloom as tl
-from examples.demo.printing import prove, say, table
+from examples.demo.printing import histogram, megabytes, prove, say, table
 from examples.demo.world import World
-from tokenloom.cli.printing import histogram, summary
-from tokenloom.errors import binary_size
 
 __all__ = ["build_stores", "look_inside", "median_document"]
 
@@ -41,7 +42,7 @@ def build_stores(world: World) -> World:
 def facts(store: tl.Store, world: World, source: str) -> dict[str, str]:
     """A column of the table; lengths are in tokens, the one that ends a document included."""
     text_bytes = sum(len(one.text.encode()) for one in world.documents[source])
-    lengths, about = store.lengths, summary(store)
+    lengths, about = store.lengths, info(store)
     return {
         "documents": f"{store.num_documents:,}",
         "tokens": f"{store.num_tokens:,}",
@@ -50,21 +51,27 @@ def facts(store: tl.Store, world: World, source: str) -> dict[str, str]:
         "median length": f"{np.median(lengths):,.0f}",
         "99th percentile": f"{np.percentile(lengths, 99):,.0f}",
         "longest": f"{lengths.max():,}",
-        "on disk": binary_size(about["bytes"]),
+        "on disk": megabytes(about["bytes"]),
         "shards": str(about["shards"]),
         "engine": str(about["engine"]),
         "digest": store.digest[:16],
     }
 
 
+def info(store: tl.Store) -> dict[str, Any]:
+    """What `tokenloom info --json` says about a store."""
+    command = [sys.executable, "-m", "tokenloom", "info", str(store.path), "--json"]
+    done = subprocess.run(command, check=True, capture_output=True)
+    about: dict[str, Any] = json.loads(done.stdout)
+    return about
+
+
 def look_inside(world: World) -> World:
     """The step: how long documents are, and one of them token by token."""
     for source, store in world.stores.items():
-        head = f"{'tokens':>24} {'documents':>12} {'share':>6} of all tokens"
-        rows = textwrap.dedent("\n".join([head, *histogram(store.lengths)])).splitlines()
-        say(f"{source}{rows[0].removeprefix(' ' * len(source))}")
-        for row in rows[1:]:
-            say(row)
+        say(f"{source:<5} {'tokens':>9} {'documents':>9} share of all tokens")
+        for line in histogram(store.lengths):
+            say(line)
         say()
     show_document(world, "prose")
     return world

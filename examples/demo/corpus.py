@@ -24,7 +24,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from examples.demo.printing import DemoFailed, megabytes, say
-from tokenloom.progress import Progress
 
 if TYPE_CHECKING:
     from examples.demo.world import World
@@ -92,7 +91,7 @@ def code(stdlib: Path, budget: int) -> tuple[Document, ...]:
         for name in files(stdlib)
         if name.endswith(".py") and not name.startswith(TABLES)
     ]
-    return choose("code", candidates, budget)
+    return choose(candidates, budget)
 
 
 def prose(stdlib: Path, folders: Iterable[Path], budget: int) -> tuple[Document, ...]:
@@ -111,27 +110,25 @@ def prose(stdlib: Path, folders: Iterable[Path], budget: int) -> tuple[Document,
         candidates += [
             Candidate(f"text/{name}", "text", reader(folder.parent / name)) for name in names
         ]
-    return choose("prose", candidates, budget)
+    return choose(candidates, budget)
 
 
-def choose(title: str, candidates: Iterable[Candidate], budget: int) -> tuple[Document, ...]:
+def choose(candidates: Iterable[Candidate], budget: int) -> tuple[Document, ...]:
     """Documents in the order of their ids, every text once, until `budget` bytes are reached."""
     order = sorted(candidates, key=lambda one: hashlib.sha256(one.id.encode()).digest())
     chosen: list[Document] = []
     seen: set[bytes] = set()
     total = 0
-    with Progress(f"reading {title}", total=len(order), unit=" files") as bar:
-        for one in order:
-            bar.advance(1)
-            raw = encoded(one.read())
-            digest = hashlib.sha256(raw).digest()
-            if not raw or digest in seen:
-                continue
-            if chosen and total + len(raw) > budget:
-                break
-            seen.add(digest)
-            total += len(raw)
-            chosen.append(Document(one.id, one.kind, raw.decode()))
+    for one in order:
+        raw = encoded(one.read())
+        digest = hashlib.sha256(raw).digest()
+        if not raw or digest in seen:
+            continue
+        if chosen and total + len(raw) > budget:
+            break
+        seen.add(digest)
+        total += len(raw)
+        chosen.append(Document(one.id, one.kind, raw.decode()))
     return tuple(sorted(chosen, key=lambda one: one.id))
 
 

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
-__all__ = ["DemoFailed", "heading", "megabytes", "prove", "say", "table"]
+import numpy as np
+from numpy.typing import NDArray
+
+__all__ = ["DemoFailed", "explain", "heading", "histogram", "megabytes", "prove", "say", "table"]
 
 WIDTH = 88
 INDENT = "   "
+BAR = 40  # characters of the longest bar
 
 
 class DemoFailed(Exception):
@@ -60,3 +64,18 @@ def megabytes(count: int) -> str:
     '12.3 MB'
     """
     return f"{count / 1e6:.1f} MB"
+
+
+def histogram(lengths: NDArray[np.int64]) -> Iterator[str]:
+    """A bar for each doubling of length: documents, and their share of all tokens.
+
+    >>> [line.split()[:3] for line in histogram(np.array([2, 3, 3, 8]))]
+    [['2-3', '3', '50%'], ['4-7', '0', '0%'], ['8-15', '1', '50%']]
+    """
+    edges = 2 ** np.arange(int(np.log2(max(1, lengths.min()))), int(np.log2(lengths.max())) + 2)
+    documents, _ = np.histogram(lengths, edges)
+    tokens, _ = np.histogram(lengths, edges, weights=lengths)
+    for low, high, count, held in zip(edges, edges[1:], documents, tokens, strict=False):
+        bar = "█" * int(np.ceil(count / documents.max() * BAR))
+        stretch, share = f"{low:,}-{high - 1:,}", held / tokens.sum()
+        yield f"{stretch:>15} {count:>9,} {share:>5.0%} {bar}".rstrip()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import inspect
 import logging
 import multiprocessing
 import os
@@ -16,7 +17,6 @@ from typing import Any
 import tokenloom as tl
 from examples.demo.printing import DemoFailed, explain, prove, say
 from examples.demo.world import World
-from tokenloom.store.files import LocalFiles
 
 __all__ = ["build_and_die", "keep_promises"]
 
@@ -78,18 +78,22 @@ def build_and_die(inputs: Path, out: Path, fatal: int, options: dict[str, Any]) 
     tl.build(inputs, out, files=Mortal(fatal), **options)
 
 
-class Mortal(LocalFiles):
-    """Writes files, until shard number `fatal` (from 1 on) is about to get its name."""
+class Mortal:
+    """The files of a build, until shard number `fatal` (from 1 on) is about to get its name."""
 
     def __init__(self, fatal: int) -> None:
         self.lives = fatal
+        self.files = inspect.signature(tl.build).parameters["files"].default
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.files, name)
 
     def rename_new(self, source: Path, target: Path) -> bool:
         """Publish a shard, or die with no chance to clean up."""
         self.lives -= 1
         if not self.lives:
             os.kill(os.getpid(), signal.SIGKILL)
-        return super().rename_new(source, target)
+        return bool(self.files.rename_new(source, target))
 
 
 def flip_one_byte(world: World) -> None:

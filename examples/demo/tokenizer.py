@@ -1,7 +1,7 @@
 """A small byte-level BPE, trained on a slice of the text: 8,192 ids in a few seconds.
 
 It cuts words as GPT-2 does, without a prefix space, so a store is built with the fast engine (see
-`tokenloom.tokenizer.fast`). Training has no randomness: the same text gives the same file.
+docs/building.md). Training has no randomness: the same text gives the same file.
 """
 
 from __future__ import annotations

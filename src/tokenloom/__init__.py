@@ -5,35 +5,51 @@
 >>> run = tl.open("stores/wiki").windows(2048).block_shuffle().seed(7)  # doctest: +SKIP
 >>> for batch in tl.Loader(run, batch_size=64):  # doctest: +SKIP
 ...     batch.tokens, batch.labels, batch.loss_mask
+
+Names are loaded when they are first used: `import tokenloom` itself loads nothing, not even NumPy.
+The public rooms beside them (`tokenloom.order`, `batch`, `loader`, `streams`, `inspect`, `quality`,
+`testing`, `integrations`) are loaded the same way; everything else is private.
 """
 
-from tokenloom.api.build import build_store as build
-from tokenloom.api.dataset import Dataset
-from tokenloom.api.mix import mix
-from tokenloom.api.plan_packing import plan_packing
-from tokenloom.api.store import Store
-from tokenloom.api.store import open_store as open
-from tokenloom.batch.batch import Batch
-from tokenloom.batch.check import check_batch
-from tokenloom.config import from_config
-from tokenloom.errors import (
-    ConfigError,
-    InputError,
-    MissingExtra,
-    NoTrainedTokens,
-    StateError,
-    StoreBusy,
-    StoreCorrupt,
-    StoreError,
-    StoreExists,
-    StoreNotFound,
-    TokenizerError,
-    TokenloomError,
-    WorkerError,
-)
-from tokenloom.loader.loader import Loader
-from tokenloom.order.shuffle import BlockShuffle
+from typing import TYPE_CHECKING
+
 from tokenloom.version import __version__
+
+if TYPE_CHECKING:  # for type checkers and editors; `HOMES` says the same to Python
+    from tokenloom import batch as batch
+    from tokenloom import inspect as inspect
+    from tokenloom import integrations as integrations
+    from tokenloom import loader as loader
+    from tokenloom import order as order
+    from tokenloom import quality as quality
+    from tokenloom import streams as streams
+    from tokenloom import testing as testing
+    from tokenloom.api.build import build_store as build
+    from tokenloom.api.dataset import Dataset
+    from tokenloom.api.mix import mix
+    from tokenloom.api.plan_packing import plan_packing
+    from tokenloom.api.store import Store
+    from tokenloom.api.store import open_store as open
+    from tokenloom.batch.batch import Batch
+    from tokenloom.batch.check import check_batch
+    from tokenloom.config import from_config
+    from tokenloom.errors import (
+        ConfigError,
+        InputError,
+        MissingExtra,
+        NoTrainedTokens,
+        StateError,
+        StoreBusy,
+        StoreCorrupt,
+        StoreError,
+        StoreExists,
+        StoreNotFound,
+        TokenizerError,
+        TokenloomError,
+        WorkerError,
+    )
+    from tokenloom.loader.loader import Loader
+    from tokenloom.order.shuffle import BlockShuffle
 
 __all__ = [
     "Batch",
@@ -62,3 +78,42 @@ __all__ = [
     "open",
     "plan_packing",
 ]
+
+# name → its module and its name there; what is not listed is an exception
+_HOMES = {
+    "Batch": ("batch.batch", "Batch"),
+    "BlockShuffle": ("order.shuffle", "BlockShuffle"),
+    "Dataset": ("api.dataset", "Dataset"),
+    "Loader": ("loader.loader", "Loader"),
+    "Store": ("api.store", "Store"),
+    "build": ("api.build", "build_store"),
+    "check_batch": ("batch.check", "check_batch"),
+    "from_config": ("config", "from_config"),
+    "mix": ("api.mix", "mix"),
+    "open": ("api.store", "open_store"),
+    "plan_packing": ("api.plan_packing", "plan_packing"),
+}
+
+_ROOMS = ("batch", "inspect", "integrations", "loader", "order", "quality", "streams", "testing")
+
+if not TYPE_CHECKING:  # a type checker would take any name for one of ours
+
+    def __getattr__(name: str) -> object:
+        """Load a public name when it is first used (PEP 562), once."""
+        from importlib import import_module
+        from sys import modules
+
+        if name in _ROOMS:
+            return import_module(f"tokenloom.{name}")
+        if name not in __all__:  # Python itself adds the near miss, if nobody catches it
+            raise AttributeError(
+                f"module 'tokenloom' has no attribute {name!r}", name=name, obj=modules[__name__]
+            )
+        home, known_as = _HOMES.get(name, ("errors", name))
+        found = getattr(import_module(f"tokenloom.{home}"), known_as)
+        globals()[name] = found
+        return found
+
+    def __dir__() -> list[str]:
+        """What users may rely on; modules that happen to be loaded are left out."""
+        return sorted(__all__)

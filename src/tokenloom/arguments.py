@@ -6,12 +6,13 @@ description, so both are held to the same; a refusal says the path, the value, a
 
 from __future__ import annotations
 
+import functools
 import numbers
 import operator
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import fields as fields_of
 from decimal import Decimal
-from typing import Any
+from typing import Any, TypeVar, cast
 
 import numpy as np
 
@@ -26,6 +27,7 @@ __all__ = [
     "mapping",
     "name_of",
     "names_of",
+    "near_misses",
     "number",
     "number_map",
     "pairs_of",
@@ -47,6 +49,38 @@ def check_options(where: str, given: Iterable[str], allowed: Sequence[str]) -> N
                 f"{where}: no option {name!r}. Options: {', '.join(allowed)}."
                 f"{near_miss(name, allowed)}"
             )
+
+
+Function = TypeVar("Function", bound=Callable[..., Any])
+
+
+def near_misses(where: str) -> Callable[[Function], Function]:
+    """Let a function refuse a keyword that it does not have with the near miss.
+
+    Without it Python raises a bare `TypeError`. The signature stays as it is written, for `help`,
+    editors and type checkers.
+
+    >>> @near_misses("loop")
+    ... def loop(*, tail=None): ...
+    >>> loop(tial=1)
+    Traceback (most recent call last):
+        ...
+    tokenloom.errors.ConfigError: loop: no option 'tial'. Options: tail. Did you mean 'tail'?
+    """
+
+    def decorate(function: Function) -> Function:
+        code = function.__code__
+        named = code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
+        allowed = [name for name in named if name != "self"]
+
+        @functools.wraps(function)
+        def call(*args: Any, **given: Any) -> Any:
+            check_options(where, given, allowed)
+            return function(*args, **given)
+
+        return cast(Function, call)
+
+    return decorate
 
 
 def field_names(spec: type) -> list[str]:

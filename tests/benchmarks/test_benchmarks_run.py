@@ -8,6 +8,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
 TITLES = {
+    "start": ["start"],
     "read": ["read 1", "read 2", "read 3"],
     "write": ["write"],
     "open": ["open"],

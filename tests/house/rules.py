@@ -9,6 +9,7 @@ from __future__ import annotations
 import ast
 import re
 from collections import Counter, defaultdict
+from collections.abc import Collection
 from graphlib import CycleError, TopologicalSorter
 
 from tree import Tree
@@ -62,7 +63,14 @@ FLOORS = [
 ]
 # a stem may be used in several rooms if it is the word for a role
 ROLES = {"spec", "plan", "rows", "run", "state", "shuffle", "pack", "splice", "build", "__init__"}
-SHORT = {"__init__", "__main__", "native", "version", "layout.kinds"}  # modules below 40 lines
+SHORT = {
+    "__init__",
+    "__main__",
+    "config",
+    "native",
+    "version",
+    "layout.kinds",
+}  # modules below 40 lines
 LINES = 40, 500
 ROOM = 18  # modules
 EFFECTS = {"store", "ingest", "loader", "streams", "testing", "cli"}
@@ -265,8 +273,10 @@ def unreferenced(tree: Tree, others: str) -> list[str]:
 DOORS: set[str] = set()  # public names that only users call
 
 
-def foreign_imports(text: str, doors: set[str]) -> list[str]:
-    """10. Docs and examples import public namespaces only."""
+def foreign_imports(text: str, doors: set[str], names: Collection[str]) -> list[str]:
+    """10. Docs and examples import public namespaces only, and public names of the root."""
     found = re.findall(r"from tokenloom(?:\.([\w.]+))? import|import tokenloom\.([\w.]+)", text)
-    names = {a or b for a, b in found} - {""}
-    return [name for name in sorted(names) if name not in doors]
+    rooms = {a or b for a, b in found} - {""}
+    of_root = re.findall(r"from tokenloom import \(?([\w\s,]+)", text)
+    listed = {word.split()[0] for line in of_root for word in line.split(",") if word.strip()}
+    return sorted((rooms - doors) | (listed - doors - set(names)))

@@ -1,5 +1,7 @@
 """`import tokenloom` brings nothing heavy, and the core works without any extra."""
 
+import pydoc
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -34,6 +36,95 @@ def loaded_by(code: str) -> list[str]:
 
 def test_import_tokenloom_loads_no_framework_and_no_extra():
     assert loaded_by("import tokenloom") == []
+
+
+def ours_loaded_by(code: str) -> set[str]:
+    check = (
+        f"{code}\nimport sys\nprint(*[m for m in sys.modules if m.split('.')[0] == 'tokenloom'])"
+    )
+    done = subprocess.run([sys.executable, "-c", check], capture_output=True, text=True, check=True)
+    return set(done.stdout.split())
+
+
+ANNEXES = {"streams", "inspect", "quality", "testing", "cli", "integrations", "ingest", "config"}
+
+
+def rooms(modules: set[str]) -> set[str]:
+    return {name.split(".")[1] for name in modules if "." in name}
+
+
+def test_import_tokenloom_loads_none_of_its_rooms_and_not_even_numpy():
+    assert ours_loaded_by("import tokenloom") == {"tokenloom", "tokenloom.version"}
+    code = "import tokenloom, sys\nassert 'numpy' not in sys.modules"
+    assert ours_loaded_by(code) == {"tokenloom", "tokenloom.version"}
+
+
+def test_a_name_brings_its_room_and_that_test_can_fail():
+    assert "config" in rooms(ours_loaded_by("import tokenloom\ntokenloom.from_config"))
+    assert rooms(ours_loaded_by("import tokenloom\ntokenloom.ConfigError")) == {
+        "errors",
+        "version",
+    }
+
+
+def test_a_training_loop_loads_no_annex_and_nothing_that_only_builds_need(tmp_path):
+    tokenloom.build([{"text": "abcdefgh"}], tmp_path / "s", tokenizer="bytes")
+    code = f"""
+import sys, tokenloom as tl
+store = tl.open({str(tmp_path / "s")!r})
+next(tl.Loader(store.pack(4).shuffle(), batch_size=2)).labels
+slow = {{"importlib.metadata", "email", "difflib", "concurrent.futures", "subprocess"}}
+assert not slow & set(sys.modules), slow & set(sys.modules)
+"""
+    assert not rooms(ours_loaded_by(code)) & ANNEXES
+
+
+def test_names_are_those_of_all_whatever_is_loaded():
+    assert dir(tokenloom) == tokenloom.__all__
+    code = """
+import tokenloom.store.reader, tokenloom.cli
+assert dir(tokenloom) == tokenloom.__all__
+assert tokenloom.open.__name__ == "open_store" and tokenloom.build.__name__ == "build_store"
+assert callable(tokenloom.mix)
+"""
+    ours_loaded_by(code)
+
+
+def test_a_name_that_is_not_there_is_refused_and_python_suggests_the_near_one():
+    code = "import tokenloom as tl\ntl.Loadr"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.stderr.strip().splitlines()[-1] == (
+        "AttributeError: module 'tokenloom' has no attribute 'Loadr'. Did you mean: 'Loader'?"
+    )
+
+
+def test_public_rooms_come_by_attribute_and_private_ones_do_not():
+    code = (
+        "import tokenloom as tl\ntl.order.full(3, seed=1), tl.integrations, tl.streams.interleave"
+    )
+    assert {"order", "streams", "integrations"} <= rooms(ours_loaded_by(code))
+    code = "import tokenloom as tl\nassert not hasattr(tl, 'store') and not hasattr(tl, 'layout')"
+    ours_loaded_by(code)
+
+
+def test_a_dataset_travels_to_another_process_without_the_way_back_being_loaded(tmp_path):
+    """How it is pickled is registered by the module that lays documents out."""
+    tokenloom.build([{"text": "abcdefgh"}], tmp_path / "s", tokenizer="bytes")
+    for run in ("one", "tl.mix({'a': one, 'b': one.seed(3)})"):
+        code = f"""
+import pickle, sys, tokenloom as tl
+one = tl.open({str(tmp_path / "s")!r}).pack(4).shuffle()
+run = {run}
+again = pickle.loads(pickle.dumps(run))
+assert again.fingerprint == run.fingerprint
+"""
+        ours_loaded_by(code)
+
+
+def test_help_shows_every_public_name():
+    shown = pydoc.render_doc(tokenloom, renderer=pydoc.plaintext)
+    names = [name for name in tokenloom.__all__ if name != "__version__"]
+    assert [n for n in names if not re.search(rf"^    (class )?{n}\b", shown, re.MULTILINE)] == []
 
 
 def test_that_test_can_fail():

@@ -1,8 +1,13 @@
 """The rules of the house hold, and each can fail: a tree that breaks it is shown to it."""
 
+import re
+
 import pytest
 import rules
-from tree import Tree
+import surface
+from tree import ROOT, Tree
+
+import tokenloom
 
 HOUSE = Tree.of()
 RULES = [
@@ -73,3 +78,58 @@ BROKEN = {
 def test_a_tree_that_breaks_it_is_told(name):
     rule, sources = BROKEN[name]
     assert set(rule(Tree(HOUSE.sources | sources))) - set(rule(HOUSE))
+
+
+DOORS = set(surface.ROOMS)
+PAGES = [*(ROOT / "docs").rglob("*.md"), *ROOT.glob("*.md"), *(ROOT / "examples").rglob("*.py")]
+
+
+def prose() -> str:
+    more = [*PAGES, *(ROOT / "benchmarks").glob("*.py"), *(ROOT / "docs").rglob("*.py")]
+    return "\n".join(page.read_text() for page in more)
+
+
+# only its test calls it; it goes with the next change of that room
+LEAVING = {"batch.paint.mask_from"}
+
+
+def test_nothing_public_is_without_a_caller():
+    assert set(rules.unreferenced(HOUSE, prose())) <= LEAVING
+
+
+def test_a_function_that_nobody_calls_is_told():
+    lonely = {"batch.x": LONG + '__all__ = ["quite_lonely"]\ndef quite_lonely(): ...\n'}
+    tree = Tree(HOUSE.sources | lonely)
+    assert "batch.x.quite_lonely" in rules.unreferenced(tree, prose())
+    assert "batch.x.quite_lonely" not in rules.unreferenced(tree, prose() + "quite_lonely()")
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_docs_and_examples_import_public_namespaces_only(page):
+    assert rules.foreign_imports(page.read_text(), DOORS, tokenloom.__all__) == []
+
+
+def test_a_private_import_in_the_docs_is_told():
+    for text, wrong in {
+        "from tokenloom.store.reader import Reader": ["store.reader"],
+        "import tokenloom.cli.printing as p": ["cli.printing"],
+        "from tokenloom import Store, errors\nx = 1": ["errors"],
+        "from tokenloom.batch.paint import paint": ["batch.paint"],
+        "from tokenloom import order, open": [],
+        "from tokenloom.streams import interleave": [],
+    }.items():
+        assert rules.foreign_imports(text, DOORS, tokenloom.__all__) == wrong
+
+
+def test_paths_in_contributing_exist():
+    text = (ROOT / "CONTRIBUTING.md").read_text()
+    named = re.findall(r"`((?:src|tests|docs|benchmarks|examples)/[\w./-]+)`", text)
+    assert named
+    assert [path for path in named if not (ROOT / path).exists()] == []
+
+
+def test_a_module_of_ours_in_contributing_is_named_with_its_path():
+    text = (ROOT / "CONTRIBUTING.md").read_text()
+    files = re.findall(r"`([\w/.-]+\.(?:py|c|md))`", text)
+    known = [path for path in files if (ROOT / path).exists()]
+    assert set(files) - set(known) == {"utils.py"}  # which there is none of

@@ -6,6 +6,8 @@ import inspect
 import pkgutil
 
 import pytest
+import surface
+from tree import ROOT
 
 import tokenloom as tl
 from tokenloom.cli import parser
@@ -42,6 +44,41 @@ def test_exported_names_are_sorted_and_pinned():
     ]
     assert len(tl.__all__) <= 30
     assert all(getattr(tl, name) is not None for name in tl.__all__)
+
+
+def test_names_signatures_and_commands_are_those_of_the_golden_file():
+    """Renew it with `python tests/house/surface.py > tests/golden/surface.txt`, knowingly."""
+    golden = (ROOT / "tests/golden/surface.txt").read_text().splitlines()
+    found = surface.surface().splitlines()
+    assert [line for line in golden if line not in found] == [], "gone or changed"
+    assert [line for line in found if line not in golden] == [], "new"
+    assert found == golden
+
+
+def test_a_signature_shows_what_would_break_a_caller():
+    def one(a: int, *, b: str = "x") -> None: ...
+    def two(a: int, *, b: str = "y") -> None: ...
+    def three(a: int, b: str = "x") -> None: ...
+    def four(a: int, *more: int, b: str = "x", **rest: int) -> None: ...
+
+    assert surface.signature(one) == "(a: int, *, b: str = 'x') -> None"
+    assert surface.signature(four) == "(a: int, *more: int, b: str = 'x', **rest: int) -> None"
+    assert len({surface.signature(each) for each in (one, two, three, four)}) == 4
+
+
+def test_members_of_a_class_are_told_whether_they_are_methods_properties_or_attributes():
+    lines = set(surface.class_lines("Store", tl.Store))
+    assert {"class Store", "Store.path: an attribute", "Store.digest -> str"} <= lines
+    assert "Store.__len__(self) -> int" in lines
+    assert any(line.startswith("Store.pack(self, seq_len: int, *, strategy: str") for line in lines)
+    assert not any("._" in line and "__" not in line for line in lines)
+
+
+@pytest.mark.parametrize("room", surface.ROOMS)
+def test_a_public_room_says_what_it_exports_and_all_of_it_is_there(room):
+    module = importlib.import_module(f"tokenloom.{room}")
+    assert sorted(module.__all__) == sorted(set(module.__all__))
+    assert all(hasattr(module, name) for name in module.__all__)
 
 
 def test_the_promised_parameters_of_build_are_there_with_their_defaults():

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from tokenloom.api.store import Store, open_store
+from tokenloom.arguments import near_misses
 from tokenloom.ingest.cuts import BLOCK_BYTES
 from tokenloom.ingest.pipeline import run_build
 from tokenloom.ingest.plan import BuildOptions
@@ -17,6 +18,7 @@ from tokenloom.tokenizer.spec import UNSET, Special
 __all__ = ["build_store"]
 
 
+@near_misses("build")
 def build_store(
     inputs: Any,
     out: str | Path,

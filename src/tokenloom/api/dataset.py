@@ -19,7 +19,14 @@ from numpy.typing import ArrayLike, NDArray
 from tokenloom.api import describe as description
 from tokenloom.api.edits import read_edit, read_stores, refuse_if_given
 from tokenloom.api.source import Source, check_alike, tree
-from tokenloom.arguments import check_names, check_options, field_names, mapping, number_map
+from tokenloom.arguments import (
+    check_names,
+    check_options,
+    field_names,
+    mapping,
+    near_misses,
+    number_map,
+)
 from tokenloom.arrays import checked
 from tokenloom.batch.batch import Batch
 from tokenloom.batch.paint import trained_count
@@ -120,6 +127,7 @@ class Dataset:
         """Rows shuffled inside stretches of `length` rows."""
         return self._shuffled(EraShuffle(length=length, perm_type=perm_type))
 
+    @near_misses("block_shuffle")
     def block_shuffle(
         self,
         shuffle: BlockShuffle | None = None,
@@ -247,7 +255,7 @@ class Dataset:
         made._tell_blank(change)
         return made
 
-    def staged(self, at: int, weights: Mapping[str, float]) -> Dataset:
+    def _staged(self, at: int, weights: Mapping[str, float]) -> Dataset:
         """Other weights from an index on, known before the run starts."""
         try:
             change = Edit(at=at, weights=number_map("weights", weights))

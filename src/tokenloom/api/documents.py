@@ -11,26 +11,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tokenloom.api.dataset import Dataset
-from tokenloom.api.source import Source, with_known_eos
-from tokenloom.api.specials import check_used, filler_token, named_token, special, tell_losses
-from tokenloom.api.splice import say_what_it_costs, splice_settings, tell
-from tokenloom.arguments import check_options, field_names
-from tokenloom.batch.spec import RenderSpec
+from tokenloom.api.layable import Layable
+from tokenloom.arguments import near_misses
 from tokenloom.documents.conditions import documents_where
-from tokenloom.documents.line import Line
-from tokenloom.documents.resolve import Choice, choose_documents, line_of
-from tokenloom.documents.select import Selection
+from tokenloom.documents.resolve import choose_documents
 from tokenloom.documents.spec import SelectSpec, training_cutoff, with_selector
 from tokenloom.documents.split import SplitSpec
 from tokenloom.errors import ConfigError, plural, warn
-from tokenloom.layout.kinds import LayoutSpec, make_layout
-from tokenloom.layout.pack.spec import PackSpec
-from tokenloom.layout.splice.rows import Spliced
-from tokenloom.layout.windows import WindowsSpec
-from tokenloom.order.shuffle import FullShuffle
-from tokenloom.order.source import MAIN, SourceConfig
-from tokenloom.store.reader import Reader
 
 __all__ = ["Documents"]
 
@@ -39,154 +26,13 @@ LOGGED = 20  # documents of a selection that are named one by one
 log = logging.getLogger("tokenloom")
 
 
-class Documents:
+class Documents(Layable):
     """Some documents of a store, to be laid out like a whole one.
 
-    Made by `Store.split` and `Store.select`.
+    Made by `Store.split` and `Store.select`; a `Store` is all of its documents.
     """
 
-    def __init__(self, reader: Reader, path: str, choice: Choice | None) -> None:
-        self._reader, self._path, self._choice = reader, path, choice
-
-    def windows(
-        self,
-        seq_len: int,
-        *,
-        tail: str = "drop",
-        lookahead: bool = False,
-        overlap: int | None = None,
-        align: bool | int = False,
-        **render: Any,
-    ) -> Dataset:
-        """Token windows: the documents end to end, cut every `seq_len` tokens.
-
-        Args:
-            seq_len: tokens of a frame.
-            tail: "drop" the last, short row or "keep" it, filled up.
-            lookahead: one more token for each row, as the label of its last cell; labels are then
-                "shifted" unless told otherwise, because aligned ones have no cell for it.
-            overlap: tokens that rows share; with `lookahead` 1 unless told otherwise, else 0.
-            align: let blocks of rows end where io blocks end; or where blocks of so many tokens do.
-            render: fields of `RenderSpec`, such as ``label_layout="shifted"``.
-        """
-        check_options("windows", render, [*field_names(WindowsSpec), *field_names(RenderSpec)])
-        layout = WindowsSpec(
-            seq_len=seq_len,
-            tail=tail,
-            lookahead=lookahead,
-            overlap=int(lookahead) if overlap is None else overlap,
-            align=self._reader.manifest.chunk_tokens if align is True else align or 0,
-        )
-        made = self._laid_out(layout, render)
-        made.sources[MAIN].layout.warn_if_unaligned()
-        return made
-
-    def pack(
-        self,
-        seq_len: int,
-        *,
-        strategy: str = "best_fit_decreasing",
-        overflow: str = "split",
-        add_bos: bool = False,
-        add_eos: bool = False,
-        bos_id: int | None = None,
-        eos_id: int | None = None,
-        strict_special_tokens: bool = False,
-        **options: Any,
-    ) -> Dataset:
-        """Documents packed into frames, planned from their lengths; nothing is lost by default.
-
-        Args:
-            seq_len: tokens of a frame.
-            strategy: "best_fit_decreasing", "first_fit_decreasing" (or "bin"), "best_fit",
-                "first_fit", "greedy", "one_doc", or "sequential" (end to end, cut when full).
-            overflow: what to do with longer documents: "split", "truncate", "drop", "error".
-            add_bos: put BOS before every document; the store stays as it is.
-            add_eos: put EOS behind every document.
-            bos_id: which token that is; the tokenizer's own if nothing is said.
-            eos_id: the same for EOS; also the one that ``train_on_eos=False`` means.
-            strict_special_tokens: raise if there is no such token; else it is left out, with a
-                warning.
-            options: further fields of `PackSpec` and `RenderSpec`.
-        """
-        packing = [name for name in field_names(PackSpec) if name not in ("bos_id", "eos_id")]
-        rendering = field_names(RenderSpec)
-        named = ("add_bos", "add_eos", "bos_id", "eos_id", "strict_special_tokens")
-        check_options("pack", options, sorted({*packing, *rendering, *named}))
-        render = {name: options.pop(name) for name in list(options) if name in rendering}
-        check_used(render, add_bos, bos_id, add_eos, eos_id)
-        if add_bos and bos_id is None:
-            bos_id = special(self._reader, self._path, "bos", strict=strict_special_tokens)
-        if add_eos and eos_id is None:
-            eos_id = special(self._reader, self._path, "eos", strict=strict_special_tokens)
-        specials: dict[str, Any] = {"bos_id": bos_id, "eos_id": eos_id if add_eos else None}
-        layout = PackSpec(
-            seq_len=seq_len, strategy=strategy, overflow=overflow, **specials, **options
-        )
-        made = self._laid_out(layout, render | {"eos_id": eos_id})
-        tell_losses(self._path, made.sources[MAIN].layout)
-        return made
-
-    def splice(
-        self,
-        seq_len: int,
-        *,
-        position_scheme: str | None = None,
-        content_length: int | Mapping[int, int] | None = None,
-        filler: str = "pad",
-        bos: bool | int = False,
-        eos_before: bool | int = False,
-        doc_schedule: Mapping[int, int] | None = None,
-        doc_growth: Mapping[int, int] | None = None,
-        schedule_batch_size: int | None = None,
-        **options: Any,
-    ) -> Dataset:
-        """Documents placed at chosen positions of frames, each (document, t, s) exactly as asked.
-
-        Args:
-            seq_len: tokens of a frame.
-            position_scheme: "relative" for models with RoPE, NoPE or ALiBi: clipped windows,
-                several to a frame; "absolute" for learned positions: one to a frame, where it was
-                placed. With nothing said it is as published: one to a frame, absolute positions.
-            content_length: tokens of a splice; None is as many as fit; a mapping {example: length}
-                changes it on the way.
-            filler: "pad" or "eos": what stands in cells without a document.
-            bos: put BOS before every document: the tokenizer's, or this token.
-            eos_before: put EOS into the last filler cell before a splice, the same way.
-            doc_schedule: {example: documents}: begin with some of them, in the order of selection.
-            doc_growth: {epoch: documents}: the same by epochs; earlier epochs stay as they are.
-            schedule_batch_size: read the keys of schedules as steps of so many examples.
-            options: further fields of `SpliceSpec` and `RenderSpec`; see docs/splice.md.
-
-        >>> import tempfile, tokenloom as tl
-        >>> with tempfile.TemporaryDirectory() as folder:
-        ...     store = tl.build([{"text": "abcdef"}], folder + "/toy", tokenizer="bytes")
-        ...     store.splice(6, content_length=4, pad_id=0).batch([0, 1, 2]).tokens.tolist()
-        [[0, 0, 97, 98, 99, 100], [0, 0, 98, 99, 100, 101], [0, 0, 99, 100, 101, 102]]
-        """
-        tokenizer = self._reader.manifest.tokenizer
-        layout, render = splice_settings(
-            seq_len,
-            position_scheme=position_scheme,
-            filler=filler,
-            bos=named_token(self._reader, self._path, "bos", bos),
-            eos_before=named_token(self._reader, self._path, "eos_before", eos_before),
-            eos=tokenizer.eos if tokenizer else None,
-            content_length=content_length,
-            doc_schedule=doc_schedule,
-            doc_growth=doc_growth,
-            schedule_batch_size=schedule_batch_size,
-            **options,
-        )
-        made = self._laid_out(layout, render)
-        spliced = made.sources[MAIN].layout
-        assert isinstance(spliced, Spliced)
-        say_what_it_costs(spliced, made.sources[MAIN].render, position_scheme)
-        tell(spliced, self._path, selected=isinstance(self._choice, SelectSpec))
-        if layout.sampler == "stream":
-            made = made.epochs(None).shuffle(FullShuffle())
-        return made
-
+    @near_misses("select")
     def select(
         self,
         *,
@@ -300,36 +146,6 @@ class Documents:
         views = self._reader.read(start, stop)
         flat = np.concatenate([np.empty(0, np.int32), *views], dtype=np.int32, casting="unsafe")
         return np.split(flat, np.cumsum(stop - start)[:-1]) if len(start) else [], self.indices
-
-    def _laid_out(self, layout: LayoutSpec, render: dict[str, Any]) -> Dataset:
-        """The dataset, with what is usual where nothing was said."""
-        usual: dict[str, Any] = {"pad_id": filler_token(self._reader), "label_layout": "aligned"}
-        if layout.lookahead:
-            usual["label_layout"] = "shifted"
-        render = with_known_eos(usual | render, self._reader)
-        source = Source(
-            reader=self._reader,
-            path=self._path,
-            config=SourceConfig(layout=layout, choice=self._choice),
-            layout=make_layout(layout, self.line),
-            render=RenderSpec(**render),
-        )
-        return Dataset({MAIN: source})
-
-    @functools.cached_property
-    def line(self) -> Line:
-        """The documents, end to end."""
-        known = None if self._choice is None else self._selection
-        return line_of(self._reader, self._choice, known)
-
-    @functools.cached_property
-    def _selection(self) -> Selection:
-        return choose_documents(self._reader, self._choice)
-
-    @property
-    def indices(self) -> NDArray[np.int64]:
-        """Which documents of the store these are: as stored, or in the order of a selection."""
-        return self._selection.documents
 
     @functools.cached_property
     def lengths(self) -> NDArray[np.int64]:

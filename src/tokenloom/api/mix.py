@@ -9,7 +9,7 @@ import numpy as np
 
 from tokenloom.api.dataset import Dataset, source_of
 from tokenloom.api.source import check_alike
-from tokenloom.arguments import check_names, integer, mapping, name_of, number, rounded
+from tokenloom.arguments import check_names, integer, mapping, name_of, near_misses, number, rounded
 from tokenloom.errors import ConfigError
 from tokenloom.mixture.spec import LEAST, MixSpec, weights_of
 from tokenloom.order.prices import TokenCount
@@ -17,6 +17,7 @@ from tokenloom.order.prices import TokenCount
 __all__ = ["mix"]
 
 
+@near_misses("mix")
 def mix(
     sources: Mapping[str, Dataset],
     *,
@@ -95,7 +96,7 @@ def mix(
     made = Dataset(drawn, spec)
     planned = mapping("stages", stages, "{example: weights}")
     for at in sorted(planned, key=lambda at: integer("stages: at", at)):
-        made = made.staged(at, planned[at])
+        made = made._staged(at, planned[at])
     return made
 
 

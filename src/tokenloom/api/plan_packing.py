@@ -11,46 +11,97 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from tokenloom.api.documents import Documents
-from tokenloom.api.store import Store
-from tokenloom.documents.line import WholeLine
+from tokenloom.arguments import field_names, near_misses
 from tokenloom.errors import ConfigError
 from tokenloom.layout.pack.compare import SIMPLE, PackingChoice, PackingPlan, compare_packings
 from tokenloom.layout.pack.rows import Bounded
+from tokenloom.layout.pack.spec import PackSpec
 
 __all__ = ["line_of", "plan_packing"]
 
 Int64 = NDArray[np.int64]
 
+COMBINED = ("seq_len", "strategy", "overflow")  # of these there may be several
+
 
 @overload
 def plan_packing(
-    source: Store | Documents | ArrayLike,
+    source: Documents | ArrayLike,
     *,
     seq_len: int,
     strategy: str,
     overflow: str = "split",
-    **options: Any,
+    stride: int = 0,
+    mask_overlap: bool = True,
+    min_len: int = 1,
+    max_len: int | None = None,
+    max_doc_tokens: int | None = None,
+    min_row_len: int = 1,
+    max_docs_per_bin: int | None = None,
+    add_bos: bool = False,
+    add_eos: bool = False,
+    bos_id: int | None = None,
+    eos_id: int | None = None,
+    lookahead: bool = False,
+    overlap: int = 0,
+    shuffle_output: bool = False,
+    shuffle_seed: int = 0,
+    group_docs: int = 10_000,
+    group_tokens: int = 1 << 25,
 ) -> PackingChoice: ...
 
 
 @overload
 def plan_packing(
-    source: Store | Documents | ArrayLike,
+    source: Documents | ArrayLike,
     *,
     seq_len: int | Sequence[int],
     strategy: str | Sequence[str] | None = None,
     overflow: str | Sequence[str] = "split",
-    **options: Any,
+    stride: int = 0,
+    mask_overlap: bool = True,
+    min_len: int = 1,
+    max_len: int | None = None,
+    max_doc_tokens: int | None = None,
+    min_row_len: int = 1,
+    max_docs_per_bin: int | None = None,
+    add_bos: bool = False,
+    add_eos: bool = False,
+    bos_id: int | None = None,
+    eos_id: int | None = None,
+    lookahead: bool = False,
+    overlap: int = 0,
+    shuffle_output: bool = False,
+    shuffle_seed: int = 0,
+    group_docs: int = 10_000,
+    group_tokens: int = 1 << 25,
 ) -> PackingChoice | PackingPlan: ...
 
 
+@near_misses("plan_packing")
 def plan_packing(
-    source: Store | Documents | ArrayLike,
+    source: Documents | ArrayLike,
     *,
     seq_len: int | Sequence[int],
     strategy: str | Sequence[str] | None = None,
     overflow: str | Sequence[str] = "split",
-    **options: Any,
+    stride: int = 0,
+    mask_overlap: bool = True,
+    min_len: int = 1,
+    max_len: int | None = None,
+    max_doc_tokens: int | None = None,
+    min_row_len: int = 1,
+    max_docs_per_bin: int | None = None,
+    add_bos: bool = False,
+    add_eos: bool = False,
+    bos_id: int | None = None,
+    eos_id: int | None = None,
+    lookahead: bool = False,
+    overlap: int = 0,
+    shuffle_output: bool = False,
+    shuffle_seed: int = 0,
+    group_docs: int = 10_000,
+    group_tokens: int = 1 << 25,
 ) -> PackingChoice | PackingPlan:
     """What packing would cost: exactly what a run of `Store.pack` then has, without a token read.
 
@@ -59,7 +110,24 @@ def plan_packing(
         seq_len: tokens of a frame, one length or several.
         strategy: one, several, or None for the usual ones.
         overflow: "split", "truncate", "drop", "error", or several of them.
-        options: `add_bos`, `add_eos`, and further fields of `PackSpec`, the same for all.
+        stride: tokens that neighbouring pieces of a split document share; all that follow are as
+            for `Store.pack`, the same for all combinations.
+        mask_overlap: do not train shared tokens a second time.
+        min_len: leave out documents with fewer tokens.
+        max_len: leave out documents with more tokens.
+        max_doc_tokens: use only that many tokens of a document.
+        min_row_len: leave out rows with fewer tokens, inserted ones counted.
+        max_docs_per_bin: segments of a row, at most.
+        add_bos: count a BOS before every document.
+        add_eos: count an EOS after every document.
+        bos_id: says the same as `add_bos`; which token it is changes nothing here.
+        eos_id: the same for `add_eos`.
+        lookahead: one more cell for each row, as the label of its last one.
+        overlap: tokens that rows share, 0 or 1; for "sequential" with `lookahead`.
+        shuffle_output: rows of a group in shuffled order.
+        shuffle_seed: of that order.
+        group_docs: a group, which is packed by itself, ends with its 10,000th document,
+        group_tokens: or with the one that makes it 2^25 tokens.
 
     Returns:
         For one of each a `PackingChoice` (`rows`, `fill`, `tokens_lost`, `documents_cut`, …); else
@@ -69,11 +137,14 @@ def plan_packing(
     >>> choice.rows, choice.tokens_lost, choice.documents_cut
     (3, 0, 1)
     """
+    given = locals()
+    options = {name: given[name] for name in field_names(PackSpec) if name not in COMBINED}
+    if add_bos and bos_id is None:
+        options["bos_id"] = 0
+    if add_eos and eos_id is None:
+        options["eos_id"] = 0
     lengths: list[Any] = [seq_len] if _is_one(seq_len) else np.asarray(seq_len).tolist()
     strategies = list(SIMPLE) if strategy is None else _listed(strategy)
-    for name in ("bos", "eos"):  # which token it is changes nothing here
-        if options.pop(f"add_{name}", False):
-            options.setdefault(f"{name}_id", 0)
     plan = compare_packings(line_of(source), lengths, strategies, _listed(overflow), **options)
     single = _is_one(seq_len) and isinstance(strategy, str) and isinstance(overflow, str)
     return plan.choices[0] if single else plan
@@ -89,8 +160,6 @@ def _listed(words: str | Sequence[str]) -> list[str]:
 
 def line_of(source: Any) -> Bounded:
     """Documents in order: of a store, of a part of it, or lengths alone."""
-    if isinstance(source, Store):
-        return WholeLine(source.reader)
     if isinstance(source, Documents):
         return source.line
     lengths = np.asarray(source)

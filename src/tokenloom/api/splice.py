@@ -10,19 +10,18 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping, Sequence
-from dataclasses import fields as fields_of
 from typing import Any
 
 import numpy as np
 
-from tokenloom.arguments import check_options
+from tokenloom.arguments import field_names
 from tokenloom.batch.spec import RenderSpec
 from tokenloom.errors import ConfigError, near_miss, plural, warn
 from tokenloom.layout.splice.phase import SplicePhase
 from tokenloom.layout.splice.rows import Spliced
 from tokenloom.layout.splice.spec import SpliceSpec
 
-__all__ = ["OPTIONS", "say_what_it_costs", "splice_settings", "tell"]
+__all__ = ["say_what_it_costs", "splice_settings", "tell"]
 
 log = logging.getLogger("tokenloom")
 
@@ -32,22 +31,7 @@ SCHEMES: dict[str, dict[str, str]] = {
     "reset": {"position_scheme": "reset"},
 }
 
-RESOLVED = ("bos_id", "eos_id", "content_schedule", "doc_schedule", "doc_growth", "seq_len")
-
-SPLICING = [one.name for one in fields_of(SpliceSpec) if one.name not in RESOLVED]
-
-RENDERING = [one.name for one in fields_of(RenderSpec)]
-
-OPTIONS = sorted({*SPLICING, *RENDERING})
-
-NAMED = (
-    "bos",
-    "eos_before",
-    "filler",
-    "doc_schedule",
-    "doc_growth",
-    "schedule_batch_size",
-)
+FOUND = ("edge", "fill", "pad_id", "label_layout")  # None takes what the others suggest
 
 LISTED = 20  # documents in a line of the log
 
@@ -66,8 +50,11 @@ def splice_settings(
     schedule_batch_size: int | None,
     **options: Any,
 ) -> tuple[SpliceSpec, dict[str, Any]]:
-    """The layout and the fields of the rendering that the arguments of `splice` mean."""
-    check_options("splice", options, sorted({*OPTIONS, *NAMED}))
+    """The layout and the fields of the rendering that the arguments of `Layable.splice` mean.
+
+    Arguments are those of `Layable.splice`; only `bos` and `eos_before` are tokens already, and
+    `eos` is the tokenizer's own.
+    """
     scheme = position_scheme or "absolute"
     if not isinstance(scheme, str) or scheme not in SCHEMES:
         raise ConfigError(
@@ -77,8 +64,9 @@ def splice_settings(
     usual = dict(SCHEMES[scheme])
     if options.get("content_start_mode", "coverage_balanced") != "coverage_balanced":
         usual = {"position_scheme": usual["position_scheme"]}  # those sweep one splice to a frame
-    chosen = {**usual, **options}
-    render = {name: chosen.pop(name) for name in list(chosen) if name in RENDERING}
+    given = {name: one for name, one in options.items() if name not in FOUND or one is not None}
+    chosen = {**usual, **given}
+    render = {name: chosen.pop(name) for name in field_names(RenderSpec) if name in chosen}
     if filler not in ("pad", "eos"):
         raise ConfigError(f"filler: found {filler!r}, allowed: pad, eos.")
     if filler == "eos" and "pad_id" not in render:

@@ -15,24 +15,24 @@ from typing import Any, SupportsIndex
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from tokenloom.api.dataset import Dataset
 from tokenloom.api.documents import Documents
+from tokenloom.arguments import near_misses
 from tokenloom.documents.split import SplitSpec
-from tokenloom.errors import ConfigError, StoreCorrupt
+from tokenloom.errors import StoreCorrupt
 from tokenloom.progress import Progress
 from tokenloom.store import coalesce, snapshots
 from tokenloom.store import format as fmt
 from tokenloom.store import verify as verification
-from tokenloom.store.byte_source import ByteSource, LocalSource
-from tokenloom.store.cache import BlockCache, process_cache
-from tokenloom.store.fetch import FetchRules, ReadCounters
+from tokenloom.store.byte_source import ByteSource
+from tokenloom.store.fetch import ReadCounters
+from tokenloom.store.open import open_reader
 from tokenloom.store.reader import Reader
 from tokenloom.tokenizer.stored import StoredTokenizer
 
 __all__ = ["Store", "open_store"]
 
 
-class Store:
+class Store(Documents):
     """Tokens, document boundaries, per-token columns and per-document metadata, read-only.
 
     Made by `tokenloom.open` and `tokenloom.build`. Safe to share between threads; goes to other
@@ -40,6 +40,7 @@ class Store:
     """
 
     def __init__(self, reader: Reader, root: Path, snapshot: snapshots.Snapshot) -> None:
+        super().__init__(reader, str(root), None)
         self.reader = reader
         self.path = root
         self._snapshot = snapshot
@@ -158,40 +159,7 @@ class Store:
 
     # -- what to make of it ----------------------------------------------------------------
 
-    def windows(self, seq_len: int, **options: Any) -> Dataset:
-        """Token windows: all documents end to end, cut every `seq_len` tokens.
-
-        See `tokenloom.api.documents.Documents.windows` for the options.
-
-        >>> import tempfile, tokenloom as tl
-        >>> with tempfile.TemporaryDirectory() as folder:
-        ...     store = tl.build([{"text": "abcdef"}], folder + "/toy", tokenizer="bytes")
-        ...     store.windows(2)[1].tokens.tolist()
-        [[99, 100]]
-        """
-        return Documents(self.reader, str(self.path), None).windows(seq_len, **options)
-
-    def pack(self, seq_len: int, **options: Any) -> Dataset:
-        r"""Documents packed into frames, planned from their lengths; nothing is lost by default.
-
-        See `tokenloom.api.documents.Documents.pack` for the options.
-
-        >>> import tempfile, tokenloom as tl
-        >>> with tempfile.TemporaryDirectory() as folder:
-        ...     rows = [{"text": "abc"}, {"text": "de"}, {"text": "fgh"}]
-        ...     batch = tl.build(rows, folder + "/toy", tokenizer="bytes").pack(10)[0]
-        ...     bytes(batch.tokens[0].astype("uint8")), batch.segment_ids[0].tolist()
-        (b'abcfghde\x00\x00', [1, 1, 1, 2, 2, 2, 3, 3, 0, 0])
-        """
-        return Documents(self.reader, str(self.path), None).pack(seq_len, **options)
-
-    def splice(self, seq_len: int, **options: Any) -> Dataset:
-        """Documents placed at chosen positions of frames, each (document, t, s) exactly as asked.
-
-        See `tokenloom.api.documents.Documents.splice` for the options.
-        """
-        return Documents(self.reader, str(self.path), None).splice(seq_len, **options)
-
+    @near_misses("split")
     def split(
         self, shares: Mapping[str, float], *, by: str = "id", seed: int = 0
     ) -> dict[str, Documents]:
@@ -204,13 +172,6 @@ class Store:
         """
         parts = SplitSpec.all_of(shares, by, seed)
         return {name: Documents(self.reader, str(self.path), spec) for name, spec in parts.items()}
-
-    def select(self, **options: Any) -> Documents:
-        """Documents chosen by length, number, key or hash; no token is read to choose.
-
-        See `tokenloom.api.documents.Documents.select` for the options.
-        """
-        return Documents(self.reader, str(self.path), None).select(**options)
 
     # -- health ----------------------------------------------------------------------------
 
@@ -305,6 +266,7 @@ def _indices(indices: ArrayLike, size: int, what: str) -> NDArray[np.int64]:
     return array
 
 
+@near_misses("open")
 def open_store(
     path: str | Path,
     *,
@@ -340,25 +302,13 @@ def open_store(
     ...     tl.open(folder + "/toy").document(0)
     array([104, 105], dtype=int32)
     """
-    if not isinstance(path, (str, Path)) or str(path) == "":
-        raise ConfigError(f"path: found {path!r}, allowed is the directory of a store.")
-    root = Path(path)
-    found = snapshots.current(root) if snapshot is None else snapshots.load(root, snapshot)
-    source = source or LocalSource(root)
-    snapshots.check_sizes(source, root, found.manifest)
-    reader = Reader(
-        found.manifest,
-        source,
-        path=str(root),
-        cache=process_cache() if cache_bytes is None else BlockCache(cache_bytes),
-        identity=found.sha256,
-        rules=FetchRules(verify=verify, gap=gap_bytes, cap=cap_bytes),
-    )
-    store = Store(reader, root, found)
-    store._hints = {
+    hints: dict[str, Any] = {
         "verify": verify,
         "cache_bytes": cache_bytes,
         "gap_bytes": gap_bytes,
         "cap_bytes": cap_bytes,
     }
+    found, reader = open_reader(path, snapshot=snapshot, source=source, **hints)
+    store = Store(reader, Path(path), found)
+    store._hints = hints
     return store

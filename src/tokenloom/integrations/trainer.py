@@ -1,28 +1,30 @@
 """Packing settings under the names that trainers already use: `data.packing_mode` and its like.
 
-One idea: a mapping as it stands in somebody's YAML becomes the arguments of `Store.pack`, of
+One idea: a mapping as it is in somebody's YAML becomes the arguments of `Store.pack`, of
 `stream_packer` and of `attention.dense_mask`; what it does not say keeps the meaning it has there.
 Rows have one cell more than `seq_len`, so that labels are shifted already, as trainers expect.
+Every key is accepted, refused with its near miss, or left to others by name: none is swallowed.
 
-============================================  ==================================================
-data.packing_mode                             "sequential" (the default there), "bin", "multipack"
-data.packing_buffer_docs                      documents to wait for; streams only
-data.packing_max_docs_per_bin                 documents of a row, at most
-data.max_doc_tokens                           tokens of a document that are used
-data.mask_boundary_loss, data.train_on_eos    what is trained
-data.tokenizer.add_bos, data.tokenizer.add_eos   specials around documents
+================================================  ==============================================
+data.seq_len                                      tokens of a frame
+data.packing_mode                                 "sequential" (the default), "bin", "multipack"
+data.packing_buffer_docs                          documents to wait for; streams only
+data.packing_max_docs_per_bin                     documents of a row, at most
+data.max_doc_tokens                               tokens of a document that are used
+data.mask_boundary_loss, data.train_on_eos        what is trained
+data.tokenizer.add_bos, data.tokenizer.add_eos    specials around documents
 model.bos_token_id, .eos_token_id, .pad_token_id  which ones
-model.segment_masking                         block-diagonal attention
-============================================  ==================================================
+model.segment_masking                             block-diagonal attention
+================================================  ==============================================
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from tokenloom.arguments import check_options
+from tokenloom.arguments import integer, one_of
 from tokenloom.errors import ConfigError, near_miss
 
 __all__ = ["PackingSettings", "packing_settings"]
@@ -33,14 +35,40 @@ MODES = {
     "multipack": "first_fit_decreasing",
 }
 
-DATA = (
-    "packing_mode",
-    "packing_buffer_docs",
-    "packing_max_docs_per_bin",
-    "max_doc_tokens",
-    "mask_boundary_loss",
-    "train_on_eos",
-)
+# section → its keys; "" is the top
+KEYS: dict[str, tuple[str, ...]] = {
+    "": ("data", "model"),
+    "data": (
+        "mask_boundary_loss",
+        "max_doc_tokens",
+        "packing_buffer_docs",
+        "packing_max_docs_per_bin",
+        "packing_mode",
+        "seq_len",
+        "tokenizer",
+        "train_on_eos",
+    ),
+    "data.tokenizer": ("add_bos", "add_eos"),
+    "model": ("bos_token_id", "eos_token_id", "pad_token_id", "segment_masking"),
+}
+
+SWITCHES = {
+    "data.mask_boundary_loss",
+    "data.train_on_eos",
+    "data.tokenizer.add_bos",
+    "data.tokenizer.add_eos",
+    "model.segment_masking",
+}
+
+LEAST = {  # of numbers; None is as if nothing was said
+    "data.seq_len": 2,
+    "data.packing_buffer_docs": 1,
+    "data.packing_max_docs_per_bin": 1,
+    "data.max_doc_tokens": 1,
+    "model.bos_token_id": 0,
+    "model.eos_token_id": 0,
+    "model.pad_token_id": 0,
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,64 +76,112 @@ class PackingSettings:
     """The same settings as arguments.
 
     Attributes:
+        seq_len: tokens of a frame, if the settings say it.
         pack: of `Store.pack`, without `seq_len`.
         stream: of `stream_packer`, with its mode, without `seq_len`.
         attention: of `tokenloom.batch.attention.dense_mask` and `mask_mod`.
     """
 
+    seq_len: int | None
     pack: dict[str, Any]
     stream: dict[str, Any]
     attention: dict[str, Any]
 
 
-def packing_settings(config: Mapping[str, Any]) -> PackingSettings:
-    """Arguments from settings; other keys of `data` and `model` are left to their owners.
+def packing_settings(config: Mapping[str, Any], *, others: Iterable[str] = ()) -> PackingSettings:
+    """Arguments from settings.
+
+    Args:
+        config: the sections `data` and `model`, as a trainer's YAML has them.
+        others: paths of keys that belong to somebody else, such as "optimizer" or "model.layers";
+            a key that is neither there nor in the table of this module is refused.
+
+    Raises:
+        ConfigError: with the path of the first key or value that is invalid.
 
     >>> made = packing_settings({"data": {"packing_mode": "bin", "packing_max_docs_per_bin": 4}})
     >>> made.pack["strategy"], made.pack["max_docs_per_bin"], made.stream["mode"]
     ('first_fit_decreasing', 4, 'bin')
+    >>> packing_settings({"data": {"mask_boundry_loss": False}})  # doctest: +ELLIPSIS
+    Traceback (most recent call last):
+        ...
+    tokenloom.errors.ConfigError: data.mask_boundry_loss: found an unknown key, ... Did you mean ...
     """
-    data, model = _section(config, "data"), _section(config, "model")
-    check_options("data", [name for name in data if name.startswith("packing")], DATA)
-    mode = data.get("packing_mode", "sequential")
-    if mode not in MODES:
-        raise ConfigError(
-            f"data.packing_mode: found {mode!r}, allowed: {', '.join(MODES)}."
-            f"{near_miss(str(mode), list(MODES))}"
-        )
-    specials = _specials(_section(data, "tokenizer"), model)
-    common = {"max_doc_tokens": data["max_doc_tokens"]} if "max_doc_tokens" in data else {}
-    common |= specials
+    found = _flat(config, _paths(others))
+    mode = found.get("data.packing_mode", "sequential")
+    one_of("data.packing_mode", mode, list(MODES))
+    inserted = {f"{name}_id": found[f"model.{name}_token_id"] for name in _inserted(found)}
+    common = dict(inserted)
+    if "model.pad_token_id" in found:
+        common["pad_id"] = found["model.pad_token_id"]
+    if "data.max_doc_tokens" in found:
+        common["max_doc_tokens"] = found["data.max_doc_tokens"]
     pack = {"strategy": MODES[mode], "lookahead": True, **common}
-    pack |= {f"add_{name}": True for name in ("bos", "eos") if f"{name}_id" in specials}
+    pack |= {f"add_{name}": True for name in _inserted(found)}
     stream = {"mode": mode, "window": "T+1", **common}
     if mode == "sequential":
         pack["overlap"] = stream["overlap"] = 1
-    elif data.get("packing_max_docs_per_bin") is not None:
-        pack["max_docs_per_bin"] = data["packing_max_docs_per_bin"]
-        stream["packing_max_docs_per_bin"] = data["packing_max_docs_per_bin"]
-    if "packing_buffer_docs" in data:
-        stream["packing_buffer_docs"] = data["packing_buffer_docs"]
-    trained = {n: data[n] for n in ("mask_boundary_loss", "train_on_eos") if n in data}
-    attention = {"segment_masking": bool(model.get("segment_masking", True))}
-    return PackingSettings(pack=pack | trained, stream=stream, attention=attention)
+    elif "data.packing_max_docs_per_bin" in found:
+        pack["max_docs_per_bin"] = found["data.packing_max_docs_per_bin"]
+        stream["packing_max_docs_per_bin"] = found["data.packing_max_docs_per_bin"]
+    if "data.packing_buffer_docs" in found:
+        stream["packing_buffer_docs"] = found["data.packing_buffer_docs"]
+    for name in ("mask_boundary_loss", "train_on_eos"):
+        if f"data.{name}" in found:
+            pack[name] = found[f"data.{name}"]
+    if pack.get("train_on_eos") is False and "model.eos_token_id" in found:
+        pack["eos_id"] = found["model.eos_token_id"]  # the one that is not to be trained
+    return PackingSettings(
+        seq_len=found.get("data.seq_len"),
+        pack=pack,
+        stream=stream,
+        attention={"segment_masking": found.get("model.segment_masking", True)},
+    )
 
 
-def _section(config: Mapping[str, Any], name: str) -> Mapping[str, Any]:
-    found = config.get(name, {})
-    if not isinstance(found, Mapping):
-        raise ConfigError(f"{name}: found {type(found).__name__}, allowed is a mapping.")
-    return found
-
-
-def _specials(tokenizer: Mapping[str, Any], model: Mapping[str, Any]) -> dict[str, Any]:
-    found = {"pad_id": model["pad_token_id"]} if model.get("pad_token_id") is not None else {}
-    for name in ("bos", "eos"):
-        if not tokenizer.get(f"add_{name}", False):
-            continue
-        if model.get(f"{name}_token_id") is None:
+def _inserted(found: Mapping[str, Any]) -> list[str]:
+    """Which specials are put around documents; their tokens must be known."""
+    names = [name for name in ("bos", "eos") if found.get(f"data.tokenizer.add_{name}", False)]
+    for name in names:
+        if f"model.{name}_token_id" not in found:
             raise ConfigError(
                 f"model.{name}_token_id: missing; data.tokenizer.add_{name} needs the token to add."
             )
-        found[f"{name}_id"] = model[f"{name}_token_id"]
+    return names
+
+
+def _paths(others: Iterable[str]) -> set[str]:
+    if isinstance(others, str):
+        raise ConfigError(f"others: found {others!r}, allowed is a list of paths of keys.")
+    return set(others)
+
+
+def _flat(config: Any, others: set[str], section: str = "") -> dict[str, Any]:
+    """Path → value of every key that is ours, checked; None counts as not given."""
+    if not isinstance(config, Mapping):
+        where = section or "settings"
+        raise ConfigError(f"{where}: found {type(config).__name__}, allowed is a mapping.")
+    found: dict[str, Any] = {}
+    for key, value in config.items():
+        path = f"{section}.{key}" if section else str(key)
+        if path in others:
+            continue
+        if key not in KEYS[section]:
+            raise ConfigError(
+                f"{path}: found an unknown key, allowed: {', '.join(KEYS[section])}; a key that "
+                f"belongs to somebody else goes into others=[{path!r}]."
+                f"{near_miss(str(key), KEYS[section])}"
+            )
+        if path in KEYS:
+            found |= _flat(value, others, path)
+        elif value is not None:
+            found[path] = _checked(path, value)
     return found
+
+
+def _checked(path: str, value: Any) -> Any:
+    if path in SWITCHES:
+        one_of(path, value, (True, False))
+    if path in LEAST:
+        return integer(path, value, least=LEAST[path], most=(1 << 31) - 1)
+    return value

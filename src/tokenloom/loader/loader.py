@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from tokenloom.api.dataset import Dataset
+from tokenloom.arguments import near_misses
 from tokenloom.batch.batch import FIELDS, Batch
 from tokenloom.batch.render import Pending
 from tokenloom.errors import ConfigError, StateError, near_miss
@@ -107,6 +108,7 @@ class Loader:
     [[[97, 98], [99, 100]], [[101, 102], [103, 104]]]
     """
 
+    @near_misses("Loader")
     def __init__(
         self,
         dataset: Dataset,

@@ -5,19 +5,24 @@
 `interleave`           mixes several iterators by what each has consumed
 `buffer_shuffle`       shuffles an iterator through a buffer of rows
 `window_shuffle`       shuffles it inside windows of rows
+`budget_rows`          how many rows a budget of tokens is
 `read_offsets`,        the checkpoint that other trainers write:
-`write_offsets`        ``{"datasets": [{"spec", "row_offset", "token_offset"}]}``
+`write_offsets`,       ``{"datasets": [{"spec", "row_offset", "token_offset"}]}``, with one `Offset`
+`Offset`               for each source
 =====================  ============================================================================
 
-Where lengths are known, a store does the same at any index: use `tokenloom.build`.
+Where lengths are known, a store does the same at any index: use `tokenloom.build`. Examples are in
+docs/streams.md.
 """
 
-from tokenloom.streams.buffers import buffer_shuffle, window_shuffle
-from tokenloom.streams.checkpoint import read_offsets, write_offsets
+from tokenloom.streams.buffers import budget_rows, buffer_shuffle, window_shuffle
+from tokenloom.streams.checkpoint import Offset, read_offsets, write_offsets
 from tokenloom.streams.interleaved import interleave
 from tokenloom.streams.pack import stream_packer
 
 __all__ = [
+    "Offset",
+    "budget_rows",
     "buffer_shuffle",
     "interleave",
     "read_offsets",

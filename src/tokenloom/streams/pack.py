@@ -38,13 +38,13 @@ from __future__ import annotations
 import logging
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, fields, replace
-from typing import Any, Protocol
+from dataclasses import dataclass, replace
+from typing import Any, Literal, Protocol
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from tokenloom.arguments import check_options
+from tokenloom.arguments import field_names, near_misses
 from tokenloom.errors import ConfigError, InputError, plural
 from tokenloom.layout.pack.packers import Bins, pack
 from tokenloom.streams.pack_state import (
@@ -220,13 +220,40 @@ class StreamPacker(Protocol):
         """Go on where a state was taken; gives how many buffered tokens were discarded."""
 
 
-def stream_packer(mode: str, seq_len: int, **options: Any) -> StreamPacker:
+@near_misses("stream_packer")
+def stream_packer(
+    mode: str,
+    seq_len: int,
+    *,
+    window: Literal["T", "T+1"] = "T",
+    overlap: int | None = None,
+    pad_id: int = 0,
+    bos_id: int | None = None,
+    eos_id: int | None = None,
+    max_doc_tokens: int | None = None,
+    packing_buffer_docs: int = 128,
+    packing_max_docs_per_bin: int | None = None,
+    bins_per_pack: int = 1,
+    group_docs: int = 128,
+) -> StreamPacker:
     """A packer for documents that come one by one.
+
+    Options that a mode does not use are ignored, so that a configuration may change its mode alone.
 
     Args:
         mode: "sequential", "bin", "multipack" or "one_doc".
         seq_len: tokens of a frame.
-        options: the other fields of `PackerSpec`.
+        window: "T" gives rows of `seq_len` cells, "T+1" one cell more, which is only a label.
+        overlap: tokens that a row shares with the next row of its last document, 0 or 1; None is 1
+            for "T+1", so that every transition is trained once, else 0.
+        pad_id: token of filler cells.
+        bos_id: put before every document, if not None.
+        eos_id: put after every document, if not None.
+        max_doc_tokens: tokens of a document that are kept; the others are counted.
+        packing_buffer_docs: pieces that "bin" waits for, at least `bins_per_pack`.
+        packing_max_docs_per_bin: pieces of a row, at most ("bin" and "multipack").
+        bins_per_pack: rows that "bin" makes together.
+        group_docs: pieces that "multipack" packs together.
 
     >>> packer = stream_packer("sequential", 4, eos_id=2)
     >>> for row in packer.rows([[10, 11, 12], [20, 21]]):
@@ -234,9 +261,8 @@ def stream_packer(mode: str, seq_len: int, **options: Any) -> StreamPacker:
     [10 11 12  2] [1 1 1 1] [0] [False]
     [20 21  2  0] [1 1 1 0] [1] [False]
     """
-    names = [each.name for each in fields(PackerSpec) if each.name not in ("mode", "seq_len")]
-    check_options("stream_packer", options, names)
-    return _Packer(PackerSpec(mode=mode, seq_len=seq_len, **options))
+    given = locals()
+    return _Packer(PackerSpec(**{name: given[name] for name in field_names(PackerSpec)}))
 
 
 def packing_stats(segment_ids: ArrayLike) -> RowStats:

@@ -31,7 +31,6 @@ benchmarks build` prints what encoding costs.
 
 from __future__ import annotations
 
-import importlib.metadata
 from array import array
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -52,6 +51,7 @@ __all__ = [
     "Encoder",
     "TextEncoder",
     "decode",
+    "installed_version",
     "no_panic",
     "reference_encoder",
     "refuse_surrogates",
@@ -149,9 +149,16 @@ def reference_encoder(
     make = {"tokenizers": _tokenizers, "tiktoken": _tiktoken, "sentencepiece": _sentencepiece}
     return TextEncoder(
         engine=spec.kind,
-        version=importlib.metadata.version(spec.kind),
+        version=installed_version(spec.kind),
         encode_text=make[spec.kind](spec, parse_special),
     )
+
+
+def installed_version(package: str) -> str:
+    """The version of an installed package."""
+    from importlib.metadata import version  # brings the email package along; only builds need it
+
+    return version(package)
 
 
 def refuse_surrogates(texts: Sequence[str]) -> None:

@@ -30,7 +30,6 @@ Cost in Mtok/CPU-s (MB), one thread, without guards, Python sources unseen befor
 
 from __future__ import annotations
 
-import importlib.metadata
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -46,6 +45,7 @@ from tokenloom.tokenizer.encoders import (
     Encoded,
     Encoder,
     TextEncoder,
+    installed_version,
     no_panic,
     reference_encoder,
     refuse_surrogates,
@@ -307,7 +307,7 @@ def _tiktoken(data: Mapping[str, Any], pattern: str) -> RankEncoder:
         )
     except ValueError as problem:
         raise TokenizerError(f"tiktoken cannot read its pattern ({problem})") from problem
-    version = importlib.metadata.version("tiktoken")
+    version = installed_version("tiktoken")
     return RankEncoder(
         ranker=TextEncoder(
             engine="tiktoken", version=version, encode_text=no_panic(encoding.encode_ordinary)
@@ -357,5 +357,5 @@ def _fastokens(payload: bytes) -> FastokensEncoder:
         raise TokenizerError(f"fastokens cannot read it ({problem})") from problem
     tokenizer.no_truncation()
     tokenizer.no_padding()
-    version = importlib.metadata.version("fastokens")
+    version = installed_version("fastokens")
     return FastokensEncoder(tokenizer=tokenizer, engine="fastokens", version=version)

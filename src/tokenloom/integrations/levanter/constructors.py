@@ -20,7 +20,7 @@ import numpy as np
 
 from tokenloom.api.dataset import Dataset
 from tokenloom.api.documents import Documents
-from tokenloom.api.splice import OPTIONS, splice_settings
+from tokenloom.api.splice import splice_settings
 from tokenloom.api.store import Store
 from tokenloom.arguments import check_options
 from tokenloom.batch.spec import RenderSpec
@@ -56,7 +56,7 @@ SPLICING = keywords(Documents.splice)
 
 SELECTING = [name for name in keywords(Documents.select) if name not in (*SUBSET, "seed")]
 
-FURTHER = sorted({*SPLICING, *OPTIONS, *SELECTING} - {"pad_id", "eos_id"})
+FURTHER = sorted({*SPLICING, *SELECTING} - {"pad_id", "eos_id"})
 
 """What every constructor takes beside its own arguments: of `select` and of `splice`."""
 

@@ -1,0 +1,393 @@
+"""`Layable`: documents of a store that can be laid out: token windows, packed frames, splices.
+
+One idea: every argument of a layout is a parameter with a type and a default, so that `help`, an
+editor and a type checker know it. What is not said by an argument comes from the fields of
+`WindowsSpec`, `PackSpec`, `SpliceSpec` and `RenderSpec`, which have the same defaults. None stands
+where the default depends on something else; the docstrings say on what.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tokenloom.api import rebuild  # noqa: F401 - registers how a dataset is pickled
+from tokenloom.api.dataset import Dataset
+from tokenloom.api.source import Source, with_known_eos
+from tokenloom.api.specials import check_used, filler_token, named_token, special, tell_losses
+from tokenloom.api.splice import say_what_it_costs, splice_settings, tell
+from tokenloom.arguments import field_names, near_misses
+from tokenloom.batch.spec import RenderSpec
+from tokenloom.documents.line import Line
+from tokenloom.documents.resolve import Choice, choose_documents, line_of
+from tokenloom.documents.select import Selection
+from tokenloom.documents.spec import SelectSpec
+from tokenloom.layout.kinds import LayoutSpec, make_layout
+from tokenloom.layout.pack.spec import PackSpec
+from tokenloom.layout.splice.rows import Spliced
+from tokenloom.layout.windows import WindowsSpec
+from tokenloom.order.shuffle import FullShuffle
+from tokenloom.order.source import MAIN, SourceConfig
+from tokenloom.store.reader import Reader
+
+__all__ = ["Layable"]
+
+Numbers = Sequence[float] | NDArray[Any]
+
+FOUND = ("pad_id", "label_layout")  # of a rendering: None takes what suits store and layout
+
+
+class Layable:
+    """Documents of a store, to be laid out.
+
+    Args:
+        reader: of the store.
+        path: of the store.
+        choice: which of its documents; None is all of them.
+    """
+
+    def __init__(self, reader: Reader, path: str, choice: Choice | None) -> None:
+        self._reader, self._path, self._choice = reader, path, choice
+
+    @near_misses("windows")
+    def windows(
+        self,
+        seq_len: int,
+        *,
+        tail: str = "drop",
+        lookahead: bool = False,
+        overlap: int | None = None,
+        align: bool | int = False,
+        label_layout: str | None = None,
+        mask_boundary_loss: bool = True,
+        position_scheme: str = "reset",
+        ignore_id: int | None = None,
+        train_on_eos: bool = True,
+        eos_mask: str = "all",
+        segments: str = "documents",
+        eos_id: int | None = None,
+        pad_id: int | None = None,
+        trailing: str = "filler",
+        attend_prefix: bool = False,
+        position_offset: int = 0,
+    ) -> Dataset:
+        """Token windows: the documents end to end, cut every `seq_len` tokens.
+
+        Args:
+            seq_len: tokens of a frame.
+            tail: "drop" the last, short row or "keep" it, filled up.
+            lookahead: one more token for each row, as the label of its last cell.
+            overlap: tokens that rows share, 0 or 1; None is 1 with `lookahead`, else 0.
+            align: True ends blocks of rows where io blocks end; a number, where blocks of that
+                many tokens end.
+            label_layout: "aligned" or "shifted"; None is "shifted" with `lookahead`, because
+                aligned labels have no cell for its token, else "aligned".
+            mask_boundary_loss: do not train the first token of a document on the one before it.
+            position_scheme: positions start from 0 in every document ("reset") or frame
+                ("absolute").
+            ignore_id: a token that is never trained on.
+            train_on_eos: train the prediction of EOS.
+            eos_mask: which EOS that means: "all" that are `eos_id`, or only "inserted" ones.
+            segments: documents end as stored ("documents") or after each `eos_id` ("eos").
+            eos_id: the token that ends a document; None is the tokenizer's, where one is needed.
+            pad_id: the token in filler cells; None is the tokenizer's pad, else its EOS, else 0.
+            trailing: the segment of filler at the end of a frame: "filler" (0) or the last "doc".
+            attend_prefix: filler at the start of a frame belongs to the first document.
+            position_offset: added to every position.
+
+        >>> import tempfile, tokenloom as tl
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     store = tl.build([{"text": "abcdef"}], folder + "/toy", tokenizer="bytes")
+        ...     store.windows(2)[1].tokens.tolist()
+        [[99, 100]]
+        """
+        render = _rendering(locals())
+        layout = WindowsSpec(
+            seq_len=seq_len,
+            tail=tail,
+            lookahead=lookahead,
+            overlap=int(lookahead) if overlap is None else overlap,
+            align=self._reader.manifest.chunk_tokens if align is True else align or 0,
+        )
+        made = self._laid_out(layout, render)
+        made.sources[MAIN].layout.warn_if_unaligned()
+        return made
+
+    @near_misses("pack")
+    def pack(
+        self,
+        seq_len: int,
+        *,
+        strategy: str = "best_fit_decreasing",
+        overflow: str = "split",
+        stride: int = 0,
+        mask_overlap: bool = True,
+        min_len: int = 1,
+        max_len: int | None = None,
+        max_doc_tokens: int | None = None,
+        min_row_len: int = 1,
+        max_docs_per_bin: int | None = None,
+        add_bos: bool = False,
+        add_eos: bool = False,
+        bos_id: int | None = None,
+        eos_id: int | None = None,
+        strict_special_tokens: bool = False,
+        lookahead: bool = False,
+        overlap: int = 0,
+        shuffle_output: bool = False,
+        shuffle_seed: int = 0,
+        group_docs: int = 10_000,
+        group_tokens: int = 1 << 25,
+        label_layout: str | None = None,
+        mask_boundary_loss: bool = True,
+        position_scheme: str = "reset",
+        ignore_id: int | None = None,
+        train_on_eos: bool = True,
+        eos_mask: str = "all",
+        segments: str = "documents",
+        pad_id: int | None = None,
+        trailing: str = "filler",
+        attend_prefix: bool = False,
+        position_offset: int = 0,
+    ) -> Dataset:
+        r"""Documents packed into frames, planned from their lengths; nothing is lost by default.
+
+        Args:
+            seq_len: tokens of a frame.
+            strategy: "best_fit_decreasing", "first_fit_decreasing" (or "bin"), "best_fit",
+                "first_fit", "greedy", "one_doc", or "sequential" (end to end, cut when full).
+            overflow: what to do with longer documents: "split", "truncate", "drop", "error".
+            stride: tokens that neighbouring pieces of a split document share.
+            mask_overlap: do not train shared tokens a second time.
+            min_len: leave out documents with fewer tokens.
+            max_len: leave out documents with more tokens.
+            max_doc_tokens: use only that many tokens of a document.
+            min_row_len: leave out rows with fewer tokens, inserted ones counted.
+            max_docs_per_bin: segments of a row, at most.
+            add_bos: put BOS before every document; the store stays as it is.
+            add_eos: put EOS after every document.
+            bos_id: the token to put there; None is the tokenizer's.
+            eos_id: the same for EOS; also the one that ``train_on_eos=False`` means.
+            strict_special_tokens: raise if there is no such token; else it is left out, with a
+                warning.
+            lookahead: one more cell for each row, as the label of its last one.
+            overlap: tokens that rows share, 0 or 1; for "sequential" with `lookahead`.
+            shuffle_output: rows of a group in shuffled order.
+            shuffle_seed: of that order.
+            group_docs: a group, which is packed by itself, ends with its 10,000th document,
+            group_tokens: or with the one that makes it 2^25 tokens.
+            label_layout: as for `windows`, like all that follow.
+            mask_boundary_loss: do not train the first token of a document on the one before it.
+            position_scheme: positions start from 0 in every document ("reset") or frame
+                ("absolute").
+            ignore_id: a token that is never trained on.
+            train_on_eos: train the prediction of EOS.
+            eos_mask: which EOS that means: "all" that are `eos_id`, or only "inserted" ones.
+            segments: documents end as stored ("documents") or after each `eos_id` ("eos").
+            pad_id: the token in filler cells; None is the tokenizer's pad, else its EOS, else 0.
+            trailing: the segment of filler at the end of a frame: "filler" (0) or the last "doc".
+            attend_prefix: filler at the start of a frame belongs to the first document.
+            position_offset: added to every position.
+
+        >>> import tempfile, tokenloom as tl
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     rows = [{"text": "abc"}, {"text": "de"}, {"text": "fgh"}]
+        ...     batch = tl.build(rows, folder + "/toy", tokenizer="bytes").pack(10)[0]
+        ...     bytes(batch.tokens[0].astype("uint8")), batch.segment_ids[0].tolist()
+        (b'abcfghde\x00\x00', [1, 1, 1, 2, 2, 2, 3, 3, 0, 0])
+        """
+        given = locals()
+        render = _rendering(given)
+        check_used(render, add_bos, bos_id, add_eos, eos_id)
+        if add_bos and bos_id is None:
+            bos_id = special(self._reader, self._path, "bos", strict=strict_special_tokens)
+        if add_eos and eos_id is None:
+            eos_id = special(self._reader, self._path, "eos", strict=strict_special_tokens)
+        specials = {"bos_id": bos_id, "eos_id": eos_id if add_eos else None}
+        layout = PackSpec(**{name: given[name] for name in field_names(PackSpec)} | specials)
+        made = self._laid_out(layout, render | {"eos_id": eos_id})
+        tell_losses(self._path, made.sources[MAIN].layout)
+        return made
+
+    @near_misses("splice")
+    def splice(
+        self,
+        seq_len: int,
+        *,
+        position_scheme: str | None = None,
+        content_start_mode: str = "coverage_balanced",
+        content_length: int | Mapping[int, int] | None = None,
+        content_stride: int = 1,
+        offset_stride: int = 1,
+        min_copy_len: int = 2,
+        mode: str = "splice",
+        placement: str = "fit",
+        include_tail: bool = False,
+        edge: str | None = None,
+        fill: str | None = None,
+        alpha: float = 0.0,
+        edge_mode: str = "continuous",
+        adaptive_k: bool = True,
+        offset_jitter: int = 0,
+        jitter_mode: str = "uniform",
+        sampler: str | None = None,
+        balance_mode: str = "by_temperature",
+        balance_tau: float = 1.0,
+        balance_measure: str | None = None,
+        epoch_length: int | None = None,
+        max_epochs: float | None = None,
+        doc_weights: Numbers | None = None,
+        doc_strides: Numbers | None = None,
+        doc_alphas: Numbers | None = None,
+        doc_groups: Sequence[Any] | NDArray[Any] | None = None,
+        doc_schedule: Mapping[int, int] | None = None,
+        doc_growth: Mapping[int, int] | None = None,
+        schedule_batch_size: int | None = None,
+        shuffle_offsets: bool | int = False,
+        offset_seed: int = 0,
+        shuffle_content: bool | int = False,
+        content_seed: int = 0,
+        shuffle_per_epoch: bool = True,
+        grid: Sequence[int] | None = None,
+        roll_loss: bool = False,
+        filler: str = "pad",
+        bos: bool | int = False,
+        eos_before: bool | int = False,
+        label_layout: str | None = None,
+        mask_boundary_loss: bool = True,
+        ignore_id: int | None = None,
+        train_on_eos: bool = True,
+        eos_mask: str = "all",
+        segments: str = "documents",
+        eos_id: int | None = None,
+        pad_id: int | None = None,
+        trailing: str = "filler",
+        attend_prefix: bool = False,
+        position_offset: int = 0,
+    ) -> Dataset:
+        """Documents placed at chosen positions of frames, each (document, t, s) exactly as asked.
+
+        K tokens of a document from document offset t on, at frame offset s. docs/splice.md shows
+        what each argument does.
+
+        Args:
+            seq_len: tokens of a frame.
+            position_scheme: "relative" for models with RoPE, NoPE or ALiBi: clipped windows,
+                several to a frame; "absolute" for learned positions: one to a frame, where it was
+                placed; "reset": the same with positions from 0. None is as published: "absolute".
+            content_start_mode: which (t, s) there are: "coverage_balanced" (every t that leaves K
+                tokens, at the right end), "slide_within" (every t at every s), "anchor_start"
+                (t = 0 at every s), "cyclic_roll" (as slide_within, documents as rings).
+            content_length: K, tokens of a splice; None is as many as fit; a mapping {example: K}
+                changes it on the way.
+            content_stride: tokens from one t to the next.
+            offset_stride: cells from one s to the next.
+            min_copy_len: leave out splices with fewer tokens.
+            mode: "splice", or "slide": frames full of a document, from every start.
+            placement: where s is swept, "fit" the splice into the frame, or let its end "truncate".
+            include_tail: also show the last start L - K, where the stride does not meet it.
+            edge: "inside" the document, or "clip": starts run past both ends, so that every token
+                is a target equally often; None follows `position_scheme`.
+            fill: "one" splice to a frame, or "pack" as many as fit; None as for `edge`.
+            alpha: prefer starts near the ends by (K / distance)^alpha.
+            edge_mode: "continuous" weights, or "duplicate" starts near the ends at random.
+            adaptive_k: splice documents shorter than K as a whole; else they are left out.
+            offset_jitter: J; move splices left by 0 to J cells, differently at each visit.
+            jitter_mode: "uniform" or "low_discrepancy".
+            sampler: "enumerate" every (t, s) once; "quota": an exact share of an epoch for every
+                document; "stream": the same, endless and shuffled. None is "quota" for
+                "coverage_balanced", else "enumerate".
+            balance_mode: shares of documents: "by_coverage", "by_document", "by_temperature".
+            balance_tau: the temperature: 1 in proportion, 0 equal.
+            balance_measure: its "length" or its "starts"; None is "starts" with edge="clip".
+            epoch_length: examples of an epoch; None is as many as there are choices.
+            max_epochs: how often the choices of a document are shown in one epoch, at most.
+            doc_weights: a factor for each document, in the order of selection.
+            doc_strides: a `content_stride` for each document.
+            doc_alphas: an `alpha` for each document.
+            doc_groups: a group for each document; groups get equal shares.
+            doc_schedule: {example: documents}: start with some of them, in the order of selection.
+            doc_growth: {epoch: documents}: the same by epochs; earlier epochs stay as they are.
+            schedule_batch_size: read the keys of schedules as steps of that many examples.
+            shuffle_offsets: enumerate offsets in random order; a number, inside stretches.
+            offset_seed: of that order, and of jitter.
+            shuffle_content: enumerate starts in random order; a number, inside stretches.
+            content_seed: of that order, and of duplicates.
+            shuffle_per_epoch: another such order in every epoch.
+            grid: (starts, offsets): that many of each document, evenly spaced.
+            roll_loss: train across the seam of "cyclic_roll".
+            filler: "pad" or "eos": the token in cells without a document.
+            bos: put BOS before every document: True is the tokenizer's, or a token.
+            eos_before: put EOS into the last filler cell before a splice, the same way.
+            label_layout: "aligned" (also None) or "shifted"; all that follow are as for `windows`.
+            mask_boundary_loss: do not train the first token of a document on the one before it.
+            ignore_id: a token that is never trained on.
+            train_on_eos: train the prediction of EOS.
+            eos_mask: which EOS that means: "all" that are `eos_id`, or only "inserted" ones.
+            segments: documents end as stored ("documents") or after each `eos_id` ("eos").
+            eos_id: the token that ends a document; None is the tokenizer's, where one is needed.
+            pad_id: the token in filler cells; None as `filler` says.
+            trailing: the segment of filler at the end of a frame: "filler" (0) or the last "doc".
+            attend_prefix: filler at the start of a frame belongs to the first document.
+            position_offset: added to every position.
+
+        >>> import tempfile, tokenloom as tl
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     store = tl.build([{"text": "abcdef"}], folder + "/toy", tokenizer="bytes")
+        ...     store.splice(6, content_length=4, pad_id=0).batch([0, 1, 2]).tokens.tolist()
+        [[0, 0, 97, 98, 99, 100], [0, 0, 98, 99, 100, 101], [0, 0, 99, 100, 101, 102]]
+        """
+        given = {name: value for name, value in locals().items() if name not in ("self", "seq_len")}
+        tokenizer = self._reader.manifest.tokenizer
+        given["bos"] = named_token(self._reader, self._path, "bos", bos)
+        given["eos_before"] = named_token(self._reader, self._path, "eos_before", eos_before)
+        layout, render = splice_settings(seq_len, eos=tokenizer.eos if tokenizer else None, **given)
+        made = self._laid_out(layout, render)
+        spliced = made.sources[MAIN].layout
+        assert isinstance(spliced, Spliced)
+        say_what_it_costs(spliced, made.sources[MAIN].render, position_scheme)
+        tell(spliced, self._path, selected=isinstance(self._choice, SelectSpec))
+        if layout.sampler == "stream":
+            made = made.epochs(None).shuffle(FullShuffle())
+        return made
+
+    def _laid_out(self, layout: LayoutSpec, render: dict[str, Any]) -> Dataset:
+        """The dataset, with the defaults that depend on the store and on the layout."""
+        usual = {
+            "pad_id": filler_token(self._reader),
+            "label_layout": "shifted" if layout.lookahead else "aligned",
+        }
+        render = with_known_eos(usual | render, self._reader)
+        source = Source(
+            reader=self._reader,
+            path=self._path,
+            config=SourceConfig(layout=layout, choice=self._choice),
+            layout=make_layout(layout, self.line),
+            render=RenderSpec(**render),
+        )
+        return Dataset({MAIN: source})
+
+    @functools.cached_property
+    def line(self) -> Line:
+        """The documents, end to end."""
+        known = None if self._choice is None else self._selection
+        return line_of(self._reader, self._choice, known)
+
+    @functools.cached_property
+    def _selection(self) -> Selection:
+        return choose_documents(self._reader, self._choice)
+
+    @property
+    def indices(self) -> NDArray[np.int64]:
+        """Which documents of the store these are: as stored, or in the order of a selection."""
+        return self._selection.documents
+
+
+def _rendering(given: Mapping[str, Any]) -> dict[str, Any]:
+    """The fields of `RenderSpec` among arguments, without those that are still to be found."""
+    found = {name: given[name] for name in field_names(RenderSpec)}
+    return {name: one for name, one in found.items() if name not in FOUND or one is not None}

@@ -1,0 +1,157 @@
+"""Arguments of layouts are spelled out; their defaults are those of the settings they become."""
+
+import inspect
+from dataclasses import MISSING, fields
+
+import pytest
+
+import tokenloom as tl
+from tokenloom.api.documents import Documents
+from tokenloom.batch.spec import RenderSpec
+from tokenloom.documents.spec import SelectSpec
+from tokenloom.layout.pack.spec import PackSpec
+from tokenloom.layout.splice.spec import SpliceSpec
+from tokenloom.layout.windows import WindowsSpec
+from tokenloom.streams.pack import stream_packer
+from tokenloom.streams.pack_state import PackerSpec
+
+# None stands for a default that depends on the store or on another argument
+DEPENDS = {
+    "windows": {"overlap", "label_layout", "pad_id"},
+    "pack": {"label_layout", "pad_id"},
+    "splice": {"edge", "fill", "label_layout", "pad_id", "position_scheme"},
+}
+# said in another way: True is an io block; schedules are mappings; tokens by kind; text by number
+OTHERWISE = {
+    "windows": {"align": False},
+    "splice": {"doc_schedule": None, "doc_growth": None},
+}
+NOT_GIVEN = {"splice": {"content_schedule", "bos_id"}, "select": {"documents", "within"}}
+SPECS = {
+    "windows": (WindowsSpec, RenderSpec),
+    "pack": (PackSpec, RenderSpec),
+    "splice": (SpliceSpec, RenderSpec),
+}
+
+
+def parameters(function):
+    return dict(inspect.signature(function).parameters)
+
+
+def defaults(*specs):
+    return {one.name: one.default for spec in specs for one in fields(spec)}
+
+
+@pytest.mark.parametrize("name", SPECS)
+def test_every_field_of_the_settings_is_a_parameter_with_the_same_default(name):
+    found = parameters(getattr(Documents, name))
+    for field, default in defaults(*SPECS[name]).items():
+        if field in NOT_GIVEN.get(name, ()):
+            assert field not in found
+        elif field in OTHERWISE.get(name, ()):
+            assert found[field].default == OTHERWISE[name][field]
+        elif field in DEPENDS[name]:
+            assert found[field].default is None
+            assert default is not None
+        elif default is MISSING:
+            assert found[field].default is inspect.Parameter.empty, field
+        else:
+            assert (field, found[field].default) == (field, default)
+
+
+@pytest.mark.parametrize("name", [*SPECS, "select", "split"])
+def test_help_shows_every_parameter_with_a_type_and_no_catch_all(name):
+    method = getattr(tl.Store, name)
+    for one in parameters(method).values():
+        assert one.kind not in (one.VAR_KEYWORD, one.VAR_POSITIONAL)
+        assert one.name == "self" or one.annotation is not inspect.Parameter.empty
+        assert one.name == "self" or f"    {one.name}: " in inspect.getdoc(method), one.name
+
+
+def test_a_plan_of_packing_has_the_parameters_of_packing():
+    found, wanted = parameters(tl.plan_packing), parameters(tl.Store.pack)
+    shared = [name for name in defaults(PackSpec) if name not in ("seq_len", "strategy")]
+    assert {name: found[name].default for name in shared} == {
+        name: wanted[name].default for name in shared
+    }
+    assert {"add_bos", "add_eos"} <= set(found)
+    assert all(one.kind is not one.VAR_KEYWORD for one in found.values())
+
+
+def test_a_packer_of_streams_has_the_fields_of_its_setting():
+    found = parameters(stream_packer)
+    assert set(found) == set(defaults(PackerSpec))
+    for name, default in defaults(PackerSpec).items():
+        wanted = inspect.Parameter.empty if default is MISSING else default
+        assert (name, found[name].default) == (name, wanted)
+
+
+def test_select_has_the_fields_of_its_setting():
+    found = parameters(tl.Store.select)
+    for name, default in defaults(SelectSpec).items():
+        if name in found:
+            assert (name, found[name].default) == (name, default)
+    assert set(defaults(SelectSpec)) - set(found) == {"training_tokens", "documents", "within"}
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory):
+    rows = [{"text": "abcdefgh"}, {"text": "ij"}]
+    return tl.build(rows, tmp_path_factory.mktemp("signatures") / "s", tokenizer="bytes")
+
+
+def test_a_store_is_all_its_documents(store):
+    assert isinstance(store, Documents)
+    assert store.indices.tolist() == [0, 1]
+    assert [one.tolist() for one in store.load()[0]] == [list(b"abcdefgh"), list(b"ij")]
+    assert "Store(" in repr(store)
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda s: s.windows(4, tial="keep"), "windows: no option 'tial'.*mean 'tail'"),
+        (lambda s: s.pack(4, strategi="bin"), "pack: no option 'strategi'.*mean 'strategy'"),
+        (lambda s: s.splice(4, contentlength=2), "splice: no option.*mean 'content_length'"),
+        (lambda s: s.select(num_doc=2), "select: no option 'num_doc'.*mean 'num_docs'"),
+        (lambda s: s.split({"a": 1.0}, sed=2), "split: no option 'sed'.*mean 'seed'"),
+        (lambda s: s.windows(seqlen=3), "windows: no option 'seqlen'.*mean 'seq_len'"),
+        (lambda s: tl.Loader(s.pack(4), 2, rnk=0), "Loader: no option 'rnk'.*mean 'rank'"),
+        (lambda s: stream_packer("bin", 4, pad=0), "stream_packer: no option 'pad'.*mean 'pad_id'"),
+        (lambda s: tl.open(s.path, snapshto=1), "open: no option.*mean 'snapshot'"),
+        (lambda s: tl.build([], "x", tokeniser="bytes"), "build: no option.*mean 'tokenizer'"),
+        (
+            lambda s: tl.plan_packing(s, seq_len=4, overflows="drop"),
+            "plan_packing: no option 'overflows'.*mean 'overflow'",
+        ),
+    ],
+)
+def test_a_misspelt_argument_is_refused_with_its_near_miss(store, call, message):
+    with pytest.raises(tl.ConfigError, match=message):
+        call(store)
+
+
+@pytest.mark.parametrize("name", ["mask_boundary_loss", "train_on_eos", "trailing", "segments"])
+def test_none_is_no_value_where_the_default_is_known(store, name):
+    with pytest.raises(tl.ConfigError, match=f"{name}: found None"):
+        store.pack(4, **{name: None})
+
+
+def test_what_depends_on_others_follows_them_unless_it_is_given(store):
+    def made(dataset):
+        source = dataset.sources["main"]
+        return source.config.layout, source.render
+
+    assert made(store.windows(4))[1].label_layout == "aligned"
+    layout, render = made(store.windows(4, lookahead=True))
+    assert (layout.overlap, render.label_layout) == (1, "shifted")
+    given = store.windows(4, lookahead=True, overlap=0, label_layout="aligned", align=True)
+    layout, render = made(given)
+    assert (layout.overlap, render.label_layout) == (0, "aligned")
+    layout, _ = made(store.splice(4, content_length=3, position_scheme="relative"))
+    assert (layout.edge, layout.fill) == ("clip", "pack")
+    layout, _ = made(store.splice(4, content_length=3))
+    assert (layout.edge, layout.fill) == ("inside", "one")
+    given = store.splice(4, content_length=3, position_scheme="relative", edge="inside")
+    layout, _ = made(given)
+    assert (layout.edge, layout.fill) == ("inside", "pack")
