@@ -88,6 +88,14 @@ class Dataset:
 
     Made by `Store.windows` and its like. ``ds[i]`` is one example, ``ds.batch(indices)`` several,
     ``len(ds)`` how many there are; `tokenloom.Loader` walks through them.
+
+    >>> import tempfile, tokenloom as tl
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     texts = [{"text": "abc"}, {"text": "defgh"}]
+    ...     store = tl.build(texts, folder + "/toy", tokenizer="bytes")
+    ...     run = store.windows(2).shuffle().epochs(3).seed(7)
+    ...     len(run), run[11].tokens.tolist(), run.spans([11]).document.tolist()
+    (12, [[99, 100]], [0, 1])
     """
 
     def __init__(

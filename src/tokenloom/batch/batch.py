@@ -104,6 +104,14 @@ class Batch:
         seq_len: S.
         render: how to derive the rest.
         details: what else is known about the rows, found when it is asked for.
+
+    >>> import tempfile, tokenloom as tl
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     texts = [{"text": "abc"}, {"text": "defgh"}]
+    ...     store = tl.build(texts, folder + "/toy", tokenizer="bytes")
+    ...     batch = store.pack(8, strategy="sequential")[0]
+    ...     batch.segment_ids.tolist(), batch.labels[0, :5].tolist(), batch.loss_tokens
+    ([[1, 1, 1, 2, 2, 2, 2, 2]], [-100, 98, 99, -100, 101], 6)
     """
 
     def __init__(
