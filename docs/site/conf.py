@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 from typing import Any
 
+from sphinx.domains.python import PyObject
 from sphinx.ext.napoleon import Config, GoogleDocstring
 
 project = "tokenloom"
@@ -22,7 +24,13 @@ autodoc_typehints_format = "short"
 autodoc_preserve_defaults = True
 python_use_unqualified_type_names = True
 python_maximum_signature_line_length = 80
-GOOGLE = Config(napoleon_use_ivar=True)
+GOOGLE = Config(napoleon_use_ivar=True, napoleon_attr_annotations=False)
+# NDArray[int64], as Python spells it out
+ARRAY = re.compile(
+    r"~?(?:numpy\.)?ndarray\[tuple\[~?(?:typing\.)?Any, \.\.\.\], "
+    r"~?(?:numpy\.)?dtype\[(~?[\w.]+)\]\]"
+)
+SHORT = r"~numpy.typing.NDArray[\1]"
 toc_object_entries_show_parents = "hide"
 
 html_theme = "furo"
@@ -40,13 +48,38 @@ def _read(app: Any, what: str, name: str, obj: Any, options: Any, lines: list[st
     lines[:] = GoogleDocstring(lines, GOOGLE, app, kind, name, obj, options).lines()
 
 
-def _signature(app: Any, what: str, name: str, obj: Any, *_: Any) -> tuple[str, None] | None:
-    """A class that people do not make themselves is shown without the arguments of its maker."""
+def _signature(
+    app: Any,
+    what: str,
+    name: str,
+    obj: Any,
+    options: Any,
+    signature: str | None,
+    returns: str | None,
+) -> tuple[str, str | None] | None:
+    """Arrays by their short name; classes that nobody makes by hand without their arguments."""
     told = "Args:" in (obj.__doc__ or "") or dataclasses.is_dataclass(obj)
-    return ("", None) if what == "class" and not told else None
+    if what == "class" and not told:
+        return "", None
+    if signature is None:
+        return None
+    return ARRAY.sub(SHORT, signature), returns and ARRAY.sub(SHORT, returns)
+
+
+def _resolve(app: Any, env: Any, node: Any, words: Any) -> Any:
+    """`Store.pack` in a docstring is `tokenloom.Store.pack`."""
+    if node.get("refdomain") != "py" or "reftarget" not in node:
+        return None
+    name = f"tokenloom.{node['reftarget'].removesuffix('()')}"
+    python = env.domains.python_domain
+    page = node.get("refdoc", env.docname)
+    return python.resolve_xref(env, page, app.builder, "obj", name, node, words)
 
 
 def setup(app: Any) -> None:
     """Called by Sphinx."""
+    fields = {field.name: field for field in PyObject.doc_field_types}
+    fields["variable"].label = "Attributes"
     app.connect("autodoc-process-docstring", _read)
     app.connect("autodoc-process-signature", _signature)
+    app.connect("missing-reference", _resolve)

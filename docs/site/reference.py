@@ -88,7 +88,8 @@ def public_members(value: type) -> Iterator[tuple[str, Any]]:
             continue
         member = inspect.getattr_static(value, name)
         member = getattr(member, "func", member)  # of a cached property
-        if callable(member) or isinstance(member, (property, staticmethod, classmethod)):
+        known = callable(member) or isinstance(member, (property, staticmethod, classmethod))
+        if known or type(member).__module__.split(".")[0] == PACKAGE:  # a descriptor of ours
             yield name, member
 
 
@@ -177,7 +178,7 @@ def _everything() -> Iterator[tuple[str, Any]]:
 
 def _stale(value: Any, told: str) -> list[str]:
     section = re.search(r"^Args:\n((?:[ \t]+.*\n?|\n)+)", inspect.cleandoc(told), re.MULTILINE)
-    if section is None or isinstance(value, property):
+    if section is None or not callable(function_of(value)) or isinstance(value, property):
         return []
     indent = len(section[1]) - len(section[1].lstrip())
     named = re.findall(rf"^ {{{indent}}}\*{{0,2}}(\w+)(?:, \w+)*:", section[1], re.MULTILINE)
@@ -218,12 +219,12 @@ def _title(words: str) -> str:
 
 def _entry(door: Door, name: str, value: Any) -> str:
     """The directive that describes a name; a reference where another door has it already."""
-    full = f"{door.name}.{name}"
+    full, plain = f"{door.name}.{name}", f".. py:data:: {name}\n   :module: {door.name}\n"
     if not callable(value):
-        return f".. py:data:: {full}\n   :type: {type(value).__name__}\n   :value: {value!r}\n"
+        return f"{plain}   :type: {type(value).__name__}\n   :value: {value!r}\n"
     known = described()[id(value)]
     if known != full:
-        return f".. py:attribute:: {full}\n   :no-index:\n\n   The same as :py:obj:`{known}`.\n"
+        return f"{plain}   :no-index:\n\n   The same as :py:obj:`{known}`.\n"
     if inspect.isclass(value):
         kind = "exception" if is_exception(value) else "class"
         return f".. auto{kind}:: {full}\n{_members(value)}"

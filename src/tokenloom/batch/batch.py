@@ -101,7 +101,7 @@ class Batch:
     Args:
         cells: tokens, with the look-ahead cell if there is one [B, width].
         index: the index of each row in its run [B].
-        seq_len: S.
+        seq_len: S, the tokens of a row.
         render: how to derive the rest.
         details: what else is known about the rows, found when it is asked for.
 
