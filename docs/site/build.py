@@ -99,6 +99,9 @@ def _listed(page: Path) -> None:
 
 def build(pages: Path, doctrees: Path, out: Path, builder: str) -> int:
     """Run Sphinx; its exit code is not 0 if it had anything to complain about."""
+    if out.is_dir() and any(out.iterdir()) and not (out / "searchindex.js").is_file():
+        sys.stderr.write(f"--out: {out} holds something else than a site; name another folder.\n")
+        return 1
     shutil.rmtree(out, ignore_errors=True)
     command = [sys.executable, "-m", "sphinx", "-q", "-W", "--keep-going", "-b", builder]
     command += ["-c", str(pages / "docs/site"), "-d", str(doctrees), str(pages), str(out)]

@@ -137,7 +137,20 @@ def test_broken_links_and_a_page_that_no_list_names_fail(copy):
         assert words in done.stderr, words
 
 
+def test_a_folder_with_something_else_is_not_replaced(tmp_path):
+    (tmp_path / "thesis.tex").write_text("years of work")
+    done = build("--out", tmp_path)
+    assert done.returncode == 1
+    assert "holds something else than a site" in done.stderr
+    assert (tmp_path / "thesis.tex").is_file()
+
+
 CHANGES = {
+    "tokenloom.Batch.segment_ids: no docstring": (
+        "batch/batch.py",
+        r'(    def segment_ids\(self\).*?:\n) {8}""".*?"""\n',
+        r"\1",
+    ),
     "tokenloom.build: no docstring": (
         "api/build.py",
         r'(def build_store\(.*?-> Store:\n) {4}""".*?"""\n',
