@@ -6,7 +6,7 @@ BIN    := $(VENV)/bin
 WORKERS ?= auto
 NATIVE := $(wildcard src/native/*.[ch])  # compiled when tokenloom is installed
 
-.PHONY: demo test test-slow lint types bench clean
+.PHONY: demo test test-slow lint types docs bench clean
 
 demo: $(VENV)/.demo
 	$(BIN)/python -m examples.demo
@@ -24,11 +24,15 @@ lint: $(VENV)/.test
 types: $(VENV)/.test
 	$(BIN)/mypy
 
+# every warning is an error; then open site/index.html
+docs: $(VENV)/.test
+	$(BIN)/python docs/site/build.py --out site
+
 bench: $(VENV)/.bench
 	$(BIN)/python -m benchmarks
 
 clean:
-	rm -rf $(VENV) build dist demo-out src/*.egg-info src/tokenloom/*.so
+	rm -rf $(VENV) build dist demo-out site src/*.egg-info src/tokenloom/*.so
 
 # install EXTRA, with uv when pip can bring it, else with pip itself
 install = if $(BIN)/python -m uv --version >/dev/null 2>&1 || $(BIN)/pip install -q uv >/dev/null 2>&1; \

@@ -1,13 +1,18 @@
-"""`python -m benchmarks [JOB|all] [--size tiny|small|default|full] [--json FILE]`."""
+"""`python -m benchmarks [JOB|all] [--size tiny|small|default|full] [--json FILE]`.
+
+`python -m benchmarks against OTHER_TREE` compares the speed of two checkouts instead.
+"""
 
 from __future__ import annotations
 
 import argparse
 import json
+import sys
 import tempfile
 from pathlib import Path
 
 from benchmarks import (
+    against,
     build,
     lanes,
     loaders,
@@ -39,6 +44,8 @@ SIZES = ("tiny", "small", "default", "full")
 
 
 def main() -> None:
+    if sys.argv[1:2] == ["against"]:
+        raise SystemExit(against.main(sys.argv[2:]))
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
     parser.add_argument("job", nargs="?", default="all", choices=[*JOBS, "all"])
     parser.add_argument("--size", default="default", choices=SIZES)

@@ -29,12 +29,14 @@ __all__ = [
     "Timing",
     "against",
     "amount",
+    "columns",
     "cost",
     "cpu_seconds",
     "interleave",
     "machine",
     "rate",
     "render",
+    "short",
     "timed",
     "timing_of",
     "total",
@@ -226,8 +228,14 @@ def render(table: Table) -> str:
     |-------|------|--------|-------|-------|------|------|
     | files | 3    |        | files |       |      |      |
     """
-    cells = [HEAD, *(_cells(row) for row in table.rows)]
-    widths = [max(len(line[i]) for line in cells) for i in range(len(HEAD))]
+    notes = [f"- {note}" for note in table.notes]
+    cells = columns([HEAD, *(_cells(row) for row in table.rows)])
+    return "\n".join([f"## {table.title}", f"$ {table.command}", cells, *notes])
+
+
+def columns(cells: Sequence[Sequence[str]]) -> str:
+    """Lines of cells, the first of which is the head, as a table."""
+    widths = [max(len(line[i]) for line in cells) for i in range(len(cells[0]))]
     lines = [
         "| "
         + " | ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True))
@@ -235,18 +243,17 @@ def render(table: Table) -> str:
         for line in cells
     ]
     lines.insert(1, "|" + "|".join("-" * (width + 2) for width in widths) + "|")
-    notes = [f"- {note}" for note in table.notes]
-    return "\n".join([f"## {table.title}", f"$ {table.command}", *lines, *notes])
+    return "\n".join(lines)
 
 
 def _cells(row: Row) -> tuple[str, ...]:
-    ratio = "" if row.ratio is None else f"{_short(row.ratio)}x {row.of}"
+    ratio = "" if row.ratio is None else f"{short(row.ratio)}x {row.of}"
     met = {None: "", True: "yes", False: "NO"}[row.met]
-    median = "" if row.median is None else _short(row.median)
-    return row.what, _short(row.value), median, row.unit, ratio, row.goal, met
+    median = "" if row.median is None else short(row.median)
+    return row.what, short(row.value), median, row.unit, ratio, row.goal, met
 
 
-def _short(value: float) -> str:
+def short(value: float) -> str:
     """Three significant digits, without an exponent."""
     if value == int(value) or abs(value) >= 1000:
         return f"{value:,.0f}"

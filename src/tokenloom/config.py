@@ -28,6 +28,14 @@ def from_config(
 
     Raises:
         ConfigError: a key is missing, unknown or of the wrong kind, or the store is another one.
+
+    >>> import tempfile, tokenloom as tl
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     texts = [{"text": "abc"}, {"text": "defgh"}]
+    ...     store = tl.build(texts, folder + "/toy", tokenizer="bytes")
+    ...     run = store.windows(2).shuffle().epochs(3).seed(7)
+    ...     tl.from_config(run.describe()).fingerprint == run.fingerprint
+    True
     """
     if not is_splice_config(config):
         return rebuild(config, path, hints)

@@ -19,7 +19,7 @@ Each class is also the builtin that a caller would guess, so ``except FileNotFou
        ├─ StoreBusy(StoreError)              another process is building there
        └─ StoreCorrupt(StoreError)           bytes differ from what was published
 
-Small pieces of readable messages.
+The rest of the module is small pieces that readable messages are made of.
 """
 
 from __future__ import annotations

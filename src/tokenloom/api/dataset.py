@@ -69,6 +69,14 @@ class Dataset:
         sources: its sources by name; a source that is alone is called "main".
         rule: how sources are mixed; None for a source that is alone.
         edits: what was changed on the way, oldest first.
+
+    >>> import tempfile, tokenloom as tl
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     texts = [{"text": "abc"}, {"text": "defgh"}]
+    ...     store = tl.build(texts, folder + "/toy", tokenizer="bytes")
+    ...     run = store.windows(2).shuffle().epochs(3).seed(7)
+    ...     len(run), run[11].tokens.tolist(), run.spans([11]).document.tolist()
+    (12, [[99, 100]], [0, 1])
     """
 
     def __init__(

@@ -37,6 +37,13 @@ class Store(Documents):
 
     Made by `tokenloom.open` and `tokenloom.build`. Safe to share between threads; goes to other
     processes as its path, which they open themselves.
+
+    >>> import tempfile, tokenloom as tl
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     texts = [{"text": "abc"}, {"text": "defgh"}]
+    ...     store = tl.build(texts, folder + "/toy", tokenizer="bytes")
+    ...     store.num_documents, store.document(1).tolist(), store.tokens(2, 5).tolist()
+    (2, [100, 101, 102, 103, 104], [99, 100, 101])
     """
 
     def __init__(self, reader: Reader, root: Path, snapshot: snapshots.Snapshot) -> None:

@@ -178,6 +178,14 @@ class Batch:
         details: what else is known about the rows, found when it is asked for.
         judge: is asked when no token of the batch is trained, and refuses; a share of a step is
             judged with the rest of it. None refuses such a batch at once.
+
+    >>> import tempfile, tokenloom as tl
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     texts = [{"text": "abc"}, {"text": "defgh"}]
+    ...     store = tl.build(texts, folder + "/toy", tokenizer="bytes")
+    ...     batch = store.pack(8, strategy="sequential")[0]
+    ...     batch.segment_ids.tolist(), batch.labels[0, :5].tolist(), batch.loss_tokens
+    ([[1, 1, 1, 2, 2, 2, 2, 2]], [-100, 98, 99, -100, 101], 6)
     """
 
     def __init__(

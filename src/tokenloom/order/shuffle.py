@@ -112,6 +112,13 @@ class BlockShuffle:
         perm_type: see `tokenloom.random.permute`.
         shuffle_block_size: a larger unit than a block, in rows, to shuffle.
         cache_windows: windows to keep in memory, instead of the cache that all stores share.
+
+    >>> import tempfile, tokenloom as tl
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     store = tl.build([{"text": "abcdefgh"}], folder + "/toy", tokenizer="bytes")
+    ...     run = store.windows(1).block_shuffle(BlockShuffle(io_block_size=2, window_blocks=2))
+    ...     bytes(run.batch(range(8)).tokens[:, 0].tolist())
+    b'fedcgahb'
     """
 
     io_block_size: int | None = None
