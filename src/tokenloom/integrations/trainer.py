@@ -5,14 +5,17 @@ One idea: a mapping as it is in somebody's YAML becomes the arguments of `Store.
 Rows have one cell more than `seq_len`, so that labels are shifted already, as trainers expect.
 Every key is accepted, refused with its near miss, or left to others by name: none is swallowed.
 
-================================================  =======================================data.packing_buffer_docs                          documents to wait for; streams only
+================================================  ==============================================
+data.seq_len                                      tokens of a frame
+data.packing_mode                                 "sequential" (the default), "bin", "multipack"
+data.packing_buffer_docs                          documents to wait for; streams only
 data.packing_max_docs_per_bin                     documents of a row, at most
 data.max_doc_tokens                               tokens of a document that are used
 data.mask_boundary_loss, data.train_on_eos        what is trained
 data.tokenizer.add_bos, data.tokenizer.add_eos    specials around documents
 model.bos_token_id, .eos_token_id, .pad_token_id  which ones
 model.segment_masking                             block-diagonal attention
-================================================  =======================================
+================================================  ==============================================
 """
 
 from __future__ import annotations
