@@ -5,6 +5,7 @@ import logging
 import math
 import os
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -84,9 +85,6 @@ def test_tokens_are_counted_with_the_short_row_where_it_stands(store, kind):
 
 OTHER_RUNS = {
     "seed": (lambda ds: ds.seed(8), "seed: the state has 7, this run has 8"),
-    "epochs": (lambda ds: ds.epochs(4), "epochs: the state has 3, this run has 4"),
-    "endless": (lambda ds: ds.epochs(None), "epochs: the state has 3, this run has None"),
-    "take": (lambda ds: ds.take(50), "take: the state has None, this run has 50"),
     "order": (lambda ds: ds.shuffle(10), "shuffle.kind: the state has 'full', this run has 'era'"),
     "stored order": (lambda ds: ds.shuffle(False), "shuffle.kind: the state has 'full'"),
     "perm_type": (
@@ -176,16 +174,53 @@ def test_other_render_options_are_refused_for_themselves(dataset, fields):
     assert loader.examples == 12
 
 
+ENDS = {
+    "more epochs": lambda ds: ds.epochs(4),
+    "endless": lambda ds: ds.epochs(None),
+    "cut later": lambda ds: ds.epochs(9).take(50),
+    "cut here": lambda ds: ds.take(12),
+}
+
+
+@pytest.mark.parametrize("end", ENDS)
+def test_ruling_18_a_run_with_another_end_continues_the_one_that_was(dataset, end):
+    other, state = ENDS[end](dataset), state_at(dataset)
+    assert other.fingerprint == dataset.fingerprint
+    assert (other == dataset) == (other.run.n == dataset.run.n)
+    loader = tl.Loader(other, 4, end="pad")
+    loader.load_state_dict(state)
+    assert loader.examples == state["examples"] == 12
+    if other.run.n != 12:
+        assert np.array_equal(next(loader).tokens, dataset.batch(range(12, 16)).tokens)
+
+
+def test_ruling_18_after_wrapping_around_the_end_counts(dataset):
+    with tl.Loader(dataset, 4, end="wrap") as loader:
+        state = loader.seek(30).state_dict()  # example 120 of 111
+    assert state["wrapped"] == 111
+    again = tl.Loader(dataset, 4, end="wrap")
+    again.load_state_dict(state)
+    assert np.array_equal(next(again).tokens, dataset.batch(range(9, 13)).tokens)
+    for other in (dataset.epochs(4), dataset.take(100), dataset.epochs(None)):
+        with pytest.raises(tl.StateError, match="its run has 111 examples and had wrapped around"):
+            tl.Loader(other, 4, end="wrap").load_state_dict(state)
+    for wrong in (0, -1, True, "111", 1.5):
+        with pytest.raises(tl.StateError, match="wrapped: found"):
+            tl.Loader(dataset, 4, end="wrap").load_state_dict(state | {"wrapped": wrong})
+
+
 def test_a_state_of_a_longer_run_is_refused(dataset):
     state = state_at(dataset) | {"examples": 112}
     for options in ({}, {"allow_mismatch": True}):
-        with pytest.raises(tl.StateError, match="112 examples into a run of 111"):
+        with pytest.raises(tl.StateError, match=r"112 examples into .* ends after 111"):
             tl.Loader(dataset, 4).load_state_dict(state, **options)
     longer = state_at(dataset.epochs(9), steps=50)
-    with pytest.raises(tl.StateError, match="200 examples into a run of 111"):
+    with pytest.raises(tl.StateError, match=r"200 examples into .* ends after 111"):
         tl.Loader(dataset, 4).load_state_dict(longer, allow_mismatch=True)
     around = tl.Loader(dataset, 4, end="wrap")
-    around.load_state_dict(state)
+    with pytest.raises(tl.StateError, match=r"112 examples into the run, and this one ends"):
+        around.load_state_dict(state)  # of a longer run: it would come to other examples
+    around.load_state_dict(state | {"wrapped": 111})
     assert around.examples == 112
 
 
@@ -489,3 +524,34 @@ def test_half_written_temporary_files_are_not_states(dataset, tmp_path):
     (tmp_path / "state-99.json").write_bytes(b"{}")
     (tmp_path / "state-٠٠٠٠٠٠٠٠٠٠٩٩.json").write_bytes(b"{}")
     assert latest_state(tmp_path)["examples"] == 12
+
+
+@pytest.mark.parametrize("order", ["stored", "full", "era", "block", "lanes"])
+def test_ruling_18_no_number_of_epochs_changes_what_is_where(store, order):
+    layouts = {
+        "windows": store.windows(8),
+        "kept tail": store.windows(8, tail="keep"),
+        "look ahead": store.windows(8, lookahead=True),
+        "packed": store.pack(16),
+        "in groups": store.pack(16, group_docs=3),
+        "sequential": store.pack(16, strategy="sequential"),
+        "spliced": store.splice(16, content_length=4),
+        "enumerated": store.splice(16, content_length=4, sampler="enumerate"),
+        "jitter": store.splice(16, content_length=4, offset_jitter=2),
+        "chosen": store.select(num_docs=4).windows(8),
+    }
+    for name, rows in layouts.items():
+        run = {
+            "stored": lambda ds=rows: ds,
+            "full": lambda ds=rows: ds.shuffle(),
+            "era": lambda ds=rows: ds.era_shuffle(5),
+            "block": lambda ds=rows: ds.block_shuffle(io_block_size=3, window_blocks=2),
+            "lanes": lambda ds=rows: ds.block_shuffle(io_block_size=3, window_blocks=2, lanes=2),
+        }[order]().seed(5)
+        whole = run.epochs(5)
+        for epochs in (1, 2, 3, None):
+            part = run.epochs(epochs)
+            assert part.fingerprint == whole.fingerprint
+            wanted = np.arange(len(whole) if epochs is None else len(part))
+            for a, b in zip(part.run.locate(wanted), whole.run.locate(wanted), strict=True):
+                assert np.array_equal(a, b), (name, epochs)

@@ -328,9 +328,9 @@ def test_everything_that_decides_is_in_the_fingerprint(simple):
     seen = {tl.mix(simple, **(base | change)).fingerprint for change in changes}
     seen.add(tl.mix(simple, **base).seed(1).fingerprint)
     seen.add(tl.mix(simple, **base).shuffle().fingerprint)
-    seen.add(tl.mix(simple, **base).take(5).fingerprint)
     seen.add(tl.mix(simple | {"a": simple["a"].epochs(2)}, **base).fingerprint)
-    assert len(seen) == len(changes) + 4
+    assert len(seen) == len(changes) + 3
+    assert tl.mix(simple, **base).take(5).fingerprint in seen  # but not where it ends
     assert tl.mix(simple, **base).fingerprint == tl.mix(simple, **base).fingerprint
 
 
@@ -487,7 +487,8 @@ def test_take_cuts_the_mix(simple):
     assert len(mixed.take(10**6)) == len(mixed)
     endless = tl.mix({name: ds.epochs(None) for name, ds in simple.items()})
     assert len(endless.take(29)) == 29
-    assert tl.from_config(cut.describe()).fingerprint == cut.fingerprint != mixed.fingerprint
+    assert tl.from_config(cut.describe()) == cut != mixed
+    assert cut.fingerprint == mixed.fingerprint  # where it ends is no part of it
 
 
 def test_the_way_back_knows_of_the_cut(simple):

@@ -414,8 +414,26 @@ class Dataset:
 
     @functools.cached_property
     def fingerprint(self) -> str:
-        """Identity of what is trained when: 64 hex digits."""
+        """Identity of what is trained when: 64 hex digits. Where the run ends is no part of it."""
         return description.fingerprint(self.describe())
+
+    @functools.cached_property
+    def render_fingerprint(self) -> str:
+        """Identity of how tokens become arrays: 64 hex digits."""
+        return description.render_fingerprint(self.describe())
+
+    def __eq__(self, other: object) -> bool:
+        """Whether the same examples come in the same order, with the same arrays and end."""
+        if not isinstance(other, Dataset):
+            return NotImplemented
+        return self._identity == other._identity
+
+    def __hash__(self) -> int:
+        return hash(self._identity)
+
+    @property
+    def _identity(self) -> tuple[str, str, int | None]:
+        return self.fingerprint, self.render_fingerprint, self.run.n
 
     def __repr__(self) -> str:
         head = f"Dataset {self.fingerprint[:12]}: {self._count()}"

@@ -3,6 +3,11 @@
 One idea: the description *is* the configuration. `Dataset.describe()` writes it, `from_config`
 reads it, the fingerprint is a hash of the part that decides which tokens are trained when. Paths,
 batch sizes, ranks and caches are not in that part; how masks are rendered has a hash of its own.
+
+Nor is the end of a run: `take`, and `epochs` of a source that is alone, decide how far a run goes
+and not what is where in it, so a longer run continues a shorter one. In a mix `epochs` and `stop`
+say when sources drop out or start anew, and stay in. What stands for a finite set is the
+fingerprint and the number of examples.
 """
 
 from __future__ import annotations
@@ -28,9 +33,11 @@ __all__ = [
     "renders",
 ]
 
-FORMAT = "tokenloom.dataset/1"
+FORMAT = "tokenloom.dataset/2"
 
-_NOT_IDENTITY = ("store.path", "store.snapshot", "render")
+_ELSEWHERE = ("store.path", "store.snapshot")  # where a source is, not what
+
+_ENDS = ("epochs", "take", "mix.take")
 
 _OF_A_SOURCE = re.compile(r"^sources\[\d+\]\.")
 
@@ -39,11 +46,11 @@ def identity(description: Mapping[str, Any]) -> dict[str, Any]:
     """The part of a description that decides what is trained when, as flat keys."""
     mix = description.get("mix")
     counts_loss = isinstance(mix, Mapping) and mix.get("cost") == "loss_tokens"
-    aside = _NOT_IDENTITY[:-1] if counts_loss else _NOT_IDENTITY  # then masks decide the order
+    aside = _ELSEWHERE if counts_loss else (*_ELSEWHERE, "render")  # then masks decide the order
     found = {}
     for path, value in flattened(description):
         own = _OF_A_SOURCE.sub("", path)
-        if not any(own == name or own.startswith(name + ".") for name in aside):
+        if path not in _ENDS and not any(own == one or own.startswith(one + ".") for one in aside):
             found[path] = value
     return found
 

@@ -222,7 +222,7 @@ class Loader:
             for one, whole in zip(sources, self.dataset.consumed(run.n or 0), strict=True):
                 for name in ("rows", "tokens", "epochs"):
                     one[name] += rounds * whole[name]
-        return make_state(self.dataset.describe(), examples, self._step, sources)
+        return make_state(self.dataset, examples, self._step, sources)
 
     def load_state_dict(self, state: Mapping[str, Any], *, allow_mismatch: bool = False) -> None:
         """Go on where a state was taken, with any batch size and number of ranks.
@@ -235,25 +235,21 @@ class Loader:
                 f"load_state_dict: this loader has delivered {self._steps_given} steps already; a "
                 "state is loaded before the first one. Make a new Loader, or use seek(step)."
             )
-        examples = check_state(state, self.dataset.describe(), allow_mismatch=allow_mismatch)
-        if self.dataset.run.n is not None and self._maker.end != "wrap":
-            examples = self._inside(examples)
+        run = self.dataset.run
+        told = self.dataset.describe()
+        examples = check_state(state, told, run.n, allow_mismatch=allow_mismatch)
+        around = self._maker.end == "wrap" and (allow_mismatch or "wrapped" in state)
+        if run.n is not None and examples > run.n and not around:
+            raise StateError(
+                f"state: it is {examples:,} examples into the run, and this one ends after "
+                f"{run.n:,}. Give the dataset more epochs, or a larger take."
+            )
         steps, step = self._steps, self._steps.step_at(examples)
         if step is None:  # with this batch size no step begins there: count steps from there on
             step = int(state["step"])
             steps = Steps(self._steps.batch_size, (step, examples))
         self._maker = self._maker.over(steps)
         self._step = step
-
-    def _inside(self, examples: int) -> int:
-        n = self.dataset.run.n
-        assert n is not None  # asked before
-        if examples > n:
-            raise StateError(
-                f"state: it is {examples:,} examples into a run of {n:,}. It is of a longer run; "
-                "give the dataset the epochs it had."
-            )
-        return examples
 
     def position(self) -> list[str]:
         """Where the run stands, a line for each source: rows, tokens, percent of what it has."""

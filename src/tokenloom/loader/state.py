@@ -16,12 +16,13 @@ from pathlib import Path
 from typing import Any
 
 from tokenloom.api import describe as description
+from tokenloom.api.dataset import Dataset
 from tokenloom.errors import StateError, StoreError
 from tokenloom.store.files import LOCAL, temporary_name
 
 __all__ = ["FORMAT", "check_state", "latest_state", "make_state", "read_state", "write_state"]
 
-FORMAT = "tokenloom.state/1"
+FORMAT = "tokenloom.state/2"
 
 MAX_BYTES = 16 << 20
 
@@ -37,26 +38,36 @@ log = logging.getLogger("tokenloom")
 
 
 def make_state(
-    describe: Mapping[str, Any], examples: int, step: int, sources: list[dict[str, Any]]
+    dataset: Dataset, examples: int, step: int, sources: list[dict[str, Any]]
 ) -> dict[str, Any]:
-    """The state of a run after `examples` delivered examples."""
+    """The state of a run after `examples` delivered examples.
+
+    Past its end the run has wrapped around: which example comes then depends on where it ends, so
+    the state names that, too.
+    """
+    n = dataset.run.n
+    wrapped = {"wrapped": n} if n is not None and examples > n else {}
     return {
         "format": FORMAT,
         "examples": examples,
         "step": step,
-        "fingerprint": description.fingerprint(describe),
-        "render": description.render_fingerprint(describe),
-        "dataset": dict(describe),
+        "fingerprint": dataset.fingerprint,
+        "render": dataset.render_fingerprint,
+        **wrapped,
+        "dataset": dataset.describe(),
         "sources": sources,
     }
 
 
-def check_state(state: Any, describe: Mapping[str, Any], *, allow_mismatch: bool = False) -> int:
+def check_state(
+    state: Any, describe: Mapping[str, Any], n: int | None, *, allow_mismatch: bool = False
+) -> int:
     """The examples of a state, if it is whole and of this run.
 
     Args:
         state: what `make_state` gave, or its JSON.
-        describe: of the run that is to go on.
+        describe: of the run that is to resume.
+        n: examples of that run; None is endless.
         allow_mismatch: take the number from a state of another run.
 
     Raises:
@@ -94,6 +105,13 @@ def check_state(state: Any, describe: Mapping[str, Any], *, allow_mismatch: bool
         raise StateError(
             "state: the same tokens, but labels, masks or positions are rendered otherwise:\n  "
             f"{listed}\nPass allow_mismatch=True if that is meant."
+        )
+    wrapped = known.get("wrapped")
+    if wrapped is not None and wrapped != n:
+        raise StateError(
+            f"state: its run has {wrapped:,} examples and had wrapped around, so what comes next "
+            f"depends on its end; this run has {'no end' if n is None else format(n, ',')}. Give "
+            "the dataset the same epochs and take, or pass allow_mismatch=True."
         )
     return int(known["examples"])
 
@@ -153,6 +171,9 @@ def _shape(state: Any) -> dict[str, Any]:
         value = state.get(name)
         if not isinstance(value, str) or not _HEX.fullmatch(value):
             wrong.append(f"{name}: found {_shown(value)}, allowed are 64 hex digits")
+    wrapped = state.get("wrapped")
+    if wrapped is not None and (type(wrapped) is not int or not 0 < wrapped <= MAX_EXAMPLES):
+        wrong.append(f"wrapped: found {_shown(wrapped)}, allowed is an integer from 1 to 2^62")
     if wrong:
         raise StateError("state: " + "\n  ".join(wrong) + "\nIt is not what state_dict() gave.")
     return dict(state)
