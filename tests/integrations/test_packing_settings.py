@@ -91,7 +91,7 @@ def nested(path, value):
     return value
 
 
-@pytest.mark.parametrize(("path", "value", "holds"), ACCEPTED, ids=lambda one: str(one)[:40])
+@pytest.mark.parametrize(("path", "value", "holds"), ACCEPTED)
 def test_each_key_is_accepted_and_goes_where_it_belongs(path, value, holds):
     made = packing_settings(nested(path, value))
     assert holds(made)
