@@ -24,6 +24,7 @@ The rest of the module is small pieces that readable messages are made of.
 
 from __future__ import annotations
 
+import difflib
 import inspect
 import warnings
 from collections.abc import Sequence
@@ -118,8 +119,6 @@ def near_miss(word: str, allowed: Sequence[str]) -> str:
     >>> near_miss("wkii", ["wiki", "code"])
     " Did you mean 'wiki'?"
     """
-    import difflib  # only refusals need it
-
     close = difflib.get_close_matches(word, allowed, n=1, cutoff=0.6)
     if not close:
         close = [name for name in allowed if len(word) > 1 and word.startswith(name)][:1]

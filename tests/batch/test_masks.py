@@ -234,7 +234,7 @@ def test_shapes_and_dtypes_are_the_same_for_every_batch_the_last_included():
         ({"segments": "eos"}, "eos_id: missing"),
         ({"segments": "bos"}, "segments: found 'bos'"),
         ({"ignore_id": "x"}, "ignore_id: found 'x'"),
-        ({"pad_id": None}, "pad_id: found None"),
+        ({"trailing": None}, "trailing: found None"),
         ({"pad_id": 1.5}, "pad_id: found 1.5"),
         ({"mask_boundary_loss": "no"}, "mask_boundary_loss: found 'no'"),
     ],
@@ -244,6 +244,12 @@ def test_a_rendering_that_cannot_be_meant_is_refused(four, render, words):
         four.windows(4, **render)
     with pytest.raises(tl.ConfigError, match=words):
         four.windows(4).render(**render)
+
+
+def test_none_asks_a_layout_for_the_usual_filler_and_is_no_filler_of_a_rendering(four):
+    assert four.windows(4, pad_id=None).config == four.windows(4).config
+    with pytest.raises(tl.ConfigError, match="pad_id: found None"):
+        four.windows(4).render(pad_id=None)
 
 
 # -- any spans -----------------------------------------------------------------------------

@@ -73,7 +73,7 @@ def test_a_training_loop_loads_no_annex_and_nothing_that_only_builds_need(tmp_pa
 import sys, tokenloom as tl
 store = tl.open({str(tmp_path / "s")!r})
 next(tl.Loader(store.pack(4).shuffle(), batch_size=2)).labels
-slow = {{"importlib.metadata", "email", "difflib", "concurrent.futures", "subprocess"}}
+slow = {{"importlib.metadata", "email", "concurrent.futures", "subprocess"}}
 assert not slow & set(sys.modules), slow & set(sys.modules)
 """
     assert not rooms(ours_loaded_by(code)) & ANNEXES

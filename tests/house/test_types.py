@@ -43,6 +43,7 @@ WRONG = [
     'store.pack(2048, strategi="x")',
     'store.pack("2048")',
     "store.windows(seqlen=3)",
+    "store.windows(2048, tial='keep')",
     "store.windows(2048, tail=3)",
     "store.splice(2048, contentlength=3)",
     "store.splice(2048, doc_schedule=4)",

@@ -14,6 +14,7 @@ the newest stay, and so does every shard that they name.
 
 from __future__ import annotations
 
+import difflib
 import hashlib
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
@@ -90,8 +91,6 @@ def current(root: Path, files: Files = LOCAL) -> Snapshot:
             f"{root}: this directory is not a token store (no manifest-NNNNNN.json in it). "
             "Build one with `tokenloom build` or `tokenloom.build(...)`."
         )
-    import difflib  # only this refusal needs it
-
     close = difflib.get_close_matches(root.name, files.list(root.parent), n=1)
     hint = f" Did you mean '{root.parent / close[0]}'?" if close and not root.exists() else ""
     raise StoreNotFound(f"{root}: there is no token store here.{hint}")
