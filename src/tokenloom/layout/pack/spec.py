@@ -1,15 +1,7 @@
-"""Packing: documents of a group → rows of a fixed width. A plan from lengths alone.
+"""The setting of a packing, checked: `PackSpec`.
 
-One idea: the documents of a store are divided into groups in stored order, and each group is packed
-by itself (`tokenloom.layout.pack.rows`). So row i costs the plan of one group, whatever the size of
-the store, and a group is also what lies together on disk.
-
-`plan_group` is pure: lengths in, spans (and a `Tally` of what became of every token) out.
-
-    lengths ──usable──▶ documents ──cut_long──▶ pieces ──pack──▶ bins ──▶ rows
-                  filters, caps, specials   split, truncate, drop   strategy
-
-"sequential" knows no pieces: documents stand end to end and are cut where a row is full.
+One idea: every field decides rows, so the whole record is a run's identity; what means nothing
+beside the other fields is refused, because it would be ignored silently.
 """
 
 from __future__ import annotations
