@@ -139,17 +139,19 @@ def slice_line(lengths: Int64, width: int, starts: Int64) -> Slices:
     >>> rows.document.tolist(), rows.start.tolist(), rows.stop.tolist(), rows.edges.tolist()
     ([0, 0, 1, 1], [0, 4, 0, 0], [5, 8, 1, 3], [0, 1, 3, 4])
     """
-    ends = np.cumsum(lengths)
+    ends = lengths.cumsum()  # methods: streams ask for one row at a time, and functions cost more
     stops = np.minimum(starts + width, ends[-1] if len(ends) else 0)
-    first = np.searchsorted(ends, starts, side="right")
-    count = np.searchsorted(ends, stops - 1, side="right") - first + 1  # slices of each row
-    row = np.repeat(np.arange(len(starts)), count)
-    edges = np.concatenate([[0], np.cumsum(count)]).astype(np.int64)
-    document = np.arange(len(row)) - edges[row] + first[row]
-    before = (ends - lengths)[document]  # of the document, on the line
-    start = np.maximum(starts[row], before) - before
-    stop = np.minimum(stops[row], ends[document]) - before
-    repeated = np.zeros(len(row), np.int64)
+    first = ends.searchsorted(starts, side="right")
+    count = ends.searchsorted(stops - 1, side="right") - first + 1  # slices of each row
+    edges = np.zeros(len(starts) + 1, np.int64)
+    count.cumsum(out=edges[1:])
+    # slice j of row r is of document first[r] + j: a shift for each row
+    document = np.arange(edges[-1]) + (first - edges[:-1]).repeat(count)
+    length = lengths[document]
+    before = ends[document] - length  # on the line
+    start = np.maximum(starts.repeat(count) - before, 0)
+    stop = np.minimum(stops.repeat(count) - before, length)
+    repeated = np.zeros(len(document), np.int64)
     repeated[edges[1:-1]] = stops[:-1] - starts[1:]
     return Slices(document, start, stop, repeated, edges)
 
