@@ -49,6 +49,7 @@ def test_rows_that_start_apart_are_slices_of_the_line(sizes, width, overlap):
         at += width - overlap
     found = slice_line(sizes, width, starts_apart(len(line), width, overlap))
     assert rows_of(found) == rows
+    assert found.repeated[found.edges[1:-1]].tolist() == [overlap] * (len(rows) - 1)
     assert int(found.repeated.sum()) == sum(map(len, rows)) - len(line)
     assert found.sizes.tolist() == [len(row) for row in rows]
 
@@ -67,6 +68,8 @@ def test_a_cut_document_is_resumed_before_the_cut_but_not_at_its_first_cell(size
     rows += [row] if row else []
     found = slice_line(sizes, width, starts_again(sizes, width, stride))
     assert rows_of(found) == rows
+    seen = [cell for row in rows for cell in row]
+    assert int(found.repeated.sum()) == len(seen) - len(set(seen))
 
 
 @given(lengths, widths, st.integers(0, 11))
