@@ -45,12 +45,11 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from tokenloom.arguments import check_options
+from tokenloom.arguments import MAX_COUNT, check_options
 from tokenloom.errors import ConfigError, InputError, plural
 from tokenloom.layout.pack.packers import Bins, pack
 from tokenloom.layout.pack.slices import slice_each, slice_line
 from tokenloom.streams.pack_state import (
-    MAX_COUNT,
     MAX_TOKEN,
     HeldPieces,
     PackerSpec,
