@@ -15,9 +15,8 @@ from typing import Any, Literal
 
 import numpy as np
 
-from tokenloom.arguments import MAX_COUNT
+from tokenloom.arguments import MAX_COUNT, check_between
 from tokenloom.bind import check_fields
-from tokenloom.errors import ConfigError
 from tokenloom.random.keys import check_seed, key
 from tokenloom.random.permute import permutations
 from tokenloom.streams.samples import revived
@@ -51,12 +50,8 @@ class ShuffleOptions:
     def __post_init__(self) -> None:
         check_fields(self)
         check_seed(self.seed)
-        for what, value, high in (
-            ("rows", self.rows, MAX_ROWS),
-            ("epochs", self.epochs, MAX_COUNT),
-        ):
-            if value is not None and not 1 <= value <= high:
-                raise ConfigError(f"{what}: found {value}, allowed is 1 to {high}.")
+        check_between("rows", self.rows, 1, MAX_ROWS)
+        check_between("epochs", self.epochs, 1, MAX_COUNT)
 
 
 @dataclass(frozen=True, slots=True)

@@ -30,7 +30,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from tokenloom.arguments import by_name, count_of
+from tokenloom.arguments import by_name, count_of, wrong_type
 from tokenloom.errors import ConfigError, InputError, StateError, plural
 from tokenloom.streams import mix_state
 from tokenloom.streams.checkpoint import Offset
@@ -350,9 +350,7 @@ def _pairs(sources: Any) -> list[tuple[str, Any]]:
     try:
         return [(name, source) for name, source in sources]
     except (TypeError, ValueError):
-        raise ConfigError(
-            f"sources: found {type(sources).__name__}, allowed is {{name: source}}."
-        ) from None
+        raise wrong_type("sources", sources, "{name: source}") from None
 
 
 def _check_sources(

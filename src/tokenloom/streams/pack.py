@@ -45,7 +45,7 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from tokenloom.arguments import MAX_COUNT, check_options
+from tokenloom.arguments import MAX_COUNT, check_options, one_of
 from tokenloom.errors import ConfigError, InputError, plural
 from tokenloom.layout.pack.packers import Bins, pack
 from tokenloom.layout.pack.slices import slice_each, slice_line
@@ -354,9 +354,7 @@ class _Packer:
         return dump(self.spec, held)
 
     def load_state_dict(self, state: Any, *, on_mode_change: str = "refuse") -> int:
-        if on_mode_change not in ("refuse", "discard"):
-            given = f"on_mode_change: found {on_mode_change!r}"
-            raise ConfigError(f"{given}, allowed: 'refuse', 'discard'.")
+        one_of("on_mode_change", on_mode_change, ("refuse", "discard"))
         saved, held = load(self.spec, state, other_mode=on_mode_change == "discard")
         if saved.mode == self.spec.mode:
             self._hold(held)

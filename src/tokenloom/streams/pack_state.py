@@ -21,9 +21,9 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from tokenloom.arguments import MAX_COUNT
+from tokenloom.arguments import MAX_COUNT, check_between, one_of
 from tokenloom.bind import check_fields
-from tokenloom.errors import ConfigError, near_miss
+from tokenloom.errors import ConfigError
 from tokenloom.streams.state import as_json, broken, check_same, damaged, not_counts, read_as, shown
 
 __all__ = ["FORMAT", "HeldPieces", "PackerSpec", "Piece", "RowStats", "StreamStats", "dump", "load"]
@@ -81,16 +81,12 @@ class PackerSpec:
 
     def __post_init__(self) -> None:
         check_fields(self)
-        if self.mode not in USES:
-            raise ConfigError(
-                f"mode: found {self.mode!r}, allowed: {', '.join(USES)}."
-                f"{near_miss(self.mode, list(USES))}"
-            )
-        _between("seq_len", self.seq_len, 2, 1 << 29)
+        one_of("mode", self.mode, USES)
+        check_between("seq_len", self.seq_len, 2, 1 << 29, unit="tokens")
         for name in ("pad_id", "bos_id", "eos_id"):
-            _between(name, getattr(self, name), 0, MAX_TOKEN)
+            check_between(name, getattr(self, name), 0, MAX_TOKEN)
         for name in ("max_doc_tokens", *USES["bin"], "group_docs"):
-            _between(name, getattr(self, name), 1, MAX_TOKEN)
+            check_between(name, getattr(self, name), 1, MAX_TOKEN)
         if self.overlap not in (None, 0, 1) or (self.overlap == 1 and self.window == "T"):
             raise ConfigError(
                 f"overlap: found {self.overlap}, allowed is 0, and 1 with window='T+1'."
@@ -115,11 +111,6 @@ class PackerSpec:
         """What decides the rows, as JSON."""
         named = {name: getattr(self, name) for name in (*COMMON, *USES[self.mode])}
         return named | {"overlap": self.shared}
-
-
-def _between(name: str, value: int | None, low: int, high: int) -> None:
-    if value is not None and not low <= value <= high:
-        raise ConfigError(f"{name}: found {value}, allowed is {low} to {high}.")
 
 
 @dataclass(frozen=True, eq=False, slots=True)

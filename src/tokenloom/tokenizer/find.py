@@ -21,7 +21,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Final, TypeAlias
 
-from tokenloom.errors import ConfigError, MissingExtra, TokenizerError, near_miss
+from tokenloom.errors import ConfigError, MissingExtra, TokenizerError, choices, near_miss
 from tokenloom.tokenizer.payloads import (
     open_sentencepiece,
     open_tokenizers,
@@ -250,9 +250,8 @@ def _from_tiktoken_name(name: str) -> Found:
         raise MissingExtra(f"the encoding {name!r}", "tiktoken", "build") from None
     names = tiktoken.list_encoding_names()
     if name not in names:
-        hint = near_miss(name, names)
         raise TokenizerError(
-            f"no tiktoken encoding is named {name!r}; there are {', '.join(names)}.{hint}"
+            f"no tiktoken encoding is named {name!r}; there are {choices(name, names)}"
         )
     folder = os.environ.get("TIKTOKEN_CACHE_DIR", os.environ.get("DATA_GYM_CACHE_DIR"))
     if folder is None:

@@ -33,9 +33,9 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from tokenloom.arguments import check_options
+from tokenloom.arguments import check_between, check_options, one_of
 from tokenloom.bind import check_fields
-from tokenloom.errors import ConfigError, near_miss
+from tokenloom.errors import ConfigError
 from tokenloom.integrations.hf.texts import (
     EncodedTexts,
     read_documents,
@@ -107,18 +107,9 @@ class BlockOptions:
             ("bos_id", 0, None),
             ("eos_id", 0, None),
         ):
-            found = getattr(self, name)
-            if found is not None and not least <= found <= (found if most is None else most):
-                allowed = f"{least} or more" if most is None else f"{least} to {most}"
-                why = f" with max_length={top}" if most is not None else ""
-                raise ConfigError(
-                    f"block_tokenize.{name}: found {found}, allowed is {allowed}{why}."
-                )
-        if self.packing_strategy not in STRATEGIES:
-            raise ConfigError(
-                f"block_tokenize.packing_strategy: found {self.packing_strategy!r}, allowed: "
-                f"{', '.join(STRATEGIES)}.{near_miss(self.packing_strategy, list(STRATEGIES))}"
-            )
+            why = f" with max_length={top}" if most is not None else ""
+            check_between(f"block_tokenize.{name}", getattr(self, name), least, most, why=why)
+        one_of("block_tokenize.packing_strategy", self.packing_strategy, STRATEGIES)
         if self.truncate_at is not None:
             try:
                 re.compile(self.truncate_at)
