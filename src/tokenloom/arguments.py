@@ -15,9 +15,12 @@ and the near miss.
 
 from __future__ import annotations
 
+import functools
+import importlib
 import math
 import numbers
 import operator
+import sys
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import fields as fields_of
 from decimal import Decimal
@@ -34,6 +37,7 @@ __all__ = [
     "check_options",
     "count_of",
     "field_names",
+    "import_reference",
     "integer",
     "mapping",
     "name_of",
@@ -42,6 +46,7 @@ __all__ = [
     "number_map",
     "one_of",
     "pairs_of",
+    "reference_of",
     "rounded",
     "wrong",
     "wrong_type",
@@ -266,6 +271,41 @@ def check_names(where: str, found: Sequence[str] | Mapping[str, Any], known: Seq
             raise ConfigError(
                 f"{where}.{name}: no source named {name!r}. Sources: {choices(name, known)}"
             )
+
+
+def import_reference(reference: str) -> Any:
+    """The object that ``module:qualified.name`` names.
+
+    Raises:
+        ImportError: there is none, and why.
+
+    >>> import_reference("json:loads")("[1]")
+    [1]
+    """
+    module, colon, name = reference.partition(":")
+    if not (module and colon and name):
+        raise ImportError(f"{reference!r} is not of the form 'module:function'")
+    try:
+        return functools.reduce(getattr, name.split("."), importlib.import_module(module))
+    except AttributeError as error:
+        raise ImportError(str(error)) from error
+
+
+def reference_of(function: Any) -> str | None:
+    """``"module:qualname"`` if another process can import this very object by it, else None.
+
+    >>> import json
+    >>> reference_of(json.loads), reference_of(lambda text: [])
+    ('json:loads', None)
+    """
+    module = getattr(function, "__module__", None)
+    name = getattr(function, "__qualname__", None)
+    if not module or not name or module == "__main__" or "<" in name:
+        return None
+    target: Any = sys.modules.get(module)
+    for part in name.split("."):
+        target = getattr(target, part, None)
+    return f"{module}:{name}" if target is function else None
 
 
 def rounded(weight: float) -> float:
