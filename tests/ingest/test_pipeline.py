@@ -397,9 +397,7 @@ def test_an_importable_hook_goes_to_workers_and_a_lambda_keeps_the_build_here(tm
 
 
 def test_wrong_hooks_are_refused(tmp_path):
-    with pytest.raises(
-        tl.ConfigError, match="filter: .*:f', which cannot be imported"
-    ):
+    with pytest.raises(tl.ConfigError, match=r"filter: .*:f', which cannot be imported"):
         tl.build(records(1), tmp_path / "s", tokenizer="bytes", filter="no_such_module:f")
     with pytest.raises(tl.ConfigError, match="'module:function'"):
         tl.build(records(1), tmp_path / "s", tokenizer="bytes", filter="nocolon")
