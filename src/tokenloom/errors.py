@@ -6,7 +6,7 @@ Each class is also the builtin that a caller would guess, so ``except FileNotFou
 ::
 
     TokenloomError
-    ├─ ConfigError(ValueError)         an argument or a setting that cannot be meant
+    ├─ ConfigError(ValueError)         an invalid argument or setting
     ├─ InputError(ValueError)          a record or an input file that cannot be used
     ├─ TokenizerError(ValueError)      a tokenizer that is missing, unsuitable, or gives wrong ids
     ├─ StateError(ValueError)          a state that is damaged, or of another run
@@ -19,7 +19,7 @@ Each class is also the builtin that a caller would guess, so ``except FileNotFou
        ├─ StoreBusy(StoreError)              another process is building there
        └─ StoreCorrupt(StoreError)           bytes differ from what was published
 
-Small pieces of readable messages.
+And the words that messages are made of.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ class TokenloomError(Exception):
 
 
 class ConfigError(TokenloomError, ValueError):
-    """An argument or a setting that cannot be meant."""
+    """An invalid argument or setting."""
 
 
 class InputError(TokenloomError, ValueError):
