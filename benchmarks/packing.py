@@ -3,18 +3,12 @@
 Lengths are lognormal with a median of 500 tokens, clipped to the frame of 2,048, in groups of
 10,000 documents. A plan needs lengths only; peers that pack token lists are given lists of those
 lengths, and their figure includes moving tokens, which is said beside it.
-
-The published table of the histogram packer (Graphcore's packed BERT, Wikipedia, 16,279,552
-sequences, frames of 512) is reproduced when ``TOKENLOOM_WIKIPEDIA_HISTOGRAM`` names its file: a
-JSON list or one number a line, the count of each length from 1 on. It is third-party data and not
-part of this repository; without it a made histogram of the same size shows the cost.
 """
 
 from __future__ import annotations
 
 import functools
 import importlib.util
-import json
 import os
 from collections.abc import Callable
 from pathlib import Path
@@ -30,16 +24,13 @@ from benchmarks.peers import BATCH, SEQ, Corpus
 from benchmarks.stores import write_store
 from tokenloom import native
 from tokenloom.batch import boundaries, paint
-from tokenloom.layout.histogram import pack_histogram
 from tokenloom.layout.pack.packers import STRATEGIES, pack
 from tokenloom.layout.pack.spec import SEQUENTIAL
 from tokenloom.store import format as fmt
 
-__all__ = ["HISTOGRAM", "PUBLISHED", "SIZES", "read_histogram", "run"]
+__all__ = ["SIZES", "run"]
 
 CAPACITY, GROUP = 2048, 10_000
-HISTOGRAM = "TOKENLOOM_WIKIPEDIA_HISTOGRAM"
-PUBLISHED = {12: (0.998129, 1.99758), 3: (0.894855, 1.79090)}  # depth → fill, sequences a pack
 
 # size → (documents, documents for peers, rounds, tokens of the store, batches of a pass)
 SIZES = {
@@ -65,7 +56,6 @@ def run(folder: Path, size: str, command: str) -> list[Table]:
     return [
         _plans(lengths, few, rounds, command),
         _fills(documents, few, command),
-        _histograms(command),
         _batches(folder, tokens, batches, rounds, command),
         _positions(rounds, command),
     ]
@@ -213,40 +203,7 @@ def _fills(documents: int, few: int, command: str) -> Table:
     return Table(title="packing 2: filler", command=command, rows=rows, notes=[note])
 
 
-# -- 3. a histogram ------------------------------------------------------------------------
-
-
-def _histograms(command: str) -> Table:
-    path = os.environ.get(HISTOGRAM)
-    counts = read_histogram(Path(path)) if path else _made()
-    rows, notes = [], [f"{int(counts.sum()):,} sequences of up to {len(counts) - 1} tokens."]
-    for depth in (3, 12, None):
-        name = f"at most {depth} in a row" if depth else "any number in a row"
-        plan = pack_histogram(counts, len(counts) - 1, depth)
-        timing = interleave({name: functools.partial(pack_histogram, counts, 512, depth)}, 1)
-        rows.append(amount(f"{name}: fill", plan.fill, "of the cells"))
-        rows.append(amount(f"{name}: sequences a row", plan.items_per_bin, "sequences"))
-        rows.append(cost(f"{name}: CPU", timing[name], 1, "ms"))
-        if path and depth in PUBLISHED:
-            notes.append(f"published for {depth}: {PUBLISHED[depth]}.")
-    if not path:
-        notes.append(f"A made histogram; set {HISTOGRAM} to reproduce the published table.")
-    return Table(title="packing 3: a histogram", command=command, rows=rows, notes=notes)
-
-
-def read_histogram(path: Path) -> np.ndarray:
-    """How many sequences there are of each length, from 0 on."""
-    text = path.read_text()
-    counts = json.loads(text) if text.lstrip().startswith("[") else text.split()
-    return np.concatenate([[0], np.array(counts, dtype=np.int64)])
-
-
-def _made() -> np.ndarray:
-    lengths = np.clip(np.random.default_rng(1).lognormal(5.2, 0.9, 1_000_000), 1, 512)
-    return np.bincount(lengths.astype(np.int64), minlength=513) * 16
-
-
-# -- 4. batches ----------------------------------------------------------------------------
+# -- 3. batches ----------------------------------------------------------------------------
 
 
 def _batches(folder: Path, tokens: int, batches: int, rounds: int, command: str) -> Table:
@@ -276,7 +233,7 @@ def _batches(folder: Path, tokens: int, batches: int, rounds: int, command: str)
             continue
         held = against(row, made[torch.name], "torch DataLoader")
         rows.append(want(held, ">=", 1.3, of_ratio=True) if "all arrays" in name else held)
-    title = f"packing 4: packed batches of {BATCH} x {SEQ:,}, warm"
+    title = f"packing 3: packed batches of {BATCH} x {SEQ:,}, warm"
     return Table(title=title, command=command, rows=rows, notes=notes)
 
 
@@ -290,7 +247,7 @@ def _take(batches: Any, count: int) -> None:
         next(batches)
 
 
-# -- 5. positions --------------------------------------------------------------------------
+# -- 4. positions --------------------------------------------------------------------------
 
 
 def _positions(rounds: int, command: str) -> Table:
@@ -317,7 +274,7 @@ def _positions(rounds: int, command: str) -> Table:
     rows[0] = want(rows[0], "<=", 20.0)
     sizes = sum(len(one) for one in starts) * 4 / (64 * 4096 * 4)
     return Table(
-        title="packing 5: position ids of 64 x 4,096 tokens, 200 documents a row",
+        title="packing 4: position ids of 64 x 4,096 tokens, 200 documents a row",
         command=command,
         rows=rows,
         notes=[f"The starts take {sizes:.1%} of the bytes of the position ids."],

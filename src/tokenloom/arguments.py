@@ -1,14 +1,26 @@
-"""What people write for a mix, as plain numbers and names: read once, refused with the place.
+"""What people pass, read once: words, numbers and names, refused with the place.
 
-One idea: everything that says how to mix comes through here, whether from Python or from a
-description, so both are held to the same; a refusal says the path, the value, and what is allowed.
+One idea: an argument comes through here, whether from Python, a command or a description, so that
+all are held to the same, and every refusal reads alike: the path, the value found, what is allowed,
+and the near miss.
+
+==================  =============================================================================
+`one_of`            a word that must be one of some
+`check_between`     a number that must be inside its bounds; None is no number, and passes
+`check_options`     names of options that must exist
+`check_names`       names of sources that must exist
+`integer`, …        readers: they take what people write and give plain Python
+==================  =============================================================================
 """
 
 from __future__ import annotations
 
 import functools
+import importlib
+import math
 import numbers
 import operator
+import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import fields as fields_of
 from decimal import Decimal
@@ -16,13 +28,16 @@ from typing import Any, TypeVar, cast
 
 import numpy as np
 
-from tokenloom.errors import ConfigError, near_miss
+from tokenloom.errors import ConfigError, choices
 
 __all__ = [
     "by_name",
+    "check_between",
     "check_names",
     "check_options",
+    "count_of",
     "field_names",
+    "import_reference",
     "integer",
     "mapping",
     "name_of",
@@ -30,8 +45,12 @@ __all__ = [
     "near_misses",
     "number",
     "number_map",
+    "one_of",
     "pairs_of",
+    "reference_of",
     "rounded",
+    "wrong",
+    "wrong_type",
 ]
 
 
@@ -45,10 +64,7 @@ def check_options(where: str, given: Iterable[str], allowed: Sequence[str]) -> N
     """
     for name in given:
         if name not in allowed:
-            raise ConfigError(
-                f"{where}: no option {name!r}. Options: {', '.join(allowed)}."
-                f"{near_miss(name, allowed)}"
-            )
+            raise ConfigError(f"{where}: no option {name!r}. Options: {choices(name, allowed)}")
 
 
 Function = TypeVar("Function", bound=Callable[..., Any])
@@ -104,8 +120,7 @@ def by_name(what: str, given: Any, names: Sequence[str], usual: Any) -> dict[str
         for name in given:
             if name not in names:
                 raise ConfigError(
-                    f"{what}: found {name!r}, allowed are the sources: {', '.join(names)}."
-                    f"{near_miss(str(name), names)}"
+                    f"{what}: found {name!r}, allowed are the sources: {choices(name, names)}"
                 )
         return {name: _plain(given.get(name, usual)) for name in names}
     if isinstance(given, (str, bytes)) or not isinstance(given, Iterable):
@@ -118,7 +133,7 @@ def by_name(what: str, given: Any, names: Sequence[str], usual: Any) -> dict[str
     return dict(zip(names, values, strict=True))
 
 
-def one_of(what: str, found: Any, allowed: Sequence[Any]) -> None:
+def one_of(what: str, found: Any, allowed: Iterable[Any]) -> None:
     """Refuse what is not one of some values, with the near miss; 1 is not True.
 
     >>> one_of("end", "dro", ["drop", "pad"])
@@ -126,16 +141,62 @@ def one_of(what: str, found: Any, allowed: Sequence[Any]) -> None:
         ...
     tokenloom.errors.ConfigError: end: found 'dro', allowed: drop, pad. Did you mean 'drop'?
     """
-    if any(found == one and isinstance(found, type(one)) for one in allowed):
+    known = list(allowed)
+    if not any(found == one and isinstance(found, type(one)) for one in known):
+        raise ConfigError(f"{what}: found {found!r}, allowed: {choices(found, known)}")
+
+
+def check_between(
+    what: str,
+    found: float | None,
+    least: float,
+    most: float | None = None,
+    *,
+    unit: str = "",
+    why: str = "",
+) -> None:
+    """Refuse a number outside its bounds, which it may equal; None and no upper bound pass.
+
+    Args:
+        what: the path of the argument.
+        found: its value; its type has been checked.
+        least: the lower bound.
+        most: the upper bound, if there is one; "or more" does not include infinity.
+        unit: of the number, for the message.
+        why: what is said after the bounds.
+
+    >>> check_between("seq_len", 1, 2, 1 << 30, unit="tokens")
+    Traceback (most recent call last):
+        ...
+    tokenloom.errors.ConfigError: seq_len: found 1, allowed is 2 to 2^30 tokens.
+    """
+    if found is None or (least <= found < math.inf and (most is None or found <= most)):
         return
-    words = [one for one in allowed if isinstance(one, str)]
-    begun = [word for word in words if found and word.startswith(str(found))]
-    hint = f" Did you mean {begun[0]!r}?" if begun else near_miss(str(found), words)
-    raise ConfigError(f"{what}: found {found!r}, allowed: {', '.join(map(str, allowed))}.{hint}")
+    top = " or more" if most is None else f" to {_round(most)}"
+    raise ConfigError(
+        f"{what}: found {_shown(found)}, allowed is {least}{top}{unit and ' ' + unit}{why}."
+    )
+
+
+def _round(bound: float) -> str:
+    """A bound as people write it.
+
+    >>> _round(1000), _round(1 << 30), _round((1 << 31) - 1)
+    ('1000', '2^30', '2^31 - 1')
+    """
+    for number, less in ((bound, ""), (bound + 1, " - 1")):
+        if number > 1 << 16 and number == int(number) and int(number).bit_count() == 1:
+            return f"2^{int(number).bit_length() - 1}{less}"
+    return str(bound)
+
+
+def wrong_type(where: str, value: Any, allowed: str) -> ConfigError:
+    """The refusal of an object that is too large to be shown."""
+    return ConfigError(f"{where}: found {type(value).__name__}, allowed is {allowed}.")
 
 
 def count_of(what: str, value: Any) -> int:
-    """A count, if it is one."""
+    """A count: a Python integer from 0 to 2^63 - 1."""
     if type(value) is not int or not 0 <= value <= MAX_COUNT:
         raise ConfigError(f"{what}: found {value!r}, allowed is an integer from 0 to 2^63 - 1.")
     return value
@@ -179,8 +240,9 @@ def integer(where: str, value: Any, least: int = 0, most: int = 1 << 62) -> int:
     return found
 
 
-def _shown(found: int) -> str:
-    return str(found) if abs(found) < 1 << 70 else f"a number of {found.bit_length()} bits"
+def _shown(found: Any) -> str:
+    short = not isinstance(found, int) or abs(found) < 1 << 70
+    return repr(found) if short else f"a number of {found.bit_length()} bits"
 
 
 def mapping(where: str, value: Any, of: str) -> dict[Any, Any]:
@@ -240,9 +302,43 @@ def check_names(where: str, found: Sequence[str] | Mapping[str, Any], known: Seq
     for name in found:
         if name not in known:
             raise ConfigError(
-                f"{where}.{name}: no source named {name!r}. Sources: {', '.join(known)}."
-                f"{near_miss(str(name), known)}"
+                f"{where}.{name}: no source named {name!r}. Sources: {choices(name, known)}"
             )
+
+
+def import_reference(reference: str) -> Any:
+    """The object that ``module:qualified.name`` names.
+
+    Raises:
+        ImportError: there is none, and why.
+
+    >>> import_reference("json:loads")("[1]")
+    [1]
+    """
+    module, colon, name = reference.partition(":")
+    if not (module and colon and name):
+        raise ImportError(f"{reference!r} is not of the form 'module:function'")
+    try:
+        return functools.reduce(getattr, name.split("."), importlib.import_module(module))
+    except AttributeError as error:
+        raise ImportError(str(error)) from error
+
+
+def reference_of(function: Any) -> str | None:
+    """``"module:qualname"`` if another process can import this very object by it, else None.
+
+    >>> import json
+    >>> reference_of(json.loads), reference_of(lambda text: [])
+    ('json:loads', None)
+    """
+    module = getattr(function, "__module__", None)
+    name = getattr(function, "__qualname__", None)
+    if not module or not name or module == "__main__" or "<" in name:
+        return None
+    target: Any = sys.modules.get(module)
+    for part in name.split("."):
+        target = getattr(target, part, None)
+    return f"{module}:{name}" if target is function else None
 
 
 def rounded(weight: float) -> float:

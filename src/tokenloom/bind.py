@@ -20,7 +20,7 @@ from typing import Any, Literal, TypeVar
 
 import numpy as np
 
-from tokenloom.errors import ConfigError, near_miss
+from tokenloom.errors import ConfigError, choices
 
 __all__ = ["BindError", "bind", "check_fields", "unbind"]
 
@@ -129,7 +129,7 @@ def _bind_record(cls: type, value: Any, path: str, unknown: str, problems: list[
     if unknown == "refuse":
         names = sorted(schema)
         problems.extend(
-            f"{path}.{key}: unknown key. Allowed: {', '.join(names)}.{near_miss(str(key), names)}"
+            f"{path}.{key}: unknown key. Allowed: {choices(key, names)}"
             for key in value
             if key not in schema
         )

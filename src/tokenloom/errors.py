@@ -6,7 +6,7 @@ Each class is also the builtin that a caller would guess, so ``except FileNotFou
 ::
 
     TokenloomError
-    ├─ ConfigError(ValueError)         an argument or a setting that cannot be meant
+    ├─ ConfigError(ValueError)         an invalid argument or setting
     ├─ InputError(ValueError)          a record or an input file that cannot be used
     ├─ TokenizerError(ValueError)      a tokenizer that is missing, unsuitable, or gives wrong ids
     ├─ StateError(ValueError)          a state that is damaged, or of another run
@@ -27,7 +27,7 @@ from __future__ import annotations
 import difflib
 import inspect
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 __all__ = [
@@ -45,6 +45,7 @@ __all__ = [
     "TokenloomError",
     "WorkerError",
     "binary_size",
+    "choices",
     "near_miss",
     "plural",
     "sentence",
@@ -57,7 +58,7 @@ class TokenloomError(Exception):
 
 
 class ConfigError(TokenloomError, ValueError):
-    """An argument or a setting that cannot be meant."""
+    """An invalid argument or setting."""
 
 
 class InputError(TokenloomError, ValueError):
@@ -119,10 +120,20 @@ def near_miss(word: str, allowed: Sequence[str]) -> str:
     >>> near_miss("wkii", ["wiki", "code"])
     " Did you mean 'wiki'?"
     """
-    close = difflib.get_close_matches(word, allowed, n=1, cutoff=0.6)
-    if not close:
-        close = [name for name in allowed if len(word) > 1 and word.startswith(name)][:1]
+    close = [name for name in allowed if word and name.startswith(word)]
+    close = close or difflib.get_close_matches(word, allowed, n=1, cutoff=0.6)
+    close = close or [name for name in allowed if len(word) > 1 and word.startswith(name)]
     return f" Did you mean {close[0]!r}?" if close else ""
+
+
+def choices(found: object, allowed: Iterable[object]) -> str:
+    """The end of a message about a word that is not one of some: those, and the closest one.
+
+    >>> choices("wkii", ["wiki", "code"]), choices("wiki", [])
+    ("wiki, code. Did you mean 'wiki'?", 'none.')
+    """
+    words = list(map(str, allowed))
+    return f"{', '.join(words) or 'none'}.{near_miss(str(found), words)}"
 
 
 def plural(count: int, noun: str) -> str:

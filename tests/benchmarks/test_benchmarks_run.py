@@ -14,7 +14,7 @@ TITLES = {
     "open": ["open"],
     "build": ["build, engine tiktoken", "build, engine reference", "build, where the CPU goes"],
     "loaders": ["loaders 1"],
-    "packing": ["packing 1", "packing 2", "packing 3", "packing 4", "packing 5"],
+    "packing": ["packing 1", "packing 2", "packing 3", "packing 4"],
     "splice": ["splice 1", "splice 2", "splice 3"],
     "mix": ["mix 1", "mix 2"],
 }

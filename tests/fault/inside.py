@@ -11,11 +11,11 @@ import sys
 import time
 from pathlib import Path
 
+from faultfiles import FaultFiles
 from kit import QuickFiles, Reading, read_everything, write_corpus
 
 import tokenloom as tl
 from tokenloom.store.files import LocalFiles
-from tokenloom.testing import FaultFiles
 
 
 class NoLocks(LocalFiles):

@@ -6,6 +6,8 @@ import os
 import time
 
 import pytest
+from crashdisk import mix
+from faultfiles import FaultFiles
 from kit import (
     QUICK,
     SMALL,
@@ -20,7 +22,6 @@ from kit import (
 import tokenloom as tl
 from tokenloom.store.files import LocalFiles
 from tokenloom.store.snapshots import collect
-from tokenloom.testing import FaultFiles, mix
 
 BUILDERS = 8
 

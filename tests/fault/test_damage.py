@@ -6,11 +6,12 @@ import shutil
 
 import numpy as np
 import pytest
+from crashdisk import mix
 from kit import QUICK, read_everything, texts, tree
 
 import tokenloom as tl
 from tokenloom.store.byte_source import LocalSource
-from tokenloom.testing import FaultSource, mix
+from tokenloom.testing import FaultSource
 
 
 def rows(count, seed=0, change=0):

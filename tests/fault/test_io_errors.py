@@ -8,6 +8,7 @@ import shutil
 import subprocess
 
 import pytest
+from faultfiles import FaultFiles
 from kit import (
     QUICK,
     SMALL,
@@ -20,7 +21,6 @@ from kit import (
 
 import tokenloom as tl
 from tokenloom.store.files import LocalFiles
-from tokenloom.testing import FaultFiles
 
 ERRORS = [errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EROFS, errno.EMFILE, errno.EINTR]
 

@@ -5,11 +5,11 @@ import threading
 import time
 
 import pytest
+from crashdisk import mix
+from faultfiles import EXIT_CODE, FaultFiles
 from kit import QUICK, SMALL, assert_same_tree, is_published, leftovers, tree, write_corpus
 
 import tokenloom as tl
-from tokenloom.testing import FaultFiles, mix
-from tokenloom.testing.files import EXIT_CODE
 
 
 @pytest.fixture

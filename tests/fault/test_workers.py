@@ -11,10 +11,10 @@ import time
 from pathlib import Path
 
 import pytest
+from faultfiles import FaultFiles
 from kit import QUICK, SMALL, leftovers, tree, write_corpus
 
 import tokenloom as tl
-from tokenloom.testing import FaultFiles
 
 # -- W1 ------------------------------------------------------------------------------------
 

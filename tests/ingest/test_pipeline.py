@@ -397,7 +397,7 @@ def test_an_importable_hook_goes_to_workers_and_a_lambda_keeps_the_build_here(tm
 
 
 def test_wrong_hooks_are_refused(tmp_path):
-    with pytest.raises(tl.ConfigError, match="filter: 'no_such_module:f' cannot be imported"):
+    with pytest.raises(tl.ConfigError, match=r"filter: .*:f', which cannot be imported"):
         tl.build(records(1), tmp_path / "s", tokenizer="bytes", filter="no_such_module:f")
     with pytest.raises(tl.ConfigError, match="'module:function'"):
         tl.build(records(1), tmp_path / "s", tokenizer="bytes", filter="nocolon")
@@ -497,7 +497,7 @@ print(*[line.split()[1] for line in open("/proc/self/status") if line.startswith
     ("options", "words"),
     [
         ({"workers": 0}, "workers: found 0"),
-        ({"executor": "ray"}, "executor: found 'ray', allowed: 'local'"),
+        ({"executor": "ray"}, "executor: found 'ray', allowed: local"),
         ({"engine": "quick"}, "engine: found 'quick'"),
         ({"on_error": "ignore"}, "on_error"),
         ({"chunk_tokens": 0}, "chunk_tokens: found 0"),

@@ -266,7 +266,7 @@ def test_the_stretch_of_a_block_is_just_what_its_rows_take(sizes, setting, size)
         ({"seq_len": "4"}, "seq_len"),
         ({"seq_len": True}, "seq_len"),
         ({"seq_len": None}, "seq_len"),
-        ({"seq_len": 4, "tail": "pad"}, "tail: found 'pad', allowed: 'drop', 'keep'"),
+        ({"seq_len": 4, "tail": "pad"}, "tail: found 'pad', allowed: drop, keep"),
         ({"seq_len": 4, "overlap": 1}, "overlap: found 1"),
         ({"seq_len": 4, "lookahead": True, "overlap": 2}, "overlap: found 2"),
         ({"seq_len": 4, "lookahead": True, "overlap": -1}, "overlap: found -1"),

@@ -1,6 +1,6 @@
 """What the fault tests share: a small corpus, trees of bytes, everything a store can be asked.
 
-Every choice that looks random comes from `tokenloom.testing.mix`, so a failure names the numbers
+Every choice that looks random comes from `crashdisk.mix`, so a failure names the numbers
 that replay it.
 """
 
@@ -20,9 +20,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from crashdisk import mix
+
 import tokenloom as tl
 from tokenloom.store.files import LocalFiles
-from tokenloom.testing import mix
 
 FAULT = Path(__file__).parents[1] / "fault"
 # what a child process needs to import the helpers of the fault tests

@@ -465,7 +465,7 @@ HOSTILE = {
     "a pass too many": (put("epoch", 2), "no pass comes after the last"),
     "samples": (put("samples", [1]), "state.samples: allowed is a list with one for each"),
     "samples as text": (put("samples", "abcdefg"), "state.samples: allowed"),
-    "a mark": (put("mark", {"row": 19, "state": {}}), "the mark stands before all"),
+    "a mark": (put("mark", {"row": 19, "state": {}}), "the mark is before all"),
     "a mark of nothing": (put("mark", {"row": 0}), "state.mark.state: missing"),
     "a mark for a list": (put("mark", {"row": 0, "state": {}}), "list has no load_state_dict"),
 }

@@ -352,7 +352,7 @@ def test_a_damaged_state_of_other_stops_is_refused():
         stream.load_state_dict(found)
     stream, found = state(stop="repeat", epochs=None)
     found["finished"] = True
-    with pytest.raises(tl.StateError, match="for ever is never finished"):
+    with pytest.raises(tl.StateError, match="an endless stream is never finished"):
         stream.load_state_dict(found)
 
 

@@ -769,7 +769,7 @@ HOSTILE = {
     ),
     "an unknown key": (put("token", []), "state.token: unknown key.*Did you mean 'tokens'"),
     "an unknown option": (put("options", "seqlen", 3), "state.options.seqlen: unknown key"),
-    "an option of another mode": (put("options", "group_docs", 3), "'bin' has it not"),
+    "an option of another mode": (put("options", "group_docs", 3), "not an option of mode 'bin'"),
     "a missing option": (drop("options", "bins_per_pack"), "state.options.bins_per_pack: missing"),
     "a missing usual option": (drop("options", "bos_id"), "state.options.bos_id: missing"),
     "an option of another type": (
@@ -786,8 +786,14 @@ HOSTILE = {
     ),
     "a number too long to show": (put("finished", 10**5000), "too long"),
     "a missing counter": (drop("counters", "documents_seen"), "counters.documents_seen: missing"),
-    "more cells than rows": (put("counters", "cells", 10), "cells = rows x width does not hold"),
-    "more tokens than cells": (put("counters", "tokens", 10), "tokens <= cells does not hold"),
+    "more cells than rows": (
+        put("counters", "cells", 10),
+        "cells = rows x width, but it does not hold",
+    ),
+    "more tokens than cells": (
+        put("counters", "tokens", 10),
+        "tokens <= cells, but it does not hold",
+    ),
     "transitions": (put("counters", "transitions", 7), "transitions = segments - rows"),
     "more segments than tokens": (put("counters", "segments", 99), "segments <= tokens"),
     "more documents than tokens": (

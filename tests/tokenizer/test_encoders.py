@@ -1,6 +1,7 @@
 """The reference encoders add nothing, lose nothing, and keep text as text."""
 
 import json
+import re
 import sys
 
 import numpy as np
@@ -11,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tokenizers import Tokenizer, models, pre_tokenizers, processors
 
+import tokenloom as tl
 from tokenloom.errors import ConfigError, InputError, TokenizerError
 from tokenloom.tokenizer.encoders import decode, reference_encoder, token_strings
 from tokenloom.tokenizer.spec import TokenizerSpec, resolve
@@ -173,6 +175,25 @@ def test_a_callable_of_another_process_is_refused():
     spec, _ = resolve(lambda text: [1], vocab_size=100)
     with pytest.raises(TokenizerError, match="exists only in the process that made it"):
         reference_encoder(spec)
+
+
+def test_a_callable_that_was_refused_works_as_the_message_says(tmp_path):
+    """By a module and a name, or in one process with the number of workers that it names."""
+    spec, _ = resolve(lambda text: [1], vocab_size=100)
+    with pytest.raises(TokenizerError) as refused:
+        reference_encoder(spec)
+    assert "pass 'module:function'" in str(refused.value)
+    named, _ = resolve("toys:words", vocab_size=1000)
+    assert reference_encoder(named).encode(["a b a"]).ids.tolist() == toys.words("a b a")
+    (workers,) = re.findall(r"workers=(\d+)", str(refused.value))
+    store = tl.build(
+        [{"text": "x"}],
+        tmp_path / "s",
+        tokenizer=lambda text: [1, 2],
+        vocab_size=9,
+        workers=int(workers),
+    )
+    assert store.document(0).tolist() == [1, 2]
 
 
 # --------------------------------------------------------------------------------- back to text

@@ -316,7 +316,7 @@ def test_explicit_specials_override_and_zero_is_an_id():
         ({"bos": True}, "bos: True is not a token id"),
         ({"bos": 1.5}, "bos: 1.5 is not a token id"),
         ({"vocab_size": 10}, "vocab_size: 10 is less than the 1000 ids"),
-        ({"vocab_size": 2**31 + 1}, "tokenizer.vocab_size: 2147483649"),
+        ({"vocab_size": 2**31 + 1}, "tokenizer.vocab_size: found 2147483649"),
     ],
 )
 def test_settings_that_cannot_be_meant_are_refused(arguments, message):
@@ -385,7 +385,7 @@ def test_the_hash_tells_tokenizers_apart():
 def test_specs_refuse_nonsense():
     with pytest.raises(ConfigError, match="Did you mean 'tiktoken'"):
         TokenizerSpec(kind="tictoken", name="x", vocab_size=1)
-    with pytest.raises(ConfigError, match="vocab_size: 0"):
+    with pytest.raises(ConfigError, match="vocab_size: found 0"):
         TokenizerSpec(kind="bytes", name="x", vocab_size=0)
 
 

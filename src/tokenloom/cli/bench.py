@@ -10,7 +10,7 @@ from __future__ import annotations
 import argparse
 import math
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import asdict, fields
 from itertools import product
@@ -18,13 +18,14 @@ from typing import Any
 
 import numpy as np
 
+from tokenloom.arguments import check_between
 from tokenloom.cli import bench_reads
-from tokenloom.cli.printing import compare, comparison_lines, read_run, write
-from tokenloom.errors import ConfigError, near_miss, plural
+from tokenloom.cli.printing import compare, comparison_lines, named_in, option, read_run, write
+from tokenloom.errors import plural
 from tokenloom.order import Order, block, era, full
 from tokenloom.progress import Progress
 from tokenloom.quality.shuffle import ShuffleQuality, fair, measure
-from tokenloom.random.permute import check_perm_type
+from tokenloom.random.permute import PERM_TYPES
 
 __all__ = ["add_commands"]
 
@@ -121,19 +122,17 @@ def _permutation(arguments: argparse.Namespace) -> int:
 
 def _settings(arguments: argparse.Namespace) -> dict[str, Any]:
     """What was asked for, with nothing left to choose."""
-    _at_least("n", arguments.n, 2)
-    _at_least("seed", arguments.seed, 0)
+    check_between("--n", arguments.n, 2)
+    check_between("--seed", arguments.seed, 0)
     for name in ("repeats", "seq_len", "era_length", "window_blocks", "lanes", "batch_size"):
-        _at_least(name, getattr(arguments, name), 1)
+        check_between(option(name), getattr(arguments, name), 1)
     block_size = arguments.io_block_size
     if block_size is None:
         block_size = max(1, CHUNK_TOKENS // arguments.seq_len)
-    _at_least("io_block_size", block_size, 1)
-    strategies = _names("strategies", arguments.strategies, STRATEGIES)
+    check_between("--io-block-size", block_size, 1)
+    strategies = named_in("strategies", arguments.strategies, STRATEGIES)
     both = "levanter,feistel" if arguments.lanes == 1 else "feistel"  # Levanter has no lanes
-    perm_types = [name.strip() for name in (arguments.perm_type or both).split(",")]
-    for perm_type in perm_types:
-        check_perm_type(perm_type)
+    perm_types = named_in("perm_type", arguments.perm_type or both, PERM_TYPES)
     return {
         "n": arguments.n,
         "repeats": arguments.repeats,
@@ -147,22 +146,6 @@ def _settings(arguments: argparse.Namespace) -> dict[str, Any]:
         "strategies": strategies,
         "perm_types": perm_types,
     }
-
-
-def _at_least(name: str, value: int, least: int) -> None:
-    if value < least:
-        raise ConfigError(f"--{name.replace('_', '-')}: found {value}, allowed is {least} or more.")
-
-
-def _names(option: str, given: str, allowed: Sequence[str]) -> list[str]:
-    names = [name.strip() for name in given.split(",")]
-    for name in names:
-        if name not in allowed:
-            raise ConfigError(
-                f"--{option}: found {name!r}, allowed: {', '.join(allowed)}."
-                f"{near_miss(name, allowed)}"
-            )
-    return names
 
 
 def _measure_all(settings: dict[str, Any], *, quiet: bool) -> Results:

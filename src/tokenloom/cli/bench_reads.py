@@ -19,11 +19,11 @@ import numpy as np
 
 from tokenloom.api.dataset import Dataset
 from tokenloom.api.store import Store, open_store
-from tokenloom.cli.printing import compare, comparison_lines, read_run, write
-from tokenloom.errors import ConfigError, near_miss
+from tokenloom.arguments import check_between
+from tokenloom.cli.printing import compare, comparison_lines, named_in, option, read_run, write
 from tokenloom.order.shuffle import BlockShuffle, EraShuffle, FullShuffle, Shuffle
 from tokenloom.progress import Progress
-from tokenloom.random.permute import check_perm_type
+from tokenloom.random.permute import PERM_TYPES
 from tokenloom.testing.stores import write_flat
 
 __all__ = ["add_data_loading"]
@@ -111,19 +111,9 @@ def _settings(arguments: argparse.Namespace) -> dict[str, Any]:
         "window_blocks",
     )
     for name in names:
-        if getattr(arguments, name) < 1:
-            found = getattr(arguments, name)
-            raise ConfigError(f"--{name.replace('_', '-')}: found {found}, allowed is 1 or more.")
-    strategies = [name.strip() for name in arguments.strategies.split(",")]
-    for name in strategies:
-        if name not in STRATEGIES:
-            raise ConfigError(
-                f"--strategies: found {name!r}, allowed: {', '.join(STRATEGIES)}."
-                f"{near_miss(name, STRATEGIES)}"
-            )
-    perm_types = [name.strip() for name in arguments.perm_type.split(",")]
-    for perm_type in perm_types:
-        check_perm_type(perm_type)
+        check_between(option(name), getattr(arguments, name), 1)
+    strategies = named_in("strategies", arguments.strategies, STRATEGIES)
+    perm_types = named_in("perm_type", arguments.perm_type, PERM_TYPES)
     return {
         **{name: getattr(arguments, name) for name in (*names, "seed")},
         "strategies": strategies,

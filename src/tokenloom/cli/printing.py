@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import argparse
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,17 +15,41 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tokenloom.api.store import Store
+from tokenloom.arguments import one_of
 from tokenloom.errors import InputError, plural
 
 __all__ = [
     "compare",
     "comparison_lines",
     "histogram",
+    "named_in",
+    "option",
     "percentiles",
     "read_run",
     "summary",
     "write",
 ]
+
+
+def option(name: str) -> str:
+    """An argument as it is typed.
+
+    >>> option("batch_size")
+    '--batch-size'
+    """
+    return f"--{name.replace('_', '-')}"
+
+
+def named_in(name: str, given: str, allowed: Sequence[str]) -> list[str]:
+    """The words of an option that takes several, separated by commas; others are refused.
+
+    >>> named_in("strategies", "full, era", ("full", "era", "block"))
+    ['full', 'era']
+    """
+    words = [word.strip() for word in given.split(",")]
+    for word in words:
+        one_of(option(name), word, allowed)
+    return words
 
 
 def read_run(path: str, bench: str) -> dict[str, Any]:

@@ -13,9 +13,10 @@ import numpy as np
 
 from tokenloom.api.dataset import Dataset
 from tokenloom.api.store import open_store
+from tokenloom.arguments import check_between
 from tokenloom.cli.printing import write
 from tokenloom.documents.spec import MODES
-from tokenloom.errors import ConfigError, StoreError, plural
+from tokenloom.errors import StoreError, plural
 from tokenloom.inspect.coverage import Coverage, coverage
 from tokenloom.inspect.splices import Listing, triples
 from tokenloom.layout.splice.spec import WORDS
@@ -138,9 +139,7 @@ def _dataset(arguments: argparse.Namespace) -> Dataset:
 # -- audit ---------------------------------------------------------------------------------
 def _audit(arguments: argparse.Namespace) -> int:
     for name, least in (("epoch", 0), ("limit", 1)):
-        found = getattr(arguments, name)
-        if found is not None and found < least:
-            raise ConfigError(f"--{name}: found {found}, allowed is {least} or more.")
+        check_between(f"--{name}", getattr(arguments, name), least)
     dataset = _dataset(arguments)
     phases = dataset.run.sources[0].phases
     first, stop = phases.start(arguments.epoch), phases.start(arguments.epoch + 1)

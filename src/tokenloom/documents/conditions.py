@@ -27,7 +27,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tokenloom.errors import ConfigError, near_miss
+from tokenloom.errors import ConfigError, choices
 from tokenloom.store.reader import Reader
 from tokenloom.store.snapshots import read_inputs
 
@@ -204,6 +204,5 @@ def _missing(reader: Reader, column: str) -> ConfigError:
             "doc_index or length, or build the store from records with such a key."
         )
     return ConfigError(
-        f"doc_key: no document has a {column!r}. The first ones have: {', '.join(keys)}."
-        f"{near_miss(column, keys)}"
+        f"doc_key: no document has a {column!r}. The first ones have: {choices(column, keys)}"
     )

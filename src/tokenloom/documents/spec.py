@@ -15,10 +15,10 @@ from typing import Any
 
 import numpy as np
 
-from tokenloom.arguments import check_options
+from tokenloom.arguments import check_between, check_options, integer, one_of, wrong_type
 from tokenloom.bind import check_fields
 from tokenloom.documents.split import SplitSpec
-from tokenloom.errors import ConfigError, near_miss, plural
+from tokenloom.errors import ConfigError, plural
 from tokenloom.random.keys import check_seed
 
 __all__ = ["MODES", "SelectSpec", "listed", "training_cutoff", "with_selector"]
@@ -76,17 +76,15 @@ class SelectSpec:
         check_fields(self)
         check_seed(self.seed)
         if not isinstance(self.within, SplitSpec | SelectSpec | None):
-            raise ConfigError(
-                f"within: found {type(self.within).__name__}, allowed is a split or a selection."
-            )
+            raise wrong_type("within", self.within, "a split or a selection")
         _check_numbers(self)
         _check_index(self)
-        _check_word("doc_select_mode", self.doc_select_mode, MODES)
-        _check_word("doc_index_policy", self.doc_index_policy, INDEX_POLICIES)
+        one_of("doc_select_mode", self.doc_select_mode, MODES)
+        one_of("doc_index_policy", self.doc_index_policy, INDEX_POLICIES)
         single = self.num_docs is None and not isinstance(self.doc_index, tuple)
         if self.on_shortage is None:
             object.__setattr__(self, "on_shortage", SHORTAGES[2 if single else 0])
-        _check_word("on_shortage", str(self.on_shortage), SHORTAGES)
+        one_of("on_shortage", self.on_shortage, SHORTAGES)
         if self.doc_hash is not None:
             object.__setattr__(self, "doc_hash", _checked_hash(self.doc_hash))
 
@@ -130,15 +128,11 @@ def _check_numbers(spec: SelectSpec) -> None:
         ("max_doc_length", 1),
         ("training_tokens", 1),
     ):
-        value = getattr(spec, name)
-        if value is not None and value < least:
-            unit = "documents" if name == "num_docs" else "tokens"
-            raise ConfigError(f"{name}: found {value}, allowed is {least} or more {unit}.")
-    low, high = spec.min_doc_length, spec.max_doc_length
-    if low is not None and high is not None and high < low:
-        raise ConfigError(
-            f"max_doc_length: found {high}, allowed is {low} (min_doc_length) or more tokens."
-        )
+        unit = "documents" if name == "num_docs" else "tokens"
+        check_between(name, getattr(spec, name), least, unit=unit)
+    if spec.min_doc_length is not None:
+        why = " (min_doc_length)"
+        check_between("max_doc_length", spec.max_doc_length, spec.min_doc_length, why=why)
     if spec.documents is not None and (
         not spec.documents or spec.documents[0] < 0 or not _ascending(spec.documents)
     ):
@@ -179,13 +173,6 @@ def _checked_hash(digits: str) -> str:
             "sha256 of the document's tokens as little-endian int32."
         )
     return digits.lower()
-
-
-def _check_word(name: str, found: str, allowed: Sequence[str]) -> None:
-    if found not in allowed:
-        raise ConfigError(
-            f"{name}: found {found!r}, allowed: {', '.join(allowed)}.{near_miss(found, allowed)}"
-        )
 
 
 def _ascending(numbers: Sequence[int]) -> bool:
@@ -234,9 +221,7 @@ def training_cutoff(
         )
     tokens = 1
     for name, value in parts.items():
-        if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < 1:
-            raise ConfigError(f"{name}: found {value!r}, allowed is an integer from 1 on.")
-        tokens *= int(value)
+        tokens *= integer(name, value, least=1)
     return tokens
 
 
@@ -249,10 +234,7 @@ def with_selector(selector: Mapping[str, Any] | None, fields: dict[str, Any]) ->
     if selector is None:
         return fields
     if not isinstance(selector, Mapping):
-        raise ConfigError(
-            f"doc_selector: found {type(selector).__name__}, allowed is a mapping with the keys "
-            f"{', '.join(SELECTOR)}."
-        )
+        raise wrong_type("doc_selector", selector, f"a mapping with {', '.join(SELECTOR)}")
     check_options("doc_selector", map(str, selector), list(SELECTOR))
     found = dict(fields)
     for name, value in selector.items():

@@ -17,9 +17,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from tokenloom.arguments import one_of
 from tokenloom.bind import check_fields
 from tokenloom.documents.line import WholeLine
-from tokenloom.errors import ConfigError, near_miss
+from tokenloom.errors import ConfigError
 from tokenloom.random.keys import GOLDEN, check_seed, children, key, mixed, named
 from tokenloom.store.reader import Reader
 
@@ -52,19 +53,14 @@ class SplitSpec:
     def __post_init__(self) -> None:
         check_fields(self)
         check_seed(self.seed)
-        if self.by not in ("id", "content"):
-            raise ConfigError(f"split.by: found {self.by!r}, allowed: 'id', 'content'.")
+        one_of("split.by", self.by, ("id", "content"))
         if len(self.names) != len(self.shares) or len(set(self.names)) < len(self.names):
             raise ConfigError(
                 f"split: the names {self.names} and shares {self.shares} do not belong together. "
                 "Give every part one name of its own and one share."
             )
         _check_shares(dict(zip(self.names, self.shares, strict=True)))
-        if self.part not in self.names:
-            raise ConfigError(
-                f"split.part: no part named {self.part!r}. Parts: {', '.join(self.names)}."
-                f"{near_miss(self.part, self.names)}"
-            )
+        one_of("split.part", self.part, self.names)
 
     @property
     def words(self) -> str:

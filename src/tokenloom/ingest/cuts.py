@@ -19,7 +19,6 @@ are unpacked again up to the block.
 from __future__ import annotations
 
 import itertools
-import os
 import zlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
@@ -28,9 +27,9 @@ from typing import Any
 
 from tokenloom.errors import InputError, MissingExtra
 from tokenloom.ingest.identity import arrow_bytes, canonical_line
-from tokenloom.ingest.inputs import Input, label
+from tokenloom.ingest.inputs import Input, check_size, label
 
-__all__ = ["BLOCK_BYTES", "MAX_RECORD_BYTES", "Block", "Cut", "blocks", "check_size"]
+__all__ = ["BLOCK_BYTES", "MAX_RECORD_BYTES", "Block", "Cut", "blocks"]
 
 BLOCK_BYTES = 4 << 20
 
@@ -133,24 +132,6 @@ def _pieces(
         (Cut(input=index, start=start, stop=stop, weight=stop - start), stop - start)
         for start, stop in itertools.pairwise(cuts)
     )
-
-
-def check_size(one: Input, size: int | None = None) -> None:
-    """Raises if a file does not have the size that it had when it was listed.
-
-    Args:
-        one: An input with a path.
-        size: Bytes seen; asked of the file system if None.
-    """
-    try:
-        size = os.stat(label(one)).st_size if size is None else size
-    except OSError as error:
-        raise InputError(f"{label(one)}: {error.strerror}. Put it back and start again.") from error
-    if size != one.size:
-        raise InputError(
-            f"{label(one)}: {size} bytes now, {one.size} when it was listed. "
-            "Wait until nothing writes to it and start again."
-        )
 
 
 # ---------------------------------------------------------------- objects and parquet

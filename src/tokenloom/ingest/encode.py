@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tokenloom.errors import TokenizerError, near_miss
+from tokenloom.errors import TokenizerError, choices
 from tokenloom.ingest.cuts import Block
 from tokenloom.ingest.inputs import Input, label
 from tokenloom.ingest.records import read_block
@@ -207,11 +207,8 @@ _TOKEN_COLUMNS = frozenset({"loss_mask", "loss_weights"})
 def _take(record: dict[str, Any], key: str, what: str) -> Any:
     if key in record:
         return record[key]
-    keys = list(map(str, record))
-    raise _BadRecord(
-        f"there is no key {key!r} ({what}); it has: {', '.join(keys) or 'nothing'}"
-        f"{near_miss(key, keys) and '.' + near_miss(key, keys)}"
-    )
+    has = choices(key, record).removesuffix(".")  # the text goes on with the place
+    raise _BadRecord(f"there is no key {key!r} ({what}); it has: {has}")
 
 
 def _a(value: Any) -> str:

@@ -10,15 +10,15 @@ one process.
 from __future__ import annotations
 
 import hashlib
-import importlib
 import inspect
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from tokenloom.arguments import import_reference, reference_of
 from tokenloom.errors import ConfigError
 
-__all__ = ["Hook", "import_reference", "resolve_hook"]
+__all__ = ["Hook", "resolve_hook"]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -46,41 +46,23 @@ def resolve_hook(hook: Callable[[dict[str, Any]], Any] | str | None, path: str) 
     """The hook behind an argument: a callable, or a ``module:function`` string."""
     if hook is None:
         return None
-    function = import_reference(hook, path) if isinstance(hook, str) else hook
+    try:
+        function = import_reference(hook) if isinstance(hook, str) else hook
+    except ImportError as error:
+        raise ConfigError(
+            f"{path}: found {hook!r}, which cannot be imported ({error}). Give a function, or "
+            "'module:function'."
+        ) from error
     if not callable(function):
         raise ConfigError(f"{path}: found {hook!r}, allowed is a function or 'module:function'.")
     module = getattr(function, "__module__", None) or "?"
     qualname = getattr(function, "__qualname__", type(function).__name__)
-    reference = f"{module}:{qualname}"
     return Hook(
         function=function,
-        name=reference,
+        name=f"{module}:{qualname}",
         version=_version(function, path),
-        reference=reference if _importable(function, module, qualname) else None,
+        reference=reference_of(function),
     )
-
-
-def import_reference(reference: str, path: str) -> Any:
-    """The object that ``module:qualified.name`` names."""
-    module_name, colon, qualname = reference.partition(":")
-    if not colon or not module_name or not qualname:
-        raise ConfigError(f"{path}: found {reference!r}, allowed is 'module:function'.")
-    try:
-        found: Any = importlib.import_module(module_name)
-        for part in qualname.split("."):
-            found = getattr(found, part)
-    except (ImportError, AttributeError) as error:
-        raise ConfigError(f"{path}: {reference!r} cannot be imported: {error}.") from error
-    return found
-
-
-def _importable(function: Any, module: str, qualname: str) -> bool:
-    if module in ("?", "__main__") or "<" in qualname:
-        return False
-    try:
-        return import_reference(f"{module}:{qualname}", "") is function
-    except ConfigError:
-        return False
 
 
 def _version(function: Any, path: str) -> str:

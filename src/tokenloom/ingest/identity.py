@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 
 from tokenloom.errors import InputError
-from tokenloom.ingest.inputs import Input, Kind, label
+from tokenloom.ingest.inputs import Input, Kind, check_size, label
 
 __all__ = ["arrow_bytes", "canonical_line", "identify", "refuse_duplicates"]
 
@@ -149,11 +149,7 @@ def _file_content(one: Input, path: Path) -> Iterator[memoryview]:
                 yield buffer[:count]
     except OSError as error:
         raise InputError(f"{path}: {error.strerror or error}. Make it readable.") from error
-    if seen != one.size:
-        raise InputError(
-            f"{path}: {seen} bytes now, {one.size} when it was listed. "
-            "Wait until nothing writes to it and start again."
-        )
+    check_size(one, seen)
 
 
 def refuse_duplicates(inputs: Iterable[Input]) -> None:

@@ -33,9 +33,9 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal, NoReturn
 
-from tokenloom.errors import InputError, MissingExtra
+from tokenloom.errors import InputError, MissingExtra, choices
 
-__all__ = ["Input", "Kind", "expand", "label"]
+__all__ = ["Input", "Kind", "check_size", "expand", "label"]
 
 Kind = Literal["txt", "lines", "jsonl", "parquet", "hf", "rows"]
 
@@ -93,6 +93,24 @@ class Input:
 def label(one: Input) -> str:
     """What an error message calls this input: its path, or the name of an object."""
     return str(one.path) if one.path is not None else one.name
+
+
+def check_size(one: Input, size: int | None = None) -> None:
+    """Raises if a file does not have the size that it had when it was listed.
+
+    Args:
+        one: An input with a path.
+        size: Bytes seen; asked of the file system if None.
+    """
+    try:
+        size = os.stat(label(one)).st_size if size is None else size
+    except OSError as error:
+        raise InputError(f"{label(one)}: {error.strerror}. Put it back and start again.") from error
+    if size != one.size:
+        raise InputError(
+            f"{label(one)}: {size} bytes now, {one.size} when it was listed. "
+            "Wait until nothing writes to it and start again."
+        )
 
 
 # ---------------------------------------------------------------- what the user names
@@ -349,8 +367,9 @@ def _split(where: str, path: Path, split: str) -> str:
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise InputError(f"{where}: {path}/dataset_dict.json: {error!r}. Save it again.") from error
     if split not in splits:
-        close = difflib.get_close_matches(split, splits, n=1)
-        hint = f"Did you mean {close[0]!r}?" if close else f"Write 'hf:{path.name}:SPLIT'."
         wrong = f"no split named {split!r}" if split else "a DatasetDict, so a split is needed"
-        raise InputError(f"{where}: {path}: {wrong}. Splits: {', '.join(splits)}. {hint}")
+        raise InputError(
+            f"{where}: {path}: {wrong}. Splits: {choices(split, splits)} Write "
+            f"'hf:{path.name}:SPLIT'."
+        )
     return split

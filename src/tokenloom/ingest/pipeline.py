@@ -18,7 +18,8 @@ from pathlib import Path
 from typing import Any
 
 from tokenloom import version
-from tokenloom.errors import ConfigError, InputError, StoreExists, StoreNotFound, plural
+from tokenloom.arguments import integer, one_of
+from tokenloom.errors import InputError, StoreExists, StoreNotFound, plural
 from tokenloom.ingest.executors import Executor, InProcess, Processes
 from tokenloom.ingest.identity import identify, refuse_duplicates
 from tokenloom.ingest.inputs import Input, expand
@@ -58,10 +59,9 @@ def run_build(
     files: Files,
 ) -> None:
     """Build or append; afterwards the newest snapshot at `root` is the wanted one."""
-    if executor != "local":
-        raise ConfigError(f"executor: found {executor!r}, allowed: 'local'.")
-    if workers is not None and (not isinstance(workers, int) or workers < 1):
-        raise ConfigError(f"workers: found {workers!r}, allowed is a whole number from 1 on.")
+    one_of("executor", executor, ("local",))
+    if workers is not None:
+        workers = integer("workers", workers, 1)
     found = expand(inputs)
     total = sum(one.size for one in found)
     workers = workers or default_workers(total)

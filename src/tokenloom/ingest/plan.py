@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 
+from tokenloom.arguments import integer, one_of
 from tokenloom.errors import ConfigError, TokenizerError, warn
 from tokenloom.ingest.cuts import BLOCK_BYTES, blocks
 from tokenloom.ingest.encode import Job, Kitchen
@@ -70,19 +71,12 @@ class BuildOptions:
     inner: int = fmt.INNER
 
     def __post_init__(self) -> None:
-        if self.engine not in ENGINES:
-            raise ConfigError(f"engine: found {self.engine!r}, allowed: {', '.join(ENGINES)}.")
-        if self.on_error not in ("raise", "skip"):
-            raise ConfigError(f"on_error: found {self.on_error!r}, allowed: 'raise', 'skip'.")
-        for name in ("chunk_tokens", "shard_tokens", "block_bytes", "inner"):
-            value = getattr(self, name)
-            if not isinstance(value, int) or value < 1:
-                raise ConfigError(f"{name}: found {value!r}, allowed is a whole number from 1 on.")
-        if self.shard_tokens > fmt.SHARD_TOKENS or self.chunk_tokens > fmt.SHARD_TOKENS:
-            raise ConfigError(
-                f"shard_tokens, chunk_tokens: found {self.shard_tokens} and {self.chunk_tokens}, "
-                f"allowed is at most {fmt.SHARD_TOKENS} tokens."
-            )
+        one_of("engine", self.engine, ENGINES)
+        one_of("on_error", self.on_error, ("raise", "skip"))
+        for name in ("chunk_tokens", "shard_tokens"):
+            integer(name, getattr(self, name), 1, fmt.SHARD_TOKENS)
+        for name in ("block_bytes", "inner"):
+            integer(name, getattr(self, name), 1)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

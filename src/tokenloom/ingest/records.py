@@ -34,8 +34,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tokenloom.errors import InputError
-from tokenloom.ingest.cuts import MAX_RECORD_BYTES, Block, Cut, check_size
-from tokenloom.ingest.inputs import Input, Kind, label
+from tokenloom.ingest.cuts import MAX_RECORD_BYTES, Block, Cut
+from tokenloom.ingest.inputs import Input, Kind, check_size, label
 from tokenloom.ingest.tables import table_records
 
 __all__ = ["RecordError", "Records", "read_block"]

@@ -11,8 +11,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from tokenloom.errors import InputError, MissingExtra
-from tokenloom.ingest.cuts import Cut, check_size
-from tokenloom.ingest.inputs import Input, label
+from tokenloom.ingest.cuts import Cut
+from tokenloom.ingest.inputs import Input, check_size, label
 
 __all__ = ["table_records"]
 

@@ -18,7 +18,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tokenloom.api.dataset import Dataset
-from tokenloom.errors import ConfigError, plural
+from tokenloom.arguments import check_between
+from tokenloom.errors import plural
 from tokenloom.inspect.counts import Counts, all_offsets, all_starts, count, count_grid
 from tokenloom.inspect.grids import Grid, bars, even_bins, exact_bins, heat_lines, table
 from tokenloom.inspect.picture import COLUMNS, LINES, draw
@@ -165,8 +166,7 @@ class Coverage:
         """
         if bins is None:
             return self._even_grid(document, *BINS)
-        if min(bins) < 1:
-            raise ConfigError(f"bins: found {bins}, allowed is 1 or more of each.")
+        check_between("bins", min(bins), 1, why=" of each")
         t, s = self._values(document)
         axes = exact_bins(t, bins[0]), exact_bins(s, bins[1])
         return count_grid(self.dataset, document, self.examples, *axes)

@@ -19,6 +19,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from tokenloom.api.dataset import Dataset
+from tokenloom.arguments import check_between
 from tokenloom.arrays import checked
 from tokenloom.errors import ConfigError
 from tokenloom.layout.kinds import kind_of
@@ -173,8 +174,7 @@ def spliced(ds: Dataset) -> Spliced:
 
 def examples_of(ds: Dataset, epochs: int) -> int:
     """Examples of the first epochs of a dataset, or of all that it has."""
-    if epochs < 1:
-        raise ConfigError(f"epochs: found {epochs}, allowed is 1 or more.")
+    check_between("epochs", epochs, 1)
     run = alone(ds)
     wanted = run.phases.end(epochs)
     return wanted if run.n is None else min(run.n, wanted)

@@ -27,6 +27,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from tokenloom.arguments import check_between
 from tokenloom.errors import ConfigError
 
 __all__ = ["Blocks"]
@@ -54,10 +55,8 @@ class Blocks:
     @staticmethod
     def equal(rows: int, size: int) -> Blocks:
         """Blocks of `size` rows; the last may be shorter."""
-        if size < 1:
-            raise ConfigError(f"io_block_size: found {size}, allowed is 1 or more.")
-        if rows < 0:
-            raise ConfigError(f"rows: found {rows}, allowed is 0 or more.")
+        check_between("io_block_size", size, 1)
+        check_between("rows", rows, 0)
         return Blocks(rows, size, np.empty(0, np.int64))
 
     @staticmethod

@@ -18,6 +18,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from tokenloom.arguments import check_between, one_of
 from tokenloom.bind import check_fields
 from tokenloom.documents.line import Line
 from tokenloom.errors import ConfigError, warn
@@ -51,10 +52,8 @@ class WindowsSpec:
 
     def __post_init__(self) -> None:
         check_fields(self)
-        if not 1 <= self.seq_len <= 1 << 30:
-            raise ConfigError(f"seq_len: found {self.seq_len}, allowed is 1 to 2^30 tokens.")
-        if self.tail not in ("drop", "keep"):
-            raise ConfigError(f"tail: found {self.tail!r}, allowed: 'drop', 'keep'.")
+        check_between("seq_len", self.seq_len, 1, 1 << 30, unit="tokens")
+        one_of("tail", self.tail, ("drop", "keep"))
         if self.overlap not in (0, 1) or (self.overlap and not self.lookahead):
             raise ConfigError(
                 f"overlap: found {self.overlap}, allowed is 0, and 1 with lookahead=True."

@@ -28,6 +28,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from tokenloom.arguments import check_between
 from tokenloom.batch.attention import stretches, to_numpy
 from tokenloom.errors import ConfigError
 from tokenloom.random.keys import draws, key
@@ -369,5 +370,4 @@ def _field(batch: Any, name: str) -> Any:
 def _check(**values: tuple[float, float]) -> None:
     """Refuse what is below its least allowed value."""
     for name, (found, least) in values.items():
-        if not found >= least:
-            raise ConfigError(f"{name}: found {found}, allowed is {least} or more.")
+        check_between(name, found, least)

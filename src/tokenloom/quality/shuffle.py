@@ -38,6 +38,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from tokenloom.arguments import check_between
+
 __all__ = [
     "BATCH",
     "SOURCES",
@@ -245,11 +247,9 @@ def _permutation(order: Any) -> Int64:
 
 def check_sizes(n: int, block_size: int, batch_size: int) -> None:
     """Refuse what cannot be measured."""
-    if n < 2:
-        raise ValueError(f"n: found {n}, allowed is 2 or more.")
-    for name, value in (("block_size", block_size), ("batch_size", batch_size)):
-        if value < 1:
-            raise ValueError(f"{name}: found {value}, allowed is 1 or more.")
+    check_between("n", n, 2)
+    check_between("block_size", block_size, 1)
+    check_between("batch_size", batch_size, 1)
 
 
 def fair(n: int, block_size: int, batch_size: int) -> ShuffleQuality:

@@ -29,7 +29,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tokenloom import native
-from tokenloom.errors import ConfigError, near_miss
+from tokenloom.arguments import one_of
+from tokenloom.errors import ConfigError
 from tokenloom.random import levanter
 from tokenloom.random.keys import draw, draws
 from tokenloom.random.levanter import Words
@@ -103,11 +104,7 @@ def permutations(n: int, keys: Sequence[int] | UInt64, perm_type: str = "feistel
 
 def check_perm_type(perm_type: str) -> None:
     """Refuse what is not one of `PERM_TYPES`."""
-    if perm_type not in PERM_TYPES:
-        raise ConfigError(
-            f"perm_type: found {perm_type!r}, allowed: {', '.join(PERM_TYPES)}."
-            f"{near_miss(str(perm_type), PERM_TYPES)}"
-        )
+    one_of("perm_type", perm_type, PERM_TYPES)
 
 
 def hash_sorted(n: int, keys: UInt64) -> NDArray[np.uint16]:

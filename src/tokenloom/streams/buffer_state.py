@@ -4,7 +4,7 @@ One idea: rows that were read are given or held, so ``given + held = taken``, an
 held ones are the state. `samples` are the rows themselves, where a source cannot be read again;
 `mark` is a state of the source itself, at a row before all that are held.
 
-Reading trusts nothing; a state of another shuffle is refused, naming each option and both values.
+`tokenloom.streams.state` writes and reads it.
 """
 
 from __future__ import annotations
@@ -15,13 +15,12 @@ from typing import Any, Literal
 
 import numpy as np
 
-from tokenloom.arguments import MAX_COUNT
+from tokenloom.arguments import MAX_COUNT, check_between
 from tokenloom.bind import check_fields
-from tokenloom.errors import ConfigError, StateError
 from tokenloom.random.keys import check_seed, key
 from tokenloom.random.permute import permutations
 from tokenloom.streams.samples import revived
-from tokenloom.streams.state import damaged, read_as, shown
+from tokenloom.streams.state import as_json, broken, check_same, damaged, not_counts, read_as
 
 __all__ = ["FORMAT", "HeldSamples", "Mark", "ShuffleOptions", "dump", "load", "window_order"]
 
@@ -51,12 +50,8 @@ class ShuffleOptions:
     def __post_init__(self) -> None:
         check_fields(self)
         check_seed(self.seed)
-        for what, value, high in (
-            ("rows", self.rows, MAX_ROWS),
-            ("epochs", self.epochs, MAX_COUNT),
-        ):
-            if value is not None and not 1 <= value <= high:
-                raise ConfigError(f"{what}: found {value}, allowed is 1 to {high}.")
+        check_between("rows", self.rows, 1, MAX_ROWS)
+        check_between("epochs", self.epochs, 1, MAX_COUNT)
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,7 +101,7 @@ def window_order(options: ShuffleOptions, epoch: int, number: int, count: int) -
 # -- writing and reading -----------------------------------------------------------------------
 def dump(options: ShuffleOptions, held: HeldSamples) -> dict[str, Any]:
     """The state as JSON."""
-    return {"format": FORMAT, "options": asdict(options), **asdict(held)}
+    return as_json(FORMAT, asdict(options), **asdict(held))
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,7 +124,7 @@ def load(options: ShuffleOptions, state: Any) -> HeldSamples:
         StateError: it is damaged, or of another shuffle; every problem is named.
     """
     read = read_as(_State, state)
-    _check_same(read.options, options)
+    check_same("shuffle", asdict(read.options), asdict(options))
     problems = _problems(read)
     samples = None if problems else _samples(read, problems)
     if problems:
@@ -145,29 +140,11 @@ def load(options: ShuffleOptions, state: Any) -> HeldSamples:
     )
 
 
-def _check_same(saved: ShuffleOptions, options: ShuffleOptions) -> None:
-    then, now = asdict(saved), asdict(options)
-    lines = [
-        f"{name}: the state has {then[name]!r}, this one {now[name]!r}"
-        for name in now
-        if then[name] != now[name]
-    ]
-    if lines:
-        raise StateError(
-            "state: it belongs to another shuffle:\n  " + "\n  ".join(lines) + "\nMake the shuffle "
-            "as it was."
-        )
-
-
 def _problems(read: _State) -> list[str]:
     counts = {"epoch": read.epoch, "given": read.given, "taken": read.taken}
     if read.mark is not None:
         counts["mark.row"] = read.mark.row
-    wrong = [
-        f"state.{name}: found {shown(value)}, allowed is 0 to 2^63 - 1"
-        for name, value in counts.items()
-        if not 0 <= value <= MAX_COUNT
-    ]
+    wrong = not_counts(counts)
     if wrong:
         return wrong
     options, rows, last = read.options, read.rows, read.options.epochs
@@ -179,11 +156,10 @@ def _problems(read: _State) -> list[str]:
         "no pass comes after the last": last is None or read.epoch < last,
         "a finished shuffle holds nothing": not (read.finished and rows),
         "a finished shuffle is in its last pass": not read.finished or read.epoch + 1 == last,
-        "the mark stands before all that is held": read.mark is None or read.mark.row <= oldest,
+        "the mark is before all that is held": read.mark is None or read.mark.row <= oldest,
         "samples are held where there is no mark": read.mark is None or read.samples is None,
     }
-    broken = [f"state: {law}, but it does not hold" for law, holds in laws.items() if not holds]
-    return broken or _window_problems(read)
+    return broken(laws) or _window_problems(read)
 
 
 def _distinct(rows: Sequence[int], taken: int) -> bool:

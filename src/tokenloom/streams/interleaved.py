@@ -30,9 +30,9 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from tokenloom.arguments import by_name, count_of
+from tokenloom.arguments import by_name, count_of, wrong_type
 from tokenloom.errors import ConfigError, InputError, StateError, plural
-from tokenloom.streams import state as stream_state
+from tokenloom.streams import mix_state
 from tokenloom.streams.checkpoint import Offset
 from tokenloom.streams.feeds import Feed
 from tokenloom.streams.picking import MixOptions, Position, choose, shares
@@ -215,7 +215,7 @@ class MixedStream:
             name: None if self._positions[name].ended else feed.state()
             for name, feed in self._feeds.items()
         }
-        return stream_state.dump(self.options, self._positions, self._finished, states)
+        return mix_state.dump(self.options, self._positions, self._finished, states)
 
     def load_state_dict(self, state: Any) -> None:
         """Go on where a state was taken, with any number of ranks.
@@ -224,7 +224,7 @@ class MixedStream:
             StateError: it is damaged, of another mix, or a source cannot go there; the stream is
                 then as it was, unless a source fails to load the state that it gave itself.
         """
-        positions, finished, states = stream_state.load(self.options, state)
+        positions, finished, states = mix_state.load(self.options, state)
         open_ones = [name for name, at in positions.items() if not at.ended]
         problems = [
             f"sources.{name}: {problem}"
@@ -350,9 +350,7 @@ def _pairs(sources: Any) -> list[tuple[str, Any]]:
     try:
         return [(name, source) for name, source in sources]
     except (TypeError, ValueError):
-        raise ConfigError(
-            f"sources: found {type(sources).__name__}, allowed is {{name: source}}."
-        ) from None
+        raise wrong_type("sources", sources, "{name: source}") from None
 
 
 def _check_sources(

@@ -38,17 +38,18 @@ from __future__ import annotations
 import logging
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass
+from itertools import pairwise
 from typing import Any, Literal, Protocol
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from tokenloom.arguments import field_names, near_misses
+from tokenloom.arguments import MAX_COUNT, field_names, near_misses, one_of
 from tokenloom.errors import ConfigError, InputError, plural
 from tokenloom.layout.pack.packers import Bins, pack
+from tokenloom.layout.pack.slices import slice_each, slice_line
 from tokenloom.streams.pack_state import (
-    MAX_COUNT,
     MAX_TOKEN,
     HeldPieces,
     PackerSpec,
@@ -77,32 +78,35 @@ def _cut(number: int, cells: Int32, ends: bool, spec: PackerSpec) -> Pieces:
 
     Rows of 4, overlap 0: a b c d EOS would leave EOS alone, so it is a b c | d EOS.
     """
-    size, width = len(cells), spec.width
-    if size <= width:
+    size = len(cells)
+    if size <= spec.width:
         return [Piece(number, False, cells)]
-    starts = list(range(0, size - spec.shared, width - spec.shared))
-    stops = [min(start + width, size) for start in starts]
-    alone = stops[-1] - starts[-1] == 1 and ends
-    before = stops[-2] - starts[-2] - 1 - (len(starts) == 2 and spec.bos_id is not None)
-    if alone and before > 0:  # otherwise BOS would be alone instead
-        starts[-1] -= 1
-        stops[-2] -= 1
-    edges = zip(starts, stops, strict=True)
+    bos, eos = np.array([spec.bos_id is not None]), np.array([ends])
+    made = slice_each(np.array([size]), spec.width, spec.shared, bos=bos, eos=eos)
+    edges = zip(made.start.tolist(), made.stop.tolist(), strict=True)
     return [Piece(number, start > 0, cells[start:stop].copy()) for start, stop in edges]
 
 
-def _window(pending: Pieces, spec: PackerSpec) -> tuple[list[Pieces], Pieces]:
-    """The first row of the pieces end to end; the piece at its end goes on in the next."""
-    row: Pieces = []
-    room = spec.width
-    while room:
-        piece = pending[len(row)]
-        row.append(Piece(piece.document, piece.continues, piece.tokens[:room].copy()))
-        room -= len(row[-1])
-    last = pending[len(row) - 1]
-    tail = last.tokens[len(row[-1]) - spec.shared :]
-    rest = pending[len(row) :]
-    return [row], [Piece(last.document, True, tail), *rest] if len(tail) else rest
+def _windows(pending: Pieces, spec: PackerSpec) -> tuple[list[Pieces], Pieces]:
+    """All full rows of the pieces end to end; the piece at their end goes on in the next."""
+    lengths = np.array([len(piece) for piece in pending])
+    total, step = int(lengths.sum()), spec.width - spec.shared
+    full = 1 + (total - spec.width) // step
+    # one row more for what waits on, if anything does
+    made = slice_line(lengths, spec.width, np.arange(full + (full * step < total)) * step)
+    parts = (made.document, made.start, made.stop, made.repeated)
+    pieces = [
+        _part(pending[which], start, stop, again > 0)
+        for which, start, stop, again in zip(*(part.tolist() for part in parts), strict=True)
+    ]
+    rows = [pieces[a:b] for a, b in pairwise(made.edges.tolist())]
+    return rows[:full], [piece for row in rows[full:] for piece in row]
+
+
+def _part(piece: Piece, start: int, stop: int, again: bool) -> Piece:
+    """A stretch of a piece; `again`: its first token stands at the end of the row before, too."""
+    goes_on = piece.continues or start > 0 or again
+    return Piece(piece.document, goes_on, piece.tokens[start:stop].copy())
 
 
 def _last_window(pending: Pieces, spec: PackerSpec) -> list[Pieces]:
@@ -159,7 +163,7 @@ class Mode:
 
 
 MODES = {
-    "sequential": Mode(_whole, lambda _, cells, spec: cells >= spec.width, _window, _last_window),
+    "sequential": Mode(_whole, lambda _, cells, spec: cells >= spec.width, _windows, _last_window),
     "bin": Mode(_cut, lambda n, _, spec: n >= spec.packing_buffer_docs, _filled, _decreasing),
     "multipack": Mode(_cut, lambda n, _, spec: n >= spec.group_docs, _group, _decreasing),
     "one_doc": Mode(_cut, lambda n, _, spec: n > 0, lambda p, spec: ([p], []), lambda p, spec: []),
@@ -292,39 +296,39 @@ class _Packer:
 
     def __init__(self, spec: PackerSpec) -> None:
         self.spec, self._mode = spec, MODES[spec.mode]
+        self._bos, self._eos = _one(spec.bos_id), _one(spec.eos_id)
         self._hold(HeldPieces(StreamStats.none(), False, [], []))
 
     def _hold(self, held: HeldPieces) -> None:
-        self._stats, self._finished = held.stats, held.finished
+        self._counts, self._finished = asdict(held.stats), held.finished
         self._pending, self._ready = list(held.pending), deque(held.ready)
         self._cells = sum(map(len, self._pending))
 
     @property
     def stats(self) -> StreamStats:
-        return self._stats
+        return StreamStats(**self._counts)
 
     def add(self, tokens: ArrayLike, *, document: int | None = None) -> None:
-        stats, spec = self._stats, self.spec
+        counts, spec = self._counts, self.spec
+        seen = counts["documents_seen"]
         if self._finished:
             raise InputError(
-                f"document {stats.documents_seen}: it comes after finish(), when nothing more is "
-                "allowed. Make a new packer for it."
+                f"document {seen}: it comes after finish(), when nothing more is allowed. Make a "
+                "new packer for it."
             )
-        number = _number(document, stats.documents_seen)
-        found = _tokens(tokens, stats.documents_seen)  # from here on nothing fails
+        number = _number(document, seen)
+        found = _tokens(tokens, seen)  # from here on nothing fails
         kept = found[: spec.max_doc_tokens]
-        self._stats = replace(
-            stats,
-            documents_seen=stats.documents_seen + 1,
-            documents_empty=stats.documents_empty + (len(found) == 0),
-            documents_truncated=stats.documents_truncated + (len(kept) < len(found)),
-            tokens_observed=stats.tokens_observed + len(found),
-            tokens_retained=stats.tokens_retained + len(kept),
-        )
+        counts["documents_seen"] += 1
+        counts["documents_empty"] += len(found) == 0
+        counts["documents_truncated"] += len(kept) < len(found)
+        counts["tokens_observed"] += len(found)
+        counts["tokens_retained"] += len(kept)
         if len(kept):
-            eos = spec.eos_id if len(kept) == len(found) else None  # one cut short does not end
-            cells = np.concatenate([_one(spec.bos_id), kept, _one(eos)])  # always a copy
-            for piece in self._mode.cut(number, cells, eos is not None, spec):
+            ends = len(kept) == len(found)  # one cut short does not end
+            last = self._eos if ends else self._eos[:0]
+            cells = np.concatenate([self._bos, kept, last])  # always a copy
+            for piece in self._mode.cut(number, cells, ends and len(last) > 0, spec):
                 self._put(piece)
 
     def _put(self, piece: Piece) -> None:
@@ -349,17 +353,14 @@ class _Packer:
         if not self._ready:
             todo = "There are no more." if self._finished else "Add documents, or call finish()."
             raise IndexError(f"pop: no row is ready. {todo}")
-        row = _row(self._ready.popleft(), self.spec)
-        stats, segments = self._stats, len(row.documents)
-        self._stats = replace(
-            stats,
-            rows=stats.rows + 1,
-            cells=stats.cells + self.spec.width,
-            tokens=stats.tokens + int(np.count_nonzero(row.segment_ids)),
-            segments=stats.segments + segments,
-            transitions=stats.transitions + segments - 1,
-        )
-        return row
+        pieces = self._ready.popleft()
+        counts = self._counts
+        counts["rows"] += 1
+        counts["cells"] += self.spec.width
+        counts["tokens"] += sum(map(len, pieces))
+        counts["segments"] += len(pieces)
+        counts["transitions"] += len(pieces) - 1
+        return _row(pieces, self.spec)
 
     def rows(self, documents: Iterable[ArrayLike]) -> Iterator[Row]:
         """See `StreamPacker`. At every row, `stats.documents_seen` documents have been taken."""
@@ -375,12 +376,11 @@ class _Packer:
             yield self.pop()
 
     def state_dict(self) -> dict[str, Any]:
-        return dump(self.spec, HeldPieces(self._stats, self._finished, self._pending, self._ready))
+        held = HeldPieces(self.stats, self._finished, self._pending, self._ready)
+        return dump(self.spec, held)
 
     def load_state_dict(self, state: Any, *, on_mode_change: str = "refuse") -> int:
-        if on_mode_change not in ("refuse", "discard"):
-            given = f"on_mode_change: found {on_mode_change!r}"
-            raise ConfigError(f"{given}, allowed: 'refuse', 'discard'.")
+        one_of("on_mode_change", on_mode_change, ("refuse", "discard"))
         saved, held = load(self.spec, state, other_mode=on_mode_change == "discard")
         if saved.mode == self.spec.mode:
             self._hold(held)
@@ -434,16 +434,20 @@ def _one(token: int | None) -> Int32:
 
 
 def _row(pieces: Sequence[Piece], spec: PackerSpec) -> Row:
-    lengths = np.array([len(piece) for piece in pieces])
-    stops = np.cumsum(lengths)
-    tokens = np.full(spec.width, spec.pad_id, np.int32)
-    tokens[: stops[-1]] = np.concatenate([piece.tokens for piece in pieces])
-    segment_ids = np.zeros(spec.width, np.int32)
-    segment_ids[: stops[-1]] = np.repeat(np.arange(1, len(pieces) + 1), lengths)
+    tokens = np.empty(spec.width, np.int32)
+    segment_ids = np.empty(spec.width, np.int32)
+    starts, at = [], 0
+    for number, piece in enumerate(pieces, 1):
+        starts.append(at)
+        tokens[at : at + len(piece)] = piece.tokens
+        segment_ids[at : at + len(piece)] = number
+        at += len(piece)
+    tokens[at:] = spec.pad_id
+    segment_ids[at:] = 0
     return Row(
         tokens=tokens,
         segment_ids=segment_ids,
-        document_starts=(stops - lengths).astype(np.int32),
+        document_starts=np.array(starts, np.int32),
         continues=np.array([piece.continues for piece in pieces]),
         documents=np.array([piece.document for piece in pieces], np.int64),
     )

@@ -8,7 +8,7 @@ The JSON is flat. Two rows of 2 and 1 pieces are ready, a piece of 5 tokens wait
 
     rows 2 1    documents 0 1 3 2    continues 0 0 0 0    lengths 3 4 8 5    tokens (20 of them)
 
-Reading trusts nothing; a state of another packer is refused, naming each option and both values.
+`tokenloom.streams.state` writes and reads it.
 """
 
 from __future__ import annotations
@@ -21,16 +21,16 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from tokenloom.bind import BindError, bind, check_fields
-from tokenloom.errors import ConfigError, StateError, near_miss
+from tokenloom.arguments import MAX_COUNT, check_between, one_of
+from tokenloom.bind import check_fields
+from tokenloom.errors import ConfigError
+from tokenloom.streams.state import as_json, broken, check_same, damaged, not_counts, read_as, shown
 
 __all__ = ["FORMAT", "HeldPieces", "PackerSpec", "Piece", "RowStats", "StreamStats", "dump", "load"]
 
 FORMAT = "tokenloom.packer/1"
 
 MAX_TOKEN = (1 << 31) - 1
-
-MAX_COUNT = (1 << 63) - 1
 
 COMMON = ("mode", "seq_len", "window", "overlap", "pad_id", "bos_id", "eos_id", "max_doc_tokens")
 
@@ -81,16 +81,12 @@ class PackerSpec:
 
     def __post_init__(self) -> None:
         check_fields(self)
-        if self.mode not in USES:
-            raise ConfigError(
-                f"mode: found {self.mode!r}, allowed: {', '.join(USES)}."
-                f"{near_miss(self.mode, list(USES))}"
-            )
-        _between("seq_len", self.seq_len, 2, 1 << 29)
+        one_of("mode", self.mode, USES)
+        check_between("seq_len", self.seq_len, 2, 1 << 29, unit="tokens")
         for name in ("pad_id", "bos_id", "eos_id"):
-            _between(name, getattr(self, name), 0, MAX_TOKEN)
+            check_between(name, getattr(self, name), 0, MAX_TOKEN)
         for name in ("max_doc_tokens", *USES["bin"], "group_docs"):
-            _between(name, getattr(self, name), 1, MAX_TOKEN)
+            check_between(name, getattr(self, name), 1, MAX_TOKEN)
         if self.overlap not in (None, 0, 1) or (self.overlap == 1 and self.window == "T"):
             raise ConfigError(
                 f"overlap: found {self.overlap}, allowed is 0, and 1 with window='T+1'."
@@ -115,11 +111,6 @@ class PackerSpec:
         """What decides the rows, as JSON."""
         named = {name: getattr(self, name) for name in (*COMMON, *USES[self.mode])}
         return named | {"overlap": self.shared}
-
-
-def _between(name: str, value: int | None, low: int, high: int) -> None:
-    if value is not None and not low <= value <= high:
-        raise ConfigError(f"{name}: found {value}, allowed is {low} to {high}.")
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -229,17 +220,17 @@ class HeldPieces:
 def dump(spec: PackerSpec, held: HeldPieces) -> dict[str, Any]:
     """The state as JSON."""
     pieces = held.pieces
-    return {
-        "format": FORMAT,
-        "options": spec.options(),
-        "counters": asdict(held.stats),
-        "finished": held.finished,
-        "rows": [len(row) for row in held.ready],
-        "documents": [piece.document for piece in pieces],
-        "continues": [int(piece.continues) for piece in pieces],
-        "lengths": [len(piece) for piece in pieces],
-        "tokens": np.concatenate([p.tokens for p in pieces]).tolist() if pieces else [],
-    }
+    return as_json(
+        FORMAT,
+        spec.options(),
+        counters=asdict(held.stats),
+        finished=held.finished,
+        rows=[len(row) for row in held.ready],
+        documents=[piece.document for piece in pieces],
+        continues=[int(piece.continues) for piece in pieces],
+        lengths=[len(piece) for piece in pieces],
+        tokens=np.concatenate([p.tokens for p in pieces]).tolist() if pieces else [],
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -268,59 +259,44 @@ def load(
     Raises:
         StateError: it is damaged, or of another packer; every problem is named.
     """
-    try:
-        read = bind(_State, state, path="state")
-        saved = read.options
-        _check_keys(state["options"], saved)
-    except BindError as error:
-        raise _damaged(error.problems) from None
-    except (ValueError, RecursionError):  # what cannot even be shown
-        raise _damaged(["state: it is nested too deeply, or a number is too long"]) from None
+    read = read_as(_State, state)
+    saved = read.options
+    _check_keys(state["options"], saved)
     _check_same(saved, spec, other_mode)
     problems = _counter_problems(read.counters, saved.width)
     ready, pending = _pieces(read, problems)
     held = HeldPieces(read.counters, read.finished, pending, ready)
     problems += [] if problems else _queue_problems(saved, held)
     if problems:
-        raise _damaged(problems)
+        raise damaged(problems)
     return saved, held
-
-
-def _damaged(problems: list[str]) -> StateError:
-    more = [f"and {len(problems) - 20} more"] if len(problems) > 20 else []
-    return StateError("\n".join(problems[:20] + more) + "\nIt is not what state_dict() gave.")
 
 
 def _check_keys(found: dict[str, Any], saved: PackerSpec) -> None:
     named = saved.options()
     wrong = [f"state.options.{key}: missing" for key in named if key not in found]
     wrong += [
-        f"state.options.{key}: {saved.mode!r} has it not" for key in found if key not in named
+        f"state.options.{key}: not an option of mode {saved.mode!r}"
+        for key in found
+        if key not in named
     ]
     if wrong:
-        raise BindError(wrong)
+        raise damaged(wrong)
 
 
 def _check_same(saved: PackerSpec, spec: PackerSpec, other_mode: bool) -> None:
     then, now = saved.options(), spec.options()
-    keys = [key for key in {**then, **now} if then.get(key) != now.get(key)]
-    if saved.mode != spec.mode:
-        keys = [key for key in keys if key in COMMON and not (other_mode and key == "mode")]
-    if keys:
-        lines = [f"{k}: the state has {then.get(k)!r}, this one {now.get(k)!r}" for k in keys]
-        hint = ", or pass on_mode_change='discard' to keep its position and lose what is buffered"
-        raise StateError(
-            "state: it belongs to another packer:\n  " + "\n  ".join(lines) + "\nMake the packer "
-            f"as it was{hint if keys == ['mode'] else ''}."
-        )
+    but = {*then, *now} - {*COMMON} if saved.mode != spec.mode else set()
+    but |= {"mode"} if other_mode else set()
+    only = all(then[key] == now[key] for key in COMMON if key != "mode")
+    hint = ", or pass on_mode_change='discard' to keep its position and lose what is buffered"
+    check_same(
+        "packer", then, now, but=but, remedy=hint if only and saved.mode != spec.mode else ""
+    )
 
 
 def _counter_problems(stats: StreamStats, width: int) -> list[str]:
-    wrong = [
-        f"state.counters.{key}: found {_shown(value)}, allowed is 0 to 2^63 - 1"
-        for key, value in asdict(stats).items()
-        if not 0 <= value <= MAX_COUNT
-    ]
+    wrong = not_counts({f"counters.{key}": value for key, value in asdict(stats).items()})
     lost, cut = stats.tokens_discarded, stats.documents_truncated
     filled = stats.documents_seen - stats.documents_empty
     laws = {
@@ -331,12 +307,7 @@ def _counter_problems(stats: StreamStats, width: int) -> list[str]:
         "truncated <= seen - empty <= retained": cut <= filled <= stats.tokens_retained,
         "truncated <= observed - retained": cut <= lost and (cut > 0) == (lost > 0),
     }
-    broken = [law for law, holds in laws.items() if not holds]
-    return wrong or [f"state.counters: {law} does not hold" for law in broken]
-
-
-def _shown(value: int) -> str:
-    return str(value) if abs(value) < 1 << 100 else "a very long number"
+    return wrong or broken(laws, "state.counters")
 
 
 def _ints(key: str, value: Any, low: int, high: int, problems: list[str]) -> list[int]:
@@ -345,7 +316,7 @@ def _ints(key: str, value: Any, low: int, high: int, problems: list[str]) -> lis
         problems.append(f"state.{key}: found {type(value).__name__}, allowed is a list of integers")
     elif value and not low <= min(value) <= max(value) <= high:
         seen = min(value) if min(value) < low else max(value)
-        problems.append(f"state.{key}: found {_shown(seen)}, allowed is {low} to {high}")
+        problems.append(f"state.{key}: found {shown(seen)}, allowed is {low} to {high}")
     else:
         return value
     return []
@@ -396,4 +367,4 @@ def _queue_problems(spec: PackerSpec, held: HeldPieces) -> list[str]:
             not line or not any(p.continues for row in (*held.ready, held.pending) for p in row[1:])
         ),
     }
-    return [f"state: {law}, but it does not hold" for law, holds in laws.items() if not holds]
+    return broken(laws)

@@ -21,7 +21,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from tokenloom.arguments import by_name, one_of
+from tokenloom.arguments import by_name, check_between, one_of
 from tokenloom.bind import check_fields
 from tokenloom.errors import ConfigError
 from tokenloom.random.keys import check_seed, child, draw, key
@@ -89,8 +89,7 @@ class MixOptions:
                 f"epochs: found None (for ever) with stop={self.stop!r}, allowed is 1 or more, or "
                 "None with stop='repeat'."
             )
-        if self.epochs is not None and self.epochs < 1:
-            raise ConfigError(f"epochs: found {self.epochs}, allowed is 1 or more, or None.")
+        check_between("epochs", self.epochs, 1, why=", or None")
         if self.rule != "least_consumed" and self.cost != "rows":
             raise ConfigError(
                 f"cost: found {self.cost!r} with rule={self.rule!r}, allowed is 'rows': only "

@@ -1,91 +1,45 @@
-"""The state of a mixed stream as JSON: how much of every source was consumed, and nothing else.
+"""The codec of stream states: how every one of them is written, read, and refused.
 
-One idea: the picks are the rows of all sources together, and the rules are functions of counts, so
-the counts are the whole state. It is the same on every rank and knows nothing of their number.
+One idea: a state is one JSON object, ``{"format": "tokenloom.…/1", "options": {…}, …}``, and a
+dataclass says what it holds. `as_json` writes it. `read_as` binds it and names every problem at
+once; `check_same` compares its options with those of the stream that loads it, with both values.
+What JSON types cannot say are *laws* between its numbers, which `broken` checks. Reading trusts
+nothing.
 
-Reading trusts nothing; a state of another mix is refused, naming each option and both values.
+States of packers (`pack_state`), shuffles (`buffer_state`) and mixes (`mix_state`) are such.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass
-from typing import Any, Literal, TypeVar
+from collections.abc import Iterable, Mapping
+from typing import Any, TypeVar
 
 from tokenloom.arguments import MAX_COUNT
 from tokenloom.bind import BindError, bind
 from tokenloom.errors import StateError
-from tokenloom.streams.picking import MixOptions, Position
 
-__all__ = ["FORMAT", "damaged", "dump", "load", "read_as", "shown"]
+__all__ = ["as_json", "broken", "check_same", "damaged", "not_counts", "read_as", "shown"]
 
 T = TypeVar("T")
 
-FORMAT = "tokenloom.interleave/1"
-
-COUNTS = ("rows", "tokens", "cost", "epoch", "row")
+LINES = 20  # problems that are told
 
 
-def dump(
-    options: MixOptions,
-    positions: Mapping[str, Position],
-    finished: bool,
-    states: Mapping[str, Any],
-) -> dict[str, Any]:
-    """The state as JSON; `states` are those of the sources themselves."""
-    return {
-        "format": FORMAT,
-        "options": options.described(),
-        "picks": sum(at.rows for at in positions.values()),
-        "finished": finished,
-        "sources": [
-            {"name": name, **asdict(at), "state": states[name]} for name, at in positions.items()
-        ],
-    }
+def as_json(name: str, options: Mapping[str, Any], **fields: Any) -> dict[str, Any]:
+    """A state as JSON; `name` is that of its format.
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Source(Position):
-    name: str
-    rows: int
-    tokens: int
-    cost: int
-    epoch: int
-    row: int
-    ended: bool
-    state: Any
-
-
-@dataclass(frozen=True, slots=True)
-class _State:
-    format: Literal["tokenloom.interleave/1"]
-    options: MixOptions
-    picks: int
-    finished: bool
-    sources: tuple[_Source, ...]
-
-
-def load(options: MixOptions, state: Any) -> tuple[dict[str, Position], bool, dict[str, Any]]:
-    """(positions, finished, states of the sources) of a state, in the order of the listing.
-
-    Raises:
-        StateError: it is damaged, or of another mix; every problem is named.
+    >>> as_json("tokenloom.packer/1", {"mode": "bin"}, finished=False)
+    {'format': 'tokenloom.packer/1', 'options': {'mode': 'bin'}, 'finished': False}
     """
-    read = read_as(_State, state)
-    _check_same(read.options, options)
-    problems = _problems(read)
-    if problems:
-        raise damaged(problems)
-    found = {each.name: each for each in read.sources}
-    positions = {
-        name: Position(**{key: getattr(found[name], key) for key in (*COUNTS, "ended")})
-        for name in options.sources
-    }
-    return positions, read.finished, {name: found[name].state for name in options.sources}
+    return {"format": name, "options": dict(options), **fields}
 
 
 def read_as(record: type[T], state: Any) -> T:
-    """A state as a record; raises StateError, naming every problem."""
+    """A state as a record.
+
+    Raises:
+        StateError: it is none; every problem is named by its path.
+    """
     try:
         return bind(record, state, path="state")
     except BindError as error:
@@ -94,53 +48,58 @@ def read_as(record: type[T], state: Any) -> T:
         raise damaged(["state: it is nested too deeply, or a number is too long"]) from None
 
 
+def check_same(
+    what: str,
+    then: Mapping[str, Any],
+    now: Mapping[str, Any],
+    *,
+    but: Iterable[str] = (),
+    remedy: str = "",
+) -> None:
+    """Refuse a state of another stream.
+
+    Args:
+        what: the kind of stream.
+        then: options of the state.
+        now: options of the stream.
+        but: options that may differ.
+        remedy: what else can be done, after "Make the … as it was".
+
+    Raises:
+        StateError: with a line for each option that differs.
+
+    >>> check_same("shuffle", {"rows": 4, "seed": 0}, {"rows": 8, "seed": 0})
+    Traceback (most recent call last):
+        ...
+    tokenloom.errors.StateError: state: it belongs to another shuffle:
+      rows: the state has 4, this one 8
+    Make the shuffle as it was.
+    """
+    keys = [key for key in {**then, **now} if key not in but and then.get(key) != now.get(key)]
+    if keys:
+        lines = [f"  {k}: the state has {then.get(k)!r}, this one {now.get(k)!r}" for k in keys]
+        told = "\n".join([f"state: it belongs to another {what}:", *lines])
+        raise StateError(f"{told}\nMake the {what} as it was{remedy}.")
+
+
 def damaged(problems: list[str]) -> StateError:
     """What is wrong with a state, a line each."""
-    more = [f"and {len(problems) - 20} more"] if len(problems) > 20 else []
-    return StateError("\n".join(problems[:20] + more) + "\nIt is not what state_dict() gave.")
+    more = [f"and {len(problems) - LINES} more"] if len(problems) > LINES else []
+    return StateError("\n".join([*problems[:LINES], *more, "It is not what state_dict() gave."]))
 
 
-def _check_same(saved: MixOptions, options: MixOptions) -> None:
-    then, now = saved.described(), options.described()
-    keys = [key for key in now if then[key] != now[key]]
-    if "sources" in keys and set(saved.sources) != set(options.sources):
-        keys.remove("weights")  # they differ because of that
-    if keys:
-        lines = [f"{key}: the state has {then[key]!r}, this one {now[key]!r}" for key in keys]
-        raise StateError(
-            "state: it belongs to another mix:\n  " + "\n  ".join(lines) + "\nMake the mix as it "
-            "was. To go on with other sources, use read_offsets (tokenloom.streams.checkpoint)."
-        )
-
-
-def _problems(read: _State) -> list[str]:
-    wrong = [
-        f"state.sources[{number}].{key}: found {shown(getattr(each, key))}, allowed is 0 to 2^63-1"
-        for number, each in enumerate(read.sources)
-        for key in COUNTS
-        if not 0 <= getattr(each, key) <= MAX_COUNT
+def not_counts(counts: Mapping[str, int]) -> list[str]:
+    """Problems of numbers that must be counts, by their path in the state."""
+    return [
+        f"state.{path}: found {shown(value)}, allowed is 0 to 2^63 - 1"
+        for path, value in counts.items()
+        if not 0 <= value <= MAX_COUNT
     ]
-    options, names = read.options, [each.name for each in read.sources]
-    if sorted(names) != sorted(options.sources):
-        wrong.append(f"state.sources: found {names}, the options have {list(options.sources)}")
-    if wrong:
-        return wrong
-    every, last = read.sources, options.epochs
-    laws = {
-        "picks are the rows of all sources": read.picks == sum(each.rows for each in every),
-        "a pass has no more rows than all passes": all(e.row <= e.rows for e in every),
-        "the first pass has all rows": all(e.row == e.rows for e in every if not e.epoch),
-        "with cost='rows' the cost is the rows": options.cost != "rows"
-        or all(e.cost == e.rows for e in every),
-        "no pass comes after the last": options.stop == "repeat"
-        or all(e.epoch < (last or 1) for e in every),
-        "sources drop out with stop='all_exhausted' only": options.stop == "all_exhausted"
-        or not any(e.ended for e in every),
-        "a stream is finished when all sources have dropped out": options.stop != "all_exhausted"
-        or read.finished == all(e.ended for e in every),
-        "a stream for ever is never finished": last is not None or not read.finished,
-    }
-    return [f"state: {law}, but it does not hold" for law, holds in laws.items() if not holds]
+
+
+def broken(laws: Mapping[str, bool], where: str = "state") -> list[str]:
+    """Problems of a state in which a law does not hold."""
+    return [f"{where}: {law}, but it does not hold" for law, holds in laws.items() if not holds]
 
 
 def shown(value: int) -> str:

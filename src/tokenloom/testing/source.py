@@ -22,7 +22,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from tokenloom.errors import ConfigError
+from tokenloom.arguments import one_of
 from tokenloom.store.byte_source import ByteSource, Range
 
 __all__ = ["FaultSource"]
@@ -74,8 +74,7 @@ class FaultSource:
         forever: bool = False,
         only: str | None = None,
     ) -> None:
-        if action not in ACTIONS:
-            raise ConfigError(f"action: found {action!r}, allowed: {', '.join(ACTIONS)}.")
+        one_of("action", action, ACTIONS)
         self.inner, self.at, self.action, self.error, self.bit = inner, at, action, error, bit
         self.latency, self.forever, self.only = latency, forever, only
         self.requests: list[list[Range]] = []

@@ -42,7 +42,7 @@ from numpy.typing import NDArray
 
 from tokenloom.errors import ConfigError, InputError, TokenizerError
 from tokenloom.tokenizer.decoders import decode, token_strings
-from tokenloom.tokenizer.find import LiveCallable, import_reference
+from tokenloom.tokenizer.find import LiveCallable, function_of
 from tokenloom.tokenizer.payloads import open_sentencepiece, open_tiktoken, open_tokenizers
 from tokenloom.tokenizer.spec import TokenizerSpec
 
@@ -234,9 +234,9 @@ def _callable(spec: TokenizerSpec, live: LiveCallable | None) -> Callable[[str],
             raise TokenizerError(
                 f"tokenizer {spec.name!r}: a callable without a reference exists only in the "
                 "process that made it. Define it in a module and pass 'module:function', or build "
-                "with workers=0."
+                "in that process, with workers=1."
             )
-        live = import_reference(spec.reference)
+        live = function_of(spec.reference)
     function = live
 
     def encode_text(text: str) -> list[int]:

@@ -39,7 +39,8 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from tokenloom.errors import ConfigError, MissingExtra, TokenizerError, near_miss
+from tokenloom.arguments import one_of
+from tokenloom.errors import MissingExtra, TokenizerError
 from tokenloom.tokenizer.decoders import BYTE_OF_SYMBOL
 from tokenloom.tokenizer.encoders import (
     Encoded,
@@ -97,11 +98,7 @@ def choose_engine(
     >>> choose_engine(spec)[1]
     "a tokenizer of kind 'bytes' has no accelerator"
     """
-    if engine not in ENGINES:
-        raise ConfigError(
-            f"engine: {engine!r} is no engine. Engines: {', '.join(ENGINES)}."
-            f"{near_miss(engine, ENGINES)}"
-        )
+    one_of("engine", engine, ENGINES)
     reference = reference_encoder(spec, parse_special=parse_special, live=live)
     if engine == "reference":
         return reference, "the reference encoder was asked for"

@@ -9,7 +9,6 @@ without importing their libraries: whoever holds one has already imported it.
 from __future__ import annotations
 
 import hashlib
-import importlib
 import json
 import os
 import re
@@ -21,7 +20,8 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Final, TypeAlias
 
-from tokenloom.errors import ConfigError, MissingExtra, TokenizerError, near_miss
+from tokenloom.arguments import import_reference, reference_of
+from tokenloom.errors import ConfigError, MissingExtra, TokenizerError, choices, near_miss
 from tokenloom.tokenizer.payloads import (
     open_sentencepiece,
     open_tokenizers,
@@ -29,7 +29,7 @@ from tokenloom.tokenizer.payloads import (
     tokenizers_payload,
 )
 
-__all__ = ["Found", "LiveCallable", "find", "import_reference"]
+__all__ = ["Found", "LiveCallable", "find", "function_of"]
 
 LiveCallable: TypeAlias = Callable[[str], Sequence[int]]
 
@@ -113,14 +113,11 @@ def find(tokenizer: object) -> Found:
     raise ConfigError(f"tokenizer: {tokenizer!r} is none of the accepted forms. {_ALLOWED}")
 
 
-def import_reference(reference: str) -> LiveCallable:
-    """The function behind ``"module:qualname"``."""
-    module, _, qualname = reference.partition(":")
+def function_of(reference: str) -> LiveCallable:
+    """The function that ``"module:qualname"`` names."""
     try:
-        target: Any = importlib.import_module(module)
-        for part in qualname.split("."):
-            target = getattr(target, part)
-    except (ImportError, AttributeError) as problem:
+        target = import_reference(reference)
+    except ImportError as problem:
         raise TokenizerError(
             f"tokenizer {reference!r}: cannot be imported ({problem}). Give 'module:function' of a "
             "module that every worker process can import."
@@ -150,7 +147,7 @@ def _from_string(text: str) -> Found:
     if text.startswith("tiktoken:"):
         return _from_tiktoken_name(text.removeprefix("tiktoken:"))
     if re.fullmatch(r"[A-Za-z_][\w.]*:[A-Za-z_][\w.]*", text):
-        return _from_callable(import_reference(text), reference=text)
+        return _from_callable(function_of(text), reference=text)
     if path.is_dir() or path.suffix in (".json", ".model") or text.startswith((".", "/", "~")):
         return _from_path(path)  # nothing usable is there: let the error talk about paths
     tried = ["no such path"]
@@ -250,9 +247,8 @@ def _from_tiktoken_name(name: str) -> Found:
         raise MissingExtra(f"the encoding {name!r}", "tiktoken", "build") from None
     names = tiktoken.list_encoding_names()
     if name not in names:
-        hint = near_miss(name, names)
         raise TokenizerError(
-            f"no tiktoken encoding is named {name!r}; there are {', '.join(names)}.{hint}"
+            f"no tiktoken encoding is named {name!r}; there are {choices(name, names)}"
         )
     folder = os.environ.get("TIKTOKEN_CACHE_DIR", os.environ.get("DATA_GYM_CACHE_DIR"))
     if folder is None:
@@ -355,7 +351,7 @@ def _from_sentencepiece(payload: bytes, name: str) -> Found:
 
 def _from_callable(function: Callable[..., Any], reference: str | None = None) -> Found:
     if reference is None:
-        reference = _reference_of(function)
+        reference = reference_of(function)
     return Found(
         kind="callable",
         name=reference or str(getattr(function, "__qualname__", type(function).__name__)),
@@ -365,18 +361,6 @@ def _from_callable(function: Callable[..., Any], reference: str | None = None) -
         token_id=lambda _: None,
         live=function if reference is None else None,
     )
-
-
-def _reference_of(function: Callable[..., Any]) -> str | None:
-    """``"module:qualname"`` if importing that gives this very function, else None."""
-    module = getattr(function, "__module__", None)
-    qualname = getattr(function, "__qualname__", None)
-    if not module or not qualname or module == "__main__" or "<" in qualname:
-        return None
-    target: Any = sys.modules.get(module)
-    for part in qualname.split("."):
-        target = getattr(target, part, None)
-    return f"{module}:{qualname}" if target is function else None
 
 
 def _usual(special: Mapping[str, int]) -> dict[str, int | str | None]:

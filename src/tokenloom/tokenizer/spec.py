@@ -31,6 +31,7 @@ from dataclasses import dataclass
 from os import PathLike
 from typing import Any, Final, Literal, TypeAlias
 
+from tokenloom.arguments import check_between, one_of
 from tokenloom.errors import ConfigError, TokenizerError, near_miss
 from tokenloom.tokenizer.find import Found, LiveCallable, find
 
@@ -94,16 +95,8 @@ class TokenizerSpec:
     reference: str | None = None
 
     def __post_init__(self) -> None:
-        if self.kind not in KINDS:
-            raise ConfigError(
-                f"tokenizer.kind: {self.kind!r} is no kind of tokenizer. "
-                f"Kinds: {', '.join(KINDS)}.{near_miss(self.kind, KINDS)}"
-            )
-        if not 1 <= self.vocab_size <= MAX_VOCAB:
-            raise ConfigError(
-                f"tokenizer.vocab_size: {self.vocab_size} is not possible. "
-                f"Give the number of ids, 1 to {MAX_VOCAB} (2^31)."
-            )
+        one_of("tokenizer.kind", self.kind, KINDS)
+        check_between("tokenizer.vocab_size", self.vocab_size, 1, MAX_VOCAB, unit="ids")
         for role, special in (("bos", self.bos), ("eos", self.eos), ("pad", self.pad)):
             if special is not None and not 0 <= special < self.vocab_size:
                 raise ConfigError(

@@ -1,7 +1,7 @@
-"""What users hold: `Store`, a thin façade over the records of `tokenloom.store`.
+"""The tokenizer that a store keeps: encodes and decodes with the copy beside the tokens.
 
-A store is opened at one snapshot and never changes under its holder: appends publish a new
-snapshot, which the next `open` sees.
+One idea: opening a store runs no code of the store's choosing, so a tokenizer that was a function
+of its builder is named and never imported.
 """
 
 from __future__ import annotations

@@ -7,7 +7,16 @@ a row is a list of splices. Nothing here asks the code under test anything.
 import math
 from fractions import Fraction
 
+import numpy as np
+
 BOS = "B"
+
+
+def edge_weights(length, content_length, alpha, stride=1):
+    """``(K / d)^alpha`` of every start, d being its distance to the nearer end, at most K."""
+    t = np.arange(0, length - content_length + 1, stride)
+    d = np.minimum(np.minimum(t + 1, length - content_length - t + 1), content_length)
+    return (content_length / d) ** alpha
 
 
 def slow_choices(length, spec, content_length, stride):

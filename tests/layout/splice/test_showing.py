@@ -7,13 +7,13 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from slowsplice import edge_weights
 
 from tokenloom.errors import ConfigError
 from tokenloom.layout.layout import Phases
 from tokenloom.layout.splice.phase import Slots
 from tokenloom.layout.splice.shares import (
     Edges,
-    edge_weights,
     floor_sum,
     largest_remainder,
     quotas,

@@ -14,11 +14,12 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
+from slowsplice import edge_weights
 from toysplices import drawn, making_stores, pairs, splice, triples, whole
 from virtual import VirtualStore
 
 import tokenloom as tl
-from tokenloom.layout.splice.shares import edge_weights, largest_remainder
+from tokenloom.layout.splice.shares import largest_remainder
 from tokenloom.testing import assert_elastic, assert_exactly_once, assert_resumable, write_store
 from tokenloom.testing.stores import write_flat
 

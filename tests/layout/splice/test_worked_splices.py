@@ -11,11 +11,11 @@ from collections import Counter
 import numpy as np
 import pytest
 import tokenizers
+from slowsplice import edge_weights
 from toysplices import N, making_stores, pairs, row, shown, splice, triples, whole
 
 import tokenloom as tl
 from tokenloom.batch import attention
-from tokenloom.layout.splice.shares import edge_weights
 from tokenloom.testing import assert_resumable
 
 DOC = [0, 1, 2, 3, 4]

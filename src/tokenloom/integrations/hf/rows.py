@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tokenloom.errors import ConfigError, InputError, near_miss, warn
+from tokenloom.errors import ConfigError, InputError, choices, warn
 
 __all__ = [
     "PADDING",
@@ -106,10 +106,9 @@ def _read(
         )
     tokens = _numbers(path, feature, input_name)
     if tokens is None:
-        names = [str(name) for name in feature]
         raise InputError(
-            f"{path}: there is no {input_name!r}; it has: {', '.join(names)}."
-            f"{near_miss(input_name, names)} Say input_name=… to name the tokens."
+            f"{path}: there is no {input_name!r}; it has: {choices(input_name, feature)} Pass "
+            "input_name=… to name the tokens."
         )
     starts = _numbers(path, feature, "document_starts")
     overlaps = _numbers(path, feature, "overlaps") if starts is not None else None

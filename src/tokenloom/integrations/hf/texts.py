@@ -23,7 +23,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tokenloom.errors import InputError, TokenizerError, near_miss, warn
+from tokenloom.errors import InputError, TokenizerError, choices, warn
 from tokenloom.tokenizer.find import USUAL_NAMES
 
 __all__ = [
@@ -216,8 +216,8 @@ def read_texts(
     columns = list(features.keys())
     if feature not in columns:
         raise InputError(
-            f"features: there is no column {feature!r}; columns: {', '.join(columns)}."
-            f"{near_miss(feature, columns)} Say feature=… to name the one with the texts."
+            f"features: there is no column {feature!r}; columns: {choices(feature, columns)} Pass "
+            "feature=… to name the one with the texts."
         )
     column = features[feature]
     if isinstance(column, str):

@@ -1,8 +1,8 @@
 """`block_tokenize`: a batch of texts → rows of token ids, for ``datasets.map(batched=True)``.
 
 One idea: a document is its tokens with BOS and EOS around them; a row is made of pieces of
-documents; which pieces is decided from lengths alone (`pieces.py`). So BOS stands at the first
-piece of a document only and EOS at its last, and every row knows where its documents begin.
+documents; which pieces is decided from lengths alone (`layout.pack.slices`). So BOS stands at the
+first piece of a document only and EOS at its last, and every row knows where its documents start.
 
 What comes back, lists of equal length, one entry for each row:
 
@@ -33,15 +33,22 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from tokenloom.arguments import check_options
+from tokenloom.arguments import check_between, check_options, one_of
 from tokenloom.bind import check_fields
-from tokenloom.errors import ConfigError, near_miss
-from tokenloom.integrations.hf.pieces import Pieces, cut_each, cut_line, in_bins
+from tokenloom.errors import ConfigError
 from tokenloom.integrations.hf.texts import (
     EncodedTexts,
     read_documents,
     read_texts,
     specials_to_add,
+)
+from tokenloom.layout.pack.slices import (
+    Slices,
+    in_bins,
+    slice_each,
+    slice_line,
+    starts_again,
+    starts_apart,
 )
 from tokenloom.random.keys import check_seed, key
 from tokenloom.random.permute import permutations
@@ -100,18 +107,9 @@ class BlockOptions:
             ("bos_id", 0, None),
             ("eos_id", 0, None),
         ):
-            found = getattr(self, name)
-            if found is not None and not least <= found <= (found if most is None else most):
-                allowed = f"{least} or more" if most is None else f"{least} to {most}"
-                why = f" with max_length={top}" if most is not None else ""
-                raise ConfigError(
-                    f"block_tokenize.{name}: found {found}, allowed is {allowed}{why}."
-                )
-        if self.packing_strategy not in STRATEGIES:
-            raise ConfigError(
-                f"block_tokenize.packing_strategy: found {self.packing_strategy!r}, allowed: "
-                f"{', '.join(STRATEGIES)}.{near_miss(self.packing_strategy, list(STRATEGIES))}"
-            )
+            why = f" with max_length={top}" if most is not None else ""
+            check_between(f"block_tokenize.{name}", getattr(self, name), least, most, why=why)
+        one_of("block_tokenize.packing_strategy", self.packing_strategy, STRATEGIES)
         if self.truncate_at is not None:
             try:
                 re.compile(self.truncate_at)
@@ -265,7 +263,7 @@ def block_report(
 
 def _made(
     features: Mapping[str, Sequence[str]], tokenizer: Any, feature: str, options: BlockOptions
-) -> tuple[EncodedTexts, Pieces]:
+) -> tuple[EncodedTexts, Slices]:
     """The documents that are kept, and their pieces in all rows, short ones included."""
     texts = read_texts(features, feature, options.truncate_at)
     bos, eos = specials_to_add(
@@ -281,18 +279,21 @@ def _made(
     )
     lengths, width, stride = documents.lengths, options.max_length, options.stride
     if options.packed and options.packing_strategy == "greedy" and options.overflow:
-        return documents, cut_line(lengths, width, stride)
-    pieces = cut_each(lengths, width, stride, options.overflow)
+        even = starts_apart(int(lengths.sum()), width)
+        starts = starts_again(lengths, width, stride) if stride else even
+        return documents, slice_line(lengths, width, starts)
+    kept = lengths if options.overflow else np.minimum(lengths, width)
+    pieces = slice_each(kept, width, stride)
     if options.packed:
         pieces = in_bins(pieces, width, STRATEGIES[options.packing_strategy])
     return documents, pieces
 
 
-def _long_enough(pieces: Pieces, options: BlockOptions) -> Pieces:
+def _long_enough(pieces: Slices, options: BlockOptions) -> Slices:
     return pieces.pick(np.flatnonzero(pieces.sizes >= options.min_row_len))
 
 
-def _shuffled(documents: EncodedTexts, pieces: Pieces, seed: int) -> Pieces:
+def _shuffled(documents: EncodedTexts, pieces: Slices, seed: int) -> Slices:
     """The rows in an order of their own: equal batches are shuffled alike, others otherwise."""
     rows = len(pieces)
     tokens = np.fromiter(itertools.chain.from_iterable(documents.tokens), np.int64)
@@ -301,7 +302,7 @@ def _shuffled(documents: EncodedTexts, pieces: Pieces, seed: int) -> Pieces:
     return pieces.pick(order.astype(np.int64))
 
 
-def _rows(documents: EncodedTexts, pieces: Pieces, overlaps: bool) -> Rows:
+def _rows(documents: EncodedTexts, pieces: Slices, overlaps: bool) -> Rows:
     """Pieces as lists; Python counts pieces here, never tokens."""
     start = pieces.start.tolist()
     of = [documents.tokens[document] for document in pieces.document.tolist()]
@@ -316,18 +317,18 @@ def _rows(documents: EncodedTexts, pieces: Pieces, overlaps: bool) -> Rows:
         "continues": [[low > 0 for low in start[a:b]] for a, b in bounds],
     }
     if overlaps:
-        repeated = pieces.overlap.tolist()
+        repeated = pieces.repeated.tolist()
         rows["overlaps"] = [repeated[a:b] for a, b in bounds]
     return rows
 
 
-def _report(documents: EncodedTexts, pieces: Pieces, options: BlockOptions) -> BlockReport:
+def _report(documents: EncodedTexts, pieces: Slices, options: BlockOptions) -> BlockReport:
     kept = _long_enough(pieces, options)
     # A token is kept where it stands for the first time. In a document, source tokens are those
     # of [front, front + size): the others are BOS and EOS.
     low = documents.front[kept.document]
     high = low + documents.size[kept.document]
-    new = np.minimum(kept.stop, high) - np.maximum(kept.start + kept.overlap, low)
+    new = np.minimum(kept.stop, high) - np.maximum(kept.start + kept.repeated, low)
     rows = len(kept)
     return BlockReport(
         documents=documents.seen,
@@ -336,7 +337,7 @@ def _report(documents: EncodedTexts, pieces: Pieces, options: BlockOptions) -> B
         truncated=0 if options.overflow else int((documents.lengths > options.max_length).sum()),
         tokens=documents.seen_tokens,
         lost_tokens=documents.seen_tokens - int(np.maximum(new, 0).sum()),
-        repeated_tokens=int(kept.overlap.sum()),
+        repeated_tokens=int(kept.repeated.sum()),
         rows=rows,
         short_rows=len(pieces) - rows,
         fill=int(kept.sizes.sum()) / (rows * options.max_length) if rows else 0.0,

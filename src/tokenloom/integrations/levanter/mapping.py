@@ -15,8 +15,9 @@ from dataclasses import field, make_dataclass
 from typing import Any, TypeVar
 
 from tokenloom.api.dataset import Dataset
+from tokenloom.arguments import one_of, wrong_type
 from tokenloom.bind import BindError, bind
-from tokenloom.errors import ConfigError, InputError, StoreNotFound, near_miss
+from tokenloom.errors import ConfigError, InputError, StoreNotFound, choices
 from tokenloom.integrations.levanter.constructors import (
     FURTHER,
     SpliceMultiDocumentLMConfig,
@@ -77,10 +78,8 @@ def splice_from_config(config: Mapping[str, Any], *, seq_len: int | None = None)
     """
     path, data = _section(config)
     kind = data.get("type")
-    if not isinstance(kind, str) or kind not in KINDS:
-        hint = near_miss(str(kind), list(KINDS))
-        raise ConfigError(f"{path}.type: found {kind!r}, allowed: {', '.join(KINDS)}.{hint}")
-    constructor, problems = KINDS[kind], list[str]()
+    one_of(f"{path}.type", kind, KINDS)
+    constructor, problems = KINDS[str(kind)], list[str]()
     given = {name: value for name, value in data.items() if name not in ("type", "base")}
     bound = _bind(_schema(constructor), given, path, problems)
     base = _read_base(data.get("base"), f"{path}.base", problems)
@@ -100,7 +99,7 @@ def _section(config: Any) -> tuple[str, Mapping[str, Any]]:
     if isinstance(config, Mapping) and "data" in config:
         path, data = "data", config["data"]
     if not isinstance(data, Mapping):
-        raise ConfigError(f"{path}: found {type(data).__name__}, allowed is a mapping.")
+        raise wrong_type(path, data, "a mapping")
     return path, data
 
 
@@ -162,8 +161,7 @@ def _typed(
     """The type that a mapping says it has, and what else it says."""
     kind = value.get("type", usual)
     if kind not in allowed:
-        hint = near_miss(str(kind), allowed)
-        problems.append(f"{path}.type: found {kind!r}, allowed: {', '.join(allowed)}.{hint}")
+        problems.append(f"{path}.type: found {kind!r}, allowed: {choices(kind, allowed)}")
         kind = usual
     return kind, {name: each for name, each in value.items() if name != "type"}
 

@@ -22,6 +22,7 @@ from typing import Any
 
 from tokenloom.api.build import build_store
 from tokenloom.api.store import Store, open_store
+from tokenloom.arguments import wrong_type
 from tokenloom.bind import check_fields
 from tokenloom.errors import (
     ConfigError,
@@ -29,7 +30,7 @@ from tokenloom.errors import (
     MissingExtra,
     StoreNotFound,
     TokenizerError,
-    near_miss,
+    choices,
     warn,
 )
 from tokenloom.tokenizer.spec import resolve
@@ -84,9 +85,7 @@ class UrlDatasetSourceConfig:
             listed = given if isinstance(given, list | tuple) else (given,)
             _set(self, name, tuple(map(_as_text, listed)))
         if not isinstance(self.format, TextLmDatasetFormat):
-            raise ConfigError(
-                f"format: found {type(self.format).__name__}, allowed is a TextLmDatasetFormat."
-            )
+            raise wrong_type("format", self.format, "a TextLmDatasetFormat")
         check_fields(self)
 
 
@@ -189,10 +188,9 @@ def _chosen(base: LMMixtureDatasetConfig, name: str | None) -> str:
     if name is None and len(names) == 1:
         return names[0]
     if name not in names:
-        hint = "" if name is None else near_miss(str(name), names)
         raise ConfigError(
-            f"dataset_name: found {name!r}, allowed are the datasets of base: {', '.join(names)}."
-            f"{hint}"
+            f"dataset_name: found {name!r}, allowed are the datasets of base: "
+            f"{choices(name or '', names)}"
         )
     return name
 

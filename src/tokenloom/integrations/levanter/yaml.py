@@ -14,6 +14,7 @@ import re
 from pathlib import Path
 from typing import Any
 
+from tokenloom.arguments import wrong_type
 from tokenloom.errors import ConfigError, MissingExtra
 
 __all__ = ["load_yaml"]
@@ -44,9 +45,7 @@ def load_yaml(path: str | os.PathLike[str]) -> dict[str, Any]:
         raise ConfigError(f"{path}: found more than 1 MiB, which is not a file of settings.")
     found = _parsed(raw, str(path))
     if not isinstance(found, dict):
-        raise ConfigError(
-            f"{path}: found {type(found).__name__}, allowed is a mapping, such as 'data: ...'."
-        )
+        raise wrong_type(str(path), found, "a mapping, such as 'data: ...'")
     _check_size(found, str(path))
     return found
 

@@ -1,7 +1,8 @@
-"""Documents → pieces: what of each document is used, and where the too long ones are cut.
+"""Documents → pieces: what of each document is used, and what a slice of it holds.
 
-One idea: a document with its BOS and EOS is a line of cells of its own, and a piece is a stretch of
-it. So lengths alone decide everything, and what is not in any piece is counted.
+One idea: a document with its BOS and EOS is a line of cells of its own, `slices` cuts such lines,
+and a piece is a slice with its BOS and EOS told apart from source tokens. So lengths alone decide
+everything, and what is not in any piece is counted.
 
 Worked example: a document of 8 tokens with EOS is 9 cells; cut for frames of 4 with a stride of 1::
 
@@ -21,9 +22,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tokenloom.errors import ConfigError
+from tokenloom.layout.pack.slices import Slices
 from tokenloom.layout.spans import BOS, EOS, GOES_ON
 
-__all__ = ["Pieces", "Tally", "Usable", "cut_long", "inserted", "stretch_of", "usable"]
+__all__ = ["Pieces", "Tally", "Usable", "fitted", "inserted", "sliced", "usable"]
 
 Int64 = NDArray[np.int64]
 
@@ -174,22 +176,17 @@ def inserted(flags: UInt8) -> Int64:
     return ((flags & BOS) + ((flags & EOS) >> 1)).astype(np.int64)
 
 
-def cut_long(
-    documents: Usable,
-    width: int,
-    overflow: str,
-    stride: int = 0,
-    names: Int64 | None = None,
-) -> tuple[Pieces, Tally]:
-    """Pieces of at most `width` cells.
+def fitted(
+    documents: Usable, width: int, overflow: str, names: Int64 | None = None
+) -> tuple[Usable, Tally]:
+    """What is left of documents when too long ones are dealt with.
 
     Args:
-        documents: what to cut.
+        documents: what to look at.
         width: cells of a frame.
-        overflow: what to do with a document that has more: "split" it, "truncate" it (its end is
-            lost, and its EOS with it), "drop" it, or "error".
-        stride: tokens that neighbouring pieces share.
-        names: what messages call the documents given; their place if nothing is said.
+        overflow: what to do with a document that has more: "split" it (later), "truncate" it (its
+            end is lost, and its EOS with it), "drop" it, or "error".
+        names: what messages call the documents given; their place by default.
     """
     long = documents.cells > width
     tally = Tally()
@@ -208,7 +205,7 @@ def cut_long(
         documents = documents.pick(~long)
     elif overflow == "truncate":
         documents, tally = _truncated(documents, long, width)
-    return _split(documents, width, stride), tally
+    return documents, tally
 
 
 def _truncated(documents: Usable, long: NDArray[np.bool_], width: int) -> tuple[Usable, Tally]:
@@ -219,33 +216,20 @@ def _truncated(documents: Usable, long: NDArray[np.bool_], width: int) -> tuple[
     return Usable(documents.number, length, length + inserted(flags), flags), tally
 
 
-def _split(documents: Usable, width: int, stride: int) -> Pieces:
-    total, step = documents.cells, width - stride
-    count = np.where(total > width, 1 - (width - total) // step, 1)
-    owner = np.repeat(np.arange(len(total)), count)
-    place = np.arange(len(owner)) - (np.cumsum(count) - count)[owner]
-    begin = place * step  # in cells of the document, BOS and EOS counted
-    end = np.minimum(begin + width, total[owner])
-    flags, last = documents.flags[owner].astype(np.int64), end == total[owner]
-    spare = width - 1 - (flags & BOS) * (place == 1)  # tokens that the piece before would keep
-    alone = last & (end - begin == 1) & (place > 0) & ((flags & EOS) > 0)
-    lone = np.flatnonzero(alone & (spare > 0))
-    begin[lone] -= 1
-    end[lone - 1] -= 1
-    start, has = stretch_of(flags, begin, last)
-    length = (end - begin) - inserted(has)
-    seen = np.where(place > 0, np.minimum(stride, length), 0)
-    return Pieces(documents.number[owner], start, length, end - begin, has, seen)
-
-
-def stretch_of(flags: Int64, begin: Int64, last: NDArray[np.bool_]) -> tuple[Int64, UInt8]:
-    """A stretch of a document's cells: its first source token, and its flags.
+def sliced(documents: Usable, slices: Slices, *, seen: bool) -> Pieces:
+    """Slices of the cells of documents as pieces: their source tokens, and their BOS and EOS.
 
     Args:
-        flags: of the whole documents.
-        begin: first cell, BOS counted.
-        last: whether it goes to the document's end.
+        documents: what was cut.
+        slices: of their cells.
+        seen: whether cells that a slice repeats count as seen, and so are not trained again.
     """
-    start = np.maximum(begin - (flags & BOS), 0)
-    has = (flags & BOS) * (begin == 0) + (flags & EOS) * last
-    return start, (has + GOES_ON * ((begin > 0) & (start == 0))).astype(np.uint8)
+    flags, last = documents.flags[slices.document], slices.stop == documents.cells[slices.document]
+    # a slice that starts after BOS, at the first token, goes on although its first token is 0
+    start = np.maximum(slices.start - (flags & BOS), 0)
+    has = (flags & BOS) * (slices.start == 0) + (flags & EOS) * last
+    has = (has + GOES_ON * ((slices.start > 0) & (start == 0))).astype(np.uint8)
+    cells = slices.stop - slices.start
+    length = cells - inserted(has)
+    again = np.minimum(slices.repeated, length) * seen
+    return Pieces(documents.number[slices.document], start, length, cells, has, again)

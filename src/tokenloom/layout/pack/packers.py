@@ -33,7 +33,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tokenloom import native
-from tokenloom.errors import ConfigError, near_miss
+from tokenloom.arguments import one_of
+from tokenloom.errors import ConfigError
 
 __all__ = ["STRATEGIES", "Bins", "check_strategy", "pack"]
 
@@ -91,11 +92,7 @@ def check_strategy(strategy: str, others: Sequence[str] = ()) -> str:
     """The strategy, by its own name; `others` are allowed where this is asked from."""
     known = ALIASES.get(strategy, strategy)
     if known not in STRATEGIES:
-        names = [*others, *STRATEGIES, *ALIASES]
-        raise ConfigError(
-            f"strategy: found {strategy!r}, allowed: {', '.join(names)}."
-            f"{near_miss(str(strategy), names)}"
-        )
+        one_of("strategy", strategy, [*others, *STRATEGIES, *ALIASES])
     return known
 
 

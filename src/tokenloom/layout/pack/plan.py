@@ -6,10 +6,10 @@ the store, and a group is also what lies together on disk.
 
 `plan_group` is pure: lengths in, spans (and a `Tally` of what became of every token) out.
 
-    lengths ──usable──▶ documents ──cut_long──▶ pieces ──pack──▶ bins ──▶ rows
-                  filters, caps, specials   split, truncate, drop   strategy
+    lengths ──usable──▶ documents ──fitted──▶ documents ──slice_each──▶ slices ──in_bins──▶ rows
+          filters, caps, specials     truncate, drop        split            strategy
 
-"sequential" knows no pieces: documents stand end to end and are cut where a row is full.
+"sequential" has `slice_line` instead: documents end to end, cut where a row is full.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from numpy.typing import NDArray
 
 from tokenloom.layout.pack import cut as cutting
 from tokenloom.layout.pack.cut import Pieces, Tally, Usable
-from tokenloom.layout.pack.packers import pack
+from tokenloom.layout.pack.slices import in_bins, slice_each, slice_line, starts_apart
 from tokenloom.layout.pack.spec import SEQUENTIAL, PackSpec
-from tokenloom.layout.spans import BOS
+from tokenloom.layout.spans import BOS, EOS
 from tokenloom.random.keys import draws, key
 
 __all__ = ["PackedRows", "plan_group", "stored_inside"]
@@ -63,7 +63,7 @@ def plan_group(
         lengths: source tokens of each document [documents].
         spec: how to pack.
         group: number of the group; another one is shuffled otherwise.
-        names: what messages call the documents; their place if nothing is said.
+        names: what messages call the documents; their place by default.
 
     >>> rows = plan_group(np.array([3, 2, 3]), PackSpec(seq_len=8))
     >>> rows.pieces.document.tolist(), rows.at.tolist(), len(rows)
@@ -77,17 +77,22 @@ def plan_group(
         bos=spec.bos_id is not None,
         eos=spec.eos_id is not None,
     )
+    width = spec.width
     if spec.strategy == SEQUENTIAL:
-        edges, pieces = _end_to_end(documents, spec.width, spec.width - spec.overlap)
-        repeated = int(pieces.cells.sum() - documents.cells.sum())
+        starts = starts_apart(int(documents.cells.sum()), width, spec.overlap)
+        slices = slice_line(documents.cells, width, starts)
+        repeated = int(slices.repeated.sum())
+        pieces = cutting.sliced(documents, slices, seen=False)
     else:
-        cut, lost = cutting.cut_long(documents, spec.width, spec.overflow, spec.stride, names)
-        bins = pack(cut.cells, spec.width, spec.strategy, spec.max_docs_per_bin)
-        edges, pieces, tally = bins.edges, cut.pick(bins.items), tally + lost
+        left, lost = cutting.fitted(documents, width, spec.overflow, names)
+        bos, eos = (left.flags & BOS) > 0, (left.flags & EOS) > 0
+        slices = slice_each(left.cells, width, spec.stride, bos=bos, eos=eos)
+        slices = in_bins(slices, width, spec.strategy, spec.max_docs_per_bin)
+        pieces, tally = cutting.sliced(left, slices, seen=True), tally + lost
         repeated = int(pieces.seen.sum())
     if not spec.mask_overlap:
         pieces = replace(pieces, seen=np.zeros_like(pieces.seen))
-    edges, pieces, short = _without_short(edges, pieces, spec.min_row_len)
+    edges, pieces, short = _without_short(slices.edges, pieces, spec.min_row_len)
     if spec.shuffle_output:
         edges, pieces = _shuffled(edges, pieces, key(spec.shuffle_seed, "pack", "rows", group))
     before = np.cumsum(pieces.cells) - pieces.cells
@@ -97,29 +102,6 @@ def plan_group(
     tokens = np.diff(np.concatenate([[0], np.cumsum(inside)])[edges])
     counted = _counted(spec, documents, edges, pieces, at, repeated, int(inside.sum()))
     return PackedRows(edges, pieces, at, tokens, tally + short + counted)
-
-
-def _end_to_end(documents: Usable, width: int, step: int) -> tuple[Int64, Pieces]:
-    """Documents as one line of cells, cut into rows of `width` that begin `step` apart."""
-    ends = np.cumsum(documents.cells)
-    total = int(ends[-1]) if len(ends) else 0
-    count = 0 if total == 0 else max(1, 1 - (width - total) // step)
-    low = np.arange(count) * step
-    high = np.minimum(low + width, total)
-    first = np.searchsorted(ends, low, side="right")
-    last = np.searchsorted(ends, high - 1, side="right")
-    pieces_of = last - first + 1
-    row = np.repeat(np.arange(count), pieces_of)
-    edges = np.concatenate([[0], np.cumsum(pieces_of)]).astype(np.int64)
-    which = np.arange(len(row)) - edges[row] + first[row]
-    start = (ends - documents.cells)[which]  # of the document, on the line of cells
-    begin = np.maximum(low[row], start) - start
-    end = np.minimum(high[row], ends[which]) - start
-    flags = documents.flags[which].astype(np.int64)
-    source, has = cutting.stretch_of(flags, begin, end == documents.cells[which])
-    length = end - begin - cutting.inserted(has)
-    nothing = np.zeros(len(which), np.int64)
-    return edges, Pieces(documents.number[which], source, length, end - begin, has, nothing)
 
 
 def _without_short(edges: Int64, pieces: Pieces, least: int) -> tuple[Int64, Pieces, Tally]:

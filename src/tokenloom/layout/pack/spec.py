@@ -1,23 +1,16 @@
-"""Packing: documents of a group → rows of a fixed width. A plan from lengths alone.
+"""The setting of a packing, checked: `PackSpec`.
 
-One idea: the documents of a store are divided into groups in stored order, and each group is packed
-by itself (`tokenloom.layout.pack.rows`). So row i costs the plan of one group, whatever the size of
-the store, and a group is also what lies together on disk.
-
-`plan_group` is pure: lengths in, spans (and a `Tally` of what became of every token) out.
-
-    lengths ──usable──▶ documents ──cut_long──▶ pieces ──pack──▶ bins ──▶ rows
-                  filters, caps, specials   split, truncate, drop   strategy
-
-"sequential" knows no pieces: documents stand end to end and are cut where a row is full.
+One idea: every field decides rows, so the whole record is a run's identity; what means nothing
+beside the other fields is refused, because it would be ignored silently.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
+from tokenloom.arguments import check_between, one_of
 from tokenloom.bind import check_fields
-from tokenloom.errors import ConfigError, near_miss
+from tokenloom.errors import ConfigError
 from tokenloom.layout.pack.packers import check_strategy
 from tokenloom.random.keys import check_seed
 
@@ -74,22 +67,14 @@ class PackSpec:
     def __post_init__(self) -> None:
         check_fields(self)
         check_seed(self.shuffle_seed)
-        if not 2 <= self.seq_len <= 1 << 30:
-            raise ConfigError(f"seq_len: found {self.seq_len}, allowed is 2 to 2^30 tokens.")
+        check_between("seq_len", self.seq_len, 2, 1 << 30, unit="tokens")
         if self.strategy != SEQUENTIAL:
             # an alias would be another identity of the same rows
             object.__setattr__(self, "strategy", check_strategy(self.strategy, (SEQUENTIAL,)))
-        if self.overflow not in OVERFLOWS:
-            raise ConfigError(
-                f"overflow: found {self.overflow!r}, allowed: {', '.join(OVERFLOWS)}."
-                f"{near_miss(self.overflow, OVERFLOWS)}"
-            )
+        one_of("overflow", self.overflow, OVERFLOWS)
         _check_counts(self)
-        if not 0 <= self.stride < self.width:
-            raise ConfigError(
-                f"stride: found {self.stride}, allowed is 0 to {self.width - 1}: a piece must have "
-                f"something that the one before it has not."
-            )
+        why = ": a piece must have something that the one before it has not"
+        check_between("stride", self.stride, 0, self.width - 1, why=why)
         if self.overlap not in (0, 1) or (self.overlap and not self.lookahead):
             raise ConfigError(
                 f"overlap: found {self.overlap}, allowed is 0, and 1 with lookahead=True."
@@ -105,15 +90,10 @@ class PackSpec:
 def _check_counts(spec: PackSpec) -> None:
     names = ("min_len", "max_len", "max_doc_tokens", "min_row_len", "max_docs_per_bin")
     for name in (*names, "group_docs", "group_tokens"):
-        value = getattr(spec, name)
-        if value is not None and value < 1:
-            raise ConfigError(f"{name}: found {value}, allowed is 1 or more.")
-    if spec.max_len is not None and spec.max_len < spec.min_len:
-        raise ConfigError(f"max_len: found {spec.max_len}, allowed is {spec.min_len} (min_len) up.")
+        check_between(name, getattr(spec, name), 1)
+    check_between("max_len", spec.max_len, spec.min_len, why=" (min_len)")
     for name in ("bos_id", "eos_id"):
-        value = getattr(spec, name)
-        if value is not None and not 0 <= value < 1 << 31:
-            raise ConfigError(f"{name}: found {value}, allowed is a token id, 0 to 2^31 - 1.")
+        check_between(name, getattr(spec, name), 0, (1 << 31) - 1, why=", a token id")
 
 
 def _check_together(spec: PackSpec) -> None:

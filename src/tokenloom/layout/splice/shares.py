@@ -25,7 +25,6 @@ from tokenloom.errors import ConfigError
 
 __all__ = [
     "Edges",
-    "edge_weights",
     "floor_sum",
     "largest_remainder",
     "quotas",
@@ -37,18 +36,6 @@ Int64 = NDArray[np.int64]
 Float64 = NDArray[np.float64]
 
 TOTAL_BITS = 30  # of the weights of one document together
-
-
-def edge_weights(length: int, content_length: int, alpha: float, stride: int = 1) -> Float64:
-    """``(K / d)^alpha`` of every start, d being its distance to the nearer end, at most K.
-
-    >>> edge_weights(7, 4, 1.0).tolist()
-    [4.0, 2.0, 2.0, 4.0]
-    """
-    t = np.arange(0, length - content_length + 1, stride)
-    d = np.minimum(np.minimum(t + 1, length - content_length - t + 1), content_length)
-    weights: Float64 = (content_length / d) ** alpha
-    return weights
 
 
 @functools.lru_cache(maxsize=1024)

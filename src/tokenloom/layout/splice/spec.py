@@ -19,8 +19,9 @@ import math
 from dataclasses import dataclass
 from typing import Any
 
+from tokenloom.arguments import check_between, one_of
 from tokenloom.bind import check_fields
-from tokenloom.errors import ConfigError, near_miss
+from tokenloom.errors import ConfigError
 from tokenloom.random.keys import check_seed
 
 __all__ = ["SpliceSpec"]
@@ -170,23 +171,14 @@ class SpliceSpec:
 
     def _check_words(self) -> None:
         for name, allowed in WORDS.items():
-            found = getattr(self, name)
-            if found not in allowed:
-                raise ConfigError(
-                    f"{name}: found {found!r}, allowed: {', '.join(allowed)}."
-                    f"{near_miss(str(found), allowed)}"
-                )
+            one_of(name, getattr(self, name), allowed)
 
     def _check_numbers(self) -> None:
-        if not 2 <= self.seq_len <= 1 << 30:
-            raise ConfigError(f"seq_len: found {self.seq_len}, allowed is 2 to 2^30 tokens.")
+        check_between("seq_len", self.seq_len, 2, 1 << 30, unit="tokens")
         sizes = [self.content_length, *(pair[-1] for pair in self.content_schedule)]
         for size in sizes:
-            if size is not None and size < 2:
-                raise ConfigError(
-                    f"content_length: found {size}, allowed is 2 or more, or None for as many "
-                    "tokens as fit: one token has no successor to predict."
-                )
+            why = ", or None for as many tokens as fit: one token has no successor to predict"
+            check_between("content_length", size, 2, why=why)
         for name, low in (
             ("content_stride", 1),
             ("offset_stride", 1),
@@ -194,18 +186,16 @@ class SpliceSpec:
             ("offset_jitter", 0),
             ("epoch_length", 1),
         ):
-            found = getattr(self, name)
-            if found is not None and found < low:
-                raise ConfigError(f"{name}: found {found}, allowed is {low} or more.")
+            check_between(name, getattr(self, name), low)
         for name in ("alpha", "balance_tau"):
-            self._check_float(name, getattr(self, name), 0)
+            check_between(name, getattr(self, name), 0)
         if self.max_epochs is not None and not 0 < self.max_epochs < math.inf:
             raise ConfigError(
                 f"max_epochs: found {self.max_epochs}, allowed is more than 0, or None for no cap."
             )
         for name, low in (("doc_strides", 1), ("doc_alphas", 0), ("doc_weights", 0)):
             for place, found in enumerate(getattr(self, name) or ()):
-                self._check_float(f"{name}[{place}]", found, low)
+                check_between(f"{name}[{place}]", found, low)
 
     def _check_orders(self) -> None:
         for name in ("offset_seed", "content_seed"):
@@ -228,11 +218,6 @@ class SpliceSpec:
             raise ConfigError(
                 f"grid: found {self.grid}, allowed are two numbers of 1 or more: starts, offsets."
             )
-
-    @staticmethod
-    def _check_float(name: str, found: float, low: int) -> None:
-        if not (math.isfinite(found) and found >= low):
-            raise ConfigError(f"{name}: found {found}, allowed is {low} or more.")
 
     def _check_schedules(self) -> None:
         for name in ("content_schedule", "doc_schedule", "doc_growth"):

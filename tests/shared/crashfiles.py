@@ -2,7 +2,7 @@
 
 One idea: `CrashFiles` works on a real directory and writes down every effect. From that log alone,
 any number of *crash states* can be made afterwards, each in a directory of its own, and opened,
-verified and built on like the real thing. What may survive is modelled in `tokenloom.testing.disk`.
+verified and built on like the real thing. What may survive is modelled in `crashdisk`.
 
 A kill without power loss is another matter: it loses no byte that was written, see `FaultFiles`.
 """
@@ -15,8 +15,9 @@ from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
+from crashdisk import Effect, play, scan, write_after_crash
+
 from tokenloom.store.files import LOCAL, Files, OutFile
-from tokenloom.testing.disk import Effect, play, scan, write_after_crash
 
 __all__ = ["CrashFiles"]
 

@@ -22,7 +22,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tokenloom.errors import ConfigError
 from tokenloom.store.files import LOCAL, Files, OutFile
 
 __all__ = ["EXIT_CODE", "Call", "FaultFiles"]
@@ -72,7 +71,7 @@ class FaultFiles:
         only: Collection[str] | None = None,
     ) -> None:
         if action not in ACTIONS:
-            raise ConfigError(f"action: found {action!r}, allowed: {', '.join(ACTIONS)}.")
+            raise ValueError(f"action: found {action!r}, allowed: {', '.join(ACTIONS)}.")
         self.inner, self.at, self.action, self.error, self.only = inner, at, action, error, only
         self.calls: list[Call] = []
         self._stopped = False
