@@ -28,6 +28,7 @@ LISTS = {  # caption → pages; a page that is in none of them is an error
         "docs/boundaries",
         "docs/mixing",
         "docs/splice",
+        "docs/streams",
         "docs/performance",
         "docs/troubleshooting",
     ],

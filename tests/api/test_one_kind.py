@@ -192,13 +192,13 @@ def test_what_was_edited_keeps_its_order(stores):
 
 def test_a_new_array_is_one_method_of_the_batch(stores, monkeypatch):
     """A field that is marked by row is made for every kind of rows, in mixes too."""
-    from tokenloom.batch import batch as batch_module
+    from tokenloom.batch.fields import by_row
 
     def twice(self):
         """Positions, doubled [B, S]."""
         return self.position_ids * 2
 
-    field = batch_module._by_row(twice)
+    field = by_row(twice)
     field.__set_name__(tl.Batch, "twice")
     monkeypatch.setattr(tl.Batch, "twice", field, raising=False)
     a, b = stores

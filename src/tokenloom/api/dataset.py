@@ -17,8 +17,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from tokenloom.api import describe as description
-from tokenloom.api.edits import read_edit, read_stores, refuse_if_given
-from tokenloom.api.source import Source, check_alike, tree
+from tokenloom.api.edits import read_edit, read_stores, refuse_if_given, tell_blank
+from tokenloom.api.source import Source, check_alike, described, tree
 from tokenloom.arguments import (
     check_names,
     check_options,
@@ -30,12 +30,10 @@ from tokenloom.arguments import (
 from tokenloom.arrays import checked
 from tokenloom.batch.batch import Batch
 from tokenloom.batch.paint import trained_count
-from tokenloom.batch.plan import blank_rows
 from tokenloom.batch.read import RowReader
 from tokenloom.batch.render import Renderer
 from tokenloom.batch.spec import RenderSpec
-from tokenloom.bind import unbind
-from tokenloom.errors import ConfigError, plural, warn
+from tokenloom.errors import ConfigError
 from tokenloom.layout.spans import Spans
 from tokenloom.mixture.assemble import Appended, MixSource, check_edits, mixed_run, single_run
 from tokenloom.mixture.spec import Edit, MixSpec
@@ -45,13 +43,11 @@ from tokenloom.order.shuffle import (
     BlockShuffle,
     EraShuffle,
     Shuffle,
-    describe_shuffle,
     parse_shuffle,
 )
 from tokenloom.random.keys import check_seed
 from tokenloom.store.cache import BlockCache
 from tokenloom.store.fetch import ReadCounters
-from tokenloom.version import ORDER_VERSION
 
 __all__ = ["Dataset", "source_of"]
 
@@ -260,7 +256,7 @@ class Dataset:
         made = self._changed(
             change, sources={**self.sources, **new}, appended={**self._appended, **grown}
         )
-        made._tell_blank(change)
+        tell_blank(change, made.run)
         return made
 
     def _staged(self, at: int, weights: Mapping[str, float]) -> Dataset:
@@ -286,20 +282,6 @@ class Dataset:
         made = self._but(edits=(*self.edits, change), **fields)
         _ = made.run  # refuses an edit in the past
         return made
-
-    def _tell_blank(self, change: Edit) -> None:
-        """Warn of rows that a quarantine leaves without a token; they stay where they are."""
-        for name in sorted({name for name, _ in change.quarantine}):
-            run = self.run.sources[self.run.names.index(name)]
-            assert run.blanks is not None  # one of its documents is meant
-            blank, looked = blank_rows(run, run.blanks)
-            if blank:
-                of = "" if looked == run.rows else f" of the first {looked:,}"
-                warn(
-                    f"edit.quarantine: {plural(blank, 'row')}{of} of source {name!r} wholly blank "
-                    "from then on: still counted, training nothing. For a run without, make a new "
-                    "one with select."
-                )
 
     def _refuse_if_edited(self, what: str) -> None:
         if len(self.edits) > self._stages:
@@ -397,20 +379,7 @@ class Dataset:
 
     def describe(self) -> dict[str, Any]:
         """The dataset as plain JSON; `tokenloom.from_config` gives it back."""
-        head = {"format": description.FORMAT, "order_version": ORDER_VERSION}
-        told = [
-            source.describe(run)
-            for source, run in zip(self.sources.values(), self.run.sources, strict=True)
-        ]
-        edits = [unbind(edit) for edit in self.edits]
-        if self.rule is None:
-            return head | told[0] | ({"edits": edits} if edits else {})
-        mix = unbind(self.rule) | {
-            "edits": edits,
-            "seed": self.rule.seed or 0,
-            "shuffle": describe_shuffle(self._shuffle),
-        }
-        return head | {"mix": mix, "sources": told}
+        return described(self.sources, self.rule, self._shuffle, self.edits, self.run)
 
     @functools.cached_property
     def fingerprint(self) -> str:

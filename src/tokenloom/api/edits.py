@@ -7,13 +7,15 @@ from typing import Any, Protocol
 
 from tokenloom.api.source import Source
 from tokenloom.arguments import check_names, mapping, number_map
-from tokenloom.errors import ConfigError
+from tokenloom.batch.plan import blank_rows
+from tokenloom.errors import ConfigError, plural, warn
 from tokenloom.mixture.assemble import Appended
 from tokenloom.mixture.spec import Edit, Pinned
 from tokenloom.order.grown import check_grown
+from tokenloom.order.run import Run
 from tokenloom.store.reader import Reader
 
-__all__ = ["OpenStore", "read_edit", "read_stores", "refuse_if_given"]
+__all__ = ["OpenStore", "read_edit", "read_stores", "refuse_if_given", "tell_blank"]
 
 
 class OpenStore(Protocol):
@@ -73,6 +75,21 @@ def refuse_if_given(**given: Any) -> None:
             raise ConfigError(
                 f"edit.{name}: this run has one source and no rule that mixes it. Allowed are "
                 "append and quarantine; for the others start with tokenloom.mix({name: dataset})."
+            )
+
+
+def tell_blank(change: Edit, run: Run) -> None:
+    """Warn of rows that a quarantine leaves without a token; they stay where they are."""
+    for name in sorted({name for name, _ in change.quarantine}):
+        source = run.sources[run.names.index(name)]
+        assert source.blanks is not None  # one of its documents is meant
+        blank, looked = blank_rows(source, source.blanks)
+        if blank:
+            of = "" if looked == source.rows else f" of the first {looked:,}"
+            warn(
+                f"edit.quarantine: {plural(blank, 'row')}{of} of source {name!r} wholly blank from "
+                "then on: still counted, training nothing. For a run without, make a new one with "
+                "select."
             )
 
 

@@ -1,4 +1,4 @@
-"""`Source`: a store inside a run, with everything that decides what it gives."""
+"""`Source`: a store inside a run, with all that decides what it gives; as JSON and as words."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from tokenloom.api.describe import FORMAT
 from tokenloom.batch.spec import RenderSpec
 from tokenloom.bind import unbind
 from tokenloom.documents.line import Line
@@ -15,11 +16,12 @@ from tokenloom.layout.kinds import kind_of
 from tokenloom.layout.layout import Layout
 from tokenloom.mixture.spec import Edit, MixSpec
 from tokenloom.order.run import Run, SourceRun
-from tokenloom.order.shuffle import describe_shuffle
+from tokenloom.order.shuffle import Shuffle, describe_shuffle
 from tokenloom.order.source import SourceConfig
 from tokenloom.store.reader import Reader
+from tokenloom.version import ORDER_VERSION
 
-__all__ = ["Source", "check_alike", "tree", "with_known_eos"]
+__all__ = ["Source", "check_alike", "described", "tree", "with_known_eos"]
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -96,6 +98,24 @@ class Source:
         needed, cached = run.working.bytes / 2**20, cache_bytes / 2**20
         lines.append(f"└─ memory  {needed:,.1f} MiB at once, {cached:,.0f} MiB cache")
         return lines
+
+
+def described(
+    sources: Mapping[str, Source],
+    rule: MixSpec | None,
+    shuffle: Shuffle | None,
+    edits: Sequence[Edit],
+    run: Run,
+) -> dict[str, Any]:
+    """A dataset as plain JSON: flat for one source, rule and sources for a mix."""
+    head = {"format": FORMAT, "order_version": ORDER_VERSION}
+    pairs = zip(sources.values(), run.sources, strict=True)
+    told = [source.describe(one) for source, one in pairs]
+    changed = [unbind(edit) for edit in edits]
+    if rule is None:
+        return head | told[0] | ({"edits": changed} if changed else {})
+    settings = {"edits": changed, "seed": rule.seed or 0, "shuffle": describe_shuffle(shuffle)}
+    return head | {"mix": unbind(rule) | settings, "sources": told}
 
 
 def tree(

@@ -6,7 +6,7 @@ and kept. All arrays have the same shape and dtype in every step; only `document
 `continues` and `cu_seqlens` vary.
 
 Rows of several sources may be rendered in different ways (`Kind`): positions of a spliced row are
-those of its frame, of a packed one those of its documents. A field that is marked `_by_row` is then
+those of its frame, of a packed one those of its documents. A field that is marked `by_row` is then
 made by each kind for its own rows and put together, so a new array is one method here and its law
 in `tokenloom.batch.laws`.
 
@@ -18,13 +18,14 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Any, Generic, NamedTuple, Protocol, TypeVar, cast
+from typing import Any, NamedTuple, Protocol, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
 from tokenloom.batch import paint
 from tokenloom.batch.cells import new_array
+from tokenloom.batch.fields import by_row, lazy
 from tokenloom.batch.spec import PAINTED, RenderSpec
 from tokenloom.batch.tiles import Tiles, lent, tile, tiles_from_eos
 from tokenloom.errors import NoTrainedTokens
@@ -41,8 +42,6 @@ Float32 = NDArray[np.float32]
 Bool = NDArray[np.bool_]
 
 Array = NDArray[Any]
-
-T = TypeVar("T")
 
 FIELDS = (
     "tokens",
@@ -61,50 +60,6 @@ FIELDS = (
 SHARED = frozenset({"labels", "loss_mask", "loss_weights", "document_starts", "continues", "spans"})
 
 """Fields that are the same whatever segment filler has."""
-
-
-class _lazy(Generic[T]):  # noqa: N801 - reads like the decorator it replaces
-    """An attribute that is computed when first asked for and kept.
-
-    As `functools.cached_property`, without the lock that it still takes in Python 3.11; a batch
-    belongs to one thread.
-    """
-
-    def __init__(self, compute: Callable[[Any], T]) -> None:
-        self._compute, self.__doc__ = compute, compute.__doc__
-
-    def __set_name__(self, owner: type, name: str) -> None:
-        self._name = name
-
-    def __get__(self, instance: Any, owner: type) -> T:
-        value = instance.__dict__[self._name] = self._compute(instance)
-        return value
-
-
-class _by_row(_lazy[T]):  # noqa: N801
-    """The same for an array of rows, which each `Kind` makes for its own.
-
-    Rows that are shorter in one kind than in another are padded with -1, or False.
-    """
-
-    def __get__(self, instance: Any, owner: type) -> T:
-        parts: list[tuple[Int64, Batch]] = instance._parts
-        if not parts:
-            return super().__get__(instance, owner)
-        made = [(rows, getattr(part, self._name)) for rows, part in parts]
-        value = instance.__dict__[self._name] = _woven(made, len(instance))
-        return cast(T, value)
-
-
-def _woven(parts: Sequence[tuple[Int64, Array]], rows: int) -> Array:
-    """An array [rows, …] from parts of its rows."""
-    widths, kind = {made.shape[1] for _, made in parts}, parts[0][1].dtype
-    out = np.empty((rows, max(widths)), kind)
-    if len(widths) > 1:
-        out[:] = False if kind == np.bool_ else -1
-    for where, made in parts:
-        out[where, : made.shape[1]] = made
-    return out
 
 
 @functools.cache
@@ -234,7 +189,7 @@ class Batch:
         """Which of the two layouts `labels` has; see `RenderSpec`."""
         return self._render.label_layout
 
-    @_lazy
+    @lazy
     def spans(self) -> Spans:
         """Which stretch of which document stands where."""
         return self._details.spans()
@@ -263,7 +218,7 @@ class Batch:
         made.__dict__.update({k: v for k, v in self.__dict__.items() if k in SHARED})
         return made
 
-    @_lazy
+    @lazy
     def _tiles(self) -> Tiles:
         return self._tiles_of(self.shape[1])
 
@@ -273,7 +228,7 @@ class Batch:
             return tiles_from_eos(self.spans, self._cells, self._render.eos_id, width)
         return self._details.tiles(width)
 
-    @_by_row
+    @by_row
     def segment_ids(self) -> Int32:
         """1, 2, … for the documents of a row, 0 for filler [B, S]."""
         if self._render.is_lent:
@@ -281,14 +236,14 @@ class Batch:
             return segments
         return self._painted("segment_ids")
 
-    @_lazy
+    @lazy
     def _lent(self) -> Tiles:
         """Tiles with the segments that filler is given."""
         render = self._render
         trailing = render.trailing == "doc"
         return lent(self._tiles, leading=render.attend_prefix, trailing=trailing)
 
-    @_by_row
+    @by_row
     def position_ids(self) -> Int32:
         """Position of each token in its document, or in its row [B, S]."""
         if self._render.position_scheme == "absolute":
@@ -299,7 +254,7 @@ class Batch:
             found += np.int32(self._render.position_offset)
         return found
 
-    @_by_row
+    @by_row
     def attention_mask(self) -> Bool:
         """Whether a cell holds a token, or filler that is to be seen [B, S]."""
         if self._render.trailing == "filler":
@@ -308,7 +263,7 @@ class Batch:
         mask: Bool = paint.paint(tiles, ["segment_ids"])["segment_ids"] > 0
         return mask
 
-    @_by_row
+    @by_row
     def loss_weights(self) -> Float32:
         """Weight of the prediction of token i + 1 at cell i, 0 where it does not count [B, S]."""
         weights = self._stored_weights
@@ -320,7 +275,7 @@ class Batch:
         out[~(self._trainable & (out > 0))] = 0  # a weight below 0, or none at all, trains nothing
         return out
 
-    @_lazy
+    @lazy
     def loss_mask(self) -> Bool:
         """Whether the prediction of token i + 1 at cell i counts [B, S].
 
@@ -336,11 +291,11 @@ class Batch:
         """As `loss_mask`, without the judgement."""
         return self._trained
 
-    @_by_row
+    @by_row
     def _trained(self) -> Bool:
         return self._trainable if self._stored_weights is None else self.loss_weights > 0
 
-    @_lazy
+    @lazy
     def _stored_weights(self) -> Float32 | None:
         return self._details.weights()
 
@@ -350,7 +305,7 @@ class Batch:
             "ignore_id, at the loss columns of the store, and at documents of one token."
         )
 
-    @_lazy
+    @lazy
     def _trainable(self) -> Bool:
         """What may be trained by position, boundary and id."""
         render, seq_len = self._render, self.shape[1]
@@ -387,13 +342,13 @@ class Batch:
         ends = ((spans.flags & EOS) > 0) & (place < width)
         return (spans.row * width + place)[ends]
 
-    @_lazy
+    @lazy
     def labels(self) -> Int32:
         """Targets in the `label_layout`, -100 where not trained [B, S]."""
         _ = self.loss_mask  # judges
         return self._labels
 
-    @_by_row
+    @by_row
     def _labels(self) -> Int32:
         if self._is_plain:
             return self._painted("labels")
@@ -422,17 +377,17 @@ class Batch:
         """Predictions that count."""
         return int(self.loss_mask.sum())
 
-    @_by_row
+    @by_row
     def document_starts(self) -> Int32:
         """First cell of each document of a row, padded with -1 [B, D]."""
         return paint.document_starts(self._tiles)[0]
 
-    @_by_row
+    @by_row
     def continues(self) -> Bool:
         """Whether each of them goes on from an earlier row [B, D]."""
         return paint.document_starts(self._tiles)[1]
 
-    @_lazy
+    @lazy
     def cu_seqlens(self) -> Int32:
         """Edges of all documents and filler stretches over the flattened [B S] cells."""
         if not self._parts:
