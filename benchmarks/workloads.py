@@ -38,7 +38,7 @@ VOCABULARY = 50_000
 ALL = ("tokens", "labels", "loss_mask", "segment_ids", "position_ids")
 CHUNK, PICKS = 8192, 65_536  # indices of a call
 IDLE = 0.002  # seconds of almost no CPU after which no thread is at work
-PASSES = 3
+PASSES = 5
 SOURCES, PLANS = 20, 4
 
 
@@ -282,12 +282,12 @@ WORKLOADS = {
     "order.full, 8,192 indices": Workload(
         topic="order",
         each="index",
-        prepare=lambda stores, size: _mapped(order.full(10**9, seed=1), 8 * size.calls),
+        prepare=lambda stores, size: _mapped(order.full(10**9, seed=1), 16 * size.calls),
     ),
     "order.block, 8,192 indices": Workload(
         topic="order",
         each="index",
-        prepare=lambda stores, size: _mapped(order.block(10**9, 128, 512, seed=1), 8 * size.calls),
+        prepare=lambda stores, size: _mapped(order.block(10**9, 128, 512, seed=1), 16 * size.calls),
     ),
 }
 

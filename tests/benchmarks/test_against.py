@@ -134,6 +134,20 @@ def test_a_copy_without_its_compiled_file_is_seen_to_have_none(tmp_path):
     assert str(tree) in located["package"]
 
 
+def test_processes_keep_what_they_free(tmp_path, monkeypatch):
+    seen = {}
+
+    def ran(command, **options):
+        seen.update(options["env"])
+        return subprocess.CompletedProcess(command, 0, "{}", "")
+
+    monkeypatch.setattr(against.subprocess, "run", ran)
+    against.Tree(root=ROOT, folder=tmp_path).ask("where", "quick", 3)
+    assert int(seen["MALLOC_TRIM_THRESHOLD_"]) >= 1 << 30
+    assert seen["PYTHONPATH"] == str(ROOT / "src")
+    assert seen["PYTHONHASHSEED"] == "3"
+
+
 def test_a_folder_that_is_no_checkout_is_refused(tmp_path):
     with pytest.raises(SystemExit, match="found no src/tokenloom"):
         against.main([str(tmp_path), "--quick"])
