@@ -21,7 +21,6 @@ from tokenloom.documents.split import SplitSpec
 from tokenloom.errors import ConfigError, StoreCorrupt
 from tokenloom.progress import Progress
 from tokenloom.store import coalesce, snapshots
-from tokenloom.store import format as fmt
 from tokenloom.store import verify as verification
 from tokenloom.store.byte_source import ByteSource, LocalSource
 from tokenloom.store.cache import BlockCache, process_cache
@@ -148,7 +147,7 @@ class Store:
         return row
 
     @functools.cached_property
-    def inputs(self) -> list[tuple[fmt.InputRecord, ...]]:
+    def inputs(self) -> list[tuple[snapshots.InputRecord, ...]]:
         """What was read to make the store: for every build or append, its inputs."""
         manifest = self.reader.manifest
         return [
@@ -271,7 +270,7 @@ class Store:
             return np.empty(0, dtype)
         return np.concatenate(views, dtype=dtype, casting="unsafe")
 
-    def _input_of(self, document: int, number: Any) -> fmt.InputRecord:
+    def _input_of(self, document: int, number: Any) -> snapshots.InputRecord:
         """Input `number` of the build or append that added a document."""
         ends = np.cumsum([part.documents for part in self.reader.manifest.parts])
         inputs = self.inputs[int(np.searchsorted(ends, document, side="right"))]
