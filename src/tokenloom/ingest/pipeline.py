@@ -38,6 +38,7 @@ from tokenloom.store.derived.hashes import with_digest
 from tokenloom.store.files import TEMPORARY_PREFIX, Files
 from tokenloom.store.snapshots import Snapshot
 from tokenloom.store.writer import publish_manifest, publish_sidecar, shard_entry
+from tokenloom.tokenizer.vocabulary import vocabulary_identity
 
 __all__ = ["run_build"]
 
@@ -290,7 +291,7 @@ def _publish_tokenizer(
     spec = plan.setup.spec
     if spec is None:
         return None, {}
-    record = fmt.TokenizerRecord(**spec.describe())
+    record = fmt.TokenizerRecord(**spec.describe(), identity=vocabulary_identity(spec))
     if not spec.payload:
         return record, {}
     suffix = "model" if spec.kind == "sentencepiece" else "json"
