@@ -28,7 +28,7 @@ from tokenloom.store import zarr
 from tokenloom.store.derived.hashes import hash_columns, hash_ids
 from tokenloom.store.derived.id_index import build_index
 from tokenloom.store.derived.loss_counts import LossCounter
-from tokenloom.store.derived.pages import PageSums
+from tokenloom.store.derived.pages import PAGE_BYTES, PageSums, join_sums
 from tokenloom.store.files import Files, OutFile, publish_file, temporary_name
 
 __all__ = ["ShardWriter", "publish_manifest", "publish_sidecar", "shard_entry"]
@@ -74,8 +74,8 @@ class _ColumnWriter:
         self._tail = np.empty(0, self._dtype)  # fewer than `inner` elements
         self._sizes: list[int] = []
         self.length = 0
-        self.crcs: list[int] = []
-        self.pages = PageSums()
+        self._crcs: list[int] = []
+        self._pages = PageSums()
 
     def append(self, values: Array) -> None:
         values = np.ascontiguousarray(values, self._dtype)
@@ -128,9 +128,19 @@ class _ColumnWriter:
         """Note size and checksums of whole chunks that are stored as they are."""
         raw = values.view(np.uint8)
         step = self._inner * self._dtype.itemsize
-        self.crcs += map(zarr.crc32c, raw.reshape(-1, step))  # [chunk, byte]
+        if step % PAGE_BYTES:  # else they follow from the pages
+            self._crcs += map(zarr.crc32c, raw.reshape(-1, step))  # [chunk, byte]
         self._sizes += [step] * (len(raw) // step)
-        self.pages.append(raw)
+        self._pages.append(raw)
+
+    def checksums(self) -> tuple[list[int], list[int]]:
+        """The crc32c of every chunk and of every page of a closed column."""
+        pages = self._pages.close()
+        step = self._inner * self._dtype.itemsize
+        if step % PAGE_BYTES:
+            return self._crcs, pages
+        sums = np.array(pages, np.uint32).reshape(-1, step // PAGE_BYTES)  # [chunk, page]
+        return join_sums(sums).tolist(), pages
 
 
 class ShardWriter:
@@ -238,8 +248,8 @@ class ShardWriter:
             if column.codec == "none":
                 chunk, page = len(sums["crc32c"]), len(sums["page_crc32c"])
                 column = dataclasses.replace(column, crc_first=chunk, page_first=page)
-                sums["crc32c"] += writer.crcs
-                sums["page_crc32c"] += writer.pages.close()
+                for kind, found in zip(sums, writer.checksums(), strict=True):
+                    sums[kind] += found
             columns[name] = column
             records |= written
         for name, crcs in sums.items():

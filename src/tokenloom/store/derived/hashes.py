@@ -18,7 +18,7 @@ token, and an append works out one old group again, at most.
 
 xxh3 guards against accidents, not against people: sha256 and crc32c guard the files.
 
-Cost: 0.35 us for a document of 1,000 tokens, 0.3 us for one of 100 (`python -m benchmarks write`).
+Cost: 0.3 us for a document of 1,000 tokens, 0.2 us for one of 100 (`python -m benchmarks write`).
 """
 
 from __future__ import annotations
