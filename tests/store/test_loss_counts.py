@@ -116,7 +116,7 @@ def self_made(tmp_path_factory, made=[]):  # noqa: B006 - one store of 8 million
 def test_a_store_without_that_loss_column_says_so(tmp_path):
     store = toy(tmp_path / "s", [[[1, 2]]], columns={"part": COLUMNS["part"]})
     one = np.array([0])
-    with pytest.raises(tl.ConfigError, match=r"no counts of the column 'loss_mask'.*no loss column"):
+    with pytest.raises(tl.ConfigError, match=r"column 'loss_mask'.*no loss column"):
         loss_counts(store.reader, "loss_mask", one, one)
     store = toy(tmp_path / "t", [[[1, 2]]], columns=COLUMNS)
     with pytest.raises(tl.ConfigError, match="allowed: loss_mask, loss_weights"):

@@ -15,8 +15,8 @@
         column_hash/...                        the same for the per-token columns
         <loss column>_counts/...               see `store.derived.loss_counts`
         id_index/...                           id → documents, see `store.derived.id_index`
-        crc32c/...                             one crc32c per inner chunk of each "none" column
-        page_crc32c/...                        and one per page of 4 KiB
+        crc32c/...                             one crc32c per inner chunk of every column
+        page_crc32c/...                        and one per 4 KiB of each "none" column
         docs.parquet | docs.jsonl.zst          per-document metadata
 
 Records are frozen dataclasses bound from JSON (`tokenloom.bind`). A *sealed* record ends with the
@@ -207,8 +207,9 @@ class FileRecord:
 class Column:
     """One array of a shard.
 
-    `crc_first` and `page_first` are the places of its first inner chunk in the crc32c column and
-    of its first page in the page_crc32c column (codec "none" only, else -1).
+    `crc_first` and `page_first` are the places of its first inner chunk in the crc32c column
+    (-1 for the two columns of checksums) and of its first page in the page_crc32c column (codec
+    "none" only, else -1).
     """
 
     dtype: str

@@ -46,7 +46,7 @@ class OpenColumn:
         item: bytes per element.
         starts: first byte of each chunk, and the end [chunks + 1] (codec "zstd"), else None: all
             chunks have one size.
-        crcs: expected crc32c of each chunk (codec "none"), else None.
+        crcs: expected crc32c of each chunk as stored; None for the checksums themselves.
         checked: one byte per chunk, 1 once it agreed with its crc32c in this process.
         page_first: place of its first page in the page_crc32c column (codec "none"), else -1.
     """
@@ -145,11 +145,11 @@ def _open_column(
     sealed = zarr.CRC if column.codec == "crc32c" else 0  # bytes after each chunk
     if column.codec != "zstd" and payload != chunks * (inner * dtype.itemsize + sealed):
         raise corrupt(f"{root}/{file}", f"{size:,} bytes cannot hold {column.length} elements")
-    if column.codec == "none":
+    if name not in ("crc32c", "page_crc32c"):
         if sums is None or not 0 <= column.crc_first <= len(sums) - chunks:
             raise corrupt(f"{root}/{shard}/crc32c", f"it has no checksums for {name}")
         crcs = sums[column.crc_first : column.crc_first + chunks]
-    elif column.codec == "zstd":
+    if column.codec == "zstd":
         if payload < 0:
             raise corrupt(f"{root}/{file}", f"{size:,} bytes cannot hold {chunks} chunks")
         (index,) = read_exactly(source, [(file, payload, size - payload)], root)
@@ -180,9 +180,14 @@ def check_chunk(column: OpenColumn, chunk: int, raw: NDArray[np.uint8], root: st
 
 
 def decode_chunk(column: OpenColumn, chunk: int, raw: NDArray[np.uint8], root: str) -> Array:
-    """The elements of a chunk with a checksum of its own (codecs "zstd" and "crc32c")."""
+    """The elements of a chunk with a checksum of its own (codecs "zstd" and "crc32c").
+
+    The shard has that checksum, too: a file of another shard agrees with itself, but not with it.
+    """
     body, tail = raw[:-4], raw[-4:]
-    if len(raw) < 4 or zarr.crc32c(body) != int.from_bytes(tail.tobytes(), "little"):
+    found = zarr.crc32c(body)
+    wrong = column.crcs is not None and found != column.crcs[chunk]
+    if wrong or len(raw) < 4 or found != int.from_bytes(tail.tobytes(), "little"):
         raise _corrupt_chunk(column, chunk, root, "the crc32c does not match")
     if column.codec == "zstd":
         try:

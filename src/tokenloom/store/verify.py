@@ -175,9 +175,6 @@ def _check_column(
     if name == "crc32c":  # opening the shard has decoded it
         return
     try:
-        if name == "id_index":
-            yield from _check_index(reader, number, where)
-            return
         sha256, pages = hashlib.sha256(), PageSums()
         watchers = _watchers(reader, number, name, where, lengths)
         for values in _values(reader, number, name, tick):
@@ -221,6 +218,8 @@ def _watchers(
         found.append(_watch_ids(where, manifest.vocab_size))
     if (name == "input_ids" or name in manifest.columns) and lengths:
         found.append(_watch_hashes(reader, number, name, where, lengths[0]))
+    if name == "id_index":
+        found.append(_watch_index(reader, number, where))
     if name in manifest.columns and name in fmt.LOSS_COLUMNS:
         found.append(_watch_counts(reader, number, name, where))
     for watcher in found:
@@ -296,17 +295,22 @@ def _check_rest(
         )
 
 
-def _check_index(reader: Reader, number: int, where: Path) -> Iterator[str]:
+def _watch_index(reader: Reader, number: int, where: Path) -> Watcher:
     """The index of ids is that of the metadata."""
-    length = reader.shard(number).record.columns["id_index"].length
-    kept = reader.elements(number, "id_index", 0, length)
+    pages = list[NDArray[Any]]()
+    while (values := (yield [])) is not None:
+        pages.append(values)
     try:
         ids = [one for group in reader.shard_values(number, "id") for one in group]
     except MissingExtra:  # metadata that cannot be read here is checked as a file only
-        return
-    expected = build_index([id_text(one) for one in ids])
-    if expected is None or not np.array_equal(kept, expected):
-        yield f"{where}: it is not the index of the ids that the metadata has."
+        ids = None
+    expected = None if ids is None else build_index([id_text(one) for one in ids])
+    same = expected is not None and np.array_equal(np.concatenate(pages), expected)
+    yield (
+        []
+        if same or ids is None
+        else [f"{where}: it is not the index of the ids that the metadata has."]
+    )
 
 
 def _check_digest(root: Path, reader: Reader) -> Iterator[str]:

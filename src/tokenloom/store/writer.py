@@ -120,7 +120,8 @@ class _ColumnWriter:
             data = chunk.tobytes()
             if self._codec == "zstd":
                 data = self._compress(data)
-            data += zarr.crc32c(data).to_bytes(4, "little")
+            self._crcs.append(zarr.crc32c(data))
+            data += self._crcs[-1].to_bytes(zarr.CRC, "little")
             self._out.write(data)
             self._sizes.append(len(data))
 
@@ -134,10 +135,10 @@ class _ColumnWriter:
         self._pages.append(raw)
 
     def checksums(self) -> tuple[list[int], list[int]]:
-        """The crc32c of every chunk and of every page of a closed column."""
+        """The crc32c of every chunk and, of one that is stored as it is, of every page."""
         pages = self._pages.close()
         step = self._inner * self._dtype.itemsize
-        if step % PAGE_BYTES:
+        if self._codec != "none" or step % PAGE_BYTES:
             return self._crcs, pages
         sums = np.array(pages, np.uint32).reshape(-1, step // PAGE_BYTES)  # [chunk, page]
         return join_sums(sums).tolist(), pages
@@ -181,7 +182,6 @@ class ShardWriter:
         self.metadata_bytes = 0
 
     def _open_columns(self, dtype: str, columns: Mapping[str, str]) -> None:
-        self._own = tuple(sorted(columns))
         self._counters = {name: LossCounter() for name in fmt.LOSS_COLUMNS if name in columns}
         self._columns = {"input_ids": self._open_column("input_ids", dtype, "none")}
         for name in ("offsets", "doc_hash", *(["column_hash"] if columns else [])):
@@ -189,9 +189,8 @@ class ShardWriter:
         for name, kind in columns.items():
             self._columns[name] = self._open_column(name, kind, "zstd")
         for name in self._counters:
-            self._columns[f"{name}_counts"] = self._open_column(
-                f"{name}_counts", "uint32", "crc32c"
-            )
+            counts = f"{name}_counts"
+            self._columns[counts] = self._open_column(counts, "uint32", "none")
         self._columns["offsets"].append(np.zeros(1, np.uint32))
         self._dtype = np.dtype(dtype).newbyteorder("<")
 
@@ -238,19 +237,19 @@ class ShardWriter:
             self._columns[f"{name}_counts"].append(np.array([counter.total]))
         index = build_index(docs.id_texts(self._lines))
         if index is not None:
-            self._columns["id_index"] = self._open_column("id_index", "uint64", "crc32c")
+            self._columns["id_index"] = self._open_column("id_index", "uint64", "none")
             self._columns["id_index"].append(index)
         columns: dict[str, fmt.Column] = {}
         records: dict[str, fmt.FileRecord] = {}
         sums: dict[str, list[int]] = {"crc32c": [], "page_crc32c": []}
         for name, writer in self._columns.items():
             column, written = writer.close()
-            if column.codec == "none":
-                chunk, page = len(sums["crc32c"]), len(sums["page_crc32c"])
-                column = dataclasses.replace(column, crc_first=chunk, page_first=page)
-                for kind, found in zip(sums, writer.checksums(), strict=True):
-                    sums[kind] += found
-            columns[name] = column
+            page = len(sums["page_crc32c"]) if column.codec == "none" else -1
+            columns[name] = dataclasses.replace(
+                column, crc_first=len(sums["crc32c"]), page_first=page
+            )
+            for kind, found in zip(sums, writer.checksums(), strict=True):
+                sums[kind] += found
             records |= written
         for name, crcs in sums.items():
             guard = self._open_column(name, "uint32", "crc32c")

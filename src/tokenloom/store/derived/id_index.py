@@ -3,7 +3,7 @@
 One idea: ids are spread over *buckets* by a hash, and a bucket is a page of 4 KiB. Whoever looks
 for an id reads the page of its bucket and has the answer; a page that overflows (few do, unless
 many documents share an id) names the page that carries on. The column ``id_index`` is uint64
-[pages, 512], each page under a crc32c of its own::
+[pages, 512], and each page is an inner chunk, so it is checked whenever it is read::
 
     | u32 entries | u32 next page or 0 | 204 x (u64 low, u64 high) | 204 x u32 document | 0 |
 
@@ -11,7 +11,7 @@ Entries of a bucket ascend by (high, low, document). There are ``documents / 160
 up; bucket b is page b, and an id with the hash (low, high) is in bucket ``(high >> 32) * buckets >>
 32``. The hash is xxh3_128 of the id as JSON text, so 7 and "7" are two ids, and 7.0 is 7.
 
-Cost: 26 bytes a document; a look-up is one read of 4,100 bytes a shard, two for one bucket in
+Cost: 26 bytes a document; a look-up is one read of 4,096 bytes a shard, two for one bucket in
 thousands.
 """
 
