@@ -166,11 +166,7 @@ def inner_of(name: str, inner: int) -> int:
 
 
 def group_count(documents: int) -> int:
-    """How many groups so many documents have, the last one perhaps short.
-
-    >>> group_count(0), group_count(65_536), group_count(65_537)
-    (0, 1, 2)
-    """
+    """How many groups so many documents have, the last one perhaps short."""
     return -(-documents // GROUP_DOCUMENTS)
 
 
@@ -223,8 +219,8 @@ class Column:
         _require(self.dtype in allowed, f"dtype {self.dtype!r}, allowed: {allowed}")
         _require(self.codec in zarr.CODECS, f"codec {self.codec!r}, allowed: {list(zarr.CODECS)}")
         _require(0 <= self.length <= 1 << 33, f"length is {self.length}, allowed is 0 to 2^33")
-        for first in (self.crc_first, self.page_first):
-            _require(-1 <= first < 1 << 33, f"crc_first or page_first is {first}")
+        firsts = (self.crc_first, self.page_first)
+        _require(all(-1 <= one < 1 << 33 for one in firsts), f"crc_first, page_first: {firsts}")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -258,14 +254,20 @@ class ShardRecord:
         _require(needed <= self.columns.keys(), "a column is missing")
         surplus = (self.columns.keys() & RESERVED_COLUMNS) - needed - {"id_index"}
         _require(not surplus, f"column {', '.join(sorted(surplus))} belongs to no other column")
+        pages = self.columns.get("id_index")
+        _require(
+            pages is None or (pages.length > 0 and pages.length % INDEX_WORDS == 0),
+            f"id_index is not pages of {INDEX_WORDS} elements",
+        )
         for name, column in self.columns.items():
             expected = self._length_of(name, len(own))
             _require(
                 expected in (None, column.length),
                 f"column {name} has {column.length} elements, expected {expected}",
             )
-            for part in ("zarr.json", "c/0"):
-                _require(f"{name}/{part}" in self.files, f"file {name}/{part} is missing")
+        files = {f"{name}/{part}" for name in self.columns for part in ("zarr.json", "c/0")}
+        wrong = files ^ {name for name in self.files if not name.startswith("docs.")}
+        _require(not wrong, f"files {', '.join(sorted(wrong))} are missing or of no column")
 
     def _length_of(self, name: str, own: int) -> int | None:
         """Elements that a column must have; None where only its content can tell."""
