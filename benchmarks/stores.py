@@ -11,6 +11,8 @@ from pathlib import Path
 import numpy as np
 
 from tokenloom.store import format as fmt
+from tokenloom.store.byte_source import LocalSource
+from tokenloom.store.derived.hashes import with_digest
 from tokenloom.store.files import LOCAL
 from tokenloom.store.writer import ShardWriter, publish_manifest, shard_entry
 from tokenloom.testing import first_manifest
@@ -57,7 +59,7 @@ def write_shard(
 def publish(root: Path, entries: Sequence[fmt.ShardEntry], dtype: str) -> None:
     """The manifest over these shards."""
     manifest = first_manifest(entries, vocab_size=50_000 if dtype == "uint16" else 100_000)
-    publish_manifest(LOCAL, root, manifest)
+    publish_manifest(LOCAL, root, with_digest(manifest, LocalSource(root), root))
 
 
 def write_store(root: Path, tokens: int, *, shards: int = 1, dtype: str = "uint16") -> None:

@@ -1,6 +1,7 @@
-"""Writing a shard without tokenising: crc32c, sha256, fsync and commit included.
+"""Writing a shard without tokenising: hashes, checksums, fsync and commit included.
 
-Documents of 1,000 tokens on average come in appends of 1 Mi tokens, as a build delivers them.
+Documents of 1,000 tokens on average come in appends of 1 Mi tokens, as a build delivers them; and
+documents of 100 tokens, where the hash of every document weighs most.
 """
 
 from __future__ import annotations
@@ -18,6 +19,8 @@ import numpy as np
 from benchmarks.clock import Case, Row, Table, against, interleave, rate, want
 from benchmarks.stores import documents, write_shard
 from tokenloom.store import format as fmt
+from tokenloom.store.derived.hashes import hash_ids
+from tokenloom.store.derived.pages import PageSums
 
 __all__ = ["SIZES", "run"]
 
@@ -35,6 +38,7 @@ def run(folder: Path, size: str, command: str) -> list[Table]:
     """The table of writing."""
     tokens, rounds = SIZES[size]
     narrow, wide = documents(tokens, "uint16"), documents(tokens, "uint32")
+    short = documents(tokens, "uint16", mean=100)
     whole = np.concatenate([ids for ids, _ in narrow])
     place = folder / "write"
 
@@ -52,8 +56,12 @@ def run(folder: Path, size: str, command: str) -> list[Table]:
             "write": into(lambda root: _write(root, narrow)),
             "sha256": lambda: [hashlib.sha256(ids) for ids, _ in narrow],
             "crc32c": lambda: [_checksums(ids) for ids, _ in narrow],
+            "pages": lambda: [_page_checksums(ids) for ids, _ in narrow],
+            "hashes": lambda: [hash_ids(*part) for part in narrow],
+            "hashes of short": lambda: [hash_ids(*part) for part in short],
             "all": into(lambda root: _write(root, narrow, hashed=True)),
             "shard": into(lambda root: write_shard(root, 0, narrow, "uint16")),
+            "short": into(lambda root: write_shard(root, 0, short, "uint16")),
             "described": into(lambda root: write_shard(root, 0, narrow, "uint16", describe=True)),
             "wide": into(lambda root: write_shard(root, 0, wide, "uint32")),
             "save": into(lambda root: _save(root, whole)),
@@ -66,20 +74,25 @@ def run(folder: Path, size: str, command: str) -> list[Table]:
 
     limit = row("all", "limit: write, sha256, crc32c and fsync of the same bytes")
     goal = against(row("shard", "ShardWriter, uint16"), limit, "limit")
+    brief = against(row("short", "ShardWriter, uint16, documents of 100 tokens"), limit, "limit")
     others = {
         "described": "ShardWriter, uint16, metadata of every document",
         "wide": "ShardWriter, uint32",
         "write": "bare write + fsync, uint16",
         "sha256": "sha256 alone, uint16",
         "crc32c": "crc32c per 64 KiB alone, uint16",
+        "pages": "crc32c per 4 KiB alone, uint16",
+        "hashes": "hashes of documents alone, uint16",
+        "hashes of short": "hashes of documents of 100 tokens alone, uint16",
         "save": "np.save + fsync, uint16, no checksum",
     }
-    rows = [limit, want(goal, ">=", 250)]
+    rows = [limit, want(goal, ">=", 330), want(brief, ">=", 180)]
     rows += [against(row(name, what), limit, "limit") for name, what in others.items()]
-    count = sum(len(lengths) for _, lengths in narrow)
+    count, many = (sum(len(lengths) for _, lengths in parts) for parts in (narrow, short))
     note = (
-        f"{tokens:,} tokens in {count:,} documents, {rounds} rounds; making, syncing and renaming "
-        "the shard's files is included, the disk's own time is not (CPU-seconds)."
+        f"{tokens:,} tokens in {count:,} documents ({many:,} short ones), {rounds} "
+        "rounds; making, syncing and renaming the shard's files is included, the disk's own time "
+        "is not (CPU-seconds)."
     )
     title = "write: one shard, without tokenising"
     return [Table(title=title, command=command, rows=rows, notes=[note])]
@@ -88,6 +101,12 @@ def run(folder: Path, size: str, command: str) -> list[Table]:
 def _checksums(ids: np.ndarray) -> None:
     for start in range(0, len(ids), fmt.INNER):
         google_crc32c.value(ids[start : start + fmt.INNER].view(np.uint8))
+
+
+def _page_checksums(ids: np.ndarray) -> None:
+    sums = PageSums()
+    sums.append(ids.view(np.uint8))
+    sums.close()
 
 
 def _write(root: Path, parts: Parts, *, hashed: bool = False) -> None:

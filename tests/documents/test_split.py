@@ -6,11 +6,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from kit import quick_folder
+from slowhash import slow_hash
 from toydata import ToyStore, numbered
 
 import tokenloom as tl
 from tokenloom.documents import resolve
-from tokenloom.documents.split import STEP_TOKENS, SplitSpec, content_hashes, id_hashes, members
+from tokenloom.documents.split import SplitSpec, content_hashes, id_hashes, members
 from tokenloom.random.keys import key
 from tokenloom.store import metadata
 
@@ -129,12 +130,35 @@ def test_content_does_not_depend_on_where_a_document_lies(monkeypatch):
     long, short = list(range(50)), [7, 8]
     with ToyStore([[short, long], [[], long, short]]) as toy:
         whole = content_hashes(toy.store.reader, 3)
-        for step in (1, 7, 64):  # documents are cut by the steps in which they are read
-            monkeypatch.setattr("tokenloom.documents.split.STEP_TOKENS", step)
+        for step in (1, 2, 3):  # documents whose hashes are read at a time
+            monkeypatch.setattr("tokenloom.store.derived.duplicates.BLOCK_DOCUMENTS", step)
             np.testing.assert_array_equal(content_hashes(toy.store.reader, 3), whole)
         assert whole[0] == whole[4]
         assert whole[1] == whole[3]
-    assert STEP_TOKENS == 1 << 20
+
+
+def test_a_split_by_content_reads_no_token(toy):
+    before = toy.store.reads.bytes
+    assert toy.store.split(THREE, by="content", seed=71)["train"].num_documents
+    assert toy.store.reads.bytes == before
+
+
+def test_a_split_by_content_is_worked_out_from_the_hashes_of_the_documents():
+    """The rule, in Python's integers: nobody may move a document to the other side."""
+
+    def mixed(word):
+        word = (word ^ word >> 30) * 0xBF58476D1CE4E5B9 % 2**64
+        word = (word ^ word >> 27) * 0x94D049BB133111EB % 2**64
+        return word ^ word >> 31
+
+    documents = [[1, 2, 3], [], [70, 70], list(range(30))]
+    with ToyStore([documents]) as toy:
+        for seed in (0, 9):
+            start, expected = key(seed, "split", "content"), []
+            for ids in documents:
+                high, low = (int.from_bytes(slow_hash(ids)[i : i + 8]) for i in (0, 8))
+                expected.append(mixed(mixed((low + start) % 2**64) ^ high))
+            assert content_hashes(toy.store.reader, seed).tolist() == expected
 
 
 @pytest.mark.parametrize(

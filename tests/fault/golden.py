@@ -12,10 +12,16 @@ import tokenloom as tl
 from tokenloom import version
 from tokenloom.store import metadata
 
-PATH = Path(__file__).parent.parent / "golden" / "store-v1"
+PATH = Path(__file__).parent.parent / "golden" / "store-v2"
 TEXTS = ["a loom", "", "weaves", "Zürich, 東京", "\x00\n\x7f", "end to end " * 4]
 MORE = ["appended", "twice"]
-OPTIONS = {"tokenizer": "bytes", "inner": 16, "shard_tokens": 40, "chunk_tokens": 32}
+OPTIONS = {
+    "tokenizer": "bytes",
+    "ids_key": "input_ids",
+    "inner": 16,
+    "shard_tokens": 40,
+    "chunk_tokens": 32,
+}
 
 
 @contextlib.contextmanager
@@ -29,11 +35,17 @@ def plain_machine():
         metadata.have_pyarrow, version.__version__ = before
 
 
+def tokens(text: str) -> dict[str, list[int]]:
+    ids = list(text.encode())
+    return {"input_ids": ids, "loss_mask": [int(one > 100) for one in ids]}
+
+
 def make(path: Path) -> None:
     with plain_machine():
-        rows = [{"text": text, "n": i, "even": i % 2 == 0} for i, text in enumerate(TEXTS)]
+        known = [{"id": f"doc-{i}", "n": i, "even": i % 2 == 0} for i in range(len(TEXTS))]
+        rows = [tokens(text) | more for text, more in zip(TEXTS, known, strict=True)]
         tl.build(rows, path, **OPTIONS)
-        tl.build([{"text": text} for text in MORE], path, append=True, **OPTIONS)
+        tl.build([tokens(text) for text in MORE], path, append=True, **OPTIONS)
     (path / ".lock").unlink()
 
 

@@ -13,6 +13,7 @@ import zstandard
 from attacks import PICKLE, attack, write_manifest
 from forge import load, reseal, seal_text
 
+from tokenloom.store import format as fmt
 from tokenloom.store import zarr
 
 # -- pickles -------------------------------------------------------------------------------
@@ -267,3 +268,78 @@ for what, make_frame in {
     attack(f"zstd frames that {what}")(
         lambda root, make=make_frame: zstd_chunks(root, lambda n: [make()] * n)
     )
+
+
+# -- columns that are derived, with right checksums over wrong values ---------------------------
+
+
+def forge_column(root, name, change):
+    """Change the payload of a plain column and make its checksums right again."""
+    record = load(root / "shard-00000/shard.json")
+    column, inner = record["columns"][name], fmt.inner_of(name, record["inner"])
+    step = inner * np.dtype(column["dtype"]).itemsize
+    raw = bytearray((root / f"shard-00000/{name}/c/0").read_bytes())
+    chunks = zarr.inner_chunks(column["length"], inner)
+    values = np.frombuffer(raw, column["dtype"], column["length"])
+    change(values)
+    payload = bytes(raw[: chunks * step])
+    sums = {
+        "crc32c": (column["crc_first"], step),
+        "page_crc32c": (column["page_first"], 4096),
+    }
+    files = {f"{name}/c/0": bytes(raw)}
+    for guard, (first, size) in sums.items():
+        length = record["columns"][guard]["length"]
+        found = read_guard(root, guard, length)
+        parts = [payload[i : i + size] for i in range(0, len(payload), size)]
+        found[first : first + len(parts)] = [zarr.crc32c(part) for part in parts]
+        files[f"{guard}/c/0"] = write_guard(found, fmt.inner_of(guard, record["inner"]))
+    reseal(root, files=files)
+
+
+def read_guard(root, guard, length):
+    import zarr as zarr_python
+
+    return zarr_python.open_array(str(root / "shard-00000" / guard), mode="r")[:length].copy()
+
+
+def write_guard(sums, inner):
+    padded = np.zeros(zarr.inner_chunks(len(sums), inner) * inner, "<u4")
+    padded[: len(sums)] = sums
+    chunks = [chunk.tobytes() for chunk in padded.reshape(-1, inner)]
+    chunks = [chunk + zarr.crc32c(chunk).to_bytes(4, "little") for chunk in chunks]
+    return b"".join(chunks) + zarr.encode_index(np.array([len(chunk) for chunk in chunks]))
+
+
+def _put(values, place, value):
+    values[place] = value
+
+
+for what, (name, change) in {
+    "another hash": ("doc_hash", lambda v: _put(v, 3, 7)),
+    "another hash of a column": ("column_hash", lambda v: _put(v, 3, 7)),
+    "a count too many": ("loss_mask_counts", lambda v: _put(v, -1, 1 << 31)),
+    "counts that run backwards": ("loss_mask_counts", lambda v: _put(v, 0, 1 << 30)),
+    "an index of a million entries": ("id_index", lambda v: _put(v, 0, 1 << 20)),
+    "an index that leads out": ("id_index", lambda v: _put(v, 0, (1 << 62) + 1)),
+    "an index of other documents": ("id_index", lambda v: _put(v, slice(409, 511), 1 << 20)),
+    "an empty index": ("id_index", lambda v: _put(v, slice(None), 0)),
+}.items():
+    attack(f"derived: {what}")(
+        lambda root, name=name, change=change: forge_column(root, name, change)
+    )
+
+
+@attack("derived: checksums of pages that are not theirs")
+def _(root):
+    columns = load(root / "shard-00000/shard.json")["columns"]
+    sums = read_guard(root, "page_crc32c", columns["page_crc32c"]["length"])
+    reseal(root, files={"page_crc32c/c/0": write_guard(sums ^ 1, 8)})
+
+
+@attack("derived: an index of chunks that only others read")
+def _(root):
+    for column in ("input_ids", "page_crc32c"):
+        raw = bytearray((root / f"shard-00000/{column}/c/0").read_bytes())
+        raw[-12:-4] = (7).to_bytes(8, "little")
+        reseal(root, files={f"{column}/c/0": bytes(raw)})

@@ -21,6 +21,11 @@ for key in ("number", "dtype", "vocab_size", "chunk_tokens", "inner", "columns",
         change_manifest(f"{key} {what}", ([key], odd), benign=key == "digest" and odd == "../x")
 for key in ("format", "version", "files", "shards", "tokenizer", "parent"):
     change_manifest(f"{key} is a number", ([key], 3))
+for key in ("digest", "groups"):
+    for odd in ("0" * 64, ["0" * 64], ["0" * 64] * 2000, [7], ["zz"]):
+        change_manifest(f"{key} {odd!r:.12} {len(odd)}", ([key], odd))
+change_manifest("groups of nobody", (["groups"], []))
+change_manifest("identity is a number", (["tokenizer", "identity"], 7))
 change_manifest("inner 2^60", (["inner"], 1 << 60))
 change_manifest("vocab 2^40", (["vocab_size"], 1 << 40))
 change_manifest("dtype object", (["dtype"], "object"))
@@ -37,17 +42,24 @@ for key in ("number", "documents", "tokens", "inner", "columns", "files"):
     for odd in (GONE, None, -1, 1 << 60, "x"):
         what = "gone" if odd is GONE else repr(odd)
         change_shard(f"{key} {what}", ([key], odd), benign=key == "number" and type(odd) is int)
-for key in ("dtype", "length", "codec", "crc_first", "content"):
+for key in ("dtype", "length", "codec", "crc_first", "page_first"):
     for odd in (None, -7, 1 << 40, "object", "zstd"):
-        change_shard(
-            f"column {key} {odd!r}",
-            (["columns", "input_ids", key], odd),
-            benign=key == "content" and isinstance(odd, str),
-        )
+        change_shard(f"column {key} {odd!r}", (["columns", "input_ids", key], odd))
 for dtype in ("float32", "uint32", "bool", "uint8", "int8", "float64"):
     change_shard(f"ids of dtype {dtype}", (["columns", "input_ids", "dtype"], dtype))
     change_shard(f"offsets of dtype {dtype}", (["columns", "offsets", "dtype"], dtype), benign=True)
-change_shard("no loss_mask", (["columns", "loss_mask"], GONE))
+for name in ("loss_mask", "doc_hash", "column_hash", "loss_mask_counts", "page_crc32c", "crc32c"):
+    change_shard(f"no {name}", (["columns", name], GONE))
+for name in ("doc_hash", "column_hash", "loss_mask_counts", "id_index", "page_crc32c"):
+    for odd in (0, 1, 3, 1 << 20, 1 << 32):
+        change_shard(f"{name} of {odd} elements", (["columns", name, "length"], odd))
+    change_shard(f"{name} is compressed", (["columns", name, "codec"], "zstd"))
+    change_shard(f"{name} of another dtype", (["columns", name, "dtype"], "int8"))
+for name in ("doc_hash", "column_hash", "loss_mask_counts", "id_index"):
+    for key in ("crc_first", "page_first"):
+        change_shard(f"{name} {key} 2^30", (["columns", name, key], 1 << 30))
+        change_shard(f"{name} {key} of another column", (["columns", name, key], 0))
+change_shard("no id_index", (["columns", "id_index"], GONE))
 change_shard("offsets are compressed", (["columns", "offsets", "codec"], "zstd"))
 change_shard("checksums are plain", (["columns", "crc32c", "codec"], "none"))
 change_shard("chunks of one element", (["inner"], 1))
@@ -79,9 +91,15 @@ def _(root):
         record["tokens"], record["documents"] = (1 << 32) - 1, 1 << 32
         record["inner"] = 1
         for name, column in record["columns"].items():
-            if name != "crc32c":
-                column["length"] = (1 << 32) + 1 if name == "offsets" else (1 << 32) - 1
-        record["columns"]["crc32c"]["length"] = 1 << 33
+            column["length"] = {
+                "crc32c": 1 << 33,
+                "page_crc32c": 1 << 33,
+                "offsets": (1 << 32) + 1,
+                "doc_hash": 1 << 33,
+                "column_hash": 1 << 33,
+                "loss_mask_counts": (1 << 22) + 1,
+                "id_index": 1 << 32,
+            }.get(name, (1 << 32) - 1)
         for name, file in record["files"].items():
             if name.endswith("c/0"):
                 file["bytes"] = 1 << 42
@@ -92,6 +110,8 @@ def _(root):
         record["tokens"] = entry["tokens"] + other["tokens"]
         record["documents"] = entry["documents"] + other["documents"]
         record["inner"] = 1
+        record["groups"] = ["0" * 64] * fmt.group_count(record["documents"])
+        record["digest"] = fmt.content_digest(record["groups"], record["documents"])
 
     reseal(root, shard=shard, manifest=manifest)
 

@@ -5,20 +5,23 @@ import subprocess
 import sys
 import time
 
+import numpy as np
 import pytest
 import zstandard
 from kit import CHILD_PATH, QUICK, SMALL, assert_same_tree, read_everything, tree, write_corpus
+from slowhash import slow_digest
 
 import golden
 import tokenloom as tl
+from tokenloom.store.derived.loss_counts import loss_counts
 
 # -- D14: the golden store -----------------------------------------------------------------
 
 # A change here is a change of format: stores that people have would be read, named or continued
 # differently. `python tests/fault/golden.py` makes the store again and prints these.
-DIGEST = "a02e3578d1a66c66289983ab44ae260f31704533125f85a8a2071214983b09cc"
-MANIFEST = "f0afbbbae3a6c4327c603463866fa2e91632e6305748423a4d34f268c0c51dfb"
-FIRST_DIGEST = "79c2ad18bb009efa407bd27a1e3dbfbfd96de96a3fafe48249a12885ca78a9a3"
+DIGEST = "7826d58b0562511a16f514657cd492f62c37d0c620ecc862caee91b8242bdc2d"
+MANIFEST = "4994bd8668420553165671b4daa5670c58b08f0360cf96db798fc146426c5aa4"
+FIRST_DIGEST = "030247898a60acae2143d7cfab596309b82375222f8d053a4ac22d7b77b3c535"
 ZSTD_VERSION = (1, 5, 7)  # that wrote the compressed files of the golden store
 
 
@@ -32,10 +35,20 @@ def test_d14_the_golden_store_is_read_as_it_was_written():
     ]
     assert store.document(4).tolist() == [0, 10, 127]
     assert store.tokens(25, 33).tolist() == [186, 172, 0, 10, 127, 101, 110, 100]
-    assert store.metadata(3) == {"_input": "rows-0", "_record": 3, "n": 3, "even": False}
+    origin = {"_input": "rows-0", "_record": 3}
+    assert store.metadata(3) == {**origin, "id": "doc-3", "n": 3, "even": False}
     assert store.metadata(7) == {"_input": "rows-0", "_record": 1}
     assert (store.vocab_size, store.dtype.name, store.snapshot) == (256, "uint16", 2)
     assert [store.tokenizer.decode(d) for d in store.documents(range(6))] == golden.TEXTS
+    assert store.document(2, "loss_mask").tolist() == [1, 1, 0, 1, 1, 1]
+    assert store.find("doc-4").tolist() == [4]
+    assert store.find(hash=store.document_hashes([7])[0]).tolist() == [7]
+    assert store.duplicates() == []
+    found = loss_counts(store.reader, "loss_mask", np.array([0, 6]), np.array([87, 12]))
+    assert found.tolist() == [54, 5]
+    columns = {"input_ids", "offsets", "doc_hash", "column_hash", "loss_mask", "id_index"}
+    columns |= {"loss_mask_counts", "crc32c", "page_crc32c"}
+    assert store.reader.shard(0).columns.keys() == columns - {"crc32c"}
     assert tl.open(golden.PATH, snapshot=1).num_documents == 6
     assert store.verify(progress=False).ok
 
@@ -45,6 +58,10 @@ def test_d14_the_golden_store_has_its_identity():
     assert store.digest == DIGEST
     assert store.manifest_sha256 == MANIFEST
     assert tl.open(golden.PATH, snapshot=1).digest == FIRST_DIGEST
+    rows = [golden.tokens(text) for text in [*golden.TEXTS, *golden.MORE]]
+    documents, masks = ([row[name] for row in rows] for name in ("input_ids", "loss_mask"))
+    assert slow_digest(documents, {"loss_mask": masks}) == DIGEST
+    assert slow_digest(documents[:6], {"loss_mask": masks[:6]}) == FIRST_DIGEST
 
 
 def test_d14_the_golden_store_made_today_has_the_same_bytes(scratch):
@@ -52,11 +69,12 @@ def test_d14_the_golden_store_made_today_has_the_same_bytes(scratch):
     expected = tree(golden.PATH)
     if zstandard.ZSTD_VERSION == ZSTD_VERSION:
         assert_same_tree(scratch / "s", expected)
-    # another zstd may pack the documents differently, and so change what records say of that file
+    # another zstd may pack documents and masks differently, and so change what is said of those
     found = tree(scratch / "s")
     assert found.keys() == expected.keys()
     for name in expected:
-        if name.endswith(("/c/0", "zarr.json")):
+        packed = name.endswith(("loss_mask/c/0", "/crc32c/c/0"))
+        if name.endswith(("/c/0", "zarr.json")) and not packed:
             assert found[name] == expected[name], name
     assert tl.open(scratch / "s").digest == DIGEST
 

@@ -20,9 +20,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from crashdisk import mix
 
 import tokenloom as tl
+from tokenloom.store import format as fmt
+from tokenloom.store.derived.loss_counts import loss_counts
+from tokenloom.store.derived.pages import read_pages
 from tokenloom.store.files import LocalFiles
 
 FAULT = Path(__file__).parents[1] / "fault"
@@ -180,6 +184,7 @@ def read_everything(
             )
     for i in some:
         reading.ask(f"metadata {i}", lambda i=i: store.metadata(i))
+    _ask_derived(reading, store, some)
     reading.ask("inputs", lambda: store.inputs)
     reading.ask("decode", lambda: store.tokenizer and store.tokenizer.decode([65]))
     reading.ask("strings", lambda: store.tokenizer and store.tokenizer.token_strings([65]))
@@ -188,6 +193,28 @@ def read_everything(
         reading.ask("verify", lambda: store.verify(progress=False).ok)
     reading.values.pop("open")
     return reading
+
+
+def _ask_derived(reading: Reading, store: Any, some: list[int]) -> None:
+    """What a store answers from what it keeps about its tokens and ids."""
+    count, tokens = store.num_documents, store.num_tokens
+    for wanted in ("doc-0", "doc-3", "nobody", 7):
+        reading.ask(f"find {wanted}", lambda wanted=wanted: store.find(wanted).tolist())
+    reading.ask("hashes", lambda: store.document_hashes(some))
+    if count < 1 << 20:
+        reading.ask("duplicates", lambda: [group.tolist() for group in store.duplicates()])
+    for column in set(store.columns) & set(fmt.LOSS_COLUMNS):
+        edges = np.unique(np.linspace(0, tokens, 9).astype(np.int64))
+        reading.ask(
+            f"counts {column}",
+            lambda c=column, e=edges: loss_counts(store.reader, c, e[:-1], e[1:]).tolist(),
+        )
+    for number, entry in enumerate(store.reader.manifest.shards[:3]):
+        last = min(entry.tokens, 50)
+        reading.ask(
+            f"pages {number}",
+            lambda n=number, b=last: read_pages(store.reader, n, "input_ids", 0, b).tolist(),
+        )
 
 
 # -- children ------------------------------------------------------------------------------

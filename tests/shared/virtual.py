@@ -72,11 +72,15 @@ class VirtualStore:
 
     def _shard(self, number, documents, tokens, first):
         name = fmt.shard_name(number)
-        chunks = {
-            "input_ids": zarr.inner_chunks(tokens, self.inner),
-            "offsets": zarr.inner_chunks(documents + 1, self.inner),
+        kinds = {
+            "input_ids": ("uint16", tokens),
+            "offsets": ("uint32", documents + 1),
+            "doc_hash": ("uint64", 2 * documents),
         }
-        guard = _checksums(sum(chunks.values()), self.inner)
+        chunks = {
+            column: zarr.inner_chunks(length, fmt.inner_of(column, self.inner))
+            for column, (_, length) in kinds.items()
+        }
 
         def ids(start, count):
             local = np.arange(start // 2, (start + count) // 2 + 1, dtype=np.uint64)
@@ -88,28 +92,36 @@ class VirtualStore:
             known = np.where(local <= documents, offset(local, documents, tokens), 0)
             return known.astype("<u4").view(np.uint8)[start % 4 :][:count].copy()
 
-        sizes = {
-            "input_ids": (chunks["input_ids"] * self.inner * 2, ids),
-            "offsets": (chunks["offsets"] * self.inner * 4, offsets),
-        }
-        columns, records = {}, {}
-        lengths = {
-            "input_ids": ("uint16", tokens, "none", 0),
-            "offsets": ("uint32", documents + 1, "none", chunks["input_ids"]),
-            "crc32c": ("uint32", sum(chunks.values()), "crc32c", -1),
-        }
-        for column, (dtype, length, codec, crc_first) in lengths.items():
+        def nothing(start, count):
+            return np.zeros(count, np.uint8)
+
+        content = {"input_ids": ids, "offsets": offsets, "doc_hash": nothing}
+        columns, records, crc_first, page_first = {}, {}, 0, 0
+        for column, (dtype, length) in kinds.items():
             columns[column] = fmt.Column(
-                dtype=dtype, length=length, codec=codec, content=ZERO, crc_first=crc_first
+                dtype=dtype,
+                length=length,
+                codec="none",
+                crc_first=crc_first,
+                page_first=page_first,
             )
-            about = zarr.metadata(length, dtype, codec, self.inner)
+            inner = fmt.inner_of(column, self.inner)
+            size = chunks[column] * inner * np.dtype(dtype).itemsize
+            crc_first, page_first = crc_first + chunks[column], page_first - (-size // 4096)
+            about = zarr.metadata(length, dtype, "none", inner)
             self.files[f"{name}/{column}/zarr.json"] = (len(about), about)
-            if column == "crc32c":
-                payload = (len(guard), guard)
-            else:
-                size, content = sizes[column]
-                payload = (size + zarr.index_bytes(chunks[column]), content)
-            self.files[f"{name}/{column}/c/0"] = payload
+            payload = size + zarr.index_bytes(chunks[column])
+            self.files[f"{name}/{column}/c/0"] = (payload, content[column])
+        for column, length in (("crc32c", crc_first), ("page_crc32c", page_first)):
+            columns[column] = fmt.Column(dtype="uint32", length=length, codec="crc32c")
+            inner = fmt.inner_of(column, self.inner)
+            about = zarr.metadata(length, "uint32", "crc32c", inner)
+            self.files[f"{name}/{column}/zarr.json"] = (len(about), about)
+            many = zarr.inner_chunks(length, inner)
+            size = many * (inner * 4 + 4) + zarr.index_bytes(many)
+            made = _checksums(length, inner) if column == "crc32c" else nothing
+            self.files[f"{name}/{column}/c/0"] = (size, made)
+        for column in columns:
             for part in ("zarr.json", "c/0"):
                 size = self.files[f"{name}/{column}/{part}"][0]
                 records[f"{column}/{part}"] = fmt.FileRecord(bytes=size, sha256=ZERO)
@@ -130,7 +142,6 @@ class VirtualStore:
             name=name,
             documents=documents,
             tokens=tokens,
-            digest=record.digest,
             sha256=hashlib.sha256(sealed).hexdigest(),
             files={n: r.bytes for n, r in records.items()} | {"shard.json": len(sealed)},
         )

@@ -119,7 +119,12 @@ def test_canonical_json_has_sorted_keys_and_no_nan():
 @pytest.mark.parametrize(
     "change",
     [
-        {"version": 2},
+        {"version": 3},
+        {"version": "1"},
+        {"digest": "0" * 64},
+        {"groups": []},
+        {"groups": ["zz"]},
+        {"columns": {"doc_hash": "uint32"}},
         {"format": "other"},
         {"documents": 5},
         {"tokens": -1},

@@ -66,7 +66,6 @@ def test_opening_reads_no_offset_however_many_documents_there_are(tmp_path):
                 name=name,
                 documents=documents,
                 tokens=documents * 1000,
-                digest=model.digest,
                 sha256=model.sha256,
                 files={"offsets/c/0": size},
             )

@@ -48,10 +48,23 @@ def test_the_highest_manifest_is_the_store_and_a_damaged_one_is_not_passed_over(
 
 def test_a_manifest_of_a_newer_format_is_refused_by_its_version(tmp_path):
     manifest = write_store(tmp_path / "s", [[[1]]])
-    newer = json.loads(fmt.canonical(manifest)) | {"version": 2}
+    newer = json.loads(fmt.canonical(manifest)) | {"version": 3}
     (tmp_path / "s/manifest-000001.json").write_bytes(fmt.seal(newer))
-    with pytest.raises(tl.StoreCorrupt, match=r"version is 2.*newer version"):
+    with pytest.raises(tl.StoreCorrupt, match=r"version is 3.*newer version"):
         tl.open(tmp_path / "s")
+
+
+def test_a_store_of_format_1_is_refused_with_one_sentence(tmp_path):
+    manifest = write_store(tmp_path / "s", [[[1]]])
+    older = json.loads(fmt.canonical(manifest)) | {"version": 1}
+    (tmp_path / "s/manifest-000001.json").write_bytes(fmt.seal(older))
+    with pytest.raises(tl.StoreError) as caught:
+        tl.open(tmp_path / "s")
+    assert not isinstance(caught.value, tl.StoreCorrupt)
+    assert str(caught.value) == (
+        f"{tmp_path}/s/manifest-000001.json: it is of store format 1, this version reads format 2; "
+        "build the store again from its inputs."
+    )
 
 
 def test_unknown_keys_of_a_manifest_are_ignored(tmp_path):

@@ -54,17 +54,16 @@ class Documents(Layable):
     ) -> Documents:
         """Some of these documents, in the order of the mode; empty ones are never chosen.
 
-        Lengths decide, so no token is read to choose, but for `doc_hash`. What was chosen is
-        logged; where something else is taken than was asked for, and nobody said so, a warning
-        tells.
+        Lengths decide, so no token is read to choose. What was chosen is logged; where something
+        else is taken than was asked for, and nobody said so, a warning tells.
 
         Args:
             num_docs: how many; a single one if nothing is said.
             doc_index: the number of a document in the store, or several.
             doc_key: conditions on the metadata, such as ``"lang==en and year>=1999"``; or a
                 function that gets the metadata of each document and says whether it may be chosen.
-            doc_hash: 8 to 64 hex digits that the sha256 of a document's tokens, as little-endian
-                int32, begins with. Reads all documents that meet everything else.
+            doc_hash: 8 to 32 hex digits, the start of the hash of a document's tokens, as
+                `Store.document_hashes` gives it.
             doc_selector: a mapping that says `min_len`, `max_len` and `hash`: other names of
                 `min_doc_length`, `max_doc_length` and `doc_hash`.
             doc_select_mode: "longest" or "shortest" (of equal ones the lowest number first),

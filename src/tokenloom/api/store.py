@@ -18,12 +18,14 @@ from numpy.typing import ArrayLike, NDArray
 from tokenloom.api.documents import Documents
 from tokenloom.arguments import near_misses
 from tokenloom.documents.split import SplitSpec
-from tokenloom.errors import StoreCorrupt
+from tokenloom.errors import ConfigError, StoreCorrupt
 from tokenloom.progress import Progress
 from tokenloom.store import coalesce, snapshots
-from tokenloom.store import format as fmt
 from tokenloom.store import verify as verification
 from tokenloom.store.byte_source import ByteSource
+from tokenloom.store.derived.duplicates import BUDGET_BYTES, equal_documents, find_hash
+from tokenloom.store.derived.hashes import hex_of, stored_hashes
+from tokenloom.store.derived.id_index import find_id
 from tokenloom.store.fetch import ReadCounters
 from tokenloom.store.open import open_reader
 from tokenloom.store.reader import Reader
@@ -87,7 +89,10 @@ class Store(Documents):
 
     @property
     def digest(self) -> str:
-        """Identity of the decoded content (tokens, boundaries, columns): 64 hex digits."""
+        """Identity of the content (tokens, boundaries, columns): 64 hex digits.
+
+        The same for every stored dtype, division into shards and number of workers.
+        """
         return self.reader.manifest.digest
 
     @property
@@ -105,6 +110,15 @@ class Store(Documents):
         """The tokenizer that made the ids, or None for ids that came ready made."""
         record = self.reader.manifest.tokenizer
         return None if record is None else StoredTokenizer(record, self._sidecar)
+
+    @property
+    def tokenizer_identity(self) -> str:
+        """Equal for stores whose ids mean the same: of the vocabulary and the special ids.
+
+        Where no vocabulary is known (ready-made ids, a function) it is the vocabulary size.
+        """
+        record = self.reader.manifest.tokenizer
+        return (record.identity if record else "") or f"vocab_size={self.vocab_size}"
 
     # -- what is in it ---------------------------------------------------------------------
 
@@ -155,8 +169,52 @@ class Store(Documents):
             row["_input"] = self._input_of(place, row["_input"]).name
         return row
 
+    def find(self, id: str | int | None = None, *, hash: str | None = None) -> NDArray[np.int64]:
+        """The numbers of all documents with this id, or with this hash of their tokens, ascending.
+
+        Nothing found is an empty array. An id is looked up by one or two reads of 4 KiB a shard;
+        a hash by reading 16 bytes a document.
+
+        Args:
+            id: as the store keeps it in the metadata: 7 and "7" are two ids.
+            hash: 8 to 32 hex digits, the start of the hash; `document_hashes` gives whole ones.
+
+        >>> import tempfile, tokenloom as tl
+        >>> rows = [{"text": "ab", "id": "x"}, {"text": "c", "id": 7}, {"text": "ab", "id": "x"}]
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     store = tl.build(rows, folder + "/toy", tokenizer="bytes", id_key="id")
+        ...     store.find("x").tolist(), store.find(7).tolist(), store.find("7").tolist()
+        ([0, 2], [1], [])
+        """
+        if (id is None) == (hash is None):
+            raise ConfigError("find: found both or neither of id and hash, allowed is one of them.")
+        return find_id(self.reader, id) if hash is None else find_hash(self.reader, hash)
+
+    def document_hashes(self, indices: ArrayLike) -> list[str]:
+        """The hash of the tokens of some documents, 32 hex digits each; no token is read."""
+        wanted = _indices(indices, self.num_documents, "document")
+        found = [stored_hashes(self.reader, i, i + 1)[0] for i in wanted.tolist()]
+        return hex_of(np.concatenate(found)) if found else []
+
+    def duplicates(self, *, budget_bytes: int = BUDGET_BYTES) -> list[NDArray[np.int64]]:
+        """Groups of documents with the same tokens, each ascending, in order of their first.
+
+        Reads 16 bytes a document and no token; empty documents are equal, too.
+
+        Args:
+            budget_bytes: memory for sorting. With less than 64 bytes a document the hashes are
+                read several times, a range of them each time.
+
+        >>> import tempfile, tokenloom as tl
+        >>> rows = [{"text": "ab"}, {"text": "c"}, {"text": "ab"}]
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     tl.build(rows, folder + "/toy", tokenizer="bytes").duplicates()
+        [array([0, 2])]
+        """
+        return equal_documents(self.reader, budget_bytes)
+
     @functools.cached_property
-    def inputs(self) -> list[tuple[fmt.InputRecord, ...]]:
+    def inputs(self) -> list[tuple[snapshots.InputRecord, ...]]:
         """What was read to make the store: for every build or append, its inputs."""
         manifest = self.reader.manifest
         return [
@@ -239,7 +297,7 @@ class Store(Documents):
             return np.empty(0, dtype)
         return np.concatenate(views, dtype=dtype, casting="unsafe")
 
-    def _input_of(self, document: int, number: Any) -> fmt.InputRecord:
+    def _input_of(self, document: int, number: Any) -> snapshots.InputRecord:
         """Input `number` of the build or append that added a document."""
         ends = np.cumsum([part.documents for part in self.reader.manifest.parts])
         inputs = self.inputs[int(np.searchsorted(ends, document, side="right"))]

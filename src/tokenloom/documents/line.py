@@ -8,7 +8,6 @@ a selection is cut exactly like a store, and no layout knows the difference.
 from __future__ import annotations
 
 import hashlib
-import itertools
 from collections.abc import Hashable
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -77,9 +76,6 @@ class Line(Protocol):
     def read(self, start: Int64, stop: Int64, column: str = "input_ids") -> list[Array]:
         """Views of the elements of all ranges, in the order asked, as `Reader.read`."""
 
-    def io_edges(self, chunk_tokens: int) -> Int64:
-        """Addresses at which io blocks of so many tokens end, ascending."""
-
     def keys(self, tag: str, numbers: list[int], column: str) -> list[Hashable]:
         """Under which stretches are kept in the cache."""
 
@@ -128,12 +124,6 @@ class WholeLine:
     def read(self, start: Int64, stop: Int64, column: str = "input_ids") -> list[Array]:
         """See `Line`."""
         return self.reader.read(start, stop, column)
-
-    def io_edges(self, chunk_tokens: int) -> Int64:
-        """See `Line`; they begin anew in every shard."""
-        shards = itertools.pairwise(self.reader.offsets.first_token.tolist())
-        inner = [np.arange(first + chunk_tokens, last, chunk_tokens) for first, last in shards]
-        return np.sort(np.concatenate([*inner, self.reader.offsets.first_token[1:]]))
 
     def keys(self, tag: str, numbers: list[int], column: str) -> list[Hashable]:
         """See `Line`."""
@@ -205,10 +195,6 @@ class ChosenLine:
         place = np.searchsorted(self._edges, pieces.address, side="right") - 1
         first = self._begin[place] + pieces.start
         return self.reader.read(first, first + pieces.length, column)
-
-    def io_edges(self, chunk_tokens: int) -> Int64:
-        """See `Line`; documents come from anywhere, so this counts on the line."""
-        return np.arange(chunk_tokens, self.tokens + chunk_tokens, chunk_tokens)
 
     def keys(self, tag: str, numbers: list[int], column: str) -> list[Hashable]:
         """See `Line`."""

@@ -17,9 +17,10 @@ from numpy.typing import NDArray
 from tokenloom.bind import BindError, bind, unbind
 from tokenloom.documents.conditions import meeting
 from tokenloom.documents.line import ChosenLine, Line, WholeLine
-from tokenloom.documents.select import Selection, choose, token_hash
+from tokenloom.documents.select import Selection, choose
 from tokenloom.documents.spec import SelectSpec
-from tokenloom.documents.split import STEP_TOKENS, SplitSpec, content_hashes, id_hashes, members
+from tokenloom.documents.split import SplitSpec, content_hashes, id_hashes, members
+from tokenloom.store.derived.duplicates import hash_blocks, starts_with
 from tokenloom.store.reader import Reader
 
 __all__ = ["Choice", "choose_documents", "describe_choice", "line_of", "rebuild_choice"]
@@ -42,8 +43,8 @@ def choose_documents(
 ) -> Selection:
     """The documents of a choice, in its order: a split's as stored, a selection's by its mode.
 
-    Reads offsets; for a split by id and for `doc_key` also metadata; tokens only for a split by
-    content (all of them) and for `doc_hash` (those of the documents that meet everything else).
+    Reads offsets; for a split by id and for `doc_key` also metadata, for a split by content and for
+    `doc_hash` also the hashes of all documents. No token is read.
 
     Args:
         reader: the store.
@@ -70,19 +71,9 @@ def choose_documents(
 
 
 def _has_hash(reader: Reader, documents: Int64, digits: str) -> NDArray[np.bool_]:
-    """Which documents have a `token_hash` that begins so; reads them all, in stretches."""
-    start, stop = reader.bounds(documents)
-    ends = np.cumsum(stop - start)
-    found = np.zeros(len(documents), np.bool_)
-    first = 0
-    while first < len(documents):
-        before = int(ends[first - 1]) if first else 0
-        last = max(first + 1, int(np.searchsorted(ends, before + STEP_TOKENS, side="right")))
-        tokens = np.concatenate(reader.read(start[first:last], stop[first:last]))
-        for place, one in enumerate(np.split(tokens, ends[first : last - 1] - before), first):
-            found[place] = token_hash(one).startswith(digits)
-        first = last
-    return found
+    """Which documents have a hash that starts so; reads the hashes of all, and no token."""
+    found = [starts_with(hashes, digits) for _, hashes in hash_blocks(reader)]
+    return np.concatenate([np.empty(0, np.bool_), *found])[documents]
 
 
 def describe_choice(choice: Choice | None) -> dict[str, Any] | None:

@@ -1,7 +1,7 @@
 """Choosing documents: a selection and the lengths of all documents in, their numbers out.
 
-One idea: this is a pure function. No token is read to choose (but for `doc_hash`, which is a hash
-of tokens), so a store of any size is asked only for its offsets::
+One idea: this is a pure function. No token is read to choose, so a store of any size is asked only
+for its offsets (and for `doc_hash`, for the hashes that it keeps)::
 
     all ──not empty, within, training subset, key──▶ pool ──length, hash──▶ candidates ──mode──▶ n
 
@@ -14,7 +14,6 @@ Cost: a few passes over the lengths, nothing is Python per document. Of 10^7 doc
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -26,7 +25,7 @@ from tokenloom.documents.spec import SHOWN, SelectSpec, listed
 from tokenloom.errors import ConfigError, plural
 from tokenloom.random.keys import children, key
 
-__all__ = ["Selection", "choose", "token_hash"]
+__all__ = ["Selection", "choose"]
 
 Int64 = NDArray[np.int64]
 
@@ -34,7 +33,7 @@ Bools = NDArray[np.bool_]
 
 HasHash = Callable[[Int64, str], Bools]
 
-"""(documents [N], hex digits) → which of them have a `token_hash` that begins so [N]."""
+"""(documents [N], hex digits) → which of them have a hash that starts so [N]."""
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -55,15 +54,6 @@ class Selection:
         self.documents.flags.writeable = False
 
 
-def token_hash(tokens: NDArray[Any]) -> str:
-    """The sha256 of a document's tokens as little-endian int32: what `doc_hash` is compared with.
-
-    >>> token_hash(np.array([1, 2, 3]))[:8]
-    '4636993d'
-    """
-    return hashlib.sha256(tokens.astype("<i4", copy=False).tobytes()).hexdigest()
-
-
 def choose(
     spec: SelectSpec,
     lengths: Int64,
@@ -79,7 +69,7 @@ def choose(
         lengths: tokens of every document of the store [documents].
         digest: identity of the store, part of the key of "random".
         among: the documents to choose from, in the order that "first" means; None is all.
-        has_hash: reads tokens; needed for `doc_hash` only.
+        has_hash: reads hashes; needed for `doc_hash` only.
 
     Raises:
         ConfigError: there is no such document, or there are too few.
@@ -93,13 +83,13 @@ def choose(
     fits = pool[_fits(spec, lengths[pool])]
     if spec.doc_hash is not None:
         if has_hash is None:
-            raise TypeError("choose: doc_hash needs has_hash, which reads the tokens.")
+            raise TypeError("choose: doc_hash needs has_hash, which reads the hashes.")
         hashed = len(fits)
         pool = fits = fits[has_hash(fits, spec.doc_hash)]
         if not len(fits):
             raise ConfigError(
-                f"doc_hash: no document of {hashed:,} has a hash that begins with {spec.doc_hash}. "
-                "It is the sha256 of the document's tokens as little-endian int32."
+                f"doc_hash: no document of {hashed:,} has a hash that starts with {spec.doc_hash}. "
+                "It is the xxh3_128 of the document's tokens, as `store.document_hashes` gives it."
             )
     if spec.doc_index is not None:
         return _by_index(spec, lengths, pool, fits, digest)

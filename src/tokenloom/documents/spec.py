@@ -31,7 +31,7 @@ INDEX_POLICIES = ("fallback", "honor", "error")
 
 SELECTOR = {"min_len": "min_doc_length", "max_len": "max_doc_length", "hash": "doc_hash"}
 
-_HASH = re.compile(r"[0-9a-f]{8,64}")
+_HASH = re.compile(r"[0-9a-f]{8,32}")
 
 SHOWN = 5  # documents named in a message
 
@@ -44,7 +44,7 @@ class SelectSpec:
         num_docs: how many; None is a single one.
         doc_index: these, in this order; nothing else is chosen unless one does not qualify.
         doc_key: only documents whose metadata meets this; see `tokenloom.documents.conditions`.
-        doc_hash: only documents whose `token_hash` begins with these 8 to 64 hex digits.
+        doc_hash: only documents whose stored hash starts with these 8 to 32 hex digits.
         doc_select_mode: "longest", "shortest", "first" or "random".
         min_doc_length, max_doc_length: tokens that a document must have, may have.
         training_tokens: only documents that lie wholly in that many first tokens of the store.
@@ -169,8 +169,8 @@ def _check_index(spec: SelectSpec) -> None:
 def _checked_hash(digits: str) -> str:
     if not _HASH.fullmatch(digits.lower()):
         raise ConfigError(
-            f"doc_hash: found {digits!r}, allowed are 8 to 64 hex digits, the beginning of the "
-            "sha256 of the document's tokens as little-endian int32."
+            f"doc_hash: found {digits!r}, allowed are 8 to 32 hex digits, the start of the "
+            "xxh3_128 of a document's tokens, as `store.document_hashes` gives it."
         )
     return digits.lower()
 

@@ -19,9 +19,9 @@ from numpy.typing import NDArray
 
 from tokenloom.arguments import one_of
 from tokenloom.bind import check_fields
-from tokenloom.documents.line import WholeLine
 from tokenloom.errors import ConfigError
-from tokenloom.random.keys import GOLDEN, check_seed, children, key, mixed, named
+from tokenloom.random.keys import check_seed, children, key, mixed, named
+from tokenloom.store.derived.duplicates import hash_blocks
 from tokenloom.store.reader import Reader
 
 __all__ = ["SplitSpec", "content_hashes", "id_hashes", "members"]
@@ -29,8 +29,6 @@ __all__ = ["SplitSpec", "content_hashes", "id_hashes", "members"]
 Int64 = NDArray[np.int64]
 
 UInt64 = NDArray[np.uint64]
-
-STEP_TOKENS = 1 << 20  # tokens hashed at a time
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -113,17 +111,11 @@ def id_hashes(reader: Reader, seed: int) -> UInt64:
 
 
 def content_hashes(reader: Reader, seed: int) -> UInt64:
-    """A hash of the tokens of every document: a sum over (token, place), then mixed."""
-    line = WholeLine(reader)
-    sums = np.zeros(reader.manifest.documents, np.uint64)
+    """A hash of the content of every document, the same for equal documents.
+
+    It is made of the one that the store keeps: no token is read.
+    """
     start = np.uint64(key(seed, "split", "content"))
-    for low in range(0, line.tokens, STEP_TOKENS):
-        first, last = np.array([low]), np.array([min(low + STEP_TOKENS, line.tokens)])
-        pieces = line.pieces(first, last)
-        tokens = np.concatenate(line.read(first, last)).astype(np.uint64)
-        ends = np.cumsum(pieces.length)
-        begins = ends - pieces.length
-        place = np.arange(len(tokens)) - np.repeat(begins - pieces.start, pieces.length)
-        words = mixed((tokens + start) ^ (place.astype(np.uint64) * np.uint64(GOLDEN)))
-        sums[pieces.document] += np.add.reduceat(words, begins)
-    return mixed(sums + start)
+    # the low word, mixed with the key, then the high word on top: all 128 bits count
+    found = [mixed(mixed(words[:, 0] + start) ^ words[:, 1]) for _, words in hash_blocks(reader)]
+    return np.concatenate([np.empty(0, np.uint64), *found])

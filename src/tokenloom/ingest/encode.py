@@ -345,7 +345,8 @@ def _metadata(job: Job, record: dict[str, Any]) -> dict[str, Any]:
     )
     kept = {key: record[key] for key in keys if key in record}
     if job.id_key is not None:
-        kept = {"id": record[job.id_key], **kept}
+        kept = {**kept, "id": record[job.id_key]}  # a key of that name gives way to what was named
+        kept = {"id": kept.pop("id"), **kept}
     return {key: _plain(value) for key, value in kept.items()}
 
 

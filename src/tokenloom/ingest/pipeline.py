@@ -35,9 +35,11 @@ from tokenloom.progress import Progress
 from tokenloom.store import format as fmt
 from tokenloom.store import snapshots
 from tokenloom.store.byte_source import LocalSource
+from tokenloom.store.derived.hashes import with_digest
 from tokenloom.store.files import TEMPORARY_PREFIX, Files
 from tokenloom.store.snapshots import Snapshot
 from tokenloom.store.writer import publish_manifest, publish_sidecar, shard_entry
+from tokenloom.tokenizer.vocabulary import vocabulary_identity
 
 __all__ = ["run_build"]
 
@@ -250,6 +252,8 @@ def _publish(
         settings=plan.settings,
     )
     shards = (*(old.shards if old else ()), *entries)
+    documents = sum(shard.documents for shard in shards)
+    groups = fmt.unknown_groups(documents)
     manifest = fmt.Manifest(
         number=number,
         parent=before.sha256 if before else None,
@@ -259,9 +263,10 @@ def _publish(
         inner=plan.options.inner,
         columns=plan.setup.job.columns,
         tokenizer=tokenizer,
-        documents=sum(shard.documents for shard in shards),
+        documents=documents,
         tokens=sum(shard.tokens for shard in shards),
-        digest=fmt.combine_digests(shards),
+        digest=fmt.content_digest(groups, documents),
+        groups=groups,
         parts=(*(old.parts if old else ()), part),
         files=sidecars,
         shards=shards,
@@ -269,7 +274,7 @@ def _publish(
     )
     # shards and sidecars of a killed run may be there without being safe: first they, then we
     files.sync_directory(root)
-    publish_manifest(files, root, manifest)
+    publish_manifest(files, root, with_digest(manifest, LocalSource(root), root, known=old))
     if cursor.skipped or cursor.filtered:
         log.warning(
             "%s: %s skipped, %d filtered",
@@ -286,7 +291,7 @@ def _publish_tokenizer(
     spec = plan.setup.spec
     if spec is None:
         return None, {}
-    record = fmt.TokenizerRecord(**spec.describe())
+    record = fmt.TokenizerRecord(**spec.describe(), identity=vocabulary_identity(spec))
     if not spec.payload:
         return record, {}
     suffix = "model" if spec.kind == "sentencepiece" else "json"

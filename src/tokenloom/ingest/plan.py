@@ -112,7 +112,7 @@ def make_plan(inputs: Sequence[Input], options: BuildOptions, parent: str | None
     }
     keys = options.metadata_keys
     settings: dict[str, Any] = {
-        "build": 1,
+        "build": 2,
         "parent": parent,
         "tokenizer": spec and {k: v for k, v in spec.describe().items() if k != "name"},
         "engine": label,

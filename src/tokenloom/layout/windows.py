@@ -40,8 +40,8 @@ class WindowsSpec:
         tail: "drop" the last, short row, or "keep" it and fill it up.
         lookahead: give every row one more token, as the label of its last cell.
         overlap: tokens that neighbouring rows share, 0 or 1; only with `lookahead`.
-        align: let locality blocks end where io blocks of so many tokens end, 0 for anywhere;
-            they may differ by a row.
+        align: let locality blocks end every so many tokens of the line, 0 for anywhere; they may
+            differ by a row.
     """
 
     seq_len: int
@@ -112,7 +112,8 @@ class Windows:
         """Where the storage-local blocks lie."""
         if not self.spec.align:
             return Blocks.equal(self._rows, self._block_rows)
-        ends = self.line.io_edges(self.spec.align)
+        # counted on the line: how a store is divided into shards must not decide an order
+        ends = np.arange(self.spec.align, self.line.tokens + self.spec.align, self.spec.align)
         starts = np.minimum(-(-ends // self.spec.step), self._rows)
         return Blocks.cut(np.unique(np.concatenate([[0], starts, [self._rows]])))
 

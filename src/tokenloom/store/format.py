@@ -11,7 +11,12 @@
         input_ids/zarr.json  input_ids/c/0     uint16 | uint32, codec none
         offsets/zarr.json    offsets/c/0       uint32 [documents + 1], cumulative in the shard
         <column>/...                           per-token columns, zstd + crc32c
-        crc32c/...                             one crc32c per inner chunk of each "none" column
+        doc_hash/...                           uint64 [2 documents], see `store.derived.hashes`
+        column_hash/...                        the same for the per-token columns
+        <loss column>_counts/...               see `store.derived.loss_counts`
+        id_index/...                           id → documents, see `store.derived.id_index`
+        crc32c/...                             one crc32c per inner chunk of every column
+        page_crc32c/...                        and one per 4 KiB of each "none" column
         docs.parquet | docs.jsonl.zst          per-document metadata
 
 Records are frozen dataclasses bound from JSON (`tokenloom.bind`). A *sealed* record ends with the
@@ -29,12 +34,14 @@ from dataclasses import dataclass, field
 from typing import Any, Final, TypeVar
 
 from tokenloom.bind import BindError, bind, unbind
-from tokenloom.errors import StoreCorrupt
+from tokenloom.errors import StoreCorrupt, StoreError
 from tokenloom.store import zarr
 
 __all__ = [
     "CHUNK_TOKENS",
+    "GROUP_DOCUMENTS",
     "INNER",
+    "LOSS_COLUMNS",
     "MAX_RECORD_BYTES",
     "SHARD_DOCUMENTS",
     "SHARD_TOKENS",
@@ -46,10 +53,13 @@ __all__ = [
     "ShardRecord",
     "TokenizerRecord",
     "canonical",
-    "combine_digests",
+    "content_digest",
+    "group_count",
+    "inner_of",
     "read_json",
     "seal",
     "token_dtype",
+    "unknown_groups",
     "unseal",
 ]
 
@@ -57,7 +67,7 @@ T = TypeVar("T")
 
 FORMAT: Final = "tokenloom-store"
 
-VERSION: Final = 1
+VERSION: Final = 2
 
 INNER: Final = 32_768  # elements per inner chunk
 
@@ -89,9 +99,29 @@ COLUMN_NAME = re.compile(r"[a-z][a-z0-9_]{0,62}")
 
 HEX = re.compile(r"[0-9a-f]{64}")
 
-RESERVED_COLUMNS: Final = frozenset({"input_ids", "offsets", "crc32c"})
+LOSS_COLUMNS: Final = ("loss_mask", "loss_weights")
+
+FIXED_DTYPES: Final = {
+    "offsets": "uint32",
+    "doc_hash": "uint64",
+    "column_hash": "uint64",
+    "id_index": "uint64",
+    "crc32c": "uint32",
+    "page_crc32c": "uint32",
+    **{f"{name}_counts": "uint32" for name in LOSS_COLUMNS},
+}
+
+RESERVED_COLUMNS: Final = frozenset({"input_ids", *FIXED_DTYPES})
 
 COLUMN_DTYPES: Final = ("bool", "uint8", "uint16", "uint32", "int8", "int32", "float32", "float64")
+
+GROUP_DOCUMENTS: Final = 65_536  # documents under one digest
+
+COUNT_TOKENS: Final = 1024  # tokens between two counts of a loss column
+
+INDEX_WORDS: Final = 512  # uint64 of one page of the id index, 4 KiB
+
+SMALL: Final = 8  # columns that are not read by token have chunks that much smaller
 
 
 def is_store_name(name: str) -> bool:
@@ -124,6 +154,34 @@ def token_dtype(vocab_size: int) -> str:
     return "uint16" if vocab_size <= 1 << 16 else "uint32"
 
 
+def inner_of(name: str, inner: int) -> int:
+    """Elements per inner chunk of a column of a shard whose tokens have `inner`.
+
+    >>> inner_of("input_ids", 32_768), inner_of("doc_hash", 32_768), inner_of("id_index", 32_768)
+    (32768, 4096, 512)
+    """
+    if name == "id_index":
+        return INDEX_WORDS
+    return max(1, inner // SMALL) if name in FIXED_DTYPES and name != "offsets" else inner
+
+
+def group_count(documents: int) -> int:
+    """How many groups so many documents have, the last one perhaps short."""
+    return -(-documents // GROUP_DOCUMENTS)
+
+
+def unknown_groups(documents: int) -> tuple[str, ...]:
+    """What stands for groups until they are worked out: zeros, as many as there will be."""
+    return ("0" * 64,) * group_count(documents)
+
+
+def content_digest(groups: Sequence[str], documents: int) -> str:
+    """Identity of the content of a store: over its group digests and the number of documents."""
+    sha256 = hashlib.sha256(b"".join(map(bytes.fromhex, groups)))
+    sha256.update(documents.to_bytes(8, "little"))
+    return sha256.hexdigest()
+
+
 def _require(ok: bool, message: str) -> None:
     if not ok:
         raise ValueError(message)
@@ -145,21 +203,24 @@ class FileRecord:
 class Column:
     """One array of a shard.
 
-    `content` is the sha256 of the decoded little-endian array; `crc_first` is the index of its
-    first inner chunk in the crc32c column (codec "none" only, else -1).
+    `crc_first` and `page_first` are the places of its first inner chunk in the crc32c column
+    (-1 for the two columns of checksums) and of its first page in the page_crc32c column (codec
+    "none" only, else -1).
     """
 
     dtype: str
     length: int
     codec: str
-    content: str
     crc_first: int = -1
+    page_first: int = -1
 
     def __post_init__(self) -> None:
-        _require(self.dtype in COLUMN_DTYPES, f"dtype {self.dtype!r}, allowed: {COLUMN_DTYPES}")
+        allowed = (*COLUMN_DTYPES, "uint64")
+        _require(self.dtype in allowed, f"dtype {self.dtype!r}, allowed: {allowed}")
         _require(self.codec in zarr.CODECS, f"codec {self.codec!r}, allowed: {list(zarr.CODECS)}")
         _require(0 <= self.length <= 1 << 33, f"length is {self.length}, allowed is 0 to 2^33")
-        _require(-1 <= self.crc_first < 1 << 33, f"crc_first is {self.crc_first}")
+        firsts = (self.crc_first, self.page_first)
+        _require(all(-1 <= one < 1 << 33 for one in firsts), f"crc_first, page_first: {firsts}")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -182,20 +243,45 @@ class ShardRecord:
         _require(self.format == FORMAT, f"format is {self.format!r}, allowed is {FORMAT!r}")
         _require(self.version == VERSION, f"version is {self.version}, this reader knows {VERSION}")
         _require(1 <= self.inner <= 1 << 24, f"inner is {self.inner}, allowed is 1 to 2^24")
-        _require({"input_ids", "offsets", "crc32c"} <= set(self.columns), "a column is missing")
         for name in self.columns:
             _require(bool(COLUMN_NAME.fullmatch(name)), f"column name {name!r} is not allowed")
         for name in self.files:
             _require(bool(SHARD_FILE_NAME.fullmatch(name)), f"file name {name!r} is not allowed")
+        own = self.columns.keys() - RESERVED_COLUMNS
+        needed = {"input_ids", "offsets", "doc_hash", "crc32c", "page_crc32c"}
+        needed |= {"column_hash"} if own else set()
+        needed |= {f"{name}_counts" for name in own & set(LOSS_COLUMNS)}
+        _require(needed <= self.columns.keys(), "a column is missing")
+        surplus = (self.columns.keys() & RESERVED_COLUMNS) - needed - {"id_index"}
+        _require(not surplus, f"column {', '.join(sorted(surplus))} belongs to no other column")
+        pages = self.columns.get("id_index")
+        _require(
+            pages is None or (pages.length > 0 and pages.length % INDEX_WORDS == 0),
+            f"id_index is not pages of {INDEX_WORDS} elements",
+        )
         for name, column in self.columns.items():
-            expected = {"offsets": self.documents + 1}.get(name, self.tokens)
-            if name != "crc32c":
-                _require(
-                    column.length == expected,
-                    f"column {name} has {column.length} elements, expected {expected}",
-                )
-            for part in ("zarr.json", "c/0"):
-                _require(f"{name}/{part}" in self.files, f"file {name}/{part} is missing")
+            expected = self._length_of(name, len(own))
+            _require(
+                expected in (None, column.length),
+                f"column {name} has {column.length} elements, expected {expected}",
+            )
+        files = {f"{name}/{part}" for name in self.columns for part in ("zarr.json", "c/0")}
+        wrong = files ^ {name for name in self.files if not name.startswith("docs.")}
+        _require(not wrong, f"files {', '.join(sorted(wrong))} are missing or of no column")
+
+    def _length_of(self, name: str, own: int) -> int | None:
+        """Elements that a column must have; None where only its content can tell."""
+        if name.endswith("_counts") and name in FIXED_DTYPES:
+            return -(-self.tokens // COUNT_TOKENS) + 1
+        fixed = {
+            "offsets": self.documents + 1,
+            "doc_hash": 2 * self.documents,
+            "column_hash": 2 * own * self.documents,
+            "crc32c": None,
+            "page_crc32c": None,
+            "id_index": None,
+        }
+        return fixed.get(name, self.tokens)
 
     def disagreement(self, manifest: Manifest, entry: ShardEntry) -> str | None:
         """What this record says otherwise than the manifest, or None."""
@@ -205,20 +291,11 @@ class ShardRecord:
         if sizes != {name: size for name, size in entry.files.items() if name != "shard.json"}:
             return "its files are not those of the manifest"
         dtypes = {name: column.dtype for name, column in self.columns.items()}
-        fixed = {"input_ids": manifest.dtype, "offsets": "uint32", "crc32c": "uint32"}
+        fixed = {name: FIXED_DTYPES[name] for name in dtypes.keys() & FIXED_DTYPES.keys()}
+        fixed["input_ids"] = manifest.dtype
         if dtypes != {**manifest.columns, **fixed} or self.inner != manifest.inner:
             return "its columns are not those of the manifest"
         return None
-
-    @property
-    def digest(self) -> str:
-        """Identity of the decoded content: counts and every array, but no file and no codec."""
-        arrays = [
-            [name, column.dtype, column.length, column.content]
-            for name, column in sorted(self.columns.items())
-            if name != "crc32c"
-        ]
-        return hashlib.sha256(canonical([self.documents, self.tokens, arrays])).hexdigest()
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -228,7 +305,6 @@ class ShardEntry:
     name: str
     documents: int
     tokens: int
-    digest: str
     sha256: str
     files: dict[str, int]
 
@@ -243,7 +319,11 @@ class ShardEntry:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TokenizerRecord:
-    """What a store knows about the tokenizer that made it; `file` is empty when it has none."""
+    """What a store knows about the tokenizer that made it.
+
+    `file` is empty when it has none; `identity` is that of its vocabulary and special ids (see
+    `tokenloom.tokenizer.vocabulary`), empty for a function, whose vocabulary nobody knows.
+    """
 
     kind: str
     name: str
@@ -252,6 +332,7 @@ class TokenizerRecord:
     eos: int | None = None
     pad: int | None = None
     sha256: str = ""
+    identity: str = ""
     file: str = ""
 
     def __post_init__(self) -> None:
@@ -259,23 +340,6 @@ class TokenizerRecord:
             self.file == "" or bool(ROOT_FILE_NAME.fullmatch(self.file)),
             f"file name {self.file!r} is not allowed",
         )
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class InputRecord:
-    """One input of a build, as `inputs-NNNNNN.json` lists it."""
-
-    name: str
-    kind: str
-    bytes: int
-    sha256: str
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class InputList:
-    """The content of `inputs-NNNNNN.json`."""
-
-    inputs: tuple[InputRecord, ...]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -294,7 +358,11 @@ class Part:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Manifest:
-    """One immutable snapshot of a store."""
+    """One immutable snapshot of a store.
+
+    `digest` is the identity of the content and `groups` what it is made of: one sha256 for every
+    `GROUP_DOCUMENTS` consecutive documents (see `tokenloom.store.derived.hashes`).
+    """
 
     format: str = FORMAT
     version: int = VERSION
@@ -309,6 +377,7 @@ class Manifest:
     documents: int
     tokens: int
     digest: str
+    groups: tuple[str, ...]
     parts: tuple[Part, ...]
     files: dict[str, FileRecord]
     shards: tuple[ShardEntry, ...]
@@ -329,6 +398,15 @@ class Manifest:
             and self.tokens == sum(shard.tokens for shard in self.shards),
             "documents or tokens is not the sum over the shards",
         )
+        _require(
+            len(self.groups) == group_count(self.documents)
+            and all(map(HEX.fullmatch, self.groups)),
+            "groups are not one sha256 for every 65,536 documents",
+        )
+        _require(
+            self.digest == content_digest(self.groups, self.documents),
+            f"digest {self.digest!r:.80} is not that of the groups",
+        )
         names = [shard.name for shard in self.shards]
         _require(len(set(names)) == len(names), "a shard is listed twice")
         _require(
@@ -344,7 +422,8 @@ class Manifest:
             "parts are not in the order of their snapshots",
         )
         for name, dtype in self.columns.items():
-            _require(bool(COLUMN_NAME.fullmatch(name)), f"column name {name!r} is not allowed")
+            allowed = COLUMN_NAME.fullmatch(name) and name not in RESERVED_COLUMNS
+            _require(bool(allowed), f"column name {name!r} is not allowed")
             _require(dtype in COLUMN_DTYPES, f"dtype {dtype!r} of {name} is not allowed")
         for name in self.files:
             _require(bool(ROOT_FILE_NAME.fullmatch(name)), f"file name {name!r} is not allowed")
@@ -381,11 +460,6 @@ def _refuse_constant(name: str) -> Any:
     raise ValueError(f"{name} is not JSON")
 
 
-def combine_digests(shards: Sequence[ShardEntry]) -> str:
-    """Identity of a whole store: over the digests of its shards, in order."""
-    return hashlib.sha256(canonical([shard.digest for shard in shards])).hexdigest()
-
-
 _SEAL = b',\n "sha256": "%s"\n}\n'
 
 _SEAL_BYTES = len(_SEAL % (b"0" * 64))
@@ -410,7 +484,13 @@ def unseal(cls: type[T], raw: bytes, path: str) -> T:
             "after it was published; restore it from a copy, or build the store again."
         )
     try:
-        return bind(cls, read_json(body + b"\n}"), path=path, unknown="ignore")
+        plain = read_json(body + b"\n}")
+        if isinstance(plain, dict) and (plain.get("format"), plain.get("version")) == (FORMAT, 1):
+            raise StoreError(
+                f"{path}: it is of store format 1, this version reads format {VERSION}; build the "
+                "store again from its inputs."
+            )
+        return bind(cls, plain, path=path, unknown="ignore")
     except (ValueError, RecursionError) as error:
         lines = error.problems[:5] if isinstance(error, BindError) else [f"{path}: {error!r:.200}"]
         raise StoreCorrupt(

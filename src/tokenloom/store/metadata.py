@@ -16,6 +16,8 @@ import contextlib
 import importlib.util
 import io
 import json
+import math
+import re
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -25,7 +27,15 @@ from numpy.typing import NDArray
 
 from tokenloom.errors import MissingExtra, StoreCorrupt
 
-__all__ = ["GROUP", "DocumentsReader", "encode_documents", "file_name", "json_line"]
+__all__ = [
+    "GROUP",
+    "DocumentsReader",
+    "encode_documents",
+    "file_name",
+    "id_text",
+    "id_texts",
+    "json_line",
+]
 
 GROUP = 8192  # documents per Parquet row group
 
@@ -53,6 +63,38 @@ def json_line(record: dict[str, Any]) -> bytes:
     return _encode({k: v for k, v in record.items() if v is not None}).encode(
         "utf-8", "surrogatepass"
     )
+
+
+def id_text(value: Any) -> bytes | None:
+    """An id as it is hashed: its JSON text; None for what is no id.
+
+    >>> id_text("7"), id_text(7), id_text(7.0), id_text(True), id_text(None), id_text([7])
+    (b'"7"', b'7', b'7', b'true', None, None)
+    """
+    if isinstance(value, np.generic):
+        value = value.item()
+    if isinstance(value, float) and value.is_integer():
+        value = int(value)
+    if not isinstance(value, str | int | float) or value in (math.inf, -math.inf) or value != value:
+        return None
+    return _encode(value).encode("utf-8", "surrogatepass")
+
+
+def id_texts(lines: Sequence[bytes]) -> list[bytes | None]:
+    """The `id_text` of every document; None for one without an id.
+
+    >>> id_texts([b'{"id":"a","n":1}', b'{"n":{"id":2}}', b'{"n":1,"id":2.0}'])
+    [b'"a"', None, b'2']
+    """
+    return [found[1] if (found := _FIRST_ID.match(line)) else _later_id(line) for line in lines]
+
+
+# the usual place, and text that needs no second look: what `json_line` wrote is what is hashed
+_FIRST_ID = re.compile(rb'\{"id":("(?:[^"\\]|\\.)*"|-?\d+)[,}]')
+
+
+def _later_id(line: bytes) -> bytes | None:
+    return id_text(json.loads(line).get("id")) if b'"id":' in line else None
 
 
 def have_pyarrow() -> bool:

@@ -69,6 +69,7 @@ class Reader:
         self.manifest, self.source, self.path, self.cache = manifest, source, path, cache
         self.identity, self.rules = identity, rules
         self._trusting = rules.verify != "always"
+        self._per_token = frozenset({"input_ids", *manifest.columns})
         self.offsets = Offsets(manifest, self._read_offsets, cache, identity, path)
         self.first_token, self.first_document = (
             self.offsets.first_token,
@@ -91,7 +92,7 @@ class Reader:
         return shard
 
     def counters(self, *, index: bool = False) -> ReadCounters:
-        """Counts over the per-token columns, or over the document offsets (`index`)."""
+        """Counts over the per-token columns, or over all others (`index`), offsets first of all."""
         with self._lock:
             return replace(self._counters[index])
 
@@ -115,12 +116,16 @@ class Reader:
 
     def values(self, key: str) -> Iterator[list[Any]]:
         """What all documents have under a key of their metadata, in groups; None for nothing."""
-        for number, entry in enumerate(self.manifest.shards):
-            documents = self._documents_of(number)
-            if documents:
-                yield from documents.values(key)
-            else:
-                yield [None] * entry.documents
+        for number in range(len(self.manifest.shards)):
+            yield from self.shard_values(number, key)
+
+    def shard_values(self, number: int, key: str) -> Iterator[list[Any]]:
+        """The same for the documents of one shard."""
+        documents = self._documents_of(number)
+        if documents:
+            yield from documents.values(key)
+        else:
+            yield [None] * self.manifest.shards[number].documents
 
     def _documents_of(self, number: int) -> DocumentsReader | None:
         """The metadata of a shard, if it keeps any."""
@@ -251,7 +256,7 @@ class Reader:
         raw = self.source.read((asked,))[0]
         if len(raw) != size:
             raise came_short(asked, len(raw), self.path)
-        counters = self._counters[name == "offsets"]
+        counters = self._counters[name not in self._per_token]
         with self._lock:  # written out: the call of `add` costs more than its additions
             counters.examples += examples
             counters.unique_examples += examples
@@ -262,8 +267,8 @@ class Reader:
         return raw.view(column.dtype)
 
     def dtype(self, column: str) -> np.dtype[Any]:
-        """The stored dtype of a per-token column, or of the offsets."""
-        fixed = {"input_ids": self.manifest.dtype, "offsets": "uint32"}
+        """The stored dtype of a column."""
+        fixed = {"input_ids": self.manifest.dtype, **fmt.FIXED_DTYPES}
         name = fixed.get(column) or self.manifest.columns[column]
         return np.dtype(name).newbyteorder("<")
 
@@ -299,7 +304,7 @@ class Reader:
 
     def _count(self, column: str, examples: int, unique: int, took: Took) -> None:
         with self._lock:
-            self._counters[column == "offsets"].add(examples, unique, *took)
+            self._counters[column not in self._per_token].add(examples, unique, *took)
 
 
 def _assembled(views: Iterator[Array], size: int, dtype: np.dtype[Any]) -> Array:

@@ -44,9 +44,11 @@ class OpenColumn:
         inner: elements per inner chunk.
         codec: see `tokenloom.store.zarr`.
         item: bytes per element.
-        starts: first byte of each chunk, and the end [chunks + 1] (compressed columns), else None.
-        crcs: expected crc32c of each chunk (codec "none"), else None.
+        starts: first byte of each chunk, and the end [chunks + 1] (codec "zstd"), else None: all
+            chunks have one size.
+        crcs: expected crc32c of each chunk as stored; None for the checksums themselves.
         checked: one byte per chunk, 1 once it agreed with its crc32c in this process.
+        page_first: place of its first page in the page_crc32c column (codec "none"), else -1.
     """
 
     file: str
@@ -58,6 +60,12 @@ class OpenColumn:
     starts: NDArray[np.int64] | None
     crcs: NDArray[np.uint32] | None
     checked: bytearray
+    page_first: int
+
+    @property
+    def payload_bytes(self) -> int:
+        """Bytes of all chunks of a column that is stored as it is, the padding included."""
+        return len(self.checked) * self.chunk_bytes
 
     @property
     def chunk_bytes(self) -> int:
@@ -69,7 +77,7 @@ class OpenColumn:
         if self.starts is not None:
             edges: list[int] = self.starts[first : last + 1].tolist()
             return edges
-        step = self.chunk_bytes
+        step = self.chunk_bytes + (zarr.CRC if self.codec == "crc32c" else 0)
         return list(range(first * step, last * step + 1, step))
 
 
@@ -130,16 +138,18 @@ def _open_column(
     file = f"{shard}/{name}/c/0"
     size = record.files[f"{name}/c/0"].bytes
     dtype = np.dtype(column.dtype).newbyteorder("<")
-    chunks = zarr.inner_chunks(column.length, record.inner)
+    inner = fmt.inner_of(name, record.inner)
+    chunks = zarr.inner_chunks(column.length, inner)
     payload = size - zarr.index_bytes(chunks)
     starts = crcs = None
-    if column.codec == "none":
-        if payload != chunks * record.inner * dtype.itemsize:
-            raise corrupt(f"{root}/{file}", f"{size:,} bytes cannot hold {column.length} elements")
+    sealed = zarr.CRC if column.codec == "crc32c" else 0  # bytes after each chunk
+    if column.codec != "zstd" and payload != chunks * (inner * dtype.itemsize + sealed):
+        raise corrupt(f"{root}/{file}", f"{size:,} bytes cannot hold {column.length} elements")
+    if name not in ("crc32c", "page_crc32c"):
         if sums is None or not 0 <= column.crc_first <= len(sums) - chunks:
             raise corrupt(f"{root}/{shard}/crc32c", f"it has no checksums for {name}")
         crcs = sums[column.crc_first : column.crc_first + chunks]
-    else:
+    if column.codec == "zstd":
         if payload < 0:
             raise corrupt(f"{root}/{file}", f"{size:,} bytes cannot hold {chunks} chunks")
         (index,) = read_exactly(source, [(file, payload, size - payload)], root)
@@ -151,12 +161,13 @@ def _open_column(
         file,
         dtype,
         column.length,
-        record.inner,
+        inner,
         column.codec,
         dtype.itemsize,
         starts,
         crcs,
         checked,
+        column.page_first,
     )
 
 
@@ -169,9 +180,14 @@ def check_chunk(column: OpenColumn, chunk: int, raw: NDArray[np.uint8], root: st
 
 
 def decode_chunk(column: OpenColumn, chunk: int, raw: NDArray[np.uint8], root: str) -> Array:
-    """The elements of a chunk with a checksum of its own (codecs "zstd" and "crc32c")."""
+    """The elements of a chunk with a checksum of its own (codecs "zstd" and "crc32c").
+
+    The shard has that checksum, too: a file of another shard agrees with itself, but not with it.
+    """
     body, tail = raw[:-4], raw[-4:]
-    if len(raw) < 4 or zarr.crc32c(body) != int.from_bytes(tail.tobytes(), "little"):
+    found = zarr.crc32c(body)
+    wrong = column.crcs is not None and found != column.crcs[chunk]
+    if wrong or len(raw) < 4 or found != int.from_bytes(tail.tobytes(), "little"):
         raise _corrupt_chunk(column, chunk, root, "the crc32c does not match")
     if column.codec == "zstd":
         try:
@@ -201,11 +217,11 @@ def _corrupt_chunk(column: OpenColumn, chunk: int, root: str, what: str) -> Stor
 
 
 def _read_all(source: ByteSource, root: str, column: OpenColumn) -> Array:
-    """Every element of a small column with checksums of its own."""
+    """Every element of a small column with checksums of its own, in one read."""
     edges = column.edges(0, len(column.checked))
-    ranges = [(column.file, a, b - a) for a, b in itertools.pairwise(edges)]
-    raw = read_exactly(source, ranges, root)
-    chunks = [decode_chunk(column, i, chunk, root) for i, chunk in enumerate(raw)]
+    (raw,) = read_exactly(source, [(column.file, 0, edges[-1])], root)
+    pieces = [raw[a:b] for a, b in itertools.pairwise(edges)]
+    chunks = [decode_chunk(column, i, chunk, root) for i, chunk in enumerate(pieces)]
     return np.concatenate(chunks)[: column.length]
 
 

@@ -28,6 +28,8 @@ from tokenloom.store.files import LOCAL, TEMPORARY_PREFIX, Files
 
 __all__ = [
     "Collected",
+    "InputList",
+    "InputRecord",
     "Snapshot",
     "check_sizes",
     "collect",
@@ -46,6 +48,23 @@ class Snapshot:
 
     manifest: fmt.Manifest
     sha256: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class InputRecord:
+    """One input of a build, as `inputs-NNNNNN.json` lists it."""
+
+    name: str
+    kind: str
+    bytes: int
+    sha256: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class InputList:
+    """The content of `inputs-NNNNNN.json`."""
+
+    inputs: tuple[InputRecord, ...]
 
 
 def numbers(names: Sequence[str]) -> list[int]:
@@ -116,14 +135,14 @@ def check_sizes(source: ByteSource, root: Path, manifest: fmt.Manifest) -> None:
 
 def read_inputs(
     source: ByteSource, root: Path, manifest: fmt.Manifest, number: int
-) -> tuple[fmt.InputRecord, ...]:
+) -> tuple[InputRecord, ...]:
     """The inputs of the build that made snapshot `number`; none if the store lists none."""
     name = fmt.inputs_name(number)
     if name not in manifest.files:
         return ()
     raw = read_sidecar(source, root, manifest, name)
     try:
-        return bind(fmt.InputList, {"inputs": fmt.read_json(raw)}, path=str(root / name)).inputs
+        return bind(InputList, {"inputs": fmt.read_json(raw)}, path=str(root / name)).inputs
     except (ValueError, RecursionError) as error:
         raise StoreCorrupt(
             f"{root / name}: it is not a list of inputs ({error!s:.200}). "

@@ -1,9 +1,10 @@
 """Every byte of a snapshot, read again and compared with what was published.
 
 One idea: first each file against its sha256, then the meaning of what the files hold: offsets
-run forwards and end at the token count, ids are inside the vocabulary, arrays have the digest
-that the store is named by. The second half finds stores that were *written* wrong, with right
-checksums over wrong values.
+run forwards and end at the token count, ids are inside the vocabulary, and everything that is
+derived from tokens and metadata (hashes, digest, counts, index, checksums of pages) is derived
+again and compared. The second half finds stores that were *written* wrong, with right checksums
+over wrong values.
 
 Both come from one pass where they can: a column that is stored as it is begins its file, so the
 hash of the content, carried on over the rest, is the hash of the file.
@@ -12,7 +13,7 @@ hash of the content, carried on over the rest, is the hash of the file.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -20,13 +21,18 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tokenloom.errors import StoreError
+from tokenloom.errors import MissingExtra, StoreError
 from tokenloom.store import format as fmt
 from tokenloom.store import snapshots, zarr
 from tokenloom.store.byte_source import ByteSource, read_exactly
 from tokenloom.store.cache import BlockCache
+from tokenloom.store.derived.hashes import DocumentHasher, group_digests
+from tokenloom.store.derived.id_index import build_index
+from tokenloom.store.derived.loss_counts import LossCounter
+from tokenloom.store.derived.pages import PAGE_BYTES, PageSums, page_sums
 from tokenloom.store.fetch import FetchRules
 from tokenloom.store.files import LOCAL, Files
+from tokenloom.store.metadata import id_text
 from tokenloom.store.reader import Reader
 
 __all__ = ["VerifyReport", "verify"]
@@ -83,10 +89,12 @@ def verify(
             continue
         expected |= {f"{entry.name}/{name}": file for name, file in record.files.items()}
         problems += _check_strangers(root, entry, record, files)
-        for column in record.columns:
-            problems += _check_column(root, reader, number, column, proven, tick)
-    if fmt.combine_digests(manifest.shards) != manifest.digest:
-        problems.append(f"{root}: its digest is not that of its shards.")
+        lengths: list[NDArray[np.int64]] = []  # empty if the offsets are of no use
+        for column in ("offsets", *(name for name in record.columns if name != "offsets")):
+            problems += _check_column(root, reader, number, column, lengths, proven, tick)
+        if "id_index" not in record.columns:
+            problems += _check_index(reader, number, root / entry.name / "id_index", None)
+    problems += _check_digest(root, reader)
     for name in sorted(expected.keys() - proven):
         problems += _check_file(root, source, name, expected[name], tick)
     total = sum(file.bytes for file in expected.values())
@@ -116,12 +124,7 @@ def _check_history(root: Path, manifest: fmt.Manifest, files: Files) -> Iterator
 def _check_strangers(
     root: Path, entry: fmt.ShardEntry, record: fmt.ShardRecord, files: Files
 ) -> Iterator[str]:
-    """Files that nobody published, and commit records that disagree with the manifest."""
-    sizes = {name: file.bytes for name, file in record.files.items()}
-    if record.digest != entry.digest or sizes != {
-        name: size for name, size in entry.files.items() if name != "shard.json"
-    }:
-        yield f"{root / entry.name / 'shard.json'}: it does not agree with the manifest."
+    """Files that nobody published."""
     folders = {"": set[str]()}
     for name in (*record.files, "shard.json"):
         parts = name.split("/")
@@ -156,60 +159,221 @@ def _check_file(
 
 
 def _check_column(
-    root: Path, reader: Reader, number: int, name: str, proven: set[str], tick: Tick
+    root: Path,
+    reader: Reader,
+    number: int,
+    name: str,
+    lengths: list[NDArray[np.int64]],
+    proven: set[str],
+    tick: Tick,
 ) -> Iterator[str]:
-    """Decode one column of a shard and check what its values say."""
+    """Decode one column of a shard and check what its values say; offsets fill `lengths`."""
     shard = reader.shard(number)
     column, where = shard.record.columns[name], root / shard.name / name
-    about = zarr.metadata(column.length, column.dtype, column.codec, shard.record.inner)
+    inner = fmt.inner_of(name, shard.record.inner)
+    about = zarr.metadata(column.length, column.dtype, column.codec, inner)
     if hashlib.sha256(about).hexdigest() != shard.record.files[f"{name}/zarr.json"].sha256:
         yield f"{where / 'zarr.json'}: it does not describe this column."
-    if name == "crc32c":  # opening the shard has decoded it
-        return
-    sha256 = hashlib.sha256()
     try:
-        yield from _check_values(reader, number, name, where, sha256, tick)
-        if sha256.hexdigest() != column.content:
-            yield f"{where}: its content is not what the digest of the store was made from."
-        elif column.codec == "none":
-            file = f"{shard.name}/{name}/c/0"
-            expected = shard.record.files[f"{name}/c/0"]
-            done = column.length * reader.dtype(name).itemsize
-            if _carried_on(reader, file, sha256, done, expected):
-                tick(expected.bytes - done)
-                proven.add(file)
+        if column.codec != "zstd":  # the index of those is needed, and checked, to read them
+            yield from _check_zarr_index(reader, number, name)
+        if name == "crc32c":  # opening the shard has decoded it
+            return
+        sha256, pages = hashlib.sha256(), PageSums()
+        watchers = _watchers(reader, number, name, where, lengths)
+        for values in _values(reader, number, name, tick):
+            if column.codec == "none":
+                raw = values.view(np.uint8)
+                sha256.update(raw.data)
+                pages.append(raw)
+            for watcher in watchers:
+                yield from watcher.send(values)
+        for watcher in watchers:
+            yield from watcher.send(None)
+        if column.codec == "none":
+            yield from _check_rest(reader, number, name, where, sha256, pages, proven, tick)
     except (StoreError, OSError) as error:
         yield str(error)
 
 
-def _check_values(
-    reader: Reader, number: int, name: str, where: Path, sha256: hashlib._Hash, tick: Tick
-) -> Iterator[str]:
-    """Read a column from its first to its last element, hashing what is read."""
+def _values(reader: Reader, number: int, name: str, tick: Tick) -> Iterator[NDArray[Any]]:
+    """A column from its first to its last element."""
     column = reader.shard(number).record.columns[name]
-    size, last = reader.manifest.chunk_tokens, 0
+    size = reader.manifest.chunk_tokens
     for start in range(0, column.length, size):
         values = reader.elements(number, name, start, min(start + size, column.length))
-        sha256.update(values.view(np.uint8).data)
         tick(values.nbytes if column.codec == "none" else 0)
-        if name == "input_ids":
-            yield from _check_ids(where, start, values, reader.manifest.vocab_size)
-        if name == "offsets":
-            yield from _check_offsets(where, start, values, last)
-            last = int(values[-1])
-    if name == "offsets" and last != reader.manifest.shards[number].tokens:
-        yield f"{where}: the last offset is {last}, not {reader.manifest.shards[number].tokens}."
+        yield values
 
 
-def _carried_on(
-    reader: Reader, file: str, sha256: hashlib._Hash, done: int, expected: fmt.FileRecord
-) -> bool:
-    """Whether a hash of the first `done` bytes of a file ends, behind the rest, as published."""
-    if reader.source.size(file) != expected.bytes:
-        return False
-    (rest,) = read_exactly(reader.source, [(file, done, expected.bytes - done)], reader.path)
+Watcher = Generator[list[str], NDArray[Any] | None, None]
+
+"""Is sent the values of a column, stretch by stretch, then None; answers each with problems."""
+
+
+def _watchers(
+    reader: Reader, number: int, name: str, where: Path, lengths: list[NDArray[np.int64]]
+) -> list[Watcher]:
+    """Who looks at the values of a column."""
+    manifest, found = reader.manifest, list[Watcher]()
+    if name == "offsets":
+        found.append(_watch_offsets(where, manifest.shards[number].tokens, lengths))
+    if name == "input_ids":
+        found.append(_watch_ids(where, manifest.vocab_size))
+    if (name == "input_ids" or name in manifest.columns) and lengths:
+        found.append(_watch_hashes(reader, number, name, where, lengths[0]))
+    if name == "id_index":
+        found.append(_watch_index(reader, number, where))
+    if name in manifest.columns and name in fmt.LOSS_COLUMNS:
+        found.append(_watch_counts(reader, number, name, where))
+    for watcher in found:
+        next(watcher)
+    return found
+
+
+def _watch_hashes(
+    reader: Reader, number: int, name: str, where: Path, lengths: NDArray[np.int64]
+) -> Watcher:
+    """The hash of every document is that of its values."""
+    own = sorted(reader.manifest.columns)
+    stored, each, place = ("doc_hash", 1, 0)
+    if name != "input_ids":
+        stored, each, place = "column_hash", len(own), own.index(name)
+    hasher = DocumentHasher(lengths, None if name == "input_ids" else name, reader.dtype(name))
+    problems: list[str] = []
+    while True:
+        values = yield problems
+        nothing = np.empty(0, reader.dtype(name))
+        first, found = hasher.update(nothing if values is None else values)
+        span = 2 * each * first, 2 * each * (first + len(found))
+        kept = reader.elements(number, stored, *span).reshape(-1, each, 2)[:, place]
+        wrong = np.flatnonzero((kept != found).any(axis=1))
+        problems = [
+            f"{where.parent / stored}: the hash of document {first + document} of the shard is not "
+            f"that of its {name}."
+            for document in wrong[:1].tolist()
+        ]
+        if values is None:
+            yield problems
+
+
+def _watch_counts(reader: Reader, number: int, name: str, where: Path) -> Watcher:
+    """The counts of a loss column are those of its values."""
+    counter, counts, stored = LossCounter(), [np.empty(0, np.uint32)], f"{name}_counts"
+    while (values := (yield [])) is not None:
+        counts.append(counter.append(values))
+    counts.append(np.array([counter.total], np.uint32))
+    length = reader.shard(number).record.columns[stored].length
+    kept = reader.elements(number, stored, 0, length)
+    same = np.array_equal(kept, np.concatenate(counts))
+    yield [] if same else [f"{where.parent / stored}: its counts are not those of {name}."]
+
+
+def _check_zarr_index(reader: Reader, number: int, name: str) -> Iterator[str]:
+    """The index after the chunks is right, which we never read, but others do."""
+    record = reader.shard(number).record
+    column, inner = record.columns[name], fmt.inner_of(name, record.inner)
+    sealed = zarr.CRC if column.codec == "crc32c" else 0
+    size = inner * np.dtype(column.dtype).itemsize + sealed
+    index = zarr.encode_index(np.full(zarr.inner_chunks(column.length, inner), size))
+    file, end = f"{reader.shard(number).name}/{name}/c/0", record.files[f"{name}/c/0"].bytes
+    (found,) = read_exactly(reader.source, [(file, end - len(index), len(index))], reader.path)
+    if found.tobytes() != index:
+        yield f"{reader.path}/{file}: its index is not that of its chunks."
+
+
+def _check_rest(
+    reader: Reader,
+    number: int,
+    name: str,
+    where: Path,
+    sha256: hashlib._Hash,
+    pages: PageSums,
+    proven: set[str],
+    tick: Tick,
+) -> Iterator[str]:
+    """What comes after the last value of a plain column: padding, index, the end of the hashes."""
+    opened = reader.shard(number).columns[name]
+    expected = reader.shard(number).record.files[f"{name}/c/0"]
+    done = opened.length * opened.item
+    if reader.source.size(opened.file) != expected.bytes:
+        return  # the files are compared with their sizes later
+    (rest,) = read_exactly(reader.source, [(opened.file, done, expected.bytes - done)], reader.path)
     sha256.update(rest.data)
-    return sha256.hexdigest() == expected.sha256
+    pages.append(rest[: opened.payload_bytes - done])
+    if sha256.hexdigest() == expected.sha256:
+        tick(expected.bytes - done)
+        proven.add(opened.file)
+    wrong = np.flatnonzero(np.array(pages.close(), np.uint32) != page_sums(reader, number, name))
+    for page in wrong[:1].tolist():
+        yield (
+            f"{where.parent / 'page_crc32c'}: page {page} of {name} (bytes {page * PAGE_BYTES:,} "
+            "on) has another crc32c."
+        )
+
+
+def _watch_index(reader: Reader, number: int, where: Path) -> Watcher:
+    """The index of ids is that of the metadata."""
+    pages = [np.empty(0, np.uint64)]
+    while (values := (yield [])) is not None:
+        pages.append(values)
+    yield list(_check_index(reader, number, where, np.concatenate(pages)))
+
+
+def _check_index(
+    reader: Reader, number: int, where: Path, kept: NDArray[np.uint64] | None
+) -> Iterator[str]:
+    try:
+        ids = [one for group in reader.shard_values(number, "id") for one in group]
+    except MissingExtra:  # metadata that cannot be read here is checked as a file only
+        return
+    except (StoreError, OSError) as error:
+        yield str(error)
+        return
+    found = build_index([id_text(one) for one in ids])
+    nothing = np.empty(0, np.uint64)
+    if not np.array_equal(nothing if found is None else found, nothing if kept is None else kept):
+        yield f"{where}: it is not the index of the ids that the metadata has."
+
+
+def _check_digest(root: Path, reader: Reader) -> Iterator[str]:
+    """The groups are those of the stored hashes; the digest is theirs, or nothing was opened."""
+    try:
+        for number, (found, kept) in enumerate(
+            zip(group_digests(reader), reader.manifest.groups, strict=True)
+        ):
+            if found != kept:
+                yield (
+                    f"{root}: group {number} (documents {number * fmt.GROUP_DOCUMENTS:,} on) has "
+                    "another digest than the manifest says."
+                )
+    except (StoreError, OSError) as error:
+        yield str(error)
+
+
+def _watch_ids(where: Path, vocab_size: int) -> Watcher:
+    """Every id is inside the vocabulary."""
+    start, problems = 0, list[str]()
+    while (ids := (yield problems)) is not None:
+        problems = list(_check_ids(where, start, ids, vocab_size))
+        start += len(ids)
+    yield []
+
+
+def _watch_offsets(where: Path, tokens: int, lengths: list[NDArray[np.int64]]) -> Watcher:
+    """Offsets run forwards from 0 to the end; if so, `lengths` gets those of the documents."""
+    start, last, problems, seen = 0, 0, list[str](), list[NDArray[Any]]()
+    good = True
+    while (ends := (yield problems)) is not None:
+        problems = list(_check_offsets(where, start, ends, last))
+        start, last, good = start + len(ends), int(ends[-1]), good and not problems
+        seen.append(ends)
+    if last != tokens:
+        yield [f"{where}: the last offset is {last}, not {tokens}."]
+    if good:
+        edges = np.concatenate(seen).astype(np.int64)
+        lengths.append(edges[1:] - edges[:-1])
+    yield []
 
 
 def _check_ids(where: Path, start: int, ids: NDArray[Any], vocab_size: int) -> Iterator[str]:

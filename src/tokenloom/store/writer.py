@@ -1,11 +1,12 @@
 """Documents in, one committed shard out; shards in, one published manifest out.
 
-One idea: every byte is written once, in order, and hashed while it passes. Memory is one inner
-chunk per column (plus the shard's metadata lines), whatever the size of the shard. Nothing has
-its final name before it is whole: a shard is renamed into place after its commit record and
-everything beside it is durable.
+One idea: every byte is written once, in order, and hashed while it passes: the documents, the
+pages, the chunks and the file. Memory is one inner chunk per column (plus the shard's metadata
+lines), whatever the size of the shard. Nothing has its final name before it is whole: a shard is
+renamed into place after its commit record and everything beside it is durable.
 
-Cost: one sha256 and one crc32c over the payload; `python -m benchmarks write` prints it.
+Cost: one sha256, one xxh3_128 and two crc32c over the payload; `python -m benchmarks write` prints
+it.
 """
 
 from __future__ import annotations
@@ -24,6 +25,10 @@ from tokenloom.errors import StoreError
 from tokenloom.store import format as fmt
 from tokenloom.store import metadata as docs
 from tokenloom.store import zarr
+from tokenloom.store.derived.hashes import hash_columns, hash_ids
+from tokenloom.store.derived.id_index import build_index
+from tokenloom.store.derived.loss_counts import LossCounter
+from tokenloom.store.derived.pages import PAGE_BYTES, PageSums, join_sums
 from tokenloom.store.files import Files, OutFile, publish_file, temporary_name
 
 __all__ = ["ShardWriter", "publish_manifest", "publish_sidecar", "shard_entry"]
@@ -44,12 +49,9 @@ class _HashedFile:
         self._bytes += memoryview(data).nbytes
         self._out.write(data)
 
-    def sha256(self) -> str:
-        return self._sha256.hexdigest()
-
     def close(self) -> fmt.FileRecord:
         self._out.close()
-        return fmt.FileRecord(bytes=self._bytes, sha256=self.sha256())
+        return fmt.FileRecord(bytes=self._bytes, sha256=self._sha256.hexdigest())
 
 
 def _write_file(files: Files, path: Path, data: bytes) -> fmt.FileRecord:
@@ -68,18 +70,16 @@ class _ColumnWriter:
         self._dtype = np.dtype(dtype).newbyteorder("<")
         self._codec, self._inner = codec, inner
         self._out = _HashedFile(files, folder / "c" / "0")
-        self._decoded = hashlib.sha256()
         self._compress = zstandard.ZstdCompressor(level=3).compress
         self._tail = np.empty(0, self._dtype)  # fewer than `inner` elements
         self._sizes: list[int] = []
         self.length = 0
-        self.crcs: list[int] = []
+        self._crcs: list[int] = []
+        self._pages = PageSums()
 
     def append(self, values: Array) -> None:
         values = np.ascontiguousarray(values, self._dtype)
         self.length += len(values)
-        if self._codec != "none":
-            self._decoded.update(values.view(np.uint8).data)
         if len(self._tail):  # fill the chunk that was begun
             room = self._inner - len(self._tail)
             chunk = np.concatenate([self._tail, values[:room]])
@@ -94,7 +94,11 @@ class _ColumnWriter:
         self._tail = values[whole:].copy()
 
     def close(self) -> tuple[fmt.Column, dict[str, fmt.FileRecord]]:
-        content = self._close_payload()
+        padding = -len(self._tail) % self._inner
+        if not self._sizes and not len(self._tail):
+            padding = self._inner  # an empty column has one chunk
+        if len(self._tail) or padding:
+            self._write_chunks(np.concatenate([self._tail, np.zeros(padding, self._dtype)]))
         self._out.write(zarr.encode_index(np.array(self._sizes, np.int64)))
         name, dtype = self._folder.name, self._dtype.name
         about = zarr.metadata(self.length, dtype, self._codec, self._inner)
@@ -104,28 +108,7 @@ class _ColumnWriter:
         }
         self._files.sync_directory(self._folder / "c")
         self._files.sync_directory(self._folder)
-        column = fmt.Column(dtype=dtype, length=self.length, codec=self._codec, content=content)
-        return column, records
-
-    def _close_payload(self) -> str:
-        """Write the padded last chunk; gives the sha256 of the decoded array.
-
-        With codec "none" the array is a prefix of the file, so the file's own hash, taken
-        between the last element and the padding, is that sha256: no second pass.
-        """
-        padding = np.zeros(-len(self._tail) % self._inner, self._dtype)
-        if not self._sizes and not len(self._tail):
-            padding = np.zeros(self._inner, self._dtype)
-        if self._codec == "none":
-            self._out.write(self._tail)
-            content = self._out.sha256()
-            self._out.write(padding)
-            if len(self._tail) or len(padding):
-                self._account(np.concatenate([self._tail, padding]))
-            return content
-        if len(self._tail) or len(padding):
-            self._write_chunks(np.concatenate([self._tail, padding]))
-        return self._decoded.hexdigest()
+        return fmt.Column(dtype=dtype, length=self.length, codec=self._codec), records
 
     def _write_chunks(self, values: Array) -> None:
         """Write whole inner chunks; `values` has a multiple of `inner` elements."""
@@ -137,16 +120,28 @@ class _ColumnWriter:
             data = chunk.tobytes()
             if self._codec == "zstd":
                 data = self._compress(data)
-            data += zarr.crc32c(data).to_bytes(4, "little")
+            self._crcs.append(zarr.crc32c(data))
+            data += self._crcs[-1].to_bytes(zarr.CRC, "little")
             self._out.write(data)
             self._sizes.append(len(data))
 
     def _account(self, values: Array) -> None:
-        """Note size and crc32c of whole chunks that are stored as they are."""
+        """Note size and checksums of whole chunks that are stored as they are."""
         raw = values.view(np.uint8)
         step = self._inner * self._dtype.itemsize
-        self.crcs += [zarr.crc32c(raw[i : i + step]) for i in range(0, len(raw), step)]
+        if step % PAGE_BYTES:  # else they follow from the pages
+            self._crcs += map(zarr.crc32c, raw.reshape(-1, step))  # [chunk, byte]
         self._sizes += [step] * (len(raw) // step)
+        self._pages.append(raw)
+
+    def checksums(self) -> tuple[list[int], list[int]]:
+        """The crc32c of every chunk and, of one that is stored as it is, of every page."""
+        pages = self._pages.close()
+        step = self._inner * self._dtype.itemsize
+        if self._codec != "none" or step % PAGE_BYTES:
+            return self._crcs, pages
+        sums = np.array(pages, np.uint32).reshape(-1, step // PAGE_BYTES)  # [chunk, page]
+        return join_sums(sums).tolist(), pages
 
 
 class ShardWriter:
@@ -187,13 +182,21 @@ class ShardWriter:
         self.metadata_bytes = 0
 
     def _open_columns(self, dtype: str, columns: Mapping[str, str]) -> None:
-        kinds = {"input_ids": (dtype, "none"), "offsets": ("uint32", "none")}
-        kinds |= {name: (kind, "zstd") for name, kind in columns.items()}
-        self._columns = {
-            name: _ColumnWriter(self._files, self._folder / name, kind, codec, self._inner)
-            for name, (kind, codec) in kinds.items()
-        }
+        self._counters = {name: LossCounter() for name in fmt.LOSS_COLUMNS if name in columns}
+        self._columns = {"input_ids": self._open_column("input_ids", dtype, "none")}
+        for name in ("offsets", "doc_hash", *(["column_hash"] if columns else [])):
+            self._columns[name] = self._open_column(name, fmt.FIXED_DTYPES[name], "none")
+        for name, kind in columns.items():
+            self._columns[name] = self._open_column(name, kind, "zstd")
+        for name in self._counters:
+            counts = f"{name}_counts"
+            self._columns[counts] = self._open_column(counts, "uint32", "none")
         self._columns["offsets"].append(np.zeros(1, np.uint32))
+        self._dtype = np.dtype(dtype).newbyteorder("<")
+
+    def _open_column(self, name: str, dtype: str, codec: str) -> _ColumnWriter:
+        inner = fmt.inner_of(name, self._inner)
+        return _ColumnWriter(self._files, self._folder / name, dtype, codec, inner)
 
     def append(
         self,
@@ -202,11 +205,18 @@ class ShardWriter:
         columns: Mapping[str, Array] | None = None,
     ) -> None:
         """Append documents: `ids` holds their tokens end to end, `lengths` tokens of each."""
+        columns = columns or {}
         ends = self.tokens + np.cumsum(lengths, dtype=np.int64)
+        ids = np.ascontiguousarray(ids, self._dtype)
         self._columns["input_ids"].append(ids)
         self._columns["offsets"].append(ends)
-        for name, values in (columns or {}).items():
+        self._columns["doc_hash"].append(hash_ids(ids, lengths).reshape(-1))
+        if columns:
+            self._columns["column_hash"].append(hash_columns(columns, lengths).reshape(-1))
+        for name, values in columns.items():
             self._columns[name].append(values)
+        for name, counter in self._counters.items():
+            self._columns[f"{name}_counts"].append(counter.append(columns[name]))
         self.documents += len(lengths)
         self.tokens = int(ends[-1]) if len(ends) else self.tokens
 
@@ -223,19 +233,29 @@ class ShardWriter:
         Should another builder have committed the same shard meanwhile, theirs is kept if its
         content is the same, and it is an error otherwise.
         """
+        for name, counter in self._counters.items():
+            self._columns[f"{name}_counts"].append(np.array([counter.total]))
+        index = build_index(docs.id_texts(self._lines))
+        if index is not None:
+            self._columns["id_index"] = self._open_column("id_index", "uint64", "none")
+            self._columns["id_index"].append(index)
         columns: dict[str, fmt.Column] = {}
         records: dict[str, fmt.FileRecord] = {}
-        crcs: list[int] = []
+        sums: dict[str, list[int]] = {"crc32c": [], "page_crc32c": []}
         for name, writer in self._columns.items():
             column, written = writer.close()
-            first = len(crcs) if column.codec == "none" else -1
-            crcs += writer.crcs
-            columns[name] = dataclasses.replace(column, crc_first=first)
+            page = len(sums["page_crc32c"]) if column.codec == "none" else -1
+            columns[name] = dataclasses.replace(
+                column, crc_first=len(sums["crc32c"]), page_first=page
+            )
+            for kind, found in zip(sums, writer.checksums(), strict=True):
+                sums[kind] += found
             records |= written
-        guard = _ColumnWriter(self._files, self._folder / "crc32c", "uint32", "crc32c", self._inner)
-        guard.append(np.array(crcs, np.uint32))
-        columns["crc32c"], written = guard.close()
-        records |= written
+        for name, crcs in sums.items():
+            guard = self._open_column(name, "uint32", "crc32c")
+            guard.append(np.array(crcs, np.uint32))
+            columns[name], written = guard.close()
+            records |= written
         records |= self._write_documents()
         record = fmt.ShardRecord(
             number=self._number,
@@ -287,7 +307,6 @@ def shard_entry(record: fmt.ShardRecord, sealed: bytes) -> fmt.ShardEntry:
         name=fmt.shard_name(record.number),
         documents=record.documents,
         tokens=record.tokens,
-        digest=record.digest,
         sha256=hashlib.sha256(sealed).hexdigest(),
         files={name: file.bytes for name, file in record.files.items()}
         | {"shard.json": len(sealed)},

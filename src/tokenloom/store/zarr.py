@@ -8,8 +8,9 @@ gaps, then an index of (offset, bytes) pairs, then the crc32c of that index::
 With codec "none" the file therefore begins with the raw little-endian array: a range of tokens
 is a range of bytes, and zarr-python and TensorStore open the same file unchanged.
 
-Codecs: "none" (tokens, offsets; checked by the crc32c column beside them), "crc32c" (the crc32c
-column itself: 4 bytes after each chunk), "zstd" (other per-token columns: zstd, then crc32c).
+Codecs: "none" (tokens, offsets, and what is derived from them; checked by the crc32c columns beside
+them), "crc32c" (those checksums themselves: 4 bytes after each chunk), "zstd" (other per-token
+columns: zstd, then crc32c).
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from numpy.typing import NDArray
 
 __all__ = [
     "CODECS",
+    "CRC",
     "crc32c",
     "decode_index",
     "encode_index",

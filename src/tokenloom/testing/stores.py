@@ -22,6 +22,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tokenloom.store import format as fmt
+from tokenloom.store.byte_source import LocalSource
+from tokenloom.store.derived.hashes import with_digest
 from tokenloom.store.files import LOCAL, Files
 from tokenloom.store.writer import ShardWriter, publish_manifest
 
@@ -70,6 +72,7 @@ def write_store(
     manifest = first_manifest(
         entries, vocab_size=vocab_size, inner=inner, chunk_tokens=chunk_tokens, columns=dtypes
     )
+    manifest = with_digest(manifest, LocalSource(root), root)
     publish_manifest(files, root, manifest)
     return manifest
 
@@ -84,6 +87,7 @@ def write_flat(
     writer.append(ids, lengths)
     entry = writer.commit(fingerprint=FINGERPRINT, engine="none", progress={})
     manifest = first_manifest([entry], vocab_size=vocab_size)
+    manifest = with_digest(manifest, LocalSource(root), root)
     publish_manifest(LOCAL, root, manifest)
     return manifest
 
@@ -97,9 +101,13 @@ def first_manifest(
     chunk_tokens: int = fmt.CHUNK_TOKENS,
     columns: Mapping[str, str] | None = None,
 ) -> fmt.Manifest:
-    """The first snapshot over these shards."""
+    """The first snapshot over these shards, without the digest of their content.
+
+    `tokenloom.store.derived.hashes.with_digest` reads them and adds it.
+    """
     documents = sum(entry.documents for entry in entries)
     tokens = sum(entry.tokens for entry in entries)
+    groups = fmt.unknown_groups(documents)
     part = fmt.Part(
         manifest=1,
         fingerprint=FINGERPRINT,
@@ -121,7 +129,8 @@ def first_manifest(
         tokenizer=None,
         documents=documents,
         tokens=tokens,
-        digest=fmt.combine_digests(entries),
+        digest=fmt.content_digest(groups, documents),
+        groups=groups,
         parts=(part,),
         files={},
         shards=tuple(entries),

@@ -26,21 +26,22 @@ __all__ = ["StoredTokenizer"]
 class StoredTokenizer:
     """The tokenizer that made a store's ids, opened from the copy that the store keeps.
 
-    `kind`, `name`, `vocab_size`, `bos`, `eos`, `pad` (ids, or None) and `sha256` are known at
-    once; the library behind it is loaded when text is asked for.
+    `kind`, `name`, `vocab_size`, `bos`, `eos`, `pad` (ids, or None), `sha256` (of the file) and
+    `identity` (of what its ids mean, empty for a function) are known at once; the library behind it
+    is loaded when text is asked for.
     """
 
     def __init__(self, record: fmt.TokenizerRecord, sidecar: Callable[[str], bytes]) -> None:
         self._record, self._sidecar = record, sidecar
         self.kind, self.name, self.vocab_size = record.kind, record.name, record.vocab_size
         self.bos, self.eos, self.pad = record.bos, record.eos, record.pad
-        self.sha256 = record.sha256
+        self.sha256, self.identity = record.sha256, record.identity
 
     @functools.cached_property
     def spec(self) -> TokenizerSpec:
         """The tokenizer as plain data, with its payload."""
         described = unbind(self._record)
-        file = described.pop("file")
+        file, _ = described.pop("file"), described.pop("identity")
         spec = rebuild(described, self._sidecar(file) if file else b"")
         return dataclasses.replace(spec, reference=None)  # a store names no function to import
 

@@ -1,0 +1,138 @@
+"""How many values of a loss column are not zero, in any stretch, without reading the stretch.
+
+One idea: beside `loss_mask` (or `loss_weights`) a shard keeps how many non-zero values stand
+before every 1,024th of its tokens, and in all. The count of a stretch is then two of those numbers
+and what lies between them and the two ends: at most two pieces of the column, of fewer than 1,024
+values each, however long the stretch is::
+
+    0        1024       2048       3072
+    |    [start  |          |     stop)  |      count = C[2] + head of stop - C[0] - head of start
+
+Cost: 4 bytes for 1,024 tokens; a count reads two chunks of the column and of the counts.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tokenloom.errors import ConfigError
+from tokenloom.store import format as fmt
+from tokenloom.store.reader import Reader
+from tokenloom.store.shard import corrupt
+
+__all__ = ["LossCounter", "loss_counts"]
+
+Int64 = NDArray[np.int64]
+
+
+class LossCounter:
+    """Counts the non-zero values of a column that comes in pieces."""
+
+    def __init__(self) -> None:
+        self.length = 0
+        self.total = 0
+
+    def append(self, values: NDArray[Any]) -> NDArray[np.uint32]:
+        """The counts before those of these values whose place is a multiple of 1,024."""
+        # before[i]: non-zero values in front of values[i]
+        before = np.zeros(len(values) + 1, np.int64)
+        np.cumsum(values != 0, out=before[1:])
+        places = np.arange(-self.length % fmt.COUNT_TOKENS, len(values), fmt.COUNT_TOKENS)
+        found = self.total + before[places]
+        self.length += len(values)
+        self.total += int(before[-1])
+        return found.astype(np.uint32)
+
+
+def loss_counts(reader: Reader, column: str, start: Int64, stop: Int64) -> Int64:
+    """The number of non-zero values of a loss column in each stretch of the store [N].
+
+    Args:
+        reader: the store.
+        column: "loss_mask" or "loss_weights".
+        start: first token of each stretch, as an address in the store [N].
+        stop: token after each stretch, not before its first [N].
+
+    Raises:
+        ConfigError: the store has no such loss column.
+    """
+    kept = [name for name in fmt.LOSS_COLUMNS if name in reader.manifest.columns]
+    if column not in kept:
+        raise ConfigError(
+            f"{reader.path}: found no counts of the column {column!r}, allowed: "
+            f"{', '.join(kept) or 'none, as the store has no loss column'}."
+        )
+    edges, place = np.unique(np.concatenate([start, stop]), return_inverse=True)
+    before = _before(reader, column, edges)[place]
+    return before[len(start) :] - before[: len(start)]
+
+
+def _before(reader: Reader, column: str, addresses: Int64) -> Int64:
+    """Non-zero values before each address of the store [N]; addresses ascend, each once.
+
+    Counted from the start of the first shard that an address lies in: only differences matter.
+    """
+    found = np.zeros(len(addresses), np.int64)
+    if not len(addresses):
+        return found
+    # an address between two shards belongs to the first of them: it is the end of that one
+    owner = np.maximum(np.searchsorted(reader.first_token, addresses, side="left") - 1, 0)
+    passed = 0
+    for number in range(int(owner[0]), int(owner[-1]) + 1):
+        here = np.flatnonzero(owner == number)
+        if len(here):
+            local = addresses[here] - reader.first_token[number]
+            found[here] = passed + _before_in_shard(reader, column, number, local)
+        if number < owner[-1]:
+            tokens = reader.manifest.shards[number].tokens
+            passed += int(_counts(reader, column, number, np.array([_entries(tokens) - 1]))[0])
+    return found
+
+
+def _entries(tokens: int) -> int:
+    """Counts that a shard of so many tokens keeps."""
+    return -(-tokens // fmt.COUNT_TOKENS) + 1
+
+
+def _before_in_shard(reader: Reader, column: str, number: int, places: Int64) -> Int64:
+    """The same inside one shard; places ascend."""
+    tokens = reader.manifest.shards[number].tokens
+    entry = places // fmt.COUNT_TOKENS
+    entry[places == tokens] = _entries(tokens) - 1  # the last entry is the count of all
+    base = np.where(places == tokens, tokens, entry * fmt.COUNT_TOKENS)
+    found = _counts(reader, column, number, entry)
+    inner = fmt.inner_of(column, reader.manifest.inner)
+    open_ended = np.flatnonzero(places > base)
+    for chunk in np.unique(base[open_ended] // inner).tolist():
+        among = open_ended[base[open_ended] // inner == chunk]
+        low, high = int(base[among[0]]), int(places[among[-1]])
+        before = np.zeros(high - low + 1, np.int64)
+        np.cumsum(reader.elements(number, column, low, high) != 0, out=before[1:])
+        found[among] += before[places[among] - low] - before[base[among] - low]
+    return found
+
+
+def _counts(reader: Reader, column: str, number: int, entries: Int64) -> Int64:
+    """Stored counts of one shard [N], chunk by chunk through the cache; entries ascend."""
+    name = f"{column}_counts"
+    inner = fmt.inner_of(name, reader.manifest.inner)
+    tokens = reader.manifest.shards[number].tokens
+    total = _entries(tokens)
+    found = np.empty(len(entries), np.int64)
+    for chunk in np.unique(entries // inner).tolist():
+        low, high = chunk * inner, min((chunk + 1) * inner, total)
+
+        def load(low: int = low, high: int = high) -> NDArray[Any]:
+            counts = reader.elements(number, name, low, high)
+            if (counts[1:] < counts[:-1]).any() or int(counts[-1]) > tokens:
+                where = f"{reader.path}/{reader.manifest.shards[number].name}/{name}"
+                raise corrupt(where, "its counts run backwards or leave the shard")
+            return counts
+
+        block = reader.cache.get((reader.identity, number, name, chunk), load)
+        here = entries // inner == chunk
+        found[here] = block[entries[here] - low]
+    return found

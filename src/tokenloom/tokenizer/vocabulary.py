@@ -1,0 +1,73 @@
+"""The identity of a tokenizer: which token each id is, and which ids are special.
+
+One idea: two stores may be mixed if an id means the same in both. So the identity is over what ids
+mean, and over nothing else: not the file they came in, not its settings for padding or truncation,
+not the name. It is the sha256 of, for every id that has a token, ascending: the id and the number
+of bytes (uint32, little-endian each) and the bytes of the token; then the ids of BOS, EOS and PAD
+(int64, -1 for none).
+
+The bytes of a token are what it stands for where the kind of tokenizer knows that (bytes, tiktoken,
+byte-level vocabularies), else its text in the vocabulary as UTF-8. A function has no vocabulary
+that could be read, and so no identity.
+
+Cost: 0.3 s for 128,000 tokens, once a build.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterable
+from struct import pack
+
+from tokenloom.tokenizer.decoders import BYTE_OF_SYMBOL
+from tokenloom.tokenizer.payloads import open_sentencepiece, open_tiktoken, open_tokenizers
+from tokenloom.tokenizer.spec import TokenizerSpec
+
+__all__ = ["vocabulary_identity"]
+
+Tokens = Iterable[tuple[int, bytes]]
+
+
+def vocabulary_identity(spec: TokenizerSpec) -> str:
+    """The identity of a tokenizer, 64 hex digits; empty for a function.
+
+    >>> vocabulary_identity(TokenizerSpec(kind="bytes", name="bytes", vocab_size=256))[:12]
+    '5426436c8f35'
+    """
+    if spec.kind == "callable":
+        return ""
+    sha256 = hashlib.sha256()
+    for number, token in sorted(_tokens(spec)):
+        sha256.update(pack("<II", number, len(token)) + token)
+    specials = (-1 if one is None else one for one in (spec.bos, spec.eos, spec.pad))
+    sha256.update(pack("<qqq", *specials))
+    return sha256.hexdigest()
+
+
+def _tokens(spec: TokenizerSpec) -> Tokens:
+    """(id, bytes) of every token, in any order."""
+    if spec.kind == "bytes":
+        return [(number, bytes([number])) for number in range(256)]
+    if spec.kind == "tiktoken":
+        encoding = open_tiktoken(spec.payload)
+        specials = ((number, text.encode()) for text, number in encoding._special_tokens.items())
+        return [*((rank, token) for token, rank in encoding._mergeable_ranks.items()), *specials]
+    if spec.kind == "sentencepiece":
+        model = open_sentencepiece(spec.payload, spec.name)
+        return [(n, model.id_to_piece(n).encode()) for n in range(model.get_piece_size())]
+    return _tokens_of_json(spec)
+
+
+def _tokens_of_json(spec: TokenizerSpec) -> Tokens:
+    tokenizer = open_tokenizers(spec.payload, spec.name)
+    plain = json.loads(spec.payload)
+    spelled = "ByteLevel" in json.dumps([plain.get("pre_tokenizer"), plain.get("decoder")])
+    added = set(tokenizer.get_added_tokens_decoder())
+    for text, number in tokenizer.get_vocab(with_added_tokens=True).items():
+        symbols = [BYTE_OF_SYMBOL.get(symbol) for symbol in text] if spelled else [None]
+        known = [symbol for symbol in symbols if symbol is not None]
+        if number in added or len(known) < len(symbols):
+            yield number, text.encode("utf-8", "surrogatepass")
+        else:
+            yield number, bytes(known)
