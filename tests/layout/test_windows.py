@@ -15,7 +15,7 @@ from tokenloom.api.source import Source
 from tokenloom.documents.line import ChosenLine, WholeLine
 from tokenloom.layout.kinds import make_layout
 from tokenloom.layout.windows import Windows, WindowsSpec
-from tokenloom.order.source import SourceConfig
+from tokenloom.order.spec import SourceConfig
 
 CHUNK = 262_144
 

@@ -25,7 +25,7 @@ from tokenloom.order.grown import grown_run
 from tokenloom.order.prices import SpanCount, costs_of
 from tokenloom.order.run import Blanks, SourceRun, source_run
 from tokenloom.order.shuffle import Shuffle
-from tokenloom.order.source import SourceConfig
+from tokenloom.order.spec import SourceConfig
 from tokenloom.store.reader import Reader
 
 __all__ = ["Appended", "MixSource", "check_edits", "mixed_run", "single_run"]
