@@ -63,6 +63,7 @@ def test_info_shows_counts_lengths_tokenizer_and_digests(store, capsys):
         "bytes (bytes), 256 ids, bos -, eos -, pad -",
         opened.digest,
         opened.manifest_sha256,
+        "store format 2",
         "p50",
         "█",
         "KiB",
