@@ -5,6 +5,7 @@ import itertools
 
 import numpy as np
 import pytest
+from crashdisk import mix
 from hypothesis import given
 from hypothesis import strategies as st
 from kit import QUICK, quick_folder
@@ -17,7 +18,6 @@ from tokenloom.store.byte_source import LocalSource
 from tokenloom.store.derived import duplicates
 from tokenloom.store.derived.id_index import CAPACITY, build_index
 from tokenloom.store.metadata import id_text, id_texts, json_line
-from tokenloom.testing import mix
 
 ids = st.one_of(
     st.text(max_size=4),
