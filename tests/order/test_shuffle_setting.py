@@ -223,7 +223,7 @@ def test_take_is_the_beginning_of_the_same_run(rows):
 
 @pytest.mark.parametrize("seed", [-1, 2**64, 1.0, True, "7", None])
 def test_seeds_are_integers_of_64_bits(rows, seed):
-    with pytest.raises(tl.ConfigError, match=r"seed: found .*allowed is an integer from 0"):
+    with pytest.raises(tl.ConfigError, match=r"seed: found .*allowed: an integer from 0"):
         rows.seed(seed)
 
 
