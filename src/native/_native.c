@@ -218,7 +218,8 @@ copier_fill(Copier *self, PyObject *const *args, Index nargs)
     Py_END_ALLOW_THREADS
     PyBuffer_Release(&out);
     if (i < last) {
-        PyErr_Format(PyExc_IndexError, "run %zd: its cells are taken or not there", i);
+        PyErr_Format(PyExc_IndexError,
+                     "run %zd overlaps the one before it or lies outside the output", i);
         return NULL;
     }
     Py_RETURN_NONE;

@@ -3,7 +3,7 @@
 One idea: a frozen dataclass *is* the schema. ``bind`` walks the JSON along with the type hints and
 collects all problems before it raises, so a user can fix a file in one go::
 
-    $.shards[3].tokens: found -1 (int), allowed is an integer >= 0
+    $.shards[3].tokens: found -1 (int), allowed: an integer >= 0
 
 Used for settings and for what is read from disk (manifests, shard records). It runs no code that
 the data chooses, and copies only what the schema names.
@@ -123,7 +123,7 @@ def _bind(hint: Any, value: Any, path: str, unknown: str, problems: list[str]) -
 
 def _bind_record(cls: type, value: Any, path: str, unknown: str, problems: list[str]) -> Any:
     if not isinstance(value, Mapping):
-        problems.append(f"{path}: found {_show(value)}, allowed is an object")
+        problems.append(f"{path}: found {_show(value)}, allowed: an object")
         return None
     schema = _schema(cls)
     if unknown == "refuse":
@@ -176,13 +176,13 @@ def _bind_union(hint: Any, value: Any, path: str, unknown: str, problems: list[s
         # the option that got deepest explains the mistake best
         if best is None or len(trial[0]) > len(best[0]):
             best = trial
-    problems.extend(best or [f"{path}: found {_show(value)}, allowed is null"])
+    problems.extend(best or [f"{path}: found {_show(value)}, allowed: null"])
     return None
 
 
 def _bind_tuple(hint: Any, value: Any, path: str, unknown: str, problems: list[str]) -> Any:
     if not isinstance(value, (list, tuple)):
-        problems.append(f"{path}: found {_show(value)}, allowed is a list")
+        problems.append(f"{path}: found {_show(value)}, allowed: a list")
         return ()
     (item, *_rest) = typing.get_args(hint)
     return tuple(
@@ -192,7 +192,7 @@ def _bind_tuple(hint: Any, value: Any, path: str, unknown: str, problems: list[s
 
 def _bind_dict(hint: Any, value: Any, path: str, unknown: str, problems: list[str]) -> Any:
     if not isinstance(value, Mapping):
-        problems.append(f"{path}: found {_show(value)}, allowed is an object")
+        problems.append(f"{path}: found {_show(value)}, allowed: an object")
         return {}
     _key, item = typing.get_args(hint)
     return {
@@ -207,7 +207,7 @@ def _bind_scalar(hint: Any, value: Any, path: str, problems: list[str]) -> Any:
     if hint is float and isinstance(value, int) and not isinstance(value, bool):
         return float(value)
     if type(value) is not hint:  # exact: True is not an integer here
-        problems.append(f"{path}: found {_show(value)}, allowed is {_NAMES.get(hint, hint)}")
+        problems.append(f"{path}: found {_show(value)}, allowed: {_NAMES.get(hint, hint)}")
     return value
 
 

@@ -15,7 +15,7 @@ PUBLISHED = {"window_blocks": 8, "cache_windows": 8, "perm_type": "feistel", "io
 
 @pytest.fixture(scope="module")
 def toy():
-    """96 rows of 4 tokens; row i begins with token 4 i."""
+    """96 rows of 4 tokens; row i starts with token 4 i."""
     with ToyStore(numbered([[384]]), chunk_tokens=32) as made:
         yield made
 

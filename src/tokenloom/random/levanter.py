@@ -1,4 +1,4 @@
-"""The random numbers behind Levanter's orders: JAX keys without JAX, and NumPy's PCG64 written out.
+"""The random numbers of Levanter's orders: JAX keys without JAX, and NumPy's PCG64 written out.
 
 `numpy.random` decides no order here, because its distributions may change with a release. `Words`
 implements the published algorithms (O'Neill 2014, XSL-RR on 128 bits; Lemire 2019 for bounds) in
