@@ -261,7 +261,7 @@ def test_the_stretch_of_a_block_is_just_what_its_rows_take(sizes, setting, size)
         ({"seq_len": 0}, "seq_len: found 0"),
         ({"seq_len": -3}, "seq_len: found -3"),
         ({"seq_len": (1 << 30) + 1}, "seq_len"),
-        ({"seq_len": 4.0}, r"seq_len: found 4.0 \(float\), allowed is an integer"),
+        ({"seq_len": 4.0}, r"seq_len: found 4.0 \(float\), allowed: an integer"),
         ({"seq_len": "4"}, "seq_len"),
         ({"seq_len": True}, "seq_len"),
         ({"seq_len": None}, "seq_len"),
