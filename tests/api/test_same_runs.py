@@ -8,10 +8,10 @@ import json
 
 import numpy as np
 import pytest
+from crashdisk import mix
 from kit import QUICK, quick_folder
 
 import tokenloom as tl
-from tokenloom.testing import mix
 
 pytestmark = pytest.mark.filterwarnings("ignore::UserWarning")
 
