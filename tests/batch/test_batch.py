@@ -67,7 +67,7 @@ def test_a_batch_of_any_indices_is_its_rows_one_by_one(sizes, seq_len, cut, orde
             starts = together.document_starts[number]
             np.testing.assert_array_equal(starts[starts >= 0], one.document_starts[0])
             np.testing.assert_array_equal(together.continues[number][starts >= 0], one.continues[0])
-        # edges of each row, moved to where the row stands
+        # edges of each row, shifted to the row's place
         moved = [one.cu_seqlens[:-1] + k * seq_len for k, one in enumerate(singles)]
         edges = np.concatenate([*moved, [len(wanted) * seq_len]])
         assert together.cu_seqlens.tolist() == edges.tolist()
