@@ -303,7 +303,7 @@ def test_what_is_no_integer_is_no_index(ten, index):
 
 def test_indices_have_one_axis(ten):
     for ask in (ten.batch, ten.spans, ten.locate):
-        with pytest.raises(TypeError, match=r"indices: found the shape \(2, 2\)"):
+        with pytest.raises(TypeError, match=r"indices: found shape \(2, 2\)"):
             ask([[0, 1], [2, 3]])
     assert ten.batch(3).tokens.tolist() == [[12, 13, 14, 15]]  # one is a list of one
 
