@@ -83,7 +83,7 @@ def test_a_hidden_document_is_filler_from_there_on_and_nothing_before_changes(st
     a, _ = stores
     run = a.pack(SEQ_LEN).shuffle().epochs(3).seed(1)
     for at in (0, 7, len(run) - 1):
-        with pytest.warns(UserWarning, match="wholly blank"):  # some rows hold one document only
+        with pytest.warns(UserWarning, match="entirely blank"):  # some rows hold one document only
             edited = run.edit(at=at, quarantine=[("main", 4), ("main", 20)])
         before, after = run.batch(range(len(run))), edited.batch(range(len(run)))
         for array in ARRAYS:
@@ -151,7 +151,7 @@ def test_a_state_from_before_an_edit_loads_into_the_edited_run_and_not_the_other
     going_on.load_state_dict(state)
     assert np.array_equal(next(going_on).tokens, edited.batch(range(8, 12)).tokens)
     too_early = run.edit(at=7, quarantine=[("main", 1)])
-    with pytest.raises(tl.StateError, match="edit at 7 changes what it has seen already"):
+    with pytest.raises(tl.StateError, match="edit at 7 changes what it has already seen"):
         tl.Loader(too_early, batch_size=4).load_state_dict(state)
     with pytest.raises(tl.StateError, match="another run"):
         tl.Loader(run, batch_size=4).load_state_dict(going_on.state_dict())
@@ -160,11 +160,11 @@ def test_a_state_from_before_an_edit_loads_into_the_edited_run_and_not_the_other
 @pytest.mark.parametrize(
     ("edit", "words"),
     [
-        ({"weights": {"main": 2}}, r"edit.weights: this run has one source and no rule"),
+        ({"weights": {"main": 2}}, r"edit.weights: this run has one source and no mixing rule"),
         ({"remove": ["main"]}, r"edit.remove: this run has one source"),
         ({"quarantine": [("mian", 1)]}, r"no source named 'mian'.*Did you mean 'main'"),
         ({"quarantine": [("main", 99)]}, r"main has 30 documents, no 99"),
-        ({"append": {"main": 3}}, r"edit.append.main: found 3 \(int\), allowed is a store"),
+        ({"append": {"main": 3}}, r"edit.append.main: found 3 \(int\), allowed: a store"),
         ({"at": -1}, r"edit.at: found -1"),
         ({"at": 10**6}, r"edit: at=1,000,000 is after the end of the run, which has \d+ examples"),
     ],

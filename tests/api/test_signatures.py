@@ -15,7 +15,7 @@ from tokenloom.layout.windows import WindowsSpec
 from tokenloom.streams.pack import stream_packer
 from tokenloom.streams.pack_state import PackerSpec
 
-# None stands for a default that depends on the store or on another argument
+# None marks a default that depends on the store or on another argument
 DEPENDS = {
     "windows": {"overlap", "label_layout", "pad_id"},
     "pack": {"label_layout", "pad_id"},

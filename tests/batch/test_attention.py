@@ -18,7 +18,7 @@ flags = {"causal": st.booleans(), "segment_masking": st.booleans()}
 
 @st.composite
 def rows(draw, cells=CELLS, max_rows=4):
-    """Segment ids of some rows: documents of any length, filler before, between and behind."""
+    """Segment ids of some rows: documents of any length, filler before, between and after."""
     found = []
     for _ in range(draw(st.integers(1, max_rows))):
         row, document = [], 0

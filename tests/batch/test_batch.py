@@ -67,7 +67,7 @@ def test_a_batch_of_any_indices_is_its_rows_one_by_one(sizes, seq_len, cut, orde
             starts = together.document_starts[number]
             np.testing.assert_array_equal(starts[starts >= 0], one.document_starts[0])
             np.testing.assert_array_equal(together.continues[number][starts >= 0], one.continues[0])
-        # edges of each row, moved to where the row stands
+        # edges of each row, shifted to the row's place
         moved = [one.cu_seqlens[:-1] + k * seq_len for k, one in enumerate(singles)]
         edges = np.concatenate([*moved, [len(wanted) * seq_len]])
         assert together.cu_seqlens.tolist() == edges.tolist()
@@ -303,7 +303,7 @@ def test_what_is_no_integer_is_no_index(ten, index):
 
 def test_indices_have_one_axis(ten):
     for ask in (ten.batch, ten.spans, ten.locate):
-        with pytest.raises(TypeError, match=r"indices: found the shape \(2, 2\)"):
+        with pytest.raises(TypeError, match=r"indices: found shape \(2, 2\)"):
             ask([[0, 1], [2, 3]])
     assert ten.batch(3).tokens.tolist() == [[12, 13, 14, 15]]  # one is a list of one
 

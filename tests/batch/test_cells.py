@@ -135,7 +135,7 @@ def test_a_copier_holds_its_views(way):
     views = [np.arange(100_000, dtype=np.uint16) for _ in range(3)]
     index = np.array([(k, 10, 5, 5 * k) for k in range(3)], np.int64).T
     copier = cells.copier(views, *index)
-    index[:] = 0  # and what it was told, too
+    index[:] = 0  # the compiled copier also keeps its index
     del views
     out = np.empty(15, np.int32)
     copier.fill(out, 0, 3, 0, 0)

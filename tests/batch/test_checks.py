@@ -52,7 +52,7 @@ def right(**render):
 
 
 def broken(report):
-    """Which laws are broken; every one of them with a problem that is told."""
+    """Which laws are broken; each of them has a reported problem."""
     assert set(report.totals) == {problem.law for problem in report.problems}
     return set(report.totals)
 
@@ -270,7 +270,7 @@ def swap(name, make):
 
 def moved(spans):
     at = spans.at.copy()
-    at[3] = 3  # in row 1 the second document stands at 4
+    at[3] = 3  # in row 1 the second document is at 4
     return replace(spans, at=at)
 
 
@@ -452,7 +452,7 @@ def test_a_batch_without_a_loss_is_found_though_it_refuses_to_show_its_labels():
 
 @pytest.mark.parametrize("nothing", [{}, {"text": ["a"]}, {"tokens": [1, 2]}, SimpleNamespace()])
 def test_what_has_nothing_to_judge_is_refused(nothing):
-    with pytest.raises(tl.ConfigError, match=r"^batch: found .* must be there as \[B, S\]"):
+    with pytest.raises(tl.ConfigError, match=r"^batch: found .* must be given as \[B, S\]"):
         check_batch(nothing)
 
 

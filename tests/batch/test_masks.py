@@ -163,7 +163,7 @@ def test_shifted_labels_are_the_next_tokens(four):
     assert ahead.labels[0].tolist() == [9, 0, 7]
     assert ahead.tokens[0].tolist() == [5, 9, 0]
     masked = four.windows(3, lookahead=True, label_layout="shifted")[0]
-    assert masked.labels[0].tolist() == [9, 0, -100]  # 7 begins a document
+    assert masked.labels[0].tolist() == [9, 0, -100]  # 7 starts a document
 
 
 def test_filler_that_looks_like_the_end_of_a_document_begins_none():

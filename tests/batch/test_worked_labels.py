@@ -60,7 +60,7 @@ def test_lm_06_c_53_aligned_labels_one_further_are_the_shifted_ones():
             for layout in ("aligned", "shifted")
         )
         assert aligned[1:] == shifted[:-1]
-        assert shifted[-1] == -100  # nothing is known behind the row
+        assert shifted[-1] == -100  # nothing is known after the row
         ahead = toy.store.pack(5, strategy="sequential", lookahead=True, overlap=1)[0]
         assert ahead.tokens[0].tolist() == [5, 6, 7, 8, 9]
         assert ahead.labels[0].tolist() == [6, 7, 8, -100, 10]  # the last from the cell ahead
@@ -90,7 +90,7 @@ def test_lm_10_the_count_of_a_batch_is_that_of_its_labels():
 
 @pytest.mark.parametrize("options", [{}, {"add_eos": True, "eos_id": 3}])
 def test_ts_18_lm_11_lm_14_only_the_completion_is_trained(tmp_path, options):
-    """A prompt of 3 and a completion of 2 tokens; an EOS put behind it is trained, too."""
+    """A prompt of 3 and a completion of 2 tokens; an EOS put after it is also trained."""
     ids, trained = [[5, 6, 7, 8, 9], [4, 4]], {5: 0, 6: 0, 7: 0, 8: 1, 9: 1, 4: 0}
     columns = {"loss_mask": ("uint8", lambda ids: np.array([trained[int(i)] for i in ids]))}
     write_store(tmp_path / "s", [ids], columns=columns, inner=16, chunk_tokens=32)

@@ -17,7 +17,7 @@ def test_the_forecast_is_what_comes(tmp_path, kind, world, capacity):
         loader = tl.Loader(dataset, 6, rank, world, prefetch=0, fetch="blocks")
         for _ in range(5):
             next(loader)
-        loader.close()  # the next group begins with one step, as the forecast does
+        loader.close()  # the next group starts with one step, as the forecast does
         store.reader.cache.clear()
         reads = dataset.counters().read_ops
         forecast = loader.forecast(30)

@@ -175,7 +175,7 @@ def another_order_for_every_world(dataset, batch_size, rank=0, world=1):
 
 
 def overlapping(dataset, batch_size, rank=0, world=1):
-    """Every rank but the first begins one row too early."""
+    """Every rank but the first starts one row too early."""
     loader = tl.Loader(dataset, batch_size, rank, world)
     honest = loader._maker._rows
     loader._maker._rows = lambda step, stop, low, high: honest(

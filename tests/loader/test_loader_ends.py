@@ -196,7 +196,7 @@ def test_tokens_alone_are_not_judged(half_trained):
 
 
 def test_a_batch_is_judged_as_the_step_it_was_even_after_the_loader_moved_on(half_trained):
-    """Rank 1 of a step behind a state of another batch size, asked for its labels after a seek."""
+    """Rank 1 of a step after a state of another batch size, asked for its labels after a seek."""
     state = tl.Loader(half_trained, 1).seek(1).state_dict()
     loader = tl.Loader(half_trained, 2, 0, 2, prefetch=0)
     loader.load_state_dict(state)

@@ -164,7 +164,7 @@ def test_a_run_that_is_in_memory_needs_no_thread(tmp_path):
 
 @pytest.mark.parametrize("fetch", ["rows", "blocks"])
 def test_the_first_batch_does_not_wait_for_a_group(tmp_path, fetch):
-    """Every read after the first blocks; the first batch must come all the same."""
+    """Every read after the first blocks; the first batch must still come."""
     dataset, source = faulty(tmp_path)
     gate = threading.Event()
     inner = source.inner
@@ -231,7 +231,7 @@ def test_reading_goes_on_while_the_caller_works(tmp_path):
 
 @pytest.mark.parametrize("prefetch", [0, 1, 8])
 def test_a_failing_store_is_an_error_at_the_step_that_needs_it(tmp_path, prefetch):
-    """The second shard cannot be read; what stands in the first one is delivered."""
+    """The second shard cannot be read; what is in the first one is delivered."""
     dataset, source = faulty(tmp_path)
     good = dataset.sources["main"].reader.manifest.shards[0].tokens // (4 * SEQ_LEN)  # steps
     assert good == 4
@@ -421,7 +421,7 @@ print(next(loader).index.tolist())
 
 
 def test_after_a_fork_the_child_goes_on_with_a_thread_of_its_own(tmp_path):
-    """A thread stays in the parent; the child once waited for it for ever."""
+    """A thread stays in the parent; the child once waited for it endlessly."""
     toy_store(tmp_path)
     code = """
 import os, sys, tokenloom as tl

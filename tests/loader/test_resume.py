@@ -1,4 +1,4 @@
-"""A run that is killed anywhere goes on exactly, with any ranks, batch size and prefetch."""
+"""A run that is killed anywhere resumes exactly, with any ranks, batch size and prefetch."""
 
 import json
 
@@ -116,7 +116,7 @@ def test_seek_goes_to_any_step_at_any_time(store):
 
 
 def test_seek_after_a_state_of_another_batch_size_gives_the_steps_of_this_one(store):
-    """A plan that was made for the steps behind the state once stayed."""
+    """A plan that was made for the steps after the state once stayed."""
     dataset = toy_run(store)
     with tl.Loader(dataset, 4) as first:
         next(first)

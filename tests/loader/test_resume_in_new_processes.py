@@ -1,4 +1,4 @@
-"""A state from one process goes on in another one: nothing is kept that is not in it."""
+"""A run resumes in another process from its state alone: nothing else is kept."""
 
 import hashlib
 import json
@@ -49,7 +49,7 @@ def in_a_new_process(tmp_path, works):
 
 
 def states_and_digests(dataset, **options):
-    """The state before every step, the last one behind the end, and the digest of every step."""
+    """The state before every step, the last one after the end, and the digest of every step."""
     states = []
     loader = tl.Loader(dataset, **options)
     for _ in range(len(loader) + 1):

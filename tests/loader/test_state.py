@@ -218,7 +218,7 @@ def test_a_state_of_a_longer_run_is_refused(dataset):
     with pytest.raises(tl.StateError, match=r"200 examples into .* ends after 111"):
         tl.Loader(dataset, 4).load_state_dict(longer, allow_mismatch=True)
     around = tl.Loader(dataset, 4, end="wrap")
-    with pytest.raises(tl.StateError, match=r"112 examples into the run, and this one ends"):
+    with pytest.raises(tl.StateError, match=r"112 examples into the run, but this run ends"):
         around.load_state_dict(state)  # of a longer run: it would come to other examples
     around.load_state_dict(state | {"wrapped": 111})
     assert around.examples == 112
@@ -434,7 +434,7 @@ def test_ck_19_every_truncation_of_the_newest_file_is_passed_over(dataset, tmp_p
         path.write_bytes(whole[:size])
         assert latest_state(tmp_path) == old, size
     assert "state-000000000020.json" in caplog.text
-    assert "an older state is taken" in caplog.text
+    assert "using an older state" in caplog.text
     path.write_bytes(whole)
     assert latest_state(tmp_path) == new
 
@@ -466,7 +466,7 @@ def test_a_file_that_holds_no_state_is_a_state_error(dataset, tmp_path, content,
 def test_files_that_are_too_large_missing_or_no_files_are_state_errors(dataset, tmp_path):
     path = write_state(state_at(dataset), tmp_path)
     path.write_bytes(path.read_bytes() + b" " * (16 << 20))
-    with pytest.raises(tl.StateError, match="allowed are 16,777,216"):
+    with pytest.raises(tl.StateError, match=r"allowed(:| are) 16,777,216"):
         read_state(path)
     with pytest.raises(tl.StateError, match="no such file"):
         read_state(tmp_path / "nothing.json")

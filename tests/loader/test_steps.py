@@ -17,7 +17,7 @@ SCHEDULE = [(0, 4), (40, 8)]
 
 
 def slow_steps(schedule, count, start=0):
-    """(begin, size) of steps, one after the other: the last entry that is not behind the begin."""
+    """(start, size) of consecutive steps; each uses the last entry at or before its start."""
     found, begin = [], start
     for _ in range(count):
         size = [rows for examples, rows in schedule if examples <= begin][-1]
@@ -134,7 +134,7 @@ def test_numbers_of_numpy_are_numbers(store):
 
 
 def test_a_schedule_that_jumps_plans_only_the_steps_before_it(store):
-    """8,192 steps of a row each were once planned together with those of a million behind them."""
+    """8,192 steps of a row each were once planned together with those of a million after them."""
     dataset = toy_run(store, epochs=None)
     with tl.Loader(dataset, [(0, 1), (8, 1_000_000)], prefetch=0) as loader:
         assert [next(loader).index.tolist() for _ in range(8)] == [[i] for i in range(8)]

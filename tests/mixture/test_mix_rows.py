@@ -839,9 +839,9 @@ REFUSED = {
     # sources
     "no source": (lambda g: tl.mix({}), r"^mix: found no source"),
     "None": (lambda g: tl.mix(None), r"^mix: found no source"),
-    "a store": (lambda g: tl.mix({"a": g.stores["wiki"]}), r"^mix.a: found Store, allowed is a da"),
-    "a path": (lambda g: tl.mix({"a": "stores/wiki"}), r"^mix.a: found str, allowed is a dataset"),
-    "nothing": (lambda g: tl.mix({"a": None}), r"^mix.a: found NoneType, allowed is a dataset"),
+    "a store": (lambda g: tl.mix({"a": g.stores["wiki"]}), r"^mix.a: found Store, allowed: a dat"),
+    "a path": (lambda g: tl.mix({"a": "stores/wiki"}), r"^mix.a: found str, allowed: a dataset"),
+    "nothing": (lambda g: tl.mix({"a": None}), r"^mix.a: found NoneType, allowed: a dataset"),
     "an empty name": (lambda g: tl.mix({"": g.web}), r"^mix: found the name '', allowed: a non"),
     "a number as name": (lambda g: tl.mix({3: g.web}), r"^mix: found the name 3, allowed"),
     # weights
@@ -874,17 +874,17 @@ REFUSED = {
     ),
     "weights in turn": (
         lambda g: g.mix(rule="round_robin", weights={"wiki": 2}),
-        r"^rule: found 'round_robin' with weights.*Take rule='weights'",
+        r"^rule: found 'round_robin' with weights.*Use rule='weights'",
     ),
     # temperature
     **{
         f"a temperature of {wrong}": (
             lambda g, wrong=wrong: g.mix(temperature=wrong),
-            rf"^temperature: found {wrong}, allowed is 0 or more",
+            rf"^temperature: found {wrong}, allowed: 0 or more",
         )
         for wrong in (-1, -0.5, NAN, INF)
     },
-    "both": (lambda g: g.mix(temperature=1, weights={"wiki": 1}), r"^temperature: found beside we"),
+    "both": (lambda g: g.mix(temperature=1, weights={"wiki": 1}), r"^temperature: found toget"),
     # max_epochs
     **{
         f"a cap of {wrong}": (
@@ -972,17 +972,17 @@ REFUSED = {
     ),
     "of a shuffled mix": (lambda g: g.mixed.shuffle().edit(at=5), r"^edit: this mix is shuffled"),
     # add, remove, quarantine, append
-    "add a store": (lambda g: g.edit(add={"x": g.stores["wiki"]}), r"x: found Store, allowed is a"),
-    "add nothing": (lambda g: g.edit(add={"x": None}), r"x: found NoneType, allowed is a dataset"),
-    "add a mix": (lambda g: g.edit(add={"x": g.mixed}), r"x: it is a mix already"),
+    "add a store": (lambda g: g.edit(add={"x": g.stores["wiki"]}), r"x: found Store, allowed: a"),
+    "add nothing": (lambda g: g.edit(add={"x": None}), r"x: found NoneType, allowed: a dataset"),
+    "add a mix": (lambda g: g.edit(add={"x": g.mixed}), r"x: it is already a mix"),
     "add what is cut": (lambda g: g.edit(add={"x": g.web.take(1)}), r"x: it was cut by take\(1\)"),
     "add a name twice": (
         lambda g: g.edit(add={"wiki": g.web}),
-        r"^edit\.add\.wiki: there is a source of that name already",
+        r"^edit\.add\.wiki: a source of that name already exists",
     ),
     "add a name that is gone": (
         lambda g: g.edit(remove=["code"]).edit(at=6, add={"code": g.web}),
-        r"^edit\.add\.code: there is a source of that name already",
+        r"^edit\.add\.code: a source of that name already exists",
     ),
     "add a number as name": (lambda g: g.edit(add={3: g.web}), r"add.*found 3"),
     "remove a word": (

@@ -261,7 +261,7 @@ def check_ends(mixed, size, world):
         ({"block": 0, "rule": "rounds"}, r"block: found 0"),
         ({"temperature": -1.0}, r"temperature: found -1"),
         ({"temperature": math.nan}, r"temperature: found nan"),
-        ({"temperature": 1.0, "weights": {"wiki": 1}}, r"temperature: found beside weights"),
+        ({"temperature": 1.0, "weights": {"wiki": 1}}, r"temperature: found together with weights"),
         ({"stages": {10: {"wkii": 2}}}, r"weights.wkii: .*Did you mean 'wiki'"),
         ({"stages": {10: {"wiki": 0}}}, r"weights.wiki: found 0"),
     ],
@@ -285,7 +285,7 @@ def test_bad_sources_are_refused_with_the_reason(stores):
         tl.mix({"a": wiki, "b": stores["code"].windows(SEQ_LEN, lookahead=True)})
     with pytest.raises(tl.ConfigError, match="differ in label_layout"):
         tl.mix({"a": wiki, "b": stores["code"].windows(SEQ_LEN).render(label_layout="shifted")})
-    with pytest.raises(tl.ConfigError, match="a mix already"):
+    with pytest.raises(tl.ConfigError, match="already a mix"):
         tl.mix({"a": tl.mix({"b": wiki})})
     with pytest.raises(tl.ConfigError, match=r"mix.a: it was cut by take\(3\)"):
         tl.mix({"a": wiki.take(3)})

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 
 def rows_of(name, lengths):
-    """Samples of so many tokens, every one different."""
+    """Samples with these token counts, all different."""
     return [[1000 * ord(name) + row] * length for row, length in enumerate(lengths)]
 
 
@@ -92,7 +92,7 @@ class Stateful:
 
 
 class StatefulIterable:
-    """As `datasets.IterableDataset`: once loaded, every iter() begins there."""
+    """As `datasets.IterableDataset`: once loaded, every iter() starts there."""
 
     def __init__(self, rows):
         self.rows, self.start, self.place = rows, 0, 0

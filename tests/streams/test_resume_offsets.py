@@ -233,9 +233,9 @@ def test_no_spec_begins_below_the_baseline(history):
 # -- what is refused ---------------------------------------------------------------------------
 
 DAMAGED = {
-    "text": ("x", "checkpoint: found 'x', allowed is an object"),
-    "datasets": ({"datasets": {}}, "datasets: found {}, allowed is a list"),
-    "an entry": (checkpoint(3), r"datasets\[0\]: found 3, allowed is an object"),
+    "text": ("x", "checkpoint: found 'x', allowed: an object"),
+    "datasets": ({"datasets": {}}, "datasets: found {}, allowed: a list"),
+    "an entry": (checkpoint(3), r"datasets\[0\]: found 3, allowed: an object"),
     "no spec": (checkpoint({"row_offset": 1}), r"datasets\[0\]\.spec: found None"),
     "a spec twice": (
         checkpoint(entry("a", 1, 1), entry("a", 2, 2)),
@@ -258,7 +258,7 @@ DAMAGED = {
 def test_a_damaged_checkpoint_is_refused_by_both(wrong, match):
     with pytest.raises(tl.StateError, match=match):
         read_offsets(wrong, ["a"])
-    with pytest.raises(tl.StateError, match="It is no checkpoint of offsets"):
+    with pytest.raises(tl.StateError, match="It is not a checkpoint of offsets"):
         write_offsets({"a": Offset(1, 1)}, wrong)
 
 
@@ -291,6 +291,6 @@ def test_arguments_that_cannot_be_meant_are_refused(call, match):
 
 def test_offsets_beyond_a_source_are_refused():
     stream = interleave({"a": [[1]] * 3}, offsets={"a": Offset(4, 4)})
-    with pytest.raises(tl.StateError, match=r"sources\.a: .*behind 4 rows, but there are only 3"):
+    with pytest.raises(tl.StateError, match=r"sources\.a: .*after 4 rows, but there are only 3"):
         next(stream)
     assert list(interleave({"a": [[1]] * 3}, offsets={"a": Offset(3, 3)})) == []

@@ -202,7 +202,7 @@ def test_im_11_40_samples_are_20_and_20():
     restarted = interleave(
         {"a": [[1]] * 40, "b": [[2]] * 40, "c": [[3]] * 40}, seed=42, token_counts=[7, 7, 6]
     )
-    assert start + names(restarted, 20) != wanted, "the control: ties begin again"
+    assert start + names(restarted, 20) != wanted, "the control: ties start again"
 
 
 def test_im_11_offsets_of_the_seeds_form_go_on_with_the_same_ties():
@@ -331,7 +331,7 @@ def test_im_16_a_share_that_has_dropped_out_goes_to_the_others():
 BAD_WEIGHTS = {
     "none": ([], "weights: found 0 for 2 sources"),
     "too many": ([1, 2, 3], "weights: found 3 for 2 sources"),
-    "zeros": ([0, 0], r"weights\.a: found 0, allowed is a number above 0"),
+    "zeros": ([0, 0], r"weights\.a: found 0, allowed: a number above 0"),
     "a zero": ({"b": 0.0}, r"weights\.b: found 0\.0"),
     "negative": ([1, -1], r"weights\.b: found -1"),
     "NaN": ([float("nan"), 1], r"weights\.a: found nan"),
@@ -432,7 +432,7 @@ def test_a_length_of_ones_own():
     stream = interleave({"a": ["one two", "three"]}, length=lambda text: len(text.split()))
     assert [sample.tokens for sample in stream] == [2, 1]
     for wrong in (-1, 2.0, "3", None, True):
-        with pytest.raises(tl.InputError, match=r"sources\.a, row 0: tokens is .*, allowed is"):
+        with pytest.raises(tl.InputError, match=r"sources\.a, row 0: tokens is .*, allowed:"):
             next(interleave({"a": ["x"]}, length=lambda text, found=wrong: found))
     numpys = interleave({"a": ["x"]}, length=lambda text: np.int64(3))
     assert type(next(numpys).tokens) is int
@@ -441,7 +441,7 @@ def test_a_length_of_ones_own():
 
 
 def test_samples_without_tokens_do_not_hold_the_stream():
-    """A sample costs at least 1, else an empty source would be drawn from for ever."""
+    """A sample costs at least 1, else an empty source would be drawn from endlessly."""
     stream = interleave({"a": itertools.cycle([[]]), "b": [[1]] * 5}, stop="first_exhausted")
     assert Counter(names(stream))["b"] == 5
     assert stream.token_counts == {"a": 0, "b": 5}
@@ -511,10 +511,10 @@ REFUSED = {
         "weights: found .* with rule='round_robin'",
     ),
     "epochs": ({"epochs": 0}, "epochs: found 0"),
-    "epochs for ever": ({"epochs": None}, r"epochs: found None .*stop='repeat'"),
+    "endless epochs": ({"epochs": None}, r"epochs: found None .*stop='repeat'"),
     "seed": ({"seed": -1}, "seed: found -1"),
     "a seed that is text": ({"seed": "42"}, "seed: found '42'"),
-    "rank": ({"rank": 2, "world_size": 2}, "rank: found 2 of 2, allowed is 0 to world_size - 1"),
+    "rank": ({"rank": 2, "world_size": 2}, "rank: found 2 of 2, allowed: 0 to world_size - 1"),
     "no ranks": ({"world_size": 0}, "rank: found 0 of 0"),
     "a negative rank": ({"rank": -1}, "rank: found -1"),
     "unknown counts": ({"token_counts": {"aa": 3}}, "token_counts: found 'aa'.*mean 'a'"),
@@ -522,10 +522,10 @@ REFUSED = {
     "negative counts": ({"token_counts": [0, -3]}, r"token_counts\.b: found -3"),
     "counts that are no integers": ({"token_counts": [0, 1.5]}, r"token_counts\.b: found 1\.5"),
     "unknown totals": ({"totals": {"c": 3}}, "totals: found 'c', allowed are the sources: a, b"),
-    "offsets": ({"offsets": {"a": 3}}, r"offsets\.a: found 3, allowed is an Offset"),
+    "offsets": ({"offsets": {"a": 3}}, r"offsets\.a: found 3, allowed: an Offset"),
     "offsets and counts": (
         {"offsets": {"a": Offset(1, 1)}, "token_counts": [1, 1]},
-        "token_counts: found with offsets",
+        "token_counts: found together with offsets",
     ),
     "log_every": ({"log_every": -1}, "log_every: found -1"),
 }
@@ -544,7 +544,7 @@ SOURCES = {
     "a name that is no text": ({3: [[1]]}, "sources: found the name 3"),
     "a list without names": ([[1], [2]], r"sources: found list, allowed is \{name: source\}"),
     "a number": (5, "sources: found int"),
-    "text": ({"a": "abc"}, r"sources\.a: found str, allowed is an iterable of samples"),
+    "text": ({"a": "abc"}, r"sources\.a: found str, allowed: an iterable of samples"),
     "a mapping": ({"a": {"input_ids": [1]}}, r"sources\.a: found dict"),
     "nothing": ({"a": None}, r"sources\.a: found NoneType"),
     "a callable without arguments": ({"a": lambda: iter(())}, "cannot be called with one number"),

@@ -1,4 +1,4 @@
-"""States of mixed streams: any moment goes on exactly, on any ranks; damage is refused."""
+"""States of mixed streams: they resume exactly, anywhere and on any ranks; damage is refused."""
 
 import itertools
 import json
@@ -119,7 +119,7 @@ def test_an_iterator_is_read_forward_to_a_state_but_not_back():
     rest.load_state_dict(middle)
     assert tags(rest) == tags(make())[4:]
     before = stream.state_dict()
-    with pytest.raises(tl.StateError, match=r"sources\.a: .*behind 0 rows, but of this iterator 4"):
+    with pytest.raises(tl.StateError, match=r"sources\.a: .*after 0 rows, but 4 of this iterator"):
         stream.load_state_dict(early)
     assert stream.state_dict() == before
     assert tags(stream) == tags(make())[8:]
@@ -270,11 +270,11 @@ def test_a_source_that_became_shorter_or_another_is_refused():
     given = {"weights": {"a": 2.0}, "stop": "repeat", "epochs": 2, "seed": 5}
     stream = interleave(short, **given)
     state["sources"][0] |= {"row": 2}
-    with pytest.raises(tl.StateError, match=r"sources\.a: .*behind 2 rows, but there is only 1"):
+    with pytest.raises(tl.StateError, match=r"sources\.a: .*after 2 rows, but there is only 1"):
         stream.load_state_dict(state)
     stream = interleave(short | {"a": Again(rows_of("a", [2] * 1))}, **given)
     stream.load_state_dict(state)  # only reading tells
-    with pytest.raises(tl.StateError, match=r"sources\.a: .*behind 2 rows, but there is only 1"):
+    with pytest.raises(tl.StateError, match=r"sources\.a: .*after 2 rows, but there is only 1"):
         list(stream)
     stream = interleave({"a": rows_of("a", [2] * 4), "b": rows_of("b", [3] * 4)}, **given)
     with pytest.raises(tl.StateError, match=r"sources\.b: .*list has no load_state_dict"):
@@ -287,7 +287,7 @@ def test_a_source_whose_state_is_no_json_says_so():
             return {"place": {1, 2}}
 
     stream = interleave({"a": Odd([[1]])})
-    with pytest.raises(tl.StateError, match=r"sources\.a: the state_dict\(\) of Odd is no JSON"):
+    with pytest.raises(tl.StateError, match=r"sources\.a: the state_dict\(\) of Odd is not JSON"):
         stream.state_dict()
 
 
@@ -314,7 +314,7 @@ HOSTILE = {
     "a source twice": (put("sources", 0, "name", "b"), "state.sources: found"),
     "more rows in a pass": (put("sources", 0, "row", 99), "no more rows than all passes"),
     "a first pass with fewer": (put("sources", 1, "row", 1), "the first pass has all rows"),
-    "dropped out": (put("sources", 0, "ended", True), "sources drop out with"),
+    "dropped out": (put("sources", 0, "ended", True), "sources drop out only with"),
     "finished is no bool": (put("finished", 0), "state.finished: found 0"),
     "sources are no list": (put("sources", {}), "state.sources: found"),
 }
@@ -364,7 +364,7 @@ def test_what_is_no_state_is_refused(wrong):
 
 @given(st.data())
 def test_junk_in_a_state_is_refused_or_harmless(data):
-    """Whatever stands somewhere, it is a StateError, or the stream goes on to the end."""
+    """Whatever value is damaged, it is a StateError, or the stream runs to its end."""
     state = interleave({"a": [[1]] * 3, "b": [[2]] * 3}).state_dict()
     place, last = state, data.draw(st.sampled_from(sorted(state)))
     while isinstance(place[last], (dict, list)) and place[last] and data.draw(st.booleans()):

@@ -209,7 +209,7 @@ def test_a_packer_equals_the_obvious_one(mode, data, documents):
 
 @given(options(), corpora)
 def test_every_token_stands_in_one_cell_and_every_transition_in_one_row(given, documents):
-    """PK-30: nothing is lost or doubled; what the overlap repeats is exactly what goes on."""
+    """PK-30: nothing is lost or doubled; the overlap repeats exactly what continues."""
     packer = make(given)
     spec, rows = packer.spec, [plain(row) for row in packer.rows(documents)]
     wanted = [with_ends(spec, tokens) for tokens in documents]
@@ -238,7 +238,7 @@ def test_pk_08_rows_are_well_formed(given, documents):
     for row in packer.rows(documents):
         held = row.segment_ids[row.segment_ids > 0]
         assert len(held)
-        assert row.segment_ids[: len(held)].all(), "filler stands at the end only"
+        assert row.segment_ids[: len(held)].all(), "filler is only at the end"
         assert (row.tokens[len(held) :] == packer.spec.pad_id).all()
         assert len(row.tokens) == len(row.segment_ids) == packer.spec.width
         assert np.unique(held).tolist() == list(range(1, len(row.documents) + 1))
@@ -334,7 +334,7 @@ def test_rows_go_on_from_a_state_behind_the_documents_that_were_seen(given, docu
 
 @given(options(), corpora)
 def test_at_every_row_as_many_documents_are_taken_as_are_seen(given, documents):
-    """A state of that moment and a stream behind `documents_seen` documents belong together."""
+    """A state of that moment and a stream after `documents_seen` documents belong together."""
     packer, taken = make(given), []
 
     def stream(rest):
@@ -393,7 +393,7 @@ def test_pk_25_a_piece_leaves_within_its_bound(given, lengths):
 
 
 def cycles_until_out(first_of):
-    """A 6-token document, then 8-token ones for ever; one bin of 8 each cycle, buffer 2."""
+    """A 6-token document, then endless 8-token ones; one bin of 8 each cycle, buffer 2."""
     pending, cycle = [6], 0
     while 6 in pending and cycle < 50:
         pending.append(8)
@@ -442,7 +442,7 @@ def test_pk_01_sequential_rows_come_in_stream_order():
     packer.finish()
     row = plain(packer.pop())
     assert row[0] == [2, 1, 30, 31, 32, 33, 2, 0]
-    assert row[1] == [1, 2, 2, 2, 2, 2, 2, 0], "C-56: ids begin at 1 in every row"
+    assert row[1] == [1, 2, 2, 2, 2, 2, 2, 0], "C-56: ids start at 1 in every row"
     assert row[2:] == ([0, 1], [True, False], [1, 2])
 
 
@@ -582,7 +582,7 @@ def test_eos_and_bos_are_never_a_piece_alone_if_that_can_be_avoided():
     assert pieces(7, seq_len=4, bos_id=BOS) == [4, 3, 2]
     assert pieces(4, seq_len=2) == [2, 1, 2]
     assert pieces(1, seq_len=2, bos_id=BOS) == [2, 1], "here one of them must be alone"
-    assert pieces(4, seq_len=3, window="T+1") == [4, 2], "the shared token stands before EOS"
+    assert pieces(4, seq_len=3, window="T+1") == [4, 2], "the shared token is before EOS"
 
 
 def test_documents_may_have_numbers_of_their_own():
@@ -638,7 +638,7 @@ def test_bad_tokens_are_refused_and_nothing_changes(wrong):
     packer.add([1, 2, 3])
     before = packer.state_dict()
     with pytest.raises(
-        tl.InputError, match=r"document 1: its tokens are .*, allowed are 0 to 2\^31"
+        tl.InputError, match=r"document 1: its tokens are .*, allowed: integers from 0 to 2\^31"
     ):
         packer.add(wrong)
     assert packer.state_dict() == before
@@ -669,7 +669,7 @@ def test_integers_of_any_kind_are_tokens():
         ({"seq_len": 1}, "seq_len: found 1, allowed is 2 to"),
         ({"seq_len": 2.5}, "seq_len: found 2.5"),
         ({"window": "T+2"}, r"window: found 'T\+2'"),
-        ({"overlap": 1}, r"overlap: found 1, allowed is 0, and 1 with window='T\+1'"),
+        ({"overlap": 1}, r"overlap: found 1, allowed: 0, or 1 with window='T\+1'"),
         ({"overlap": 2, "window": "T+1"}, "overlap: found 2"),
         ({"pad_id": -1}, "pad_id: found -1"),
         ({"eos_id": 1 << 31}, "eos_id: found 2147483648"),
@@ -741,10 +741,10 @@ def test_ck_22_another_mode_keeps_the_position_and_says_what_is_lost(then, now, 
         assert new.state_dict() == state
         return
     old.finish()
-    rest = popped(old)  # what was buffered: a shared token was delivered before, or stands before
+    rest = popped(old)  # what was buffered: a shared token was delivered before, or comes before
     assert lost == sum(np.count_nonzero(row[1]) - sum(row[3]) for row in rest) > 0
     assert f"{lost} tokens that waited in the packer are discarded" in caplog.text
-    assert "behind 7 documents" in caplog.text
+    assert "after 7 documents" in caplog.text
     assert not new.can_pop()
     new.add([1, 2])
     new.finish()
@@ -805,22 +805,22 @@ HOSTILE = {
     "finished is no bool": (put("finished", 0), "state.finished: found 0"),
     "finished, but pieces wait": (put("finished", True), "a finished packer leaves nothing"),
     "tokens are text": (put("tokens", "abc"), "state.tokens: found str"),
-    "a token is a bool": (put("tokens", 0, True), "state.tokens: found list, allowed is a list of"),
-    "a token is a float": (put("tokens", 0, 1.0), "state.tokens: found list, allowed is a list of"),
-    "a token is negative": (put("tokens", 0, -5), "state.tokens: found -5, allowed is 0 to"),
+    "a token is a bool": (put("tokens", 0, True), "state.tokens: found list, allowed: a list of"),
+    "a token is a float": (put("tokens", 0, 1.0), "state.tokens: found list, allowed: a list of"),
+    "a token is negative": (put("tokens", 0, -5), "state.tokens: found -5, allowed: 0 to"),
     "a token is too large": (put("tokens", 0, 1 << 31), "state.tokens: found 2147483648"),
     "a token is missing": (drop("tokens", 0), r"state.lengths: they add up to \d+, there are"),
-    "a length is 0": (put("lengths", 0, 0), "state.lengths: found 0, allowed is 1 to"),
+    "a length is 0": (put("lengths", 0, 0), "state.lengths: found 0, allowed: 1 to"),
     "a length is another": (put("lengths", 0, 4), "state.lengths: they add up to"),
     "a length is missing": (drop("lengths", 0), r"state.documents: found \d for \d lengths"),
     "a document is missing": (drop("documents", 0), r"state.documents: found \d for \d lengths"),
     "a document is negative": (put("documents", 0, -1), "state.documents: found -1"),
     "a flag is missing": (drop("continues", 0), r"state.continues: found \d for \d lengths"),
-    "a flag is 2": (put("continues", 0, 2), "state.continues: found 2, allowed is 0 to 1"),
-    "a row without pieces": (put("rows", 0, 0), "state.rows: found 0, allowed is 1 to"),
+    "a flag is 2": (put("continues", 0, 2), "state.continues: found 2, allowed: 0 to 1"),
+    "a row without pieces": (put("rows", 0, 0), "state.rows: found 0, allowed: 1 to"),
     "a row with more pieces": (put("rows", 0, 99), "state.rows: they add up to"),
     "rows run together": (put("rows", [4]), "no row has more tokens than cells"),
-    "no row is ready": (put("rows", []), "what is enough is packed"),
+    "no row is ready": (put("rows", []), "pieces are packed as soon as"),
 }
 
 
@@ -848,9 +848,9 @@ def test_the_state_of_those_tests_is_taken_as_it_is():
 @pytest.mark.parametrize(
     ("mode", "change", "match"),
     [
-        ("sequential", put("rows", [1]), "sequential rows are full|what is enough"),
-        ("sequential", put("continues", -1, 1), "a document goes on at the start of a row"),
-        ("one_doc", put("rows", [1, 1, 1]), "what is enough is packed"),
+        ("sequential", put("rows", [1]), "sequential rows are full|pieces are packed"),
+        ("sequential", put("continues", -1, 1), "a document continues only at the start of a row"),
+        ("one_doc", put("rows", [1, 1, 1]), "pieces are packed as soon as"),
         ("one_doc", put("rows", [2, 1, 1, 1, 1, 1]), "no row has more than 1 pieces"),
     ],
 )
@@ -870,7 +870,7 @@ def test_what_is_no_state_is_refused(wrong):
 @pytest.mark.parametrize("mode", MODES)
 @given(data=st.data())
 def test_junk_in_a_state_is_refused_or_harmless(mode, data):
-    """Whatever stands somewhere, it is a StateError, or the packer goes on to the end."""
+    """Whatever value is damaged, it is a StateError, or the packer runs to its end."""
     state = busy(mode).state_dict()
     place, key = state, data.draw(st.sampled_from(sorted(state)))
     if data.draw(st.booleans()) and state[key] and isinstance(state[key], (dict, list)):

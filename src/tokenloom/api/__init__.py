@@ -1,4 +1,5 @@
-"""Takes what users write → gives what they hold: `Store`, `Documents`, `Dataset`. Thin on purpose.
+"""Takes users' arguments → gives the objects they hold: `Store`, `Documents`, `Dataset`.
 
-The work is done in the rooms below; here arguments are read, checked and described.
+Thin on purpose: the work is done in the packages below; here arguments are parsed, checked and
+described.
 """

@@ -1,4 +1,4 @@
-"""`tokenloom.build`: the documented face of the pipeline in `tokenloom.ingest.pipeline`."""
+"""`tokenloom.build`: the public, documented entry point of `tokenloom.ingest.pipeline`."""
 
 from __future__ import annotations
 
@@ -55,59 +55,59 @@ def build_store(
 ) -> Store:
     """Tokenise text into a store, and open it.
 
-    Killed at any moment and called again with the same arguments, it goes on after the last
-    finished shard and gives the same bytes; the number of workers never changes them. A store
-    that is already there and was made by the same call is opened and returned.
+    If the call is killed at any moment and repeated with the same arguments, it resumes after the
+    last finished shard and produces the same bytes; the number of workers never changes them. If
+    `out` already holds a store made by the same call, that store is opened and returned.
 
     Args:
-        inputs: one or several of: a file, a directory, a glob; ``txt:``, ``lines:``, ``jsonl:``,
-            ``parquet:`` or ``hf:`` before a path says its kind; a `datasets.Dataset`; a list of
-            records. Files may be plain, .gz or .zst.
+        inputs: one or several of: a file, a directory, a glob, a `datasets.Dataset`, a list of
+            records. The prefix ``txt:``, ``lines:``, ``jsonl:``, ``parquet:`` or ``hf:`` of a path
+            sets its kind. Files may be plain, .gz or .zst.
         out: directory of the store.
         tokenizer: a tokenizer.json (or its directory), ``"bytes"``, a SentencePiece .model,
-            ``"tiktoken:NAME"``, the name of a transformers tokenizer that is on this machine, an
+            ``"tiktoken:NAME"``, the name of a transformers tokenizer available on this machine, an
             object of one of those libraries, or a function text → ids (with `vocab_size`). None
             for records that hold ready-made ids (with `vocab_size`).
         text_key: key of the text in each record.
         id_key: key of the document's id, kept as ``id`` in its metadata.
-        ids_key: key of ready-made ids, "input_ids" if `tokenizer` is None. Ids are stored
+        ids_key: key of ready-made ids; "input_ids" if `tokenizer` is None. Ids are stored
             exactly as given.
-        metadata_keys: which further keys to keep as metadata; all, if not given.
-        columns: per-token columns beside ready-made ids, name → dtype; `loss_mask` (uint8) and
-            `loss_weights` (float32) are found by themselves if the first record has them.
-        vocab_size: every id must be below it; known from most tokenizers.
-        bos: id or token string that begins a document; None declares that there is none.
+        metadata_keys: which other keys to keep as metadata; default: all.
+        columns: per-token columns stored with ready-made ids, name → dtype; `loss_mask` (uint8) and
+            `loss_weights` (float32) are detected if the first record has them.
+        vocab_size: every id must be below it; most tokenizers provide it.
+        bos: id or token string that starts a document; None declares that there is none.
         eos: id or token string that ends a document.
         pad: id or token string of padding; may equal `eos`.
         add_bos: put `bos` before every document (default: no).
-        add_eos: put `eos` behind every document (default: if there is one).
-        strict: raise instead of warn when a special is asked for and does not exist.
+        add_eos: put `eos` after every document (default: if there is one).
+        strict: raise instead of warning when a requested special token does not exist.
         parse_special: text that spells a special token becomes that token; otherwise it stays
             text, which is the safe choice for training data.
         engine: "auto" (an exact accelerator where its conditions hold), "reference" (the
             tokenizers library), "tiktoken", or "fast" (fastokens; extra `fast`). Accelerators are
-            checked against the reference while they work, and the engine is part of the
+            checked against the reference while they run, and the engine is part of the
             fingerprint.
         verify_all: check every document against the reference, not one in a thousand.
-        filter: called with each record; keeps those for which it is true.
-        transform: called with each record; gives the record to use, or None to drop it.
-        on_error: "raise" at the first record that cannot be used, or "skip" and count.
+        filter: called with each record; the record is kept if the result is true.
+        transform: called with each record; returns the record to use, or None to drop it.
+        on_error: "raise" at the first unusable record, or "skip" and count such records.
         append: add to the store at `out`, as a new snapshot.
         allow_duplicates: accept the same input twice.
-        workers: processes that encode; one for little input, else one per core.
+        workers: number of encoding processes; default: one for small inputs, else one per core.
         executor: "local".
-        progress: show a bar; if not given, when standard error is a terminal.
+        progress: show a progress bar; default: if standard error is a terminal.
         chunk_tokens: tokens per io block.
-        shard_tokens: tokens per shard, at most.
+        shard_tokens: maximum tokens per shard.
         block_bytes: bytes of input per unit of work.
         inner: elements per checksum.
-        files: the seam through which everything is written.
+        files: the file system interface that everything is written through.
 
     Raises:
         InputError: a bad record or file, named with its line.
-        TokenizerError: a tokenizer that is missing or gives ids outside its vocabulary.
+        TokenizerError: the tokenizer is missing or gives ids outside its vocabulary.
         StoreExists: another store is at `out`.
-        StoreError: the disk is full or fails. Nothing is published in any of these cases.
+        StoreError: the disk is full or fails. In all of these cases nothing is published.
 
     >>> import tempfile, tokenloom as tl
     >>> folder = tempfile.TemporaryDirectory()

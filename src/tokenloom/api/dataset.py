@@ -1,8 +1,8 @@
-"""`Dataset`: store → layout → order → mix as one immutable value; the fluent face of a run.
+"""`Dataset`: store → layout → order → mix as one immutable value; the fluent interface of a run.
 
 A dataset is one or more named sources, a rule that mixes them if there are several, and a list of
-edits. Every method gives a new dataset; nothing is read until something is asked for. The order of
-calls does not matter: ``.seed(7).shuffle()`` is ``.shuffle().seed(7)``.
+edits. Every method returns a new dataset, and nothing is read until an example is requested. The
+order of calls does not matter: ``.seed(7).shuffle()`` is ``.shuffle().seed(7)``.
 """
 
 from __future__ import annotations
@@ -55,16 +55,16 @@ Int64 = NDArray[np.int64]
 
 
 class Dataset:
-    """Examples by their index.
+    """Given an index, answers an example.
 
     Made by `Store.windows`, `Store.pack` and `Store.splice`, and from several of these by
-    `tokenloom.mix`. ``ds[i]`` is one example, ``ds.batch(indices)`` several, ``len(ds)`` how many
-    there are; `tokenloom.Loader` iterates over them.
+    `tokenloom.mix`. ``ds[i]`` is one example, ``ds.batch(indices)`` several, ``len(ds)`` their
+    number; `tokenloom.Loader` iterates over them.
 
     Attributes:
-        sources: its sources by name; a source that is alone is called "main".
-        rule: how sources are mixed; None for a source that is alone.
-        edits: what was changed on the way, oldest first.
+        sources: its sources by name; a single source is called "main".
+        rule: how sources are mixed; None for a single source.
+        edits: the changes made during the run, oldest first.
 
     >>> import tempfile, tokenloom as tl
     >>> with tempfile.TemporaryDirectory() as folder:
@@ -88,7 +88,7 @@ class Dataset:
         self.sources, self.rule, self.edits = dict(sources), rule, tuple(edits)
         self._shuffle = shuffle  # of a whole mix; a source has its own
         self._appended = dict(appended or {})
-        self._stages = stages  # edits that were known from the start: they do not fix the seed
+        self._stages = stages  # edits known from the start: the seed may still change after them
         readers = {name: source.reader for name, source in self.sources.items()}
         first = list(self.sources if rule is None else rule.weights)
         check_edits(readers, first, self.edits, self._appended)
@@ -101,7 +101,7 @@ class Dataset:
         for edit in self.edits:
             rule.check_weights(edit.weights)
         if shuffle is not None and self.edits:
-            raise ConfigError("shuffle: this mix was edited; what was before must not change.")
+            raise ConfigError("shuffle: this mix was edited; what came before must not change.")
 
     # -- what to change --------------------------------------------------------------------
 
@@ -112,12 +112,12 @@ class Dataset:
         block_shuffle: BlockShuffle | None = None,
         perm_type: str | None = None,
     ) -> Dataset:
-        """Rows in another order.
+        """A copy with its rows in another order.
 
         Args:
             shuffle: True (every row anywhere; the default), False (as stored), an integer (inside
                 stretches of that many rows), or a shuffle such as `BlockShuffle`.
-            block_shuffle: the same as ``shuffle=BlockShuffle(...)``.
+            block_shuffle: same as ``shuffle=BlockShuffle(...)``.
             perm_type: "feistel", "linear", "levanter" or "levanter_linear".
         """
         if shuffle is None and block_shuffle is None:
@@ -128,7 +128,7 @@ class Dataset:
         return self._shuffled(found)
 
     def era_shuffle(self, length: int, *, perm_type: str = "feistel") -> Dataset:
-        """Rows shuffled inside stretches of `length` rows."""
+        """A copy with its rows shuffled inside stretches of `length` rows."""
         return self._shuffled(EraShuffle(length=length, perm_type=perm_type))
 
     @near_misses("block_shuffle")
@@ -143,18 +143,19 @@ class Dataset:
         shuffle_block_size: int | None = None,
         cache_windows: int | None = None,
     ) -> Dataset:
-        """Storage-local blocks in shuffled order, rows mixed inside windows of blocks.
+        """A copy with storage-local blocks in shuffled order, rows mixed inside shuffle windows.
 
         Args:
-            shuffle: a whole setting, instead of its fields one by one.
-            io_block_size: rows of a block; None takes the blocks of the layout.
-            window_blocks: blocks that are mixed together; None takes 128 Mi tokens or 512 blocks,
+            shuffle: a complete setting, instead of its individual fields.
+            io_block_size: rows of a block; None uses the blocks of the layout.
+            window_blocks: blocks that are mixed together; None uses 128 Mi tokens or 512 blocks,
                 whichever is less, over all lanes.
-            lanes: windows that are open at once; 8 times the ranks or more lets each rank keep to
-                its own.
+            lanes: shuffle windows open at once; with at least 8 times as many as ranks, each rank
+                can read its own.
             perm_type: "feistel", "linear", "levanter" or "levanter_linear".
-            shuffle_block_size: a larger unit than a block to shuffle, in rows.
-            cache_windows: windows to keep in memory, instead of the cache that all stores share.
+            shuffle_block_size: a unit to shuffle that is larger than a block, in rows.
+            cache_windows: shuffle windows to keep in memory, instead of using the cache that all
+                stores share.
         """
         given = BlockShuffle(
             io_block_size=io_block_size,
@@ -171,36 +172,37 @@ class Dataset:
     def _shuffled(self, shuffle: Shuffle | None) -> Dataset:
         if self.rule is not None:
             made = self._but(shuffle=shuffle)
-            _ = made.run  # refuses to shuffle what has no end
+            _ = made.run  # refuses to shuffle an endless mix
             return made
         self._refuse_if_edited("shuffle")
         made = self._with(shuffle=shuffle)
-        if made.run.lanes == 1:  # with lanes it depends on the ranks: the loader knows them
+        if made.run.lanes == 1:  # with lanes it depends on the ranks, which only the loader knows
             made.run.warn_if_too_large(made.cache_bytes)
         return made
 
     def epochs(self, count: int | None) -> Dataset:
-        """The rows that many times, each time in a fresh order; None is endless."""
+        """A copy that shows its rows `count` times, each time in a fresh order; None: endlessly."""
         if self.rule is not None:
             raise ConfigError(
                 "epochs: a mix has the epochs of its sources. Call .epochs(...) on each source, "
-                "and give stop=... to the mix."
+                "and pass stop=... to the mix."
             )
         return self._with(epochs=count)
 
     def seed(self, seed: int) -> Dataset:
-        """Another order."""
+        """A copy with another seed, and so another order."""
         self._refuse_if_edited("seed")
         if self.rule is None:
             return self._with(seed=check_seed(seed))
         return self._but(rule=replace(self.rule, seed=check_seed(seed)))
 
     def take(self, examples: int | None = None, *, tokens: int | None = None) -> Dataset:
-        """The first examples only.
+        """A copy with the first examples only.
 
         Args:
-            examples: how many.
-            tokens: as many examples as it takes to reach that many tokens; all if they have fewer.
+            examples: the number of examples.
+            tokens: take as many examples as it takes to reach that many tokens; all examples if
+                they have fewer.
         """
         if (examples is None) == (tokens is None):
             raise ConfigError(
@@ -213,7 +215,7 @@ class Dataset:
         return self._but(rule=replace(self.rule, take=examples))
 
     def render(self, **fields: Any) -> Dataset:
-        """Other labels, masks or positions, for all sources; see `RenderSpec` for the fields."""
+        """A copy with other labels, masks or positions; the fields are those of `RenderSpec`."""
         check_options("render", fields, field_names(RenderSpec))
         made = {name: source.with_render(**fields) for name, source in self.sources.items()}
         return self._but(sources=made)
@@ -228,19 +230,19 @@ class Dataset:
         quarantine: Iterable[tuple[str, int]] = (),
         append: Mapping[str, Any] | None = None,
     ) -> Dataset:
-        """The same run with another future: nothing before `at` changes.
+        """A copy with another future: nothing before `at` changes.
 
         A run of one source takes `append` and `quarantine`; its source is called "main".
 
         Args:
-            at: the first example that is concerned, such as `loader.examples`.
-            weights: new weights of some sources, those that join included (default 1).
-            add: sources that join; each starts at the current moment, without catching up.
+            at: the first example that may change, such as `loader.examples`.
+            weights: new weights of some sources, including those that join (default 1).
+            add: sources that join; each starts at `at` without catching up.
             remove: names of sources that end.
-            quarantine: (source, document) pairs whose cells are filler without loss from there on;
-                order, counts and costs stay.
-            append: stores of some sources as they are now, after documents were appended: these
-                come in between what is left of the epoch, and belong to all later ones.
+            quarantine: (source, document) pairs whose cells become filler without loss from `at`
+                on; order, counts and costs stay the same.
+            append: newly opened stores of some sources, after documents were appended to them. The
+                new rows are spread through the rest of the epoch and belong to all later ones.
         """
         joined = mapping("edit.add", add, "{name: dataset}")
         if self.rule is None:
@@ -250,7 +252,7 @@ class Dataset:
         change = read_edit(at, weights, tuple(new), remove, quarantine, stores)
         for name in new:
             if name in self.sources:
-                raise ConfigError(f"edit.add.{name}: there is a source of that name already.")
+                raise ConfigError(f"edit.add.{name}: a source of that name already exists.")
         number = len(self.edits) + 1
         grown = {(number, name): store.reader for name, store in stores.items()}
         made = self._changed(
@@ -260,7 +262,7 @@ class Dataset:
         return made
 
     def _staged(self, at: int, weights: Mapping[str, float]) -> Dataset:
-        """Other weights from an index on, known before the run starts."""
+        """A copy with other weights from an index on, known before the run starts."""
         try:
             change = Edit(at=at, weights=number_map("weights", weights))
             return self._changed(change, stages=self._stages + 1)
@@ -268,7 +270,7 @@ class Dataset:
             raise ConfigError(f"stages.{at}: {error}") from None
 
     def _changed(self, change: Edit, **fields: Any) -> Dataset:
-        """The same with one edit more."""
+        """A copy with one more edit."""
         take = None if self.rule is None else self.rule.take
         if take is not None and change.at > take:
             raise ConfigError(
@@ -276,8 +278,8 @@ class Dataset:
             )
         if self._shuffle is not None:
             raise ConfigError(
-                "edit: this mix is shuffled as a whole, so its future cannot be told from its "
-                "past. Shuffle the sources instead."
+                "edit: this mix is shuffled as a whole, so its future cannot be separated from "
+                "its past. Shuffle the sources instead."
             )
         made = self._but(edits=(*self.edits, change), **fields)
         _ = made.run  # refuses an edit in the past
@@ -286,12 +288,12 @@ class Dataset:
     def _refuse_if_edited(self, what: str) -> None:
         if len(self.edits) > self._stages:
             raise ConfigError(
-                f"{what}: this run was edited; another {what} would change what was before. Call "
+                f"{what}: this run was edited; another {what} would change what came before. Call "
                 f".{what}(...) before .edit(...)."
             )
 
     def _but(self, **fields: Any) -> Dataset:
-        """The same with other sources, or another rule, shuffle, edits, appended or stages."""
+        """A copy with other sources, or another rule, shuffle, edits, appended or stages."""
         usual: dict[str, Any] = {
             "sources": self.sources,
             "rule": self.rule,
@@ -303,7 +305,7 @@ class Dataset:
         return Dataset(**(usual | fields))
 
     def _with(self, **fields: Any) -> Dataset:
-        """The same with other settings of its only source."""
+        """A copy with other settings of its only source."""
         return self._but(sources={n: one.with_config(**fields) for n, one in self.sources.items()})
 
     # -- what it is ------------------------------------------------------------------------
@@ -347,7 +349,7 @@ class Dataset:
 
     @functools.cached_property
     def _caches(self) -> list[BlockCache]:
-        """What keeps the blocks of each source."""
+        """The cache of each source."""
         found = []
         for source, run in zip(self.sources.values(), self.run.sources, strict=True):
             windows = getattr(source.config.shuffle, "cache_windows", None)
@@ -356,15 +358,15 @@ class Dataset:
         return found
 
     def tokens_in(self, examples: int) -> int:
-        """Stored tokens of the first examples."""
+        """The number of stored tokens in the first `examples`."""
         return self.run.tokens_in(examples)
 
     def consumed(self, examples: int) -> list[dict[str, Any]]:
-        """What the first examples take from each source: rows, tokens and complete epochs."""
+        """What the first `examples` take from each source: rows, tokens and complete epochs."""
         return [one._asdict() for one in self.run.consumed(examples)]
 
     def rows_of(self, name: str) -> int | None:
-        """Rows of all epochs of a source; None if it has no end."""
+        """The rows of all epochs of a source; None if it is endless."""
         check_names("source", [name], list(self.sources))
         if self.rule is None:
             return self.run.n
@@ -372,18 +374,18 @@ class Dataset:
         return single_run(MixSource(source.config, source.layout)).n
 
     def counters(self) -> ReadCounters:
-        """What was read since the stores were opened."""
+        """What has been read since the stores were opened."""
         readers = {id(source.reader): source.reader for source in self.sources.values()}
         found = [astuple(one.counters()) for one in readers.values()]
         return ReadCounters(*(sum(column) for column in zip(*found, strict=True)))
 
     def describe(self) -> dict[str, Any]:
-        """The dataset as plain JSON; `tokenloom.from_config` gives it back."""
+        """The dataset as plain JSON; `tokenloom.from_config` turns it back into a dataset."""
         return described(self.sources, self.rule, self._shuffle, self.edits, self.run)
 
     @functools.cached_property
     def fingerprint(self) -> str:
-        """Identity of what is trained when: 64 hex digits. Where the run ends is no part of it."""
+        """Identity of what is trained when: 64 hex digits. It excludes where the run ends."""
         return description.fingerprint(self.describe())
 
     @functools.cached_property
@@ -392,7 +394,7 @@ class Dataset:
         return description.render_fingerprint(self.describe())
 
     def __eq__(self, other: object) -> bool:
-        """Whether the same examples come in the same order, with the same arrays and end."""
+        """Whether both have the same examples, order, arrays and end."""
         if not isinstance(other, Dataset):
             return NotImplemented
         return self._identity == other._identity
@@ -420,7 +422,7 @@ class Dataset:
     def __getitem__(self, index: SupportsIndex) -> Batch:
         """One example, as a batch of one row."""
         if isinstance(index, bool):
-            raise TypeError("index: found bool, allowed are integers.")
+            raise TypeError("index: found bool, allowed: integers.")
         return self.batch([operator.index(index)])
 
     def spans(self, indices: ArrayLike) -> Spans:
@@ -428,29 +430,29 @@ class Dataset:
         return self.run.spans(self._wanted(indices))
 
     def batch(self, indices: ArrayLike) -> Batch:
-        """These examples, in this order; one coalesced read for all of them."""
+        """These examples, in this order, with one coalesced read for all."""
         return self._renderer.batch(self._wanted(indices))
 
     def locate(self, indices: ArrayLike) -> tuple[Int64, Int64]:
-        """(epoch, row) of each index, in its source."""
+        """The (epoch, row) of each index in its source."""
         return self.run.locate(self._wanted(indices))
 
     def picked(self, indices: ArrayLike) -> tuple[list[str], Int64]:
-        """The source of each index, and which of its items it is."""
+        """The source of each index, and which item of the source it is."""
         source, item = self.run.pick(self._wanted(indices))
         return [self.run.names[number] for number in source.tolist()], item
 
     def index(self, source: str, items: ArrayLike) -> Int64:
-        """Where items of a source are in the run, -1 for those that never come."""
+        """Where items of a source are in the run; -1 for those that never come."""
         check_names("source", [source], self.run.names)
         wanted = np.atleast_1d(checked(items, None, "item"))
         return self.run.index(self.run.names.index(source), wanted)
 
     def _wanted(self, indices: ArrayLike) -> Int64:
-        """Indices that are in the run, as one axis [N]."""
+        """Indices as one axis [N], all of them inside the run."""
         wanted = np.atleast_1d(checked(indices, self.run.n, "index"))
         if wanted.ndim > 1:
-            raise TypeError(f"indices: found the shape {wanted.shape}, allowed is one axis.")
+            raise TypeError(f"indices: found shape {wanted.shape}, allowed: one axis.")
         return wanted
 
     @functools.cached_property
@@ -458,7 +460,7 @@ class Dataset:
         return self.renderer(by_blocks=False)
 
     def renderer(self, *, by_blocks: bool) -> Renderer:
-        """What makes batches of it; the loader's way in."""
+        """The renderer that makes its batches; used by the loader."""
         readers = [
             RowReader(run, by_blocks=by_blocks, cache=cache)
             for run, cache in zip(self.run.sources, self._caches, strict=True)
@@ -467,19 +469,19 @@ class Dataset:
 
 
 def source_of(where: str, dataset: Any) -> Source:
-    """The source of a dataset that is to be mixed with others."""
+    """The source of a dataset that will be mixed with others."""
     if not isinstance(dataset, Dataset):
         raise ConfigError(
-            f"{where}: found {type(dataset).__name__}, allowed is a dataset, such as "
+            f"{where}: found {type(dataset).__name__}, allowed: a dataset, such as "
             "store.pack(2048)."
         )
     if dataset.rule is not None:
-        raise ConfigError(f"{where}: it is a mix already. Name its sources here.")
+        raise ConfigError(f"{where}: it is already a mix. Name its sources here.")
     (source,) = dataset.sources.values()
     if source.config.take is not None:
         raise ConfigError(
-            f"{where}: it was cut by take({source.config.take}). Leave that out and cut the mix."
+            f"{where}: it was cut by take({source.config.take}). Remove that and cut the mix."
         )
     if dataset.edits:
-        raise ConfigError(f"{where}: it was edited. Mix what it was before, and edit the mix.")
+        raise ConfigError(f"{where}: it was edited. Mix the unedited dataset, then edit the mix.")
     return source

@@ -1,13 +1,13 @@
-"""What a dataset is, as plain JSON: its identity, and how two of them differ.
+"""A dataset as plain JSON: its identity, and how two datasets differ.
 
 One idea: the description *is* the configuration. `Dataset.describe()` writes it, `from_config`
-reads it, the fingerprint is a hash of the part that decides which tokens are trained when. Paths,
-batch sizes, ranks and caches are not in that part; how masks are rendered has a hash of its own.
+reads it, and the fingerprint is a hash of the part that decides which tokens are trained when.
+Paths, batch sizes, ranks and caches are not in that part; rendering has a hash of its own.
 
-Nor is the end of a run: `take`, and `epochs` of a source that is alone, decide how far a run goes
-and not what is where in it, so a longer run continues a shorter one. In a mix `epochs` and `stop`
-say when sources drop out or start anew, and stay in. What stands for a finite set is the
-fingerprint and the number of examples.
+The end of a run is not in it either: `take`, and the `epochs` of a single source, decide how far a
+run goes and not what is where in it, so a longer run continues a shorter one. In a mix, `epochs`
+and `stop` decide when sources drop out or restart, so they are part of it. A finite dataset is
+identified by its fingerprint and its number of examples.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ __all__ = [
 
 FORMAT = "tokenloom.dataset/2"
 
-_ELSEWHERE = ("store.path", "store.snapshot")  # where a source is, not what
+_ELSEWHERE = ("store.path", "store.snapshot")  # where a source is, not what it is
 
 _ENDS = ("epochs", "take", "mix.take")
 
@@ -46,7 +46,7 @@ def identity(description: Mapping[str, Any]) -> dict[str, Any]:
     """The part of a description that decides what is trained when, as flat keys."""
     mix = description.get("mix")
     counts_loss = isinstance(mix, Mapping) and mix.get("cost") == "loss_tokens"
-    aside = _ELSEWHERE if counts_loss else (*_ELSEWHERE, "render")  # then masks decide the order
+    aside = _ELSEWHERE if counts_loss else (*_ELSEWHERE, "render")  # masks may decide the order
     found = {}
     for path, value in flattened(description):
         own = _OF_A_SOURCE.sub("", path)
@@ -61,9 +61,9 @@ def fingerprint(description: Mapping[str, Any]) -> str:
 
 
 def chain(description: Mapping[str, Any]) -> list[str]:
-    """The fingerprint without edits, and after each: every one holds the one before it.
+    """The fingerprint without edits, then after each edit; each one includes the one before it.
 
-    A state that was taken before an edit has the fingerprint of that time.
+    A state saved before an edit has the fingerprint of that time.
     """
     edits, mix = edits_of(description), description.get("mix")
     sources = {source["name"]: source for source in description.get("sources", ())}
@@ -82,14 +82,14 @@ def chain(description: Mapping[str, Any]) -> list[str]:
 
 
 def edits_of(description: Mapping[str, Any]) -> list[Mapping[str, Any]]:
-    """What was changed on the way, of one source or of a mix."""
+    """The edits of a description, of one source or of a mix."""
     mix = description.get("mix")
     holder = mix if isinstance(mix, Mapping) else description
     return list(holder.get("edits", ()))
 
 
 def renders(description: Mapping[str, Any]) -> Any:
-    """How tokens become arrays: of a mix, by the name of each source."""
+    """How tokens become arrays; for a mix, by the name of each source."""
     if "mix" not in description:
         return description.get("render")
     return {source["name"]: source["render"] for source in description["sources"]}
@@ -101,7 +101,7 @@ def render_fingerprint(description: Mapping[str, Any]) -> str:
 
 
 def render_chain(description: Mapping[str, Any]) -> list[str]:
-    """The same without edits, and after each, which may bring sources."""
+    """The render fingerprint without edits, then after each edit, which may add sources."""
     every = renders(description)
     if "mix" not in description:
         return [_digest(every)] * (1 + len(edits_of(description)))
@@ -118,7 +118,7 @@ def _digest(value: Any) -> str:
 
 
 def named_snapshots(value: Any) -> set[tuple[int, str]]:
-    """(number, digest) of every snapshot that a description names, or a state that holds one.
+    """(number, digest) of every snapshot named by a description, or by a state that holds one.
 
     >>> named_snapshots({"store": {"snapshot": 2, "digest": "ab", "path": "x"}})
     {(2, 'ab')}
@@ -163,7 +163,7 @@ def differences(saved: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
     lines = []
     for path in sorted(old.keys() | new.keys()):
         a, b = old.get(path, gone), new.get(path, gone)
-        deeper = f"{path}."  # nothing here, keys there: those are told one by one
+        deeper = f"{path}."  # None on one side, keys on the other: only the keys are listed
         if (a is None and b is gone and any(key.startswith(deeper) for key in new)) or (
             b is None and a is gone and any(key.startswith(deeper) for key in old)
         ):

@@ -1,4 +1,4 @@
-"""`Documents`: all or some documents of a store, to be laid out: where every dataset begins."""
+"""`Documents`: all or some documents of a store, to be laid out: where every dataset starts."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ from tokenloom.errors import ConfigError, plural, warn
 
 __all__ = ["Documents"]
 
-LOGGED = 20  # documents of a selection that are named one by one
+LOGGED = 20  # documents of a selection that are logged individually
 
 log = logging.getLogger("tokenloom")
 
 
 class Documents(Layable):
-    """Some documents of a store, to be laid out like a whole one.
+    """Some documents of a store, which can be laid out like a whole store.
 
     Made by `Store.split` and `Store.select`; a `Store` is all of its documents.
     """
@@ -54,38 +54,38 @@ class Documents(Layable):
     ) -> Documents:
         """Some of these documents, in the order of the mode; empty ones are never chosen.
 
-        Lengths decide, so no token is read to choose. What was chosen is logged; where something
-        else is taken than was asked for, and nobody said so, a warning tells.
+        The choice depends on lengths, so no token is read. The result is logged. A warning says so
+        if it differs from what was requested and no argument allows that.
 
         Args:
-            num_docs: how many; a single one if nothing is said.
+            num_docs: the number of documents; default: 1.
             doc_index: the number of a document in the store, or several.
             doc_key: conditions on the metadata, such as ``"lang==en and year>=1999"``; or a
-                function that gets the metadata of each document and says whether it may be chosen.
+                function that takes the metadata of a document and returns whether it may be chosen.
             doc_hash: 8 to 32 hex digits, the start of the hash of a document's tokens, as
                 `Store.document_hashes` gives it.
-            doc_selector: a mapping that says `min_len`, `max_len` and `hash`: other names of
+            doc_selector: a mapping with `min_len`, `max_len` and `hash`: other names of
                 `min_doc_length`, `max_doc_length` and `doc_hash`.
-            doc_select_mode: "longest" or "shortest" (of equal ones the lowest number first),
-                "first" (as they stand) or "random" (without replacement; the same for the same
-                store, `num_docs`, lengths and `seed`).
-            min_doc_length: tokens that a document must have.
-            max_doc_length: tokens that it may have.
-            restrict_to_training_subset: only documents that lie wholly inside the first
+            doc_select_mode: "longest" or "shortest" (ties: lowest number first), "first" (in stored
+                order) or "random" (without replacement; the same for the same store, `num_docs`,
+                lengths and `seed`).
+            min_doc_length: minimum tokens of a document.
+            max_doc_length: maximum tokens of a document.
+            restrict_to_training_subset: choose only documents that lie entirely inside the first
                 `max_train_batches` x `initial_batch_size` x `seq_len` tokens of the store.
-            max_train_batches: batches that are trained on; needed with the restriction only.
-            initial_batch_size: rows of a batch; the same.
-            seq_len: tokens of a row; the same.
-            on_shortage: if too few documents qualify, "error" (what several are treated to if
-                nothing is said), "fewer", or "backfill_longest": the longest others fill up (what a
-                single one is treated to, with a warning).
-            doc_index_policy: if a document of `doc_index` does not qualify, "fallback" (the mode
-                chooses another one, with a warning), "honor" (take it whatever its length) or
-                "error".
-            seed: of "random".
+            max_train_batches: batches that are trained on; only needed with the restriction.
+            initial_batch_size: rows of a batch; only needed with the restriction.
+            seq_len: tokens of a row; only needed with the restriction.
+            on_shortage: what to do if too few documents qualify: "error" (the default for several
+                documents), "fewer", or "backfill_longest", which fills up with the longest others
+                (the default for a single document, with a warning).
+            doc_index_policy: what to do if a document of `doc_index` does not qualify: "fallback"
+                (the mode chooses another one, with a warning), "honor" (take it whatever its
+                length) or "error".
+            seed: seed of "random".
 
         Raises:
-            ConfigError: a setting that cannot be meant, no such document, or too few of them.
+            ConfigError: an invalid setting, no such document, or too few of them.
 
         >>> import tempfile, tokenloom as tl
         >>> with tempfile.TemporaryDirectory() as folder:
@@ -97,7 +97,7 @@ class Documents(Layable):
         by_function = callable(doc_key)
         if by_function and doc_index is not None:
             raise ConfigError(
-                "doc_index: found together with doc_key; each says which document is meant. Leave "
+                "doc_index: found together with doc_key; each of them selects documents. Leave "
                 "one of them out."
             )
         fields = {
@@ -121,7 +121,7 @@ class Documents(Layable):
         if callable(doc_key):
             among = documents_where(self._reader, doc_key, among)
         chosen = choose_documents(self._reader, spec, among)
-        if by_function:  # a function cannot be written down; what it came down to can
+        if by_function:  # a function cannot be described; its result can
             spec = replace(spec, documents=tuple(sorted(chosen.documents.tolist())))
         made = Documents(self._reader, self._path, spec)
         made._selection = chosen
@@ -129,7 +129,7 @@ class Documents(Layable):
         return made
 
     def _tell(self) -> None:
-        """Log what was selected and why, and warn if it is not what was asked for."""
+        """Log what was selected and why, and warn if it is not what was requested."""
         if self._selection.warning is not None:
             warn(f"{self._path}: {self._selection.warning}")
         log.info("%s: selected %s.", self._path, self._selection.why)
@@ -148,7 +148,7 @@ class Documents(Layable):
 
     @functools.cached_property
     def lengths(self) -> NDArray[np.int64]:
-        """Tokens of each of them [num_documents]; reads offsets only, no token."""
+        """Tokens of each document [num_documents]; reads offsets only, no token."""
         start, stop = self._reader.bounds(self.indices)
         lengths = stop - start
         lengths.flags.writeable = False
@@ -156,23 +156,23 @@ class Documents(Layable):
 
     @property
     def num_documents(self) -> int:
-        """How many there are."""
+        """The number of documents."""
         return len(self.indices)
 
     @property
     def num_tokens(self) -> int:
-        """Their tokens."""
+        """The number of tokens in these documents."""
         return int(self.lengths.sum())
 
     def __repr__(self) -> str:
         if "_selection" not in self.__dict__ and isinstance(self._choice, SplitSpec):
-            return f"Documents({self._path!r}: {self._choice.words})"  # to count reads the store
+            return f"Documents({self._path!r}: {self._choice.words})"  # counts would read it
         documents, tokens = plural(self.num_documents, "document"), plural(self.num_tokens, "token")
         return f"Documents({self._path!r}: {documents}, {tokens}; {self._selection.why})"
 
 
 def _as_listed(doc_index: Any) -> Any:
-    """Several numbers as a tuple, wherever they come from; anything else as it is."""
+    """Several numbers as a tuple, whatever their container; anything else unchanged."""
     if isinstance(doc_index, range | np.ndarray):
         doc_index = np.asarray(doc_index).tolist()
     if isinstance(doc_index, list | tuple):

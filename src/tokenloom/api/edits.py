@@ -1,4 +1,4 @@
-"""What people give to `Dataset.edit`, read: an `Edit`, and the stores that it pins."""
+"""Parses the arguments of `Dataset.edit` into an `Edit` and the stores it pins."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ __all__ = ["OpenStore", "read_edit", "read_stores", "refuse_if_given", "tell_bla
 
 
 class OpenStore(Protocol):
-    """What `tokenloom.open` gives, as far as an edit asks."""
+    """The part of `tokenloom.Store` that an edit needs."""
 
     reader: Reader
 
     @property
     def path(self) -> Any:
-        """Where it is, as it was written."""
+        """The path, as the user wrote it."""
 
 
 def read_edit(
@@ -36,7 +36,7 @@ def read_edit(
     quarantine: Iterable[tuple[str, int]],
     stores: Mapping[str, OpenStore],
 ) -> Edit:
-    """The edit that was meant; sources that join weigh 1 unless another weight is given."""
+    """The edit of these arguments; sources that join weigh 1 unless another weight is given."""
     try:
         return Edit(
             at=at,
@@ -53,15 +53,15 @@ def read_edit(
 def read_stores(
     given: Any, sources: Mapping[str, Source], appended: Appended
 ) -> dict[str, OpenStore]:
-    """Stores of sources that grew, if each is what it was with documents after it."""
+    """The stores of sources that grew; each must extend its old store by more documents."""
     stores = mapping("edit.append", given, "{source: store}")
     for name, store in stores.items():
         check_names("edit.append", [name], list(sources))
         reader = getattr(store, "reader", None)
         if not isinstance(reader, Reader):
             raise ConfigError(
-                f"edit.append.{name}: found {store!r} ({type(store).__name__}), allowed is a "
-                "store, as tokenloom.open gives it."
+                f"edit.append.{name}: found {store!r} ({type(store).__name__}), allowed: a "
+                "store, as returned by tokenloom.open."
             )
         known = [one for (_, source), one in sorted(appended.items()) if source == name]
         check_grown(name, known[-1] if known else sources[name].reader, reader)
@@ -69,32 +69,32 @@ def read_stores(
 
 
 def refuse_if_given(**given: Any) -> None:
-    """Refuse what a run of one source cannot be edited to."""
+    """Refuse edits that a run of one source cannot take."""
     for name, value in given.items():
         if value is not None:
             raise ConfigError(
-                f"edit.{name}: this run has one source and no rule that mixes it. Allowed are "
+                f"edit.{name}: this run has one source and no mixing rule. Allowed: "
                 "append and quarantine; for the others start with tokenloom.mix({name: dataset})."
             )
 
 
 def tell_blank(change: Edit, run: Run) -> None:
-    """Warn of rows that a quarantine leaves without a token; they stay where they are."""
+    """Warn about rows that a quarantine leaves without a token; they keep their places."""
     for name in sorted({name for name, _ in change.quarantine}):
         source = run.sources[run.names.index(name)]
-        assert source.blanks is not None  # one of its documents is meant
+        assert source.blanks is not None  # one of its documents is quarantined
         blank, looked = blank_rows(source, source.blanks)
         if blank:
             of = "" if looked == source.rows else f" of the first {looked:,}"
             warn(
-                f"edit.quarantine: {plural(blank, 'row')}{of} of source {name!r} wholly blank from "
-                "then on: still counted, training nothing. For a run without, make a new one with "
-                "select."
+                f"edit.quarantine: {plural(blank, 'row')}{of} of source {name!r} will be entirely "
+                "blank from then on: still counted, training nothing. To avoid them, make a new "
+                "run with select."
             )
 
 
 def _pinned(store: OpenStore) -> Pinned:
-    """Which snapshot of a store is meant."""
+    """The snapshot of a store, as an edit records it."""
     manifest = store.reader.manifest
     return Pinned(
         path=str(store.path),

@@ -1,9 +1,8 @@
 """`Layable`: documents of a store that can be laid out: token windows, packed frames, splices.
 
-One idea: every argument of a layout is a parameter with a type and a default, so that `help`, an
-editor and a type checker know it. What is not said by an argument comes from the fields of
-`WindowsSpec`, `PackSpec`, `SpliceSpec` and `RenderSpec`, which have the same defaults. None stands
-where the default depends on something else; the docstrings say on what.
+One idea: every argument of a layout is a parameter with a type and a default, so `help`, an editor
+and a type checker know it. The fields of `WindowsSpec`, `PackSpec`, `SpliceSpec` and `RenderSpec`
+have the same defaults. A default of None depends on something else; the docstrings say on what.
 """
 
 from __future__ import annotations
@@ -38,16 +37,16 @@ __all__ = ["Layable"]
 
 Numbers = Sequence[float] | NDArray[Any]
 
-FOUND = ("pad_id", "label_layout")  # of a rendering: None takes what suits store and layout
+FOUND = ("pad_id", "label_layout")  # of a rendering: None depends on the store and the layout
 
 
 class Layable:
     """Documents of a store, to be laid out.
 
     Args:
-        reader: of the store.
-        path: of the store.
-        choice: which of its documents; None is all of them.
+        reader: the reader of the store.
+        path: the path of the store.
+        choice: which of its documents; None for all.
     """
 
     def __init__(self, reader: Reader, path: str, choice: Choice | None) -> None:
@@ -79,23 +78,25 @@ class Layable:
 
         Args:
             seq_len: tokens of a frame.
-            tail: "drop" the last, short row or "keep" it, filled up.
+            tail: "drop" the last, short row or "keep" it, padded with filler.
             lookahead: one more token for each row, as the label of its last cell.
-            overlap: tokens that rows share, 0 or 1; None is 1 with `lookahead`, else 0.
+            overlap: tokens that adjacent rows share, 0 or 1; None: 1 with `lookahead`, else 0.
             align: True ends blocks of rows where io blocks end; a number, where blocks of that
                 many tokens end.
-            label_layout: "aligned" or "shifted"; None is "shifted" with `lookahead`, because
-                aligned labels have no cell for its token, else "aligned".
-            mask_boundary_loss: do not train the first token of a document on the one before it.
+            label_layout: "aligned" or "shifted"; None: "shifted" with `lookahead`, because
+                aligned labels have no cell for the extra token, else "aligned".
+            mask_boundary_loss: do not train the first token of a document on the document before.
             position_scheme: positions start from 0 in every document ("reset") or frame
                 ("absolute").
             ignore_id: a token that is never trained on.
             train_on_eos: train the prediction of EOS.
-            eos_mask: which EOS that means: "all" that are `eos_id`, or only "inserted" ones.
+            eos_mask: which EOS `train_on_eos` applies to: "all" that equal `eos_id`, or only
+                "inserted" ones.
             segments: documents end as stored ("documents") or after each `eos_id` ("eos").
-            eos_id: the token that ends a document; None is the tokenizer's, where one is needed.
-            pad_id: the token in filler cells; None is the tokenizer's pad, else its EOS, else 0.
-            trailing: the segment of filler at the end of a frame: "filler" (0) or the last "doc".
+            eos_id: the token that ends a document; None: the tokenizer's, if one is needed.
+            pad_id: the token in filler cells; None: the tokenizer's pad, else its EOS, else 0.
+            trailing: the segment of filler at the end of a frame: 0 ("filler") or that of the last
+                document ("doc").
             attend_prefix: filler at the start of a frame belongs to the first document.
             position_offset: added to every position.
 
@@ -161,35 +162,37 @@ class Layable:
             strategy: "best_fit_decreasing", "first_fit_decreasing" (or "bin"), "best_fit",
                 "first_fit", "greedy", "one_doc", or "sequential" (end to end, cut when full).
             overflow: what to do with longer documents: "split", "truncate", "drop", "error".
-            stride: tokens that neighbouring pieces of a split document share.
+            stride: tokens that adjacent pieces of a split document share.
             mask_overlap: do not train shared tokens a second time.
-            min_len: leave out documents with fewer tokens.
-            max_len: leave out documents with more tokens.
-            max_doc_tokens: use only that many tokens of a document.
-            min_row_len: leave out rows with fewer tokens, inserted ones counted.
-            max_docs_per_bin: segments of a row, at most.
-            add_bos: put BOS before every document; the store stays as it is.
+            min_len: skip documents with fewer tokens.
+            max_len: skip documents with more tokens.
+            max_doc_tokens: use at most that many tokens of a document.
+            min_row_len: skip rows with fewer tokens, counting inserted ones.
+            max_docs_per_bin: maximum segments of a row.
+            add_bos: put BOS before every document; the store is not changed.
             add_eos: put EOS after every document.
-            bos_id: the token to put there; None is the tokenizer's.
-            eos_id: the same for EOS; also the one that ``train_on_eos=False`` means.
-            strict_special_tokens: raise if there is no such token; else it is left out, with a
-                warning.
+            bos_id: the BOS to insert; None: the tokenizer's.
+            eos_id: the EOS to insert, and the token that ``train_on_eos=False`` masks; None: the
+                tokenizer's.
+            strict_special_tokens: raise if there is no such token; otherwise warn and insert none.
             lookahead: one more cell for each row, as the label of its last one.
-            overlap: tokens that rows share, 0 or 1; for "sequential" with `lookahead`.
-            shuffle_output: rows of a group in shuffled order.
-            shuffle_seed: of that order.
-            group_docs: a group, which is packed by itself, ends with its 10,000th document,
-            group_tokens: or with the one that makes it 2^25 tokens.
-            label_layout: as for `windows`, like all that follow.
-            mask_boundary_loss: do not train the first token of a document on the one before it.
+            overlap: tokens that adjacent rows share, 0 or 1; for "sequential" with `lookahead`.
+            shuffle_output: shuffle the rows of each group.
+            shuffle_seed: seed of that shuffle.
+            group_docs: maximum documents of a group; each group is packed by itself.
+            group_tokens: a group also ends with the document that brings it to this many tokens.
+            label_layout: as in `windows`, like all arguments that follow.
+            mask_boundary_loss: do not train the first token of a document on the document before.
             position_scheme: positions start from 0 in every document ("reset") or frame
                 ("absolute").
             ignore_id: a token that is never trained on.
             train_on_eos: train the prediction of EOS.
-            eos_mask: which EOS that means: "all" that are `eos_id`, or only "inserted" ones.
+            eos_mask: which EOS `train_on_eos` applies to: "all" that equal `eos_id`, or only
+                "inserted" ones.
             segments: documents end as stored ("documents") or after each `eos_id` ("eos").
-            pad_id: the token in filler cells; None is the tokenizer's pad, else its EOS, else 0.
-            trailing: the segment of filler at the end of a frame: "filler" (0) or the last "doc".
+            pad_id: the token in filler cells; None: the tokenizer's pad, else its EOS, else 0.
+            trailing: the segment of filler at the end of a frame: 0 ("filler") or that of the last
+                document ("doc").
             attend_prefix: filler at the start of a frame belongs to the first document.
             position_offset: added to every position.
 
@@ -269,69 +272,78 @@ class Layable:
         attend_prefix: bool = False,
         position_offset: int = 0,
     ) -> Dataset:
-        """Documents placed at chosen positions of frames, each (document, t, s) exactly as asked.
+        """Documents placed at chosen positions of frames, each (document, t, s) as requested.
 
-        K tokens of a document from document offset t on, at frame offset s. docs/splice.md shows
-        what each argument does.
+        A splice is K tokens of a document from document offset t on, at frame offset s.
+        docs/splice.md shows what each argument does.
 
         Args:
             seq_len: tokens of a frame.
             position_scheme: "relative" for models with RoPE, NoPE or ALiBi: clipped windows,
                 several to a frame; "absolute" for learned positions: one to a frame, where it was
-                placed; "reset": the same with positions from 0. None is as published: "absolute".
-            content_start_mode: which (t, s) there are: "coverage_balanced" (every t that leaves K
+                placed; "reset": one to a frame, with positions from 0. None: "absolute", as
+                published.
+            content_start_mode: which (t, s) are shown: "coverage_balanced" (every t that leaves K
                 tokens, at the right end), "slide_within" (every t at every s), "anchor_start"
-                (t = 0 at every s), "cyclic_roll" (as slide_within, documents as rings).
-            content_length: K, tokens of a splice; None is as many as fit; a mapping {example: K}
-                changes it on the way.
+                (t = 0 at every s), "cyclic_roll" (like slide_within, with documents as rings).
+            content_length: K, tokens of a splice; None: as many as fit; a mapping {example: K}
+                changes it during the run.
             content_stride: tokens from one t to the next.
             offset_stride: cells from one s to the next.
-            min_copy_len: leave out splices with fewer tokens.
-            mode: "splice", or "slide": frames full of a document, from every start.
-            placement: where s is swept, "fit" the splice into the frame, or let its end "truncate".
-            include_tail: also show the last start L - K, where the stride does not meet it.
-            edge: "inside" the document, or "clip": starts run past both ends, so that every token
-                is a target equally often; None follows `position_scheme`.
-            fill: "one" splice to a frame, or "pack" as many as fit; None as for `edge`.
+            min_copy_len: skip splices with fewer tokens.
+            mode: "splice", or "slide": frames filled by one document, from every start.
+            placement: where s is swept, "fit" the splice into the frame or "truncate" its end.
+            include_tail: also show the last start L - K if the stride does not reach it.
+            edge: starts stay "inside" the document, or ("clip") run past both ends, so that every
+                token is a target equally often; None depends on `position_scheme`.
+            fill: "one" splice to a frame, or "pack" as many as fit; None depends on
+                `position_scheme`.
             alpha: prefer starts near the ends by (K / distance)^alpha.
             edge_mode: "continuous" weights, or "duplicate" starts near the ends at random.
-            adaptive_k: splice documents shorter than K as a whole; else they are left out.
+            adaptive_k: splice documents shorter than K as a whole; if False, skip them.
             offset_jitter: J; move splices left by 0 to J cells, differently at each visit.
             jitter_mode: "uniform" or "low_discrepancy".
-            sampler: "enumerate" every (t, s) once; "quota": an exact share of an epoch for every
-                document; "stream": the same, endless and shuffled. None is "quota" for
+            sampler: "enumerate": every (t, s) once; "quota": an exact share of an epoch for every
+                document; "stream": like "quota", endless and shuffled. None: "quota" for
                 "coverage_balanced", else "enumerate".
             balance_mode: shares of documents: "by_coverage", "by_document", "by_temperature".
-            balance_tau: the temperature: 1 in proportion, 0 equal.
-            balance_measure: its "length" or its "starts"; None is "starts" with edge="clip".
-            epoch_length: examples of an epoch; None is as many as there are choices.
-            max_epochs: how often the choices of a document are shown in one epoch, at most.
+            balance_tau: the temperature: 1 is proportional, 0 is equal.
+            balance_measure: the measure of a document, "length" or "starts"; None: "starts" with
+                edge="clip", else "length".
+            epoch_length: examples of an epoch; None: as many as there are choices.
+            max_epochs: at most how often one epoch shows the choices of a document.
             doc_weights: a factor for each document, in the order of selection.
             doc_strides: a `content_stride` for each document.
             doc_alphas: an `alpha` for each document.
             doc_groups: a group for each document; groups get equal shares.
-            doc_schedule: {example: documents}: start with some of them, in the order of selection.
-            doc_growth: {epoch: documents}: the same by epochs; earlier epochs stay as they are.
+            doc_schedule: {example: documents}: start with that many of them, in the order of
+                selection.
+            doc_growth: {epoch: documents}: like `doc_schedule`, by epochs; earlier epochs stay the
+                same.
             schedule_batch_size: read the keys of schedules as steps of that many examples.
-            shuffle_offsets: enumerate offsets in random order; a number, inside stretches.
-            offset_seed: of that order, and of jitter.
-            shuffle_content: enumerate starts in random order; a number, inside stretches.
-            content_seed: of that order, and of duplicates.
-            shuffle_per_epoch: another such order in every epoch.
+            shuffle_offsets: enumerate offsets in random order; a number shuffles inside stretches
+                of that length.
+            offset_seed: seed of that order, and of jitter.
+            shuffle_content: enumerate starts in random order; a number shuffles inside stretches of
+                that length.
+            content_seed: seed of that order, and of duplicates.
+            shuffle_per_epoch: use another such order in every epoch.
             grid: (starts, offsets): that many of each document, evenly spaced.
             roll_loss: train across the seam of "cyclic_roll".
             filler: "pad" or "eos": the token in cells without a document.
-            bos: put BOS before every document: True is the tokenizer's, or a token.
-            eos_before: put EOS into the last filler cell before a splice, the same way.
-            label_layout: "aligned" (also None) or "shifted"; all that follow are as for `windows`.
-            mask_boundary_loss: do not train the first token of a document on the one before it.
+            bos: put BOS before every document: True for the tokenizer's, or a token.
+            eos_before: put EOS into the last filler cell before a splice: True, or a token.
+            label_layout: "aligned" (also None) or "shifted"; all that follow are as in `windows`.
+            mask_boundary_loss: do not train the first token of a document on the document before.
             ignore_id: a token that is never trained on.
             train_on_eos: train the prediction of EOS.
-            eos_mask: which EOS that means: "all" that are `eos_id`, or only "inserted" ones.
+            eos_mask: which EOS `train_on_eos` applies to: "all" that equal `eos_id`, or only
+                "inserted" ones.
             segments: documents end as stored ("documents") or after each `eos_id` ("eos").
-            eos_id: the token that ends a document; None is the tokenizer's, where one is needed.
-            pad_id: the token in filler cells; None as `filler` says.
-            trailing: the segment of filler at the end of a frame: "filler" (0) or the last "doc".
+            eos_id: the token that ends a document; None: the tokenizer's, if one is needed.
+            pad_id: the token in filler cells; None depends on `filler`.
+            trailing: the segment of filler at the end of a frame: 0 ("filler") or that of the last
+                document ("doc").
             attend_prefix: filler at the start of a frame belongs to the first document.
             position_offset: added to every position.
 
@@ -356,7 +368,7 @@ class Layable:
         return made
 
     def _laid_out(self, layout: LayoutSpec, render: dict[str, Any]) -> Dataset:
-        """The dataset, with the defaults that depend on the store and on the layout."""
+        """The dataset, with the defaults that depend on the store and the layout filled in."""
         usual = {
             "pad_id": filler_token(self._reader),
             "label_layout": "shifted" if layout.lookahead else "aligned",
@@ -383,11 +395,11 @@ class Layable:
 
     @property
     def indices(self) -> NDArray[np.int64]:
-        """Which documents of the store these are: as stored, or in the order of a selection."""
+        """The numbers of these documents in the store: as stored, or in order of selection."""
         return self._selection.documents
 
 
 def _rendering(given: Mapping[str, Any]) -> dict[str, Any]:
-    """The fields of `RenderSpec` among arguments, without those that are still to be found."""
+    """The fields of `RenderSpec` among arguments, without those that are not yet known."""
     found = {name: given[name] for name in field_names(RenderSpec)}
     return {name: one for name, one in found.items() if name not in FOUND or one is not None}

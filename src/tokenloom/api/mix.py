@@ -31,25 +31,25 @@ def mix(
     block: int = 2048,
     stages: Mapping[int, Mapping[str, float]] | None = None,
 ) -> Dataset:
-    """Several datasets as one: which source an example is from is a function of its index.
+    """Several datasets as one; the source of an example is a function of its index.
 
     Args:
-        sources: datasets by name. The name is part of a source's keys, so it has another order here
-            than alone, and the same whatever is beside it.
+        sources: datasets by name. The name is part of a source's random keys, so its order here
+            differs from its order alone, but does not depend on the other sources.
         rule: "least_consumed": always the source that has consumed least for its weight;
-            "weights": shares as close as they can be at every prefix; "rounds": blocks of fixed
-            shares, one source after the other; "random": the same, shuffled inside each block;
+            "weights": shares as close as possible at every prefix; "rounds": blocks of fixed
+            shares, one source after the other; "random": like "rounds", shuffled inside each block;
             "round_robin": one of each in turn, as listed.
-        weights: of some sources or all; the default is 1.
-        cost: what is shared, "tokens", "rows" or "loss_tokens" (predictions that count); tokens
-            for "least_consumed", else rows.
-        stop: "restart": sources go on into fresh epochs until each has had its own;
+        weights: weights of some or all sources; default: 1.
+        cost: what is shared: "tokens", "rows" or "loss_tokens" (predictions that count). Default:
+            tokens for "least_consumed", else rows.
+        stop: "restart": sources start fresh epochs until each has completed its own;
             "first_exhausted"; "all_exhausted": sources drop out, nothing is repeated.
-        temperature: weights in proportion to size ** temperature; instead of `weights`.
-        max_epochs: the most epochs of every source, or of some by name; it ends then.
-        initial: what sources have consumed before, by name.
+        temperature: weights proportional to size ** temperature; instead of `weights`.
+        max_epochs: maximum epochs of every source, or of some by name; a source ends after them.
+        initial: what sources have already consumed, by name.
         block: examples of a block, for "rounds" and "random".
-        stages: {example: weights}: other weights from there on; edits known from the start.
+        stages: {example: weights}: new weights from that example on; edits known from the start.
 
     >>> import tempfile, tokenloom as tl
     >>> with tempfile.TemporaryDirectory() as folder:
@@ -67,14 +67,14 @@ def mix(
     if rule == "round_robin" and (weights or temperature is not None or cost not in (None, "rows")):
         raise ConfigError(
             "rule: found 'round_robin' with weights, temperature or a cost; it takes one row of "
-            "each in turn. Take rule='weights'."
+            "each in turn. Use rule='weights'."
         )
     if cost is None:
         cost = "tokens" if rule == "least_consumed" else "rows"
     resolved = dict.fromkeys(known, 1.0)
     if weights is not None:
         if temperature is not None:
-            raise ConfigError("temperature: found beside weights; both say the same. Give one.")
+            raise ConfigError("temperature: found together with weights; give one of them.")
         given = weights_of("weights", weights)
         if not given:
             raise ConfigError("weights: found none; give at least one source.")
@@ -103,7 +103,7 @@ def mix(
 def _by_size(sources: Mapping[str, Dataset], cost: str, temperature: Any) -> dict[str, float]:
     power = number("temperature", temperature)
     if not (np.isfinite(power) and power >= 0):
-        raise ConfigError(f"temperature: found {power:g}, allowed is 0 or more.")
+        raise ConfigError(f"temperature: found {power:g}, allowed: 0 or more.")
     sizes = {
         name: ds.run.sources[0].rows if cost == "rows" else TokenCount(ds.run.sources[0]).of_epoch()
         for name, ds in sources.items()
@@ -112,7 +112,7 @@ def _by_size(sources: Mapping[str, Dataset], cost: str, temperature: Any) -> dic
     found = {name: (max(size, 1) / top) ** power for name, size in sizes.items()}
     if min(found.values()) < LEAST:
         raise ConfigError(
-            f"temperature: found {power:g}, with which the smallest source has a weight of "
-            f"{min(found.values()):g} beside 1; allowed is as little as makes that {LEAST:g}."
+            f"temperature: found {power:g}, which gives the smallest source a weight of "
+            f"{min(found.values()):g} next to 1; allowed: a temperature low enough for {LEAST:g}."
         )
     return {name: rounded(weight) for name, weight in found.items()}

@@ -1,4 +1,4 @@
-"""`plan_packing`: what packing costs, of a store, of a part of it, or of lengths alone."""
+"""`plan_packing`: what packing costs for a store, for a part of it, or for lengths alone."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ __all__ = ["line_of", "plan_packing"]
 
 Int64 = NDArray[np.int64]
 
-COMBINED = ("seq_len", "strategy", "overflow")  # of these there may be several
+COMBINED = ("seq_len", "strategy", "overflow")  # each may have several values
 
 
 @overload
@@ -103,35 +103,36 @@ def plan_packing(
     group_docs: int = 10_000,
     group_tokens: int = 1 << 25,
 ) -> PackingChoice | PackingPlan:
-    """What packing would cost: exactly what a run of `Store.pack` then has, without a token read.
+    """What packing would cost, exactly as `Store.pack` would do it; no token is read.
 
     Args:
         source: a store, documents of one, or the lengths of documents.
         seq_len: tokens of a frame, one length or several.
         strategy: one, several, or None for the usual ones.
         overflow: "split", "truncate", "drop", "error", or several of them.
-        stride: tokens that neighbouring pieces of a split document share; all that follow are as
-            for `Store.pack`, the same for all combinations.
+        stride: tokens that adjacent pieces of a split document share. This and all that follow are
+            as in `Store.pack`, the same for all combinations.
         mask_overlap: do not train shared tokens a second time.
-        min_len: leave out documents with fewer tokens.
-        max_len: leave out documents with more tokens.
-        max_doc_tokens: use only that many tokens of a document.
-        min_row_len: leave out rows with fewer tokens, inserted ones counted.
-        max_docs_per_bin: segments of a row, at most.
+        min_len: skip documents with fewer tokens.
+        max_len: skip documents with more tokens.
+        max_doc_tokens: use at most that many tokens of a document.
+        min_row_len: skip rows with fewer tokens, counting inserted ones.
+        max_docs_per_bin: maximum segments of a row.
         add_bos: count a BOS before every document.
         add_eos: count an EOS after every document.
-        bos_id: says the same as `add_bos`; which token it is changes nothing here.
-        eos_id: the same for `add_eos`.
+        bos_id: same as `add_bos`; the value of the token does not matter here.
+        eos_id: same as `add_eos`.
         lookahead: one more cell for each row, as the label of its last one.
-        overlap: tokens that rows share, 0 or 1; for "sequential" with `lookahead`.
-        shuffle_output: rows of a group in shuffled order.
-        shuffle_seed: of that order.
-        group_docs: a group, which is packed by itself, ends with its 10,000th document,
-        group_tokens: or with the one that makes it 2^25 tokens.
+        overlap: tokens that adjacent rows share, 0 or 1; for "sequential" with `lookahead`.
+        shuffle_output: shuffle the rows of each group.
+        shuffle_seed: seed of that shuffle.
+        group_docs: maximum documents of a group; each group is packed by itself.
+        group_tokens: a group also ends with the document that brings it to this many tokens.
 
     Returns:
-        For one of each a `PackingChoice` (`rows`, `fill`, `tokens_lost`, `documents_cut`, …); else
-        a `PackingPlan`, which prints as a table with a recommendation.
+        A `PackingChoice` (`rows`, `fill`, `tokens_lost`, `documents_cut`, …) for one length,
+        strategy and overflow; otherwise a `PackingPlan`, which prints as a table with a
+        recommendation.
 
     >>> choice = plan_packing([3, 2, 3, 9], seq_len=8, strategy="best_fit_decreasing")
     >>> choice.rows, choice.tokens_lost, choice.documents_cut
@@ -159,17 +160,17 @@ def _listed(words: str | Sequence[str]) -> list[str]:
 
 
 def line_of(source: Any) -> Bounded:
-    """Documents in order: of a store, of a part of it, or lengths alone."""
+    """Documents in order: of a store, of a part of it, or given by their lengths alone."""
     if isinstance(source, Documents):
         return source.line
     lengths = np.asarray(source)
     if lengths.ndim != 1 or (lengths.size and lengths.dtype.kind not in "iu"):
         raise ConfigError(
-            f"lengths: found {lengths.dtype} in {lengths.ndim}-D, allowed is a store, documents of "
+            f"lengths: found {lengths.dtype} in {lengths.ndim}-D, allowed: a store, documents of "
             "one, or one axis of integers."
         )
     if lengths.size and lengths.min() < 0:
-        raise ConfigError(f"lengths: found {lengths.min()}, allowed is 0 or more tokens.")
+        raise ConfigError(f"lengths: found {lengths.min()}, allowed: 0 or more tokens.")
     return Lengths(np.concatenate([[0], np.cumsum(lengths, dtype=np.int64)]).astype(np.int64))
 
 

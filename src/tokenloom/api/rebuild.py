@@ -1,8 +1,8 @@
-"""Datasets from their descriptions: the way back from `Dataset.describe()`.
+"""Datasets from their descriptions: the inverse of `Dataset.describe()`.
 
-A description holds the digest of its store; a store that holds something else is refused, because
-the same indices would then be other examples. To another process a dataset goes as its description,
-so pickling is here, too; whoever makes datasets imports this module.
+A description holds the digest of its store; a store with different content is refused, because the
+same indices would be other examples. A dataset travels to another process as its description, so
+pickling is also here; whoever makes datasets imports this module.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ Hints = Mapping[str, Any]
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _StoreKeys:
-    """What a description says about its store."""
+    """The keys of the store in a description."""
 
     path: str
     digest: str
@@ -61,7 +61,7 @@ class _SourceKeys:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _Keys(_SourceKeys):
-    """The keys of the description of one source that is alone."""
+    """The keys of the description of a single source."""
 
     format: str
     order_version: int
@@ -81,12 +81,12 @@ class _MixKeys:
 def rebuild(
     config: Mapping[str, Any], path: str | Mapping[str, str] | None, hints: Hints
 ) -> Dataset:
-    """The dataset that `Dataset.describe()` described.
+    """Given a description from `Dataset.describe()`, answers the dataset.
 
     Args:
         config: the description.
-        path: where the store is now, if it was moved; of a mix a mapping from names of sources.
-        hints: as for `tokenloom.open`.
+        path: the path of the store, if it was moved; for a mix, a mapping from source to path.
+        hints: as in `tokenloom.open`.
     """
     if isinstance(config, Mapping):
         _require(config, "format", description.FORMAT)
@@ -95,7 +95,7 @@ def rebuild(
     if is_mix and isinstance(path, str):
         raise ConfigError(f"path: found {path!r}; a mix has several stores. Give {{source: path}}.")
     if not is_mix and isinstance(path, Mapping):
-        raise ConfigError(f"path: found {dict(path)}, allowed is one path; this is no mix.")
+        raise ConfigError(f"path: found {dict(path)}, allowed: one path; this is not a mix.")
     try:
         if is_mix:
             return _mix(config, path if isinstance(path, Mapping) else {}, hints)
@@ -105,7 +105,7 @@ def rebuild(
 
 
 def _alone(config: Mapping[str, Any], path: str | None, hints: Hints) -> Dataset:
-    """The dataset of one source that was described."""
+    """The dataset of a described single source."""
     keys = bind(_Keys, config)
     source = _source(keys, path, hints)
     paths = {} if path is None else {keys.name: path}
@@ -114,7 +114,7 @@ def _alone(config: Mapping[str, Any], path: str | None, hints: Hints) -> Dataset
 
 
 def _mix(config: Mapping[str, Any], paths: Mapping[str, str], hints: Hints) -> Dataset:
-    """The mix that was described."""
+    """The dataset of a described mix."""
     keys = bind(_MixKeys, config)
     settings = dict(keys.mix)
     shuffle = rebuild_shuffle(settings.pop("shuffle", None), path="$.mix.shuffle")
@@ -130,14 +130,14 @@ def _mix(config: Mapping[str, Any], paths: Mapping[str, str], hints: Hints) -> D
     named = [*rule.weights, *(name for edit in edits for name in edit.add)]
     if sorted(named) != sorted(sources):
         raise ConfigError(
-            f"$.mix.weights: it speaks of {', '.join(named)}; sources are {', '.join(sources)}."
+            f"$.mix.weights: found {', '.join(named)}; the sources are {', '.join(sources)}."
         )
     appended = _reopened(edits, paths, hints)
     return Dataset(sources, rule, shuffle=shuffle, edits=edits, appended=appended)
 
 
 def _source(keys: _SourceKeys, where: str | None, hints: Hints, path: str = "$") -> Source:
-    """A source that was described, over its store."""
+    """A described source, over its store."""
     layout = dict(keys.layout)
     kind = layout.pop("kind", None)
     if kind not in KINDS:
@@ -164,7 +164,7 @@ def _source(keys: _SourceKeys, where: str | None, hints: Hints, path: str = "$")
 
 
 def _opened(place: str, snapshot: int | None, digest: str, made_from: str, hints: Hints) -> Reader:
-    """What reads a store, if it holds what it held."""
+    """The reader of a store, which must still have this digest."""
     _, reader = open_reader(place, snapshot=snapshot, **hints)
     found = reader.manifest.digest
     if found != digest:
@@ -178,7 +178,7 @@ def _opened(place: str, snapshot: int | None, digest: str, made_from: str, hints
 def _reopened(
     edits: Sequence[Edit], paths: Mapping[str, str], hints: Hints
 ) -> dict[tuple[int, str], Reader]:
-    """The snapshots of stores that edits brought."""
+    """The snapshots of stores that edits appended."""
 
     def opened(name: str, one: Pinned) -> Reader:
         place = paths.get(name, one.path)
@@ -192,11 +192,11 @@ def _reopened(
 
 
 def _require(config: Mapping[str, Any], name: str, value: Any) -> None:
-    if config.get(name, value) != value:  # one that is missing is told with the others
+    if config.get(name, value) != value:  # a missing key is reported with the others
         raise ConfigError(f"$.{name}: found {config[name]!r}, this version knows {value!r}.")
 
 
-# -- to another process a dataset goes as its description ----------------------------------
+# -- a dataset travels to another process as its description --------------------------------
 def _travel(dataset: Dataset) -> tuple[Any, ...]:
     first = next(iter(dataset.sources.values())).reader
     hints = {

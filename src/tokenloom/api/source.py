@@ -1,4 +1,4 @@
-"""`Source`: a store inside a run, with all that decides what it gives; as JSON and as words."""
+"""`Source`: a store inside a run, with everything that decides its rows; as JSON and as words."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Source:
 
     Attributes:
         reader: reads its store.
-        path: of the store, as it was written.
+        path: path of the store, as the user wrote it.
         config: which rows it shows, in which order.
         layout: its rows.
         render: how its rows become arrays.
@@ -48,16 +48,16 @@ class Source:
         return self.layout.line
 
     def with_config(self, **fields: Any) -> Source:
-        """The same with other settings."""
+        """A copy with other settings."""
         return replace(self, config=replace(self.config, **fields))
 
     def with_render(self, **fields: Any) -> Source:
-        """The same, rendered otherwise; the tokenizer's EOS is taken where one is needed."""
+        """A copy, rendered differently; the tokenizer's EOS is used if one is needed."""
         wanted = with_known_eos(unbind(self.render) | fields, self.reader)
         return replace(self, render=RenderSpec(**wanted))
 
     def describe(self, run: SourceRun) -> dict[str, Any]:
-        """The source as plain JSON, with the numbers that its run has resolved."""
+        """The source as plain JSON, with the numbers resolved by its run."""
         manifest, config = self.reader.manifest, self.config
         return {
             "name": run.name,
@@ -107,7 +107,7 @@ def described(
     edits: Sequence[Edit],
     run: Run,
 ) -> dict[str, Any]:
-    """A dataset as plain JSON: flat for one source, rule and sources for a mix."""
+    """A dataset as plain JSON: flat for a single source, rule and sources for a mix."""
     head = {"format": FORMAT, "order_version": ORDER_VERSION}
     pairs = zip(sources.values(), run.sources, strict=True)
     told = [source.describe(one) for source, one in pairs]
@@ -158,7 +158,7 @@ def check_alike(sources: Mapping[str, Source]) -> None:
 
 
 def with_known_eos(render: dict[str, Any], reader: Reader) -> dict[str, Any]:
-    """The fields of a rendering, with the tokenizer's EOS where one is needed and none is named."""
+    """The fields of a rendering, with the tokenizer's EOS if one is needed and none is given."""
     if render.get("train_on_eos", True) or render.get("eos_id") is not None:
         return render
     tokenizer = reader.manifest.tokenizer

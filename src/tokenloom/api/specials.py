@@ -1,6 +1,6 @@
-"""Special tokens of a store: which id a word such as BOS stands for.
+"""Special tokens of a store: the id of a name such as BOS.
 
-What is said to a user before a packed dataset runs.
+Also the warnings that a user gets before a packed dataset runs.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ __all__ = ["check_used", "filler_token", "named_token", "special", "tell_losses"
 def check_used(
     render: dict[str, Any], add_bos: bool, bos_id: int | None, add_eos: bool, eos_id: int | None
 ) -> None:
-    """Refuse a special token that is named but not used: its name does not put it anywhere."""
+    """Refuse a special token that is given but not used: giving its id does not insert it."""
     looked_at = not render.get("train_on_eos", True) or render.get("segments") == "eos"
     for name, given, used in (
         ("bos", bos_id, add_bos),
@@ -27,13 +27,13 @@ def check_used(
     ):
         if given is not None and not used:
             raise ConfigError(
-                f"{name}_id: found {given}, but nothing uses it. add_{name}=True puts it there "
+                f"{name}_id: found {given}, but nothing uses it. add_{name}=True inserts it "
                 "for every document."
             )
 
 
 def tell_losses(path: str, layout: object) -> None:
-    """Say before anything runs how many tokens are in no row."""
+    """Warn before anything runs when some tokens are in no row."""
     tally = layout.groups.tally if isinstance(layout, Packed) else None
     if tally is None or not tally.lost:
         return
@@ -52,18 +52,18 @@ def tell_losses(path: str, layout: object) -> None:
 
 
 def special(reader: Reader, path: str, name: str, *, strict: bool) -> int | None:
-    """The tokenizer's BOS or EOS, to be put around documents, if it has one and they have not."""
+    """The tokenizer's BOS or EOS to insert; None if it has none or the documents already do."""
     manifest = reader.manifest
     found: int | None = getattr(manifest.tokenizer, name) if manifest.tokenizer else None
     message = None
     if any(part.settings.get(name) is not None for part in manifest.parts):
-        message = f"its documents have had their {name.upper()} since they were built"
+        message = f"its documents already got their {name.upper()} when they were built"
     elif found is None:
         message = f"its tokenizer has no {name.upper()} token"
     if message is None:
         return found
     message = (
-        f"{path}: add_{name}: {message}, so none is added. Leave add_{name} out, or name one with "
+        f"{path}: add_{name}: {message}, so none is added. Leave add_{name} out, or give one with "
         f"{name}_id=..."
     )
     if strict:
@@ -73,7 +73,7 @@ def special(reader: Reader, path: str, name: str, *, strict: bool) -> int | None
 
 
 def named_token(reader: Reader, path: str, name: str, wanted: bool | int) -> int | None:
-    """A token that is asked for by its kind (True) or by its number; False is none."""
+    """A token requested by its kind (True) or by its id; False is none."""
     if wanted is False or wanted is None:
         return None
     if wanted is not True:
@@ -87,19 +87,20 @@ def named_token(reader: Reader, path: str, name: str, wanted: bool | int) -> int
     found: int | None = getattr(tokenizer, kind) if tokenizer else None
     if found is None:
         raise TokenizerError(
-            f"{path}: {name}: the store names no {kind.upper()} token. Give its number: {name}=..."
+            f"{path}: {name}: the store names no {kind.upper()} token. Give its id: {name}=..."
         )
     if name == "bos" and any(
         part.settings.get("bos") is not None for part in reader.manifest.parts
     ):
         raise TokenizerError(
-            f"{path}: {name}: its documents have had their BOS since they were built. Leave it out."
+            f"{path}: {name}: its documents already got their BOS when they were built. Leave it "
+            "out."
         )
     return found
 
 
 def filler_token(reader: Reader) -> int:
-    """What stands in filler cells unless told otherwise: pad, else eos, else 0."""
+    """The default token of filler cells: pad, else eos, else 0."""
     tokenizer = reader.manifest.tokenizer
     known = (tokenizer.pad, tokenizer.eos) if tokenizer else ()
     return next((token for token in known if token is not None), 0)

@@ -1,9 +1,9 @@
-"""What a user says about a splice, as settings; and what is said to the user before it runs.
+"""The arguments of a splice as settings, and the warnings a user gets before it runs.
 
-One idea: `position_scheme` names the model, and sensible defaults follow. A *relative* model (RoPE,
-NoPE, ALiBi) sees no difference between offsets, because the filler before a splice is masked: it
-gets clipped windows, several to a frame. An *absolute* one (learned positions) does: it keeps one
-splice to a frame, where it was placed. With nothing said, everything is as published.
+One idea: `position_scheme` names the kind of model, and sensible defaults follow. A *relative*
+model (RoPE, NoPE, ALiBi) sees no difference between offsets, because the filler before a splice is
+masked: it gets clipped windows, several to a frame. An *absolute* model (learned positions) does
+see one: it gets one splice to a frame, where it was placed. The defaults are as published.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ SCHEMES: dict[str, dict[str, str]] = {
     "reset": {"position_scheme": "reset"},
 }
 
-FOUND = ("edge", "fill", "pad_id", "label_layout")  # None takes what the others suggest
+FOUND = ("edge", "fill", "pad_id", "label_layout")  # None depends on the other arguments
 
 LISTED = 20  # documents in a line of the log
 
@@ -50,10 +50,10 @@ def splice_settings(
     schedule_batch_size: int | None,
     **options: Any,
 ) -> tuple[SpliceSpec, dict[str, Any]]:
-    """The layout and the fields of the rendering that the arguments of `Layable.splice` mean.
+    """Given the arguments of `Layable.splice`, answers the layout and the fields of the rendering.
 
-    Arguments are those of `Layable.splice`; only `bos` and `eos_before` are tokens already, and
-    `eos` is the tokenizer's own.
+    The arguments are those of `Layable.splice`, except that `bos` and `eos_before` are already
+    tokens and `eos` is the tokenizer's own.
     """
     scheme = position_scheme or "absolute"
     if not isinstance(scheme, str) or scheme not in SCHEMES:
@@ -63,7 +63,7 @@ def splice_settings(
         )
     usual = dict(SCHEMES[scheme])
     if options.get("content_start_mode", "coverage_balanced") != "coverage_balanced":
-        usual = {"position_scheme": usual["position_scheme"]}  # those sweep one splice to a frame
+        usual = {"position_scheme": usual["position_scheme"]}  # other modes sweep one per frame
     given = {name: one for name, one in options.items() if name not in FOUND or one is not None}
     chosen = {**usual, **given}
     render = {name: chosen.pop(name) for name in field_names(RenderSpec) if name in chosen}
@@ -73,7 +73,7 @@ def splice_settings(
         if eos is None:
             raise ConfigError(
                 "filler: found 'eos', but the store's tokenizer names none. Give pad_id=..., the "
-                "token that is to stand in filler."
+                "token to use as filler."
             )
         render["pad_id"] = eos
     groups = chosen.pop("doc_groups", None)
@@ -94,22 +94,22 @@ def splice_settings(
 def _pairs(
     name: str, schedule: int | Mapping[int, int] | None, batch_size: int | None
 ) -> tuple[tuple[int, ...], ...]:
-    """A schedule as pairs that count examples; steps are so many examples each."""
+    """A schedule as (example, value) pairs; a step is `batch_size` examples."""
     if not isinstance(schedule, Mapping):
         if schedule is None or name == "content_length":
             return ()
         raise ConfigError(
-            f"{name}: found {schedule!r}, allowed is a mapping from where it holds to the value, "
+            f"{name}: found {schedule!r}, allowed: a mapping from the first example to the value, "
             "such as {0: 1, 640: 2}."
         )
     step = 1 if batch_size is None else batch_size
     if type(step) is not int or step < 1:
-        raise ConfigError(f"schedule_batch_size: found {step!r}, allowed is 1 or more examples.")
+        raise ConfigError(f"schedule_batch_size: found {step!r}, allowed: 1 or more examples.")
     try:
         pairs = [(int(begin) * step, int(value)) for begin, value in schedule.items()]
     except (TypeError, ValueError):
         raise ConfigError(
-            f"{name}: found {dict(schedule)!r}, allowed is a mapping of numbers, such as "
+            f"{name}: found {dict(schedule)!r}, allowed: a mapping of numbers, such as "
             "{0: 2, 640: 4}."
         ) from None
     return tuple(sorted(pairs))
@@ -119,7 +119,7 @@ def _numbered(groups: Any) -> tuple[int, ...]:
     """Groups by number, in order of their names."""
     if isinstance(groups, str) or not isinstance(groups, (Sequence, np.ndarray)):
         raise ConfigError(
-            f"doc_groups: found {groups!r}, allowed is one name or number for each document."
+            f"doc_groups: found {groups!r}, allowed: one name or number for each document."
         )
     names = {name: number for number, name in enumerate(sorted(set(groups), key=str))}
     return tuple(names[name] for name in groups)
@@ -131,18 +131,18 @@ def _plain(value: Any) -> Any:
     return tuple(value) if isinstance(value, list) else value
 
 
-# -- what is said --------------------------------------------------------------------------
+# -- warnings and log ----------------------------------------------------------------------
 def say_what_it_costs(layout: Spliced, render: RenderSpec, position_scheme: str | None) -> None:
-    """Warn, with the arithmetic, of what is spent for nothing."""
+    """Warn about wasted work, and show the arithmetic."""
     spec, part = layout.spec, layout.parts[-1]
     if spec.min_copy_len < 2:
         warn(
-            f"min_copy_len: found {spec.min_copy_len}; a splice of one token trains nothing. Take "
+            f"min_copy_len: found {spec.min_copy_len}; a splice of one token trains nothing. Use "
             "2 or more."
         )
     room = int((spec.seq_len - part.content)[part.quota > 0].max(initial=0))
     if spec.offset_jitter and (room < 1 or part.packed):
-        why = "splices stand side by side" if part.packed else "splices are as long as frames"
+        why = "splices are packed side by side" if part.packed else "splices are as long as frames"
         warn(
             f"offset_jitter: found {spec.offset_jitter}, but {why} (content_length="
             f"{int(part.content.max())}, seq_len={spec.seq_len}), so there is no room to move "
@@ -156,10 +156,10 @@ def say_what_it_costs(layout: Spliced, render: RenderSpec, position_scheme: str 
 
 
 def _warn_of_temperature(spec: SpliceSpec) -> None:
-    """Weights that are out of bounds, or that nothing looks at."""
+    """Warn about weights that are out of bounds or not used."""
     if spec.balance_tau > 1:
         warn(
-            f"balance_tau: found {spec.balance_tau}, usual is 0 (equal) to 1 (in proportion); "
+            f"balance_tau: found {spec.balance_tau}, usual is 0 (equal) to 1 (proportional); "
             "above 1 long documents get more than their share."
         )
     if spec.sampler != "enumerate":
@@ -171,7 +171,7 @@ def _warn_of_temperature(spec: SpliceSpec) -> None:
         if found != usual and (name, spec.edge_mode) != ("alpha", "duplicate"):
             warn(
                 f"{name}: found {found} with sampler='enumerate', which shows every choice once "
-                "and ignores it. Take sampler='quota'."
+                "and ignores it. Use sampler='quota'."
             )
 
 
@@ -184,14 +184,14 @@ def _warn_of_offsets(layout: Spliced, part: SplicePhase) -> None:
         f"splice: an epoch spends {frames:,} frames on {starts:,} starts, each at several offsets. "
         "Filler before a splice is masked, so a model with RoPE, NoPE or ALiBi, or with positions "
         f"that are reset, sees no difference between them: {frames - starts:,} frames "
-        f"({1 - starts / frames:.0%}) teach it nothing new. For such a model take "
+        f"({1 - starts / frames:.0%}) teach it nothing new. For such a model use "
         "position_scheme='relative' with content_start_mode='coverage_balanced'; if it has "
-        "learned positions say position_scheme='absolute'; attend_prefix=True shows it the filler."
+        "learned positions, position_scheme='absolute'; attend_prefix=True shows it the filler."
     )
 
 
 def _warn_of_uneven_clips(spec: SpliceSpec, part: SplicePhase) -> None:
-    """Clipped windows show every token equally often only if the stride divides K - 1."""
+    """Warn if the stride does not divide K - 1: clipped windows then show tokens unevenly."""
     if spec.edge != "clip":
         return
     sizes = np.unique(part.content[part.quota > 0]) - 1
@@ -209,9 +209,9 @@ def tell(layout: Spliced, path: str, *, selected: bool) -> None:
     """Log what is spliced: the lines of the published design, with true numbers.
 
     Args:
-        layout: what is spliced.
-        path: of the store.
-        selected: whether the documents have been told already.
+        layout: the splices.
+        path: path of the store.
+        selected: whether the documents were already logged.
     """
     if not log.isEnabledFor(logging.INFO):
         return

@@ -1,6 +1,6 @@
-"""What users hold: `Store`, a thin façade over the records of `tokenloom.store`.
+"""`Store`: a thin façade over the records of `tokenloom.store`.
 
-A store is opened at one snapshot and never changes under its holder: appends publish a new
+A store is opened at one snapshot and never changes while it is open: appends publish a new
 snapshot, which the next `open` sees.
 """
 
@@ -37,8 +37,8 @@ __all__ = ["Store", "open_store"]
 class Store(Documents):
     """Tokens, document boundaries, per-token columns and per-document metadata, read-only.
 
-    Made by `tokenloom.open` and `tokenloom.build`. Safe to share between threads; goes to other
-    processes as its path, which they open themselves.
+    Made by `tokenloom.open` and `tokenloom.build`. Safe to share between threads. It is pickled as
+    its path, which other processes open themselves.
 
     >>> import tempfile, tokenloom as tl
     >>> with tempfile.TemporaryDirectory() as folder:
@@ -84,7 +84,7 @@ class Store(Documents):
 
     @property
     def columns(self) -> dict[str, str]:
-        """Further per-token columns, name → dtype."""
+        """Additional per-token columns, name → dtype."""
         return dict(self.reader.manifest.columns)
 
     @property
@@ -97,7 +97,7 @@ class Store(Documents):
 
     @property
     def manifest_sha256(self) -> str:
-        """Identity of this snapshot on disk, metadata and files included."""
+        """Identity of this snapshot on disk, including metadata and files."""
         return self._snapshot.sha256
 
     @property
@@ -107,15 +107,15 @@ class Store(Documents):
 
     @functools.cached_property
     def tokenizer(self) -> StoredTokenizer | None:
-        """The tokenizer that made the ids, or None for ids that came ready made."""
+        """The tokenizer that made the ids, or None for ready-made ids."""
         record = self.reader.manifest.tokenizer
         return None if record is None else StoredTokenizer(record, self._sidecar)
 
     @property
     def tokenizer_identity(self) -> str:
-        """Equal for stores whose ids mean the same: of the vocabulary and the special ids.
+        """Equal for stores whose ids mean the same: derived from the vocabulary and special ids.
 
-        Where no vocabulary is known (ready-made ids, a function) it is the vocabulary size.
+        If no vocabulary is known (ready-made ids, a function), it is the vocabulary size.
         """
         record = self.reader.manifest.tokenizer
         return (record.identity if record else "") or f"vocab_size={self.vocab_size}"
@@ -136,11 +136,11 @@ class Store(Documents):
         return self.document(index)
 
     def document(self, index: SupportsIndex, column: str | None = None) -> NDArray[Any]:
-        """The tokens of one document as int32 [length], or the values of a further column."""
+        """The tokens of one document as int32 [length], or the values of another column."""
         return self.documents([_index(index)], column)[0]
 
     def documents(self, indices: ArrayLike, column: str | None = None) -> list[NDArray[Any]]:
-        """The tokens of several documents, in one coalesced read, in the order asked."""
+        """The tokens of several documents, in one coalesced read, in the requested order."""
         wanted = _indices(indices, self.num_documents, "document")
         start, stop = self.reader.bounds(wanted)
         flat = self._values(start, stop, column)
@@ -148,11 +148,11 @@ class Store(Documents):
         return np.split(flat, ends[:-1].tolist()) if len(ends) else []
 
     def tokens(self, start: int, stop: int, column: str | None = None) -> NDArray[Any]:
-        """Tokens [start, stop) of the whole store as int32; documents stand end to end."""
+        """Tokens [start, stop) of the whole store as int32, with documents end to end."""
         if not 0 <= start <= stop <= self.num_tokens:
             raise IndexError(
                 f"{self.path}: tokens {start:,} to {stop:,} of a store of {self.num_tokens:,}; "
-                "allowed is 0 <= start <= stop <= num_tokens."
+                "allowed: 0 <= start <= stop <= num_tokens."
             )
         if column is None:
             return self.reader.read_one(start, stop).astype(np.int32)
@@ -172,11 +172,11 @@ class Store(Documents):
     def find(self, id: str | int | None = None, *, hash: str | None = None) -> NDArray[np.int64]:
         """The numbers of all documents with this id, or with this hash of their tokens, ascending.
 
-        Nothing found is an empty array. An id is looked up by one or two reads of 4 KiB a shard;
-        a hash by reading 16 bytes a document.
+        Empty if there are none. An id takes one or two reads of 4 KiB per shard; a hash takes
+        16 bytes per document.
 
         Args:
-            id: as the store keeps it in the metadata: 7 and "7" are two ids.
+            id: the id as kept in the metadata: 7 and "7" are different ids.
             hash: 8 to 32 hex digits, the start of the hash; `document_hashes` gives whole ones.
 
         >>> import tempfile, tokenloom as tl
@@ -187,7 +187,7 @@ class Store(Documents):
         ([0, 2], [1], [])
         """
         if (id is None) == (hash is None):
-            raise ConfigError("find: found both or neither of id and hash, allowed is one of them.")
+            raise ConfigError("find: found both or neither of id and hash, allowed: one of them.")
         return find_id(self.reader, id) if hash is None else find_hash(self.reader, hash)
 
     def document_hashes(self, indices: ArrayLike) -> list[str]:
@@ -199,11 +199,11 @@ class Store(Documents):
     def duplicates(self, *, budget_bytes: int = BUDGET_BYTES) -> list[NDArray[np.int64]]:
         """Groups of documents with the same tokens, each ascending, in order of their first.
 
-        Reads 16 bytes a document and no token; empty documents are equal, too.
+        Reads 16 bytes per document and no token; all empty documents are equal.
 
         Args:
-            budget_bytes: memory for sorting. With less than 64 bytes a document the hashes are
-                read several times, a range of them each time.
+            budget_bytes: memory for sorting. With less than 64 bytes per document, the hashes are
+                read several times, one range of them each time.
 
         >>> import tempfile, tokenloom as tl
         >>> rows = [{"text": "ab"}, {"text": "c"}, {"text": "ab"}]
@@ -231,9 +231,9 @@ class Store(Documents):
         """Documents divided by a hash of their id or content: disjoint, complete, stable.
 
         Args:
-            shares: name of each part → its share; they add up to 1.
-            by: "id" (the number of a document that has none) or "content".
-            seed: another seed is another split.
+            shares: name of each part → its share; the shares add up to 1.
+            by: "id" (the document's number if it has no id) or "content".
+            seed: another seed gives another split.
         """
         parts = SplitSpec.all_of(shares, by, seed)
         return {name: Documents(self.reader, str(self.path), spec) for name, spec in parts.items()}
@@ -242,12 +242,12 @@ class Store(Documents):
 
     @property
     def reads(self) -> ReadCounters:
-        """What was asked of the per-token columns and what it took, since opening."""
+        """Requests to the per-token columns, and the reads they took, since opening."""
         return self.reader.counters()
 
     @property
     def index_reads(self) -> ReadCounters:
-        """The same for the document offsets."""
+        """Requests to the document offsets, and the reads they took, since opening."""
         return self.reader.counters(index=True)
 
     def verify(self, *, progress: bool | None = None) -> verification.VerifyReport:
@@ -313,21 +313,21 @@ class Store(Documents):
 
 
 def _index(index: SupportsIndex) -> int:
-    """An index as a number; a truth value is none."""
+    """An index as an integer; bools are refused."""
     if isinstance(index, bool | np.bool_):
-        raise TypeError(f"document: found {index}, allowed is an integer.")
+        raise TypeError(f"document: found {index}, allowed: an integer.")
     return operator.index(index)
 
 
 def _indices(indices: ArrayLike, size: int, what: str) -> NDArray[np.int64]:
-    """Indices as int64, all inside [0, size); there is no counting from the end."""
+    """Indices as int64, all inside [0, size); negative ones are refused."""
     array = np.asarray(indices)
     if array.size and array.dtype.kind not in "iu":
-        raise TypeError(f"{what} indices are {array.dtype}, allowed are integers.")
+        raise TypeError(f"{what} indices: found {array.dtype}, allowed: integers.")
     array = np.atleast_1d(array.astype(np.int64))
     outside = (array < 0) | (array >= size)
     if outside.any():
-        raise IndexError(f"{what} {array[outside][0]} of {size}; allowed is 0 to {size - 1}.")
+        raise IndexError(f"{what} {array[outside][0]} of {size}; allowed: 0 to {size - 1}.")
     return array
 
 
@@ -344,17 +344,17 @@ def open_store(
 ) -> Store:
     """Open a store.
 
-    Costs one file and one `stat` per file of the store; no token is read, whatever its size.
+    Reads one file and calls `stat` on each file of the store; no token is read, whatever its size.
 
     Args:
         path: the store's directory.
-        snapshot: number of the manifest to read; the newest if not given.
+        snapshot: number of the manifest to read; default: the newest.
         verify: "first" checks each chunk against its crc32c when this process first reads it,
             "always" every time, "never" not at all.
-        cache_bytes: memory for decoded blocks of this store alone; if not given, all stores of
-            the process share 640 MiB.
+        cache_bytes: memory for decoded blocks of this store alone; default: all stores of the
+            process share 640 MiB.
         gap_bytes: merge reads up to this many bytes apart.
-        cap_bytes: no read is longer than this.
+        cap_bytes: maximum length of a read.
         source: where the bytes come from, if not from the directory.
 
     Raises:

@@ -1,7 +1,7 @@
-"""Takes spans and what reads their tokens → gives batches: tokens, labels, masks, positions.
+"""Takes spans and a reader of their tokens → gives batches: tokens, labels, masks, positions.
 
-Public beside `tokenloom.Batch`: `attention` (dense masks, FlexAttention, `cu_seqlens`) and
-`boundaries` (positions and segments of rows that somebody else has packed).
+Public in addition to `tokenloom.Batch`: `attention` (dense masks, FlexAttention, `cu_seqlens`) and
+`boundaries` (positions and segments of rows packed elsewhere).
 """
 
 from tokenloom.batch import attention, boundaries

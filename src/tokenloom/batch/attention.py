@@ -1,17 +1,17 @@
-"""Which cell may look at which: masks for every kind of attention, from `segment_ids` alone.
+"""Which cell may attend to which: masks for every kind of attention, from `segment_ids` alone.
 
-One idea: a *stretch* is a run of equal segment ids in a row, a document or filler, and a cell looks
-at its own stretch. Two documents that follow each other have different ids, so nothing else is
-needed: not positions (two cells may both be position 0) and never token values. The three forms
-agree: `dense_mask` for any attention, `mask_mod` for FlexAttention, `cu_seqlens` and `max_seqlen`
-for kernels of variable length.
+One idea: a *stretch* is a run of equal segment ids in a row, either a document or filler, and a
+cell attends to its own stretch. Adjacent documents have different ids, so nothing else is needed:
+not positions (two cells may both be position 0) and never token values. The three forms agree:
+`dense_mask` for any attention, `mask_mod` for FlexAttention, `cu_seqlens` and `max_seqlen` for
+variable-length kernels.
 
-A filler cell looks at its own stretch of filler. So no row of a mask is empty (a softmax over
-nothing is NaN, and NaN times a weight of 0 is still NaN), and no document ever looks at filler.
+A filler cell attends to its own stretch of filler. So no row of a mask is empty (a softmax over
+nothing is NaN, and NaN times a weight of 0 is still NaN), and no document ever attends to filler.
 
-NumPy arrays give NumPy arrays, torch tensors give torch tensors on their device; torch is imported
-only where a tensor came in. A dense mask takes S bytes for every cell: 16 MiB for a row of 4,096
-cells, where `mask_mod` and `cu_seqlens` take 32 KiB and less.
+NumPy arrays give NumPy arrays, torch tensors give torch tensors on the same device; torch is
+imported only when a tensor is passed in. A dense mask takes S bytes per cell: 16 MiB for a row of
+4,096 cells, where `mask_mod` and `cu_seqlens` take 32 KiB or less.
 
 >>> import numpy as np
 >>> packed = np.array([[1, 1, 2, 2, 0]])
@@ -36,19 +36,19 @@ from numpy.typing import NDArray
 
 __all__ = ["cu_seqlens", "dense_mask", "mask_mod", "max_seqlen", "stretches", "to_numpy"]
 
-# b, h, q_idx, kv_idx -> may q look at kv; integers or arrays of integers that broadcast
+# b, h, q_idx, kv_idx -> may q attend to kv; integers or arrays of integers that broadcast
 MaskMod = Callable[[Any, Any, Any, Any], Any]
 
 
 def dense_mask(segment_ids: Any, *, causal: bool = True, segment_masking: bool = True) -> Any:
-    """Whether the cell in the row of the mask may look at the cell in its column, bool [B, S, S].
+    """Whether the cell of each mask row may attend to the cell of each column, bool [B, S, S].
 
     Args:
-        segment_ids: 1, 2, … for the documents of a row, 0 for filler [B, S]; more axes in front
-            of these stay there.
-        causal: a cell looks at itself and at cells before it only.
-        segment_masking: a cell looks at its own document only. Off, it looks at all documents of
-            its row, but still not at filler.
+        segment_ids: 1, 2, … for the documents of a row, 0 for filler [B, S]; extra leading axes
+            are kept.
+        causal: a cell attends only to itself and to cells before it.
+        segment_masking: a cell attends only to its own document. If False, it attends to all
+            documents of its row, but still not to filler.
 
     >>> dense_mask(np.array([[1, 2, 0]]), segment_masking=False)[0].astype(int)
     array([[1, 0, 0],
@@ -56,7 +56,7 @@ def dense_mask(segment_ids: Any, *, causal: bool = True, segment_masking: bool =
            [0, 0, 1]])
     """
     group = _groups(segment_ids, segment_masking)
-    # [B, S, 1] the looking cell, [B, 1, S] the cell looked at
+    # [B, S, 1] the query cell, [B, 1, S] the key cell
     mask = group[..., :, None] == group[..., None, :]
     if causal:
         cell = _counting(group)
@@ -65,15 +65,15 @@ def dense_mask(segment_ids: Any, *, causal: bool = True, segment_masking: bool =
 
 
 def mask_mod(segment_ids: Any, *, causal: bool = True, segment_masking: bool = True) -> MaskMod:
-    """The same mask as a function of indices, as `torch.nn.attention.flex_attention` takes it.
+    """The same mask as a function of indices, as `torch.nn.attention.flex_attention` expects it.
 
-    Give a tensor on the device of the model, as in the example, if the attention is compiled. Made
-    from an array, the function takes indices of NumPy and of torch.
+    If the attention is compiled, pass a tensor on the model's device, as in the example. A function
+    made from an array takes both NumPy and torch indices.
 
     Args:
-        segment_ids: as for `dense_mask`, exactly [B, S].
-        causal: as there.
-        segment_masking: as there.
+        segment_ids: as in `dense_mask`, exactly [B, S].
+        causal: as in `dense_mask`.
+        segment_masking: as in `dense_mask`.
 
     >>> may = mask_mod(np.array([[1, 1, 2]]))
     >>> may(0, 0, np.array([1, 2, 2]), np.array([0, 1, 2]))
@@ -127,7 +127,7 @@ def stretches(segment_ids: Any) -> Any:
 
 
 def to_numpy(values: Any) -> NDArray[Any]:
-    """An array of anything: NumPy, lists, torch on any device and in any dtype."""
+    """NumPy arrays, lists, or torch tensors of any device and dtype as a NumPy array."""
     if _is_tensor(values):
         values = values.detach().cpu()
         narrow = str(values.dtype) == "torch.bfloat16"  # unknown to NumPy
@@ -136,33 +136,33 @@ def to_numpy(values: Any) -> NDArray[Any]:
 
 
 def _groups(segment_ids: Any, segment_masking: bool) -> Any:
-    """Cells that may look at each other have the same number [..., S]."""
+    """A number for each cell, equal for cells that may attend to each other [..., S]."""
     ids = _given(segment_ids)
     number = stretches(ids)
-    # without segment masking all documents of a row are group 0, and filler stays apart
+    # without segment masking, all documents of a row are group 0 and filler stays separate
     return number if segment_masking else (number + 1) * (ids == 0)
 
 
 def _counting(like: Any) -> Any:
-    """Numbers that go up by one along the last axis [S]."""
+    """Consecutive integers along the last axis [S]."""
     cells = like.shape[-1]
     return like.new_ones(cells).cumsum(0) if _is_tensor(like) else np.arange(cells)
 
 
 def _starts(ids: NDArray[Any]) -> NDArray[np.bool_]:
-    """Whether a stretch begins at each cell [B, S]."""
+    """Whether a stretch starts at each cell [B, S]."""
     starts = np.ones(ids.shape, np.bool_)
     starts[:, 1:] = ids[:, 1:] != ids[:, :-1]
     return starts
 
 
 def _rows(segment_ids: Any) -> Any:
-    """The ids, if they are those of rows."""
+    """The ids, which must be [B, S]."""
     ids = _given(segment_ids)
     if ids.ndim != 2:
         raise ValueError(
-            f"segment_ids: found shape {list(ids.shape)}, allowed is [B, S]. "
-            "Give the ids of whole rows, `ids[None]` for a single one."
+            f"segment_ids: found shape {list(ids.shape)}, allowed: [B, S]. "
+            "Pass the ids of whole rows; for a single row, `ids[None]`."
         )
     return ids
 
@@ -172,5 +172,5 @@ def _given(segment_ids: Any) -> Any:
 
 
 def _is_tensor(values: Any) -> bool:
-    """Whether this is of torch, without importing it."""
+    """Whether this is a torch tensor, without importing torch."""
     return hasattr(values, "new_ones")

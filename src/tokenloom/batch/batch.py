@@ -1,16 +1,16 @@
-"""`Batch`: the arrays of one step, each made when it is first asked for.
+"""`Batch`: the arrays of one step, each made on first use.
 
-One idea: who asks for tokens pays for tokens. Labels, masks, segments and positions follow from the
-spans of the rows, so they are derived on first use (or by the loader, which is told what is wanted)
-and kept. All arrays have the same shape and dtype in every step; only `document_starts`,
-`continues` and `cu_seqlens` vary.
+One idea: whoever asks for tokens pays for tokens only. Labels, masks, segments and positions follow
+from the spans of the rows, so they are derived on first use (or by the loader, which knows the
+requested fields) and kept. All arrays have the same shape and dtype in every step; only
+`document_starts`, `continues` and `cu_seqlens` vary.
 
-Rows of several sources may be rendered in different ways (`Kind`): positions of a spliced row are
-those of its frame, of a packed one those of its documents. A field that is marked `by_row` is then
-made by each kind for its own rows and put together, so a new array is one method here and its law
-in `tokenloom.batch.laws`.
+Rows of several sources may be rendered in different ways (`Kind`): positions of a spliced row
+count from the start of its frame, those of a packed row from the start of each document. Each kind
+then makes a field marked `by_row` for its own rows, and the results are combined. So a new array
+takes one method here and one law in `tokenloom.batch.laws`.
 
-Memory comes from a pool and stays valid as long as anybody holds an array of it.
+Memory comes from a pool and stays valid as long as any array made from it is alive.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ FIELDS = (
 
 SHARED = frozenset({"labels", "loss_mask", "loss_weights", "document_starts", "continues", "spans"})
 
-"""Fields that are the same whatever segment filler has."""
+"""Fields that do not depend on the segment given to filler."""
 
 
 @functools.cache
@@ -74,10 +74,10 @@ def _together(fields: tuple[str, ...], render: RenderSpec) -> list[str]:
 
 
 class Details(Protocol):
-    """What is known about the rows of a batch beside their tokens."""
+    """What is known about the rows of a batch in addition to their tokens."""
 
     def spans(self) -> Spans:
-        """Which documents stand where."""
+        """Which part of which document is where."""
 
     def tiles(self, width: int) -> Tiles:
         """The first `width` cells of every row, as tiles."""
@@ -90,8 +90,8 @@ class Kind(NamedTuple):
     """How some rows of a batch are rendered.
 
     Attributes:
-        render: how.
-        rows: which, ascending; None is all of them.
+        render: how to render them.
+        rows: the rows, ascending; None for all.
     """
 
     render: RenderSpec
@@ -99,7 +99,7 @@ class Kind(NamedTuple):
 
 
 class _Some:
-    """Some rows of a batch: the `Details` of those."""
+    """The `Details` of some rows of a batch."""
 
     def __init__(self, details: Details, rows: Int64) -> None:
         self._details, self._rows = details, rows
@@ -126,13 +126,13 @@ class Batch:
     """Arrays of B rows of S tokens.
 
     Args:
-        cells: tokens, with the look-ahead cell if there is one [B, width].
+        cells: tokens, including the look-ahead cell if there is one [B, width].
         index: the index of each row in its run [B].
         seq_len: S.
-        kinds: how to derive the rest; several where rows are rendered in different ways.
-        details: what else is known about the rows, found when it is asked for.
-        judge: is asked when no token of the batch is trained, and refuses; a share of a step is
-            judged with the rest of it. None refuses such a batch at once.
+        kinds: how to derive the rest; several if rows are rendered in different ways.
+        details: what else is known about the rows, looked up on demand.
+        judge: called when no token of the batch is trained; raises if that is an error. A share of
+            a step is judged together with the rest of the step. None: always raise.
 
     >>> import tempfile, tokenloom as tl
     >>> with tempfile.TemporaryDirectory() as folder:
@@ -158,7 +158,7 @@ class Batch:
         self._parts = [] if len(kinds) == 1 else self._split()
 
     def _split(self) -> list[tuple[Int64, Batch]]:
-        """A batch for each kind; their filler gets the token of the kind."""
+        """A batch for each kind, with the kind's padding token in its filler."""
         found = []
         for kind in self._kinds:
             rows = np.arange(len(self.index)) if kind.rows is None else kind.rows
@@ -175,7 +175,7 @@ class Batch:
         return found
 
     def __len__(self) -> int:
-        """Rows."""
+        """The number of rows."""
         return len(self.index)
 
     @property
@@ -186,12 +186,12 @@ class Batch:
 
     @property
     def label_layout(self) -> str:
-        """Which of the two layouts `labels` has; see `RenderSpec`."""
+        """The layout of `labels`, "aligned" or "shifted"; see `RenderSpec`."""
         return self._render.label_layout
 
     @lazy
     def spans(self) -> Spans:
-        """Which stretch of which document stands where."""
+        """Which part of which document is where."""
         return self._details.spans()
 
     @property
@@ -203,12 +203,12 @@ class Batch:
 
     @property
     def source(self) -> list[str]:
-        """Name of the source of each row [B]."""
+        """The name of each row's source [B]."""
         return [self.spans.sources[i] for i in self.spans.source.tolist()]
 
     @property
     def plain(self) -> Batch:
-        """The same with segment 0 for all filler and positions from 0: what laws are about."""
+        """A copy with segment 0 for all filler and positions from 0, as the laws require."""
         if not any(kind.render.is_lent or kind.render.position_offset for kind in self._kinds):
             return self
         usual: dict[str, Any] = {"trailing": "filler", "attend_prefix": False, "position_offset": 0}
@@ -238,7 +238,7 @@ class Batch:
 
     @lazy
     def _lent(self) -> Tiles:
-        """Tiles with the segments that filler is given."""
+        """The tiles, with filler in the segments that `RenderSpec` lends it."""
         render = self._render
         trailing = render.trailing == "doc"
         return lent(self._tiles, leading=render.attend_prefix, trailing=trailing)
@@ -256,7 +256,7 @@ class Batch:
 
     @by_row
     def attention_mask(self) -> Bool:
-        """Whether a cell holds a token, or filler that is to be seen [B, S]."""
+        """Whether a cell holds a token, or filler that may be attended to [B, S]."""
         if self._render.trailing == "filler":
             return self.segment_ids > 0
         tiles = lent(self._tiles, leading=self._render.attend_prefix, trailing=False)
@@ -265,14 +265,14 @@ class Batch:
 
     @by_row
     def loss_weights(self) -> Float32:
-        """Weight of the prediction of token i + 1 at cell i, 0 where it does not count [B, S]."""
+        """Weight of predicting token i + 1 at cell i, 0 where it does not count [B, S]."""
         weights = self._stored_weights
         if weights is None:
             return self.loss_mask.astype(np.float32)
         out = np.zeros(self.shape, np.float32)
         ahead = weights[:, 1 : self.shape[1] + 1]  # a stored weight belongs to the token itself
         out[:, : ahead.shape[1]] = ahead
-        out[~(self._trainable & (out > 0))] = 0  # a weight below 0, or none at all, trains nothing
+        out[~(self._trainable & (out > 0))] = 0  # a negative or missing weight trains nothing
         return out
 
     @lazy
@@ -280,7 +280,7 @@ class Batch:
         """Whether the prediction of token i + 1 at cell i counts [B, S].
 
         Raises:
-            NoTrainedTokens: not one does; a step on such a batch would divide by zero.
+            NoTrainedTokens: none does; a step on such a batch would divide by zero.
         """
         mask = self._trained
         if not mask.any():
@@ -288,7 +288,7 @@ class Batch:
         return mask
 
     def trained(self) -> Bool:
-        """As `loss_mask`, without the judgement."""
+        """As `loss_mask`, but never raises `NoTrainedTokens`."""
         return self._trained
 
     @by_row
@@ -301,15 +301,15 @@ class Batch:
 
     def _judge_alone(self) -> None:
         raise NoTrainedTokens(
-            f"batch of rows {self.index[:4].tolist()}…: no token of it is trained on. Look at "
-            "ignore_id, at the loss columns of the store, and at documents of one token."
+            f"batch of rows {self.index[:4].tolist()}…: no token of it is trained on. Check "
+            "ignore_id, the loss columns of the store, and documents of one token."
         )
 
     @lazy
     def _trainable(self) -> Bool:
-        """What may be trained by position, boundary and id."""
+        """Which cells may be trained, judged by position, boundary and id."""
         render, seq_len = self._render, self.shape[1]
-        # the look-ahead cell is a target, too; aligned labels have no cell for it
+        # the look-ahead cell is also a target; aligned labels have no cell for it
         ahead = render.label_layout == "shifted" and self._cells.shape[1] > seq_len
         tiles = self._tiles_of(seq_len + 1) if ahead else self._tiles
         if render.mask_boundary_loss:
@@ -328,7 +328,7 @@ class Batch:
 
     @property
     def _untrained_ids(self) -> list[int]:
-        """Tokens that are not trained on wherever they stand."""
+        """Tokens that are never trained on, wherever they are."""
         render = self._render
         found = [] if render.ignore_id is None else [render.ignore_id]
         if not render.train_on_eos and render.eos_mask == "all" and render.eos_id is not None:
@@ -336,7 +336,7 @@ class Batch:
         return found
 
     def _inserted_eos(self, width: int) -> Int64:
-        """Cells of the first `width` of every row that hold an EOS which the layout put there."""
+        """Cells among the first `width` of every row that hold an EOS inserted by the layout."""
         spans = self.spans
         place = spans.at + spans.cells - 1
         ends = ((spans.flags & EOS) > 0) & (place < width)
@@ -344,7 +344,7 @@ class Batch:
 
     @lazy
     def labels(self) -> Int32:
-        """Targets in the `label_layout`, -100 where not trained [B, S]."""
+        """Targets, laid out as `label_layout`, -100 where not trained [B, S]."""
         _ = self.loss_mask  # judges
         return self._labels
 
@@ -364,7 +364,7 @@ class Batch:
 
     @property
     def _is_plain(self) -> bool:
-        """Whether aligned labels and what is trained follow from the tiles."""
+        """Whether aligned labels and the loss mask follow from the tiles alone."""
         usual = self._render.is_plain and self._stored_weights is None
         return usual and not len(self._tiles.blank)
 
@@ -374,7 +374,7 @@ class Batch:
 
     @property
     def loss_tokens(self) -> int:
-        """Predictions that count."""
+        """The number of predictions that count."""
         return int(self.loss_mask.sum())
 
     @by_row
@@ -384,7 +384,7 @@ class Batch:
 
     @by_row
     def continues(self) -> Bool:
-        """Whether each of them goes on from an earlier row [B, D]."""
+        """Whether each document of a row continues from an earlier row [B, D]."""
         return paint.document_starts(self._tiles)[1]
 
     @lazy
@@ -401,11 +401,11 @@ class Batch:
 
     @property
     def max_seqlen(self) -> int:
-        """The longest of them, in cells."""
+        """The longest sequence of `cu_seqlens`, in cells."""
         return int(np.diff(self.cu_seqlens).max(initial=0))
 
     def prepare(self, fields: Sequence[str]) -> Batch:
-        """This batch, with these fields made, together where that is cheaper."""
+        """This batch with these fields already made, several in one call where that is cheaper."""
         names = [] if self._parts else _together(tuple(fields), self._render)
         if names and self._is_plain:
             made = paint.paint(self._tiles, names, self.tokens)
@@ -422,7 +422,7 @@ class Batch:
     def folded(self, groups: int) -> Batch:
         """The same batch with its rows in groups: every array of rows is [groups, B / groups, …].
 
-        For gradient accumulation: one group after the other goes through the model.
+        For gradient accumulation: the model processes one group after the other.
         """
         return cast(Batch, _Folded(self, groups))
 
@@ -432,11 +432,11 @@ class Batch:
 
 
 def _nobody() -> None:
-    """Judges nothing: a part of a batch may well have no trained token."""
+    """Accepts: a part of a batch may have no trained token."""
 
 
 class _Folded:
-    """A batch seen in groups of rows; everything else is the batch's own."""
+    """A view of a batch in groups of rows; everything else is the batch's own."""
 
     ROWS = frozenset(FIELDS) - {"cu_seqlens", "spans"} | {"index"}
 

@@ -1,11 +1,11 @@
 """Document boundaries of ready-made rows → segments, positions, sequences.
 
-One idea: a boundary, however it was found, is a mark on a cell; marks cut the cells of all rows
-into tiles (`masks.Tiles`), and everything else is painted from those. So boundaries that were
-stored and boundaries guessed from tokens go the same way, in time linear in the cells.
+One idea: a boundary, however it was found, is a mark on a cell. Marks cut the cells of all rows
+into tiles (`tiles.Tiles`), and everything else is painted from those. So stored boundaries and
+boundaries guessed from tokens take the same path, in time linear in the cells.
 
-Conventions, as everywhere: segments count from 1 in each row, filler is segment 0 and counts its
-positions from 0 like a document of its own. A row begins with a boundary, told or not.
+Conventions, as everywhere: segments count from 1 in each row; filler is segment 0 and counts its
+positions from 0 like a document of its own. A row always starts with a boundary, given or not.
 
 Worked example: starts ``[3]``, a row of 5 tokens in 7 cells::
 
@@ -44,14 +44,14 @@ Marks: TypeAlias = tuple[Int64, Int64]  # row and cell of each boundary, in orde
 
 
 def marks_from_starts(starts: Sequence[ArrayLike], path: str = "document_starts") -> Marks:
-    """The marks of stored boundaries, checked; those behind the end of a row are dropped later.
+    """The marks of stored boundaries, checked; those past the end of a row are dropped later.
 
     Args:
-        starts: for each row the first cell of its documents; -1 at the end of a row is padding.
-        path: how messages name them.
+        starts: for each row, the first cells of its documents; -1 at the end of a row is padding.
+        path: the name of `starts` in messages.
 
     Raises:
-        InputError: a row holds anything but cells that ascend.
+        InputError: a row holds anything but ascending cells.
 
     >>> [marks.tolist() for marks in marks_from_starts([[0, 4, -1], [], [3]])]
     [[0, 0, 2], [0, 4, 3]]
@@ -62,7 +62,7 @@ def marks_from_starts(starts: Sequence[ArrayLike], path: str = "document_starts"
             raise _wrong_starts(path, place, one)
     row = np.repeat(np.arange(len(lists)), [len(one) for one in lists])
     cell = np.concatenate([np.empty(0, np.int64), *lists]).astype(np.int64)
-    # pairs of neighbours in one row: the second is larger, or padding
+    # neighbours in one row: the second is larger, or padding
     same, before, after = row[1:] == row[:-1], cell[:-1], cell[1:]
     ascend = (after == -1) | ((after > before) & (before != -1))
     wrong = np.concatenate([row[cell < -1], row[1:][same & ~ascend]])
@@ -75,7 +75,7 @@ def marks_from_starts(starts: Sequence[ArrayLike], path: str = "document_starts"
 def _wrong_starts(path: str, row: int, found: NDArray[Any]) -> InputError:
     shown = np.array2string(found, threshold=8, separator=", ")
     return InputError(
-        f"{path}: row {row}: found {shown}, allowed is a list of cells that ascend from 0, with -1 "
+        f"{path}: row {row}: found {shown}, allowed: a list of ascending cells from 0, with -1 "
         "only as padding at its end. Give the first cell of every document, in order."
     )
 
@@ -83,15 +83,15 @@ def _wrong_starts(path: str, row: int, found: NDArray[Any]) -> InputError:
 def marks_from_tokens(
     tokens: NDArray[Any], lengths: Int64, eos: int | None, bos: int | None
 ) -> Marks:
-    """The marks guessed from tokens: behind each `eos`, or at each `bos` where there is no `eos`.
+    """The marks guessed from tokens: after each `eos`, or at each `bos` if `eos` is None.
 
-    Filler is never looked at, so a padding token that equals `eos` starts nothing.
+    Filler is never examined, so a padding token that equals `eos` starts nothing.
 
     Args:
         tokens: rows, padded on the right [B, S].
         lengths: tokens of each row [B].
         eos: the token that ends a document, or None.
-        bos: the token that begins one, or None.
+        bos: the token that starts one, or None.
 
     >>> row = np.array([[1, 2, 99, 3, 99, 99, 99]])
     >>> [marks.tolist() for marks in marks_from_tokens(row, np.array([5]), 99, None)]
@@ -108,11 +108,11 @@ def marks_from_tokens(
 
 
 def tiles_from_marks(marks: Marks, lengths: Int64, width: int) -> Tiles:
-    """All cells of some rows, cut where there is a mark, where a row begins and where filler does.
+    """All cells of some rows, cut at every mark, at the start of every row and of its filler.
 
     Args:
-        marks: boundaries, in any order; those behind the end of their row count for nothing.
-        lengths: tokens of each row; the cells behind are filler [B].
+        marks: boundaries, in any order; those past the end of their row are ignored.
+        lengths: tokens of each row; the cells after them are filler [B].
         width: cells of each row, at least 1.
     """
     row, cell = marks
@@ -141,12 +141,12 @@ def tiles_from_marks(marks: Marks, lengths: Int64, width: int) -> Tiles:
 def position_ids(
     starts: Sequence[ArrayLike], width: int, lengths: ArrayLike | None = None
 ) -> Int32:
-    """Positions that begin anew in every document [B, width].
+    """Positions that restart at 0 in every document [B, width].
 
     Args:
-        starts: first cells of the documents of each row, perhaps padded with -1.
+        starts: first cells of the documents of each row, optionally padded with -1.
         width: cells of a row.
-        lengths: tokens of each row; None: all rows are full [B].
+        lengths: tokens of each row [B]; None: all rows are full.
 
     >>> position_ids([[0, 3]], 6).tolist()
     [[0, 1, 2, 0, 1, 2]]
@@ -155,7 +155,9 @@ def position_ids(
 
 
 def segment_ids(starts: Sequence[ArrayLike], width: int, lengths: ArrayLike | None = None) -> Int32:
-    """1, 2, … for the documents of each row, 0 for filler [B, width]; arguments as `position_ids`.
+    """1, 2, … for the documents of each row, 0 for filler [B, width].
+
+    The arguments are those of `position_ids`.
 
     >>> segment_ids([[0, 3]], 6, [5]).tolist()
     [[1, 1, 1, 2, 2, 0]]
@@ -170,7 +172,7 @@ def _painted(
     size = full if lengths is None else np.asarray(lengths, np.int64)
     if width < 1 or size.shape != full.shape or (size < 0).any() or (size > width).any():
         raise InputError(
-            f"lengths, width: found {size.tolist()} in rows of {width}, allowed is a length from 0 "
+            f"lengths, width: found {size.tolist()} in rows of {width}, allowed: a length from 0 "
             f"to the width for each of the {len(full)} rows, and a width of 1 or more."
         )
     made: Int32 = paint(tiles_from_marks(marks_from_starts(starts), size, width), [name])[name]

@@ -1,7 +1,7 @@
 """The cells of a batch: memory for them, and runs of tokens copied into them.
 
-One idea: where every run of a group of batches lies is written down once and checked once
-(`copier`); filling a batch is then one call that copies, widens and pads.
+One idea: the location of every run in a group of batches is recorded once and checked once
+(`copier`). Filling a batch is then one call that copies, widens and pads.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ Int64 = NDArray[np.int64]
 
 Array = NDArray[Any]
 
-LINE = 64  # bytes that a processor moves at once
+LINE = 64  # bytes of a cache line
 
 TOKENS = frozenset(np.dtype(one) for one in (np.uint16, np.uint32, np.int32))
 
@@ -32,7 +32,7 @@ _POOL = SlabPool()
 
 
 def new_array(shape: tuple[int, ...], dtype: Any) -> Array:
-    """An uninitialised array; large ones use memory again that was used before."""
+    """An uninitialised array; large ones reuse memory from a pool."""
     kind = np.dtype(dtype)
     size = math.prod(shape) * kind.itemsize
     if size < LARGE:
@@ -41,7 +41,7 @@ def new_array(shape: tuple[int, ...], dtype: Any) -> Array:
 
 
 def new_arrays(shape: tuple[int, ...], dtypes: tuple[Any, ...]) -> list[Array]:
-    """Several of one shape, in one piece of memory."""
+    """Several uninitialised arrays of one shape, in one piece of memory."""
     size, places = _side_by_side(math.prod(shape), dtypes)
     memory = new_array((size,), np.uint8)
     return [np.ndarray(shape, kind, memory, start) for kind, start in places]
@@ -49,7 +49,7 @@ def new_arrays(shape: tuple[int, ...], dtypes: tuple[Any, ...]) -> list[Array]:
 
 @functools.lru_cache(maxsize=64)
 def _side_by_side(cells: int, dtypes: tuple[Any, ...]) -> tuple[int, list[tuple[Any, int]]]:
-    """The bytes that arrays of so many cells take, and where each begins."""
+    """The bytes taken by one array of `cells` cells for each dtype, and where each array starts."""
     kinds = [np.dtype(one) for one in dtypes]
     sizes = [-(-cells * kind.itemsize // LINE) * LINE for kind in kinds]
     starts = [0, *itertools.accumulate(sizes)]
@@ -57,7 +57,7 @@ def _side_by_side(cells: int, dtypes: tuple[Any, ...]) -> tuple[int, list[tuple[
 
 
 class Copier(Protocol):
-    """Runs of tokens in memory, of which any stretch can be copied into cells."""
+    """Runs of tokens in memory; any range of them can be copied into cells."""
 
     def fill(self, out: Array, first: int, last: int, base: int, filler: int, /) -> None:
         """Write runs [first, last) into their cells, counted from `base`; `filler` elsewhere.
@@ -65,20 +65,20 @@ class Copier(Protocol):
         Args:
             out: contiguous, of any shape.
             first: the first run.
-            last: the run behind the last; their cells ascend and do not overlap.
+            last: one past the last run; the cells of the runs ascend and do not overlap.
             base: the cell that is the first of `out`.
-            filler: what stands in cells without a run.
+            filler: the value of cells without a run.
 
         Raises:
-            IndexError: `out` has no such cell, or two runs want the same.
+            IndexError: a run lies outside `out`, or two runs overlap.
         """
 
 
 def copier(views: Sequence[Array], which: Int64, low: Int64, length: Int64, cell: Int64) -> Copier:
-    """A copier of runs; it holds the views.
+    """A copier of runs; it keeps the views alive.
 
     Args:
-        views: where tokens are.
+        views: the arrays that hold the tokens.
         which: the view of each run [runs].
         low: its first element there [runs].
         length: its elements [runs].
@@ -102,7 +102,7 @@ def copier(views: Sequence[Array], which: Int64, low: Int64, length: Int64, cell
 
 
 class _NumpyCopier:
-    """What `_native.Copier` does, in the obvious way, for any dtype."""
+    """A plain NumPy version of `_native.Copier`, for any dtype."""
 
     def __init__(
         self, views: Sequence[Array], which: Int64, low: Int64, length: Int64, cell: Int64
@@ -124,7 +124,7 @@ class _NumpyCopier:
         stop = at + self._length[part]
         before = np.concatenate([[0], stop])
         if (at < before[:-1]).any() or before[-1] > len(flat):
-            raise IndexError("the cells of a run are taken or not there")
+            raise IndexError("a run overlaps the one before it or lies outside the output")
         part_of = np.stack([self._which[part], self._low[part], self._high[part]], axis=1)
         views = [self._views[which][low:high] for which, low, high in part_of.tolist()]
         if views and (before[1:] - at).sum() == len(flat):

@@ -1,9 +1,9 @@
-"""Whether a batch is right, ours or anybody's, and if not, which cell breaks which law.
+"""Whether a batch, ours or any other, is correct; and if not, which cell breaks which law.
 
-One idea: a batch is judged by the arrays that it has, and the report says which laws those were, so
-that silence is never taken for consent. The laws are those of `tokenloom.batch.laws`, and two more:
-arrays of cells are [B, S] ("shape"), ids are integers and masks are True and False, or 1 and 0
-("dtype").
+One idea: a batch is judged by the arrays it has, and the report lists the laws that were checked,
+so a law that could not be checked never passes silently. The laws are those of
+`tokenloom.batch.laws` plus two more: arrays of cells are [B, S] ("shape"); ids are integers and
+masks are True and False, or 1 and 0 ("dtype").
 
 Everything is vectorised: 64 x 2,048 cells with all fields take about 15 ms.
 """
@@ -55,9 +55,10 @@ class Problem:
 
     Attributes:
         law: one of `tokenloom.batch.laws.LAWS`, "shape" or "dtype".
-        row: which row; None if no single one.
-        cell: which cell of it (which document, which edge); None if no single one.
-        found: what stands there.
+        row: the row; None if it is not in a single row.
+        cell: the cell of that row (for some laws, the document or the edge); None if it is not in a
+            single cell.
+        found: the value found there.
         right: what is allowed there.
     """
 
@@ -76,18 +77,18 @@ class Problem:
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """What a batch is, right or wrong; None where it has no array that says so.
+    """What a batch contains, correct or not; None where no array of the batch shows it.
 
     Attributes:
         rows: B.
         seq_len: S, in cells.
         label_layout: "aligned" or "shifted".
-        positions: "reset", "absolute", "mixed" (some rows each), "reset or absolute" (the same
-            here: one document fills each row) or "neither".
-        documents: stretches of documents.
-        fill: share of the cells that hold tokens.
-        trained_tokens: predictions that count.
-        boundary_trained: those of them that go from one document to the next.
+        positions: "reset", "absolute", "mixed" (some rows of each), "reset or absolute" (both are
+            the same here: one document fills each row) or "neither".
+        documents: the number of documents, counted once per row.
+        fill: the fraction of cells that hold tokens.
+        trained_tokens: the number of predictions that count.
+        boundary_trained: how many of those cross from one document to the next.
     """
 
     rows: int
@@ -112,9 +113,9 @@ class BatchReport:
 
     Attributes:
         problems: the first few of each law.
-        totals: how many problems each broken law has.
-        checked: laws that could be checked with the arrays at hand.
-        facts: what the batch is.
+        totals: the number of problems of each broken law.
+        checked: laws that could be checked with the available arrays.
+        facts: what the batch contains.
     """
 
     problems: tuple[Problem, ...]
@@ -148,26 +149,26 @@ class BatchReport:
 def check_batch(
     batch: Any, *, seq_len: int | None = None, strict: bool = True, label_layout: str | None = None
 ) -> BatchReport:
-    """Which laws a batch breaks, and where; it raises only if there is nothing to judge.
+    """Which laws a batch breaks, and where. A broken law is reported, never raised.
 
     Args:
-        batch: a `tokenloom.Batch`, or a mapping (or an object with attributes) of arrays, of NumPy
-            or torch, with the names of a batch; `input_ids` is another name of `tokens`.
-        seq_len: S, if it is known better than from the arrays.
-        strict: hold the batch to our conventions as well. Without, forgiven is what trains no wrong
-            token: positions of filler, a `max_seqlen` that is too large; and a loss across
+        batch: a `tokenloom.Batch`, or a mapping (or an object with attributes) of NumPy or torch
+            arrays, named like the fields of a batch; `input_ids` is an alias of `tokens`.
+        seq_len: the expected S; default: the S of the arrays.
+        strict: hold the batch to our conventions as well. If False, what trains no wrong token is
+            accepted: positions of filler and a `max_seqlen` that is too large. So is a loss across
             documents, which `facts` still counts.
-        label_layout: "aligned" (a label stands at its own token) or "shifted" (one cell before);
-            as the batch says, else aligned.
+        label_layout: "aligned" (a label is at its own token) or "shifted" (one cell earlier).
+            Default: that of the batch, else "aligned".
 
     Raises:
-        ConfigError: the label layout is none, or the batch has no array of cells.
+        ConfigError: the label layout is unknown, or the batch has no array of cells.
 
     >>> report = check_batch({"tokens": [[5, 6, 7]], "labels": [[-100, 6, 8]]})
     >>> report.ok, str(report.problems[0])
     (False, 'row 0, cell 2: found 8, right is -100 or 7')
     """
-    batch = getattr(batch, "plain", batch)  # filler that has a document's segment is filler
+    batch = getattr(batch, "plain", batch)  # filler with a document's segment is still filler
     layout = label_layout or _fetch(batch, "label_layout") or "aligned"
     if layout not in ("aligned", "shifted"):
         raise ConfigError(
@@ -194,7 +195,7 @@ def check_batch(
 
 
 def _fetch(batch: Any, name: str) -> Any:
-    """A field of a batch; None if it has none."""
+    """A field of a batch; None if the batch does not have it."""
     if isinstance(batch, Mapping):
         return batch.get(name, batch.get("input_ids") if name == "tokens" else None)
     try:
@@ -205,7 +206,7 @@ def _fetch(batch: Any, name: str) -> Any:
 
 
 def _is_share(batch: Any) -> bool:
-    """Whether this is a share of a step that has trained tokens elsewhere."""
+    """Whether this is a share of a step whose other shares have trained tokens."""
     try:
         return getattr(batch, "_judge", None) is not None and batch.loss_mask is not None
     except NoTrainedTokens:
@@ -215,20 +216,20 @@ def _is_share(batch: Any) -> bool:
 def _arrays(
     batch: Any, seq_len: int | None
 ) -> tuple[dict[str, Array], dict[str, Breach], tuple[int, int]]:
-    """Arrays that can be judged, what is wrong with the others, and (B, S)."""
+    """The arrays that can be judged, what is wrong with the others, and (B, S)."""
     fetched = {name: _fetch(batch, name) for name in (*CELLS, *SHAPES)}
     found = {name: attention.to_numpy(a) for name, a in fetched.items() if a is not None}
     lead = next((a.shape for n, a in found.items() if n in CELLS and a.ndim >= 2), None)
     if lead is None:
         raise ConfigError(
-            f"batch: found {', '.join(found) or 'no field of a batch'}; to judge it, one of "
-            f"{', '.join(CELLS)} must be there as [B, S]."
+            f"batch: found {', '.join(found) or 'no field of a batch'}; to check it, one of "
+            f"{', '.join(CELLS)} must be given as [B, S]."
         )
     wrong: dict[str, list[tuple[str, str]]] = {"shape": [], "dtype": []}
     if seq_len not in (None, lead[-1]):
         wrong["shape"].append((f"rows of {lead[-1]:,} cells", f"seq_len {seq_len:,}"))
     arrays = {}
-    rows = int(np.prod(lead[:-1]))  # a batch in groups is judged as its rows
+    rows = int(np.prod(lead[:-1]))  # a batch in groups is judged row by row
     for name, array in found.items():
         kind = KIND.get(name, "ids")
         if not _fits(name, array, lead):
@@ -249,7 +250,7 @@ def _arrays(
 
 
 def _fits(name: str, array: Array, lead: tuple[int, ...]) -> bool:
-    """Whether an array has the shape that its name asks for, beside cells of shape `lead`."""
+    """Whether an array has the shape its name requires, next to cells of shape `lead`."""
     if name in CELLS:
         return array.shape == lead
     if name in ("document_starts", "continues"):
@@ -258,7 +259,7 @@ def _fits(name: str, array: Array, lead: tuple[int, ...]) -> bool:
 
 
 def _facts(given: Given, layout: str) -> Facts:
-    """What the batch is."""
+    """What the batch contains."""
     segments, trains = given.has("segment_ids"), given.has("trained")
     cells = given.shape[0] * given.shape[1]
     return Facts(

@@ -1,7 +1,7 @@
-"""Fields of a batch that are made when they are first asked for, and kept.
+"""Fields of a batch that are computed on first use and kept.
 
-One idea: a field is a method. `lazy` keeps what it gives; `by_row` lets each kind of rows make its
-own and puts them together, so whoever adds an array writes it once, for rows of one kind.
+One idea: a field is a method. `lazy` keeps its result. `by_row` lets each kind of rows compute its
+own part and combines them, so a new array is written once, for rows of one kind.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ T = TypeVar("T")
 
 
 class lazy(Generic[T]):  # noqa: N801 - reads like the decorator it replaces
-    """An attribute that is computed when first asked for and kept.
+    """An attribute that is computed on first use and kept.
 
-    As `functools.cached_property`, without the lock that it still takes in Python 3.11; a batch
+    Like `functools.cached_property`, but without the lock that Python 3.11 still takes; a batch
     belongs to one thread.
     """
 
@@ -40,9 +40,9 @@ class lazy(Generic[T]):  # noqa: N801 - reads like the decorator it replaces
 
 
 class by_row(lazy[T]):  # noqa: N801
-    """The same for an array of rows, which each `Kind` makes for its own.
+    """Like `lazy`, for an array of rows: each `Kind` computes its own rows.
 
-    Rows that are shorter in one kind than in another are padded with -1, or False.
+    Rows that are shorter in one kind than in another are padded with -1 or False.
     """
 
     def __get__(self, instance: Any, owner: type) -> T:
@@ -55,7 +55,7 @@ class by_row(lazy[T]):  # noqa: N801
 
 
 def _woven(parts: Sequence[tuple[Int64, Array]], rows: int) -> Array:
-    """An array [rows, …] from parts of its rows."""
+    """An array [rows, …] combined from arrays of some of its rows."""
     widths, kind = {made.shape[1] for _, made in parts}, parts[0][1].dtype
     out = np.empty((rows, max(widths)), kind)
     if len(widths) > 1:

@@ -1,28 +1,28 @@
 """The laws of a batch: for each, which cells break it.
 
-One idea: a law is a function from the arrays of a batch to the cells that break it, and `LAWS` says
-which arrays each needs. So a batch is judged by what it has, and every law is tested by breaking it
-alone. `tokenloom.batch.check` asks them all and tells what they found.
+One idea: a law is a function from the arrays of a batch to the cells that break it, and `LAWS`
+lists which arrays each law needs. So a batch is judged by what it has, and every law is tested by
+breaking it alone. `tokenloom.batch.check` runs them all and reports what they found.
 
 ==================  ===============================================================================
-tokens              no id is negative, filler aside
+tokens              no id is negative, except in filler
 segment_ids         0 is filler, documents are 1, 2, 3, … in every row
 attention_mask      True where the segment is not 0
 position_ids        count from 0 in every document and stretch of filler, or in every row
-labels              the token that they stand for, or -100
+labels              the token to predict, or -100
 loss_mask           True at cell i where a label asks for token i + 1
 loss_weights        finite, above 0 where the loss counts and 0 elsewhere
 filler              is neither predicted nor predicts
 boundary            no document is predicted from the one before it
-trained             something is
+trained             at least one token is trained
 document_starts     first cell of each document, in order, padded with -1
-continues           of the shape of those, False in the padding, and as the spans say
+continues           same shape as document_starts, False in the padding, consistent with the spans
 cu_seqlens          first cell of each document and stretch of filler, over all rows, and the end
-max_seqlen          the longest of them
-spans               begin where documents begin, and leave filler free
+max_seqlen          the longest sequence of cu_seqlens
+spans               start where documents start, and leave filler free
 ==================  ===============================================================================
 
-A law sees arrays of the right shape and dtype only: `tokenloom.batch.check` judges those before.
+A law only sees arrays of the right shape and dtype: `tokenloom.batch.check` checks those first.
 """
 
 from __future__ import annotations
@@ -46,11 +46,11 @@ Array = NDArray[Any]
 
 Bool = NDArray[np.bool_]
 
-SHOWN = 3  # cells of one law that are told; the rest is counted
+SHOWN = 3  # cells reported per law; the rest are only counted
 
 
 class Breach(NamedTuple):
-    """How many cells break a law, and (row, cell, found, right) of the first of them."""
+    """How many cells break a law, and (row, cell, found, right) of the first few."""
 
     total: int = 0
     examples: tuple[tuple[int | None, int | None, str, str], ...] = ()
@@ -61,13 +61,13 @@ class Given:
     """What a law sees.
 
     Attributes:
-        arrays: by name, those that have the right shape and dtype, masks as bool; and those that
-            `derived` adds.
+        arrays: by name, those that have the right shape and dtype, with masks as bool; and those
+            that `derived` adds.
         spans: `Spans`, or None.
         shape: (B, S).
-        shifted: whether a label stands one cell before its token.
-        strict: whether our conventions are laws, too.
-        guessed: whether segments are from token values, so that spans know nothing of them.
+        shifted: whether a label is one cell before its token.
+        strict: whether our conventions count as laws.
+        guessed: whether segments come from token values, so that spans do not describe them.
         share: whether this is a part of a step that was judged as a whole.
     """
 
@@ -83,26 +83,26 @@ class Given:
         return self.arrays[name]
 
     def has(self, *names: str) -> bool:
-        """Whether all of these are there."""
+        """Whether all of these are given."""
         return all(
             self.spans is not None if name == "spans" else name in self.arrays for name in names
         )
 
     @functools.cached_property
     def starts(self) -> Bool:
-        """Cells where a document or a stretch of filler begins."""
+        """Cells where a document or a stretch of filler starts."""
         starts: Bool = np.diff(attention.stretches(self["segment_ids"]), axis=1, prepend=-1) > 0
         return starts
 
     @functools.cached_property
     def offset(self) -> Array:
-        """Cells since then."""
+        """Cells since the last of `starts`."""
         cell = np.arange(self.shape[1])
         return cell - np.maximum.accumulate(np.where(self.starts, cell, 0), axis=1)
 
     @functools.cached_property
     def crossing(self) -> Bool:
-        """Trained cells whose target is of another document."""
+        """Trained cells whose target belongs to another document."""
         ids = self["segment_ids"]
         after = _ahead(ids, 0)
         crossing: Bool = self["trained"] & (ids != after) & (ids != 0) & (after != 0)
@@ -110,11 +110,11 @@ class Given:
 
 
 def derived(arrays: Mapping[str, Array], shifted: bool) -> dict[str, Array]:
-    """The arrays, and those that follow from whichever is there.
+    """The arrays, and those that can be derived from them.
 
     real: cells that hold tokens. asked: cells at which a label asks for the next token. trained:
-    cells whose prediction counts, by the mask, else by the labels, else by the weights. Segments
-    follow from document starts, where only those are there.
+    cells whose prediction counts, according to the mask, else the labels, else the weights.
+    Segments are derived from document starts if only those are given.
     """
     out = dict(arrays)
     shape = next((a.shape for n, a in out.items() if n in ("tokens", "labels")), None)
@@ -138,7 +138,7 @@ def derived(arrays: Mapping[str, Array], shifted: bool) -> dict[str, Array]:
 
 
 def _from_starts(starts: Array, shape: tuple[int, ...]) -> Array:
-    """Segments 1, 2, … from document starts [B, D], padded with -1; the first cell begins one."""
+    """Segments 1, 2, … from document starts [B, D], padded with -1; the first cell starts one."""
     begins = np.zeros(shape, np.int64)
     row, column = np.nonzero((starts >= 0) & (starts < shape[1]))
     np.add.at(begins, (row, starts[row, column]), 1)
@@ -147,7 +147,7 @@ def _from_starts(starts: Array, shape: tuple[int, ...]) -> Array:
 
 
 def _told(wrong: Bool, found: Any, right: Any) -> Breach:
-    """Wrong cells [B, S] as a breach; `found` and `right` are text, arrays, or say it of a cell."""
+    """Wrong cells [B, S] as a breach; `found`, `right`: text, an array, or a function of a cell."""
     rows, cells = np.nonzero(wrong)
 
     def text(what: Any, at: tuple[int, int]) -> str:
@@ -163,14 +163,14 @@ def _alone(found: str, right: str) -> Breach:
 
 
 def _ahead(values: Array, last: Any) -> Array:
-    """What stands one cell further [B, S]; `last` where there is none."""
+    """The value one cell later [B, S]; `last` where there is none."""
     out = np.full_like(values, last)
     out[:, :-1] = values[:, 1:]
     return out
 
 
 def _behind(values: Array, first: Any) -> Array:
-    """What stands one cell before [B, S]; `first` where there is none."""
+    """The value one cell earlier [B, S]; `first` where there is none."""
     out = np.full_like(values, first)
     out[:, 1:] = values[:, :-1]
     return out
@@ -191,13 +191,13 @@ def _segments(given: Given) -> Breach:
 
 def _positions(given: Given) -> Breach:
     reset, absolute = _misplaced(given)
-    by_row = reset.sum(axis=1) <= absolute.sum(axis=1)  # the scheme that a row is closer to
+    by_row = reset.sum(axis=1) <= absolute.sum(axis=1)  # the scheme each row is closer to
     right = np.where(by_row[:, None], given.offset, np.arange(given.shape[1]))
     return _told(np.where(by_row[:, None], reset, absolute), given["position_ids"], right)
 
 
 def scheme(given: Given) -> str:
-    """What positions count: see `tokenloom.batch.check.Facts`."""
+    """The position scheme; see `tokenloom.batch.check.Facts`."""
     reset, absolute = (~wrong.any(axis=1) for wrong in _misplaced(given))
     if not (reset | absolute).all():
         return "neither"
@@ -207,7 +207,7 @@ def scheme(given: Given) -> str:
 
 
 def _misplaced(given: Given) -> tuple[Bool, Bool]:
-    """Cells whose position is not that of the scheme "reset", and not of "absolute"."""
+    """Cells whose position does not match the scheme "reset", and those not matching "absolute"."""
     at = given["position_ids"]
     judged = np.True_ if given.strict else given["segment_ids"] != 0
     return (at != given.offset) & judged, (at != np.arange(given.shape[1])) & judged
@@ -270,7 +270,7 @@ def _document_starts(given: Given) -> Breach:
     count = begins.sum(axis=1)
     width = max(found.shape[1], int(count.max(initial=0)))
     right = np.full((len(begins), width), -1, np.int64)
-    # starts of a row, one after the other: [row, slot] in reading order is the order of the cells
+    # the starts of a row fill its slots from the left, so [row, slot] ascends with the cells
     right[np.arange(width) < count[:, None]] = np.nonzero(begins)[1]
     padded = np.full_like(right, -1)
     padded[:, : found.shape[1]] = found
@@ -283,7 +283,7 @@ def _continues(given: Given) -> Breach:
         return _alone(f"shape {list(found.shape)}", f"{list(starts.shape)} as document_starts")
     right = found & (starts >= 0)
     if given.spans is not None and not given.guessed and len(given.spans) == len(starts):
-        heads = np.flatnonzero((given.spans.flags & JOINED) == 0)  # spans that begin a segment
+        heads = np.flatnonzero((given.spans.flags & JOINED) == 0)  # spans that start a segment
         frame = np.searchsorted(heads, given.spans.frame)
         span = frame[:-1, None] + np.arange(starts.shape[1])
         there = (starts >= 0) & (span < frame[1:, None])
@@ -328,8 +328,8 @@ def _spans(given: Given) -> Breach:
     wrong = (held != real) | ((begins != documents) & (not given.guessed))
     return _told(
         wrong,
-        lambda *at: ("no span", "a span that goes on", "a span's start")[held[at] + begins[at]],
-        lambda *at: ("filler", "a document that goes on", "its start")[real[at] + documents[at]],
+        lambda *at: ("no span", "a span that continues", "a span's start")[held[at] + begins[at]],
+        lambda *at: ("filler", "a document that continues", "its start")[real[at] + documents[at]],
     )
 
 

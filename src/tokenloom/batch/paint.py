@@ -1,10 +1,10 @@
-"""Everything of a batch that is not a token, from spans alone.
+"""Given tiles, paints every array of a batch except its tokens.
 
-One idea: the cells of all frames, read row by row, are a sequence of *tiles*: a span, or a stretch
-of filler between spans. Whatever is constant or counts up inside a tile is then one `np.repeat`.
+One idea: whatever is constant or counts up inside a tile (`tokenloom.batch.tiles`) is one
+`np.repeat`, or one pass of the compiled painter.
 
 Conventions, the same everywhere: segment 0 is filler, documents are 1, 2, … in a frame;
-``loss_mask[i]`` says that the prediction of token i + 1 counts; a filler stretch counts positions
+``loss_mask[i]`` means that the prediction of token i + 1 counts; a filler stretch counts positions
 from 0 like a document of its own.
 """
 
@@ -53,16 +53,16 @@ IGNORE = -100  # the label of a cell that is not trained
 
 
 def paint(tiles: Tiles, names: Sequence[str], tokens: Int32 | None = None) -> dict[str, Array]:
-    """Arrays that follow from tiles alone, in one go and in one piece of memory [frames, width].
+    """Arrays that follow from tiles alone, in one call and one piece of memory [frames, width].
 
     Args:
         tiles: the cells.
         names: which of `PAINTED`:
             segment_ids: the segment of every cell.
-            position_ids: cells from 0 in every tile.
-            loss_mask: all cells of a document but its last; the next token is not its own.
-            labels: the token of all cells of a document but its first, else -100.
-        tokens: the tokens, for labels.
+            position_ids: cells counted from 0 in every tile.
+            loss_mask: all cells of a document but its last, whose next token is not its own.
+            labels: the token at every cell of a document but its first, else -100.
+        tokens: the tokens, needed for labels only.
     """
     arrays = new_arrays((tiles.frames, tiles.width), tuple([PAINTED[name] for name in names]))
     made = dict(zip(names, arrays, strict=True))
@@ -80,7 +80,7 @@ def paint(tiles: Tiles, names: Sequence[str], tokens: Int32 | None = None) -> di
 
 @functools.lru_cache(maxsize=8)
 def _counting(length: int) -> Int32:
-    """0, 1, 2, …, made once for every length that is asked for again and again."""
+    """0, 1, 2, …, cached per length."""
     numbers = np.arange(length, dtype=np.int32)
     numbers.flags.writeable = False
     return numbers
@@ -104,7 +104,7 @@ def _paint_mask(tiles: Tiles, out: Bool, _: Int32 | None) -> None:
 
 
 def _paint_labels(tiles: Tiles, out: Int32, tokens: Int32 | None) -> None:
-    assert tokens is not None  # labels are made of them
+    assert tokens is not None  # labels are made from them
     out[:] = tokens.reshape(-1)
     out[tiles.first] = IGNORE
     filler = tiles.segment == 0
@@ -121,10 +121,10 @@ _PAINTERS: dict[str, Callable[[Tiles, Array, Int32 | None], None]] = {
 
 
 def trained_across(tiles: Tiles) -> Bool:
-    """The loss mask with the first token of a document predicted by the one before [frames, width].
+    """The loss mask that also trains the first token of a document [frames, width].
 
-    The last cell of a frame predicts nothing that is in it, and filler is neither predicted nor
-    predicts.
+    That token is predicted from the document before it. The last cell of a frame predicts nothing
+    inside the frame, and filler is neither predicted nor predicts.
     """
     mask = np.repeat(tiles.segment > 0, tiles.length)
     mask[:-1] &= mask[1:]
@@ -134,12 +134,12 @@ def trained_across(tiles: Tiles) -> Bool:
 
 def untrain(mask: Bool, cell: Int64) -> None:
     """Clear the predictions of the tokens at these cells of `mask` [frames, width]."""
-    before = cell[cell % mask.shape[1] > 0] - 1  # the first cell of a frame is predicted by none
+    before = cell[cell % mask.shape[1] > 0] - 1  # nothing predicts the first cell of a frame
     mask.reshape(-1)[before] = False
 
 
 def labels_from(tokens: Int32, mask: Bool, out: Int32) -> None:
-    """Aligned labels [B, S]: token i where it is trained on, else -100; a model shifts them."""
+    """Aligned labels [B, S]: token i where it is trained on, else -100; the model shifts them."""
     out[:] = tokens
     untrained = np.flatnonzero(~mask.reshape(-1)[:-1])  # few: setting them beats a masked copy
     out.reshape(-1)[untrained + 1] = IGNORE
@@ -147,16 +147,16 @@ def labels_from(tokens: Int32, mask: Bool, out: Int32) -> None:
 
 
 def positions(frames: int, width: int) -> Int32:
-    """Cells from 0 in every frame [frames, width]."""
+    """Cells counted from 0 in every frame [frames, width]."""
     return np.tile(_counting(width), (frames, 1))
 
 
 def document_starts(tiles: Tiles) -> tuple[Int32, Bool]:
-    """First cell of each document in its frame, padded with -1; and which go on from before.
+    """The first cell of each document in its frame, padded with -1, and which documents continue.
 
     Returns:
-        starts int32 [frames, D] and continues bool [frames, D], D being the most documents of any
-        frame, at least 1.
+        starts int32 [frames, D] and continues bool [frames, D], where D is the largest number of
+        documents in any frame, at least 1.
     """
     real = tiles.segment > 0
     row, column = tiles.first[real] // tiles.width, tiles.segment[real] - 1
@@ -169,12 +169,12 @@ def document_starts(tiles: Tiles) -> tuple[Int32, Bool]:
 
 
 def trained_in(spans: Spans, width: int, render: RenderSpec) -> Int64:
-    """Predictions of each frame that count, from boundaries alone [frames]."""
+    """The number of predictions that count in each frame, from boundaries alone [frames]."""
     tiles = tile(spans, width)
     row, real = tiles.first // width, tiles.segment > 0
     trained = np.where(real, tiles.length - 1, 0)
-    heads = np.zeros(len(real), np.bool_)  # tiles whose first cell counts, too
-    if not render.mask_boundary_loss:  # that of a document behind another one
+    heads = np.zeros(len(real), np.bool_)  # tiles whose first cell also counts
+    if not render.mask_boundary_loss:  # that of a document right after another one
         heads[1:] = real[1:] & real[:-1] & (row[1:] == row[:-1])
     found = np.bincount(row, trained + heads, minlength=tiles.frames)
     blank = np.setdiff1d(tiles.blank, tiles.first[~heads], assume_unique=True)
@@ -187,7 +187,7 @@ def trained_in(spans: Spans, width: int, render: RenderSpec) -> Int64:
 
 @dataclass(frozen=True, slots=True)
 class TrainedCount:
-    """Counts the predictions of each frame that are trained when it is rendered so."""
+    """Counts the trained predictions of each frame, rendered by `render`."""
 
     render: RenderSpec
 
@@ -204,14 +204,18 @@ class TrainedCount:
 
 
 def trained_count(name: str, reader: Reader, render: RenderSpec) -> TrainedCount:
-    """The count of trained predictions of a source; refused where only tokens can tell."""
+    """A counter of the trained predictions of a source.
+
+    Raises:
+        ConfigError: the count depends on token values or stored columns.
+    """
     by_value = render.ignore_id is not None or render.segments == "eos"
     by_value |= not render.train_on_eos and render.eos_mask == "all"
     columns = loss_columns(reader)
     if by_value or columns:
         why = f"the columns {', '.join(columns)}" if columns else "the values of tokens"
         raise ConfigError(
-            f"cost: found 'loss_tokens', but what is trained of source {name!r} depends on "
-            f"{why}, which would have to be read. Take cost='tokens'."
+            f"cost: found 'loss_tokens', but which tokens of source {name!r} are trained depends "
+            f"on {why}, which would have to be read. Use cost='tokens'."
         )
     return TrainedCount(render)

@@ -1,8 +1,8 @@
-"""Plans: which frames come from where, worked out for thousands of examples at a time.
+"""Plans: where frames come from, computed for thousands of examples at a time.
 
-One idea: everything that is arithmetic (order, reads, which block a row is in) is done before any
-token is read, and kept until the examples are made. A plan has one part for each source; most have
-one part, which holds all examples as they were asked for.
+One idea: all arithmetic (order, reads, the block of each row) is done before any token is read, and
+kept until the examples are made. A plan has one part for each source; most plans have a single
+part, which holds all examples in the requested order.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ __all__ = ["Plan", "PlanPart", "Share", "blank_rows"]
 
 Int64 = NDArray[np.int64]
 
-LOOKED_AT, TOGETHER = 1 << 22, 1 << 16  # rows that are searched for blank ones, and at a time
+LOOKED_AT, TOGETHER = 1 << 22, 1 << 16  # rows searched for blank ones: in total, and at a time
 
 
 class PlanPart:
     """The examples of one source in a plan.
 
     Args:
-        placed: which rows they are.
+        placed: the rows of the examples.
     """
 
     def __init__(self, placed: Placed) -> None:
@@ -39,7 +39,7 @@ class PlanPart:
 
     @functools.cached_property
     def reads(self) -> Reads:
-        """What to read for them."""
+        """What to read for the examples."""
         return self.placed.reads()
 
     @functools.cached_property
@@ -49,14 +49,14 @@ class PlanPart:
         return placed.run.working.block_of(placed.epoch, placed.row)
 
     def within(self, start: int, stop: int) -> tuple[int, int]:
-        """[first, last) of its own examples among examples [start, stop) of the plan."""
+        """[first, last) of the part's own examples within examples [start, stop) of the plan."""
         if self.at is None:
             return start, stop
         low, high = np.searchsorted(self.at, (start, stop)).tolist()
         return low, high
 
     def cells(self, cell: Int64, low: int, start: int, width: int) -> Int64:
-        """Cells, counted from its example `low`, counted from example `start` of the plan [N]."""
+        """Cells counted from the part's example `low`, recounted from the plan's `start` [N]."""
         if self.at is None:
             return cell
         row, at = np.divmod(cell, width)
@@ -64,7 +64,7 @@ class PlanPart:
         return found
 
     def inserted(self, start: int, stop: int) -> tuple[Int64, Int64]:
-        """Inserted tokens of its examples: cells, counted from their first one, and ids."""
+        """The inserted tokens of some examples: cells, counted from `start`'s first, and ids."""
         cell, token = self._inserted
         width = self.placed.run.width
         low, high = np.searchsorted(cell, (start * width, stop * width)).tolist()
@@ -87,7 +87,7 @@ class PlanPart:
 
 
 class Share(NamedTuple):
-    """Examples [low, high) of a part: those of its source in a stretch of the plan."""
+    """Examples [low, high) of a part: what its source contributes to a range of the plan."""
 
     part: PlanPart
     low: int
@@ -98,13 +98,13 @@ class Plan:
     """Some examples of a run, before any token is read.
 
     Args:
-        run: what they are of.
-        indices: their indices [N].
+        run: the run of the examples.
+        indices: their indices in the run [N].
 
     Attributes:
         width: cells of a frame.
-        parts: one for each source that has examples among them.
-        inserts: whether some tokens of the frames are not stored: BOS and EOS.
+        parts: one for each source of these examples.
+        inserts: whether the frames contain tokens that are not stored: BOS and EOS.
     """
 
     def __init__(self, run: Run, indices: Int64) -> None:
@@ -115,7 +115,7 @@ class Plan:
 
     @functools.cached_property
     def spans(self) -> Spans:
-        """The documents in all of them."""
+        """The spans of all examples."""
         return joined_spans([part.placed for part in self.parts], self.width)
 
     @functools.cached_property
@@ -127,19 +127,19 @@ class Plan:
         return found
 
     def tiles(self, width: int) -> Tiles:
-        """The cells of all of them, as tiles; worked out once for each width."""
+        """The cells of all examples as tiles; computed once for each width."""
         known = self._tiles.get(width)
         if known is None:
             known = self._tiles[width] = tile(self.spans, width)
         return known
 
     def shares(self, start: int, stop: int) -> list[Share]:
-        """What each source has of examples [start, stop)."""
+        """What each source contributes to examples [start, stop)."""
         found = [Share(part, *part.within(start, stop)) for part in self.parts]
         return [share for share in found if share.high > share.low]
 
     def inserted(self, start: int, stop: int) -> tuple[Int64, Int64]:
-        """Inserted tokens of some examples: cells, counted from their first one, and ids."""
+        """The inserted tokens of examples [start, stop): cells counted from `start`'s, and ids."""
         if len(self.parts) == 1 and self.parts[0].at is None:
             return self.parts[0].inserted(start, stop)
         cells, tokens = [np.empty(0, np.int64)], [np.empty(0, np.int64)]
@@ -152,7 +152,7 @@ class Plan:
 
 
 def blank_rows(run: SourceRun, blanks: Blanks) -> tuple[int, int]:
-    """Rows that consist of hidden documents alone, and how many rows were looked at."""
+    """The number of rows that hold hidden documents only, and of rows examined."""
     looked, found = min(run.rows, LOOKED_AT), 0
     last = int(run.phases.epoch[-1])
     for low in range(0, looked, TOGETHER):

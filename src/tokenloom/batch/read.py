@@ -1,8 +1,8 @@
 """Reads the tokens of planned rows, one source at a time.
 
-Tokens come in one of two ways. *By blocks*: the layout's storage-local blocks are fetched whole and
-kept, for orders that come back to them soon. *By rows*: each row is read by itself, merged with its
-neighbours, for indices in no order that the cache could hold.
+Tokens are read in one of two ways. *By blocks*: the layout's storage-local blocks are fetched whole
+and cached, for orders that return to them soon. *By rows*: each row is read by itself, merged with
+its neighbours, for orders that no cache could serve.
 """
 
 from __future__ import annotations
@@ -34,9 +34,9 @@ class Fetched(NamedTuple):
     """Tokens that were read, and where they go.
 
     Attributes:
-        views: where they are.
+        views: the arrays that hold them.
         which, low, length, cell: see `tokenloom.batch.cells.copier` [reads].
-        edges: the first read of each example, and their number [examples + 1].
+        edges: the first read of each example, and the number of reads [examples + 1].
     """
 
     views: list[Array]
@@ -48,7 +48,7 @@ class Fetched(NamedTuple):
 
     @property
     def copier(self) -> Copier:
-        """What puts them into cells."""
+        """Copies the tokens into cells."""
         return copier(self.views, self.which, self.low, self.length, self.cell)
 
 
@@ -66,7 +66,7 @@ class RowReader:
         self._working, self._line = run.working, run.layout.line
         self._weights = loss_columns(self._line.reader)
         self.has_weights = bool(self._weights)
-        # all that decides where a block starts and ends: two datasets may share the cache
+        # everything that determines where a block starts and ends: datasets may share the cache
         self._tag = f"{run.layout.tag}/{run.working.blocks.size}"
 
     def fetched(self, part: PlanPart, start: int, stop: int, column: str) -> Fetched:
@@ -101,13 +101,13 @@ class RowReader:
         cache.get_many(self._line.keys(self._tag, numbers.tolist(), "input_ids"), load)
 
     def look_up_weights(self, part: PlanPart, start: int, stop: int) -> None:
-        """Have the loss columns of some examples at hand."""
+        """Load the loss columns of some examples into the cache."""
         if self.by_blocks and stop > start:
             for column in self._weights:
                 self._blocks(part, start, stop, column)
 
     def weights(self, part: PlanPart, start: int, stop: int) -> Float32 | None:
-        """The stored loss weight of every cell; two columns multiply, None for no column."""
+        """The stored loss weight of every cell; two columns are multiplied, no column is None."""
         if not self._weights:
             return None
         out = np.ones((stop - start, part.placed.run.width), np.float32)
@@ -115,7 +115,7 @@ class RowReader:
             values = np.empty_like(out)
             found = self.fetched(part, start, stop, column)
             found.copier.fill(values, 0, found.edges[-1], 0, 0)
-            if part.inserts:  # the store says nothing about these
+            if part.inserts:  # the store has no weights for these
                 values.reshape(-1)[part.inserted(start, stop)[0]] = 1
             out *= values
         return out
@@ -123,7 +123,7 @@ class RowReader:
     def _blocks(
         self, part: PlanPart, start: int, stop: int, column: str
     ) -> tuple[list[Array], Int64 | None, Int64]:
-        """The blocks of some examples, which of them each is in (None: all in one), their start."""
+        """The blocks of some examples, the block of each (None: all in one), and block starts."""
         numbers, which = distinct(part.block[start:stop])
         first, last = self._working.stretch(numbers)
         names = numbers.tolist()
@@ -132,7 +132,7 @@ class RowReader:
 
 
 def merged(found: Sequence[Fetched], examples: int, width: int) -> Fetched:
-    """What several sources have read for the same examples, in order of the cells they fill."""
+    """What several sources read for the same examples, in order of the cells they fill."""
     if not found:
         none = np.empty(0, np.int64)
         return Fetched([], none, none, none, none, [0] * (examples + 1))
@@ -149,7 +149,7 @@ def merged(found: Sequence[Fetched], examples: int, width: int) -> Fetched:
 
 
 def _in_pieces(views: list[Array], reads: Reads, cell: Int64) -> Fetched:
-    """Reads that came one after the other, each in one view or several."""
+    """Consecutive reads, each of one or more views."""
     views = [view for view in views if len(view)]
     length = np.array([len(view) for view in views], np.int64)
     begin = np.cumsum(length) - length  # tokens before each view

@@ -1,8 +1,8 @@
-"""From plans to batches: read once for a group, fill once for a batch.
+"""From plans to batches: read once per group, fill once per batch.
 
-One idea: a plan says which tokens go where; each source reads its own (`tokenloom.batch.read`), and
-where they go is one list in order of the cells, so a batch is one call that copies and widens
-(`tokenloom.batch.cells`), whatever its rows are of.
+One idea: a plan lists which tokens go where. Each source reads its own tokens
+(`tokenloom.batch.read`), and their destinations are one list in cell order. So a batch is one call
+that copies and widens (`tokenloom.batch.cells`), whichever sources its rows come from.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ Int64 = NDArray[np.int64]
 
 Float32 = NDArray[np.float32]
 
-LOSS = frozenset({"labels", "loss_mask", "loss_weights"})  # fields that look at loss columns
+LOSS = frozenset({"labels", "loss_mask", "loss_weights"})  # fields that need loss columns
 
 
 class Pending(NamedTuple):
@@ -44,10 +44,10 @@ class Pending(NamedTuple):
     rows: RowsOf
 
     def make(self, judge: Callable[[], None] | None = None) -> Batch:
-        """The batch. It keeps none of the blocks that its tokens come from.
+        """The batch. It keeps no reference to the blocks its tokens come from.
 
         Args:
-            judge: is asked when no token of it is trained; see `Batch`.
+            judge: called when no token of the batch is trained; see `Batch`.
         """
         copier, first, last, base, rows = self
         plan, renderer = rows.plan, rows.renderer
@@ -61,7 +61,7 @@ class Pending(NamedTuple):
 
 
 class RowsOf:
-    """Some rows of a plan, and some of filler after them: the `Details` of a batch."""
+    """Some rows of a plan, followed by rows of filler: the `Details` of a batch."""
 
     __slots__ = ("extra", "plan", "renderer", "start", "stop")
 
@@ -74,7 +74,7 @@ class RowsOf:
 
     @property
     def real(self) -> int:
-        """Rows that are no filler."""
+        """The number of rows that are not filler."""
         return self.stop - self.start
 
     def index(self) -> Int64:
@@ -99,10 +99,10 @@ class RowsOf:
 
 
 class Renderer:
-    """Batches of plans.
+    """Given a plan of a run, makes its batches.
 
     Args:
-        run: what the plans are of.
+        run: the run of the plans.
         readers: one for each source.
         specs: how each source is rendered.
     """
@@ -121,13 +121,13 @@ class Renderer:
         return Plan(self._run, indices)
 
     def batches(self, plan: Plan, cuts: Sequence[int], padding: int = 0) -> list[Pending]:
-        """The examples between neighbouring cuts, each a batch that is read but not yet filled.
+        """One batch for the examples between each pair of adjacent cuts, read but not yet filled.
 
         Args:
             plan: the examples.
-            cuts: places in the plan, ascending; all tokens between the first and the last come in
-                one read.
-            padding: rows to add to the last batch, which hold filler only.
+            cuts: places in the plan, ascending; all tokens between the first and the last cut are
+                fetched in one read.
+            padding: rows of filler to add to the last batch.
         """
         first, last = cuts[0], cuts[-1]
         found = self._fetched(plan, first, last, "input_ids")
@@ -167,7 +167,7 @@ class Renderer:
             self._readers[part.number].pretend(part, low, high, cache)
 
     def look_up(self, plan: Plan, start: int, stop: int, fields: Sequence[str]) -> None:
-        """Have at hand what these fields of some examples need beside tokens."""
+        """Prepare what these fields of some examples need in addition to tokens."""
         if self._has_tiles and fields != ("tokens",):
             plan.tiles(self.seq_len)
         if LOSS.intersection(fields):
@@ -175,7 +175,7 @@ class Renderer:
                 self._readers[part.number].look_up_weights(part, low, high)
 
     def weights(self, plan: Plan, start: int, stop: int, extra: int) -> Float32 | None:
-        """The stored loss weight of every cell, 1 where a source has none; None where none has."""
+        """The stored loss weight of every cell, 1 where a source has none; None if none has any."""
         out: Float32 | None = None
         if start == stop and any(reader.has_weights for reader in self._readers):
             return np.ones((extra, plan.width), np.float32)  # filler alone

@@ -1,4 +1,4 @@
-"""How spans become arrays: the setting behind labels, masks and positions."""
+"""How spans become arrays: the settings that control labels, masks and positions."""
 
 from __future__ import annotations
 
@@ -21,25 +21,25 @@ PAINTED = {
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RenderSpec:
-    """How spans become arrays. No field changes which tokens stand where.
+    """How spans become arrays. No field changes which tokens are where.
 
     Attributes:
         label_layout: "aligned" (label i is token i, the model shifts; -100 where not trained) or
             "shifted" (label i is token i + 1).
-        mask_boundary_loss: do not train the first token of a document on the one before it.
+        mask_boundary_loss: do not train the first token of a document on the document before it.
         position_scheme: positions start from 0 in every document ("reset") or frame ("absolute").
         ignore_id: a token that is never trained on.
         train_on_eos: train the prediction of EOS.
-        eos_mask: which EOS is meant by that: "all" tokens that are `eos_id`, or only "inserted"
-            ones, which the layout put behind documents.
-        segments: where documents end: "documents" as stored, or "eos", guessed from `eos_id` (for
+        eos_mask: which EOS tokens `train_on_eos` applies to: "all" tokens that equal `eos_id`, or
+            only the "inserted" ones, which the layout put after documents.
+        segments: where documents end: as stored ("documents"), or guessed from `eos_id` ("eos", for
             imported tokens without boundaries).
         eos_id: the token that ends a document.
-        pad_id: what stands in filler cells.
-        trailing: the segment of filler at the end of a frame: "filler" has none of its own (0), or
-            that of the last "doc", as some trainers have it. It is never trained.
-        attend_prefix: give filler at the begin of a frame the segment of the first document, which
-            then sees it.
+        pad_id: the token in filler cells.
+        trailing: the segment of filler at the end of a frame: 0 ("filler"), or that of the last
+            document ("doc"), as some trainers expect. It is never trained.
+        attend_prefix: give filler at the start of a frame the segment of the first document, which
+            then attends to it.
         position_offset: added to every position.
     """
 
@@ -77,12 +77,12 @@ class RenderSpec:
             )
         if not self.train_on_eos and self.eos_mask == "all" and self.eos_id is None:
             raise ConfigError(
-                "eos_id: missing; train_on_eos=False needs the token that is not to be trained."
+                "eos_id: missing; train_on_eos=False needs the token that must not be trained."
             )
 
     @property
     def is_plain(self) -> bool:
-        """Whether labels and what is trained follow from boundaries alone, in the usual way."""
+        """Whether labels and the loss mask follow from boundaries alone, in the default way."""
         return (
             self.mask_boundary_loss
             and self.train_on_eos
@@ -92,7 +92,7 @@ class RenderSpec:
 
     @property
     def is_lent(self) -> bool:
-        """Whether filler has the segment of a document."""
+        """Whether some filler gets the segment of a document."""
         return self.attend_prefix or self.trailing == "doc"
 
     @property

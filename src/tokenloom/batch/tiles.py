@@ -1,11 +1,8 @@
-"""Everything of a batch that is not a token, from spans alone.
+"""Given spans, answers which segment fills each stretch of cells.
 
 One idea: the cells of all frames, read row by row, are a sequence of *tiles*: a span, or a stretch
-of filler between spans. Whatever is constant or counts up inside a tile is then one `np.repeat`.
-
-Conventions, the same everywhere: segment 0 is filler, documents are 1, 2, … in a frame;
-``loss_mask[i]`` says that the prediction of token i + 1 counts; a filler stretch counts positions
-from 0 like a document of its own.
+of filler between spans. Everything in a batch except its tokens follows from them
+(`tokenloom.batch.paint`). Segment 0 is filler, documents are 1, 2, … in a frame.
 """
 
 from __future__ import annotations
@@ -35,14 +32,14 @@ class Tiles:
     """The cells of some frames as tiles.
 
     Attributes:
-        frames: how many frames.
-        width: cells of each.
-        length: cells of each tile; a frame's add up to `width` [tiles].
-        segment: its segment, 0 for filler [tiles].
-        first: its first cell, counted over all frames [tiles].
-        continues: whether it goes on with a document that began before its frame [tiles].
-        blank: cells that are not trained although the one before is of the same tile: tokens that
-            an earlier frame has, too, or the seam of two spans; ascending.
+        frames: the number of frames.
+        width: cells of each frame.
+        length: cells of each tile; those of one frame add up to `width` [tiles].
+        segment: the segment of each tile, 0 for filler [tiles].
+        first: the first cell of each tile, counted over all frames [tiles].
+        continues: whether each tile continues a document from an earlier frame [tiles].
+        blank: cells excluded from the loss although they continue a tile: tokens repeated from an
+            earlier frame, and the first token after a seam; ascending.
     """
 
     frames: int
@@ -81,14 +78,14 @@ class Tiles:
         return self.blank[low:high] - start * self.width
 
     def cu_seqlens(self) -> Int32:
-        """The first cell of every stretch of one segment and the end, for attention by stretch."""
+        """The first cell of every stretch of one segment, and the end, for attention kernels."""
         same = (self.segment[1:] == self.segment[:-1]) & (self.first[1:] % self.width > 0)
         first = self.first[np.append(True, ~same)] if same.any() else self.first
         return np.append(first, self.frames * self.width).astype(np.int32)
 
 
 def tile(spans: Spans, width: int) -> Tiles:
-    """The tiles of some frames, of which the first `width` cells count."""
+    """The tiles of the first `width` cells of some frames."""
     frames, row, at = len(spans), spans.row, spans.at
     end = np.minimum(at + spans.cells, width)
     segment = (np.arange(len(row)) - spans.frame[row] + 1).astype(np.int32)
@@ -101,12 +98,12 @@ def tile(spans: Spans, width: int) -> Tiles:
     blank = _cells(first, seen) if seen.any() else np.empty(0, np.int64)
     if joined.any():
         heads = np.flatnonzero(~joined)
-        owner, within = first // width, np.cumsum(joined)  # those of earlier frames do not count
+        owner, within = first // width, np.cumsum(joined)  # less those of earlier frames, below
         before = within[np.searchsorted(owner, owner)]
         segment = (segment - within + before)[heads].astype(np.int32)
         length = np.add.reduceat(length, heads)
         first, continues = first[heads], continues[heads]
-    # filler stands where a tile does not begin at the end of the one before it
+    # filler is where a tile does not start at the end of the one before it
     begins = np.append(first, frames * width)
     ends = np.concatenate([[0], first + length])
     gaps = np.flatnonzero(begins > ends)
@@ -121,18 +118,18 @@ def tile(spans: Spans, width: int) -> Tiles:
 
 
 def _cells(first: Int64, count: Int64) -> Int64:
-    """So many cells from each first one on, end to end."""
+    """`count` consecutive cells from each `first`, concatenated."""
     ends = np.cumsum(count)
     return np.repeat(first - (ends - count), count) + np.arange(int(count.sum()))
 
 
 def lent(tiles: Tiles, *, leading: bool, trailing: bool) -> Tiles:
-    """The same with the segment of a document lent to filler before or behind it in its frame.
+    """A copy with the segment of a document lent to filler before or after it in its frame.
 
     Args:
         tiles: the cells.
-        leading: to filler at the begin of a frame, which its first document then sees.
-        trailing: to filler at the end of a frame.
+        leading: lend to filler at the start of a frame, which its first document then sees.
+        trailing: lend to filler at the end of a frame.
     """
     segment, filler = tiles.segment.copy(), tiles.segment == 0
     if leading:
@@ -151,10 +148,10 @@ def _inner(tiles: Tiles) -> Bool:
 
 
 def tiles_from_eos(spans: Spans, cells: Int32, eos_id: int, width: int) -> Tiles:
-    """Tiles guessed from tokens: a document ends behind each `eos_id`; filler stays filler.
+    """Tiles guessed from tokens: a document ends after each `eos_id`; filler stays filler.
 
-    For imported tokens that came without boundaries. Only cells inside spans are looked at, so a
-    padding token that equals `eos_id` starts no document.
+    For tokens imported without boundaries. Only cells inside spans are examined, so a padding token
+    that equals `eos_id` starts no document.
     """
     known = tile(spans, width)
     filled = np.repeat(known.segment > 0, known.length)
@@ -175,7 +172,7 @@ def tiles_from_eos(spans: Spans, cells: Int32, eos_id: int, width: int) -> Tiles
 
 
 def _filler(start: Int64, stop: Int64, width: int) -> tuple[Int64, Int64]:
-    """Stretches of filler, cut where a frame ends: (first cell, cells) of each."""
+    """Stretches of filler, cut at the end of every frame: (first cell, cells) of each."""
     count = (stop - 1) // width - start // width + 1
     owner = np.repeat(np.arange(len(start)), count)
     step = np.arange(len(owner)) - (np.cumsum(count) - count)[owner]

@@ -1,6 +1,6 @@
 """Takes a run, a batch size and a rank → gives that rank's batches, and a state of one integer.
 
-The only room of the flow with a thread.
+The only package of the flow with a thread.
 """
 
 from tokenloom.loader.loader import Forecast, Loader, LoaderStats

@@ -1,11 +1,11 @@
-"""`Loader`: the only thing with a position. Step → indices → batch, ahead of time, resumable.
+"""`Loader`: the only object with a position. Step → indices → batch, ahead of time, resumable.
 
-One idea: a step is a function of its number (`tokenloom.loader.steps`), a batch a function of its
-indices, so the loader holds one integer: how many examples it has delivered. Ranks, prefetch and
-batch size decide who makes what when, never what.
+One idea: a step is a function of its number (`tokenloom.loader.steps`) and a batch is a function of
+its indices, so the loader holds one integer: the number of examples delivered. Ranks, prefetch and
+batch size decide who makes which batch and when, never what is in the run.
 
-Rank r of W takes rows [r B // W, (r + 1) B // W) of every step. With lanes the rows of a step stand
-sorted by lane, so that a rank keeps to its own windows; the step has the same rows for every W.
+Rank r of W takes rows [r B // W, (r + 1) B // W) of every step. With lanes, the rows of a step are
+sorted by lane, so each rank stays in its own shuffle windows; a step has the same rows for every W.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from tokenloom.store.fetch import ReadCounters
 
 __all__ = ["Forecast", "Loader", "LoaderStats"]
 
-GROUP_ROWS, GROUP_BATCHES = 8192, 256  # what is looked up together, at most
+GROUP_ROWS, GROUP_BATCHES = 8192, 256  # maximum rows and batches looked up together
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,10 +38,10 @@ class LoaderStats:
 
     Attributes:
         steps, examples, tokens: delivered to this rank.
-        seconds: since the first step was asked for.
-        wait_seconds: of these, the caller waited for a batch.
-        reads: what was read from the store, by anybody.
-        cache: what the block cache did, for anybody.
+        seconds: time since the first step was requested.
+        wait_seconds: how much of that time the caller waited for a batch.
+        reads: reads of the stores, by all their users.
+        cache: use of the block cache, by all its users.
     """
 
     steps: int
@@ -54,18 +54,18 @@ class LoaderStats:
 
     @property
     def tokens_per_second(self) -> float:
-        """Tokens delivered in a second."""
+        """Tokens delivered per second."""
         return self.tokens / self.seconds if self.seconds else 0.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Forecast:
-    """What the coming steps of a rank will fetch, if nobody else uses the cache.
+    """What the next steps of a rank will fetch, if nothing else uses the cache.
 
     Attributes:
-        steps, examples: looked at.
-        blocks: different blocks that they need.
-        fetches: how often a block is fetched, because it was dropped in between.
+        steps, examples: the steps simulated, and their examples on this rank.
+        blocks: distinct blocks they need.
+        fetches: fetches of blocks; a block that was evicted is fetched again.
     """
 
     steps: int
@@ -83,22 +83,22 @@ class Forecast:
 
 
 class Loader:
-    """Batches of a dataset, in order, for one rank.
+    """Iterates over the batches of a dataset, in order, for one rank.
 
     Args:
-        dataset: what to load.
+        dataset: the dataset to load.
         batch_size: rows of a step over all ranks; or a schedule, pairs (examples, batch size).
-        rank: which of the ranks this is.
-        world_size: how many there are; it may change from run to run.
+        rank: the number of this rank, from 0.
+        world_size: the number of ranks; it may change from run to run.
         prefetch: batches to keep ready; 0 uses no thread.
-        end: what to do with a last, short step: "drop" it, "pad" it with rows of filler that have
-            no loss, or "wrap" around to the first examples, for ever.
-        fields: arrays of a batch to make before it is delivered; others are made when asked for.
-        accumulate: give every array of rows as [accumulate, rows / accumulate, …], for gradient
+        end: what to do with a short last step: "drop" it, "pad" it with rows of filler that have
+            no loss, or "wrap" around to the first examples, endlessly.
+        fields: arrays of a batch to make before it is delivered; others are made on first use.
+        accumulate: shape every array of rows as [accumulate, rows / accumulate, …], for gradient
             accumulation; the rows of a rank must be divisible by it.
-        fetch: how tokens come: "blocks" whole through the cache, "rows" one by one, or "auto", by
-            blocks if this rank's share of the shuffle window fits into the cache.
-        patience: seconds without a batch after which a warning is logged, again and again.
+        fetch: how tokens are read: "blocks" (whole, through the cache), "rows" (one by one), or
+            "auto": by blocks if this rank's share of the shuffle window fits into the cache.
+        patience: seconds between warnings while no batch arrives.
 
     >>> import tempfile, tokenloom as tl
     >>> with tempfile.TemporaryDirectory() as folder:
@@ -130,9 +130,9 @@ class Loader:
         for name in fields:
             _check_choice("fields", name, FIELDS)
         if not patience > 0:
-            raise ConfigError(f"patience: found {patience}, allowed is more than 0 seconds.")
+            raise ConfigError(f"patience: found {patience}, allowed: more than 0 seconds.")
         if prefetch < 0:
-            raise ConfigError(f"prefetch: found {prefetch}, allowed is 0 or more batches.")
+            raise ConfigError(f"prefetch: found {prefetch}, allowed: 0 or more batches.")
         self.rank, self.world_size = rank, world_size
         self._accumulate = accumulate
         if accumulate is not None:
@@ -145,7 +145,7 @@ class Loader:
             dataset.run.warn_if_too_large(dataset.cache_bytes, world_size)
         self._maker = Maker(dataset, self._steps, rank, world_size, end, tuple(fields), by_blocks)
         self._prefetch, self._group = prefetch, max(1, prefetch)
-        if by_blocks and fits:  # what is ready then costs no memory beside the cache
+        if by_blocks and fits:  # batches kept ready then cost no memory beyond the cache
             group = min(GROUP_BATCHES, GROUP_ROWS * world_size // self._steps.smallest)
             self._group = max(self._group, group)
             self._prefetch = self._group if prefetch else 0
@@ -178,7 +178,7 @@ class Loader:
         try:
             batch = self._maker.finish(self._step, pending)
         except BaseException:
-            self._stop()  # what was not delivered comes again
+            self._stop()  # so that the undelivered batch is made again
             raise
         self._step += 1
         self._steps_given += 1
@@ -186,7 +186,7 @@ class Loader:
         return batch if self._accumulate is None else batch.folded(self._accumulate)
 
     def __len__(self) -> int:
-        """Steps that are left."""
+        """The number of remaining steps."""
         count = self._maker.count
         if count is None:
             raise TypeError("this loader is endless, so it has no length.")
@@ -196,44 +196,48 @@ class Loader:
 
     @property
     def step(self) -> int:
-        """Steps that were delivered, counted from the beginning of the run."""
+        """Steps delivered since the start of the run."""
         return self._step
 
     @property
     def examples(self) -> int:
-        """Examples of the run that were delivered, to all ranks."""
+        """Examples of the run delivered to all ranks together."""
         return self._maker.examples_before(self._step)
 
     def seek(self, step: int) -> Loader:
-        """Go to a step; the next batch is the one of that step."""
+        """Move to a step; the next batch is that step's."""
         if step < 0:
-            raise ConfigError(f"step: found {step}, allowed is 0 or more.")
+            raise ConfigError(f"step: found {step}, allowed: 0 or more.")
         self._stop()
         self._maker = self._maker.over(self._steps)
         self._step = step
         return self
 
     def state_dict(self) -> dict[str, Any]:
-        """Where the run stands, as JSON: what was delivered, not what was prefetched."""
+        """The position of the run as JSON: what was delivered, not what was prefetched."""
         run, examples = self.dataset.run, self.examples
         rounds, rest = divmod(examples, run.n) if run.n else (0, examples)
         sources = self.dataset.consumed(rest)
-        if rounds:  # wrapped around: the whole run so many times
+        if rounds:  # wrapped around: the whole run `rounds` times
             for one, whole in zip(sources, self.dataset.consumed(run.n or 0), strict=True):
                 for name in ("rows", "tokens", "epochs"):
                     one[name] += rounds * whole[name]
         return make_state(self.dataset, examples, self._step, sources)
 
     def load_state_dict(self, state: Mapping[str, Any], *, allow_mismatch: bool = False) -> None:
-        """Go on where a state was taken, with any batch size and number of ranks.
+        """Resume where a state was saved, with any batch size and number of ranks.
+
+        Args:
+            state: what `state_dict` returned.
+            allow_mismatch: take the position even if the state belongs to another run.
 
         Raises:
-            StateError: the state is damaged, of another run, or iteration has begun.
+            StateError: the state is damaged or of another run, or iteration has started.
         """
         if self._begin is not None:
             raise StateError(
                 f"load_state_dict: this loader has delivered {self._steps_given} steps already; a "
-                "state is loaded before the first one. Make a new Loader, or use seek(step)."
+                "state must be loaded before the first one. Make a new Loader, or use seek(step)."
             )
         run = self.dataset.run
         told = self.dataset.describe()
@@ -241,18 +245,18 @@ class Loader:
         around = self._maker.end == "wrap" and (allow_mismatch or "wrapped" in state)
         if run.n is not None and examples > run.n and not around:
             raise StateError(
-                f"state: it is {examples:,} examples into the run, and this one ends after "
+                f"state: it is {examples:,} examples into the run, but this run ends after "
                 f"{run.n:,}. Give the dataset more epochs, or a larger take."
             )
         steps, step = self._steps, self._steps.step_at(examples)
-        if step is None:  # with this batch size no step begins there: count steps from there on
+        if step is None:  # no step of this batch size starts there: count from there
             step = int(state["step"])
             steps = Steps(self._steps.batch_size, (step, examples))
         self._maker = self._maker.over(steps)
         self._step = step
 
     def position(self) -> list[str]:
-        """Where the run stands, a line for each source: rows, tokens, percent of what it has."""
+        """The position of the run, one line per source: rows, tokens, percent of its rows."""
         lines = []
         for one in self.state_dict()["sources"]:
             total = self.dataset.rows_of(one["name"])
@@ -265,7 +269,7 @@ class Loader:
         return lines
 
     def log_position(self) -> None:
-        """Log `position`, after a line for the whole."""
+        """Log a line for the whole run, then `position`."""
         log.info("Dataset Position: step=%d examples=%d", self.step, self.examples)
         for line in self.position():
             log.info("  %s", line)
@@ -273,7 +277,7 @@ class Loader:
     # -- health ----------------------------------------------------------------------------
 
     def stats(self) -> LoaderStats:
-        """What was delivered, and what it took."""
+        """What was delivered, and the time and reads it took."""
         waited = self._waited + (self._producer.waited if self._producer else 0.0)
         return LoaderStats(
             steps=self._steps_given,
@@ -286,10 +290,10 @@ class Loader:
         )
 
     def forecast(self, steps: int = 1000) -> Forecast:
-        """What the next steps will fetch, by going through them without reading.
+        """What the next steps will fetch, found by simulating them without reading.
 
-        With several ranks every one of them needs blocks of its own windows only if there are
-        enough lanes: eight for each rank keep fetches within 1.15 times those of one rank.
+        With several ranks, each rank needs blocks of its own shuffle windows only if there are
+        enough lanes: eight per rank keep fetches within 1.15 times those of one rank.
         """
         maker, limit = self._maker.over(self._maker.steps), self._maker.renderer.cache.capacity
         if not maker.renderer.by_blocks:
@@ -302,7 +306,7 @@ class Loader:
         return Forecast(steps=step, examples=rows, blocks=needed, fetches=fetched)
 
     def close(self) -> None:
-        """Stop the thread; the position stays, and the next batch starts it again."""
+        """Stop the thread. The position is kept, and the next batch starts the thread again."""
         self._stop()
 
     def __enter__(self) -> Loader:
@@ -333,7 +337,7 @@ def _check_choice(name: str, found: str, allowed: Sequence[str]) -> None:
 def _check_rank(rank: int, world_size: int, smallest: int) -> None:
     if world_size < 1 or not 0 <= rank < world_size:
         raise ConfigError(
-            f"rank, world_size: found {rank} of {world_size}, allowed is rank 0 to world_size - 1."
+            f"rank, world_size: found {rank} of {world_size}, allowed: rank 0 to world_size - 1."
         )
     if smallest < world_size:
         raise ConfigError(
@@ -347,5 +351,5 @@ def _check_groups(size: int, rank: int, world_size: int, groups: int) -> None:
     if groups < 1 or (high - low) % groups:
         raise ConfigError(
             f"accumulate: found {groups} for {high - low} rows of rank {rank} (batch size {size}, "
-            f"{world_size} ranks), allowed is what divides them."
+            f"{world_size} ranks), allowed: a divisor of the rows."
         )

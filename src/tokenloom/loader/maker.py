@@ -1,8 +1,8 @@
-"""Steps → batches of one rank, without a position: what a loader's thread runs.
+"""Given steps, makes the batches of one rank, without a position: what a loader's thread runs.
 
-One idea: which rows a step has, in which order, and which of them are a rank's, follows from the
-step's number alone. It is worked out for thousands of rows at a time (`PLAN_ROWS`), and kept until
-steps are asked for that lie elsewhere.
+One idea: which rows a step has, in which order, and which of them belong to a rank, follows from
+the number of the step alone. It is computed for thousands of rows at a time (`PLAN_ROWS`), and kept
+until other steps are requested.
 """
 
 from __future__ import annotations
@@ -27,17 +27,17 @@ __all__ = ["Maker"]
 
 Int64 = NDArray[np.int64]
 
-PLAN_ROWS, PLAN_GROUPS = 8192, 16  # examples, and groups, that are planned together
+PLAN_ROWS, PLAN_GROUPS = 8192, 16  # examples, and groups, planned together
 
 TOKENS = ("tokens",)  # what every batch has
 
 END = 1 << 63  # examples are counted by 64-bit integers
 
-SORTED_ROWS = 32768  # examples of all ranks that are sorted by lane together
+SORTED_ROWS = 32768  # examples of all ranks sorted by lane together
 
 
 class Maker:
-    """Steps → batches, without a position; what the thread runs, so it knows no loader."""
+    """Given steps, makes batches; the thread runs it, so it has no reference to the loader."""
 
     def __init__(
         self,
@@ -58,14 +58,14 @@ class Maker:
         self._planned: tuple[int, int, Plan, list[int]] | None = None
 
     def over(self, steps: Steps) -> Maker:
-        """The same over other steps; batches of this one stay what they are."""
+        """A copy over other steps; batches already made stay valid."""
         made = copy.copy(self)
         made.steps, made._planned = steps, None
         return made
 
     @property
     def count(self) -> int | None:
-        """Steps from the beginning of the run to its end; None is for ever."""
+        """Steps from the start of the run to its end; None: endless."""
         n = self.run.n
         if n == 0:
             return 0
@@ -75,7 +75,7 @@ class Maker:
 
     @property
     def limit(self) -> int | None:
-        """The example behind the last one; None is for ever."""
+        """One past the last example; None: endless."""
         return None if self.end == "wrap" else self.run.n
 
     def examples_before(self, step: int) -> int:
@@ -84,7 +84,7 @@ class Maker:
         return begin if self.limit is None else min(begin, self.limit)
 
     def batches(self, first: int, count: int) -> list[Pending]:
-        """The batches of this rank for some steps, read; none behind the end, else at least one."""
+        """This rank's batches of some steps, read; at least one, or none past the end."""
         if self._is_over(first):
             return []
         plan, cuts, last = self._part(first, count)
@@ -99,7 +99,7 @@ class Maker:
         return self.renderer.at_hand(plan, cuts[0], cuts[-1])
 
     def pretend(self, first: int, steps: int, group: int, cache: BlockCache) -> tuple[int, int]:
-        """Fetch the blocks of some steps as a loader does, without reading: (steps, examples)."""
+        """Fetch the blocks of some steps like a loader, without reading: (steps, examples)."""
         step, rows, size = first, 0, 1
         while step < first + steps and not self._is_over(step):
             plan, cuts, last = self._part(step, min(size, first + steps - step))
@@ -108,21 +108,21 @@ class Maker:
         return step - first, rows
 
     def finish(self, step: int, pending: Pending) -> Batch:
-        """The batch, with the arrays that were asked for."""
+        """The batch, with the requested arrays."""
         batch = pending.make(functools.partial(self._judge, step))
         return batch if self.fields == TOKENS else batch.prepare(self.fields)
 
     def _judge(self, step: int) -> None:
-        """Refuse a step of which no row has a trained token; a share may well have none."""
+        """Raise if no row of a step has a trained token; a single rank's share may have none."""
         rows = self.rows_of(step)
         if not self.renderer.batch(rows).trained().any():
             raise NoTrainedTokens(
-                f"step {step}: none of its {len(rows)} rows has a token to train on. Look at "
-                "ignore_id, at the loss columns of the store, and at documents of one token."
+                f"step {step}: none of its {len(rows)} rows has a token to train on. Check "
+                "ignore_id, the loss columns of the store, and documents of one token."
             )
 
     def stalled(self, seconds: float) -> None:
-        """Tell that nothing came for so long."""
+        """Warn that no batch has arrived for `seconds`."""
         reads = self._counters()
         log.warning(
             "%s: no batch for %.0f s. Since opening, %d reads gave %.1f MiB; the store may be slow "
@@ -134,7 +134,7 @@ class Maker:
         )
 
     def rows_of(self, step: int) -> Int64:
-        """The indices of all rows of a step, in their order; padding is not among them."""
+        """The indices of all rows of a step, in order, without padding."""
         return self._rows(step, step + 1, 0, self.steps.size(step))[0]
 
     def _rows(self, step: int, stop: int, low: int, high: int) -> tuple[Int64, list[int]]:
@@ -142,43 +142,43 @@ class Maker:
         size = self.steps.size(step)
         sorts = self.run.lanes > 1
         first, last = (0, size) if sorts else (low, high)
-        # [steps, rows]: where each row stands on the line of examples
+        # [steps, rows]: the example of each row, before sorting and wrapping
         line = self.steps.begin(step) + np.arange(stop - step)[:, None] * size
         line = line + np.arange(first, last)
         real = np.full(line.shape, True) if self.limit is None else line < self.limit
         if self.end == "wrap" and self.run.n:
             line %= self.run.n
         if sorts:
-            fractions = np.full(line.shape, np.inf)  # what is behind the end stays last
+            fractions = np.full(line.shape, np.inf)  # rows past the end stay last
             fractions[real] = self.run.fractions(line[real])
             line = np.take_along_axis(line, np.lexsort((line, fractions), axis=-1), -1)
             line, real = line[:, low:high], real[:, low:high]
         return line[real], [0, *np.cumsum(real.sum(axis=1)).tolist()]
 
     def _missing(self, step: int) -> int:
-        """Rows of filler in this rank's share of a step."""
+        """The rows of filler in this rank's share of a step."""
         low, high = rank_rows(self.steps.size(step), self.rank, self.world_size)
         real = self.examples_before(step + 1) - self.steps.begin(step)
         return max(0, high - max(low, real)) if self.end == "pad" else 0
 
     @property
     def _end(self) -> int:
-        """The step behind the last; no run has more than 2^63 examples."""
+        """One past the last step; no run has more than 2^63 examples."""
         return self.steps.count(END, partial=False) if self.count is None else self.count
 
     def _is_over(self, step: int) -> bool:
         return step >= self._end
 
     def _part(self, first: int, count: int) -> tuple[Plan, list[int], int]:
-        """A plan, where some steps are cut in it, and the step behind them: as far as it goes."""
+        """A plan, its cuts between some steps, and one past the last step that it covers."""
         begin, end, plan, cuts = self._plan_for(first, count)
         last = min(first + count, end)
         return plan, cuts[first - begin : last - begin + 1], last
 
     def _plan_for(self, step: int, count: int) -> tuple[int, int, Plan, list[int]]:
-        """(first step, step behind, plan, cuts) of a stretch of steps that begins here or before.
+        """(first step, one past the last, plan, cuts) of a stretch of steps that contains `step`.
 
-        The fewer are asked for the shorter it is, so that the first batch is there soon.
+        The fewer steps are requested, the shorter it is, so that the first batch is ready soon.
         """
         known = self._planned
         if known is not None and known[0] <= step < known[1]:

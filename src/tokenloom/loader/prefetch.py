@@ -1,13 +1,13 @@
-"""Items made ahead of time, in order; by a thread where there is something to wait for.
+"""Items made ahead of time, in order; by a thread if there is something to wait for.
 
-One idea: a thread is for waiting. What only has to be worked out is made where it is asked for,
-because two threads that take turns at the interpreter cost more than one; what has to be read is
-made by a thread, while the caller works. Items come in groups, the first of one item so that nobody
-waits for a whole group, each next one twice as large. What was made but nobody took is simply
-dropped: the position of a loader only ever counts what was taken.
+One idea: a thread is for waiting. Items that only need computing are made in the caller's thread,
+because two threads that take turns at the interpreter cost more than one. Items that need reading
+are made by a background thread while the caller works. Items come in groups: the first has one
+item, so that nobody waits for a whole group, and each next one is twice as large. Items that were
+made but not taken are dropped: the position of a loader only counts what was taken.
 
-A fork waits until nobody is making anything: whatever lock was held then, the child would wait
-for it for ever. The thread itself stays in the parent; the child's loader starts one of its own.
+A fork waits until no item is being made: the child would wait endlessly for any lock held at that
+moment. The thread itself stays in the parent; the child's loader starts its own.
 """
 
 from __future__ import annotations
@@ -30,18 +30,18 @@ log = logging.getLogger("tokenloom")
 
 
 class Prefetcher(Generic[T]):
-    """Items of `make` in order, some of them ready before they are asked for.
+    """The items of `make` in order, some of them ready before they are requested.
 
-    While the thread runs it alone makes items; it ends when enough are ready.
+    While the thread runs, only it makes items; it ends when enough are ready.
 
     Args:
         make: (first item, how many) → these items, or the first of them; none at the end.
-        first: the item to begin with.
-        ahead: items to keep ready; 0 makes them when they are asked for, without a thread.
-        group: items to make together, at most.
-        at_hand: (first item, how many) → whether making them waits for nothing.
-        stalled: is called with the seconds waited, every `patience` seconds of waiting.
-        patience: seconds.
+        first: the item to start with.
+        ahead: items to keep ready; 0 makes them on request, without a thread.
+        group: maximum items to make together.
+        at_hand: (first item, how many) → whether making them needs no waiting.
+        stalled: called with the seconds waited, every `patience` seconds of waiting.
+        patience: seconds between two calls of `stalled`.
     """
 
     def __init__(
@@ -57,15 +57,15 @@ class Prefetcher(Generic[T]):
     ) -> None:
         self._make, self._next, self._size = make, first, 1
         self._group = group or max(1, ahead)
-        self._enough = ahead // 2 if ahead else -1  # when no more are ready, more are made
+        self._enough = ahead // 2 if ahead else -1  # with this many ready or fewer, more are made
         self._ask_at_hand, self._stalled, self._patience = at_hand, stalled, patience
         self._ready: deque[T] = deque()
         self._change = threading.Condition()
         self._error: BaseException | None = None
         self._ended = self._stopped = self._running = False
-        self._at_hand = not ahead  # whether the next group is made here
+        self._at_hand = not ahead  # whether the caller's thread makes the next group
         self.waited = 0.0
-        self.is_elsewhere = False  # a copy after a fork: its thread stayed behind
+        self.is_elsewhere = False  # a copy after a fork: its thread is in the parent
         self._making = threading.RLock()
         self._thread: threading.Thread | None = None
         with _forking:
@@ -78,7 +78,7 @@ class Prefetcher(Generic[T]):
             self._wait()
             if not ready:
                 return None
-        item = ready.popleft()  # only one takes, so it is still there
+        item = ready.popleft()  # there is one consumer, so it is still there
         if len(ready) <= self._enough and not self._at_hand:
             self._look_ahead()
         return item
@@ -86,7 +86,7 @@ class Prefetcher(Generic[T]):
     def stop(self) -> None:
         """End the thread and drop what is ready; may be called again."""
         if self.is_elsewhere or sys.is_finalizing():
-            return  # the thread was stopped for good, whatever it held: one would wait for ever
+            return  # the thread no longer runs but may hold a lock: joining it would never end
         with self._change:
             self._stopped = True
             thread = self._thread
@@ -95,7 +95,7 @@ class Prefetcher(Generic[T]):
         self._ready.clear()
 
     def _wait(self) -> None:
-        """Have something ready, unless there is no more."""
+        """Wait until an item is ready or the items have ended."""
         begin = time.perf_counter()
         if not self._at_hand:
             self._look_ahead()
@@ -112,7 +112,7 @@ class Prefetcher(Generic[T]):
             raise error
 
     def _look_ahead(self) -> None:
-        """Start the thread, unless it runs, or the next group is better made here."""
+        """Start the thread, unless it runs or the next group can be made without waiting."""
         with self._change:
             if self._running or self._ended or self._stopped or self._error:
                 return
@@ -124,11 +124,11 @@ class Prefetcher(Generic[T]):
         self._thread.start()
 
     def _work(self) -> None:
-        """Make groups until enough is ready."""
+        """Make groups until enough items are ready."""
         while self._running:
             try:
                 self._make_group()
-            except BaseException as error:  # noqa: BLE001 - raised again where it is waited for
+            except BaseException as error:  # noqa: BLE001 - raised again in the waiting thread
                 self._error = error
             with self._change:
                 over = self._ended or self._stopped or self._error is not None
@@ -143,7 +143,7 @@ class Prefetcher(Generic[T]):
             except Exception:
                 if size == 1:
                     raise
-                size = 1  # what stands before the one that fails is delivered first
+                size = 1  # items before the one that fails are delivered first
                 items = self._make(self._next, 1)
         self._next += len(items)
         self._ended = not items

@@ -1,8 +1,8 @@
 """The state of a loader: one integer and a fingerprint, as JSON.
 
-One idea: `examples` decides, everything else is there to be checked or read by people. A state of
-another run is refused, and the refusal names each key that differs with both values. Files appear
-whole or not at all, so the newest one that is there can be trusted.
+One idea: only `examples` sets the position; everything else is for checking and for people. A state
+of another run is refused, and the message lists each key that differs, with both values. Files
+appear whole or not at all, so the newest one can be trusted.
 """
 
 from __future__ import annotations
@@ -42,8 +42,8 @@ def make_state(
 ) -> dict[str, Any]:
     """The state of a run after `examples` delivered examples.
 
-    Past its end the run has wrapped around: which example comes then depends on where it ends, so
-    the state names that, too.
+    Past its end the run has wrapped around. The next example then depends on where the run ends, so
+    the state also records that.
     """
     n = dataset.run.n
     wrapped = {"wrapped": n} if n is not None and examples > n else {}
@@ -62,16 +62,16 @@ def make_state(
 def check_state(
     state: Any, describe: Mapping[str, Any], n: int | None, *, allow_mismatch: bool = False
 ) -> int:
-    """The examples of a state, if it is whole and of this run.
+    """The examples of a state, which must be complete and of this run.
 
     Args:
-        state: what `make_state` gave, or its JSON.
-        describe: of the run that is to resume.
-        n: examples of that run; None is endless.
-        allow_mismatch: take the number from a state of another run.
+        state: what `make_state` returned, or its JSON.
+        describe: description of the run to resume.
+        n: examples of that run; None: endless.
+        allow_mismatch: accept the number of a state of another run.
 
     Raises:
-        StateError: it is damaged, or of another run; the message names every difference.
+        StateError: it is damaged, or of another run; the message lists every difference.
     """
     known = _shape(state)
     if allow_mismatch:
@@ -80,8 +80,8 @@ def check_state(
     reached = _edit_behind(known, describe, chain)
     if reached is not None:
         raise StateError(
-            f"state: it is {known['examples']:,} examples into the run, and the edit at "
-            f"{reached:,} changes what it has seen already. Edit at {known['examples']:,} or "
+            f"state: it is {known['examples']:,} examples into the run, but the edit at "
+            f"{reached:,} changes what it has already seen. Edit at {known['examples']:,} or "
             "later, or pass allow_mismatch=True."
         )
     if known["fingerprint"] not in chain:
@@ -92,7 +92,7 @@ def check_state(
         raise StateError(
             f"state: it belongs to another run:\n  {listed}\nBuild the dataset as it was (the "
             "state holds its description, see tokenloom.from_config), or pass allow_mismatch=True "
-            "to take its position all the same."
+            "to take its position anyway."
         )
     render_then = description.render_chain(describe)[chain.index(known["fingerprint"])]
     if known["render"] != render_then:
@@ -104,7 +104,7 @@ def check_state(
         )
         raise StateError(
             "state: the same tokens, but labels, masks or positions are rendered otherwise:\n  "
-            f"{listed}\nPass allow_mismatch=True if that is meant."
+            f"{listed}\nPass allow_mismatch=True if that is intended."
         )
     wrapped = known.get("wrapped")
     if wrapped is not None and wrapped != n:
@@ -117,7 +117,7 @@ def check_state(
 
 
 def _renders(saved: Any) -> Any:
-    """How a saved description renders, if it is one."""
+    """How a saved description renders; None if it is not a description."""
     try:
         return description.renders(saved)
     except (AttributeError, KeyError, TypeError):
@@ -127,7 +127,7 @@ def _renders(saved: Any) -> Any:
 def _edit_behind(
     known: Mapping[str, Any], describe: Mapping[str, Any], chain: list[str]
 ) -> int | None:
-    """Where an edit begins that a state of this run had already passed."""
+    """The start of the first edit that a state of this run had already passed; None if none."""
     if known["fingerprint"] not in chain[:-1]:
         return None
     later = description.edits_of(describe)[chain.index(known["fingerprint"]) :]
@@ -136,19 +136,19 @@ def _edit_behind(
 
 
 def _differences(saved: Any, now: Any) -> list[str]:
-    """What differs, a line each; nothing if the saved description is no description."""
+    """What differs, one line each; empty if `saved` is not a description."""
     if not isinstance(saved, Mapping):
         return []
     try:
         lines = description.differences(saved, now)
-    except (RecursionError, TypeError, ValueError):  # nested junk, or what cannot be compared
+    except (RecursionError, TypeError, ValueError):  # nested junk, or not comparable
         return []
     cut = [line if len(line) <= 2 * _SHOWN else line[: 2 * _SHOWN] + "…" for line in lines[:50]]
     return cut + [f"and {len(lines) - 50} more"] * (len(lines) > 50)
 
 
 def _shown(value: Any) -> str:
-    """A value that may be anything, short enough for a message."""
+    """Any value as text short enough for a message."""
     try:
         text = repr(value)
     except (RecursionError, ValueError):  # too deep, or an integer of thousands of digits
@@ -157,23 +157,23 @@ def _shown(value: Any) -> str:
 
 
 def _shape(state: Any) -> dict[str, Any]:
-    """The state, if every key that is used has the right kind; unknown keys are left alone."""
+    """The state, in which every known key must have the right type; unknown keys are kept."""
     if not isinstance(state, Mapping):
-        raise StateError(f"state: found {type(state).__name__}, allowed is what state_dict() gave.")
+        raise StateError(f"state: found {type(state).__name__}, allowed: what state_dict() gave.")
     wrong = []
     if state.get("format") != FORMAT:
-        wrong.append(f"format: found {_shown(state.get('format'))}, allowed is {FORMAT!r}")
+        wrong.append(f"format: found {_shown(state.get('format'))}, allowed: {FORMAT!r}")
     for name in ("examples", "step"):
         value = state.get(name)
         if type(value) is not int or not 0 <= value <= MAX_EXAMPLES:
-            wrong.append(f"{name}: found {_shown(value)}, allowed is an integer from 0 to 2^62")
+            wrong.append(f"{name}: found {_shown(value)}, allowed: an integer from 0 to 2^62")
     for name in ("fingerprint", "render"):
         value = state.get(name)
         if not isinstance(value, str) or not _HEX.fullmatch(value):
-            wrong.append(f"{name}: found {_shown(value)}, allowed are 64 hex digits")
+            wrong.append(f"{name}: found {_shown(value)}, allowed: 64 hex digits")
     wrapped = state.get("wrapped")
     if wrapped is not None and (type(wrapped) is not int or not 0 < wrapped <= MAX_EXAMPLES):
-        wrong.append(f"wrapped: found {_shown(wrapped)}, allowed is an integer from 1 to 2^62")
+        wrong.append(f"wrapped: found {_shown(wrapped)}, allowed: an integer from 1 to 2^62")
     if wrong:
         raise StateError("state: " + "\n  ".join(wrong) + "\nIt is not what state_dict() gave.")
     return dict(state)
@@ -184,7 +184,7 @@ def write_state(state: Mapping[str, Any], path: str | Path) -> Path:
     """Write a state to a file that appears whole or not at all.
 
     Args:
-        state: what `Loader.state_dict()` gave.
+        state: what `Loader.state_dict()` returned.
         path: a file, which is replaced; or an existing directory, in which the file is named after
             its examples, so that `latest_state` finds the newest.
     """
@@ -194,7 +194,7 @@ def write_state(state: Mapping[str, Any], path: str | Path) -> Path:
     except (TypeError, ValueError, RecursionError) as error:
         raise StateError(f"state: it cannot be written as JSON ({error}).") from None
     if len(raw) > MAX_BYTES:
-        raise StateError(f"state: it has {len(raw):,} bytes as JSON, allowed are {MAX_BYTES:,}.")
+        raise StateError(f"state: it has {len(raw):,} bytes as JSON, allowed: {MAX_BYTES:,}.")
     if target.is_dir():
         target = target / f"state-{known['examples']:012d}.json"
     temporary = target.parent / temporary_name()
@@ -213,7 +213,7 @@ def read_state(path: str | Path) -> dict[str, Any]:
     """A state from its file; runs no code and reads at most 16 MiB.
 
     Raises:
-        StateError: there is none, it cannot be read, or it does not hold a state.
+        StateError: there is no such file, it cannot be read, or it does not hold a state.
     """
     target = Path(path)
     try:
@@ -233,11 +233,11 @@ def read_state(path: str | Path) -> dict[str, Any]:
 
 
 def latest_state(folder: str | Path) -> dict[str, Any] | None:
-    """The state with the most examples in a directory; damaged files are passed over."""
+    """The state with the most examples in a directory; damaged files are skipped."""
     names = [name for name in LOCAL.list(Path(folder)) if _NAME.fullmatch(name)]
     for name in sorted(names, key=lambda name: (len(name), name), reverse=True):
         try:
             return read_state(Path(folder) / name)
         except StateError as error:
-            log.warning("%s; an older state is taken.", str(error).rstrip("."))
+            log.warning("%s; using an older state.", str(error).rstrip("."))
     return None

@@ -5,13 +5,13 @@
 `interleave`           mixes several iterators by what each has consumed
 `buffer_shuffle`       shuffles an iterator through a buffer of rows
 `window_shuffle`       shuffles it inside windows of rows
-`budget_rows`          how many rows a budget of tokens is
+`budget_rows`          how many rows fit into a budget of tokens
 `read_offsets`,        the checkpoint that other trainers write:
 `write_offsets`,       ``{"datasets": [{"spec", "row_offset", "token_offset"}]}``, with one `Offset`
 `Offset`               for each source
 =====================  ============================================================================
 
-Where lengths are known, a store does the same at any index: use `tokenloom.build`. Examples are in
+If lengths are known, a store does the same at any index: use `tokenloom.build`. Examples are in
 docs/streams.md.
 """
 

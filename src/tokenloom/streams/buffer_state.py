@@ -1,8 +1,8 @@
-"""What a shuffle of a stream is told and holds, and how that is written as JSON.
+"""The options and the state of a shuffle of a stream, and how they are written as JSON.
 
-One idea: rows that were read are given or held, so ``given + held = taken``, and the numbers of the
-held ones are the state. `samples` are the rows themselves, where a source cannot be read again;
-`mark` is a state of the source itself, at a row before all that are held.
+One idea: every row that was read is either given or held, so ``given + held = taken``, and the
+numbers of the held rows are the state. `samples` holds the rows themselves if a source cannot be
+read again; `mark` is a state of the source itself, at a row before all held ones.
 
 `tokenloom.streams.state` writes and reads it.
 """
@@ -35,10 +35,10 @@ class ShuffleOptions:
 
     Attributes:
         kind: "buffer" or "window".
-        rows: of the buffer, or of a shuffle window.
-        seed: of the run.
-        name: of the source; with the seed it names the order.
-        epochs: passes over the source, each in an order of its own; None is for ever.
+        rows: rows of the buffer, or of a shuffle window.
+        seed: seed of the run.
+        name: name of the source; together with the seed it determines the order.
+        epochs: passes over the source, each in an order of its own; None: endless.
     """
 
     kind: Literal["buffer", "window"]
@@ -56,7 +56,7 @@ class ShuffleOptions:
 
 @dataclass(frozen=True, slots=True)
 class Mark:
-    """The state of a source itself, behind so many rows of a pass."""
+    """The state of a source itself, after `row` rows of a pass."""
 
     row: int
     state: Any
@@ -64,16 +64,16 @@ class Mark:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class HeldSamples:
-    """All that a shuffle holds.
+    """Everything that a shuffle holds.
 
     Attributes:
         epoch: number of the pass, from 0.
         given: rows of the pass that were given.
         taken: rows of the pass that were read.
-        finished: whether nothing more comes.
-        rows: numbers of those that were read and not given.
-        samples: these rows as JSON; None if they are to be read again.
-        mark: from where; None if the source has no state of its own.
+        finished: whether no more rows come.
+        rows: numbers of the rows that were read and not yet given.
+        samples: these rows as JSON; None if they will be read again.
+        mark: where reading resumes; None if the source has no state of its own.
     """
 
     epoch: int
@@ -91,7 +91,7 @@ class HeldSamples:
 
 
 def window_order(options: ShuffleOptions, epoch: int, number: int, count: int) -> list[int]:
-    """Rows of a shuffle window of `count` rows in the order in which they are given, last first."""
+    """The rows of a shuffle window of `count` rows in the order they are given, last first."""
     word = key(options.seed, options.name, "stream", "window", epoch, number)
     order = permutations(count, [word]).forward(np.arange(count, dtype=np.uint64))
     first = number * options.rows
@@ -118,10 +118,10 @@ class _State:
 
 
 def load(options: ShuffleOptions, state: Any) -> HeldSamples:
-    """What a state holds, its samples as they were.
+    """What a state holds, with its samples restored.
 
     Raises:
-        StateError: it is damaged, or of another shuffle; every problem is named.
+        StateError: it is damaged, or of another shuffle; the message lists every problem.
     """
     read = read_as(_State, state)
     check_same("shuffle", asdict(read.options), asdict(options))
@@ -150,14 +150,14 @@ def _problems(read: _State) -> list[str]:
     options, rows, last = read.options, read.rows, read.options.epochs
     oldest = min(rows, default=read.taken)
     laws = {
-        "what was read is given or held": read.given + len(rows) == read.taken,
-        "rows are held that were read, each once": _distinct(rows, read.taken),
+        "every row that was read is given or held": read.given + len(rows) == read.taken,
+        "held rows were read, each once": _distinct(rows, read.taken),
         "fewer rows are held than the shuffle has": len(rows) < options.rows,
         "no pass comes after the last": last is None or read.epoch < last,
         "a finished shuffle holds nothing": not (read.finished and rows),
         "a finished shuffle is in its last pass": not read.finished or read.epoch + 1 == last,
-        "the mark is before all that is held": read.mark is None or read.mark.row <= oldest,
-        "samples are held where there is no mark": read.mark is None or read.samples is None,
+        "the mark is before all held rows": read.mark is None or read.mark.row <= oldest,
+        "samples are held only without a mark": read.mark is None or read.samples is None,
     }
     return broken(laws) or _window_problems(read)
 
@@ -167,7 +167,7 @@ def _distinct(rows: Sequence[int], taken: int) -> bool:
 
 
 def _window_problems(read: _State) -> list[str]:
-    """Rows that this shuffle window does not have, or not in this order."""
+    """Problems of held rows that are not in this shuffle window, or not in this order."""
     if read.options.kind != "window" or not read.rows:
         return []
     number, given = divmod(read.given, read.options.rows)
@@ -177,14 +177,14 @@ def _window_problems(read: _State) -> list[str]:
         and list(read.rows)
         == (window_order(read.options, read.epoch, number, count)[: len(read.rows)])
     )
-    return [] if right else ["state.rows: they are not those that are left of their shuffle window"]
+    return [] if right else ["state.rows: they are not the remaining rows of their shuffle window"]
 
 
 def _samples(read: _State, problems: list[str]) -> list[Any] | None:
     if read.samples is None:
         return None
     if type(read.samples) is not list or len(read.samples) != len(read.rows):
-        problems.append("state.samples: allowed is a list with one for each of the rows")
+        problems.append("state.samples: allowed: a list with one sample for each of the rows")
         return None
     try:
         return [revived(sample) for sample in read.samples]

@@ -1,22 +1,22 @@
 """Shuffles of rows that come one by one, resumed exactly: a buffer, and windows of rows.
 
-One idea: what a shuffle holds is a list of rows that were read and not yet given, so its state is
-their numbers. The rows themselves are read again, from the oldest of them on; only where a source
-cannot be read again (a generator) they are in the state, as JSON. What comes next is a keyed draw
-by the number of rows that were given, so there is no generator whose state could be lost.
+One idea: a shuffle holds a list of rows that were read and not yet given, so its state is their
+numbers. The rows themselves are read again, from the oldest one on; only if a source cannot be read
+again (a generator) are they stored in the state, as JSON. The next row is a keyed draw from the
+number of rows given so far, so there is no generator whose state could be lost.
 
 =================  ==============================================  ==============================
-`buffer_shuffle`   each step gives one row of the buffer, any of   a row may come much later, but
-                   them, and another one is read                   never more than a buffer earlier
+`buffer_shuffle`   each step gives any one row of the buffer and   a row may come much later, but
+                   reads another                                   never more than a buffer earlier
 `window_shuffle`   rows w n to (w + 1) n - 1 in an order of their  no row moves by n or more
                    own, shuffle window after shuffle window
 =================  ==============================================  ==============================
 
-Worked example, windows of 8 rows: at 6 given rows, 8 were read and 2 are held. The state says which
-two; a fresh source is read from the first of them to row 8, and both come in the same order.
+Worked example, windows of 8 rows: after 6 given rows, 8 were read and 2 are held. The state lists
+those two; a fresh source is read from the first of them to row 8, and both come in the same order.
 
 Shuffle each source before mixing (``interleave({"a": buffer_shuffle(…), …})``), and the mix is the
-same on every rank. Where rows have an index (a store), `tokenloom.order` shuffles without holding
+same on every rank. If rows have an index (a store), `tokenloom.order` shuffles without holding
 anything.
 """
 
@@ -46,11 +46,11 @@ def buffer_shuffle(
 
     Args:
         source: an iterable, an object with `state_dict` and `load_state_dict`, or a callable that
-            is given the rows to skip (`tokenloom.streams.feeds`).
+            takes the number of rows to skip (`tokenloom.streams.feeds`).
         buffer_rows: rows of the buffer.
-        seed: of the run.
-        name: of the source; two sources with one seed have different orders.
-        epochs: passes over the source, each in an order of its own; None is for ever.
+        seed: seed of the run.
+        name: name of the source; two sources with the same seed have different orders.
+        epochs: passes over the source, each in an order of its own; None: endless.
 
     >>> list(buffer_shuffle(range(8), 4, seed=1))
     [1, 3, 0, 4, 7, 6, 2, 5]
@@ -63,14 +63,14 @@ def buffer_shuffle(
 def window_shuffle(
     source: Any, window_rows: int, *, seed: int = 0, name: str = "main", epochs: int | None = 1
 ) -> ShuffledStream:
-    """The rows of a source, permuted inside windows of so many rows (`budget_rows`).
+    """The rows of a source, permuted inside shuffle windows.
 
     Args:
         source: see `buffer_shuffle`.
-        window_rows: rows of a shuffle window; the last one may have fewer.
-        seed: of the run.
-        name: of the source.
-        epochs: passes over the source, each in an order of its own; None is for ever.
+        window_rows: rows of a shuffle window (see `budget_rows`); the last one may have fewer.
+        seed: seed of the run.
+        name: name of the source.
+        epochs: passes over the source, each in an order of its own; None: endless.
 
     >>> list(window_shuffle(range(8), 4, seed=1))
     [3, 2, 0, 1, 5, 4, 7, 6]
@@ -81,22 +81,23 @@ def window_shuffle(
 
 
 def budget_rows(tokens: int, seq_len: int, *, multiple_of: int = 1) -> int:
-    """Rows of `seq_len` tokens that fit a budget of tokens, rounded down to a multiple.
+    """The rows of `seq_len` tokens that fit a budget of tokens, rounded down to a multiple.
 
-    A multiple of the rows of a step (accumulated batches together) lets steps end with windows.
+    With a multiple of the rows of a step (including accumulated batches), windows end where steps
+    end.
 
     >>> budget_rows(8_388_608, 2048), budget_rows(100, 8, multiple_of=5)
     (4096, 10)
     """
     for what, value in (("tokens", tokens), ("seq_len", seq_len), ("multiple_of", multiple_of)):
         if not count_of(what, value):
-            raise ConfigError(f"{what}: found 0, allowed is 1 or more.")
+            raise ConfigError(f"{what}: found 0, allowed: 1 or more.")
     rows = tokens // seq_len
     rows -= rows % multiple_of
     if not rows:
         raise ConfigError(
-            f"tokens: found {tokens:,}, allowed are {seq_len * multiple_of:,} or more: "
-            f"{multiple_of:,} rows of {seq_len:,}."
+            f"tokens: found {tokens:,}, allowed: {seq_len * multiple_of:,} or more "
+            f"({multiple_of:,} rows of {seq_len:,})."
         )
     return rows
 
@@ -119,7 +120,7 @@ class ShuffledStream:
 
     @property
     def is_finite(self) -> bool:
-        """False if it never ends, as far as the source tells."""
+        """False if it never ends, as far as the source reports."""
         return self.options.epochs is not None and self._feed.finite
 
     # -- rows ------------------------------------------------------------------------------
@@ -129,7 +130,7 @@ class ShuffledStream:
 
     def __next__(self) -> Any:
         self._check_whole()
-        self._broken = True  # until the row is out
+        self._broken = True  # until the row is delivered
         value = self._next()
         self._broken = False
         if value is END:
@@ -172,7 +173,7 @@ class ShuffledStream:
         return row, self._feed.take(END)
 
     def _draw(self) -> Any:
-        if self.options.kind == "buffer":  # the chosen one changes places with the last
+        if self.options.kind == "buffer":  # the chosen row swaps places with the last
             stream = _draws(self.options.seed, self.options.name, self._epoch)
             chosen = (draw(stream, self._given) * len(self._held)) >> 64
             self._held[chosen], self._held[-1] = self._held[-1], self._held[chosen]
@@ -187,14 +188,14 @@ class ShuffledStream:
             return
         if not self._given:
             raise InputError(
-                f"sources.{self.options.name}: pass {self._epoch + 1} has no row, allowed is one "
-                "or more where a source begins again."
+                f"sources.{self.options.name}: pass {self._epoch + 1} has no row, allowed: one "
+                "or more if a source is repeated."
             )
         self._epoch, self._given, self._dry, self._marks = self._epoch + 1, 0, False, []
         self._feed.begin(self._epoch)
 
     def _needed_marks(self) -> list[Mark]:
-        """From the last one that stands before everything that is held."""
+        """The marks from the last one before all held rows on."""
         oldest = min((row for row, _ in self._held), default=self._feed.row)
         before = [mark for mark in self._marks if mark.row <= oldest]
         return before[-1:] + [mark for mark in self._marks if mark.row > oldest]
@@ -202,7 +203,7 @@ class ShuffledStream:
     # -- state -----------------------------------------------------------------------------
 
     def state_dict(self) -> dict[str, Any]:
-        """What is held, as JSON: numbers of rows, or rows where the source cannot be read again."""
+        """What is held, as JSON: row numbers, or rows if the source cannot be read again."""
         self._check_whole()
         marks = self._needed_marks() or [Mark(self._feed.row, self._feed.state())]
         held = HeldSamples(
@@ -222,16 +223,16 @@ class ShuffledStream:
         except (TypeError, RecursionError) as error:
             raise StateError(
                 f"sources.{self.options.name}: an iterator cannot be read again, so the state must "
-                f"hold rows as JSON, but {error}. Give a list, or a callable that is given the "
-                "rows to skip."
+                f"hold rows as JSON, but {error}. Give a list, or a callable that takes the "
+                "number of rows to skip."
             ) from None
 
     def load_state_dict(self, state: Any) -> None:
-        """Go on where a state was taken; rows that were held are read again.
+        """Resume where a state was saved; rows that were held are read again.
 
         Raises:
-            StateError: it is damaged, of another shuffle, or the source cannot go there; the
-                shuffle is then as it was, unless the source fails while it is read.
+            StateError: it is damaged, of another shuffle, or the source cannot resume there. The
+                shuffle is then unchanged, unless the source fails while it is read.
         """
         held = buffer_state.load(self.options, state)
         first = held.oldest if held.samples is None else held.taken
@@ -257,8 +258,8 @@ class ShuffledStream:
             row, value = self._read()
             if value is END:
                 raise StateError(
-                    f"sources.{self.options.name}: it ends behind {row:,} rows, but the state is "
-                    f"behind {held.taken:,}. Give the source that it was taken with."
+                    f"sources.{self.options.name}: it ends after {row:,} rows, but the state is "
+                    f"after {held.taken:,}. Give the source that it was saved with."
                 )
             if row in wanted:
                 found[row] = value

@@ -1,16 +1,16 @@
-"""Offsets of sources as plain JSON, in the form that least-consumed training is known to save.
+"""Offsets of sources as plain JSON, in the form that other least-consumed trainers save.
 
 One idea: a checkpoint is a list of counts by spec, and outlives the list of sources::
 
     {"datasets": [{"spec": "hf:wiki", "row_offset": 123, "token_offset": 456}, …]}
 
-- What a run does not use it does not touch: entries of other specs stay as they are, sorted behind.
-- A spec that is new, has no tokens yet, or was away begins at the *baseline*, the smallest count of
-  those that were active: at 0 it would be all that is read until it has caught up.
-- Only where some specs of a checkpoint are not active a second key, `"active"`, says which are.
+- A run does not touch what it does not use: entries of other specs are kept, sorted at the end.
+- A spec that is new, has no tokens yet, or was away starts at the *baseline*, the smallest count of
+  those that were active: at 0, nothing else would be read until it has caught up.
+- If some specs of a checkpoint are not active, a second key, `"active"`, lists those that are.
 
-The picks of a run are the sum of its rows, so `interleave(offsets=…)` goes on with the same ties.
-For the state of everything that a stream holds use its `state_dict()`.
+The picks of a run are the sum of its rows, so `interleave(offsets=…)` resumes with the same ties.
+For the complete state of a stream use its `state_dict()`.
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ class Offset:
     """How much of a source was consumed.
 
     Attributes:
-        rows: samples, of all passes that are not yet completed by all.
-        tokens: their tokens.
+        rows: samples, without the passes that all sources have completed.
+        tokens: tokens of these samples.
     """
 
     rows: int = 0
@@ -55,18 +55,18 @@ def read_offsets(
     totals: Mapping[str, int | None] | None = None,
     active: Iterable[str] | None = None,
 ) -> dict[str, Offset]:
-    """The offset of each spec of a run, in its order.
+    """The offset of each spec of a run, in the order of the specs.
 
     Args:
-        checkpoint: what `write_offsets` gave, or a checkpoint of another tool; None is none.
+        checkpoint: what `write_offsets` returned, a checkpoint of another tool, or None.
         specs: the sources of the run.
-        missing: a spec without tokens begins at the "baseline", or at "zero".
-        totals: rows of a pass, where they are known; rows are then aligned (`align_rows`).
-        active: which specs were mixed when the checkpoint was written; if it is not said, here or
-            there, those that the run still has.
+        missing: a spec without tokens starts at the "baseline", or at "zero".
+        totals: rows of a pass, where known; rows are then aligned (`align_rows`).
+        active: the specs that were mixed when the checkpoint was written; default: those that the
+            checkpoint lists as active, else those of the run.
 
     Raises:
-        StateError: the checkpoint is damaged; every problem is named.
+        StateError: the checkpoint is damaged; the message lists every problem.
 
     >>> saved = {"datasets": [{"spec": "old", "row_offset": 9, "token_offset": 120}]}
     >>> read_offsets(saved, ["old", "new"])
@@ -101,12 +101,12 @@ def write_offsets(
     *,
     active: Iterable[str] | None = None,
 ) -> dict[str, Any]:
-    """A checkpoint of these offsets; what an earlier one knew of other specs is kept.
+    """A checkpoint of these offsets; entries of other specs in an earlier one are kept.
 
     Args:
-        offsets: of the specs of the run, in its order.
-        checkpoint: the one that the run was resumed from, if any; it is not changed.
-        active: the specs that have not ended; all of the run if it is not said.
+        offsets: the offset of each spec of the run, in order.
+        checkpoint: the one the run was resumed from, if any; it is not changed.
+        active: the specs that have not ended; default: all specs of the run.
 
     >>> write_offsets({"wiki": Offset(123, 456)})
     {'datasets': [{'spec': 'wiki', 'row_offset': 123, 'token_offset': 456}]}
@@ -116,7 +116,7 @@ def write_offsets(
     mixed = list(running if active is None else active)
     for spec in mixed:
         if spec not in offsets:
-            raise ConfigError(f"active: found {spec!r}, allowed are the specs of the offsets.")
+            raise ConfigError(f"active: found {spec!r}, allowed: the specs of the offsets.")
     current = [
         {
             **known.get(spec, {}),
@@ -134,11 +134,11 @@ def write_offsets(
 
 
 def align_rows(rows: Mapping[str, int], totals: Mapping[str, int | None]) -> dict[str, int]:
-    """Rows without the passes that all sources have completed, and not beyond a pass.
+    """Rows minus the passes that all sources have completed, at most one pass each.
 
     Args:
-        rows: consumed of each source.
-        totals: rows of a pass; None, or no entry, where it is not known.
+        rows: rows consumed of each source.
+        totals: rows of a pass; None, or no entry, if unknown.
 
     >>> align_rows({"a": 15, "b": 3}, {"a": 10, "b": 10})
     {'a': 10, 'b': 3}
@@ -159,7 +159,7 @@ def align_rows(rows: Mapping[str, int], totals: Mapping[str, int | None]) -> dic
 
 
 def locate_row(shard_rows: Sequence[int], row: int) -> tuple[int, int]:
-    """(shard, row in it) behind so many rows; (number of shards, 0) behind all of them.
+    """(shard, row in it) after `row` rows; (number of shards, 0) after all of them.
 
     Args:
         shard_rows: rows of each shard; a shard may be empty.
@@ -172,7 +172,7 @@ def locate_row(shard_rows: Sequence[int], row: int) -> tuple[int, int]:
         count_of(f"shard_rows[{number}]", count)
     ends = np.cumsum(np.array([0, *shard_rows], np.int64))
     if count_of("row", row) > ends[-1]:
-        raise ConfigError(f"row: found {row}, allowed is 0 to {ends[-1]}, the rows of all shards.")
+        raise ConfigError(f"row: found {row}, allowed: 0 to {ends[-1]}, the rows of all shards.")
     shard = int(np.searchsorted(ends[1:], row, side="right"))
     return shard, row - int(ends[shard])
 
@@ -180,11 +180,11 @@ def locate_row(shard_rows: Sequence[int], row: int) -> tuple[int, int]:
 # -- reading -----------------------------------------------------------------------------------
 def _specs(given: Iterable[str]) -> list[str]:
     if isinstance(given, str):
-        raise ConfigError(f"specs: found the text {given!r}, allowed is a list of specs.")
+        raise ConfigError(f"specs: found the text {given!r}, allowed: a list of specs.")
     specs = list(given)
     for spec in specs:
         if not isinstance(spec, str) or specs.count(spec) > 1:
-            raise ConfigError(f"specs: found {spec!r}, allowed is a list of texts, each once.")
+            raise ConfigError(f"specs: found {spec!r}, allowed: a list of distinct strings.")
     return specs
 
 
@@ -193,14 +193,14 @@ def _has_tokens(entry: Mapping[str, Any]) -> bool:
 
 
 def _read(checkpoint: Any) -> tuple[dict[str, dict[str, Any]], list[str] | None]:
-    """Entries by spec, and which of them are said to be active."""
+    """The entries by spec, and those listed as active."""
     if checkpoint is None:
         return {}, None
     if not isinstance(checkpoint, Mapping):
-        raise _damaged([f"checkpoint: found {_shown(checkpoint)}, allowed is an object"])
+        raise _damaged([f"checkpoint: found {_shown(checkpoint)}, allowed: an object"])
     listed = checkpoint.get("datasets", [])
     if not isinstance(listed, (list, tuple)):
-        raise _damaged([f"datasets: found {_shown(listed)}, allowed is a list"])
+        raise _damaged([f"datasets: found {_shown(listed)}, allowed: a list"])
     problems: list[str] = []
     entries: dict[str, dict[str, Any]] = {}
     for number, entry in enumerate(listed):
@@ -212,7 +212,7 @@ def _read(checkpoint: Any) -> tuple[dict[str, dict[str, Any]], list[str] | None]
     if said is not None and not (
         isinstance(said, (list, tuple)) and all(isinstance(s, str) and s in entries for s in said)
     ):
-        problems.append(f"active: found {_shown(said)}, allowed is a list of specs of datasets")
+        problems.append(f"active: found {_shown(said)}, allowed: a list of specs of datasets")
     if problems:
         raise _damaged(problems)
     return entries, None if said is None else list(said)
@@ -220,16 +220,16 @@ def _read(checkpoint: Any) -> tuple[dict[str, dict[str, Any]], list[str] | None]
 
 def _wrong(entry: Any, before: Mapping[str, Any]) -> list[str]:
     if not isinstance(entry, Mapping):
-        return [f": found {_shown(entry)}, allowed is an object"]
+        return [f": found {_shown(entry)}, allowed: an object"]
     spec = entry.get("spec")
     if not isinstance(spec, str):
-        return [f".spec: found {_shown(spec)}, allowed is a text"]
-    wrong = [f".spec: found {spec!r} twice, allowed is every spec once"] if spec in before else []
+        return [f".spec: found {_shown(spec)}, allowed: a string"]
+    wrong = [f".spec: found {spec!r} twice, allowed: every spec once"] if spec in before else []
     for key in KEYS:
         value = entry.get(key)
         absent = value is None and (key == "token_offset" or key not in entry)
         if not absent and (type(value) is not int or not 0 <= value <= MAX_COUNT):
-            wrong.append(f".{key}: found {_shown(value)}, allowed is an integer from 0 to 2^63 - 1")
+            wrong.append(f".{key}: found {_shown(value)}, allowed: an integer from 0 to 2^63 - 1")
     return wrong
 
 
@@ -243,4 +243,4 @@ def _shown(value: Any) -> str:
 
 def _damaged(problems: list[str]) -> StateError:
     more = [f"and {len(problems) - 20} more"] if len(problems) > 20 else []
-    return StateError("\n".join(problems[:20] + more) + "\nIt is no checkpoint of offsets.")
+    return StateError("\n".join(problems[:20] + more) + "\nIt is not a checkpoint of offsets.")

@@ -1,13 +1,13 @@
-"""Sources of a stream, read row by row, whatever they are: how each begins, goes on and is resumed.
+"""Sources of a stream, read row by row, whatever they are: how each starts, continues and resumes.
 
-One idea: a place in a source is the number of rows that were taken, so every source has one, and
-where the source can do better than read through them, it is asked to.
+One idea: the position in a source is the number of rows taken, so every source has one. A source
+that can reach a position without reading all rows before it is asked to do so.
 
 =========================================  ===================  ==========  ======================
-a source                                   behind row n by      begins      its state
+a source                                   after row n by       can start   its state
                                                                 again
 =========================================  ===================  ==========  ======================
-with `state_dict` and `load_state_dict`    loading its state    if not an   what `state_dict` gave
+with `state_dict` and `load_state_dict`    loading its state    if not an   from `state_dict`
                                                                 iterator
 a sequence (`[i]` and a length)            index n              yes         none
 a callable                                 calling it with n    yes         none
@@ -16,7 +16,8 @@ another iterable                           reading n rows       yes         none
 an iterator, such as a generator           reading n rows       no          none
 =========================================  ===================  ==========  ======================
 
-A source with `set_epoch` is told the number of every further pass. Nothing is read ahead.
+`set_epoch`, if a source has it, is called with the number of every later pass. Nothing is read
+ahead.
 """
 
 from __future__ import annotations
@@ -36,12 +37,12 @@ ENDLESS = (itertools.count, itertools.cycle)
 
 
 class Feed:
-    """One source, and the place in it.
+    """One source, and the position in it.
 
     Args:
-        name: of the source, for messages.
-        source: see above.
-        again: whether it will have to begin again.
+        name: name of the source, for messages.
+        source: any of the kinds above.
+        again: whether it will have to start again.
     """
 
     def __init__(self, name: str, source: Any, *, again: bool = False) -> None:
@@ -53,29 +54,29 @@ class Feed:
         if again and self.once:
             raise ConfigError(
                 f"sources.{name}: found {_kind(source)}, an iterator, which can be read only once. "
-                "Allowed where sources begin again are lists and other iterables, or a callable "
-                "that is given the rows to skip: lambda skip: …"
+                "Allowed if sources are repeated: lists and other iterables, or a callable that "
+                "takes the number of rows to skip: lambda skip: …"
             )
         self.row = 0
         self._iterator: Iterator[Any] | None = None
-        self._stands = 0  # the row at which iter(source) would begin
-        self._loaded: Any = None  # by the source, which may not tell it before it is read
-        # after load_state_dict an iterable may begin there every time, unless told otherwise
+        self._stands = 0  # the row at which iter(source) would start
+        self._loaded: Any = None  # the state last loaded; a source may not return it until read
+        # after load_state_dict an iterable may start there every time, so keep the first state
         self._first = self.state() if again and self.stateful else None
 
     @property
     def total(self) -> int | None:
-        """Rows of a pass, if the source has a length."""
+        """The rows of a pass, if the source has a length."""
         if not self.finite or not hasattr(self._source, "__len__"):
             return None
         try:
             return len(self._source)
-        except TypeError:  # a wrapper around what has none
+        except TypeError:  # a wrapper around an object without a length
             return None
 
     @property
     def finite(self) -> bool:
-        """False if the source says that it never ends."""
+        """False if the source reports that it never ends."""
         says = getattr(self._source, "is_finite", True), getattr(self._source, "is_infinite", False)
         return not (says[0] is False or says[1] is True or isinstance(self._source, ENDLESS))
 
@@ -90,7 +91,7 @@ class Feed:
         return value
 
     def begin(self, epoch: int) -> None:
-        """Go to the first row of another pass."""
+        """Move to the first row of another pass."""
         self.seek(0, epoch, self._first)
 
     # -- places ----------------------------------------------------------------------------
@@ -99,7 +100,7 @@ class Feed:
         """The state of the source itself, as JSON; None if it has none."""
         unread = self._iterator is None
         if not self.stateful or (unread and self.row != self._stands):
-            return None  # the row alone says where to go on
+            return None  # the row alone says where to resume
         if unread and self._loaded is not None:
             return self._loaded
         found = self._source.state_dict()
@@ -107,33 +108,33 @@ class Feed:
             return json.loads(json.dumps(found, allow_nan=False))
         except (TypeError, ValueError, RecursionError) as error:
             raise StateError(
-                f"sources.{self.name}: the state_dict() of {_kind(self._source)} is no JSON "
-                f"({error}). Give a callable that is given the rows to skip."
+                f"sources.{self.name}: the state_dict() of {_kind(self._source)} is not JSON "
+                f"({error}). Give a callable that takes the number of rows to skip."
             ) from None
 
     def problem(self, row: int, state: Any) -> str | None:
-        """Why the source cannot go behind so many rows; None if nothing is known against it."""
+        """Why the source cannot resume after `row` rows; None if no reason is known."""
         if state is not None and not self.stateful:
             return (
                 f"the state holds one of the source itself, but {_kind(self._source)} has no "
-                "load_state_dict. Give the source that it was taken with"
+                "load_state_dict. Give the source that it was saved with"
             )
         if self.once and state is None and row < self._stands:
             return (
-                f"it is to go on behind {plural(row, 'row')}, but of this iterator "
-                f"{self._stands:,} were read already. Make it again"
+                f"it must resume after {plural(row, 'row')}, but {self._stands:,} of this iterator "
+                "were already read. Make it again"
             )
         if self.total is not None and row > self.total:
             return self._too_short(row, self.total)
         return None
 
     def seek(self, row: int, epoch: int = 0, state: Any = None) -> None:
-        """Go behind `row` rows of a pass; `state` is what `state()` gave there."""
+        """Move to after `row` rows of a pass; `state` is what `state()` returned there."""
         self.row, self._loaded, self._iterator = row, state, None
         if epoch and hasattr(self._source, "set_epoch"):
             self._source.set_epoch(epoch)
         if state is not None:
-            self._source.load_state_dict(copy.deepcopy(state))  # it may go on writing into it
+            self._source.load_state_dict(copy.deepcopy(state))  # the source may write into it
             self._stands = row
         elif not self.once:
             self._stands = 0
@@ -157,7 +158,7 @@ class Feed:
         return self._read_through(iter(source), row)
 
     def _read_through(self, rows: Iterator[Any], count: int) -> Iterator[Any]:
-        """The iterator, after so many rows were read."""
+        """The iterator, after reading `count` rows."""
         read = sum(1 for _ in itertools.islice(rows, count))
         self._stands += read * self.once
         if read < count:
@@ -169,15 +170,15 @@ class Feed:
         rows = source(row)
         if not isinstance(rows, Iterable):
             raise ConfigError(
-                f"sources.{self.name}: called with {row}, it gave {_kind(rows)}, allowed is an "
+                f"sources.{self.name}: called with {row}, it gave {_kind(rows)}, allowed: an "
                 "iterable of the rows from there on."
             )
         return iter(rows)
 
     def _too_short(self, row: int, there: int) -> str:
         return (
-            f"it is to go on behind {plural(row, 'row')}, but there {_are(there)}: it is not the "
-            "source that the state or the offsets were taken with"
+            f"it must resume after {plural(row, 'row')}, but there {_are(there)}: it is not the "
+            "source that the state or the offsets were saved with"
         )
 
 
@@ -186,7 +187,7 @@ def _are(count: int) -> str:
 
 
 def _indexed(source: Any) -> bool:
-    """Whether rows are best read by index; what iterates by itself may have other indices."""
+    """Whether rows are best read by index; the indices of an iterable may mean something else."""
     if not (hasattr(type(source), "__getitem__") and hasattr(type(source), "__len__")):
         return False
     return isinstance(source, Sequence) or not isinstance(source, Iterable)
@@ -197,7 +198,7 @@ def _kind(source: Any) -> str:
 
 
 def _check_kind(name: str, source: Any) -> None:
-    allowed = "allowed is an iterable of samples, or a callable that is given the rows to skip"
+    allowed = "allowed: an iterable of samples, or a callable that takes the number of rows to skip"
     if isinstance(source, (str, bytes, Mapping)):
         raise ConfigError(f"sources.{name}: found {_kind(source)}, {allowed}.")
     if isinstance(source, Iterable) or _indexed(source):
@@ -211,5 +212,5 @@ def _check_kind(name: str, source: Any) -> None:
             f"sources.{name}: found {_kind(source)} that cannot be called with one number, "
             f"{allowed}: lambda skip: …"
         ) from None
-    except ValueError:  # it does not tell
+    except ValueError:  # it has no signature
         return

@@ -1,26 +1,24 @@
-"""A stream that is mixed as it comes: picks, counts, state and position.
-
-One idea: a pick is chosen from the counts, taken from its source and counted, in this order, and a
-round is a pick for each rank. Between two rounds the counts are all there is, so that is where
-samples are delivered and states are taken. A source that fails inside a round leaves it unknown
-what was taken; from then on the stream refuses to go on, instead of going on elsewhere.
-
-Streams mixed as they come: sources without a length, always the one that has consumed least.
+"""Streams mixed as they come: sources without a length, always the one that has consumed least.
 
 One idea: the order of a mix is a function of how much of each source was consumed
-(`streams.picking`), so a stream needs to know only that, and so does its state. Every rank
-computes the same order from the same global counts and delivers every W-th sample of it: rank r the
-picks r, r + W, … of the place where the stream began. No rank steers by what it has seen alone, and
-a state that W ranks have written is resumed by any other number of them.
+(`streams.picking`), so that is all a stream and its state need to hold. Every rank computes the
+same order from the same global counts and delivers every W-th sample of it: rank r delivers picks
+r, r + W, … from where the stream started. No rank decides by what it alone has seen, and a state
+written by W ranks can be resumed by any other number of them.
 
-What that costs: every rank reads every sample, because nothing else tells how long it is, and a
-pick looks at the count of every source. Where lengths are known (a store), `tokenloom.mixture.run`
-gives any part of a mix without reading the rest. That a source is exhausted is known when it is
-drawn from in vain, not before; the pick then goes to another one.
+A pick is chosen from the counts, taken from its source and counted, in this order, and a round is
+one pick for each rank. Between two rounds the counts are the whole state, so that is where samples
+are delivered and states are saved. If a source fails inside a round, it is unknown what was taken;
+from then on the stream refuses to continue, instead of continuing elsewhere.
 
-Worked example, tokens: a has samples of 2, b of 5, both begin at 0. The tie goes to one of them,
-say a; then b (0 < 2), a (2 < 5), a (4 < 5), b (5 < 6), … and while both have samples the counts are
-never further apart than the longest.
+The cost: every rank reads every sample, because nothing else tells how long it is, and a pick looks
+at the count of every source. If lengths are known (a store), `tokenloom.mixture.run` gives any part
+of a mix without reading the rest. A stream notices that a source is exhausted only when a pick
+finds nothing; the pick then goes to another source.
+
+Worked example, tokens: a has samples of 2, b of 5, both start at 0. The tie goes to one of them,
+say a; then b (0 < 2), a (2 < 5), a (4 < 5), b (5 < 6), … and while both have samples the counts
+never differ by more than the longest.
 """
 
 from __future__ import annotations
@@ -75,22 +73,22 @@ class MixedStream:
 
     @property
     def picks(self) -> int:
-        """Samples that were taken, by all ranks together."""
+        """The samples taken by all ranks together."""
         return self._picks
 
     @property
     def positions(self) -> dict[str, Position]:
-        """How much of each source was consumed, by all ranks together."""
+        """How much of each source all ranks together have consumed."""
         return dict(self._positions)
 
     @property
     def token_counts(self) -> dict[str, int]:
-        """Tokens of each source that were consumed, by all ranks together."""
+        """The tokens of each source that all ranks together have consumed."""
         return {name: at.tokens for name, at in self._positions.items()}
 
     @property
     def offsets(self) -> dict[str, Offset]:
-        """The same with rows, to be written by `tokenloom.streams.checkpoint.write_offsets`."""
+        """Rows and tokens of each source, for `tokenloom.streams.checkpoint.write_offsets`."""
         return {name: Offset(at.rows, at.tokens) for name, at in self._positions.items()}
 
     @property
@@ -100,12 +98,12 @@ class MixedStream:
 
     @property
     def shares(self) -> dict[str, float]:
-        """The weights as parts of 1."""
+        """The weights as fractions of 1."""
         return dict(zip(self.options.weights, shares(self.options.weights), strict=True))
 
     @property
     def is_finite(self) -> bool:
-        """False if it never ends, as far as the sources tell."""
+        """False if it never ends, as far as the sources report."""
         ends = [feed.finite for feed in self._feeds.values()]
         if self.options.stop == "first_exhausted":
             return any(ends)
@@ -133,7 +131,7 @@ class MixedStream:
             )
 
     def _round(self) -> Sample | None:
-        """A pick for each rank; gives that of this one, if there is one."""
+        """Make a pick for each rank; returns this rank's, if there is one."""
         rank, world_size, drop_last = self._share
         mine = None
         for place in range(world_size):
@@ -182,16 +180,16 @@ class MixedStream:
             raise InputError(f"{where}: {error}") from None
         whole = int(found) if hasattr(found, "__index__") and not isinstance(found, bool) else -1
         if whole < 0:
-            raise InputError(f"{where}: {what} is {found!r}, allowed is an integer from 0 on.")
+            raise InputError(f"{where}: {what} is {found!r}, allowed: an integer, 0 or more.")
         return whole
 
     def _end_of_pass(self, name: str) -> None:
-        """A source drops out, ends the stream, or begins again."""
+        """At the end of a pass, a source drops out, ends the stream, or starts again."""
         at, stop, epochs = self._positions[name], self.options.stop, self.options.epochs
         if not at.row and self.options.again:
             raise InputError(
-                f"sources.{name}: pass {at.epoch + 1} has no sample, allowed is one or more where "
-                "sources begin again."
+                f"sources.{name}: pass {at.epoch + 1} has no sample, allowed: one or more if "
+                "sources are repeated."
             )
         if not at.rows:
             log.warning("mix: source %r has no sample.", name)
@@ -209,7 +207,7 @@ class MixedStream:
     # -- state -----------------------------------------------------------------------------
 
     def state_dict(self) -> dict[str, Any]:
-        """What was consumed, as JSON; the same on every rank after equally many samples."""
+        """What was consumed, as JSON; the same on every rank after the same number of samples."""
         self._check_whole()
         states = {
             name: None if self._positions[name].ended else feed.state()
@@ -218,11 +216,11 @@ class MixedStream:
         return mix_state.dump(self.options, self._positions, self._finished, states)
 
     def load_state_dict(self, state: Any) -> None:
-        """Go on where a state was taken, with any number of ranks.
+        """Resume where a state was saved, with any number of ranks.
 
         Raises:
-            StateError: it is damaged, of another mix, or a source cannot go there; the stream is
-                then as it was, unless a source fails to load the state that it gave itself.
+            StateError: it is damaged, of another mix, or a source cannot resume there. The stream
+                is then unchanged, unless a source fails to load its own state.
         """
         positions, finished, states = mix_state.load(self.options, state)
         open_ones = [name for name, at in positions.items() if not at.ended]
@@ -244,9 +242,9 @@ class MixedStream:
     # -- where it is -----------------------------------------------------------------------
 
     def position_lines(self) -> list[str]:
-        """A line for each source: rows, of how many where that is known, and tokens.
+        """A line for each source: its rows, their total if known, and its tokens.
 
-        As in ``wiki: 2 of 4 rows (50.0%), 4 tokens`` and ``code: 2 rows, 4 tokens``.
+        Such as ``wiki: 2 of 4 rows (50.0%), 4 tokens`` and ``code: 2 rows, 4 tokens``.
         """
         return [self._line(name, at) for name, at in self._positions.items()]
 
@@ -258,7 +256,7 @@ class MixedStream:
         return f"{name}: {rows}{part}{which}, {plural(at.tokens, 'token')}"
 
     def log_position(self, level: int = logging.INFO) -> None:
-        """Write the position lines to the log, under one with the sums."""
+        """Log a line with the totals, then the position lines."""
         tokens = sum(at.tokens for at in self._positions.values())
         log.log(level, "mix: %s, %s", plural(self._picks, "sample"), plural(tokens, "token"))
         for line in self.position_lines():
@@ -286,23 +284,25 @@ def interleave(
     """One stream of the samples of several sources.
 
     Args:
-        sources: by name. Iterables of samples, objects with `state_dict` and `load_state_dict`, or
-            callables that are given the rows to skip (`tokenloom.streams.feeds`).
+        sources: sources by name: iterables of samples, objects with `state_dict` and
+            `load_state_dict`, or callables that take the number of rows to skip
+            (`tokenloom.streams.feeds`).
         rule: "least_consumed", "round_robin" or "probability" (`tokenloom.streams.picking`).
-        weights: by name (others weigh 1), or in the order of the listing.
+        weights: weights by name (others weigh 1), or in the order of the listing.
         cost: what "least_consumed" counts: "tokens", "rows", "loss_tokens", or a function of a
             sample. A sample costs at least 1.
-        length: a function of a sample that gives its tokens; else `tokens_of`.
-        stop: when sources are exhausted: "all_exhausted" they drop out; "first_exhausted" ends the
-            stream with the first; "repeat" begins them again until every one was exhausted.
-        epochs: passes after which a source is exhausted; None is for ever, with "repeat".
-        seed: of ties and draws.
-        token_counts: tokens consumed before, by name or in order; others begin at 0.
-        offsets: rows to skip and tokens consumed before (`streams.read_offsets`).
-        rank: which of the `world_size` processes this is.
-        world_size: processes that share the stream.
-        drop_last: leave out the last samples if there is not one for every rank.
-        totals: rows of a pass, for `position_lines`, where a source has no length.
+        length: a function that returns the tokens of a sample; default: `tokens_of`.
+        stop: what happens when sources are exhausted: "all_exhausted": they drop out;
+            "first_exhausted": the stream ends with the first; "repeat": they start again until
+            every one has been exhausted.
+        epochs: passes after which a source is exhausted; None: endless, only with "repeat".
+        seed: seed for ties and draws.
+        token_counts: tokens already consumed, by name or in order; others start at 0.
+        offsets: rows to skip and tokens already consumed (`streams.read_offsets`).
+        rank: the number of this process among the `world_size`.
+        world_size: the number of processes that share the stream.
+        drop_last: drop the last samples if there is not one for every rank.
+        totals: rows of a pass, for `position_lines`, if a source has no length.
         log_every: picks between two lines of the DEBUG log.
 
     >>> stream = interleave({"a": [[1, 1]] * 3, "b": [[2, 2]] * 3}, token_counts=[0, 100])
@@ -327,7 +327,7 @@ def interleave(
     for what, value in (("rank", rank), ("world_size", world_size), ("log_every", log_every)):
         count_of(what, value)
     if rank >= world_size:
-        raise ConfigError(f"rank: found {rank} of {world_size}, allowed is 0 to world_size - 1.")
+        raise ConfigError(f"rank: found {rank} of {world_size}, allowed: 0 to world_size - 1.")
     begin = _begin(options, token_counts, offsets)
     for name, at in begin.items():
         feeds[name].seek(at.row)
@@ -362,7 +362,7 @@ def _check_sources(
         if options.stop == "all_exhausted" and not feed.finite:
             raise ConfigError(
                 f"sources.{name}: it says that it never ends, so stop='all_exhausted' would never "
-                "come; allowed are 'first_exhausted' and 'repeat'."
+                "happen; allowed: 'first_exhausted' and 'repeat'."
             )
         if (feed.once or feed.stateful) and id(source) in seen:
             raise ConfigError(
@@ -373,13 +373,13 @@ def _check_sources(
 
 
 def _begin(options: MixOptions, token_counts: Any, offsets: Any) -> dict[str, Position]:
-    """Where every source begins."""
+    """Where every source starts."""
     if token_counts is not None and offsets is not None:
-        raise ConfigError("token_counts: found with offsets, which say the same. Give one of them.")
+        raise ConfigError("token_counts: found together with offsets. Give one of them.")
     if offsets is not None and options.cost not in ("tokens", "rows"):
         raise ConfigError(
-            f"offsets: they count rows and tokens, but the cost is {options.cost!r}, which nobody "
-            "knows of them. Go on from a state_dict(), or take cost='tokens'."
+            f"offsets: they count rows and tokens, but the cost is {options.cost!r}, which they "
+            "do not hold. Resume from a state_dict(), or use cost='tokens'."
         )
     names = list(options.sources)
     counts = by_name("token_counts", token_counts, names, 0)
@@ -387,7 +387,7 @@ def _begin(options: MixOptions, token_counts: Any, offsets: Any) -> dict[str, Po
     begin = {}
     for name in names:
         if not isinstance(skips[name], Offset):
-            raise ConfigError(f"offsets.{name}: found {skips[name]!r}, allowed is an Offset.")
+            raise ConfigError(f"offsets.{name}: found {skips[name]!r}, allowed: an Offset.")
         rows = skips[name].rows
         tokens = count_of(f"token_counts.{name}", counts[name]) or skips[name].tokens
         cost = {"tokens": tokens, "rows": rows}.get(options.cost, 0)

@@ -1,7 +1,7 @@
 """The state of a mixed stream as JSON: how much of every source was consumed, and nothing else.
 
 One idea: the picks are the rows of all sources together, and the rules are functions of counts, so
-the counts are the whole state. It is the same on every rank and knows nothing of their number.
+the counts are the whole state. It is the same on every rank and for any number of ranks.
 
 `tokenloom.streams.state` writes and reads it.
 """
@@ -65,7 +65,7 @@ def load(options: MixOptions, state: Any) -> tuple[dict[str, Position], bool, di
     """(positions, finished, states of the sources) of a state, in the order of the listing.
 
     Raises:
-        StateError: it is damaged, or of another mix; every problem is named.
+        StateError: it is damaged, or of another mix; the message lists every problem.
     """
     read = read_as(_State, state)
     _check_same(read.options, options)
@@ -81,14 +81,14 @@ def load(options: MixOptions, state: Any) -> tuple[dict[str, Position], bool, di
 
 
 def _check_same(saved: MixOptions, options: MixOptions) -> None:
-    # weights by other names differ because of the names, and say nothing more
+    # weights under other names always differ: listing them would add nothing
     renamed = set(saved.sources) != set(options.sources)
     check_same(
         "mix",
         saved.described(),
         options.described(),
         but=["weights"] if renamed else [],
-        remedy=". To go on with other sources, use tokenloom.streams.read_offsets",
+        remedy=". To continue with other sources, use tokenloom.streams.read_offsets",
     )
 
 
@@ -113,7 +113,7 @@ def _problems(read: _State) -> list[str]:
         or all(e.cost == e.rows for e in every),
         "no pass comes after the last": options.stop == "repeat"
         or all(e.epoch < (last or 1) for e in every),
-        "sources drop out with stop='all_exhausted' only": options.stop == "all_exhausted"
+        "sources drop out only with stop='all_exhausted'": options.stop == "all_exhausted"
         or not any(e.ended for e in every),
         "a stream is finished when all sources have dropped out": options.stop != "all_exhausted"
         or read.finished == all(e.ended for e in every),

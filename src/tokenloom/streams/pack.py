@@ -1,36 +1,32 @@
-"""Streaming packers: documents one by one → rows, when no length is known ahead.
+"""Streaming packers: documents one by one → rows, when lengths are not known in advance.
 
-One idea: whatever the mode, a document becomes pieces, pieces wait in a queue, and as soon as there
-are enough of them, inside `add`, a pure rule makes rows of them. So the rows are a function of the
-documents and the options alone: neither batching nor the moment of a `pop` can change them.
+One idea: in every mode, a document becomes pieces, pieces wait in a queue, and as soon as there are
+enough of them, inside `add`, a pure rule turns them into rows. So the rows are a function of the
+documents and the options alone: neither batching nor the timing of `pop` can change them.
 
 ===========  ================  ===================================================================
 mode         enough            rule
 ===========  ================  ===================================================================
 sequential   a row of tokens   documents end to end, cut every row
 bin          a buffer of       the oldest `bins_per_pack` pieces open a row each, the others fill
-             pieces            them up, longest first; what finds no room waits, in order of arrival
-multipack    a group           first fit decreasing of the group, into as many rows as it needs
+             pieces            them up, longest first; the rest wait, in order of arrival
+multipack    a group           first fit decreasing of the group, into as many rows as needed
 one_doc      a piece           a row of its own
 ===========  ================  ===================================================================
 
 A document longer than a row is cut into pieces of a row (sequential: wherever a row ends); nothing
-is lost. With overlap 1 a piece begins with the last token of the one before, so that every
-transition inside a document, and in sequential mode every one of the stream, stands in one row.
+is lost. With overlap 1 a piece starts with the last token of the one before. So every transition
+inside a document, and in sequential mode every transition of the stream, is in one row.
 
 Nothing starves. In "bin" a piece with p pieces before it leaves with the (p // bins_per_pack + 1)th
-pack from then on, at the latest, and p < packing_buffer_docs. A group leaves as a whole.
+pack from then on at the latest, and p < packing_buffer_docs. A group leaves as a whole.
 
 Worked example, rows of 8, mode "bin", one bin, a buffer of 3, documents of 5, 6 and 3 tokens: the
 first opens the row, the third fills it; the second waits, and opens the next.
 
-When documents are in a store, lengths are known: use a layout, which has random access and no
-state. Cost: no Python for a token, some NumPy calls for a document and for a row. In "bin" a pack
-looks at the whole buffer, so many `bins_per_pack` are cheaper than one.
-
-The modes of streaming packers: documents → pieces, pieces that wait → rows. Pure rules.
-
-`tokenloom.streams.pack` says what each mode is for.
+If documents are in a store, lengths are known: use a layout, which has random access and no state.
+Cost: no Python per token, some NumPy calls per document and per row. In "bin" a pack examines the
+whole buffer, so large `bins_per_pack` are cheaper than 1.
 """
 
 from __future__ import annotations
@@ -74,7 +70,7 @@ def _whole(number: int, cells: Int32, ends: bool, spec: PackerSpec) -> Pieces:
 
 
 def _cut(number: int, cells: Int32, ends: bool, spec: PackerSpec) -> Pieces:
-    """A document in pieces of a row at most, each with at least one token of the source.
+    """A document in pieces of at most a row, each with at least one token of the source.
 
     Rows of 4, overlap 0: a b c d EOS would leave EOS alone, so it is a b c | d EOS.
     """
@@ -88,11 +84,11 @@ def _cut(number: int, cells: Int32, ends: bool, spec: PackerSpec) -> Pieces:
 
 
 def _windows(pending: Pieces, spec: PackerSpec) -> tuple[list[Pieces], Pieces]:
-    """All full rows of the pieces end to end; the piece at their end goes on in the next."""
+    """All full rows of the pieces end to end; the last piece continues in the next row."""
     lengths = np.array([len(piece) for piece in pending])
     total, step = int(lengths.sum()), spec.width - spec.shared
     full = 1 + (total - spec.width) // step
-    # one row more for what waits on, if anything does
+    # one more row for what keeps waiting, if anything does
     made = slice_line(lengths, spec.width, np.arange(full + (full * step < total)) * step)
     parts = (made.document, made.start, made.stop, made.repeated)
     pieces = [
@@ -104,13 +100,13 @@ def _windows(pending: Pieces, spec: PackerSpec) -> tuple[list[Pieces], Pieces]:
 
 
 def _part(piece: Piece, start: int, stop: int, again: bool) -> Piece:
-    """A stretch of a piece; `again`: its first token stands at the end of the row before, too."""
+    """A stretch of a piece; `again`: its first token is also at the end of the row before."""
     goes_on = piece.continues or start > 0 or again
     return Piece(piece.document, goes_on, piece.tokens[start:stop].copy())
 
 
 def _last_window(pending: Pieces, spec: PackerSpec) -> list[Pieces]:
-    """What is left, unless it is only the token that the row before ended with."""
+    """The rest, unless it is only the token that the row before ended with."""
     fresh = sum(map(len, pending)) - spec.shared * sum(piece.continues for piece in pending)
     return [pending] if fresh else []
 
@@ -118,9 +114,9 @@ def _last_window(pending: Pieces, spec: PackerSpec) -> list[Pieces]:
 def _filled(pending: Pieces, spec: PackerSpec) -> tuple[list[Pieces], Pieces]:
     """The oldest pieces open the bins; the others fill them up, longest first.
 
-    `pack` knows no opened bins, so bins are given twice the room and openers a row more: 5 of 8
-    becomes 13 of 16, which leaves the same room of 3, and two openers never share a bin. Pieces in
-    the bins behind those wait; being behind, they did not change what went into the first ones.
+    `pack` cannot start from opened bins, so bins get twice the room and openers are one row longer:
+    5 of 8 becomes 13 of 16, which leaves the same room of 3, and two openers never share a bin.
+    Pieces in later bins wait; because those bins come later, they did not affect the first ones.
     """
     count, width = spec.bins_per_pack, spec.width
     lengths = np.array([len(piece) for piece in pending])
@@ -154,12 +150,12 @@ def _split(made: Bins) -> list[Int64]:
 
 @dataclass(frozen=True, slots=True)
 class Mode:
-    """The three rules of a mode, and when the second is asked."""
+    """The rules of a mode, and when `take` is called."""
 
     cut: Callable[[int, Int32, bool, PackerSpec], Pieces]  # a document → pieces
-    enough: Callable[[int, int, PackerSpec], bool]  # pieces that wait, their cells → pack now?
-    take: Callable[[Pieces, PackerSpec], tuple[list[Pieces], Pieces]]  # → rows, what waits on
-    rest: Callable[[Pieces, PackerSpec], list[Pieces]]  # the same when nothing more comes
+    enough: Callable[[int, int, PackerSpec], bool]  # waiting pieces, their cells → pack now?
+    take: Callable[[Pieces, PackerSpec], tuple[list[Pieces], Pieces]]  # → rows, what keeps waiting
+    rest: Callable[[Pieces, PackerSpec], list[Pieces]]  # → rows, at the end
 
 
 MODES = {
@@ -177,11 +173,11 @@ class Row:
     """One packed row.
 
     Attributes:
-        tokens: filler cells have `pad_id`; int32 [width].
+        tokens: the tokens, `pad_id` in filler cells; int32 [width].
         segment_ids: 1 to n in every row, 0 for filler; int32 [width].
-        document_starts: first cell of each segment, the first is 0; int32 [n].
-        continues: whether a segment goes on with a document of an earlier row; bool [n].
-        documents: number of each segment's document; int64 [n].
+        document_starts: the first cell of each segment, the first is 0; int32 [n].
+        continues: whether a segment continues a document of an earlier row; bool [n].
+        documents: the number of each segment's document; int64 [n].
     """
 
     tokens: Int32
@@ -203,7 +199,7 @@ class StreamPacker(Protocol):
         """What was added, and how full the popped rows were."""
 
     def add(self, tokens: ArrayLike, *, document: int | None = None) -> None:
-        """Take one document: token ids, and its number if it is not its place in the stream."""
+        """Add one document: token ids, and its number; default: its place in the stream."""
 
     def can_pop(self) -> bool:
         """Whether a row is ready."""
@@ -212,16 +208,16 @@ class StreamPacker(Protocol):
         """The next row."""
 
     def finish(self) -> None:
-        """Nothing more comes: what waits becomes rows, filled up with filler."""
+        """End the input: waiting pieces become rows, padded with filler."""
 
     def rows(self, documents: Iterable[ArrayLike]) -> Iterator[Row]:
-        """All rows of these documents; then the packer is finished."""
+        """Yield all rows of these documents and finish the packer."""
 
     def state_dict(self) -> dict[str, Any]:
-        """All that it holds, as JSON."""
+        """Everything that it holds, as JSON."""
 
     def load_state_dict(self, state: Any, *, on_mode_change: str = "refuse") -> int:
-        """Go on where a state was taken; gives how many buffered tokens were discarded."""
+        """Resume where a state was saved; returns the number of buffered tokens discarded."""
 
 
 @near_misses("stream_packer")
@@ -242,20 +238,20 @@ def stream_packer(
 ) -> StreamPacker:
     """A packer for documents that come one by one.
 
-    Options that a mode does not use are ignored, so that a configuration may change its mode alone.
+    Options that a mode does not use are ignored, so a configuration can change just its mode.
 
     Args:
         mode: "sequential", "bin", "multipack" or "one_doc".
         seq_len: tokens of a frame.
         window: "T" gives rows of `seq_len` cells, "T+1" one cell more, which is only a label.
-        overlap: tokens that a row shares with the next row of its last document, 0 or 1; None is 1
+        overlap: tokens that a row shares with the next row of its last document, 0 or 1; None: 1
             for "T+1", so that every transition is trained once, else 0.
-        pad_id: token of filler cells.
+        pad_id: the token of filler cells.
         bos_id: put before every document, if not None.
         eos_id: put after every document, if not None.
-        max_doc_tokens: tokens of a document that are kept; the others are counted.
+        max_doc_tokens: maximum tokens of a document to keep; the rest are only counted.
         packing_buffer_docs: pieces that "bin" waits for, at least `bins_per_pack`.
-        packing_max_docs_per_bin: pieces of a row, at most ("bin" and "multipack").
+        packing_max_docs_per_bin: maximum pieces of a row ("bin" and "multipack").
         bins_per_pack: rows that "bin" makes together.
         group_docs: pieces that "multipack" packs together.
 
@@ -279,7 +275,7 @@ def packing_stats(segment_ids: ArrayLike) -> RowStats:
     ids = np.asarray(segment_ids)
     if ids.ndim != 2 or ids.dtype.kind not in "iu":
         given = f"segment_ids: found {ids.dtype} in {ids.ndim}-D"
-        raise ConfigError(f"{given}, allowed are integers in 2-D, [rows, width].")
+        raise ConfigError(f"{given}, allowed: integers in 2-D, [rows, width].")
     held, changes = ids != 0, ids[:, 1:] != ids[:, :-1]
     return RowStats(
         rows=len(ids),
@@ -313,7 +309,7 @@ class _Packer:
         seen = counts["documents_seen"]
         if self._finished:
             raise InputError(
-                f"document {seen}: it comes after finish(), when nothing more is allowed. Make a "
+                f"document {seen}: it comes after finish(), when no more are allowed. Make a "
                 "new packer for it."
             )
         number = _number(document, seen)
@@ -325,14 +321,14 @@ class _Packer:
         counts["tokens_observed"] += len(found)
         counts["tokens_retained"] += len(kept)
         if len(kept):
-            ends = len(kept) == len(found)  # one cut short does not end
+            ends = len(kept) == len(found)  # a truncated document does not end
             last = self._eos if ends else self._eos[:0]
             cells = np.concatenate([self._bos, kept, last])  # always a copy
             for piece in self._mode.cut(number, cells, ends and len(last) > 0, spec):
                 self._put(piece)
 
     def _put(self, piece: Piece) -> None:
-        """Pieces come one by one, so that a rule never sees more than it waited for."""
+        """Add one piece; one at a time, so that a rule never sees more than it waited for."""
         self._pending.append(piece)
         self._cells += len(piece)
         while self._mode.enough(len(self._pending), self._cells, self.spec):
@@ -363,8 +359,8 @@ class _Packer:
         return _row(pieces, self.spec)
 
     def rows(self, documents: Iterable[ArrayLike]) -> Iterator[Row]:
-        """See `StreamPacker`. At every row, `stats.documents_seen` documents have been taken."""
-        yield from self._popped()  # of a restored state, before a document is taken
+        """See `StreamPacker`. At every row, `stats.documents_seen` documents have been added."""
+        yield from self._popped()  # rows of a restored state, before any document is added
         for tokens in documents:
             self.add(tokens)
             yield from self._popped()
@@ -388,7 +384,7 @@ class _Packer:
         lost = held.undelivered(saved.shared)
         modes, at = (saved.mode, self.spec.mode), plural(held.stats.documents_seen, "document")
         log.warning(
-            "packer: the mode was %r and is %r: the position behind %s is kept, %s that waited in "
+            "packer: the mode was %r and is %r: the position after %s is kept, %s that waited in "
             "the packer are discarded.",
             *modes,
             at,
@@ -405,19 +401,19 @@ def _number(document: Any, seen: int) -> int:
     plain = document.item() if isinstance(document, np.integer) else document
     if type(plain) is not int or not 0 <= plain <= MAX_COUNT:
         given = f"document {seen}: its number is {document!r}"
-        raise InputError(f"{given}, allowed is an integer from 0 to 2^63 - 1, or None.")
+        raise InputError(f"{given}, allowed: an integer from 0 to 2^63 - 1, or None.")
     return plain
 
 
 def _tokens(tokens: ArrayLike, seen: int) -> Int32:
-    """Token ids as an array, if they are such."""
-    wrong = f"document {seen}: its tokens are {{}}, allowed are 0 to 2^31 - 1, integers in 1-D."
+    """Token ids as an array, checked."""
+    wrong = f"document {seen}: its tokens are {{}}, allowed: integers from 0 to 2^31 - 1, in 1-D."
     if isinstance(tokens, (list, tuple)) and not {bool, np.bool_}.isdisjoint(map(type, tokens)):
         raise InputError(wrong.format("partly bool"))  # NumPy would take True for 1
     try:
         found = np.asarray(tokens)
     except (TypeError, ValueError, OverflowError) as error:
-        raise InputError(wrong.format(f"no array ({error})")) from None
+        raise InputError(wrong.format(f"not an array ({error})")) from None
     if found.ndim != 1:
         raise InputError(wrong.format(f"{found.dtype} in {found.ndim}-D"))
     if not found.size and not isinstance(tokens, np.ndarray):

@@ -1,7 +1,7 @@
-"""What a streaming packer is told, holds and counts, and how that is written as JSON.
+"""The options, state and counters of a streaming packer, and how they are written as JSON.
 
-One idea: whatever the mode, a packer holds *pieces* (stretches of documents) in two queues: rows
-that are made but not popped (`ready`), and behind them those that wait (`pending`). So there is one
+One idea: in every mode, a packer holds *pieces* (stretches of documents) in two queues: rows that
+are made but not popped (`ready`), and after them the pieces that wait (`pending`). So there is one
 state for all modes, checked by the same few laws.
 
 The JSON is flat. Two rows of 2 and 1 pieces are ready, a piece of 5 tokens waits::
@@ -34,7 +34,7 @@ MAX_TOKEN = (1 << 31) - 1
 
 COMMON = ("mode", "seq_len", "window", "overlap", "pad_id", "bos_id", "eos_id", "max_doc_tokens")
 
-USES = {  # what only some modes look at
+USES = {  # options that only some modes use
     "sequential": (),
     "bin": ("packing_buffer_docs", "packing_max_docs_per_bin", "bins_per_pack"),
     "multipack": ("packing_max_docs_per_bin", "group_docs"),
@@ -52,18 +52,18 @@ class PackerSpec:
         mode: "sequential", "bin", "multipack" or "one_doc" (`tokenloom.streams.pack`).
         seq_len: tokens of a frame.
         window: "T" gives rows of `seq_len` cells, "T+1" one cell more, which is only a label.
-        overlap: tokens that a row shares with the row that goes on with its last document, 0 or 1;
-            1 trains every transition once and is usual for "T+1"; "T" has 0.
-        pad_id: token of filler cells.
-        bos_id, eos_id: inserted before and behind every document, if not None.
-        max_doc_tokens: tokens of a document that are kept; the others are counted.
+        overlap: tokens that a row shares with the row that continues its last document, 0 or 1; 1
+            trains every transition once and is the default for "T+1"; "T" has 0.
+        pad_id: the token of filler cells.
+        bos_id, eos_id: inserted before and after every document, if not None.
+        max_doc_tokens: maximum tokens of a document to keep; the rest are only counted.
         packing_buffer_docs: pieces that "bin" waits for, at least `bins_per_pack`.
-        packing_max_docs_per_bin: pieces of a row, at most ("bin" and "multipack").
+        packing_max_docs_per_bin: maximum pieces of a row ("bin" and "multipack").
         bins_per_pack: rows that "bin" makes together.
         group_docs: pieces that "multipack" packs together.
 
-    A document that fits a row is one piece. Options that a mode does not use are ignored, so that
-    a configuration may change its mode alone.
+    A document that fits a row is one piece. Options that a mode does not use are ignored, so a
+    configuration can change just its mode.
     """
 
     mode: str
@@ -88,13 +88,11 @@ class PackerSpec:
         for name in ("max_doc_tokens", *USES["bin"], "group_docs"):
             check_between(name, getattr(self, name), 1, MAX_TOKEN)
         if self.overlap not in (None, 0, 1) or (self.overlap == 1 and self.window == "T"):
-            raise ConfigError(
-                f"overlap: found {self.overlap}, allowed is 0, and 1 with window='T+1'."
-            )
+            raise ConfigError(f"overlap: found {self.overlap}, allowed: 0, or 1 with window='T+1'.")
         if self.mode == "bin" and self.packing_buffer_docs < self.bins_per_pack:
             raise ConfigError(
-                f"packing_buffer_docs: found {self.packing_buffer_docs}, allowed is bins_per_pack "
-                f"({self.bins_per_pack}) or more: each bin is opened by a piece of its own."
+                f"packing_buffer_docs: found {self.packing_buffer_docs}, allowed: bins_per_pack "
+                f"({self.bins_per_pack}) or more; each bin is opened by its own piece."
             )
 
     @property
@@ -104,22 +102,22 @@ class PackerSpec:
 
     @property
     def shared(self) -> int:
-        """The overlap, or what is usual for the window."""
+        """The overlap, or the default of the window."""
         return int(self.window == "T+1") if self.overlap is None else self.overlap
 
     def options(self) -> dict[str, Any]:
-        """What decides the rows, as JSON."""
+        """The options that determine the rows, as JSON."""
         named = {name: getattr(self, name) for name in (*COMMON, *USES[self.mode])}
         return named | {"overlap": self.shared}
 
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Piece:
-    """A stretch of one document, inserted tokens included.
+    """A stretch of one document, including inserted tokens.
 
     Attributes:
-        document: its number.
-        continues: whether an earlier piece of the document stands in another row.
+        document: the number of the document.
+        continues: whether an earlier piece of the document is in another row.
         tokens: int32 [cells], at least one.
     """
 
@@ -128,7 +126,7 @@ class Piece:
     tokens: NDArray[np.int32]
 
     def __len__(self) -> int:
-        """Cells."""
+        """The number of cells."""
         return len(self.tokens)
 
 
@@ -137,8 +135,8 @@ class RowStats:
     """How full rows are.
 
     Attributes:
-        rows: their number.
-        cells: of all rows, filler included.
+        rows: the number of rows.
+        cells: cells of all rows, including filler.
         tokens: cells that are not filler.
         segments: stretches of documents.
         transitions: places where one segment follows another in a row.
@@ -152,25 +150,25 @@ class RowStats:
 
     @property
     def utilisation(self) -> float:
-        """The part of the cells that is not filler."""
+        """The fraction of cells that are not filler."""
         return self.tokens / self.cells if self.cells else 0.0
 
     @property
     def segments_per_row(self) -> float:
-        """Their mean."""
+        """The mean number of segments in a row."""
         return self.segments / self.rows if self.rows else 0.0
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class StreamStats(RowStats):
-    """What a packer has taken in, and the rows that were popped.
+    """What was added to a packer, and the rows that were popped.
 
     Attributes:
-        documents_seen: added, empty ones included: the position in the stream.
-        documents_empty: of these, without a token; they give no piece.
-        documents_truncated: of these, longer than `max_doc_tokens`.
-        tokens_observed: of all documents, before truncation, inserted ones not counted.
-        tokens_retained: of these, kept.
+        documents_seen: documents added, including empty ones: the position in the stream.
+        documents_empty: those of them without a token; they give no piece.
+        documents_truncated: those of them longer than `max_doc_tokens`.
+        tokens_observed: tokens of all documents before truncation, without inserted ones.
+        tokens_retained: those of them that were kept.
     """
 
     documents_seen: int
@@ -181,22 +179,22 @@ class StreamStats(RowStats):
 
     @property
     def tokens_discarded(self) -> int:
-        """Tokens beyond `max_doc_tokens`."""
+        """The tokens beyond `max_doc_tokens`."""
         return self.tokens_observed - self.tokens_retained
 
     @classmethod
     def none(cls) -> StreamStats:
-        """Of a packer that is new."""
+        """The statistics of a new packer."""
         return cls(**{each.name: 0 for each in fields(cls)})
 
 
 @dataclass(frozen=True, eq=False, slots=True)
 class HeldPieces:
-    """All that a packer holds.
+    """Everything that a packer holds.
 
     Attributes:
         stats: its counters.
-        finished: whether nothing more comes.
+        finished: whether the input has ended.
         pending: pieces that wait, in order of arrival.
         ready: rows that were made and not popped.
     """
@@ -208,11 +206,11 @@ class HeldPieces:
 
     @property
     def pieces(self) -> list[Piece]:
-        """Those of the rows, then those that wait."""
+        """The pieces of the rows, then those that wait."""
         return [*(piece for row in self.ready for piece in row), *self.pending]
 
     def undelivered(self, shared: int) -> int:
-        """Tokens that are in no popped row; a shared one is counted where it stands first."""
+        """The tokens in no popped row; a shared token counts where it first appears."""
         return sum(len(piece) - shared * piece.continues for piece in self.pieces)
 
 
@@ -252,12 +250,12 @@ def load(
     """What a state holds, and the spec of the packer that wrote it.
 
     Args:
-        spec: of the packer that is to go on.
-        state: what `dump` gave, or its JSON.
+        spec: the spec of the packer that resumes.
+        state: what `dump` returned, or its JSON.
         other_mode: let the mode differ, and the options that only some modes use.
 
     Raises:
-        StateError: it is damaged, or of another packer; every problem is named.
+        StateError: it is damaged, or of another packer; the message lists every problem.
     """
     read = read_as(_State, state)
     saved = read.options
@@ -311,19 +309,19 @@ def _counter_problems(stats: StreamStats, width: int) -> list[str]:
 
 
 def _ints(key: str, value: Any, low: int, high: int, problems: list[str]) -> list[int]:
-    """A list of integers within bounds; what is wrong with it is noted."""
+    """A list of integers within bounds; anything wrong with it is added to `problems`."""
     if type(value) is not list or not set(map(type, value)) <= {int}:
-        problems.append(f"state.{key}: found {type(value).__name__}, allowed is a list of integers")
+        problems.append(f"state.{key}: found {type(value).__name__}, allowed: a list of integers")
     elif value and not low <= min(value) <= max(value) <= high:
         seen = min(value) if min(value) < low else max(value)
-        problems.append(f"state.{key}: found {shown(seen)}, allowed is {low} to {high}")
+        problems.append(f"state.{key}: found {shown(seen)}, allowed: {low} to {high}")
     else:
         return value
     return []
 
 
 def _pieces(read: _State, problems: list[str]) -> tuple[list[list[Piece]], list[Piece]]:
-    """The rows that are ready, and the pieces that wait."""
+    """The ready rows, and the waiting pieces."""
     rows = _ints("rows", read.rows, 1, MAX_TOKEN, problems)
     documents = _ints("documents", read.documents, 0, MAX_COUNT, problems)
     continues = _ints("continues", read.continues, 0, 1, problems)
@@ -348,7 +346,7 @@ def _pieces(read: _State, problems: list[str]) -> tuple[list[list[Piece]], list[
 
 
 def _queue_problems(spec: PackerSpec, held: HeldPieces) -> list[str]:
-    """Queues that this spec cannot have led to."""
+    """Problems of queues that this spec cannot produce."""
     line, single, width = spec.mode == "sequential", spec.mode == "one_doc", spec.width
     waiting = {"bin": spec.packing_buffer_docs, "multipack": spec.group_docs, "one_doc": 1}
     most = (1 if single else spec.packing_max_docs_per_bin or MAX_TOKEN) if not line else MAX_TOKEN
@@ -359,11 +357,11 @@ def _queue_problems(spec: PackerSpec, held: HeldPieces) -> list[str]:
         "no piece has more cells than a row": all(len(p) <= width for p in held.pieces),
         "no row has more tokens than cells": all(sum(map(len, r)) <= width for r in held.ready),
         f"no row has more than {most} pieces": all(len(row) <= most for row in held.ready),
-        "what is enough is packed": (
+        "pieces are packed as soon as there are enough": (
             cells < width if line else len(held.pending) < waiting[spec.mode]
         ),
         "sequential rows are full": not line or all(sum(map(len, row)) == width for row in full),
-        "a document goes on at the start of a row": (
+        "a document continues only at the start of a row": (
             not line or not any(p.continues for row in (*held.ready, held.pending) for p in row[1:])
         ),
     }

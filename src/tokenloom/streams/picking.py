@@ -1,8 +1,8 @@
-"""Which source a stream takes from next: a pure function of what was consumed, and nothing else.
+"""Which source a stream takes from next: a pure function of what was consumed.
 
-One idea: a pick looks at the counts of the sources, the weights, the seed and the number of the
-pick. There is no generator whose state could be lost and no estimate that could drift, so a state
-is a few integers, and every rank that knows the counts knows the order.
+One idea: a pick depends only on the counts of the sources, the weights, the seed and the number of
+the pick. There is no generator whose state could be lost and no estimate that could drift, so a
+state is a few integers, and every rank that knows the counts knows the order.
 
 ==================  ==============================================================================
 `least_consumed`    the smallest cost / weight; ties by a hash of (seed, pick, name of the source)
@@ -10,7 +10,7 @@ is a few integers, and every rank that knows the counts knows the order.
 `probability`       a hash of (seed, pick) falls into the share of one source
 ==================  ==============================================================================
 
-The order of the listing matters to `round_robin` only.
+The order of the listing only matters to `round_robin`.
 """
 
 from __future__ import annotations
@@ -38,9 +38,9 @@ class Position:
     """How much of one source was consumed.
 
     Attributes:
-        rows: samples, of all passes.
-        tokens: their tokens, with those of earlier runs.
-        cost: what the rule looks at; every sample costs at least 1.
+        rows: samples of all passes.
+        tokens: tokens of these samples, including those of earlier runs.
+        cost: what the rule compares; every sample costs at least 1.
         epoch: number of the pass, from 0.
         row: samples of this pass.
         ended: whether the source has dropped out.
@@ -56,16 +56,16 @@ class Position:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class MixOptions:
-    """How a stream is mixed: all that decides its order, beside the sources themselves.
+    """How a stream is mixed: everything that determines its order except the sources themselves.
 
     Attributes:
-        sources: their names, as listed.
+        sources: the names of the sources, as listed.
         rule: "least_consumed", "round_robin" or "probability".
         cost: what is counted: "tokens", "rows", "loss_tokens", or "callable" for a function.
         stop: "all_exhausted", "first_exhausted" or "repeat".
-        epochs: passes after which a source is exhausted; None is for ever.
-        seed: of ties and draws.
-        weights: of the sources, above 0; not normalised.
+        epochs: passes after which a source is exhausted; None: endless.
+        seed: seed for ties and draws.
+        weights: weights of the sources, above 0; not normalised.
     """
 
     sources: tuple[str, ...]
@@ -86,19 +86,19 @@ class MixOptions:
         check_seed(self.seed)
         if self.epochs is None and self.stop != "repeat":
             raise ConfigError(
-                f"epochs: found None (for ever) with stop={self.stop!r}, allowed is 1 or more, or "
+                f"epochs: found None (endless) with stop={self.stop!r}, allowed: 1 or more, or "
                 "None with stop='repeat'."
             )
         check_between("epochs", self.epochs, 1, why=", or None")
         if self.rule != "least_consumed" and self.cost != "rows":
             raise ConfigError(
-                f"cost: found {self.cost!r} with rule={self.rule!r}, allowed is 'rows': only "
-                "'least_consumed' looks at another cost."
+                f"cost: found {self.cost!r} with rule={self.rule!r}, allowed: 'rows'; only "
+                "'least_consumed' uses another cost."
             )
         if self.rule == "round_robin" and len(set(self.weights.values())) > 1:
             raise ConfigError(
                 f"weights: found {self.weights} with rule='round_robin', where all sources weigh "
-                "the same. Leave them out, or take rule='least_consumed' with cost='rows'."
+                "the same. Leave them out, or use rule='least_consumed' with cost='rows'."
             )
 
     @property
@@ -107,7 +107,7 @@ class MixOptions:
         return self.stop == "repeat" or self.epochs != 1
 
     def described(self) -> dict[str, Any]:
-        """What decides the order, as JSON."""
+        """The options that determine the order, as JSON."""
         listed = self.sources if self.rule == "round_robin" else sorted(self.sources)
         return {
             "sources": list(listed),
@@ -149,7 +149,7 @@ def _least_consumed(
 def _round_robin(
     options: MixOptions, active: Sequence[str], positions: Mapping[str, Position], pick: int
 ) -> str:
-    return min(active, key=lambda name: positions[name].cost)  # the first listed of the least
+    return min(active, key=lambda name: positions[name].cost)  # of equal ones, the first listed
 
 
 def _probability(
@@ -178,7 +178,7 @@ def _stream(seed: int, purpose: str) -> int:
 
 
 def shares(weights: Mapping[str, float] | Sequence[float]) -> list[float]:
-    """Weights as parts of 1, in their order.
+    """Weights as fractions of 1, in their order.
 
     >>> shares([1, 1, 2])
     [0.25, 0.25, 0.5]
@@ -195,21 +195,21 @@ def shares(weights: Mapping[str, float] | Sequence[float]) -> list[float]:
 
 def _check_names(names: Sequence[str]) -> None:
     if not names:
-        raise ConfigError("sources: found none, allowed is one or more. Give {name: source}.")
+        raise ConfigError("sources: found none, allowed: one or more. Give {name: source}.")
     for name in names:
         if not isinstance(name, str) or not name:
-            raise ConfigError(f"sources: found the name {name!r}, allowed is a text, not empty.")
+            raise ConfigError(f"sources: found the name {name!r}, allowed: a string, not empty.")
         if names.count(name) > 1:
-            raise ConfigError(f"sources: found {name!r} twice, allowed is every name once.")
+            raise ConfigError(f"sources: found {name!r} twice, allowed: every name once.")
 
 
 def _check_weights(names: Sequence[str], weights: Mapping[str, Any]) -> None:
     if set(weights) != set(names):
-        raise ConfigError(f"weights: found {sorted(weights)}, allowed are those of {list(names)}.")
+        raise ConfigError(f"weights: found {sorted(weights)}, allowed: those of {list(names)}.")
     for name, weight in weights.items():
         real = isinstance(weight, (int, float)) and not isinstance(weight, bool)
-        if not real or not 1e-250 < weight < 1e250:  # further out, quotients are no numbers
+        if not real or not 1e-250 < weight < 1e250:  # beyond that, quotients overflow
             raise ConfigError(
-                f"weights.{name}: found {weight!r}, allowed is a number above 0. To read nothing "
+                f"weights.{name}: found {weight!r}, allowed: a number above 0. To read nothing "
                 "of a source, leave it out."
             )

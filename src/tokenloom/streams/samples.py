@@ -1,8 +1,8 @@
-"""One sample of a stream, and how many tokens it has.
+"""One sample of a stream: how many tokens it has, and how it is written as JSON.
 
-One idea: tokens are the input tokens of the row that is emitted, without filler: T of them, not the
-T - 1 that are targets, which `loss_tokens_of` counts. The sample is never converted and never
-copied: a NumPy array, a torch tensor and a list are all asked in their own way.
+One idea: tokens are the input tokens of the row, without filler: T of them, not the T - 1 targets,
+which `loss_tokens_of` counts. The sample is never converted and never copied: NumPy arrays, torch
+tensors and lists are each counted in their own way.
 
 ========================================  ======================
 a sample with                             has as many tokens as
@@ -11,11 +11,10 @@ a sample with                             has as many tokens as
 `input_ids`, or else token ids alone      cells
 ========================================  ======================
 
-Samples as plain JSON and back: what a state must hold of a source that cannot be read again.
-
-One idea: what JSON has is itself; arrays and tuples are objects whose first key says so, so that a
-sample comes back as it was, types included. Everything else is refused by name: a state never runs
-code and never loses a part of a sample.
+If a source cannot be read again, a state must hold its samples as plain JSON. JSON types are
+written as they are; arrays and tuples become objects marked by their first key, so that a sample is
+restored exactly, including types. Everything else is refused: a state never runs code and never
+loses a part of a sample.
 """
 
 from __future__ import annotations
@@ -42,7 +41,7 @@ def to_plain(value: Any) -> Any:
      'ends': {'$tuple': [True, None]}}
 
     Raises:
-        TypeError: a part of it has a type that JSON cannot hold.
+        TypeError: a part of it has a type that JSON cannot represent.
     """
     if value is None or type(value) in (bool, int, str):
         return value
@@ -51,7 +50,7 @@ def to_plain(value: Any) -> Any:
     if isinstance(value, (np.ndarray, np.generic)) and value.dtype.kind in "biu":
         return {ARRAY: value.ravel().tolist(), "dtype": value.dtype.str, "shape": [*value.shape]}
     if isinstance(value, (np.ndarray, np.generic)) and value.dtype.kind == "f":
-        # as the bits of integers: exact, and NaN is no JSON
+        # bits as integers: exact, and NaN is not JSON
         bits = np.ascontiguousarray(value).view(f"u{value.dtype.itemsize}")
         return {ARRAY: bits.ravel().tolist(), "dtype": value.dtype.str, "shape": [*value.shape]}
     if type(value) is list:
@@ -60,14 +59,14 @@ def to_plain(value: Any) -> Any:
         return {TUPLE: [to_plain(each) for each in value]}
     if type(value) is dict and all(type(k) is str and not k.startswith("$") for k in value):
         return {key: to_plain(each) for key, each in value.items()}
-    raise TypeError(f"{type(value).__name__} is no JSON")
+    raise TypeError(f"{type(value).__name__} is not JSON")
 
 
 def revived(value: Any) -> Any:
-    """What `to_plain` was given.
+    """The inverse of `to_plain`.
 
     Raises:
-        ValueError: it is not what `to_plain` gives.
+        ValueError: it is not a result of `to_plain`.
     """
     if type(value) is list:
         return [revived(each) for each in value]
@@ -85,11 +84,11 @@ def revived(value: Any) -> Any:
 def _array(value: dict[str, Any]) -> Any:
     dtype, shape = np.dtype(value["dtype"]), tuple(value["shape"])
     if dtype.kind not in "biuf" or not all(type(n) is int and n >= 0 for n in shape):
-        raise TypeError("neither numbers nor truth values")
+        raise TypeError("neither numbers nor bools")
     stored = np.dtype(f"{dtype.str[0]}u{dtype.itemsize}") if dtype.kind == "f" else dtype
     cells = value[ARRAY]
     if type(cells) is not list or not set(map(type, cells)) <= {int, bool}:
-        raise TypeError("cells that are no integers")
+        raise TypeError("cells that are not integers")
     return np.array(cells, stored).view(dtype).reshape(shape)[()]
 
 
@@ -99,7 +98,7 @@ def _tuple(value: dict[str, Any]) -> Any:
 
 _TAGGED: dict[str, Callable[[dict[str, Any]], Any]] = {ARRAY: _array, TUPLE: _tuple}
 
-IGNORED = -100  # the label of what is not trained
+IGNORED = -100  # the label of a cell that is not trained
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -108,11 +107,11 @@ class Sample:
 
     Attributes:
         source: the name of its source.
-        value: what the source gave.
-        tokens: how many it has.
-        index: number of the pick, over all ranks.
-        epoch: which pass over the source, from 0.
-        row: which sample of that pass, from 0.
+        value: the sample as the source gave it.
+        tokens: the number of its tokens.
+        index: the number of the pick, over all ranks.
+        epoch: the number of the pass over the source, from 0.
+        row: the number of the sample in that pass, from 0.
     """
 
     source: str
@@ -124,7 +123,7 @@ class Sample:
 
 
 def tokens_of(sample: Any) -> int:
-    """Input tokens of a sample that are not filler.
+    """The number of input tokens of a sample that are not filler.
 
     >>> tokens_of({"input_ids": [5, 6, 7, 0], "attention_mask": [1, 1, 1, 0]})
     3
@@ -142,7 +141,7 @@ def tokens_of(sample: Any) -> int:
         ids = sample
     if isinstance(ids, (str, bytes, Mapping)) or not hasattr(ids, "__len__"):
         raise InputError(
-            f"its tokens cannot be counted: found {_kind(sample)}, allowed is a mapping or an "
+            f"its tokens cannot be counted: found {_kind(sample)}, allowed: a mapping or an "
             "object with attention_mask, segment_ids or input_ids, or token ids. Pass length=, a "
             "function of a sample."
         )
@@ -150,7 +149,7 @@ def tokens_of(sample: Any) -> int:
 
 
 def loss_tokens_of(sample: Any) -> int:
-    """Cells of a sample that are trained: where `loss_mask` is not 0, or `labels` are not -100.
+    """The number of trained cells of a sample: `loss_mask` is not 0, or `labels` are not -100.
 
     >>> loss_tokens_of({"input_ids": [5, 6, 7], "labels": [-100, 6, 7]})
     2
@@ -162,8 +161,8 @@ def loss_tokens_of(sample: Any) -> int:
     labels = _field(inner, "labels")
     if labels is None:
         raise InputError(
-            f"its loss tokens cannot be counted: found {_kind(inner)}, allowed is what has "
-            "loss_mask or labels. Pass cost=, a function of a sample."
+            f"its loss tokens cannot be counted: found {_kind(inner)}, allowed: a sample "
+            "with loss_mask or labels. Pass cost=, a function of a sample."
         )
     return _differing(labels, IGNORED)
 
@@ -179,7 +178,7 @@ def _kind(sample: Any) -> str:
 
 
 def _differing(cells: Any, value: int) -> int:
-    """How many cells are not this value."""
+    """The number of cells that differ from `value`."""
     if isinstance(cells, (list, tuple)):
         if cells and hasattr(cells[0], "__len__"):
             return sum(_differing(row, value) for row in cells)

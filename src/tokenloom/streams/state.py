@@ -1,12 +1,12 @@
-"""The codec of stream states: how every one of them is written, read, and refused.
+"""The codec of stream states: how each of them is written, read, and refused.
 
 One idea: a state is one JSON object, ``{"format": "tokenloom.…/1", "options": {…}, …}``, and a
-dataclass says what it holds. `as_json` writes it. `read_as` binds it and names every problem at
-once; `check_same` compares its options with those of the stream that loads it, with both values.
-What JSON types cannot say are *laws* between its numbers, which `broken` checks. Reading trusts
-nothing.
+dataclass defines what it holds. `as_json` writes it. `read_as` binds it and reports every problem
+at once; `check_same` compares its options with those of the stream that loads it, and shows both
+values. What JSON types cannot express are *laws* between its numbers, which `broken` checks.
+Nothing that is read is trusted.
 
-States of packers (`pack_state`), shuffles (`buffer_state`) and mixes (`mix_state`) are such.
+Packers (`pack_state`), shuffles (`buffer_state`) and mixes (`mix_state`) use it.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ __all__ = ["as_json", "broken", "check_same", "damaged", "not_counts", "read_as"
 
 T = TypeVar("T")
 
-LINES = 20  # problems that are told
+LINES = 20  # problems that are listed
 
 
 def as_json(name: str, options: Mapping[str, Any], **fields: Any) -> dict[str, Any]:
-    """A state as JSON; `name` is that of its format.
+    """A state as JSON; `name` is the name of its format.
 
     >>> as_json("tokenloom.packer/1", {"mode": "bin"}, finished=False)
     {'format': 'tokenloom.packer/1', 'options': {'mode': 'bin'}, 'finished': False}
@@ -38,13 +38,13 @@ def read_as(record: type[T], state: Any) -> T:
     """A state as a record.
 
     Raises:
-        StateError: it is none; every problem is named by its path.
+        StateError: it is not a state; the message lists every problem by its path.
     """
     try:
         return bind(record, state, path="state")
     except BindError as error:
         raise damaged(error.problems) from None
-    except (ValueError, OverflowError, RecursionError):  # what cannot even be shown
+    except (ValueError, OverflowError, RecursionError):  # values that cannot even be printed
         raise damaged(["state: it is nested too deeply, or a number is too long"]) from None
 
 
@@ -63,7 +63,7 @@ def check_same(
         then: options of the state.
         now: options of the stream.
         but: options that may differ.
-        remedy: what else can be done, after "Make the … as it was".
+        remedy: an alternative, appended to "Make the … as it was".
 
     Raises:
         StateError: with a line for each option that differs.
@@ -83,25 +83,25 @@ def check_same(
 
 
 def damaged(problems: list[str]) -> StateError:
-    """What is wrong with a state, a line each."""
+    """The error that lists what is wrong with a state, one problem per line."""
     more = [f"and {len(problems) - LINES} more"] if len(problems) > LINES else []
     return StateError("\n".join([*problems[:LINES], *more, "It is not what state_dict() gave."]))
 
 
 def not_counts(counts: Mapping[str, int]) -> list[str]:
-    """Problems of numbers that must be counts, by their path in the state."""
+    """A problem for each number that is not a count, by its path in the state."""
     return [
-        f"state.{path}: found {shown(value)}, allowed is 0 to 2^63 - 1"
+        f"state.{path}: found {shown(value)}, allowed: 0 to 2^63 - 1"
         for path, value in counts.items()
         if not 0 <= value <= MAX_COUNT
     ]
 
 
 def broken(laws: Mapping[str, bool], where: str = "state") -> list[str]:
-    """Problems of a state in which a law does not hold."""
+    """A problem for each law that does not hold."""
     return [f"{where}: {law}, but it does not hold" for law, holds in laws.items() if not holds]
 
 
 def shown(value: int) -> str:
-    """A number, unless it is too long to be read."""
+    """A number as text, unless it is too long to read."""
     return str(value) if abs(value) < 1 << 100 else "a very long number"

@@ -94,8 +94,8 @@ def test_nothing_that_loses_tokens_is_recommended(store):
     [
         ([[1, 2]], "found int64 in 2-D"),
         ([1.5], "found float64 in 1-D"),
-        ([3, -1], "found -1, allowed is 0 or more"),
-        ("abc", "allowed is a store"),
+        ([3, -1], "found -1, allowed: 0 or more"),
+        ("abc", "allowed: a store"),
     ],
 )
 def test_what_are_no_lengths_is_refused(lengths, message):

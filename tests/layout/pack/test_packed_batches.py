@@ -296,9 +296,9 @@ def test_pk_18_c_45_documents_that_have_their_eos_get_no_second_one(tmp_path):
     for add_eos, expected in ((True, [0, 1, 2]), (False, [0, 1, 2])):
         store = tl.build([{"text": "a b"}], tmp_path / f"{add_eos}", add_eos=add_eos, **options)
         if add_eos:
-            with pytest.warns(UserWarning, match="have had their EOS since they were built"):
+            with pytest.warns(UserWarning, match="already got their EOS when they were built"):
                 packed = store.pack(8, add_eos=True)
-            with pytest.raises(tl.TokenizerError, match="since they were built"):
+            with pytest.raises(tl.TokenizerError, match="when they were built"):
                 store.pack(8, add_eos=True, strict_special_tokens=True)
         else:
             packed = store.pack(8, add_eos=True)
