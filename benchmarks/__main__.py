@@ -49,7 +49,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
     parser.add_argument("job", nargs="?", default="all", choices=[*JOBS, "all"])
     parser.add_argument("--size", default="default", choices=SIZES)
-    parser.add_argument("--json", type=Path, help="write the tables there, too")
+    parser.add_argument("--json", type=Path, help="also write the tables there")
     asked = parser.parse_args()
     print(f"{machine()}\nCPU-seconds, best of interleaved rounds; ratios inside one run.")
     if asked.size == "tiny":

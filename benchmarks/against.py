@@ -1,13 +1,13 @@
 """Is this tree slower than another one? `python -m benchmarks against OTHER_TREE`.
 
-One idea: two processes that run one after the other on a shared machine see about the same machine,
-so their ratio says more than either time. Every pair is two fresh processes, one for each tree,
+One idea: two processes that run one after the other on a shared machine see about the same load, so
+their ratio is more informative than either time. Every pair is two fresh processes, one per tree,
 which take turns in going first; a sample is the fastest pass of a process, in CPU-seconds. The
 interval is that of the median of the pairs' ratios by order statistics (the sign test): it assumes
 nothing about how times are distributed. A row fails if the whole interval is above the limit.
 
-Memory that is freed stays with the process (`MALLOC_TRIM_THRESHOLD_`): whether glibc gives the end
-of its heap back depends on what happens to lie there, which is the same in every process of a tree,
+Memory that is freed stays with the process (`MALLOC_TRIM_THRESHOLD_`): whether glibc returns the
+end of its heap depends on what happens to be there, which is the same in every process of a tree,
 and an index of `order.full` took 29 ns instead of 13 in one of two equal trees.
 
 Both trees run the workloads of this one (`benchmarks/workloads.py`) over stores that each has built
@@ -69,7 +69,7 @@ class Tree:
         """The answer of a fresh process of this tree.
 
         Raises:
-            SystemExit: it failed; what it said is shown.
+            SystemExit: it failed; shows its output.
         """
         command = [sys.executable, "-P", str(WORKER), str(self.stores), size, name]
         kept = {key: value for key, value in os.environ.items() if key != "PYTHONDONTWRITEBYTECODE"}
@@ -238,9 +238,7 @@ def _located(tree: Tree) -> dict[str, Any]:
     """What the processes of a tree import; refused if it is not of that tree."""
     source = tree.root / "src"
     if not (source / "tokenloom/__init__.py").is_file():
-        raise SystemExit(
-            f"{tree.root}: found no src/tokenloom, allowed is a checkout of tokenloom."
-        )
+        raise SystemExit(f"{tree.root}: found no src/tokenloom, allowed: a checkout of tokenloom.")
     found: dict[str, Any] = tree.ask("where", "quick")
     for path in filter(None, found.values()):
         if source.resolve() not in Path(path).resolve().parents:

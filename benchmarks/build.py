@@ -3,10 +3,10 @@
 The bare loop encodes the same parsed strings with a fresh encoder and drops the lists, block by
 block in turn with the pipeline. The pipeline is `tokenloom.build` with one worker in this process:
 hashing the inputs, JSON, guards, metadata, checksums, fsync and all. Its start-up (a build of one
-short record with the same tokenizer) is measured apart and taken off.
+short record with the same tokenizer) is measured separately and subtracted.
 
-Encoders are made anew for every pass and no text comes twice in a pass, so that no word cache is
-warm. One thread per encoder (`RAYON_NUM_THREADS=1`, `TOKENIZERS_PARALLELISM=false`).
+Every pass makes new encoders and sees no text twice, so that no word cache is warm. One thread per
+encoder (`RAYON_NUM_THREADS=1`, `TOKENIZERS_PARALLELISM=false`).
 """
 
 from __future__ import annotations

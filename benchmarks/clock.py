@@ -1,9 +1,9 @@
 """CPU-seconds of rivals that take turns, and the tables that show them.
 
-One idea: a shared machine is never quiet, so a limit and what is held against it alternate inside
-one run, and the best of several rounds counts (of many rounds, the best but for a twentieth of
-them). Times are CPU-seconds of this process, of all its threads, and of child processes that have
-ended; the wall clock is kept beside them.
+One idea: a shared machine is never quiet, so a limit and what is compared with it alternate inside
+one run, and the best of several rounds counts (of many rounds, the best after leaving out the
+fastest twentieth). Times are CPU-seconds of this process, of all its threads, and of child
+processes that have ended; wall times are recorded with them.
 
 A *case* is a function without arguments, or a `Case` whose `prepare` is not timed.
 """

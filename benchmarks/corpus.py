@@ -2,7 +2,7 @@
 
 Figures on repeated text would flatter every encoder that remembers words, so: files are taken once
 by content, files that share most of their lines with earlier ones (another version of the same
-package) are left out, and if there is too little, the rest is made of shuffled lines and said so.
+package) are left out, and if there is too little text, shuffled lines are added and reported.
 """
 
 from __future__ import annotations

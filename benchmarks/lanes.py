@@ -1,10 +1,10 @@
 """Lanes: how often a block is fetched when several ranks share a block shuffle.
 
-Every rank has a loader of its own with memory for its share of the lanes and two windows more, or,
-without lanes, for as many blocks; ranks have nothing in common but the order. A fetch is a miss of
-that rank's block cache, counted by the cache. One rank needs 1/128 fetches an example: every block
-of 128 rows once. The geometry is 64 lanes of 8 blocks of 128 rows; rows are two tokens, because how
-long they are changes no count.
+Every rank has its own loader with memory for its share of the lanes and two more windows, or,
+without lanes, for as many blocks; ranks share nothing but the order. A fetch is a miss of that
+rank's block cache, counted by the cache. One rank needs 1/128 fetches per example: every block of
+128 rows once. The geometry is 64 lanes of 8 blocks of 128 rows; rows are two tokens, because their
+length does not change the counts.
 """
 
 from __future__ import annotations

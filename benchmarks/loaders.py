@@ -1,14 +1,14 @@
 """Loaders: batches of 32 windows of 2,048 tokens in shuffled order, ours and others'.
 
-Three tables: the rate, the way to the first batch, and memory. One idea: all loaders live in one
-process over the same tokens and take turns. Every rival is checked and runs through the data once
+Three tables: the rate, the time to the first batch, and memory. One idea: all loaders are in one
+process over the same tokens and take turns. Every rival is checked and iterates over the data once
 before it is timed, so that files are in the page cache, maps are mapped and our chunks are
-checked. A pass is 256 batches, long enough that whatever a loader plans ahead for some thousand
-examples is paid inside the pass; it ends when no thread is at work any more.
+checked. A pass is 256 batches, long enough that whatever a loader plans ahead for a few thousand
+examples is paid inside the pass; it ends when all threads are idle.
 
-Ours is held against the peers of `benchmarks.peers` and against the limit: a gather from an array
-in memory, the faster of two ways, into new arrays, as a batch must stay valid while it is held.
-Buffers that are used again and plain copies of as many bytes are shown beside it.
+Ours is compared with the peers of `benchmarks.peers` and with the limit: a gather from an array in
+memory, the faster of two ways, into new arrays, because a batch must stay valid while it is held.
+Reused buffers and plain copies of the same number of bytes are also shown.
 """
 
 from __future__ import annotations
@@ -309,7 +309,7 @@ def _memory(root: Path, many: int, command: str) -> Table:
 
 
 def _resident() -> int:
-    """Bytes of this process in memory; where that is not told, the most there ever were."""
+    """Bytes of this process in memory; where that is unknown, the peak."""
     statm = Path("/proc/self/statm")
     if statm.exists():
         return int(statm.read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")

@@ -1,9 +1,9 @@
-"""Mixing: what it costs to know which source an example is from, at any index.
+"""Mixing: what it costs to find the source of an example, at any index.
 
-Sources have rows of one cost (token windows) or of costs of their own (packed rows, here 1 to 4,096
-tokens); weights are drawn once. Planning goes in chunks of 65,536 examples, as a loader asks. The
-rival is the loop that everybody writes: a heap of what each source has consumed, which must run
-through everything that was before.
+Sources have rows of equal cost (token windows) or of different costs (packed rows, here 1 to 4,096
+tokens); weights are drawn once. Planning is in chunks of 65,536 examples, as in a loader. The rival
+is the usual loop: a heap of what each source has consumed, which must replay everything before an
+index.
 """
 
 from __future__ import annotations
@@ -165,7 +165,7 @@ def _seeks(rows: int, rounds: int, command: str) -> Table:
     ways[name] = functools.partial(_far, 5, rows, known)
     timing = interleave(ways, rounds)
     found = [want(cost(one, timing[one], 1, "ms"), "<=", 50.0) for one in ways]
-    notes = ["A seek begins with nothing known but the sums; two cuts and a sort."]
+    notes = ["A seek starts with only the sums known; two cuts and a sort."]
     return Table(title="mix 2: seeking", command=command, rows=found, notes=notes)
 
 

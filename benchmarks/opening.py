@@ -1,4 +1,4 @@
-"""Opening a store: what it costs before the first token, however large the store is.
+"""Opening a store: what it costs before the first token, whatever the size of the store.
 
 Every figure comes from a fresh process (`benchmarks/probe.py`), because a second opening would find
 modules, memory and the allocator warm.

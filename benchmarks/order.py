@@ -1,8 +1,8 @@
-"""Orders and datasets: what an index costs, a row, and a step far away.
+"""Orders and datasets: the cost of an index, of a row, and of a distant step.
 
-Indices are mapped 8,192 at a time, as the loader does, a fresh part of 10^9 rows in every pass.
-Rows are asked of the dataset in requests of 2,048, as the published benchmark does; everything is
-in the page cache and checked. Far steps are asked of a fresh loader without a thread.
+Indices are mapped 8,192 at a time, as in the loader, from a different part of 10^9 rows in every
+pass. Rows are read in requests of 2,048, as in the published benchmark; everything is in the page
+cache and checked. Distant steps are read by a fresh loader without a thread.
 """
 
 from __future__ import annotations

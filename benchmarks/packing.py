@@ -1,8 +1,8 @@
 """Packing: what a plan costs, how full rows get, and what packed batches cost.
 
 Lengths are lognormal with a median of 500 tokens, clipped to the frame of 2,048, in groups of
-10,000 documents. A plan needs lengths only; peers that pack token lists are given lists of those
-lengths, and their figure includes moving tokens, which is said beside it.
+10,000 documents. A plan needs only lengths; peers that pack token lists get lists of those lengths,
+and their figures include moving tokens, as a note says.
 """
 
 from __future__ import annotations
@@ -106,7 +106,7 @@ def _plans(lengths: np.ndarray, few: int, rounds: int, command: str) -> Table:
         return made if goal is None else want(made, "<=", goal)
 
     notes.insert(0, f"{len(lengths):,} documents in groups of {GROUP:,}; frames of {CAPACITY:,}.")
-    notes.append("Peers move token lists, too; a plan does not.")
+    notes.append("Peers also move token lists; a plan does not.")
     title = "packing 1: planning, CPU a document"
     return Table(title=title, command=command, rows=[row(n) for n in ways], notes=notes)
 

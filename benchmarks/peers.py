@@ -1,7 +1,7 @@
-"""Other loaders over the same tokens, and the check that what a loader gives is right.
+"""Other loaders over the same tokens, and the check that a loader's output is correct.
 
 A *rival* is a loader that can be started from its files any number of times. Every peer reads the
-flat uint16 array with which a store's payload file begins, or a copy of it in the peer's own
+flat uint16 array at the start of a store's payload file, or a copy of it in the peer's own
 format, and shuffles windows of `SEQ` tokens into batches of `BATCH`. Where a peer leaves a choice
 that changes no result, the one that costs less CPU was taken: one torch thread, no reader threads
 in Grain, Hugging Face lists of fixed length and uint16 (much cheaper to iterate than variable ones
@@ -101,7 +101,7 @@ def check(rival: Rival, batch: Any, corpus: Corpus) -> str:
 
 
 def _starts(name: str, rows: np.ndarray, corpus: Corpus) -> list[int]:
-    """Where in the data each row begins."""
+    """Where in the data each row starts."""
     flat = np.asarray(corpus.map())
     heads = flat[: corpus.windows * SEQ].reshape(-1, SEQ)[:, :4]
     aligned = {head.tobytes(): i * SEQ for i, head in enumerate(np.ascontiguousarray(heads))}
@@ -109,13 +109,13 @@ def _starts(name: str, rows: np.ndarray, corpus: Corpus) -> list[int]:
 
 
 def _start(name: str, flat: np.ndarray, aligned: Mapping[bytes, int], row: np.ndarray) -> int:
-    """Where this row begins: looked up among the windows side by side, else searched for."""
+    """Where this row starts: looked up among the aligned windows, else searched for."""
     narrow = row.astype(np.uint16)
     likely = aligned.get(narrow[:4].tobytes(), 0)
     for place in itertools.chain([likely], _anywhere(flat, narrow)):
         if np.array_equal(flat[place : place + SEQ], row):
             return place
-    raise ValueError(f"{name}: a row that begins with {row[:4]} is no window of the data.")
+    raise ValueError(f"{name}: a row that starts with {row[:4]} is not a window of the data.")
 
 
 def _anywhere(flat: np.ndarray, row: np.ndarray) -> Iterator[int]:
@@ -208,7 +208,7 @@ def _torch_like(name: str, torch: Any, make: Callable[..., Any], corpus: Corpus)
 
 
 def _nanogpt(name: str, corpus: Corpus) -> Rival:
-    """Windows at random places, inputs and targets stacked; the file is mapped for every batch."""
+    """Random windows, inputs and targets stacked; the file is mapped for every batch."""
     torch = _torch()
     random = torch.Generator().manual_seed(SEED)
 

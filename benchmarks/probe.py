@@ -1,4 +1,4 @@
-"""The fresh process of `benchmarks/opening.py`: open one store, look up one document, say the cost.
+"""The fresh process of `benchmarks/opening.py`: open a store, look up a document, print the cost.
 
 `python -m benchmarks.probe STORE DOCUMENT` prints seconds and bytes as JSON. Nothing of tokenloom
 is imported before the clock runs.
@@ -41,7 +41,7 @@ def probe(path: str, document: int) -> dict[str, float]:
 
 
 def peak() -> int:
-    """The most memory that this process has held so far, in bytes."""
+    """The peak memory of this process so far, in bytes."""
     try:
         lines = Path("/proc/self/status").read_text().splitlines()
     except OSError:  # not Linux; macOS counts in bytes

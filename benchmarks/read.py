@@ -4,10 +4,10 @@ Three tables. Blocks are 256 Ki tokens of uint16, 512 KiB, in shuffled order; ev
 page cache, so CPU is what is measured. Token windows are 2,048 tokens at any token, all in shard 0.
 
 Passes are short, a few milliseconds, because on a shared machine a short pass has a chance to run
-undisturbed. Every pass, whosever turn it is, reads the next part of the store, so that no rival
-finds in the CPU's cache what another one has just read. The limit itself depends on how the kernel
-keeps the file: a freshly written one lies in large pieces and is read twice as fast as one in
-scattered pages, so only ratios inside one run mean anything.
+undisturbed. Every pass, of any rival, reads the next part of the store, so that no rival finds in
+the CPU's cache what another one has just read. The limit itself depends on how the kernel keeps the
+file: a freshly written one is in large pieces and is read twice as fast as one in scattered pages,
+so only ratios inside one run are meaningful.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ def run(folder: Path, size: str, command: str) -> list[Table]:
 
 
 def _aligned(size: int) -> np.ndarray:
-    """An array that begins on a page and whose pages are there."""
+    """An array that starts on a page and whose pages are already mapped."""
     array = np.frombuffer(mmap.mmap(-1, size), np.uint8)
     array[::4096] = 0
     return array

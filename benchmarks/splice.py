@@ -1,15 +1,15 @@
 """Splices: what batches of them cost, what finding one costs, and what is kept for a document.
 
 Documents of some 50,000 tokens, as in the published design (it selects long ones), in frames of
-4,096, shuffled, through `tokenloom.Loader`. In the same run stand plain windows of the same store,
-and the published construction in NumPy: an example at a time, filler, a slice, masks, and a stack
+4,096, shuffled, through `tokenloom.Loader`. The same run measures plain windows of the same store,
+and the published construction in NumPy: one example at a time, filler, a slice, masks, and a stack
 of them. Every rival is checked against that construction before it is timed: the same splices must
 give the same arrays. The reference implementation of the published design is not run; it was
 measured at 242 examples per CPU-second (Levanter's `MultiSpliceDocumentDataset.get_batch`).
 
 An *index* is turned into (document, t, s) by arithmetic, wherever it is in an endless run: the
-second table says what that costs at 0 and at 10^12, and what listing 10^7 triples costs. The third
-counts what a layout keeps, for documents of two sizes.
+second table shows what that costs at 0 and at 10^12, and what listing 10^7 triples costs. The third
+counts the memory of a layout, for documents of two sizes.
 """
 
 from __future__ import annotations
@@ -164,7 +164,7 @@ def _built(
     """One example as published: filler, and in it K tokens of a document from t on at s.
 
     Args:
-        splices: (document, K, t, s) of each; they stand in order.
+        splices: (document, K, t, s) of each, in order.
         fields: which arrays to make.
     """
     made = {"tokens": np.full(SEQ, PAD, np.int32)}

@@ -1,9 +1,9 @@
 """Where the CPU of a build goes, stage by stage, without a profiler.
 
-One idea: every stage is called by itself, through the function that the pipeline calls, and where
-an encoder stands in the middle, one that costs nothing stands in for it. So what is added to a
-bare encoder is measured directly, not as a small difference of two large times. Stages take turns
-block by block (4 MiB of text), and the best of each block is added up.
+One idea: every stage is called separately, through the function that the pipeline calls, and an
+encoder inside a stage is replaced by one that costs nothing. So the overhead over a bare encoder is
+measured directly, not as a small difference of two large times. Stages take turns block by block
+(4 MiB of text), and the best times of all blocks are summed.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from tokenloom.tokenizer.probes import texts_outside
 
 __all__ = ["STAGES", "measure"]
 
-OVERSAMPLED = 50  # one text in so many is timed; the few that a build takes vary too much
+OVERSAMPLED = 50  # one text in 50 is timed; the few that a build takes vary too much
 
 STAGES = {
     "identify": "identify: sha256 of the input",
@@ -46,7 +46,7 @@ STAGES = {
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class _Free:
-    """An encoder that costs nothing: a token for every four characters, always the same ones."""
+    """An encoder that costs nothing: one token per four characters, always the same tokens."""
 
     ids: np.ndarray
     engine: str = "free"

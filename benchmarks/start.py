@@ -1,7 +1,7 @@
 """Starting: what `import tokenloom` costs, and what the first use of a name adds.
 
 Every figure comes from a fresh process, because a second import would find everything loaded. NumPy
-is imported first and is the rival: whoever trains has it loaded anyway.
+is imported first and is the rival: every training process loads it anyway.
 """
 
 from __future__ import annotations

@@ -73,7 +73,7 @@ def write_store(root: Path, tokens: int, *, shards: int = 1, dtype: str = "uint1
 
 
 def virtual_store(root: Path, shards: int, shard_documents: int, mean: int = 64) -> None:
-    """A store whose shards are all the same one on disk, by hard links; whole and true to read."""
+    """A store whose shards are all hard links to one shard on disk; reads like any other."""
     root.mkdir()
     lengths = np.full(shard_documents, mean)
     ids = (np.arange(shard_documents * mean) % 50_000).astype(np.uint16)

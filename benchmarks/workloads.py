@@ -2,12 +2,12 @@
 
 One idea: the same file runs in both trees, so it uses what both have: NumPy and the public names of
 tokenloom. `python -P benchmarks/workloads.py STORES SIZE NAME` with ``PYTHONPATH=TREE/src`` prints
-the CPU-seconds of each pass as JSON; what is opened, planned and read before is not in them. NAME
-`stores` builds the stores instead, from the JSON lines that `write_corpora` has put there, and
-`where` says which tokenloom was imported.
+the CPU-seconds of each pass as JSON, without opening, planning and reading before it. NAME `stores`
+builds the stores instead, from the JSON lines that `write_corpora` has written there, and `where`
+prints which tokenloom was imported.
 
-The last step of a pass waits until no thread is at work, so that a pass pays for all that it
-caused, and for nothing that an earlier one left.
+The last step of a pass waits until all threads are idle, so that a pass pays for all the work it
+causes, and for nothing left over from an earlier one.
 """
 
 from __future__ import annotations
@@ -169,7 +169,7 @@ def _states(run: Any, count: int) -> tuple[Callable[[], object], int]:
 
 
 def _plan(size: Size) -> tuple[Callable[[], object], int]:
-    """Plans of other lengths every time, in every process: a plan that was kept would be found."""
+    """Plans of different lengths every time, in every process, so that no cached plan is found."""
     drawn = np.random.default_rng(0).lognormal(np.log(500), 1.0, size.documents)
     lengths = np.clip(drawn, 1, SEQ).astype(np.int64)
     turns = itertools.count(os.getpid())
@@ -183,7 +183,7 @@ def _plan(size: Size) -> tuple[Callable[[], object], int]:
 
 
 def _picks(run: Any, calls: int) -> tuple[Callable[[], object], int]:
-    """Calls of 65,536 examples one after another, from a place further on in every pass."""
+    """Calls of 65,536 examples one after another, starting further on in every pass."""
     run, places = run.seed(7), itertools.count()
 
     def pick() -> None:

@@ -1,4 +1,4 @@
-"""The shortest session: text in, a store out, a look inside, batches. Nothing is left behind."""
+"""The shortest session: text in, a store out, a look inside, batches. All files are temporary."""
 
 import json
 import tempfile
@@ -19,11 +19,11 @@ with tempfile.TemporaryDirectory() as folder:
     corpus, out = Path(folder, "poems.jsonl"), Path(folder, "store")
     corpus.write_text("".join(json.dumps(poem) + "\n" for poem in POEMS))
 
-    # any tokenizer.json will do; "bytes" needs none, and id 0 shall end each document
+    # any tokenizer.json will do; "bytes" needs none, and id 0 ends each document
     store = tl.build(corpus, out, tokenizer="bytes", eos=0, id_key="id")
     print(f"{store.num_documents} documents, {store.num_tokens} tokens, digest {store.digest[:12]}")
 
-    store = tl.open(out)  # later, anywhere: costs one small file, whatever the size
+    store = tl.open(out)  # later, anywhere: reads one small file, whatever the size of the store
     print("lengths in tokens:", store.lengths.tolist())
     print("the first tokens: ", store.document(0)[:8], store.document(0).dtype)
     print("and their text:   ", repr(store.tokenizer.decode(store.document(0)[:8])))

@@ -1,16 +1,16 @@
 """Which of (t, s) teaches a model something? An experiment for one CPU; it needs torch.
 
-Eight documents of 64 tokens are spliced into frames of 112, where `t` is where in the document a
-splice begins and `s` where in the frame it stands. A model with RoPE and one with learned positions
-are trained for 300 steps of 8 frames in each of these ways, and then asked for the second half of
-windows of 32 tokens at every (t, s) of a grid:
+Eight documents of 64 tokens are spliced into frames of 112. `t` is the document offset at which a
+splice starts, and `s` the frame offset at which it is placed. A model with RoPE and one with
+learned positions are trained for 300 steps of 8 frames in each of these ways, and then predict the
+second half of windows of 32 tokens at every (t, s) of a grid:
 
 ============  ====================================================================
-anchor        whole documents, from the first cell on
-tile          documents cut into two windows, from the first cell on: t = 0, 32
-slide_t       every window, from the first cell on
+anchor        whole documents, at the first cell
+tile          documents cut into two windows, at the first cell: t = 0, 32
+slide_t       every window, at the first cell
 slide_within  every window at every offset
-packed        every window, clipped at the ends, several to a frame (RoPE only)
+packed        every window, clipped at the ends, several per frame (RoPE only)
 ============  ====================================================================
 
 All data comes from `store.splice` and `tl.Loader`. Run it: ``python -m examples.splice_claim``.
@@ -74,7 +74,7 @@ RUNS = {
 
 
 class Layer(nn.Module):
-    """Attention and a gated network, each on normed input."""
+    """Attention and a gated network, each on normalised input."""
 
     def __init__(self, *, turns: bool) -> None:
         super().__init__()
@@ -97,7 +97,7 @@ class Layer(nn.Module):
 
 
 class Model(nn.Module):
-    """A language model that knows positions by "RoPE", or by "learned" vectors."""
+    """A language model with positions by "RoPE", or by "learned" vectors."""
 
     def __init__(self, positions: str, seed: int = 0) -> None:
         super().__init__()
@@ -109,7 +109,7 @@ class Model(nn.Module):
         self.layers = nn.ModuleList(Layer(turns=self.turns) for _ in range(LAYERS))
 
     def forward(self, batch: Any) -> Tensor:
-        """Logits [B, S, V] of a batch: tokens, positions and segments decide everything."""
+        """Logits [B, S, V] of a batch, from its tokens, positions and segments alone."""
         tokens, positions = (torch.as_tensor(x) for x in (batch.tokens, batch.position_ids))
         mask = torch.as_tensor(attention.dense_mask(batch.segment_ids))[:, None]
         x = self.embed[tokens.long()]
@@ -137,11 +137,11 @@ def _turned(x: Tensor, angles: Tensor) -> Tensor:
     return torch.cat([a * cos - b * sin, a * sin + b * cos], -1)
 
 
-# -- data, training and asking -------------------------------------------------------------
+# -- data, training and evaluation ---------------------------------------------------------
 
 
 def build(folder: str) -> tl.Store:
-    """A store of the documents, a token for each letter."""
+    """A store of the documents, one token per letter."""
     rows = [{"text": saying[:DOCUMENT]} for saying in SAYINGS]
     return tl.build(rows, f"{folder}/store", tokenizer="bytes")
 
@@ -154,7 +154,7 @@ def summed_loss(model: Model, batch: Any) -> Tensor:
 
 
 def train(model: Model, data: tl.Dataset, steps: int) -> None:
-    """AdamW with a warm-up and a cosine."""
+    """Train with AdamW, a warm-up and a cosine schedule."""
     adam = torch.optim.AdamW(model.parameters(), lr=RATE, betas=(0.9, 0.95), weight_decay=0.0)
 
     def rate(step: int) -> float:
@@ -173,7 +173,7 @@ def train(model: Model, data: tl.Dataset, steps: int) -> None:
 
 
 def suffix_losses(model: Model, store: tl.Store) -> Losses:
-    """Loss of a token behind the prefix, the mean of all documents [starts, offsets]."""
+    """Loss per token after the prefix, the mean over all documents [starts, offsets]."""
     found = []
     for batch in tl.Loader(store.splice(FRAME, **GRID), STARTS * OFFSETS, fields=FIELDS):
         cells = torch.as_tensor(batch.spans.at)[:, None] + torch.arange(PREFIX, WINDOW)
@@ -189,7 +189,7 @@ def suffix_losses(model: Model, store: tl.Store) -> Losses:
 
 
 def packed_difference(store: tl.Store) -> float:
-    """How far the gradient of packed splices is from that of one splice to a frame, relative."""
+    """Relative difference between the gradients of packed splices and of one splice per frame."""
     some = store.select(num_docs=2)
     gradients = []
     for fill in ("one", "pack"):
@@ -203,7 +203,7 @@ def packed_difference(store: tl.Store) -> float:
     return float((one - packed).norm() / one.norm())
 
 
-# -- what comes out ------------------------------------------------------------------------
+# -- results -------------------------------------------------------------------------------
 
 SHADES = ((0.03, "·"), (0.1, "░"), (0.5, "▒"), (2.0, "▓"), (math.inf, "█"))
 
@@ -212,8 +212,8 @@ class Findings(NamedTuple):
     """What was measured.
 
     Attributes:
-        losses: (model, regime) → loss of a token behind the prefix [starts, offsets].
-        packed: how far the gradient of packed splices is from that of separate ones, relative.
+        losses: (model, regime) → loss per token after the prefix [starts, offsets].
+        packed: relative difference between the gradients of packed and of separate splices.
     """
 
     losses: dict[tuple[str, str], Losses]
@@ -222,8 +222,8 @@ class Findings(NamedTuple):
 
 def experiment(steps: int = STEPS) -> Findings:
     """Run it and print the table as it grows, then the maps."""
-    print(f"loss of a token behind a prefix of {PREFIX}, in nats, after {steps} steps\n")
-    print("model    regime        t=0,s=0  t=0,s>0  t>0,s=0  t>0,s>0  most it changes with s")
+    print(f"loss per token after a prefix of {PREFIX}, in nats, after {steps} steps\n")
+    print("model    regime        t=0,s=0  t=0,s>0  t>0,s=0  t>0,s>0  largest change with s")
     losses: dict[tuple[str, str], Losses] = {}
     with tempfile.TemporaryDirectory() as folder:
         store = build(folder)
@@ -248,14 +248,14 @@ def experiment(steps: int = STEPS) -> Findings:
 
 
 def heat_map(losses: Losses) -> list[str]:
-    """A line for each start, a sign for each offset."""
+    """One line per start, one character per offset."""
     return ["".join(next(sign for top, sign in SHADES if x < top) for x in row) for row in losses]
 
 
 def main() -> None:
     """The command."""
     parser = argparse.ArgumentParser(prog="python -m examples.splice_claim")
-    parser.add_argument("--steps", type=int, default=STEPS, help="of every run")
+    parser.add_argument("--steps", type=int, default=STEPS, help="training steps per run")
     steps = parser.parse_args().steps
     torch.set_num_threads(1)
     experiment(steps)

@@ -30,23 +30,23 @@ STEPS: tuple[tuple[str, Step], ...] = (
     ("Build a store per source", build_stores),
     ("Look inside", look_inside),
     ("Try the promises of a store", keep_promises),
-    ("Shuffle, load, be killed, go on with other ranks", load_and_resume),
+    ("Shuffle, load, get killed, resume with other ranks", load_and_resume),
     ("Pack documents, and look for leaks", pack_documents),
-    ("Splice a few documents, and look at what is covered", splice_documents),
-    ("Mix three sources, and edit the run on the way", mix_sources),
+    ("Splice a few documents, and check their coverage", splice_documents),
+    ("Mix three sources, and edit the run midway", mix_sources),
 )
 MARK = ".tokenloom-demo"
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run the demo; gives its exit code."""
+    """Run the demo and return its exit code."""
     arguments = parser().parse_args(argv)
     for stream in (sys.stdout, sys.stderr):  # a terminal without ✓ shows ? instead
         stream.reconfigure(errors="replace")
     try:
         refusal = prepare(arguments.out)
     except OSError as error:
-        refusal = f"{arguments.out}: {error.strerror}. Name another place with --out."
+        refusal = f"{arguments.out}: {error.strerror}. Choose another directory with --out."
     if refusal:
         print(f"demo: {refusal}", file=sys.stderr)
         return 2
@@ -63,7 +63,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(f"demo: {failure}", file=sys.stderr)
         return 1
     except KeyboardInterrupt:
-        print("\ndemo: interrupted; run it again to begin anew.", file=sys.stderr)
+        print("\ndemo: interrupted; run it again to start over.", file=sys.stderr)
         return 130
     heading(f"Done in {time.perf_counter() - began:.0f} s. What to try next")
     for about, command in what_next(world):
@@ -76,21 +76,21 @@ def parser() -> argparse.ArgumentParser:
     """The options."""
     top = argparse.ArgumentParser(prog="examples.demo", description="tokenloom on real text.")
     top.add_argument(
-        "--out", type=Path, default=Path("demo-out"), help="where to (default: demo-out)"
+        "--out", type=Path, default=Path("demo-out"), help="output directory (default: demo-out)"
     )
-    top.add_argument("--fast", action="store_true", help="a tiny corpus, some seconds")
+    top.add_argument("--fast", action="store_true", help="a tiny corpus, a few seconds")
     return top
 
 
 def prepare(out: Path) -> str | None:
-    """An empty, marked directory; what an earlier demo left goes. Or why that cannot be done."""
+    """Make an empty, marked directory, removing an earlier demo; returns why if it cannot."""
     if out.exists() and not out.is_dir():
-        return f"{out} is a file. Name another place with --out."
+        return f"{out} is a file. Choose another directory with --out."
     if out.is_dir() and any(out.iterdir()):
         if not (out / MARK).is_file():
             return (
                 f"{out} exists and was not made by this demo, so it is left alone. "
-                "Move it away, or name another place with --out."
+                "Move it away, or choose another directory with --out."
             )
         for path in out.iterdir():
             if path.is_dir() and not path.is_symlink():
@@ -98,12 +98,12 @@ def prepare(out: Path) -> str | None:
             elif path.name != MARK:
                 path.unlink()
     out.mkdir(parents=True, exist_ok=True)
-    (out / MARK).write_text("Made by `make demo`, which empties this directory when it begins.\n")
+    (out / MARK).write_text("Made by `make demo`, which empties this directory when it starts.\n")
     return None
 
 
 def what_next(world: World) -> list[tuple[str, str]]:
-    """Commands that work on what was left behind."""
+    """Commands to try on the results of the demo."""
     tokenloom = command_line()
     out, prose = shlex.quote(str(world.out)), world.stores["prose"]
     here = os.path.relpath(Path(__file__).parent)
@@ -115,14 +115,14 @@ def what_next(world: World) -> list[tuple[str, str]]:
         ),
         ("every byte against what was published", f"{tokenloom} verify {out}/stores/prose"),
         (
-            "text of your own",
+            "your own text",
             f"{tokenloom} build {shlex.quote(here)} -o {out}/stores/own -t {out}/tokenizer.json",
         ),
     ]
 
 
 def command_line() -> str:
-    """How the `tokenloom` command is called from here."""
+    """The `tokenloom` command as typed in this environment."""
     beside = Path(sys.prefix, "bin", "tokenloom")
     if shutil.which("tokenloom") == str(beside):
         return "tokenloom"

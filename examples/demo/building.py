@@ -40,7 +40,7 @@ def build_stores(world: World) -> World:
 
 
 def facts(store: tl.Store, world: World, source: str) -> dict[str, str]:
-    """A column of the table; lengths are in tokens, the one that ends a document included."""
+    """A column of the table; lengths are in tokens, including EOS."""
     text_bytes = sum(len(one.text.encode()) for one in world.documents[source])
     lengths, about = store.lengths, info(store)
     return {
@@ -59,7 +59,7 @@ def facts(store: tl.Store, world: World, source: str) -> dict[str, str]:
 
 
 def info(store: tl.Store) -> dict[str, Any]:
-    """What `tokenloom info --json` says about a store."""
+    """The output of `tokenloom info --json` for a store."""
     command = [sys.executable, "-m", "tokenloom", "info", str(store.path), "--json"]
     done = subprocess.run(command, check=True, capture_output=True)
     about: dict[str, Any] = json.loads(done.stdout)
@@ -67,7 +67,7 @@ def info(store: tl.Store) -> dict[str, Any]:
 
 
 def look_inside(world: World) -> World:
-    """The step: how long documents are, and one of them token by token."""
+    """The step: the lengths of documents, and one document token by token."""
     for source, store in world.stores.items():
         say(f"{source:<5} {'tokens':>9} {'documents':>9} share of all tokens")
         for line in histogram(store.lengths):
@@ -78,7 +78,7 @@ def look_inside(world: World) -> World:
 
 
 def show_document(world: World, source: str) -> None:
-    """One document of middling length: where it came from, its first tokens, and all of it back."""
+    """One document of median length: its origin, its first tokens, and its decoded text."""
     store = world.stores[source]
     number = median_document(store)
     ids = store.document(number)

@@ -1,8 +1,8 @@
-"""Real text without a download: what every Python installation brings along.
+"""Real text without a download: the text of every Python installation.
 
 Two sources, both with a heavy tail of lengths. `code` is the standard library, one document per
 file. `prose` is the language reference (`pydoc_data.topics`), the docstrings of each module, the
-licence and whatever text files lie about. Modules are parsed, never imported.
+licence and other text files. Modules are parsed, never imported.
 
 The choice is a pure function of what is on disk: candidates are taken in the order of a hash of
 their names until a budget of bytes is full, so a small budget is a fair sample of the large one.
@@ -57,7 +57,7 @@ class Candidate:
 
 
 def find_text(world: World) -> World:
-    """The step: both sources, found and written to files that anybody can look into."""
+    """The step: find both sources and write them to readable files."""
     folder = world.out / "corpus"
     folder.mkdir()
     stdlib = Path(sysconfig.get_path("stdlib"))
@@ -170,7 +170,7 @@ def doc_folders() -> list[Path]:
 
 
 def topics() -> list[tuple[str, str]]:
-    """The chapters behind `help("assert")`; none where a distribution left them out."""
+    """The chapters that `help("assert")` shows; none if the distribution omits them."""
     try:
         from pydoc_data.topics import topics as found
     except ImportError:
@@ -207,7 +207,7 @@ def docstrings(source: str) -> str | None:
     'about m\n\nA\nabout A\n\nA.f\nabout f\n'
     """
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # old string escapes are not our business
+        warnings.simplefilter("ignore")  # old string escapes do not matter here
         try:
             tree = ast.parse(source)
         except (SyntaxError, ValueError, RecursionError):

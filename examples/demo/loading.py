@@ -1,4 +1,4 @@
-"""Shuffle, load, be killed half-way, and go on with another number of ranks: the same batches."""
+"""Shuffle, load, get killed halfway, and resume with another number of ranks: the same batches."""
 
 from __future__ import annotations
 
@@ -45,18 +45,18 @@ def load_and_resume(world: World) -> World:
     seen = (folder / "log").read_text().split()[: state["step"]]
     rest = [digest for _, digest in steps_of(run, world_size=3, state=state)]
     say(f"2 ranks, killed (SIGKILL) in step {fatal}; its state is {state['examples']:,} examples")
-    say(f"3 ranks from there on: {len(rest)} steps more")
+    say(f"3 ranks from there on: {len(rest)} more steps")
     say(f"   uninterrupted    {together(whole)}")
     say(f"   2 + 3 ranks      {together(seen + rest)}")
     prove("killed and resumed on another number of ranks: the same batches", seen + rest == whole)
-    explain("Tokens, labels, masks, segments and positions of every step went into the digests.")
+    explain("The digests cover tokens, labels, masks, segments and positions of every step.")
     try:
         tl.Loader(run.seed(8), BATCH_SIZE).load_state_dict(state)
     except tl.StateError as error:
         say("the same state for another seed is refused:")
         explain(str(error).splitlines()[1])
     else:
-        raise DemoFailed("a promise is broken: a state was taken by another run")
+        raise DemoFailed("a promise is broken: another run accepted the state")
     return world
 
 
@@ -79,7 +79,7 @@ def steps_of(
 
 
 def train_and_die(description: dict[str, Any], folder: Path, fatal: int) -> None:
-    """What the child does: two ranks train, save their state every few steps, and are killed."""
+    """The child process: two ranks train, save their state every few steps, and are killed."""
     run = tl.from_config(description)
     with (folder / "log").open("w") as log:
         for step, (ranks, digest) in enumerate(steps_of(run, world_size=2), 1):

@@ -1,4 +1,4 @@
-"""Mix three sources by tokens, edit the run while it runs, and go on across the edit."""
+"""Mix three sources by tokens, edit the run midway, and resume across the edit."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def mix_sources(world: World) -> World:
     edited = run.edit(at=at, weights={"code": 6})
     _show(run.consumed(at), edited.consumed(2 * at), at)
     prove(
-        f"the first {at} examples of the edited run are those of the run before",
+        f"the first {at} examples of the edited run are those of the original run",
         _digest(run, at) == _digest(edited, at),
     )
     loader = tl.Loader(run, batch_size=BATCH)
@@ -41,16 +41,14 @@ def mix_sources(world: World) -> World:
     same = all(
         np.array_equal(next(again).tokens, edited.batch(_rank_rows(step)).tokens) for step in steps
     )
-    prove("resumed before the edit and carried across it, on another number of ranks", same)
+    prove("resumed before the edit and continued across it, on another number of ranks", same)
     batch = edited.batch(np.arange(at, at + BATCH))
     report = tl.check_batch(batch)
     kinds = ", ".join(sorted(set(batch.source)))
     prove(f"one batch holds rows of {kinds}; {len(report.checked)} laws hold", report.ok)
     for line in again.position():
         say(line)
-    explain(
-        "Which source example n is from is a function of n: no counter was kept or synchronised."
-    )
+    explain("The source of example n is a function of n: no counter was kept or synchronised.")
     return world
 
 
@@ -64,14 +62,14 @@ def _digest(run: tl.Dataset, examples: int) -> str:
 
 
 def _show(before: list[dict[str, object]], after: list[dict[str, object]], at: int) -> None:
-    """Shares of tokens before and behind the edit."""
+    """Shares of tokens before and after the edit."""
     names = [str(one["name"]) for one in before]
     first = np.array([one["tokens"] for one in before], float)
     second = np.array([one["tokens"] for one in after], float) - first
     table(
         {
             f"examples 0 to {at}": [f"{share:.1%}" for share in first / first.sum()],
-            "behind the edit": [f"{share:.1%}" for share in second / second.sum()],
+            "after the edit": [f"{share:.1%}" for share in second / second.sum()],
         },
         names,
     )

@@ -1,4 +1,4 @@
-"""Pack documents into frames: what it costs is known before, nothing is lost, nothing leaks."""
+"""Pack documents into frames: the cost is known in advance, nothing is lost, nothing leaks."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ SEQ_LEN = 1024
 
 
 def pack_documents(world: World) -> World:
-    """The step: the planner's table, the run that it promises, and a look for leaks."""
+    """The step: the planner's table, the run that it promises, and a check for leaks."""
     store = world.stores["prose"]
     plan = tl.plan_packing(store, seq_len=[SEQ_LEN], overflow=["split", "truncate"])
     for line in str(plan).splitlines():
@@ -33,10 +33,10 @@ def pack_documents(world: World) -> World:
     busy = run.batch(np.argsort(-np.diff(spans.frame))[:2])  # the rows with most documents
     apart = leak_probe(_sums, busy, vocab_size=store.vocab_size)
     together = leak_probe(_leaking_sums, busy, vocab_size=store.vocab_size)
-    prove("a model that looks at segments does not see its neighbours", apart.ok)
-    prove("and one that does not is caught", not together.ok)
-    prove("documents in a row give what they give alone", alone_probe(_sums, busy).ok)
-    explain("The probe changes one document and looks at the logits of all others.")
+    prove("in a model that respects segments, documents do not see each other", apart.ok)
+    prove("a model that ignores them is caught", not together.ok)
+    prove("documents in a row give the same logits as alone", alone_probe(_sums, busy).ok)
+    explain("The probe changes one document and checks the logits of all others.")
     return world
 
 

@@ -16,16 +16,16 @@ BAR = 40  # characters of the longest bar
 
 
 class DemoFailed(Exception):
-    """The demo cannot go on: something is missing, or a promise is broken."""
+    """The demo cannot continue: something is missing, or a promise is broken."""
 
 
 def heading(text: str) -> None:
-    """A line that begins a step."""
+    """The first line of a step."""
     print(f"\n── {text} {'─' * (WIDTH - len(text) - 4)}", flush=True)
 
 
 def say(text: str = "") -> None:
-    """One line of a step, as it is."""
+    """One line of a step, not wrapped."""
     print(f"{INDENT}{text}".rstrip(), flush=True)
 
 
@@ -41,7 +41,7 @@ def explain(text: str) -> None:
 
 
 def prove(text: str, holds: bool) -> None:
-    """A promise with a tick behind it; the demo ends where one is broken."""
+    """A promise followed by a tick; the demo ends if it is broken."""
     if not holds:
         raise DemoFailed(f"a promise is broken: {text}")
     say(f"{text} ✓")
@@ -58,7 +58,7 @@ def table(columns: Mapping[str, Sequence[str]], names: Sequence[str]) -> None:
 
 
 def megabytes(count: int) -> str:
-    """Bytes of text for people.
+    """A number of bytes in megabytes.
 
     >>> megabytes(12_345_678)
     '12.3 MB'
@@ -67,7 +67,7 @@ def megabytes(count: int) -> str:
 
 
 def histogram(lengths: NDArray[np.int64]) -> Iterator[str]:
-    """A bar for each doubling of length: documents, and their share of all tokens.
+    """One bar per doubling of length: documents, and their share of all tokens.
 
     >>> [line.split()[:3] for line in histogram(np.array([2, 3, 3, 8]))]
     [['2-3', '3', '50%'], ['4-7', '0', '0%'], ['8-15', '1', '50%']]

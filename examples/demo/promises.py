@@ -1,4 +1,4 @@
-"""What a store promises, tried out: same bytes whoever builds, whatever dies; damage is found."""
+"""The promises of a store, tested: same bytes whoever builds, whatever dies; damage is found."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ __all__ = ["build_and_die", "keep_promises"]
 
 
 def keep_promises(world: World) -> World:
-    """The step: everything is tried on `code`, and afterwards all is as it was."""
+    """The step: everything is tried on `code`, which is unchanged afterwards."""
     say("`code` is built three more times, killed once and damaged once; this takes a while")
     scratch = world.out / "scratch"
     rebuild_with_other_workers(world, scratch)
@@ -65,21 +65,19 @@ def kill_and_run_again(world: World, scratch: Path) -> None:
         tl.build(world.inputs["code"], out, **world.build_options)
     same = fingerprints(out) == fingerprints(world.stores["code"].path)
     prove("killed in the middle (SIGKILL), run again: same bytes", same)
-    explain(
-        f"Killed as shard {fatal} of {shards} was being published. Whoever opens it then reads:"
-    )
+    explain(f"Killed while publishing shard {fatal} of {shards}. Opening it then fails with:")
     explain(refusal)
     if lines:
         explain(f"The second run logged: {'; '.join(lines)}")
 
 
 def build_and_die(inputs: Path, out: Path, fatal: int, options: dict[str, Any]) -> None:
-    """What the child does: build, and be killed while shard number `fatal` is being published."""
+    """The child process: build, and be killed while shard number `fatal` is being published."""
     tl.build(inputs, out, files=Mortal(fatal), **options)
 
 
 class Mortal:
-    """The files of a build, until shard number `fatal` (from 1 on) is about to get its name."""
+    """The files of a build, until shard number `fatal` (from 1) is about to get its name."""
 
     def __init__(self, fatal: int) -> None:
         self.lives = fatal
@@ -97,7 +95,7 @@ class Mortal:
 
 
 def flip_one_byte(world: World) -> None:
-    """Damage is found by whoever reads it, before a wrong token is handed out."""
+    """Damage is found when it is read, before a wrong token is returned."""
     root = world.stores["code"].path
     payload = root / "shard-00000" / "input_ids" / "c" / "0"
     whole = payload.read_bytes()
@@ -126,7 +124,7 @@ def refuses(store: tl.Store) -> bool:
 
 
 def fingerprints(root: Path) -> dict[str, str]:
-    """The sha256 of every file of a store; the lock file is no part of it."""
+    """The sha256 of every file of a store, except the lock file."""
     return {
         path.relative_to(root).as_posix(): hashlib.sha256(path.read_bytes()).hexdigest()
         for path in sorted(root.rglob("*"))
@@ -136,7 +134,7 @@ def fingerprints(root: Path) -> dict[str, str]:
 
 @contextmanager
 def logged() -> Iterator[list[str]]:
-    """What tokenloom logs meanwhile."""
+    """The messages that tokenloom logs inside the block."""
     lines: list[str] = []
     handler = logging.Handler()
     handler.emit = lambda record: lines.append(record.getMessage())  # type: ignore[method-assign]

@@ -1,4 +1,4 @@
-"""Splice a few documents: every start of each exactly as often as asked, and a map of it."""
+"""Splice a few documents: every start exactly as often as requested, and a map of it."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ FAR = 10**12
 
 
 def splice_documents(world: World) -> World:
-    """The step: three documents, seen from every start, and what can be said about it before."""
+    """The step: three documents, seen from every start, and what is known about it in advance."""
     store = world.stores["prose"]
     chosen = store.select(num_docs=3, doc_select_mode="longest", max_doc_length=2000)
     run = chosen.splice(SEQ_LEN, content_length=CONTENT, position_scheme="relative")
@@ -33,7 +33,7 @@ def splice_documents(world: World) -> World:
     )
     document, t = int(chosen.indices[0]), 300
     prove(
-        f"document {document} from token {t} on comes at index {places(run, document, t).tolist()}",
+        f"document {document} from token {t} is at index {places(run, document, t).tolist()}",
         places(run, document, t).tolist()
         == listed.index[(listed.document == document) & (listed.t == t)].tolist(),
     )

@@ -36,7 +36,7 @@ def train_tokenizer(world: World) -> World:
 
 
 def slice_of(documents: Iterable[Document], budget: int) -> Iterator[str]:
-    """Texts of about `budget` bytes in total, not only those whose ids begin with an A."""
+    """Texts of about `budget` bytes in total, in hashed order, so that they are a fair sample."""
     left = budget
     for one in sorted(documents, key=lambda one: hashlib.sha256(one.text.encode()).digest()):
         if left <= 0:

@@ -1,4 +1,4 @@
-"""What the steps hand on to each other."""
+"""What the steps pass on to each other."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ __all__ = ["FAST", "FULL", "Sizes", "World"]
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Sizes:
-    """How much of everything.
+    """The sizes of everything.
 
     Attributes:
-        text_bytes: at most this much text per source, in bytes.
+        text_bytes: largest amount of text per source, in bytes.
         slice_bytes: text that the tokenizer is trained on, in bytes per source.
         vocab_size: ids of the tokenizer.
-        shard_tokens: tokens per shard; small, so that there is a middle to be killed in.
+        shard_tokens: tokens per shard; small, so that a build can be killed midway.
     """
 
     text_bytes: Mapping[str, int]
@@ -46,11 +46,11 @@ FAST: Final = Sizes(
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class World:
-    """Everything made so far. A step gives back a copy with its own results filled in.
+    """Everything made so far. A step returns a copy with its own results filled in.
 
     Attributes:
-        out: the directory that everything goes to.
-        sizes: how much of everything.
+        out: the output directory.
+        sizes: the sizes of everything.
         documents: source → its text.
         inputs: source → the file that holds it.
         tokenizer: the tokenizer.json.

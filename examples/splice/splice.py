@@ -1,7 +1,7 @@
 """Documents spliced into frames, configured as for Levanter: from YAML, then in Python.
 
-Run it with `python examples/splice/splice.py`. The text is what every Python brings along; nothing
-is downloaded, and nothing is left behind.
+Run it with `python examples/splice/splice.py`. The text is part of every Python installation;
+nothing is downloaded, and all files are temporary.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ MODULES += ("heapq", "inspect", "pickle", "pprint", "random", "statistics", "str
 
 
 def corpus() -> Iterator[dict[str, str]]:
-    """The Zen of Python, and what some modules of the standard library say about themselves."""
+    """The Zen of Python, and the docstrings of some modules of the standard library."""
     with contextlib.redirect_stdout(io.StringIO()) as printed:
         import this  # noqa: F401 - it prints itself
     yield {"id": "zen", "text": printed.getvalue()}
@@ -72,7 +72,7 @@ def counts(data: tl.Dataset, store: tl.Store) -> None:
 
 
 def main() -> None:
-    """All of it, in a directory that goes away."""
+    """Run everything in the current directory, which is temporary."""
     print("1. The text")
     documents = list(corpus())
     Path("corpus.jsonl").write_text("".join(json.dumps(one) + "\n" for one in documents))
@@ -87,13 +87,13 @@ def main() -> None:
     )
     show(single, [0, 1, 2, 3, 4, 5])
 
-    print("\n3. What s does for a model: tokenloom warns, and we agree")
+    print("\n3. What s does for a model: tokenloom warns, and the warning is right")
     for one in said:
         print(textwrap.fill(str(one.message), 96, initial_indent="  ", subsequent_indent="  "))
     store = tl.open("stores/texts")
     zen = store.select(doc_key="id==zen")
     relative = zen.splice(64, position_scheme="relative", content_length=32)
-    print(f"  So take position_scheme='relative' for those: {len(relative)} frames without filler,")
+    print(f"  So use position_scheme='relative' for them: {len(relative)} frames without filler,")
     print("  with windows from every start, train every token equally often.")
     show(relative, [len(relative) // 2])
 
@@ -103,7 +103,7 @@ def main() -> None:
     counts(multi, store)
 
     print(
-        "\n5. The same in Python: change the import, say seq_len; here every document equally often"
+        "\n5. The same in Python: new import, explicit seq_len; here every document equally often"
     )
     texts = UrlDatasetSourceConfig(
         cache_dir="stores/texts",

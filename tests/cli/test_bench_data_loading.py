@@ -34,7 +34,7 @@ def test_the_tables_have_the_published_columns(capsys):
     )
     for column in ("elapsed_s", "examples/s", "tokens/s", "p50_ms", "p95_ms", "reads_saved"):
         assert column in out
-    assert "2.0 times around the store" in out
+    assert "2.0 passes over the store" in out
 
 
 def test_a_run_is_compared_with_an_earlier_one(capsys, tmp_path):

@@ -166,9 +166,9 @@ def test_what_only_one_run_has_is_a_difference(capsys, tmp_path):
     [
         (None, "cannot be read as JSON"),
         ("{", "cannot be read as JSON"),
-        ("[]", "is no output of `tokenloom bench permutation --json`"),
-        ('{"bench": "permutation"}', "is no output of"),
-        ('{"bench": "other", "results": {}}', "is no output of"),
+        ("[]", "not an output of `tokenloom bench permutation --json`"),
+        ('{"bench": "permutation"}', "not an output of"),
+        ('{"bench": "other", "results": {}}', "not an output of"),
     ],
 )
 def test_a_file_that_is_no_earlier_run_is_refused_before_measuring(

@@ -200,7 +200,7 @@ def test_a_picture_that_cannot_be_written_is_an_error_and_leaves_nothing(
     before = sorted(tmp_path.iterdir())
     code, _, err = cli("splice", "coverage", store, *WORKED, "--svg", tmp_path / place)
     assert code == 1
-    assert f"{place}: the picture cannot be written there: " in err
+    assert f"{place}: the picture cannot be written: " in err
     assert "Traceback" not in err
     assert sorted(tmp_path.iterdir()) == before
 

@@ -133,7 +133,7 @@ def test_bc_12_c_39_a_missing_column_is_no_error_and_is_said_once(caplog):
             collate([feature([5, 2, 6])])
     said = [record.message for record in caplog.records]
     assert len(said) == 2
-    assert "end a document behind each EOS (2)" in said[0]
+    assert "end a document after each EOS (2)" in said[0]
     assert all("survived remove_columns" in one for one in said)  # C-38
 
 
@@ -390,7 +390,7 @@ def test_arrays_equal_a_walk_over_the_cells(rows, packed, multiple, pad):
 
 def test_bc_27_longer_than_the_model_allows_is_refused():
     short = fast(pad=0, model_max_length=8)
-    with pytest.raises(tl.ConfigError, match="max_length: found 9, allowed is up to 8"):
+    with pytest.raises(tl.ConfigError, match="max_length: found 9, allowed: up to 8"):
         Collator(short, max_length=9)
     assert collate([feature([5])], short, padding="max_length")["input_ids"].shape == (1, 8)
     assert collate([feature([5] * 9)], short, truncation=True)["input_ids"].shape == (1, 8)
@@ -427,13 +427,13 @@ def test_bc_27_without_pad_eos_is_used_and_without_both_0():
         ({"position_scheme": "no"}, "position_scheme"),
         ({"attention_mask": "dense"}, "attention_mask"),
         ({"multiple_of": 0}, "multiple_of"),
-        ({"multiple_of": 4, "pad_to_multiple_of": 8}, "beside pad_to_multiple_of=8"),
-        ({"multiple_of": 4, "padding": "none"}, "nothing but 1 without padding"),
+        ({"multiple_of": 4, "pad_to_multiple_of": 8}, "and pad_to_multiple_of=8"),
+        ({"multiple_of": 4, "padding": "none"}, "only 1 without padding"),
         ({"max_length": 0}, "max_length"),
         ({"padding": "max_length"}, "max_length: missing"),
     ],
 )
-def test_settings_that_cannot_be_meant_are_refused(wrong, said):
+def test_invalid_settings_are_refused(wrong, said):
     with pytest.raises(tl.ConfigError, match=said):
         Collator(usual(), **wrong)
 
@@ -446,11 +446,11 @@ def test_settings_that_cannot_be_meant_are_refused(wrong, said):
         ([{"input_id": [5]}], "no 'input_ids'; it has: input_id. Did you mean 'input_id'"),
         ([{"input_ids": [[5]]}], r"features\[0\].input_ids: found int64 of shape \[1, 1\]"),
         ([{"input_ids": [0.5]}], "found float64"),
-        ([{"input_ids": []}], "no token at all"),
+        ([{"input_ids": []}], "no tokens at all"),
         ([{"input_ids": [5], "document_starts": [0], "overlaps": []}], "overlaps: found 0 values"),
     ],
 )
-def test_features_that_cannot_be_meant_are_refused(features, said):
+def test_invalid_features_are_refused(features, said):
     with pytest.raises(tl.InputError, match=said):
         collate(features)
 

@@ -39,13 +39,13 @@ def test_numbers_with_an_exponent_are_numbers(load):
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ("a: 1\nb: 2\na: 3\n", r"line 3, column 1: the key 'a' is there twice, first in line 1\."),
-        ("a:\n  b: 1\n  'b': 2\n", r"line 3, column 3: the key 'b' is there twice, first in"),
+        ("a: 1\nb: 2\na: 3\n", r"line 3, column 1: the key 'a' appears twice, first in line 1\."),
+        ("a:\n  b: 1\n  'b': 2\n", r"line 3, column 3: the key 'b' appears twice, first in"),
         ("a: [{x: 1, x: 1}]", r"line 1, column 12: the key 'x'"),
-        ("a: &a {x: 1}\nb: {<<: *a, <<: *a}", "the key '<<' is there twice"),
+        ("a: &a {x: 1}\nb: {<<: *a, <<: *a}", "the key '<<' appears twice"),
     ],
 )
-def test_a_key_that_is_there_twice_is_refused_with_both_lines(load, text, words):
+def test_a_key_that_appears_twice_is_refused_with_both_lines(load, text, words):
     with pytest.raises(tl.ConfigError, match=words):
         load(text)
 
@@ -104,10 +104,10 @@ def doubled(pattern, levels=40):
     [
         ("k0: &k0 [1, 1]\n" + doubled("[{0}, {0}]"), "more than 100,000 values"),
         ("k0: &k0 {x: 1}\n" + doubled("{{<<: [{0}, {0}]}}"), "merge keys make more than 100,000"),
-        ("a: &a [*a]", "nested more than 32 deep"),
-        ("a: &a {b: *a}", "nested more than 32 deep"),
-        ("a: " + "[" * 40 + "]" * 40, "nested more than 32 deep"),
-        ("a: " + "[" * 600 + "]" * 600, "nested too deep"),
+        ("a: &a [*a]", "nested more than 32 levels deep"),
+        ("a: &a {b: *a}", "nested more than 32 levels deep"),
+        ("a: " + "[" * 40 + "]" * 40, "nested more than 32 levels deep"),
+        ("a: " + "[" * 600 + "]" * 600, "nested too deeply"),
         ("#" * (1 << 20) + "\na: 1", "more than 1 MiB"),
     ],
     ids=["aliases", "merges", "ring", "ring of keys", "deep", "deeper", "long"],

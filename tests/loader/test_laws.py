@@ -136,7 +136,7 @@ class NeverEnds(tl.Loader):
         (RepeatsAfterRestore, "restored before step 1: right after loading: .* examples is 0"),
         (
             CountsFromTheRestore,
-            "behind step 1, restored before step 1: .* examples is 4, expected 8",
+            "after step 1, restored before step 1: .* examples is 4, expected 8",
         ),
         (OtherLabelsAfterRestore, r"step 2, restored before step 0: labels\[2, 5\] .* is 77,"),
     ],
@@ -148,7 +148,7 @@ def test_a_loader_that_does_not_resume_is_found(store, loader, message):
         assert_resumable(dataset, loader=loader)
 
 
-def test_a_run_that_goes_on_behind_its_end_is_found(store):
+def test_a_run_that_continues_after_its_end_is_found(store):
     short = toy_run(store).take(12)
     assert_resumable(short)
     with pytest.raises(AssertionError, match="step 3 comes, but the run had ended"):
@@ -199,7 +199,7 @@ class LosesItsPlaceWhenTheWorldChanges(tl.Loader):
 @pytest.mark.parametrize(
     ("loader", "message"),
     [
-        (every_nth, r"step 0, 7 ranks against 1, rank 0: index\[1\] \(row 1\) is 7, expected is 1"),
+        (every_nth, r"step 0, 7 ranks against 1, rank 0: index\[1\] \(row 1\) is 7, expected 1"),
         (another_order_for_every_world, "the state differs|tokens"),
         (overlapping, r"step 0, 7 ranks against 1, rank 1: index\[\d+\]"),
         (EndsEarly, r"step 2: of 7 ranks, \[1\] have ended, others not"),

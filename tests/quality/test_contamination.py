@@ -155,7 +155,7 @@ def test_positions_that_start_anew_do_not_keep_documents_apart():
     report = leak_probe(as_model(NET, segment_masking=False), packed(), vocab_size=VOCAB)
     assert not report.ok
     leaking = {(c.row, c.document, seen.row, seen.document) for c, seen in report.leaks}
-    # every document reaches all that stand behind it in its row, and no other
+    # every document reaches all that come after it in its row, and no other
     assert leaking == {(0, a, 0, b) for a in range(1, 5) for b in range(a + 1, 5)} | {(1, 1, 1, 2)}
     assert str(report).startswith("leak: 8 changes, tolerance 1e-05.\n  changing row ")
     assert "(cells 0 to 4) moved row 0, document 2 by " in str(report)
@@ -242,7 +242,7 @@ def test_a_model_without_context_proves_nothing():
 
 def test_a_batch_without_two_documents_in_a_row_proves_nothing():
     report = leak_probe(as_model(NET), packed([[16], [9]]), vocab_size=VOCAB)
-    assert report.doubts == ("no document was changed that has another one behind it in its row",)
+    assert report.doubts == ("no changed document has another document after it in its row",)
     assert not alone_probe(as_model(NET), packed([[16], [16]])).ok
     single = leak_probe(as_model(NET), packed([[1, 1, 1]]), vocab_size=VOCAB)
     assert np.isnan(single.context)
@@ -341,7 +341,7 @@ def test_a_batch_without_segments_and_a_model_without_logits_are_refused():
     batch = packed()
     with pytest.raises(tl.ConfigError, match=r"tokens \[3, 16\] and segment_ids None"):
         leak_probe(as_model(NET), {"tokens": batch["tokens"]})
-    with pytest.raises(tl.ConfigError, match=r"model: found an answer of shape \[3, 16\]"):
+    with pytest.raises(tl.ConfigError, match=r"model: found a result of shape \[3, 16\]"):
         leak_probe(lambda tokens, _: tokens, batch)
 
 

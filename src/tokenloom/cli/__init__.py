@@ -1,8 +1,8 @@
-"""The command line: one module per group of commands, each a thin skin over the library.
+"""The command line: one module per group of commands, each a thin layer over the library.
 
-Exit codes: 0 all is well; 1 the store is missing, damaged, busy or full, or a benchmark differs
-from the one it was compared with; 2 the command cannot be meant; 3 an input, a tokenizer or an
-optional package cannot be used; 4 a worker process died; 130 interrupted.
+Exit codes: 0 success; 1 the store is missing, damaged, busy or full, or a benchmark differs from
+the one it was compared with; 2 the command is invalid; 3 an input, a tokenizer or an optional
+package cannot be used; 4 a worker process died; 130 interrupted.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def parser() -> argparse.ArgumentParser:
     top = argparse.ArgumentParser(
         prog="tokenloom",
         description="Text to training batches for language models.",
-        epilog="Exit codes: 0 fine; 1 store missing, damaged or full; 2 wrong usage; 3 unusable "
+        epilog="Exit codes: 0 success; 1 store missing, damaged or full; 2 wrong usage; 3 unusable "
         "input or tokenizer; 4 a worker died; 130 interrupted.",
     )
     top.add_argument("--version", action="version", version=f"tokenloom {__version__}")
@@ -48,14 +48,14 @@ def parser() -> argparse.ArgumentParser:
     common = argparse.ArgumentParser(add_help=False)
     common.add_argument("--json", action="store_true", help="print one JSON object")
     common.add_argument("--debug", action="store_true", help="show the traceback of an error")
-    common.add_argument("--quiet", action="store_true", help="no bar and no log lines")
+    common.add_argument("--quiet", action="store_true", help="no progress bar and no log lines")
     for module in (build, looking, pack, splice, verify, bench):
         module.add_commands(commands, common)
     return top
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run one command; gives its exit code."""
+    """Run one command and return its exit code."""
     arguments = parser().parse_args(argv)
     _set_up_messages(arguments.quiet)
     for stream in (sys.stdout, sys.stderr):
@@ -66,7 +66,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         print("tokenloom: interrupted; finished shards are kept.", file=sys.stderr)
         return 130
-    except BrokenPipeError:  # the reader of our output has seen enough
+    except BrokenPipeError:  # the reader of our output has closed it, as `head` does
         sys.stderr.close()
         return 0
     except tuple(EXIT_CODES) as error:

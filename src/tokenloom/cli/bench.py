@@ -1,8 +1,8 @@
-"""`tokenloom bench`: measurements that anyone can repeat, as tables or as JSON to compare with.
+"""`tokenloom bench`: reproducible measurements, as tables or as JSON for comparison.
 
 `bench permutation` prints the shuffle table of the published block shuffle note: with perm_type
-`levanter` the published figures, with `feistel` what a fair shuffle has in their place, and below
-the measures that tell the two apart.
+`levanter` the published figures, with `feistel` those of a fair shuffle, and below them the
+measures that distinguish the two.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ STRATEGIES = ("full", "era", "block")
 
 CHUNK_TOKENS = 262_144
 
-PATIENCE = 2.0  # seconds without a bar
+PATIENCE = 2.0  # seconds before a progress bar is shown
 
 TITLES = {
     "mean_abs_displacement_norm": "mean_abs_displacement_norm",
@@ -52,12 +52,12 @@ Results = dict[str, dict[str, dict[str, Any]]]
 
 
 def add_commands(commands: Any, common: argparse.ArgumentParser) -> None:
-    """Add `bench`, a command with one sub-command for each benchmark."""
+    """Add `bench`, a command with one sub-command per benchmark."""
     bench = commands.add_parser(
         "bench",
         allow_abbrev=False,  # a later option must not change what an old command means
         help="measure shuffles and loading",
-        description="Measurements that anyone can repeat.",
+        description="Reproducible measurements.",
     )
     benches = bench.add_subparsers(dest="bench", required=True, metavar="BENCH")
     for add in (_add_permutation, bench_reads.add_data_loading):
@@ -70,34 +70,34 @@ def _add_permutation(benches: Any, common: argparse.ArgumentParser) -> None:
         parents=[common],
         allow_abbrev=False,
         help="how well orders mix, and how local they stay",
-        description="Measure full, era and block orders over several seeds, beside the values of "
+        description="Measure full, era and block orders over several seeds, next to the values of "
         "a fair shuffle. Exit code 1 if --compare finds a difference.",
     )
     command.set_defaults(run=_permutation)
     number = {"type": int, "metavar": "N"}
     command.add_argument("--n", default=8192, help="rows (default: 8192)", **number)
-    command.add_argument("--repeats", default=8, help="seeds (default: 8)", **number)
-    command.add_argument("--seed", default=0, help="the first of them (default: 0)", **number)
+    command.add_argument("--repeats", default=8, help="number of seeds (default: 8)", **number)
+    command.add_argument("--seed", default=0, help="the first seed (default: 0)", **number)
     command.add_argument("--seq-len", default=2048, help="tokens per row (2048)", **number)
     command.add_argument(
-        "--strategies", default=",".join(STRATEGIES), help="of full,era,block (default: all)"
+        "--strategies", default=",".join(STRATEGIES), help="any of full,era,block (default: all)"
     )
-    command.add_argument("--era-length", default=1024, help="rows of an era (1024)", **number)
-    command.add_argument("--window-blocks", default=8, help="blocks of a window (8)", **number)
-    command.add_argument("--lanes", default=1, help="open windows, without levanter (1)", **number)
+    command.add_argument("--era-length", default=1024, help="rows per era (1024)", **number)
+    command.add_argument("--window-blocks", default=8, help="blocks per window (8)", **number)
+    command.add_argument("--lanes", default=1, help="open windows, not for levanter (1)", **number)
     command.add_argument(
         "--batch-size", default=2048, help="rows fetched together (default: 2048)", **number
     )
     command.add_argument(
-        "--io-block-size", help="rows of a block (default: 262144 // seq_len)", **number
+        "--io-block-size", help="rows per block (default: 262144 // seq_len)", **number
     )
     command.add_argument(
         "--perm-type",
-        help="of levanter,feistel,linear,levanter_linear (default: levanter,feistel)",
+        help="any of levanter,feistel,linear,levanter_linear (default: levanter,feistel)",
     )
     command.add_argument("--compare", metavar="FILE", help="an earlier output with --json")
     command.add_argument(
-        "--tolerance", type=float, default=1e-9, help="difference that is none (default: 1e-9)"
+        "--tolerance", type=float, default=1e-9, help="ignored difference (default: 1e-9)"
     )
 
 
@@ -121,7 +121,7 @@ def _permutation(arguments: argparse.Namespace) -> int:
 
 
 def _settings(arguments: argparse.Namespace) -> dict[str, Any]:
-    """What was asked for, with nothing left to choose."""
+    """The requested settings, with all defaults filled in."""
     check_between("--n", arguments.n, 2)
     check_between("--seed", arguments.seed, 0)
     for name in ("repeats", "seq_len", "era_length", "window_blocks", "lanes", "batch_size"):
@@ -224,11 +224,11 @@ def _lines(run: dict[str, Any]) -> Iterator[str]:
         rates = {n: s["same_block_transition_rate"]["mean"] for n, s in strategies.items()}
         yield from _bars(rates, LOCALITY_BAR)
     yield ""
-    yield "What tells a weak shuffle from a fair one (fair: a random order of all rows)"
+    yield "Measures that expose a weak shuffle (fair: a random order of all rows)"
     yield from _more(results, expected)
     yield (
-        "Eras and windows of blocks are local on purpose: there block jumps, blocks per group and "
-        "different steps are below fair, runs above, and each era has a fixed point of its own."
+        "Eras and shuffle windows are local on purpose: their block jumps, blocks per group and "
+        "different steps are below fair, their runs above, and each era has its own fixed point."
     )
 
 

@@ -1,9 +1,9 @@
 """`tokenloom bench data-loading`: reads and speed of shuffled requests, as published.
 
 A request asks for ``batch_size x prefetch_batches`` consecutive indices of the shuffled dataset,
-modulo its length, and its reads are counted by the store itself. With perm_type `levanter` the
-counts are the published ones: 35,650, 20 and 287 for the default flags (40,960 examples, two and a
-half times around the 16,384 rows).
+modulo its length, and the store itself counts the reads. With perm_type `levanter` the counts are
+the published ones: 35,650, 20 and 287 for the default flags (40,960 examples, 2.5 passes over the
+16,384 rows).
 """
 
 from __future__ import annotations
@@ -42,30 +42,32 @@ def add_data_loading(benches: Any, common: argparse.ArgumentParser) -> None:
         parents=[common],
         allow_abbrev=False,
         help="reads and speed of shuffled requests",
-        description="Count the reads of shuffled requests and time them, on a store made for it. "
-        "Exit code 1 if --compare finds another count, or more than --max-slowdown.",
+        description="Count the reads of shuffled requests and time them, on a temporary store. "
+        "Exit code 1 if --compare finds a different count, or more than --max-slowdown.",
     )
     command.set_defaults(run=_data_loading)
     for name, default, what in (
-        ("steps", 20, "requests"),
-        ("batch-size", 128, "rows of a batch"),
-        ("prefetch-batches", 16, "batches of a request"),
+        ("steps", 20, "number of requests"),
+        ("batch-size", 128, "rows per batch"),
+        ("prefetch-batches", 16, "batches per request"),
         ("num-examples", 16_384, "rows of the store"),
-        ("seq-len", 2048, "tokens of a row"),
-        ("era-length", 1024, "rows of an era"),
-        ("window-blocks", 8, "blocks of a window"),
-        ("seed", 0, "of the orders"),
+        ("seq-len", 2048, "tokens per row"),
+        ("era-length", 1024, "rows per era"),
+        ("window-blocks", 8, "blocks per window"),
+        ("seed", 0, "seed of the orders"),
     ):
         command.add_argument(
             f"--{name}", type=int, default=default, metavar="N", help=f"{what} (default: {default})"
         )
     command.add_argument(
-        "--strategies", default="full,era,block", help="of none,full,era,block (default: the rest)"
+        "--strategies",
+        default="full,era,block",
+        help="any of none,full,era,block (default: all but none)",
     )
     command.add_argument(
         "--perm-type",
         default="levanter,feistel",
-        help="of levanter,feistel,linear,levanter_linear (default: levanter,feistel)",
+        help="any of levanter,feistel,linear,levanter_linear (default: levanter,feistel)",
     )
     command.add_argument("--compare", metavar="FILE", help="an earlier output with --json")
     command.add_argument(
@@ -122,7 +124,7 @@ def _settings(arguments: argparse.Namespace) -> dict[str, Any]:
 
 
 def _make_store(root: Path, settings: dict[str, Any], *, quiet: bool) -> Store:
-    """Random tokens in documents of one row, every chunk checked already."""
+    """A store of random tokens in documents of one row; every chunk is already checked."""
     rows, seq_len = settings["num_examples"], settings["seq_len"]
     with Progress("making a store", total=2, unit=" steps", show=False if quiet else None) as bar:
         ids = (np.arange(rows * seq_len, dtype=np.uint32) * np.uint32(2_654_435_761)) >> np.uint32(
@@ -195,7 +197,7 @@ def _lines(run: dict[str, Any]) -> Iterator[str]:
     yield (
         f"{settings['steps']} requests of {settings['batch_size']} x "
         f"{settings['prefetch_batches']} rows of {settings['seq_len']:,} tokens: {around:,} "
-        f"examples, {around / settings['num_examples']:.1f} times around the store"
+        f"examples, {around / settings['num_examples']:.1f} passes over the store"
     )
     for perm_type, strategies in run["results"].items():
         yield ""
@@ -207,7 +209,7 @@ def _lines(run: dict[str, Any]) -> Iterator[str]:
             digits = 4 if per >= 0.1 else 5
             yield f"| `{strategy}` | {reads:,} | {examples:,} | {per:.{digits}f} | {less:.2%} |"
         yield ""
-        yield f"Speed (perm_type={perm_type}; reads_saved against one read for each example)"
+        yield f"Speed (perm_type={perm_type}; reads_saved against one read per example)"
         yield f"| Strategy | {' | '.join(SPEEDS)} |"
         yield "|---|" + "---:|" * len(SPEEDS)
         for strategy, speeds in run["speeds"][perm_type].items():

@@ -20,15 +20,15 @@ def add_commands(commands: Any, common: argparse.ArgumentParser) -> None:
         parents=[common],
         allow_abbrev=False,  # a later option must not change what an old command means
         help="tokenise text into a store",
-        description="Tokenise text into a store. Killed and run again, it goes on after the last "
-        "finished shard.",
+        description="Tokenise text into a store. If it is killed and run again, it resumes after "
+        "the last finished shard.",
     )
     build.set_defaults(run=_build)
     build.add_argument(
         "inputs",
         nargs="+",
-        help="files, directories, globs; txt:, lines:, jsonl:, parquet: or hf: before a path "
-        "says its kind; .gz and .zst are read as they are",
+        help="files, directories, globs; a prefix txt:, lines:, jsonl:, parquet: or hf: gives the "
+        "format; .gz and .zst are decompressed while reading",
     )
     build.add_argument("-o", "--out", required=True, help="directory of the store")
     build.add_argument(
@@ -51,12 +51,12 @@ def _add_record_options(group: Any) -> None:
         "--column",
         action="append",
         metavar="NAME:DTYPE",
-        help="a per-token column beside ready-made ids; may be repeated",
+        help="a per-token column of ready-made ids; may be repeated",
     )
     group.add_argument("--filter", help="module:function that keeps records")
     group.add_argument("--transform", help="module:function that changes records")
     group.add_argument(
-        "--on-error", choices=("raise", "skip"), default="raise", help="what bad records do"
+        "--on-error", choices=("raise", "skip"), default="raise", help="what to do on bad records"
     )
 
 
@@ -66,7 +66,7 @@ def _add_token_options(group: Any) -> None:
     for name in ("bos", "eos", "pad"):
         group.add_argument(f"--{name}", help=f"id or token of {name.upper()}; 'none' if absent")
     group.add_argument("--add-bos", action=flag, default=None, help="BOS before each document")
-    group.add_argument("--add-eos", action=flag, default=None, help="EOS behind each document")
+    group.add_argument("--add-eos", action=flag, default=None, help="EOS after each document")
     group.add_argument("--strict", action="store_true", help="missing specials are errors")
     group.add_argument("--parse-special", action="store_true", help="text may spell special tokens")
     group.add_argument(
@@ -79,10 +79,10 @@ def _add_token_options(group: Any) -> None:
 
 def _add_run_options(group: Any) -> None:
     group.add_argument("--workers", type=int, help="processes (default: one per core)")
-    group.add_argument("--append", action="store_true", help="add to the store that is there")
+    group.add_argument("--append", action="store_true", help="add to an existing store")
     group.add_argument("--allow-duplicates", action="store_true", help="accept an input twice")
     group.add_argument("--chunk-tokens", type=int, help="tokens per io block")
-    group.add_argument("--shard-tokens", type=int, help="tokens per shard, at most")
+    group.add_argument("--shard-tokens", type=int, help="largest number of tokens per shard")
 
 
 _PASSED_ON = (

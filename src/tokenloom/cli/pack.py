@@ -22,7 +22,7 @@ def add_commands(commands: Any, common: argparse.ArgumentParser) -> None:
         allow_abbrev=False,  # a later option must not change what an old command means
         help="what each way of packing would cost",
         description="Rows, fill, lost tokens and cut documents of every strategy, from lengths "
-        "alone: exactly what `store.pack` then gives.",
+        "alone: exactly what `store.pack` gives.",
     )
     plan.set_defaults(run=_plan)
     plan.add_argument("store", help="directory of the store")
@@ -31,9 +31,9 @@ def add_commands(commands: Any, common: argparse.ArgumentParser) -> None:
     plan.add_argument("--strategy", nargs="+", default=list(SIMPLE), choices=[*ALL, "bin"])
     plan.add_argument("--overflow", nargs="+", default=["split", "truncate"], choices=OVERFLOWS)
     plan.add_argument("--add-bos", action="store_true", help="BOS before every document")
-    plan.add_argument("--add-eos", action="store_true", help="EOS behind every document")
-    plan.add_argument("--group-docs", type=int, default=10_000, help="documents of a group")
-    plan.add_argument("--max-docs-per-bin", type=int, help="documents of a row, at most")
+    plan.add_argument("--add-eos", action="store_true", help="EOS after every document")
+    plan.add_argument("--group-docs", type=int, default=10_000, help="documents per group")
+    plan.add_argument("--max-docs-per-bin", type=int, help="largest number of documents per row")
 
 
 def _plan(arguments: argparse.Namespace) -> int:

@@ -1,6 +1,6 @@
-"""A benchmark run beside an earlier one: what was, what is, and whether that is a difference.
+"""A benchmark run compared with an earlier one: old and new values, and whether they differ.
 
-How results look: one JSON object, or lines for a person.
+How results are printed: one JSON object, or lines of text.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ __all__ = [
 
 
 def option(name: str) -> str:
-    """An argument as it is typed.
+    """An argument as typed on the command line.
 
     >>> option("batch_size")
     '--batch-size'
@@ -41,7 +41,7 @@ def option(name: str) -> str:
 
 
 def named_in(name: str, given: str, allowed: Sequence[str]) -> list[str]:
-    """The words of an option that takes several, separated by commas; others are refused.
+    """The words of a comma-separated option; words that are not allowed are refused.
 
     >>> named_in("strategies", "full, era", ("full", "era", "block"))
     ['full', 'era']
@@ -63,12 +63,12 @@ def read_run(path: str, bench: str) -> dict[str, Any]:
         ) from None
     known = isinstance(run, dict) and isinstance(run.get("results"), dict)
     if not known or run.get("bench") != bench:
-        raise InputError(f"{path}: is no output of `tokenloom bench {bench} --json`.")
+        raise InputError(f"{path}: not an output of `tokenloom bench {bench} --json`.")
     return run
 
 
 def compare(earlier: dict[str, Any], run: dict[str, Any], tolerance: float) -> dict[str, Any]:
-    """Every mean of both runs; what only one of them has is a difference too.
+    """Every mean of both runs; a measure that only one run has also counts as a difference.
 
     >>> old, new = ({"results": {"a": {"b": {"c": {"mean": x}}}}} for x in (1.0, 1.5))
     >>> compare(old, new, 0.1)["differs"], compare(old, new, 0.5)["differs"]
@@ -98,7 +98,7 @@ def compare(earlier: dict[str, Any], run: dict[str, Any], tolerance: float) -> d
 
 
 def comparison_lines(path: str, found: dict[str, Any]) -> Iterator[str]:
-    """The comparison as a table, and in one sentence."""
+    """The comparison as a table and a summary line."""
     for name, (old, new) in found["settings_changed"].items():
         yield f"other settings: {name} was {old}, is {new}"
     width = max([len(row["name"]) for row in found["rows"]], default=0)
@@ -118,7 +118,7 @@ def comparison_lines(path: str, found: dict[str, Any]) -> Iterator[str]:
 
 
 def _means(results: dict[str, Any], path: str = "") -> Iterator[tuple[str, float]]:
-    """(path, mean) of every measure, however deep it stands."""
+    """(path, mean) of every measure, at any depth."""
     for name, value in results.items():
         here = f"{path}.{name}" if path else name
         if isinstance(value, dict) and "mean" in value:
@@ -133,7 +133,7 @@ PERCENTS = (1, 5, 25, 50, 75, 95, 99)
 
 
 def write(arguments: argparse.Namespace, value: dict[str, Any], lines: Iterable[str]) -> None:
-    """Print `value` as JSON if that was asked for, else `lines`."""
+    """Print `value` as JSON if requested, else `lines`."""
     if arguments.json:
         print(json.dumps(value, indent=1, ensure_ascii=False))
         return
@@ -142,7 +142,7 @@ def write(arguments: argparse.Namespace, value: dict[str, Any], lines: Iterable[
 
 
 def summary(store: Store) -> dict[str, Any]:
-    """What a store is, as JSON."""
+    """The properties of a store, as JSON."""
     manifest = store.reader.manifest
     shard_bytes = sum(sum(shard.files.values()) for shard in manifest.shards)
     tokenizer = manifest.tokenizer

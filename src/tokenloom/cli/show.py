@@ -28,7 +28,7 @@ def add_commands(commands: Any, common: argparse.ArgumentParser) -> None:
         parents=[common],
         allow_abbrev=False,  # a later option must not change what an old command means
         help="one document, token by token",
-        description="One document of a store: its metadata, and each token beside its text.",
+        description="One document of a store: its metadata, and each token with its text.",
     )
     show.set_defaults(run=_show)
     show.add_argument("--doc", type=int, required=True, help="index of the document, from 0")

@@ -24,7 +24,7 @@ from tokenloom.store.files import LOCAL, temporary_name
 
 __all__ = ["add_commands"]
 
-CHUNK = 1 << 14  # examples that are listed at once
+CHUNK = 1 << 14  # examples listed at once
 
 SELECTING = ("num_docs", "doc_index", "doc_select_mode", "min_doc_length", "max_doc_length")
 
@@ -32,26 +32,26 @@ COLUMNS = ("index", "epoch", "document", "t", "s")
 
 LENGTHS = (
     ("content-length", "tokens of a splice (default: as many as fit)"),
-    ("content-stride", "from one start to the next"),
-    ("offset-stride", "from one offset to the next"),
+    ("content-stride", "tokens from one start to the next"),
+    ("offset-stride", "cells from one offset to the next"),
     ("min-copy-len", "leave out splices with fewer tokens"),
     ("offset-jitter", "move splices to the left by up to N cells"),
-    ("epoch-length", "examples of an epoch"),
+    ("epoch-length", "examples per epoch"),
 )
 
 CHOICES = (
     ("mode", "splices, or frames full of a document"),
-    ("content-start-mode", "which starts and offsets there are"),
+    ("content-start-mode", "which starts and offsets are used"),
     ("placement", "fit splices into the frame, or cut them"),
     ("balance-mode", "shares of documents"),
-    ("sampler", "how an epoch goes through them"),
+    ("sampler", "how an epoch iterates over them"),
     ("edge", "stay inside a document, or run past its ends"),
-    ("fill", "splices in a frame"),
+    ("fill", "one splice per frame, or several"),
 )
 
 
 def add_commands(commands: Any, common: argparse.ArgumentParser) -> None:
-    """Add `splice`, a command with a sub-command for each way of looking."""
+    """Add `splice`, a command with one sub-command per view."""
     splice = commands.add_parser(
         "splice",
         allow_abbrev=False,  # a later option must not change what an old command means
@@ -63,24 +63,24 @@ def add_commands(commands: Any, common: argparse.ArgumentParser) -> None:
         "audit",
         parents=[common],
         allow_abbrev=False,
-        help="every (document, t, s), one to a line",
+        help="every (document, t, s), one per line",
         description="List what an epoch shows: index, epoch, document, t (document offset at which "
-        "a splice begins) and s (frame offset at which it stands). The list alone is printed to "
-        "the standard output; what it is of goes to the standard error.",
+        "a splice starts) and s (frame offset at which it is placed). Standard output has only the "
+        "list; its heading goes to standard error.",
     )
     audit.set_defaults(run=_audit)
-    audit.add_argument("--epoch", type=int, default=0, metavar="N", help="which one (default: 0)")
-    audit.add_argument("--limit", type=int, metavar="N", help="examples (default: all)")
+    audit.add_argument("--epoch", type=int, default=0, metavar="N", help="epoch (default: 0)")
+    audit.add_argument("--limit", type=int, metavar="N", help="number of examples (default: all)")
     cover = views.add_parser(
         "coverage",
         parents=[common],
         allow_abbrev=False,
         help="how often each token is a target and each start is shown",
-        description="Count what is shown of each document: targets, starts, offsets.",
+        description="Count what an epoch shows of each document: targets, starts, offsets.",
     )
     cover.set_defaults(run=_coverage)
-    cover.add_argument("--epochs", type=int, default=1, metavar="N", help="how many (default: 1)")
-    cover.add_argument("--document", type=int, metavar="I", help="this one alone, with a map")
+    cover.add_argument("--epochs", type=int, default=1, metavar="N", help="number (default: 1)")
+    cover.add_argument("--document", type=int, metavar="I", help="only this document, with a map")
     cover.add_argument("--svg", metavar="FILE", help="write a picture of one document")
     for command in (audit, cover):
         _add_options(command)
@@ -90,27 +90,27 @@ def _add_options(command: argparse.ArgumentParser) -> None:
     command.add_argument("store", help="directory of the store")
     command.add_argument("--snapshot", type=int, help="number of an older snapshot")
     select = command.add_argument_group(
-        "which documents", "all of them without any of these; else one, or --num-docs"
+        "documents", "default: all; with any of these options: one, or --num-docs"
     )
     number: dict[str, Any] = {"type": int, "metavar": "N"}
-    select.add_argument("--num-docs", help="how many", **number)
+    select.add_argument("--num-docs", help="number of documents", **number)
     select.add_argument("--doc-index", type=int, nargs="+", metavar="I", help="exactly these")
     select.add_argument("--doc-select-mode", choices=MODES, help="which of those that qualify")
-    select.add_argument("--min-doc-length", help="tokens that a document must have", **number)
-    select.add_argument("--max-doc-length", help="tokens that a document may have", **number)
-    splice = command.add_argument_group("how", "the names and defaults of `store.splice`")
+    select.add_argument("--min-doc-length", help="smallest number of tokens", **number)
+    select.add_argument("--max-doc-length", help="largest number of tokens", **number)
+    splice = command.add_argument_group("splices", "the names and defaults of `store.splice`")
     splice.add_argument("--seq-len", required=True, help="tokens of a frame", **number)
     for name, what in LENGTHS:
         splice.add_argument(f"--{name}", help=what, **number)
     for name, what in CHOICES:
         splice.add_argument(f"--{name}", choices=WORDS[name.replace("-", "_")], help=what)
-    splice.add_argument("--balance-tau", type=float, metavar="X", help="1 in proportion, 0 equal")
+    splice.add_argument("--balance-tau", type=float, metavar="X", help="1: proportional, 0: equal")
     splice.add_argument("--alpha", type=float, metavar="X", help="prefer starts near the ends")
+    splice.add_argument("--no-adaptive-k", action="store_true", help="leave out shorter documents")
     splice.add_argument(
-        "--no-adaptive-k", action="store_true", help="leave out documents that are shorter"
-    )
-    splice.add_argument(
-        "--position-scheme", choices=("relative", "absolute", "reset"), help="of the model"
+        "--position-scheme",
+        choices=("relative", "absolute", "reset"),
+        help="positions of the model",
     )
     splice.add_argument(
         "--bos",
@@ -118,12 +118,12 @@ def _add_options(command: argparse.ArgumentParser) -> None:
         nargs="?",
         const=True,
         metavar="ID",
-        help="put BOS before documents: the tokenizer's, or this token",
+        help="add BOS before documents: the tokenizer's, or this token",
     )
 
 
 def _dataset(arguments: argparse.Namespace) -> Dataset:
-    """What was asked for; endless, so that any epoch can be looked at."""
+    """The requested dataset; endless, so that any epoch can be shown."""
     store = open_store(arguments.store, snapshot=arguments.snapshot)
     given = {name: value for name, value in vars(arguments).items() if value is not None}
     select = {name: given[name] for name in SELECTING if name in given}
@@ -191,12 +191,12 @@ def _coverage(arguments: argparse.Namespace) -> int:
 
 
 def _most_shown(found: Coverage) -> int:
-    """The document with the most splices, of equal ones the first."""
+    """The document with the most splices; the first one if several are equal."""
     return int(found.documents[np.argmax(found.splices)])
 
 
 def _write_whole(target: Path, text: str) -> None:
-    """Write a file that appears whole or not at all, in the place of one that is there."""
+    """Write a file atomically, replacing an existing one."""
     temporary = target.parent / temporary_name()
     try:
         out = LOCAL.create(temporary)
@@ -205,6 +205,6 @@ def _write_whole(target: Path, text: str) -> None:
         os.replace(temporary, target)
     except OSError as error:
         reason = os.strerror(error.errno) if error.errno else error
-        raise StoreError(f"{target}: the picture cannot be written there: {reason}.") from error
+        raise StoreError(f"{target}: the picture cannot be written: {reason}.") from error
     finally:
         LOCAL.remove(temporary)

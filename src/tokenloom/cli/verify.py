@@ -29,7 +29,7 @@ def add_commands(commands: Any, common: argparse.ArgumentParser) -> None:
         parents=[common],
         allow_abbrev=False,  # a later option must not change what an old command means
         help="compare every byte with what was published",
-        description="Read a store completely and compare it with what was published. "
+        description="Read a whole store and compare it with what was published. "
         "Exit code 1 if anything differs.",
     )
     verify.set_defaults(run=_verify)
@@ -38,10 +38,10 @@ def add_commands(commands: Any, common: argparse.ArgumentParser) -> None:
         parents=[common],
         allow_abbrev=False,  # a later option must not change what an old command means
         help="remove what no snapshot needs",
-        description="Remove temporary files of builds that died; more if asked.",
+        description="Remove temporary files of builds that died, and more on request.",
     )
     gc.set_defaults(run=_gc)
-    gc.add_argument("--old-snapshots", action="store_true", help="also older snapshots")
+    gc.add_argument("--old-snapshots", action="store_true", help="also remove older snapshots")
     gc.add_argument("--pin", type=int, nargs="*", default=[], help="snapshots to keep")
     gc.add_argument(
         "--pin-for",
@@ -49,10 +49,12 @@ def add_commands(commands: Any, common: argparse.ArgumentParser) -> None:
         nargs="*",
         default=[],
         metavar="FILE",
-        help="states or descriptions of runs: snapshots that they name stay",
+        help="states or descriptions of runs: keep the snapshots that they name",
     )
-    gc.add_argument("--unfinished", action="store_true", help="also shards of unfinished builds")
-    gc.add_argument("--dry-run", action="store_true", help="only say what would go")
+    gc.add_argument(
+        "--unfinished", action="store_true", help="also remove shards of unfinished builds"
+    )
+    gc.add_argument("--dry-run", action="store_true", help="only print what would be removed")
     for command in (verify, gc):
         command.add_argument("store", help="directory of the store")
 
@@ -94,7 +96,7 @@ def _gc(arguments: argparse.Namespace) -> int:
 
 
 def _json(path: Path) -> Any:
-    """What a file of a state or a description says."""
+    """The content of a file with a state or a description."""
     raw = LOCAL.read(path, MAX_BYTES)
     if raw is None:
         raise ConfigError(f"{path}: there is no such file.")

@@ -1,6 +1,6 @@
 """Takes a run → gives what it shows: lists, counts and pictures, from integers alone.
 
-- `tokenloom.inspect.splices` lists what spliced examples show, and finds where a start is shown.
+- `tokenloom.inspect.splices` lists what spliced examples show, and finds the examples of a start.
 - `tokenloom.inspect.coverage` counts how often each token is context and target, and draws it.
 """
 

@@ -1,8 +1,8 @@
 """Counts of spliced tokens: how often each is context and target, and each start is shown.
 
 One idea: a span is an interval of its document, so counts are sums of intervals: +1 where it
-begins, -1 behind its end, added up once when all rows have been gone through. That takes three
-integers for each token of the documents asked for, whatever the number of examples.
+starts, -1 after its end, and one running sum after all rows have been visited. That takes three
+integers per token of the requested documents, whatever the number of examples.
 
 Measured: 10^7 splices of one document in 1.7 s of one shared core.
 """
@@ -36,10 +36,10 @@ class Counts:
         documents: their numbers in the store [N].
         lengths: tokens of each [N].
         splices: how often each is shown [N].
-        first: the slot of token 0 of each; behind its last token one is left free [N].
-        zero: the slot of start 0 of each; starts before the document stand before it [N].
-        context, targets: by token [slots].
-        starts: by start [slots of starts].
+        first: the slot of token 0 of each; the slot after its last token is unused [N].
+        zero: the slot of start 0 of each; starts before the document are in slots before it [N].
+        context, targets: counts by token [slots].
+        starts: counts by start [slots of starts].
     """
 
     documents: Int64
@@ -53,7 +53,7 @@ class Counts:
 
     @staticmethod
     def none(documents: Int64, lengths: Int64, reach: Int64) -> Counts:
-        """Nothing was shown yet; starts lie up to `reach` tokens before a document [N]."""
+        """All counts 0; starts may be up to `reach` tokens before a document [N]."""
         slots, begins = np.cumsum(lengths + 1), np.cumsum(lengths + reach)
         size, starts = (int(ends[-1]) if len(ends) else 0 for ends in (slots, begins))
         return Counts(
@@ -80,7 +80,7 @@ def count(ds: Dataset, documents: Int64, lengths: Int64, examples: int) -> Count
         ds: a spliced dataset.
         documents: numbers in the store, each once [N].
         lengths: tokens of each [N].
-        examples: how many, from index 0 on.
+        examples: number of examples, from index 0 on.
     """
     layout = spliced(ds)
     made = Counts.none(documents, lengths, _reach(layout, documents))
@@ -108,7 +108,7 @@ def count(ds: Dataset, documents: Int64, lengths: Int64, examples: int) -> Count
 
 
 def _reach(layout: Spliced, documents: Int64) -> Int64:
-    """Tokens before each document at which a window may begin [N]."""
+    """How many tokens before each document a window may start [N]."""
     spec = layout.spec
     reach = np.zeros(len(layout.documents), np.int64)
     if spec.edge == "clip":
@@ -132,25 +132,25 @@ def _first_target(spans: Spans, across: bool) -> Int64:
     """The first token of each span that is a target, counted from the span's first [spans].
 
     Args:
-        spans: of some rows.
-        across: whether a token is trained that follows another document.
+        spans: spans of some rows.
+        across: whether a document's first token is predicted from the document before it.
     """
     led = (spans.flags & JOINED) > 0
     if across:
         row, end = spans.row, spans.at + spans.cells
         led[1:] |= (row[1:] == row[:-1]) & (spans.at[1:] == end[:-1])
-    cells = np.maximum(spans.seen, ~led)  # cells at the begin whose prediction does not count
+    cells = np.maximum(spans.seen, ~led)  # leading cells whose prediction does not count
     found: Int64 = np.clip(cells - ((spans.flags & BOS) > 0), 0, spans.length)
     return found
 
 
 def _add_intervals(counts: Int64, start: Int64, stop: Int64) -> None:
-    """Count intervals where they begin and end; a running sum makes them counts."""
+    """Mark where intervals start and end; a running sum turns the marks into counts."""
     np.add.at(counts, start, 1)
     np.add.at(counts, stop, -1)
 
 
-# -- what there can be ---------------------------------------------------------------------
+# -- what is possible ----------------------------------------------------------------------
 def all_starts(layout: Spliced, document: int, examples: int) -> Int64:
     """Every start that the first examples can show of a document, ascending [T]."""
     place = int(np.flatnonzero(layout.documents == document)[0])
@@ -168,14 +168,14 @@ def all_starts(layout: Spliced, document: int, examples: int) -> Int64:
 
 
 def all_offsets(layout: Spliced) -> Int64:
-    """Every frame offset, or each that is swept [n]."""
+    """Every frame offset, or only those that are swept [n]."""
     spec = layout.spec
     swept = spec.sweeps and spec.grid is None
     return np.arange(0, spec.seq_len, spec.offset_stride if swept else 1)
 
 
 def count_grid(ds: Dataset, document: int, examples: int, t: Axis, s: Axis) -> Grid:
-    """How often the first examples show a document from t on at s, in bins."""
+    """How often the first examples show a document from t at s, in bins."""
     layout = spliced(ds)
     counts = np.zeros(len(t) * len(s), np.int64)
     for epoch, rows in rows_of(ds, examples, [document]):

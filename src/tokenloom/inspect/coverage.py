@@ -1,11 +1,11 @@
 """Coverage: how often each token of a document is context and target, and each start is shown.
 
 One idea: what a run shows is known before it runs, so its coverage is counted
-(`tokenloom.inspect.counts`) and looked at, as arrays, as a table, as a map, as a picture.
+(`tokenloom.inspect.counts`) and shown as arrays, a table, a map or a picture.
 
-A token is *context* where it stands in a frame, and a *target* where its prediction is trained: not
-as the first of a splice, for nothing stands before it, unless that is an inserted BOS. What a
-store's loss columns, `ignore_id` or `train_on_eos` leave out is not looked at: no token is read.
+A token is *context* wherever it is in a frame, and a *target* where its prediction is trained. The
+first token of a splice is not a target, because no token precedes it, unless BOS is inserted.
+Exclusions by a store's loss columns, `ignore_id` or `train_on_eos` are ignored: no token is read.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ __all__ = ["Coverage", "Starts", "coverage"]
 
 Int64 = NDArray[np.int64]
 
-BINS = 128, 128  # of a grid where nothing is said: starts, offsets
+BINS = 128, 128  # default bins of a grid: starts, offsets
 
 MAP_BINS = 64, 16  # characters of a map
 
 BAR = 32  # characters of a histogram of starts
 
-LISTED = 40  # documents of a table
+LISTED = 40  # documents in a table
 
 HEAD = ("document", "length", "splices", "targets min", "mean", "max", "CV", "starts shown")
 
@@ -44,8 +44,8 @@ class Starts(NamedTuple):
     """Starts of a document.
 
     Attributes:
-        t: every start that there is, ascending [T].
-        shown: how often [T].
+        t: every possible start, ascending [T].
+        shown: how often each is shown [T].
     """
 
     t: Int64
@@ -59,12 +59,12 @@ def coverage(ds: Dataset, *, documents: Iterable[int] | None = None, epochs: int
 
     Args:
         ds: a spliced dataset.
-        documents: numbers in the store; all that are spliced if nothing is said.
-        epochs: how many epochs from the first on; no more than the dataset has.
+        documents: numbers in the store; default: all documents of the dataset.
+        epochs: number of epochs, from the first on; no more than the dataset has.
 
     Raises:
         ConfigError: the dataset is not spliced.
-        IndexError: a document is not among those of the dataset.
+        IndexError: a document is not in the dataset.
 
     >>> import tempfile, tokenloom as tl
     >>> with tempfile.TemporaryDirectory() as folder:
@@ -100,10 +100,10 @@ class Coverage:
     """What some epochs show of each document; `print` it for a table.
 
     Attributes:
-        dataset: what was looked at.
-        epochs: how many epochs, from the first on.
+        dataset: the dataset that was counted.
+        epochs: number of epochs, from the first on.
         examples: frames in them.
-        counts: of all documents, end to end.
+        counts: counts of all documents, end to end.
     """
 
     dataset: Dataset
@@ -129,7 +129,7 @@ class Coverage:
         return self.counts.splices
 
     def context(self, document: int) -> Int64:
-        """How often each token of a document stands in a frame [L]."""
+        """How often each token of a document is in a frame [L]."""
         return self.counts.of(self.counts.context, self._place(document))
 
     def targets(self, document: int) -> Int64:
@@ -137,7 +137,7 @@ class Coverage:
         return self.counts.of(self.counts.targets, self._place(document))
 
     def trained(self, document: int) -> Int64:
-        """Targets of the tokens that can be one: of all, or of all but the first [L or L - 1]."""
+        """Target counts of the tokens that can be one: all, or all but the first [L or L - 1]."""
         (source,) = self.dataset.sources.values()
         spec, render = spliced(self.dataset).spec, source.render
         across = spec.fill == "pack" and not render.mask_boundary_loss
@@ -157,12 +157,12 @@ class Coverage:
         return Starts(t, self.counts.starts[zero + t])
 
     def grid(self, document: int, bins: tuple[int, int] | None = None) -> Grid:
-        """How often splices of a document begin at t and stand at s.
+        """How often splices of a document start at t and are placed at s.
 
         Args:
             document: its number in the store.
-            bins: of starts and of offsets, or as many as there are values; if nothing is said at
-                most 128 of each, all of one size but the last.
+            bins: number of bins for starts and for offsets, at most one per value; default: up to
+                128 each, all of one size but the last.
         """
         if bins is None:
             return self._even_grid(document, *BINS)
@@ -177,7 +177,7 @@ class Coverage:
         return count_grid(self.dataset, document, self.examples, *axes)
 
     def _values(self, document: int) -> tuple[Int64, Int64]:
-        """Starts and offsets that there can be."""
+        """All possible starts and offsets."""
         layout = spliced(self.dataset)
         self._place(document)
         return all_starts(layout, document, self.examples), all_offsets(layout)
@@ -194,7 +194,7 @@ class Coverage:
         return "\n".join(self.lines())
 
     def lines(self, most: int = LISTED) -> list[str]:
-        """A table with a line for each document; bars say how often its starts are shown."""
+        """A table with one line per document; bars show how often its starts are shown."""
         hidden, left = int((self.splices == 0).sum()), len(self.documents) - most
         head = f"{plural(self.epochs, 'epoch')}, {plural(self.examples, 'example')}: "
         head += f"{plural(int(self.splices.sum()), 'splice')} of "
@@ -247,7 +247,7 @@ class Coverage:
         )
 
     def about(self, document: int) -> dict[str, Any]:
-        """The line of a document as plain JSON; what cannot be said is None."""
+        """The line of a document as plain JSON; undefined values are None."""
         place, found, starts = self._place(document), self.trained(document), self.starts(document)
         variation = self.variation(document)
         return {
@@ -265,7 +265,7 @@ class Coverage:
         }
 
     def as_json(self) -> dict[str, Any]:
-        """Everything of the table, as JSON."""
+        """The whole table as JSON."""
         return {
             "epochs": self.epochs,
             "examples": self.examples,

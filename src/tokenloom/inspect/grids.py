@@ -1,14 +1,14 @@
-"""Counts over starts and offsets, in bins: the plain record behind maps and pictures.
+"""Counts over starts and offsets, in bins: the plain record that maps and pictures are drawn from.
 
-One idea: a bin holds a whole number of the values that there can be (starts of a document, offsets
-of a frame), all bins equally many but the last, so that a stride never looks like a pattern.
+One idea: a bin holds a whole number of possible values (starts of a document, offsets of a frame),
+the same number in every bin but the last, so that a stride never looks like a pattern.
 
 Worked example: starts 0 3 6 9 12 in at most 3 bins: 0 3 | 6 9 | 12.
 
 Counts as characters: bars, shades and tables for a terminal.
 
-One idea: nothing is drawn where nothing was counted, so that a gap is seen at once; the smallest
-count has the smallest mark, and the largest is full.
+One idea: nothing is drawn where nothing was counted, so that a gap is visible at once; the smallest
+count gets the smallest mark, and the largest a full one.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ class Axis:
     """Values in bins.
 
     Attributes:
-        edges: the first value of every bin, and where the last one ends [bins + 1].
-        size: values that there can be in each [bins].
+        edges: the first value of every bin, and the end of the last bin [bins + 1].
+        size: number of possible values in each [bins].
         last: the last value.
     """
 
@@ -51,12 +51,12 @@ class Axis:
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Grid:
-    """How often splices begin at t and stand at s.
+    """How often splices start at t and are placed at s.
 
     Attributes:
         t: starts, in bins.
-        s: offsets of a frame, in bins.
-        counts: splices in each [n_t, n_s].
+        s: frame offsets, in bins.
+        counts: splices in each bin [n_t, n_s].
     """
 
     t: Axis
@@ -65,7 +65,7 @@ class Grid:
 
     @property
     def density(self) -> Float64:
-        """Splices of a start, in as many offsets as a bin has, on average [n_t, n_s]."""
+        """Mean number of splices per start and per `s_width` offsets [n_t, n_s]."""
         found: Float64 = self.counts / self.t.size[:, None] * (self.s_width / self.s.size)
         return found
 
@@ -76,7 +76,7 @@ class Grid:
 
 
 def even_bins(values: Int64, most: int) -> Axis:
-    """At most so many bins with equally many values, but for the last.
+    """At most `most` bins with the same number of values in each but the last.
 
     >>> even_bins(np.array([0, 3, 6, 9, 12]), 3).edges.tolist()
     [0, 6, 12, 15]
@@ -86,13 +86,13 @@ def even_bins(values: Int64, most: int) -> Axis:
 
 
 def exact_bins(values: Int64, bins: int) -> Axis:
-    """Exactly so many bins, or as many as there are values, their sizes at most one apart."""
+    """Exactly `bins` bins, or one per value if there are fewer; sizes differ by at most one."""
     bins = min(bins, len(values))
     return _axis(values, np.arange(bins + 1) * len(values) // max(1, bins))
 
 
 def _axis(values: Int64, first: Int64) -> Axis:
-    """Bins that begin at these numbers of values."""
+    """Bins whose first values are at these positions of `values`."""
     step = values[-1] - values[-2] if len(values) > 1 else 1
     end = values[-1:] + step
     edges = np.append(values[first[:-1]], end if len(end) else 0)
@@ -105,7 +105,7 @@ SHADES = " ░▒▓█"
 
 
 def bars(values: ArrayLike) -> str:
-    """One character for each value, as high as it is; a dot for nothing.
+    """One character per value, as high as the value; a dot for 0.
 
     >>> bars([0, 1, 4, 8])
     '·▁▄█'
@@ -121,10 +121,10 @@ def _drawn(values: ArrayLike, marks: str) -> str:
 
 
 def heat_lines(grid: Grid) -> list[str]:
-    """A map of counts: starts from left to right, frame offsets from below.
+    """A map of counts: starts from left to right, frame offsets from bottom to top.
 
-    One line for each bin of offsets, named by its first one, and a line with the first and the last
-    start.
+    There is one line per bin of offsets, labelled with the bin's first offset, and a line with the
+    first and the last start.
     """
     columns, lines = len(grid.t), len(grid.s)
     if not columns:
@@ -143,7 +143,7 @@ def heat_lines(grid: Grid) -> list[str]:
 
 
 def table(rows: Sequence[Sequence[str]]) -> list[str]:
-    """Cells in columns under a head; numbers to the right, the last column to the left."""
+    """Cells in columns under a header; right-aligned, except for the last column."""
     widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
     last = len(widths) - 1
     lines = []

@@ -1,4 +1,4 @@
-"""The coverage of one document as a picture: an SVG string that depends on nothing.
+"""The coverage of one document as a picture: a self-contained SVG string.
 
 ::
 
@@ -7,9 +7,8 @@
     counts over (t, s)        │ offsets over the frame
 
 One idea: starts and tokens share one axis, document offsets from left to right, and both maps share
-frame offsets from below, so what stands above or beside a place belongs to it. Whatever is too many
-for the pixels is in bins already (`tokenloom.inspect.grids`), so a picture has some 100 kB at most,
-for any length.
+frame offsets from bottom to top, so what is above or next to a point belongs to it. The counts are
+already in bins (`tokenloom.inspect.grids`), so a picture has about 100 kB at most, for any length.
 """
 
 from __future__ import annotations
@@ -38,15 +37,15 @@ TOP, BOTTOM = 204, 424
 
 UPPER, LOWER = 110, 190  # of the targets above it
 
-BESIDE, END = 620, 740  # of the offsets beside it
+BESIDE, END = 620, 740  # of the offsets to the right of it
 
-NARROW = 3  # the least that is seen
+NARROW = 3  # the smallest visible mark
 
 STEPS = 240  # of the line of targets
 
 LEVELS = 12
 
-PALE, DARK = (217, 231, 245), (8, 48, 107)  # of the least and the most
+PALE, DARK = (217, 231, 245), (8, 48, 107)  # colours of the lowest and the highest level
 
 INK, GREY, GROUND, BAND = "#1c1c1c", "#666666", "#f3f3f3", "#bdd3e9"
 
@@ -55,10 +54,10 @@ def draw(*, title: str, caption: Sequence[str], grid: Grid, targets: Int64, seq_
     """The picture.
 
     Args:
-        title: what it is of.
-        caption: lines below the title, one or two.
+        title: title of the picture.
+        caption: one or two lines below the title.
         grid: counts over (t, s).
-        targets: of each token of the document [L].
+        targets: how often each token of the document is a target [L].
         seq_len: tokens of a frame.
     """
     first = min(0, int(grid.t.edges[0]))
@@ -93,13 +92,13 @@ class _Scale:
         self._first, self._pixels = first, (last - first) / (high - low)
 
     def __call__(self, value: float) -> float:
-        """The pixel of a value; one behind the end is the end."""
+        """The pixel of a value; values outside the axis are clipped to its ends."""
         inside = min(max(value, self.low), self.high) - self.low
         return round(self._first + inside * self._pixels, 2)
 
 
 def ticks(low: int, high: int, most: int) -> list[int]:
-    """Round numbers from low to high, at most so many.
+    """Round numbers from low to high, at most `most` of them.
 
     >>> ticks(0, 7, 5), ticks(-30, 1000, 6)
     ([0, 2, 4, 6], [0, 200, 400, 600, 800, 1000])
@@ -142,14 +141,14 @@ def _ground() -> list[str]:
 
 
 def _color(level: int) -> str:
-    """Of a level from 1 to LEVELS."""
+    """The colour of a level from 1 to LEVELS."""
     share = (level - 1) / (LEVELS - 1)
     mixed = (round(a + (b - a) * share) for a, b in zip(PALE, DARK, strict=True))
     return "#" + "".join(f"{one:02x}" for one in mixed)
 
 
 def _targets(targets: Int64, across: _Scale) -> Iterator[str]:
-    """How often each token is a target: the mean of every step, and from least to most a band."""
+    """How often each token is a target: a line of means, and a band from least to most."""
     top = int(targets.max(initial=0))
     yield _text(LEFT, UPPER - 8, "how often each token is a target")
     yield _text(LEFT - 8, LOWER, "0", anchor="end", color=GREY)
@@ -177,7 +176,7 @@ def _steps(edges: list[float], heights: list[float]) -> str:
 
 
 def _map(grid: Grid, across: _Scale, up: _Scale) -> Iterator[str]:
-    """Counts over (t, s), one path for each level."""
+    """Counts over (t, s), one path per level."""
     density = grid.density
     top = float(density.max(initial=0.0))
     if not top:
@@ -202,7 +201,7 @@ def _map(grid: Grid, across: _Scale, up: _Scale) -> Iterator[str]:
 
 
 def _offsets(grid: Grid, up: _Scale) -> Iterator[str]:
-    """Splices at each offset, beside the map."""
+    """Splices at each offset, to the right of the map."""
     yield _text(BESIDE, BOTTOM + 18, "0", color=GREY)
     said = "splices at s" if grid.s_width == 1 else f"splices in {grid.s_width:,} offsets"
     yield _text((BESIDE + END) / 2, BOTTOM + 38, said, anchor="middle")
@@ -220,7 +219,7 @@ def _offsets(grid: Grid, up: _Scale) -> Iterator[str]:
 
 
 def _scale(grid: Grid) -> Iterator[str]:
-    """What the colours mean."""
+    """The legend of the colours."""
     top = float(grid.density.max(initial=0.0))
     if not top:
         return

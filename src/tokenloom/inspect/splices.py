@@ -1,12 +1,12 @@
-"""Spliced examples by what they show: (document, t, s) of an index, and the way back.
+"""Spliced examples by what they show: (document, t, s) of an index, and the inverse.
 
-One idea: what an index shows is arithmetic on lengths (`tokenloom.layout.splice.rows`), so a list
-reads no token, and nothing need have been logged. Measured: 10^7 pairs of one document in 1.0 s of
-one shared core, half of it for the pages that hold them.
+One idea: what an index shows is arithmetic on lengths (`tokenloom.layout.splice.rows`), so a
+listing reads no token and needs no log. Measured: 10^7 pairs of one document in 1.0 s of one shared
+core, half of it for the memory pages that hold them.
 
-t is the document offset at which the window of a splice begins: below 0 where it begins before the
-document (``edge="clip"``), and -1 where an inserted BOS is the first of it. s is the frame offset
-of its first cell.
+t is the document offset at which the window of a splice starts: below 0 where it starts before the
+document (``edge="clip"``), and -1 where it starts with an inserted BOS. s is the frame offset of
+its first cell.
 """
 
 from __future__ import annotations
@@ -30,20 +30,20 @@ __all__ = ["Listing", "examples_of", "places", "rows_of", "spliced", "triples"]
 
 Int64 = NDArray[np.int64]
 
-CHUNK = 1 << 14  # examples: what is worked out for them stays in the processor's cache
+CHUNK = 1 << 14  # examples: their intermediate results stay in the processor's cache
 
-FEW = 64  # documents that are looked up one by one
+FEW = 64  # up to this many documents are looked up one by one
 
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Listing:
-    """Splices one by one, in the order of their examples; one that is packed has several.
+    """Splices one by one, in the order of their examples; a packed example has several.
 
     Attributes:
         index: the example [N].
         epoch: the epoch it is in [N].
         document: number of the document in its store [N].
-        t: document offset at which the window begins [N].
+        t: document offset at which the window starts [N].
         s: frame offset of its first cell [N].
     """
 
@@ -54,16 +54,16 @@ class Listing:
     s: Int64
 
     def __len__(self) -> int:
-        """How many splices there are."""
+        """The number of splices."""
         return len(self.index)
 
 
 def triples(ds: Dataset, indices: ArrayLike | None = None) -> Listing:
-    """(document, t, s) of every splice of these examples, beside their index and epoch.
+    """(document, t, s) of every splice of these examples, with their index and epoch.
 
     Args:
         ds: a spliced dataset.
-        indices: examples, in any order; all if nothing is said, of an endless dataset one epoch.
+        indices: examples, in any order; default: all, or one epoch of an endless dataset.
 
     Raises:
         ConfigError: the dataset is not spliced.
@@ -81,7 +81,7 @@ def triples(ds: Dataset, indices: ArrayLike | None = None) -> Listing:
     else:
         wanted = np.atleast_1d(checked(indices, run.n, "index"))
         if wanted.ndim > 1:
-            raise TypeError(f"indices: found the shape {wanted.shape}, allowed is one axis.")
+            raise TypeError(f"indices: found shape {wanted.shape}, allowed: one axis.")
         count = len(wanted)
     cuts = ((low, min(low + CHUNK, count)) for low in range(0, count, CHUNK))
     chunks = (np.arange(*cut) if wanted is None else wanted[slice(*cut)] for cut in cuts)
@@ -98,7 +98,7 @@ def triples(ds: Dataset, indices: ArrayLike | None = None) -> Listing:
 
 
 def _columns(ds: Dataset, layout: Spliced, indices: Int64) -> tuple[Int64, ...]:
-    """The columns of a listing of a few examples [N] each."""
+    """The columns of a listing of a few examples, each [N]."""
     epoch, rows = ds.run.locate(indices)
     row, document, t, s = layout.triples(epoch, rows)
     return indices[row], epoch[row], document, t, s
@@ -107,8 +107,8 @@ def _columns(ds: Dataset, layout: Spliced, indices: Int64) -> tuple[Int64, ...]:
 def _room(splices: int) -> Int64:
     """Uninitialised columns [5, splices].
 
-    Pages as they are: `np.empty` asks for large ones, and where those are rare they take longer to
-    come by than everything else here (400 MB: 1.4 s against 0.3 s).
+    It uses ordinary memory pages: `np.empty` requests large ones, and where those are scarce,
+    getting them takes longer than everything else here (400 MB: 1.4 s against 0.3 s).
     """
     private = (
         {"flags": mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS} if hasattr(mmap, "MAP_PRIVATE") else {}
@@ -118,17 +118,17 @@ def _room(splices: int) -> Int64:
 
 
 def places(ds: Dataset, document: int, t: int | None = None, *, epochs: int = 1) -> Int64:
-    """The examples that show a document, or one start of it, ascending: the way back.
+    """The examples that show a document, or one start of it, ascending: the inverse of `triples`.
 
     Args:
         ds: a spliced dataset.
         document: its number in the store.
-        t: where the window begins; any if nothing is said.
-        epochs: how many epochs from the first on; no more than the dataset has.
+        t: the start of the window; default: any.
+        epochs: number of epochs, from the first on; no more than the dataset has.
 
     Raises:
         ConfigError: the dataset is not spliced.
-        IndexError: the store has no such document. One that is not spliced has no places.
+        IndexError: the store has no such document. One that is not spliced gives no examples.
 
     >>> import tempfile, tokenloom as tl
     >>> with tempfile.TemporaryDirectory() as folder:
@@ -152,8 +152,8 @@ def alone(ds: Dataset) -> SourceRun:
     """The run of a dataset of one source."""
     if ds.rule is not None:
         raise ConfigError(
-            f"{', '.join(ds.sources)}: this dataset is a mix. Ask the spliced dataset that was "
-            "mixed; mixed.index(source, items) says where its examples come."
+            f"{', '.join(ds.sources)}: this dataset is a mix. Pass the spliced dataset that was "
+            "mixed; mixed.index(source, items) gives the indices of its examples."
         )
     return ds.run.sources[0]
 
@@ -166,9 +166,9 @@ def spliced(ds: Dataset) -> Spliced:
     (source,) = ds.sources.values()
     kind = kind_of(source.config.layout)
     raise ConfigError(
-        f"{source.path}: this dataset was made by store.{kind}(...), whose examples are no "
-        "(document, t, s). Make one with store.splice(...); ds.spans(indices) says what is in any "
-        "other."
+        f"{source.path}: this dataset was made by store.{kind}(...), whose examples have no "
+        "(document, t, s). Make one with store.splice(...); ds.spans(indices) gives the content of "
+        "any other."
     )
 
 
@@ -181,7 +181,7 @@ def examples_of(ds: Dataset, epochs: int) -> int:
 
 
 def _epochs(ds: Dataset, examples: int) -> Iterator[tuple[int, int]]:
-    """Every epoch of the first examples, and how many of them are in it."""
+    """Every epoch of the first examples, and the number of examples in it."""
     phases, epoch = alone(ds).phases, 0
     while (begin := phases.start(epoch)) < examples:
         yield epoch, min(phases.start(epoch + 1), examples) - begin
@@ -195,7 +195,7 @@ def rows_of(
 
     Args:
         ds: a spliced dataset.
-        examples: how many, from index 0 on.
+        examples: number of examples, from index 0 on.
         documents: leave out rows without any of these, where that saves work.
     """
     run = alone(ds)
@@ -213,7 +213,7 @@ def rows_of(
 
 
 def _are_few(ds: Dataset, epoch: int, documents: Sequence[int]) -> bool:
-    """Whether it is less work to look documents up than to go through all rows."""
+    """Whether looking these documents up is less work than visiting all rows."""
     layout = spliced(ds)
     quota = layout.parts[int(layout.phases.of(epoch))].quota
     theirs = int(quota[np.isin(layout.documents, documents)].sum())

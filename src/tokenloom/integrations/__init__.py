@@ -1,1 +1,1 @@
-"""Takes batches and settings of other libraries → gives ours, and the other way round."""
+"""Takes batches and settings of other libraries → gives tokenloom's, and vice versa."""

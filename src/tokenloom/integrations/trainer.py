@@ -1,19 +1,20 @@
-"""Packing settings under the names that trainers already use: `data.packing_mode` and its like.
+"""Packing settings under the names that trainers already use: `data.packing_mode` and similar.
 
-One idea: a mapping as it is in somebody's YAML becomes the arguments of `Store.pack`, of
-`stream_packer` and of `attention.dense_mask`; what it does not say keeps the meaning it has there.
-Rows have one cell more than `seq_len`, so that labels are shifted already, as trainers expect.
-Every key is accepted, refused with its near miss, or left to others by name: none is swallowed.
+One idea: a mapping from a trainer's YAML becomes the arguments of `Store.pack`, of `stream_packer`
+and of `attention.dense_mask`; settings that are not given keep the trainer's defaults. Rows have
+one cell more than `seq_len`, so that labels are already shifted, as trainers expect. Every key is
+accepted, refused with its near miss, or skipped because `others` names it: none is dropped
+silently.
 
 ================================================  ==============================================
 data.seq_len                                      tokens of a frame
 data.packing_mode                                 "sequential" (the default), "bin", "multipack"
-data.packing_buffer_docs                          documents to wait for; streams only
-data.packing_max_docs_per_bin                     documents of a row, at most
+data.packing_buffer_docs                          documents to buffer; streams only
+data.packing_max_docs_per_bin                     largest number of documents in a row
 data.max_doc_tokens                               tokens of a document that are used
 data.mask_boundary_loss, data.train_on_eos        what is trained
 data.tokenizer.add_bos, data.tokenizer.add_eos    specials around documents
-model.bos_token_id, .eos_token_id, .pad_token_id  which ones
+model.bos_token_id, .eos_token_id, .pad_token_id  ids of the specials
 model.segment_masking                             block-diagonal attention
 ================================================  ==============================================
 """
@@ -60,7 +61,7 @@ SWITCHES = {
     "model.segment_masking",
 }
 
-LEAST = {  # of numbers; None is as if nothing was said
+LEAST = {  # smallest allowed numbers; None counts as not given
     "data.seq_len": 2,
     "data.packing_buffer_docs": 1,
     "data.packing_max_docs_per_bin": 1,
@@ -76,10 +77,10 @@ class PackingSettings:
     """The same settings as arguments.
 
     Attributes:
-        seq_len: tokens of a frame, if the settings say it.
-        pack: of `Store.pack`, without `seq_len`.
-        stream: of `stream_packer`, with its mode, without `seq_len`.
-        attention: of `tokenloom.batch.attention.dense_mask` and `mask_mod`.
+        seq_len: tokens of a frame, if the settings contain it.
+        pack: arguments of `Store.pack`, without `seq_len`.
+        stream: arguments of `stream_packer`, with its mode, without `seq_len`.
+        attention: arguments of `tokenloom.batch.attention.dense_mask` and `mask_mod`.
     """
 
     seq_len: int | None
@@ -92,12 +93,12 @@ def packing_settings(config: Mapping[str, Any], *, others: Iterable[str] = ()) -
     """Arguments from settings.
 
     Args:
-        config: the sections `data` and `model`, as a trainer's YAML has them.
-        others: paths of keys that belong to somebody else, such as "optimizer" or "model.layers";
-            a key that is neither there nor in the table of this module is refused.
+        config: the sections `data` and `model`, as in a trainer's YAML.
+        others: paths of keys to skip, such as "optimizer" or "model.layers"; a key that is neither
+            there nor in the table of this module is refused.
 
     Raises:
-        ConfigError: with the path of the first key or value that is invalid.
+        ConfigError: a key or value is invalid; names the path of the first.
 
     >>> made = packing_settings({"data": {"packing_mode": "bin", "packing_max_docs_per_bin": 4}})
     >>> made.pack["strategy"], made.pack["max_docs_per_bin"], made.stream["mode"]
@@ -140,7 +141,7 @@ def packing_settings(config: Mapping[str, Any], *, others: Iterable[str] = ()) -
 
 
 def _inserted(found: Mapping[str, Any]) -> list[str]:
-    """Which specials are put around documents; their tokens must be known."""
+    """The specials to insert around documents; their ids must be given."""
     names = [name for name in ("bos", "eos") if found.get(f"data.tokenizer.add_{name}", False)]
     for name in names:
         if f"model.{name}_token_id" not in found:
@@ -152,7 +153,7 @@ def _inserted(found: Mapping[str, Any]) -> list[str]:
 
 def _paths(others: Iterable[str]) -> set[str]:
     if isinstance(others, str):
-        raise ConfigError(f"others: found {others!r}, allowed is a list of paths of keys.")
+        raise ConfigError(f"others: found {others!r}, allowed: a list of paths of keys.")
     return set(others)
 
 
@@ -160,7 +161,7 @@ def _flat(config: Any, others: set[str], section: str = "") -> dict[str, Any]:
     """Path → value of every key that is ours, checked; None counts as not given."""
     if not isinstance(config, Mapping):
         where = section or "settings"
-        raise ConfigError(f"{where}: found {type(config).__name__}, allowed is a mapping.")
+        raise ConfigError(f"{where}: found {type(config).__name__}, allowed: a mapping.")
     found: dict[str, Any] = {}
     for key, value in config.items():
         path = f"{section}.{key}" if section else str(key)
@@ -168,8 +169,8 @@ def _flat(config: Any, others: set[str], section: str = "") -> dict[str, Any]:
             continue
         if key not in KEYS[section]:
             raise ConfigError(
-                f"{path}: found an unknown key, allowed: {', '.join(KEYS[section])}; a key that "
-                f"belongs to somebody else goes into others=[{path!r}]."
+                f"{path}: found an unknown key, allowed: {', '.join(KEYS[section])}. To skip a key "
+                f"that is not about packing, pass others=[{path!r}]."
                 f"{near_miss(str(key), KEYS[section])}"
             )
         if path in KEYS:

@@ -1,6 +1,6 @@
-"""Takes an order or a model → gives how good it is, beside the value of a fair or perfect one.
+"""Takes an order or a model → gives how good it is, compared with a fair or perfect one.
 
-- `tokenloom.quality.shuffle` measures an order, and says what chance alone would give.
+- `tokenloom.quality.shuffle` measures an order, and gives the values that chance alone would give.
 - `tokenloom.quality.leaks` finds out whether documents of a row see each other in a model.
 """
 

@@ -1,21 +1,22 @@
 """Whether documents that share a row stay apart inside a model: change one, watch the others.
 
 One idea: a leak is a dependence, and a dependence shows when its cause is changed. `leak_probe`
-replaces all tokens of one document, runs the model before and after, and asks that the logits of
-all other documents stay, in its row and in the others. It sees whatever lets them meet: a mask that
-is missing, an edge that is off by one, a kernel that ignores its mask, a convolution or a state
-that runs on. Filler is changed as well, and must move no document.
+replaces all tokens of one document, runs the model before and after, and requires that the logits
+of all other documents stay the same, in its row and in the others. It detects anything that lets
+documents meet: a missing mask, an edge that is off by one, a kernel that ignores its mask, a
+convolution or a state that crosses the boundary. Filler is changed as well, and must not move any
+document.
 
-A probe must be able to fail, so it also asks that the changed document's own logits move, that
-logits depend on earlier tokens, and that a row with two documents was tried. Where not, it has
+A probe must be able to fail, so it also requires that the changed document's own logits move, that
+logits depend on earlier tokens, and that a row with two documents was tried. Otherwise it has
 *proved nothing*, and says so; a model that ignores its input does not pass.
 
-`alone_probe` asks the same from the other side: a document in a row has the logits, and so the
-losses, that it has alone.
+`alone_probe` checks the same from the other side: a document in a row has the logits, and so the
+losses, that it has on its own.
 
-Both take any ``model(tokens, batch) -> logits [B, S, V]``, of NumPy or torch, without dropout. A
-change costs one pass of the model over the batch, and logits are compared in memory: a few rows of
-a real vocabulary are enough, leaks do not hide behind sizes.
+Both take any ``model(tokens, batch) -> logits [B, S, V]``, of NumPy or torch, without dropout. Each
+change costs one pass of the model over the batch, and logits are compared in memory. A few rows are
+enough even with a real vocabulary: leaks do not depend on sizes.
 """
 
 from __future__ import annotations
@@ -43,7 +44,7 @@ Model = Callable[[Any, Any], Any]
 
 
 class Seen(NamedTuple):
-    """How far the logits of one document moved: the largest difference of any of them."""
+    """How far the logits of one document moved: the largest difference of any logit."""
 
     row: int
     document: int
@@ -55,14 +56,14 @@ class Seen(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Probe:
-    """One document, or one stretch of filler, with other tokens.
+    """One document, or one stretch of filler, with replaced tokens.
 
     Attributes:
-        row: where it stands.
+        row: its row.
         document: its segment id; 0 is filler.
         first, stop: its cells [first, stop).
         own: how far its own logits moved.
-        others: how far those of every other document of its row did.
+        others: how far those of every other document of its row moved.
         elsewhere: the document of another row that moved most; None if there is only one row.
     """
 
@@ -85,10 +86,10 @@ class LeakReport:
 
     Attributes:
         changes: what was changed, and what moved.
-        context: how far the logits of documents moved when only first tokens were changed, behind
-            those tokens; NaN if no document has two tokens.
-        paired: whether a document was changed that has another one behind it in its row.
-        tolerance: a difference up to this is none.
+        context: how far the logits after the first token of each document moved when only first
+            tokens were changed; NaN if no document has two tokens.
+        paired: whether a changed document has another document after it in its row.
+        tolerance: differences up to this are ignored.
     """
 
     changes: tuple[Probe, ...]
@@ -98,7 +99,7 @@ class LeakReport:
 
     @property
     def leaks(self) -> tuple[tuple[Probe, Seen], ...]:
-        """Every change, with each document that it should not have moved; NaN is a leak, too."""
+        """Every change, with each document that it moved but must not move; NaN is also a leak."""
         return tuple(
             (change, seen)
             for change in self.changes
@@ -108,7 +109,7 @@ class LeakReport:
 
     @property
     def doubts(self) -> tuple[str, ...]:
-        """Why silence of the probe would prove nothing; empty if it would."""
+        """Why finding no leak would prove nothing; empty if it is proof."""
         found = [
             f"the logits of {change} do not depend on its own tokens"
             for change in self.changes
@@ -117,12 +118,12 @@ class LeakReport:
         if not self.context > self.tolerance:
             found.append("no logit depends on an earlier token of its document")
         if not self.paired:
-            found.append("no document was changed that has another one behind it in its row")
+            found.append("no changed document has another document after it in its row")
         return tuple(found)
 
     @property
     def ok(self) -> bool:
-        """Whether nothing leaked, and would have been seen if it had."""
+        """Whether nothing leaked, and a leak would have been detected."""
         return not self.leaks and not self.doubts
 
     def __str__(self) -> str:
@@ -139,10 +140,10 @@ class AloneReport:
     """What `alone_probe` saw.
 
     Attributes:
-        documents: how far the logits of each document in its row are from those that it has alone.
-        spread: how far the logits of different cells are apart; 0 is a model that says nothing.
-        shared: whether a document was compared that shares its row with another one.
-        tolerance: a difference up to this is none.
+        documents: how far the logits of each document in its row are from those it has alone.
+        spread: largest difference between the logits of different cells; 0 is a constant model.
+        shared: whether a compared document shares its row with another one.
+        tolerance: differences up to this are ignored.
     """
 
     documents: tuple[Seen, ...]
@@ -169,13 +170,13 @@ class AloneReport:
 class _Cells(NamedTuple):
     """Tokens of a batch, and its stretches in reading order."""
 
-    given: Any  # tokens as they came
+    given: Any  # tokens as passed
     tokens: Int64  # [B, S]
     segment: Int64  # of each stretch; 0 is filler [stretches]
     row: Int64
     first: Int64  # its first cell, counted over all rows
     stop: Int64
-    followed: NDArray[np.bool_]  # a document with another one behind it in its row
+    followed: NDArray[np.bool_]  # a document with another one after it in its row
 
 
 def leak_probe(
@@ -190,13 +191,13 @@ def leak_probe(
     """Whether changing one document moves the logits of another.
 
     Args:
-        model: called with tokens, of the type and shape of the batch's, and the batch itself, for
-            masks and positions. It must take the tokens from the first.
+        model: called with tokens, of the same type and shape as the batch's, and the batch itself,
+            for masks and positions. It must take the tokens from the first argument.
         batch: a `tokenloom.Batch`, or a mapping with `tokens` (or `input_ids`) and `segment_ids`.
-        trials: how many documents and stretches of filler to change, at most, one at a time.
-        seed: which ones, and to what.
-        vocab_size: new tokens are below this; the largest token of the batch, if it is not given.
-        tolerance: largest difference of a logit that is none.
+        trials: largest number of documents and stretches of filler to change, one at a time.
+        seed: seed for the choice of documents and new tokens.
+        vocab_size: new tokens are below this; default: the largest token of the batch plus 1.
+        tolerance: differences of logits up to this are ignored.
     """
     _check(trials=(trials, 1), tolerance=(tolerance, 0))
     cells = _cells(batch)
@@ -208,7 +209,7 @@ def leak_probe(
         """The largest difference at every cell [B S] when these get other tokens."""
         tokens = cells.tokens.reshape(-1).copy()
         random = draws(key(seed, "leak probe", "token", name), places.astype(np.uint64))
-        # another token for sure: at least one step further, and less than once around
+        # never the same token: at least one step further, and less than once around
         step = 1 + (random % np.uint64(vocab - 1)).astype(np.int64)
         tokens[places] = (tokens[places] + step) % vocab
         return _apart(before, _logits(model, cells, tokens.reshape(before.shape[:2]), batch))
@@ -231,16 +232,16 @@ def alone_probe(
 ) -> AloneReport:
     """Whether documents have the same logits in their row as alone in a row of their own length.
 
-    A loss is a function of the logits of its cell, so the losses are the same, too.
+    A loss is a function of the logits of its cell, so the losses are then also the same.
 
     Args:
         model: as for `leak_probe`. For a document alone it gets a batch of one row, a mapping or an
-            object as the given one is, with tokens, segment_ids, position_ids, attention_mask,
-            cu_seqlens and max_seqlen. Positions are those that the document has in the row.
+            object like the given batch, with tokens, segment_ids, position_ids, attention_mask,
+            cu_seqlens and max_seqlen. Positions are those of the document in its row.
         batch: as for `leak_probe`.
-        trials: how many documents to try, at most.
-        seed: which ones.
-        tolerance: largest difference of a logit that is none.
+        trials: largest number of documents to try.
+        seed: seed for the choice of documents.
+        tolerance: differences of logits up to this are ignored.
     """
     _check(trials=(trials, 1), tolerance=(tolerance, 0))
     cells = _cells(batch)
@@ -284,8 +285,8 @@ def _cells(batch: Any) -> _Cells:
     if tokens is None or ids is None or tokens.ndim != 2 or tokens.shape != ids.shape:
         found = [None if one is None else list(one.shape) for one in (tokens, ids)]
         raise ConfigError(
-            f"batch: found tokens {found[0]} and segment_ids {found[1]}, allowed are both as "
-            "[B, S]. Documents are told from `segment_ids`; give them beside the tokens."
+            f"batch: found tokens {found[0]} and segment_ids {found[1]}, allowed: both as "
+            "[B, S]. `segment_ids` separate the documents; pass them with the tokens."
         )
     rows, seq_len = ids.shape
     number = stretches(ids) + np.arange(rows)[:, None] * seq_len
@@ -304,7 +305,7 @@ def _real(cells: _Cells) -> NDArray[np.bool_]:
 
 
 def _chosen(cells: _Cells, seed: int, trials: int) -> Int64:
-    """Stretches to change, by hash, each kind in turn: what could leak most likely first."""
+    """Stretches to change, by hash, each kind in turn: the most likely leaks first."""
     kind = np.where(cells.followed, 0, np.where(cells.segment > 0, 1, 2))
     number = np.arange(len(kind))
     random = draws(key(seed, "leak probe", "order"), number.astype(np.uint64))
@@ -338,11 +339,11 @@ def _seen(cells: _Cells, one: int, moved: Array) -> Probe:
 
 
 def _logits(model: Model, cells: _Cells, tokens: Int64, batch: Any) -> Array:
-    """What the model says to some tokens [B, S, V]."""
+    """The logits of the model for some tokens [B, S, V]."""
     found = to_numpy(model(_like(cells.given, tokens), batch))
     if found.ndim != 3 or found.shape[:2] != tokens.shape:
         raise ConfigError(
-            f"model: found an answer of shape {list(found.shape)}, allowed is "
+            f"model: found a result of shape {list(found.shape)}, allowed: "
             f"[{', '.join(map(str, tokens.shape))}, V]. Wrap it so that it returns its logits."
         )
     return found
@@ -357,7 +358,7 @@ def _apart(one: Array, other: Array) -> Array:
 
 
 def _like(given: Any, values: Array) -> Any:
-    """Values as an array, or as a tensor where tokens are one."""
+    """Values as an array, or as a tensor if the tokens are one."""
     if hasattr(given, "new_tensor"):
         return given.new_tensor(values)
     return values.astype(np.asarray(given).dtype)
@@ -368,6 +369,6 @@ def _field(batch: Any, name: str) -> Any:
 
 
 def _check(**values: tuple[float, float]) -> None:
-    """Refuse what is below its least allowed value."""
+    """Refuse values below their minimum."""
     for name, (found, least) in values.items():
         check_between(name, found, least)

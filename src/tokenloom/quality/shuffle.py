@@ -1,10 +1,10 @@
 """Measures of a shuffled order: how far rows move, how local reads stay, what a batch is made of.
 
 One idea: every measure is a pure function of ``order``, the int64 array of the row at each index
-[n]. `fair` says what each is for a uniformly random permutation.
+[n]. `fair` gives the value of each for a uniformly random permutation.
 
-The first group is the usual one. It cannot see a weak permutation: one whose batches are all even
-or all odd rows has fair displacement and inversions. The second group can.
+The first group is the usual one. It does not detect a weak permutation: one whose batches are all
+even or all odd rows has fair displacement and inversions. The second group does.
 
 =============================  ====================================================================
 mean_abs_displacement_norm     mean of abs(row - index) over n - 1; fair (n + 1) / 3n
@@ -14,7 +14,7 @@ same_block_transition_rate     neighbours from one storage block; fair about blo
 mean_block_jump                blocks between neighbours, on average
 mean_source_block_run_length   neighbours from one block in a row, on average
 fixed_points                   rows at their own index; fair 1
-blocks_per_group               different blocks in a group that is fetched at once: what reads cost
+blocks_per_group               different blocks in a group that is fetched at once: cost of reads
 bit_correlation                best guess of a row's last bit from one or two bits of its index
 batch_parity_sd                standard deviation of the share of odd rows in a batch
 interleave_chi2                chi-square of a batch over 8 interleaved sources (row mod 8); fair 7
@@ -23,9 +23,10 @@ distinct_difference_share      different steps from row to row over all steps; f
 
 What chance alone gives: the measures of a uniformly random permutation, in closed form.
 
-One idea: a measure says something only beside its value for a fair shuffle. All but three are exact
-means over all n! permutations; the run length is rows over expected runs, the bit correlation the
-median of the largest of so many normal variables, and steps are counted as if independent.
+One idea: a measure is meaningful only when compared with its value for a fair shuffle. All but
+three are exact means over all n! permutations; the run length is rows over expected runs, the bit
+correlation is the median of the largest of several normal variables, and steps are counted as if
+independent.
 """
 
 from __future__ import annotations
@@ -63,7 +64,7 @@ __all__ = [
 
 Int64 = NDArray[np.int64]
 
-BATCH = 128  # rows of the batches whose make-up is judged: large ones hide what small ones show
+BATCH = 128  # rows of the batches whose make-up is measured: large ones hide what small ones show
 
 SOURCES = 8
 
@@ -92,8 +93,8 @@ def measure(order: Any, block_size: int, batch_size: int) -> ShuffleQuality:
     Args:
         order: the row at each index [n], a permutation of range(n), n >= 2.
         block_size: rows of a storage block.
-        batch_size: rows that are fetched together. The make-up of batches is judged on pieces of
-            at most 128 rows of it.
+        batch_size: rows that are fetched together. The make-up of batches is measured on pieces of
+            at most 128 rows.
 
     >>> measure(range(8192), 128, 2048).same_block_transition_rate  # no shuffle: 1 - 63 / 8191
     0.9923086314247345
@@ -118,17 +119,17 @@ def measure(order: Any, block_size: int, batch_size: int) -> ShuffleQuality:
 
 
 def mean_abs_displacement_norm(order: Int64) -> float:
-    """How far a row moves on average, over the longest way n - 1."""
+    """How far a row moves on average, over the longest distance n - 1."""
     n = len(order)
     return int(np.abs(order - np.arange(n)).sum()) / n / (n - 1)
 
 
 def inversion_fraction(order: Int64) -> float:
-    """Share of the pairs of indices whose rows stand in the wrong order, exact.
+    """Share of the pairs of indices whose rows are in the wrong order, exact.
 
     Bit by bit from the top: rows are kept grouped by the bits seen so far, in order of index within
     a group. A row whose next bit is 0 is inverted with every 1 before it in its group; then each
-    group is parted into its 0s and its 1s. Group q of width w begins at q w, because rows are a
+    group is split into its 0s and its 1s. Group q of width w starts at q w, because rows are a
     permutation.
 
     >>> inversion_fraction(np.array([2, 0, 1]))  # (2, 0) and (2, 1) of three pairs
@@ -153,13 +154,13 @@ def spearman_rho(order: Int64) -> float:
     """Correlation of row and index: 1 - 6 sum d^2 / (n (n^2 - 1))."""
     n = len(order)
     moved = order - np.arange(n)
-    if n > 1 << 21:  # the sum of squares may leave 64 bits
+    if n > 1 << 21:  # the sum of squares may overflow 64 bits
         moved = moved.astype(np.float64)
     return 1 - 6 * float((moved * moved).sum()) / (n * (n * n - 1))
 
 
 def same_block_transition_rate(order: Int64, block_size: int) -> float:
-    """Share of neighbouring indices whose rows lie in one block."""
+    """Share of neighbouring indices whose rows are in one block."""
     block = order // block_size
     return int((block[1:] == block[:-1]).sum()) / (len(order) - 1)
 
@@ -191,7 +192,7 @@ def blocks_per_group(order: Int64, block_size: int, group: int) -> float:
 def bit_correlation(order: Int64) -> float:
     """Largest correlation of a row's last bit with one bit of its index, or two bits together.
 
-    1.0 means that the bit can be told from the index without knowing the rest of the order.
+    1.0 means that the bit can be predicted from the index without knowing the rest of the order.
     """
     n = len(order)
     bits = (n - 1).bit_length()
@@ -227,7 +228,7 @@ def distinct_difference_share(order: Int64) -> float:
 
 
 def _whole_batches(values: Int64, size: int) -> Int64:
-    """[batches, size]; what is left over at the end does not count."""
+    """Whole batches [batches, size]; a remainder at the end is dropped."""
     batches = len(values) // size
     return values[: batches * size].reshape(batches, size)
 
@@ -236,24 +237,24 @@ def _permutation(order: Any) -> Int64:
     rows = np.asarray(order)
     if rows.ndim != 1 or rows.dtype.kind not in "iu" or len(rows) < 2:
         raise ValueError(
-            f"order: found {rows.dtype} {list(rows.shape)}, allowed are two or more integers [n]."
+            f"order: found {rows.dtype} {list(rows.shape)}, allowed: two or more integers [n]."
         )
     rows = rows.astype(np.int64)
     inside = rows.min() >= 0 and rows.max() < len(rows)
     if not inside or np.bincount(rows, minlength=len(rows)).max() > 1:
-        raise ValueError(f"order: is no permutation of range({len(rows):,}).")
+        raise ValueError(f"order: not a permutation of range({len(rows):,}).")
     return rows
 
 
 def check_sizes(n: int, block_size: int, batch_size: int) -> None:
-    """Refuse what cannot be measured."""
+    """Refuse sizes that cannot be measured."""
     check_between("n", n, 2)
     check_between("block_size", block_size, 1)
     check_between("batch_size", batch_size, 1)
 
 
 def fair(n: int, block_size: int, batch_size: int) -> ShuffleQuality:
-    """What a uniformly random permutation of n rows has on average.
+    """The measures of a uniformly random permutation of n rows, on average.
 
     The arguments are those of `tokenloom.quality.shuffle.measure`.
 
@@ -267,7 +268,7 @@ def fair(n: int, block_size: int, batch_size: int) -> ShuffleQuality:
     sizes[-1] = n - block_size * (len(sizes) - 1)
     pairs = n * (n - 1)
     same = float((sizes * (sizes - 1)).sum()) / pairs
-    left = (n - batch) / (n - 1)  # drawn without putting back
+    left = (n - batch) / (n - 1)  # drawn without replacement
     odd = n // 2 / n
     return ShuffleQuality(
         mean_abs_displacement_norm=(n + 1) / (3 * n),
@@ -286,7 +287,7 @@ def fair(n: int, block_size: int, batch_size: int) -> ShuffleQuality:
 
 
 def _fair_jump(sizes: Int64) -> float:
-    """Sum of abs(b - c) over ordered pairs of different rows that lie in blocks b and c."""
+    """Sum of abs(b - c) over ordered pairs of different rows in blocks b and c."""
     number = np.arange(len(sizes))
     rows_before = np.cumsum(sizes) - sizes
     weighted_before = np.cumsum(sizes * number) - sizes * number
@@ -306,7 +307,7 @@ def _fair_blocks(n: int, sizes: Int64, group: int) -> float:
 
 
 def _fair_chi2(n: int, batch: int, left: float) -> float:
-    """Mean of (count - b/8)^2 over b/8; 7 `left` where the sources have equally many rows."""
+    """Mean of (count - b/8)^2 over b/8; 7 `left` where all sources have the same number of rows."""
     share = (n // SOURCES + (np.arange(SOURCES) < n % SOURCES)) / n
     mean, variance = batch * share, batch * share * (1 - share) * left
     expected = batch / SOURCES

@@ -1,16 +1,16 @@
-"""Reads that fail on purpose, stores from nothing, and laws, for tokenloom's tests and for yours.
+"""Reads that fail on purpose, stores from lists of ids, and laws, for tokenloom's tests and yours.
 
 One idea: everything is read through `ByteSource`, so a fault is one object put in between. It
-counts the reads that pass, so a test can fail the first, then the second, and so on until nothing
-fails any more: every place where things can go wrong is visited, none is guessed.
+counts reads, so a test can fail the first, then the second, and so on until nothing fails any more:
+every point of failure is visited, none is guessed.
 
 =====================  ============================================================================
-`FaultSource`          the N-th read fails, comes short, comes with a flipped bit, or comes late
-`write_store`          a store straight from lists of ids
+`FaultSource`          the N-th read fails, is short, has a flipped bit, or is late
+`write_store`          a store directly from lists of ids
 `first_manifest`       the manifest of a first build, from its shards
-`assert_resumable`     a run that is stopped before any step goes on as if it had not been
+`assert_resumable`     a run that is stopped before any step resumes as if it had not been stopped
 `assert_elastic`       the batches of all ranks together are the same for any number of ranks
-`assert_exactly_once`  every epoch has every row exactly once, and its order can be undone
+`assert_exactly_once`  every epoch has every row exactly once, and its order has an inverse
 =====================  ============================================================================
 
 >>> import tempfile, tokenloom as tl

@@ -1,14 +1,14 @@
-"""A `ByteSource` whose N-th read goes wrong, or takes its time.
+"""A `ByteSource` whose N-th read fails, or is slow.
 
-Reads are numbered from 1; one read may hold many ranges. What happens at read `at`:
+Reads are numbered from 1; one read may have many ranges. What happens at read `at`:
 
 =========  ========================================================================================
 `"raise"`  an `OSError` with the given `errno`
-`"short"`  only half of the last buffer comes, which a source must never do
-`"flip"`   one bit of the answer is wrong: number `bit`, counted through all buffers, wrapping
+`"short"`  only half of the last buffer is returned, which a source must never do
+`"flip"`   one bit of the result is wrong: number `bit`, counted over all buffers, wrapping
 =========  ========================================================================================
 
-It doubles as a recorder: `requests` keeps the ranges of every read, faulty or not.
+It is also a recorder: `requests` keeps the ranges of every read, faulty or not.
 """
 
 from __future__ import annotations
@@ -34,17 +34,17 @@ class FaultSource:
     """Passes reads on to `inner`; safe to use from several threads.
 
     Args:
-        inner: who has the bytes.
-        at: number of the read that goes wrong, from 1; 0 for none.
-        action: what then happens, see the module's table.
+        inner: the source of the bytes.
+        at: number of the read that fails, from 1; 0 for none.
+        action: what happens then, see the module's table.
         error: `errno` of the error that is raised.
-        bit: which bit of the answer is flipped.
-        latency: seconds that every read takes longer.
-        forever: whether every read from `at` on goes wrong.
-        only: count reads with a file name that contains this; all, if not given.
+        bit: which bit of the result is flipped.
+        latency: seconds added to every read.
+        forever: whether every read from `at` on fails.
+        only: count only reads with a file name that contains this; default: all reads.
 
     Attributes:
-        requests: the ranges of every read, in the order they came.
+        requests: the ranges of every read, in order.
 
     >>> import tempfile, tokenloom as tl
     >>> from tokenloom.store.byte_source import LocalSource
@@ -57,7 +57,7 @@ class FaultSource:
     ... except tl.StoreCorrupt as error:
     ...     print(str(error).split(": ", 1)[1].split(".")[0])
     chunk 0 (elements 0 to 2): the crc32c does not match
-    >>> store.tokens(0, 2)  # the second read is right, and is believed
+    >>> store.tokens(0, 2)  # the second read is correct, and is accepted
     array([97, 98], dtype=int32)
     >>> folder.cleanup()
     """
@@ -105,7 +105,7 @@ class FaultSource:
         return buffers
 
     def _count_read(self, ranges: Sequence[Range]) -> bool:
-        """Note a read; True if it is a faulty one."""
+        """Record a read; True if it must fail."""
         with self._lock:
             self.requests.append(list(ranges))
             if not any(size and (self.only or "") in name for name, _, size in ranges):

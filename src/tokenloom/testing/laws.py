@@ -1,10 +1,10 @@
-"""The laws of a loader, to be held against any dataset, tokenloom's own or yours.
+"""The laws of a loader, to check against any dataset, tokenloom's own or yours.
 
-One idea: a law compares a dataset with itself. The same run is walked through once without a stop
-and once with stops, with another number of ranks, or backwards, and everything that comes out must
-be equal bit for bit; no expected value has to be known.
+One idea: a law compares a dataset with itself. The same run is iterated over once without a stop,
+and again with stops, with another number of ranks, or backwards, and all results must be equal bit
+for bit; no expected value has to be known.
 
-A law that does not hold raises `AssertionError`, which says where and what differed.
+A law that does not hold raises `AssertionError`, which tells what differs and where.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ State = dict[str, Any]
 
 MakeLoader = Callable[..., Loader]
 
-CHECKED_ROWS = 1 << 16  # examples that are looked at together
+CHECKED_ROWS = 1 << 16  # examples checked together
 
 SPAN_FIELDS = ("document", "start", "length", "at", "address", "flags")
 
@@ -39,18 +39,18 @@ SPAN_FIELDS = ("document", "start", "length", "at", "address", "flags")
 def assert_resumable(
     dataset: Dataset, *, batch_size: int = 4, steps: int = 8, loader: MakeLoader = Loader
 ) -> None:
-    """Hold a dataset to exact resume: stopped before any step, it goes on as if it had not been.
+    """Check exact resume: stopped before any step, a run continues as if it had not been stopped.
 
-    The state before every step, the first and the one behind the last included, is taken through
-    JSON into a fresh loader. It must be the same state right after loading, and everything that
-    comes after it must equal the run without a stop: every array of every batch, and every later
-    state. Then one run is stopped and restored before each of its steps.
+    The state before every step, and the one after the last, is passed through JSON into a fresh
+    loader. It must be the same state right after loading, and everything after it must equal the
+    run without a stop: every array of every batch, and every later state. Then one run is stopped
+    and restored before each of its steps.
 
     Args:
         dataset: finite or endless.
         batch_size: rows of a step.
-        steps: how many steps to look at; fewer if the run ends before.
-        loader: what makes a loader, called as `Loader` is.
+        steps: number of steps to check; fewer if the run ends earlier.
+        loader: makes a loader; called like `Loader`.
 
     Raises:
         AssertionError: naming the step, the array and the first cell that differ.
@@ -72,7 +72,7 @@ def assert_resumable(
         resumed = _restored(loader(dataset, batch_size), states[first], where)
         for step in range(first, len(batches)):
             _same(_contents_of_next(resumed, step, where), batches[step], f"step {step}, {where}")
-            _same_state(resumed.state_dict(), states[step + 1], f"behind step {step}, {where}")
+            _same_state(resumed.state_dict(), states[step + 1], f"after step {step}, {where}")
         if ended and next(resumed, None) is not None:
             raise AssertionError(f"{where}: step {len(batches)} comes, but the run had ended")
         resumed.close()
@@ -93,18 +93,17 @@ def assert_elastic(
     steps: int = 6,
     loader: MakeLoader = Loader,
 ) -> None:
-    """Hold a dataset to one order for any number of ranks, even if it changes in mid-run.
+    """Check that a run has one order for any number of ranks, even if it changes in mid-run.
 
-    The batches of all ranks, one below the other, must be the same for every number of ranks, and
-    all ranks must have the same state. Then one run changes to the next number of ranks before
-    every step.
+    The concatenated batches of all ranks must be the same for every number of ranks, and all ranks
+    must have the same state. Then one run changes to the next number of ranks before every step.
 
     Args:
         dataset: finite or endless.
-        worlds: numbers of ranks; the first is what the others are compared with.
-        batch_size: rows of a step over all ranks, at least as many as ranks.
-        steps: how many steps to look at; fewer if the run ends before.
-        loader: what makes a loader, called as `Loader` is.
+        worlds: numbers of ranks; the others are compared with the first.
+        batch_size: rows of a step over all ranks, at least the number of ranks.
+        steps: number of steps to check; fewer if the run ends earlier.
+        loader: makes a loader; called like `Loader`.
 
     Raises:
         AssertionError: naming the step, the rank, the array and the first cell that differ.
@@ -123,11 +122,11 @@ def assert_elastic(
 
 
 def assert_exactly_once(dataset: Dataset, *, epochs: int = 2) -> None:
-    """Hold a dataset to its epochs: each has every row exactly once, and the order can be undone.
+    """Check the epochs of a run: each has every row exactly once, and its order has an inverse.
 
     Args:
         dataset: finite or endless; a last epoch that was cut short has no row twice.
-        epochs: how many epochs to look at if it is endless.
+        epochs: number of epochs to check if it is endless.
 
     Raises:
         AssertionError: naming the epoch, the row, and the indices it comes at.
@@ -144,7 +143,7 @@ def assert_exactly_once(dataset: Dataset, *, epochs: int = 2) -> None:
     while begin < end:
         rows = int(phases.rows[phases.of(epoch)])
         stop = min(phases.start(epoch + 1), end)
-        place = np.full(rows, -1, np.int64)  # where each row came; none twice means all of them
+        place = np.full(rows, -1, np.int64)  # index of each row; no row twice means every row once
         for first in range(begin, stop, CHECKED_ROWS):
             indices = np.arange(first, min(first + CHECKED_ROWS, stop))
             _look_up(dataset, epoch, indices, place)
@@ -152,7 +151,7 @@ def assert_exactly_once(dataset: Dataset, *, epochs: int = 2) -> None:
 
 
 def _look_up(dataset: Dataset, epoch: int, indices: NDArray[np.int64], place: Array) -> None:
-    """Note the rows at some indices of an epoch, unless one is wrong or was there before."""
+    """Record the rows at some indices of an epoch; raise if one is wrong or a repetition."""
     epochs, rows = dataset.locate(indices)
     wrong = np.flatnonzero((epochs != epoch) | (rows < 0) | (rows >= len(place)))
     if len(wrong):
@@ -175,13 +174,13 @@ def _look_up(dataset: Dataset, epoch: int, indices: NDArray[np.int64], place: Ar
         at = np.flatnonzero(back != indices)[0]
         raise AssertionError(
             f"epoch {epoch}: row {rows[at]} comes at index {indices[at]}, but the inverse of the "
-            f"order says {back[at]}"
+            f"order gives {back[at]}"
         )
 
 
 # -- walking -------------------------------------------------------------------------------
 def _some(batches: Iterator[Batch], count: int) -> Iterator[Batch]:
-    """At most so many batches, and not one more is taken."""
+    """At most `count` batches; no more are taken from the iterator."""
     for _ in range(count):
         batch = next(batches, None)
         if batch is None:
@@ -190,7 +189,7 @@ def _some(batches: Iterator[Batch], count: int) -> Iterator[Batch]:
 
 
 def _restored(fresh: Loader, state: State, where: str) -> Loader:
-    """A fresh loader in that state, which went through JSON and is the same afterwards."""
+    """A fresh loader in that state, which is passed through JSON and checked afterwards."""
     fresh.load_state_dict(json.loads(json.dumps(state, allow_nan=False)))
     _same_state(fresh.state_dict(), state, f"{where}: right after loading")
     return fresh
@@ -199,7 +198,7 @@ def _restored(fresh: Loader, state: State, where: str) -> Loader:
 def _contents_of_next(loader: Loader, step: int, where: str) -> Contents:
     batch = next(loader, None)
     if batch is None:
-        raise AssertionError(f"{where}: step {step} does not come, the run has ended")
+        raise AssertionError(f"{where}: step {step} is missing, the run has ended")
     return _contents(batch)
 
 
@@ -210,7 +209,7 @@ def _walk(
     steps: int,
     loader: MakeLoader,
 ) -> Iterator[list[Contents]]:
-    """What each rank has of each step, while the number of ranks goes round `worlds`."""
+    """The part of each step on each rank, while the number of ranks cycles through `worlds`."""
     ranks, state = list[Loader](), dict[str, Any]()
     for step in range(steps):
         world = worlds[step % len(worlds)]
@@ -227,7 +226,7 @@ def _walk(
             raise AssertionError(f"step {step}: of {world} ranks, {ended} have ended, others not")
         state = ranks[0].state_dict()
         for number, rank in enumerate(ranks):
-            _same_state(rank.state_dict(), state, f"behind step {step}, rank {number} of {world}")
+            _same_state(rank.state_dict(), state, f"after step {step}, rank {number} of {world}")
         if not parts:
             break
         yield parts
@@ -237,7 +236,7 @@ def _walk(
 
 # -- comparing -----------------------------------------------------------------------------
 def _contents(batch: Batch) -> Contents:
-    """Everything in a batch, as arrays; what a batch without trained tokens refuses is empty."""
+    """Everything in a batch, as arrays; arrays that raise NoTrainedTokens are empty."""
     found: Contents = {"index": np.array(batch.index)}
     for name in FIELDS:
         if name == "spans":
@@ -256,7 +255,7 @@ def _joined(parts: Sequence[Contents]) -> Contents:
     cells = np.cumsum([0] + [part["tokens"].size for part in parts])
     for name in parts[0]:
         arrays = [part[name] for part in parts]
-        if name == "cu_seqlens":  # each rank counts from 0: move on by the cells before it
+        if name == "cu_seqlens":  # each rank counts from 0: shift by the cells before it
             moved = [array[:-1] + cells[rank] for rank, array in enumerate(arrays)]
             arrays = [*moved, cells[-1:]]
         elif name in ("document_starts", "continues"):  # as wide as the widest rank
@@ -278,7 +277,7 @@ def _same_walk(
         rows = [len(part["index"]) for part in parts]
         _same(_joined(parts), _joined(others), f"step {step}, {where}", rows)
     if len(found) != len(wanted):
-        raise AssertionError(f"{where}: {len(found)} steps, expected are {len(wanted)}")
+        raise AssertionError(f"{where}: {len(found)} steps, expected {len(wanted)}")
 
 
 def _same(found: Contents, wanted: Contents, where: str, rows: Sequence[int] = ()) -> None:
@@ -286,7 +285,7 @@ def _same(found: Contents, wanted: Contents, where: str, rows: Sequence[int] = (
     for name in wanted:
         a, b = found[name], wanted[name]
         if a.shape != b.shape:
-            raise AssertionError(f"{where}: {name} has shape {a.shape}, expected is {b.shape}")
+            raise AssertionError(f"{where}: {name} has shape {a.shape}, expected {b.shape}")
         if (a == b).all():
             continue
         cell = tuple(int(i) for i in np.argwhere(a != b)[0])
@@ -294,7 +293,7 @@ def _same(found: Contents, wanted: Contents, where: str, rows: Sequence[int] = (
             rank = int(np.searchsorted(np.cumsum(rows), cell[0], side="right"))
             where = f"{where}, rank {rank}"
         raise AssertionError(
-            f"{where}: {name}{list(cell)} (row {cell[0]}) is {a[cell]}, expected is {b[cell]}; "
+            f"{where}: {name}{list(cell)} (row {cell[0]}) is {a[cell]}, expected {b[cell]}; "
             f"index {found['index'].reshape(-1)[:4].tolist()}…, expected "
             f"{wanted['index'].reshape(-1)[:4].tolist()}…"
         )

@@ -1,7 +1,7 @@
-"""Stores straight from lists of ids, without text and without a tokenizer.
+"""Stores directly from lists of ids, without text and without a tokenizer.
 
-One idea: a test knows the tokens it wants to find again, so it writes those, through the real
-writer, and in chunks as small as it likes: every edge of a format shows in a few kilobytes.
+One idea: a test knows which tokens it expects, so it writes those, through the real writer, in
+chunks as small as it likes: every edge case of a format fits in a few kilobytes.
 
 >>> import tempfile, tokenloom as tl
 >>> folder = tempfile.TemporaryDirectory()
@@ -31,7 +31,7 @@ __all__ = ["first_manifest", "write_flat", "write_store"]
 
 Column = tuple[str, Callable[[NDArray[np.int64]], NDArray[Any]]]
 
-"""(stored dtype, what to store beside these ids)."""
+"""(stored dtype, function ids → values to store with them)."""
 
 FINGERPRINT = "0" * 64
 
@@ -49,12 +49,12 @@ def write_store(
     """Publish a store with these documents.
 
     Args:
-        root: where; made if it is not there.
+        root: directory of the store; created if it does not exist.
         shards: the documents of each shard, each a list of ids.
         vocab_size: ids are below this.
-        inner: elements under one checksum.
+        inner: elements per checksum.
         chunk_tokens: tokens of an io block.
-        columns: further per-token columns, each computed from the ids of a shard.
+        columns: other per-token columns, each computed from the ids of a shard.
         files: how to write.
     """
     root, columns = Path(root), columns or {}
@@ -80,7 +80,7 @@ def write_store(
 def write_flat(
     root: str | Path, ids: NDArray[Any], lengths: NDArray[np.int64], *, vocab_size: int
 ) -> fmt.Manifest:
-    """Publish a store of one shard from ids that stand end to end, for stores of any size."""
+    """Publish a store of one shard from ids that are end to end, for stores of any size."""
     root = Path(root)
     root.mkdir(parents=True, exist_ok=True)
     writer = ShardWriter(LOCAL, root, 0, dtype=fmt.token_dtype(vocab_size))
@@ -103,7 +103,7 @@ def first_manifest(
 ) -> fmt.Manifest:
     """The first snapshot over these shards, without the digest of their content.
 
-    `tokenloom.store.derived.hashes.with_digest` reads them and adds it.
+    `tokenloom.store.derived.hashes.with_digest` reads the shards and adds the digest.
     """
     documents = sum(entry.documents for entry in entries)
     tokens = sum(entry.tokens for entry in entries)

@@ -12,13 +12,14 @@
     )
     batches = torch.utils.data.DataLoader(rows, batch_size=4, collate_fn=Collator(tokenizer))
 
-Boundaries of documents travel as the column `document_starts`, so nothing depends on BOS, EOS or
-PAD tokens. Two things to look at:
+Document boundaries are in the column `document_starts`, so nothing depends on BOS, EOS or PAD
+tokens. Two things to watch:
 
-- That column has to arrive. Keep it out of `remove_columns` of later maps, and give a Trainer of
-  transformers ``remove_unused_columns=False``; it removes what the model does not name.
-- A model of transformers keeps documents apart by `position_ids` alone only when it is called with
-  ``use_cache=False``. A Trainer does so; in a loop of your own, say it.
+- That column must reach the collator. Keep it out of `remove_columns` of later maps, and pass
+  ``remove_unused_columns=False`` to a transformers Trainer, which otherwise removes columns that
+  the model does not name.
+- A transformers model keeps documents apart by `position_ids` alone only when it is called with
+  ``use_cache=False``. A Trainer does this; in your own loop, pass it yourself.
 
 Importing this module imports neither torch nor transformers nor datasets.
 """

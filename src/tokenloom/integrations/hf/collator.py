@@ -1,28 +1,28 @@
 """`Collator`: features → one batch of arrays, with documents kept apart.
 
-One idea: tokens say what stands in a cell, boundaries say everything else. Boundaries come from
-`document_starts`; only where a row has none, and only when asked, are they guessed from tokens.
-Each row is treated by itself: which rows are its neighbours changes nothing but the width.
+One idea: tokens fill the cells, and everything else follows from boundaries. Boundaries come from
+`document_starts`; they are guessed from tokens only on request, and only for rows that have none.
+Each row is treated separately: the other rows of a batch change nothing but its width.
 
 ===================  ================================  ===========================================
 `packed_sequences`   `position_ids`                    a row without `document_starts`
 ===================  ================================  ===========================================
 None                 if any row has boundaries         is one document
-True                 always                            ends documents behind EOS (before BOS where
+True                 always                            ends documents after EOS (before BOS where
                                                        there is no EOS)
 False                never                             is one document
 ===================  ================================  ===========================================
 
-Labels are aligned, as models of transformers want them: label i is token i, the model shifts. The
-first token of a document that stands behind another one is not trained (`mask_boundary_loss`).
+Labels are aligned, as transformers models expect: label i is token i, and the model shifts. The
+first token of a document that follows another one in its row is not trained (`mask_boundary_loss`).
 
-Where positions are given, `attention_mask` is left out by default. Models of transformers tell
-documents apart by their positions, and do so only without that mask and with ``use_cache=False``
-(a Trainer says so by itself, a loop of your own has to). ``attention_mask="segments"`` depends on
-neither, at S bytes for each cell.
+Where positions are given, `attention_mask` is left out by default. Transformers models separate
+documents by their positions, but only without that mask and with ``use_cache=False`` (a Trainer
+passes it by itself, your own loop must). ``attention_mask="segments"`` depends on neither, at S
+bytes per cell.
 
 64 rows of 4,096 tokens with 200 documents each take 13 ms of processor time from lists (8 of them
-for lists becoming arrays), 5 ms from arrays; guessing from tokens instead takes 15 and 8 ms.
+to convert lists to arrays), 5 ms from arrays; guessing from tokens instead takes 15 and 8 ms.
 """
 
 from __future__ import annotations
@@ -59,26 +59,26 @@ Array = NDArray[Any]
 
 
 class Collator:
-    """A function of features that gives a batch; it holds settings and a few ids, no tokenizer.
+    """A callable, features → batch; it keeps settings and a few ids, not the tokenizer.
 
     Args:
-        tokenizer: says PAD, EOS, BOS and the longest input of its model.
-        packed_sequences: whether there are positions, see the module.
+        tokenizer: source of PAD, EOS, BOS and the longest input of its model.
+        packed_sequences: whether to give positions, see the module.
         padding: "longest" (or True), "max_length", or "none" (or False: rows are of one length).
-            Filler stands on the right.
-        multiple_of: cells of a row are a multiple of this; `pad_to_multiple_of` is the same.
-        max_length: tokens that a row may have; None: what the tokenizer says, where it is needed.
+            Filler is on the right.
+        multiple_of: cells of a row are a multiple of this; `pad_to_multiple_of` is an alias.
+        max_length: largest number of tokens in a row; None: the tokenizer's limit, where needed.
         truncation: cut longer rows; else they are refused.
         return_tensors: "pt" for PyTorch, "np" for NumPy.
         ignore_index: the label of a cell that is not trained.
         input_name: key of the tokens, in features and batch.
-        labels_name: key of the labels, in features and batch. Labels that a feature brings are
-            padded and otherwise left alone. None: a call gives (batch, labels).
+        labels_name: key of the labels, in features and batch. Labels of a feature are padded and
+            otherwise unchanged. None: a call gives (batch, labels).
         label_layout: "aligned", or "shifted": label i is token i + 1.
-        mask_boundary_loss: do not train the first token of a document on the one before it.
-        mask_overlap: do not train tokens that an earlier row has, too (column `overlaps`).
+        mask_boundary_loss: do not train the first token of a document on the document before it.
+        mask_overlap: do not train tokens that an earlier row also has (column `overlaps`).
         ignore_id: a token that is never trained.
-        position_scheme: positions begin anew in every document ("reset") or row ("absolute").
+        position_scheme: positions restart in every document ("reset") or row ("absolute").
         attention_mask: True for [B, S], "segments" for [B, 1, S, S] (causal, inside documents),
             False for none; None: [B, S] unless there are positions that reset.
         segment_ids: give the segment of each cell, 0 for filler [B, S].
@@ -150,7 +150,7 @@ class Collator:
         self.bos_id = known.bos if bos_id is None else bos_id
         told = known.pad if pad_id is None else pad_id
         self.pad_id = pad_instead(tokenizer, self.eos_id) if told is None else told
-        # a 0 that stands in for a missing PAD may well be a token
+        # a 0 used for a missing PAD may also be a real token
         self._filler_id = self.eos_id if told is None else told
 
     def __repr__(self) -> str:
@@ -191,8 +191,8 @@ class Collator:
         for place, row in enumerate(rows):
             if len(row.tokens) > most and not self.truncation:
                 raise InputError(
-                    f"features[{place}]: found {len(row.tokens)} tokens, allowed is "
-                    f"max_length={most}. Say truncation=True to cut longer rows."
+                    f"features[{place}]: found {len(row.tokens)} tokens, allowed: up to "
+                    f"max_length={most}. Pass truncation=True to cut longer rows."
                 )
         return [row.cut(most) if row.cells > most else row for row in rows]
 
@@ -217,13 +217,13 @@ class Collator:
     def _guess(self) -> str:
         how = "are one document each: there is neither EOS nor BOS"
         if self.bos_id is not None:
-            how = f"begin a document at each BOS ({self.bos_id})"
+            how = f"start a document at each BOS ({self.bos_id})"
         if self.eos_id is not None:
-            how = f"end a document behind each EOS ({self.eos_id})"
+            how = f"end a document after each EOS ({self.eos_id})"
         return f"Collator: rows without 'document_starts' {how}. {_SURVIVED}"
 
     def _others(self, rows: Sequence[Feature], tiles: tiles_room.Tiles) -> dict[str, Any]:
-        """All of a batch but tokens and labels."""
+        """Everything in a batch except tokens and labels."""
         packed = self.packed_sequences
         if packed is None:
             packed = any(row.starts is not None for row in rows)
@@ -272,7 +272,7 @@ class Collator:
         return labels
 
     def _given(self, batch: Mapping[str, Any]) -> dict[str, Any]:
-        """The arrays of a batch in the library that was asked for."""
+        """The arrays of a batch in the requested library."""
         if self.return_tensors == "np":
             return dict(batch)
         try:
@@ -286,6 +286,6 @@ class Collator:
 
 
 _SURVIVED = (
-    "If they were packed, look whether that column survived remove_columns, and give a Trainer "
-    "remove_unused_columns=False."
+    "If they were packed, check that this column survived remove_columns, and pass "
+    "remove_unused_columns=False to a Trainer."
 )

@@ -1,12 +1,12 @@
-"""One feature → one row of a batch: what the collator reads, checked, and never changed.
+"""One feature → one row of a batch: what the collator reads, checked and never changed.
 
-Filler that a feature brings along is told apart from tokens here, once: by its `attention_mask`,
-or else, where it has no boundaries either, as the run of PAD at its end. If PAD is also EOS, the
-first of that run is a real EOS.
+Filler inside a feature is separated from tokens here, once: by its `attention_mask`, or, if it has
+no boundaries either, as the trailing PAD tokens. If PAD is also EOS, the first of them is a real
+EOS.
 
-How wide a batch is and what fills it: the settings of a collator, checked, and the rule.
+The width of a batch and its filler: the settings of a collator, checked, and the rule.
 
-Filler stands on the right. It is never looked at, so PAD may share its id with anything.
+Filler is on the right. Its tokens are never read, so PAD may share its id with any token.
 """
 
 from __future__ import annotations
@@ -35,14 +35,14 @@ Int64 = NDArray[np.int64]
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Feature:
-    """One row of a batch to be.
+    """One future row of a batch.
 
     Attributes:
-        tokens: without filler.
-        cells: how many cells the feature had, filler included.
-        starts: first cell of each document as given; None if the feature does not say.
-        overlaps: tokens of each that an earlier row has, too; None if it does not say.
-        labels: one for each token, as given; None if there are none.
+        tokens: tokens without filler.
+        cells: number of cells of the feature, including filler.
+        starts: first cell of each document as given; None if not given.
+        overlaps: number of tokens of each that an earlier row also has; None if not given.
+        labels: one per token, as given; None if there are none.
     """
 
     tokens: Int64
@@ -52,14 +52,14 @@ class Feature:
     labels: Int64 | None
 
     def repeated(self) -> list[tuple[int, int]]:
-        """First cell and number of the tokens that an earlier row has, too."""
+        """First cell and number of the tokens that an earlier row also has."""
         if self.starts is None or self.overlaps is None:
             return []
         some = self.overlaps > 0
         return list(zip(self.starts[some].tolist(), self.overlaps[some].tolist(), strict=True))
 
     def cut(self, most: int) -> Feature:
-        """The first `most` tokens; boundaries behind them count for nothing later."""
+        """The first `most` tokens; boundaries after them are ignored later."""
         labels = None if self.labels is None else self.labels[:most]
         return replace(self, tokens=self.tokens[:most], cells=min(self.cells, most), labels=labels)
 
@@ -75,17 +75,17 @@ def read_rows(
     """The rows of some features.
 
     Args:
-        features: one mapping for each row; a value of None is a missing one.
+        features: one mapping per row; a value of None counts as missing.
         input_name: key of the tokens.
-        labels_name: key of labels.
-        pad: what filler consists of, None if nobody knows.
-        eos: what ends documents, None if there is no such token.
+        labels_name: key of the labels.
+        pad: id of filler, None if unknown.
+        eos: id of the token that ends documents, None if there is none.
 
     Raises:
-        InputError: names the feature and what is wrong with it.
+        InputError: a feature is invalid; names the feature and what is wrong with it.
     """
     if len(features) == 0:
-        raise InputError("features: found none, allowed is one or more. Leave out empty batches.")
+        raise InputError("features: found none, allowed: one or more. Leave out empty batches.")
     return [
         _read(f"features[{place}]", feature, input_name, labels_name, pad, eos)
         for place, feature in enumerate(features)
@@ -102,13 +102,13 @@ def _read(
 ) -> Feature:
     if not isinstance(feature, Mapping):
         raise InputError(
-            f"{path}: found {type(feature).__name__}, allowed is a mapping with {input_name!r}."
+            f"{path}: found {type(feature).__name__}, allowed: a mapping with {input_name!r}."
         )
     tokens = _numbers(path, feature, input_name)
     if tokens is None:
         raise InputError(
             f"{path}: there is no {input_name!r}; it has: {choices(input_name, feature)} Pass "
-            "input_name=… to name the tokens."
+            "input_name=… for the key of the tokens."
         )
     starts = _numbers(path, feature, "document_starts")
     overlaps = _numbers(path, feature, "overlaps") if starts is not None else None
@@ -122,7 +122,7 @@ def _read(
         if found is not None and len(found) != cells:
             other = "document_starts" if name == "overlaps" else input_name
             raise InputError(
-                f"{path}.{name}: found {len(found)} values, allowed is one for each of the {cells} "
+                f"{path}.{name}: found {len(found)} values, allowed: one for each of the {cells} "
                 f"of {other!r}. Change both together."
             )
     row = Feature(tokens, len(tokens), starts, overlaps, labels)
@@ -141,25 +141,25 @@ def _numbers(path: str, feature: Mapping[str, Any], name: str) -> Int64 | None:
     array = np.asarray(value)
     if array.ndim != 1 or (array.size and array.dtype.kind not in "iub"):
         raise InputError(
-            f"{path}.{name}: found {array.dtype} of shape {list(array.shape)}, allowed is a list "
-            "of integers. Give one row in each feature."
+            f"{path}.{name}: found {array.dtype} of shape {list(array.shape)}, allowed: a list "
+            "of integers. Pass one row in each feature."
         )
-    return array.astype(np.int64, copy=False)  # nobody writes to it
+    return array.astype(np.int64, copy=False)  # never written to
 
 
 def _by_mask(path: str, row: Feature, real: NDArray[np.bool_]) -> Feature:
-    """The row without the cells that its attention mask calls filler."""
+    """The row without the cells that its attention mask marks as filler."""
     if row.starts is not None and (real[1:] > real[:-1]).any():
         raise InputError(
-            f"{path}.attention_mask: found filler before tokens beside 'document_starts', allowed "
-            "is filler at the end. Pad on the right, or not at all."
+            f"{path}.attention_mask: found filler before tokens with 'document_starts', allowed: "
+            "filler at the end. Pad on the right, or not at all."
         )
     labels = None if row.labels is None else row.labels[real]
     return replace(row, tokens=row.tokens[real], labels=labels)
 
 
 def _length(tokens: Int64, pad: int, eos: int | None) -> int:
-    """Tokens up to the run of filler at the end.
+    """Number of tokens before the trailing filler.
 
     >>> _length(np.array([5, 9, 9, 9]), pad=9, eos=2), _length(np.array([5, 9, 9, 9]), pad=9, eos=9)
     (1, 2)
@@ -173,28 +173,28 @@ PADDING = {"longest": "longest", True: "longest", "max_length": "max_length"}
 
 PADDING |= {"none": "none", "do_not_pad": "none", False: "none"}
 
-NO_LIMIT = 1 << 31  # a tokenizer without a limit says 10^30
+NO_LIMIT = 1 << 31  # a tokenizer without a limit has 10^30
 
 
 def row_width(cells: Sequence[int], padding: str, max_length: int | None, multiple_of: int) -> int:
     """Cells of every row of a batch.
 
     Args:
-        cells: of each row as it came; `max_length` at most.
+        cells: cells of each row as given; `max_length` at most.
         padding: "longest", "max_length" or "none".
         max_length: the width, with padding="max_length".
-        multiple_of: the width is rounded up to one.
+        multiple_of: the width is rounded up to a multiple of this.
 
     >>> row_width([5, 3], "longest", None, 8), row_width([5, 3], "max_length", 6, 1)
     (8, 6)
     """
     longest = max(cells)
     if longest == 0:
-        raise InputError("features: found no token at all. Leave out empty rows.")
+        raise InputError("features: found no tokens at all. Leave out empty rows.")
     if padding == "none" and min(cells) < longest:
         raise InputError(
-            f"features: found rows of {min(cells)} to {longest} tokens, allowed is one length with "
-            "padding='none'. Say padding='longest'."
+            f"features: found rows of {min(cells)} to {longest} tokens, allowed: one length with "
+            "padding='none'. Pass padding='longest'."
         )
     fixed = max_length if padding == "max_length" else None
     width = longest if fixed is None else fixed
@@ -202,25 +202,25 @@ def row_width(cells: Sequence[int], padding: str, max_length: int | None, multip
 
 
 def checked_multiple(multiple_of: int | None, pad_to_multiple_of: int | None, padding: str) -> int:
-    """What the width is a multiple of, under either name."""
+    """The divisor of the width, given under either name."""
     found = multiple_of if pad_to_multiple_of is None else pad_to_multiple_of
     if found is None:
         return 1
     if multiple_of is not None and multiple_of != found:
         raise ConfigError(
-            f"Collator.multiple_of: found {multiple_of} beside pad_to_multiple_of={found}, allowed "
-            "is one of the two. Leave one out."
+            f"Collator.multiple_of: found {multiple_of} and pad_to_multiple_of={found}, allowed: "
+            "one of the two. Leave one out."
         )
     if not isinstance(found, int) or found < 1 or (padding == "none" and found > 1):
         raise ConfigError(
-            f"Collator.multiple_of: found {found!r} with padding={padding!r}, allowed is 1 or more,"
-            " and nothing but 1 without padding."
+            f"Collator.multiple_of: found {found!r} with padding={padding!r}, allowed: 1 or more, "
+            "and only 1 without padding."
         )
     return found
 
 
 def checked_limit(tokenizer: Any, max_length: int | None, needed: bool) -> int | None:
-    """Tokens that a row may have, None for any number."""
+    """The largest number of tokens in a row, None for any."""
     limit = getattr(tokenizer, "model_max_length", None)
     if not isinstance(limit, int) or limit >= NO_LIMIT:
         limit = None
@@ -228,24 +228,24 @@ def checked_limit(tokenizer: Any, max_length: int | None, needed: bool) -> int |
         if needed and limit is None:
             raise ConfigError(
                 "Collator.max_length: missing; truncation=True and padding='max_length' need it, "
-                "and the tokenizer tells no limit of its model. Give max_length."
+                "and the tokenizer does not know its model's limit. Pass max_length."
             )
         return limit if needed else None
     if not isinstance(max_length, int) or max_length < 1:
-        raise ConfigError(f"Collator.max_length: found {max_length!r}, allowed is 1 or more.")
+        raise ConfigError(f"Collator.max_length: found {max_length!r}, allowed: 1 or more.")
     if limit is not None and max_length > limit:
         raise ConfigError(
-            f"Collator.max_length: found {max_length}, allowed is up to {limit}, the "
-            "model_max_length of the tokenizer. Give less, or raise that if the model can do more."
+            f"Collator.max_length: found {max_length}, allowed: up to {limit}, the "
+            "model_max_length of the tokenizer. Pass less, or raise that if the model allows more."
         )
     return max_length
 
 
 def pad_instead(tokenizer: Any, eos: int | None) -> int:
-    """What stands in for a PAD that does not exist."""
+    """The id to pad with if there is no PAD token."""
     instead = "0" if eos is None else f"EOS ({eos})"
     warn(
         f"tokenizer: {type(tokenizer).__name__} has no PAD token, so rows are padded with "
-        f"{instead}. Filler is neither seen nor trained; give pad_id to choose another."
+        f"{instead}. Filler is neither seen nor trained; pass pad_id to choose another."
     )
     return 0 if eos is None else eos

@@ -1,13 +1,13 @@
 """A batch of texts → documents: cut at a pattern, tokenised, filtered, with BOS and EOS.
 
-A document's *source tokens* are those of its text; BOS and EOS are put around them afterwards, and
-only where the text did not bring them along, so that no document begins with two BOS.
+A document's *source tokens* are those of its text; BOS and EOS are added around them afterwards,
+and only where the text does not already have them, so that no document starts with two BOS.
 
-What block_tokenize and the collator ask of a tokenizer, whichever kind it is.
+What block_tokenize and the collator need from a tokenizer of any kind.
 
-A tokenizer of transformers (fast or slow), a ``tokenizers.Tokenizer``, or a function text → ids.
-They are recognised without importing their libraries: whoever holds one has imported it. An id of
-0 is as good as any other: only None means absent.
+A tokenizer is a transformers tokenizer (fast or slow), a ``tokenizers.Tokenizer``, or a function
+text → ids. They are recognised without importing their libraries: anyone who passes one has already
+imported it. 0 is an id like any other: only None means absent.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ log = logging.getLogger("tokenloom")
 
 @dataclass(frozen=True, slots=True)
 class SpecialIds:
-    """Ids of the tokens with a role, None where there is none. Roles may share an id."""
+    """Ids of the special tokens, None where there is none. Several may share an id."""
 
     bos: int | None
     eos: int | None
@@ -54,7 +54,7 @@ def token_ids(tokenizer: Any, texts: Sequence[str]) -> list[list[int]]:
     """The ids of each text: nothing added, nothing cut, nothing padded.
 
     Raises:
-        TokenizerError: it is no tokenizer, or gave something other than ids.
+        TokenizerError: it is not a tokenizer, or it returned something other than ids.
 
     >>> token_ids(lambda text: list(text.encode()), ["ab", ""])
     [[97, 98], []]
@@ -69,7 +69,7 @@ def token_ids(tokenizer: Any, texts: Sequence[str]) -> list[list[int]]:
             truncation=False,
             return_attention_mask=False,
             return_token_type_ids=False,
-            verbose=False,  # longer than the model's limit is what cutting is for
+            verbose=False,  # no warning about long texts: they are cut later
         )["input_ids"]
         return made
     if _is_a(tokenizer, "tokenizers", "Tokenizer"):
@@ -77,14 +77,14 @@ def token_ids(tokenizer: Any, texts: Sequence[str]) -> list[list[int]]:
         return [one.ids for one in plain.encode_batch(list(texts), add_special_tokens=False)]
     if not callable(tokenizer):
         raise TokenizerError(
-            f"tokenizer: found {type(tokenizer).__name__}, allowed are a tokenizer of transformers,"
-            " a tokenizers.Tokenizer, or a function text → ids. Give a method of this one."
+            f"tokenizer: found {type(tokenizer).__name__}, allowed: a tokenizer of transformers,"
+            " a tokenizers.Tokenizer, or a function text → ids. Pass a method of this object."
         )
     return [_checked(tokenizer(text)) for text in texts]
 
 
 def _without_limits(tokenizer: Any) -> Any:
-    """A tokenizers.Tokenizer that neither cuts nor pads; the given one stays as it is."""
+    """A tokenizers.Tokenizer that neither cuts nor pads; the given one is not changed."""
     if tokenizer.truncation is None and tokenizer.padding is None:
         return tokenizer
     copy = type(tokenizer).from_str(tokenizer.to_str())
@@ -97,18 +97,18 @@ def _checked(ids: Any) -> list[int]:
     array = np.asarray(ids)
     if array.ndim != 1 or (array.size and (array.dtype.kind not in "iu" or array.min() < 0)):
         raise TokenizerError(
-            f"tokenizer: a text became {str(ids)[:60]}, allowed is a list of ids from 0 on. "
-            "Give a function text → ids."
+            f"tokenizer: a text became {str(ids)[:60]}, allowed: a list of ids, 0 or more. "
+            "Pass a function text → ids."
         )
     listed: list[int] = array.astype(np.int64).tolist()
     return listed
 
 
 def special_ids(tokenizer: Any) -> SpecialIds:
-    """The special tokens that a tokenizer tells of itself.
+    """The special tokens that a tokenizer declares.
 
-    A ``tokenizers.Tokenizer`` does not say which of its tokens have a role: those with the usual
-    names (``<s>``, ``<|endoftext|>`` …) are taken, as `tokenloom.build` takes them.
+    A ``tokenizers.Tokenizer`` does not declare which of its tokens are special: those with the
+    usual names (``<s>``, ``<|endoftext|>`` …) are used, as in `tokenloom.build`.
     """
     if _is_a(tokenizer, "tokenizers", "Tokenizer"):
         found = {
@@ -127,13 +127,13 @@ def _is_a(thing: object, module: str, name: str) -> bool:
 
 @functools.cache
 def warn_once(message: str) -> None:
-    """Warn, once in a process for each message: `datasets.map` calls thousands of times."""
+    """Warn once per process and message: `datasets.map` calls thousands of times."""
     warn(message)
 
 
 @functools.cache
 def log_once(message: str, level: int = logging.INFO) -> None:
-    """Tell the log, once in a process for each message."""
+    """Log once per process and message."""
     log.log(level, message)
 
 
@@ -145,11 +145,11 @@ class EncodedTexts:
     """The documents of a batch that are kept, and what became of the others.
 
     Attributes:
-        tokens: of each document, with BOS and EOS.
-        front: how many tokens were put before its source tokens, 0 or 1 [documents].
-        size: its source tokens [documents].
+        tokens: tokens of each document, with BOS and EOS.
+        front: number of tokens added before its source tokens, 0 or 1 [documents].
+        size: number of its source tokens [documents].
         seen: documents in the batch.
-        too_short: of those, with fewer source tokens than allowed.
+        too_short: those with fewer source tokens than allowed.
         seen_tokens: source tokens of all of them.
     """
 
@@ -178,12 +178,12 @@ def read_documents(
     """The documents of some texts.
 
     Args:
-        texts: one for each document.
-        tokenizer: see `tokens.py`.
-        least: source tokens that a document must have, 1 or more.
-        most: source tokens that it may have; None for any number.
-        bos: what to put before each document that does not begin with it; None for nothing.
-        eos: what to put behind each document that does not end with it; None for nothing.
+        texts: one per document.
+        tokenizer: see the module.
+        least: smallest number of source tokens of a document, 1 or more.
+        most: largest number of source tokens; None for any.
+        bos: id to add before each document that does not start with it; None for nothing.
+        eos: id to add after each document that does not end with it; None for nothing.
 
     >>> made = read_documents(["ab", "b", ""], lambda text: list(text.encode()),
     ...                       least=1, most=None, bos=97, eos=0)
@@ -217,12 +217,12 @@ def read_texts(
     if feature not in columns:
         raise InputError(
             f"features: there is no column {feature!r}; columns: {choices(feature, columns)} Pass "
-            "feature=… to name the one with the texts."
+            "feature=… for the column with the texts."
         )
     column = features[feature]
     if isinstance(column, str):
         raise InputError(
-            f"features.{feature}: found one text, allowed is a list of them. Call "
+            f"features.{feature}: found one text, allowed: a list of texts. Call "
             "datasets.map with batched=True."
         )
     texts = list(column)
@@ -230,7 +230,7 @@ def read_texts(
         if not isinstance(text, str):
             raise InputError(
                 f"features.{feature}[{place}]: found {str(text)[:40]!r} ({type(text).__name__}), "
-                "allowed is a text. Take such rows out with datasets.filter first."
+                "allowed: a text. Remove such rows with datasets.filter first."
             )
     if truncate_at is None:
         return texts
@@ -250,12 +250,12 @@ def specials_to_add(
     """The ids of BOS and EOS to add, None for nothing.
 
     Args:
-        tokenizer: says which ids they have, where `bos` and `eos` are None.
-        bos: the id of BOS, told by hand.
-        eos: the id of EOS, told by hand.
-        add_bos: whether BOS is wanted.
-        add_eos: whether EOS is wanted.
-        strict: raise if one is wanted that the tokenizer does not have; else warn once.
+        tokenizer: source of the ids where `bos` and `eos` are None.
+        bos: explicit id of BOS.
+        eos: explicit id of EOS.
+        add_bos: whether to add BOS.
+        add_eos: whether to add EOS.
+        strict: raise if the tokenizer does not have a token to add; else warn once.
     """
     known = special_ids(tokenizer)
     found: list[int | None] = []
@@ -266,9 +266,9 @@ def specials_to_add(
         special = own if told is None else told
         if wanted and special is None:
             missing = f"tokenizer: {type(tokenizer).__name__} has no {role.upper()} token"
-            remedy = f"Say add_{role}=False, or give its id as {role}_id."
+            remedy = f"Pass add_{role}=False, or pass its id as {role}_id."
             if strict:
-                raise TokenizerError(f"{missing}, and strict_special_tokens asks for it. {remedy}")
+                raise TokenizerError(f"{missing}, and strict_special_tokens is set. {remedy}")
             warn_once(f"{missing}, so add_{role} is switched off. {remedy}")
         found.append(special if wanted else None)
     return found[0], found[1]

@@ -1,23 +1,24 @@
 """`block_tokenize`: a batch of texts → rows of token ids, for ``datasets.map(batched=True)``.
 
-One idea: a document is its tokens with BOS and EOS around them; a row is made of pieces of
-documents; which pieces is decided from lengths alone (`layout.pack.slices`). So BOS stands at the
-first piece of a document only and EOS at its last, and every row knows where its documents start.
+One idea: a document is its tokens with BOS and EOS around them; a row consists of pieces of
+documents; the pieces are computed from lengths alone (`layout.pack.slices`). So only the first
+piece of a document has BOS and only the last has EOS, and every row knows where its documents
+start.
 
-What comes back, lists of equal length, one entry for each row:
+The result has lists of equal length, one entry per row:
 
 ===================  ==============================================================================
 `input_ids`          the tokens, `max_length` at most; rows are not padded
-`document_starts`    first cell of each document in the row; always begins with 0
-`continues`          for each of them: does it go on with a document that began in an earlier piece
-`overlaps`           for each of them: how many of its first tokens an earlier piece has, too (only
+`document_starts`    first cell of each document in the row; the first is always 0
+`continues`          for each of them: does it continue a document from an earlier piece?
+`overlaps`           for each of them: how many of its first tokens an earlier piece also has (only
                      with a `stride` above 0; the collator does not train those twice)
 ===================  ==============================================================================
 
-The function sees one batch at a time: each ends with a row that may be short, so give `map` a
-large `batch_size`. Cost beside the tokenizer: no Python for single tokens, bins in n log n.
+The function sees one batch at a time, and each batch ends with a row that may be short, so give
+`map` a large `batch_size`. Cost in addition to the tokenizer: no Python per token, bins in n log n.
 
-The options of `block_tokenize`, checked before a text is looked at.
+The options of `block_tokenize`, checked before any text is read.
 """
 
 from __future__ import annotations
@@ -62,7 +63,7 @@ __all__ = [
     "block_tokenize",
 ]
 
-# The words of this function → the strategies of `layout.packers`, where they mean something else:
+# The names of this function → the strategies of `layout.pack.packers`, which mean something else:
 # there "best_fit" places documents as they arrive, here the longest come first.
 STRATEGIES = {
     "greedy": "greedy",
@@ -75,7 +76,7 @@ STRATEGIES = {
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class BlockOptions:
-    """What `block_tokenize` was told, checked; its docstring says what each means."""
+    """The options of `block_tokenize`, checked; its docstring describes them."""
 
     max_length: int = 512
     packed: bool = False
@@ -115,8 +116,8 @@ class BlockOptions:
                 re.compile(self.truncate_at)
             except (re.error, TypeError) as problem:
                 raise ConfigError(
-                    f"block_tokenize.truncate_at: found {self.truncate_at!r}, allowed is a regular "
-                    f"expression ({problem}). Use re.escape for text that is meant as it stands."
+                    f"block_tokenize.truncate_at: found {self.truncate_at!r}, allowed: a regular "
+                    f"expression ({problem}). Use re.escape for literal text."
                 ) from problem
 
 
@@ -131,14 +132,14 @@ class BlockReport:
 
     Attributes:
         documents: documents in the batch.
-        too_short: of those, dropped by `min_len`.
-        too_long: dropped by `max_len`.
-        truncated: cut at `max_length`, the rest lost.
-        tokens: source tokens of all documents, behind no match of `truncate_at`.
-        lost_tokens: source tokens that stand in no row.
-        repeated_tokens: cells that hold a token for the second time, by `stride`.
+        too_short: documents dropped by `min_len`.
+        too_long: documents dropped by `max_len`.
+        truncated: documents cut at `max_length`, the rest lost.
+        tokens: source tokens of all documents, up to any match of `truncate_at`.
+        lost_tokens: source tokens that are in no row.
+        repeated_tokens: cells that repeat a token because of `stride`.
         rows: rows made.
-        short_rows: further rows, dropped by `min_row_len`.
+        short_rows: additional rows dropped by `min_row_len`.
         fill: share of the cells of the rows that hold a token, 0 to 1.
     """
 
@@ -181,31 +182,31 @@ def block_tokenize(
 
     Args:
         features: a batch, column → values.
-        tokenizer: of transformers, a ``tokenizers.Tokenizer``, or a function text → ids.
+        tokenizer: a transformers tokenizer, a ``tokenizers.Tokenizer``, or a function text → ids.
         feature: the column that holds the texts.
-        max_length: tokens of a row, at most.
-        packed: several documents to a row; else each has a row of its own, or several.
+        max_length: largest number of tokens in a row.
+        packed: put several documents in a row; else each document has one or more rows to itself.
         packing_strategy: "greedy" lays documents end to end and cuts where a row is full (with
             overflow=False: fills a row until the next document does not fit). "best_fit" and
             "first_fit" take the longest first and keep whole what fits into a row.
-        overflow: a document longer than a row goes on in other rows; else the rest is lost, and
-            with it the EOS.
-        add_bos: put BOS before each document that does not bring it along.
-        add_eos: put EOS behind each document that does not bring it along.
-        stride: tokens of a document that are repeated where it was cut, 0 to max_length - 1.
+        overflow: a document longer than a row continues in other rows; else the rest is lost,
+            including the EOS.
+        add_bos: add BOS before each document that does not start with it.
+        add_eos: add EOS after each document that does not end with it.
+        stride: tokens of a document that are repeated where it is cut, 0 to max_length - 1.
         min_len: documents with fewer source tokens (without BOS and EOS) are dropped.
         max_len: documents with more source tokens are dropped.
         min_row_len: rows with fewer tokens are dropped.
         truncate_at: a regular expression; texts are cut before its first match.
-        shuffle_output: rows in a random order, given by `seed` and the tokens of the batch.
-        seed: 0 to 2^64 - 1.
+        shuffle_output: put rows in a random order, given by `seed` and the tokens of the batch.
+        seed: seed of that order, 0 to 2^64 - 1.
         strict_special_tokens: raise if a token to be added does not exist; else warn once.
         bos_id: the id of BOS; None: the tokenizer's own.
         eos_id: the id of EOS; None: the tokenizer's own.
         unknown: refused.
 
     Raises:
-        ConfigError: an option that cannot be meant.
+        ConfigError: an invalid option.
         InputError: the column is missing or holds something other than texts.
         TokenizerError: not a tokenizer, or it has no such special token (when strict).
 
@@ -248,7 +249,7 @@ def block_report(
 ) -> BlockReport:
     """What `block_tokenize` makes of a batch with the same arguments, in numbers.
 
-    For a look before a long `map`: ``block_report(dataset[:1000], tokenizer, max_length=4096)``.
+    Use it before a long `map`: ``block_report(dataset[:1000], tokenizer, max_length=4096)``.
 
     >>> words = lambda text: [int(word) for word in text.split()]
     >>> report = block_report({"text": ["1 2 3", "4"]}, words, max_length=4, min_len=2, eos_id=0,
@@ -264,7 +265,7 @@ def block_report(
 def _made(
     features: Mapping[str, Sequence[str]], tokenizer: Any, feature: str, options: BlockOptions
 ) -> tuple[EncodedTexts, Slices]:
-    """The documents that are kept, and their pieces in all rows, short ones included."""
+    """The documents that are kept, and their pieces in all rows, including short ones."""
     texts = read_texts(features, feature, options.truncate_at)
     bos, eos = specials_to_add(
         tokenizer,
@@ -294,7 +295,7 @@ def _long_enough(pieces: Slices, options: BlockOptions) -> Slices:
 
 
 def _shuffled(documents: EncodedTexts, pieces: Slices, seed: int) -> Slices:
-    """The rows in an order of their own: equal batches are shuffled alike, others otherwise."""
+    """The rows in an order that depends on their tokens: only equal batches have the same order."""
     rows = len(pieces)
     tokens = np.fromiter(itertools.chain.from_iterable(documents.tokens), np.int64)
     stream = key(seed, "block_tokenize", zlib.crc32(tokens.tobytes()))
@@ -324,8 +325,8 @@ def _rows(documents: EncodedTexts, pieces: Slices, overlaps: bool) -> Rows:
 
 def _report(documents: EncodedTexts, pieces: Slices, options: BlockOptions) -> BlockReport:
     kept = _long_enough(pieces, options)
-    # A token is kept where it stands for the first time. In a document, source tokens are those
-    # of [front, front + size): the others are BOS and EOS.
+    # A token counts as kept at its first occurrence. In a document, source tokens are those in
+    # [front, front + size): the others are BOS and EOS.
     low = documents.front[kept.document]
     high = low + documents.size[kept.document]
     new = np.minimum(kept.stop, high) - np.maximum(kept.start + kept.repeated, low)

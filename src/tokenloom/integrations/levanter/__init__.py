@@ -1,4 +1,4 @@
-"""For people with splices configured for Levanter: change the import, name paths, say `seq_len`.
+"""For people with splices configured for Levanter: new import, local paths, explicit `seq_len`.
 
 ::
 
@@ -18,13 +18,14 @@
     base = LMMixtureDatasetConfig(tokenizer="tokenizer.json", configs={"wiki": wiki})
     data = SpliceMultiDocumentLMConfig(base=base, seq_len=4096, **recommended(4096))
 
-or the YAML as it is, with local paths::
+or the YAML unchanged, with local paths::
 
     data = splice_from_config(load_yaml("multi.yaml"))
 
-The constructors give a `tokenloom.Dataset` at once; there is no `train_set` to call. Its batches
-have `tokens`, `loss_mask` and `segment_ids`, what an `LmExample` with a causal mask is made of. Not
-as there: `epochs` counts, a pad token of 0 is one, and `restrict_to_training_subset` restricts.
+The constructors return a `tokenloom.Dataset` directly; there is no `train_set` to call. Its batches
+have `tokens`, `loss_mask` and `segment_ids`, the parts of an `LmExample` with a causal mask. Unlike
+in Levanter, `epochs` has an effect, a pad token of 0 is respected, and
+`restrict_to_training_subset` does restrict.
 """
 
 from __future__ import annotations

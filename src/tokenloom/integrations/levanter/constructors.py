@@ -1,12 +1,12 @@
-"""Splices under the names that users of Levanter know: functions that give a `Dataset`.
+"""Splices under the names that users of Levanter know: functions that return a `Dataset`.
 
-One idea: a configuration that is already written keeps its names and defaults, and comes down to
-``store.select(...).splice(...)``. Trailing filler has the segment of the document, as published; a
-frame has `seq_len` tokens, which there is the size of the model's `Pos` axis, here an argument.
+One idea: an existing configuration keeps its names and defaults, and becomes
+``store.select(...).splice(...)``. Trailing filler has the segment of the document, as published. A
+frame has `seq_len` tokens: in Levanter the size of the model's `Pos` axis, here an argument.
 
-What the constructors were told, as the arguments of ``store.select(...).splice(...)``.
+The arguments of the constructors, as arguments of ``store.select(...).splice(...)``.
 
-One idea: everything that can be known to be wrong is said at once and before there is a store,
+One idea: everything that can be known to be wrong is reported together, before a store is built,
 because building one from text may take hours.
 """
 
@@ -58,11 +58,11 @@ SELECTING = [name for name in keywords(Documents.select) if name not in (*SUBSET
 
 FURTHER = sorted({*SPLICING, *SELECTING} - {"pad_id", "eos_id"})
 
-"""What every constructor takes beside its own arguments: of `select` and of `splice`."""
+"""What every constructor takes in addition to its own arguments: those of `select` and `splice`."""
 
 
 def setting_names(constructor: Callable[..., Dataset]) -> list[str]:
-    """All that a constructor takes, its further options included."""
+    """Everything that a constructor takes, including further options."""
     return sorted({*keywords(constructor), *FURTHER})
 
 
@@ -86,7 +86,7 @@ def make_splices(
     options: dict[str, Any],
     **named: Any,
 ) -> Dataset:
-    """The dataset that the arguments of a constructor mean; its docstring says what each is."""
+    """The dataset for the arguments of a constructor; its docstring describes them."""
     check_options(constructor.__name__, options, setting_names(constructor))
     place = find_place(base, dataset_name, tokenizer)
     splicing: dict[str, Any] = {"trailing": "doc", **named, **options}
@@ -116,8 +116,8 @@ def make_splices(
     store = open_or_build(place)
     if all_trained:
         warn(
-            "restrict_to_training_subset: found True, but nothing says how many batches were "
-            f"trained on, so all {store.num_tokens:,} tokens of {store.path} count. Give "
+            "restrict_to_training_subset: found True, but nothing tells how many batches were "
+            f"trained on, so all {store.num_tokens:,} tokens of {store.path} count. Pass "
             "max_train_batches, or leave the restriction out."
         )
     documents = store.select(**selecting, **subset, seed=select_seed)
@@ -134,7 +134,7 @@ def _ordered(
     seed: int,
     select_seed: int,
 ) -> Dataset:
-    """Rows shuffled as asked; for ever only if that is how they are shuffled."""
+    """Rows shuffled as requested; endless by default only if every epoch is shuffled anew."""
     if epochs is not None or shuffle_per_epoch:
         made = made.epochs(epochs)
     if shuffle is not False:
@@ -151,7 +151,7 @@ def _first(value: Any, other: Any) -> Any:
 def _with_tokens(
     splicing: dict[str, Any], store: Store, pad_token_id: int | None, eos_token_id: int | None
 ) -> dict[str, Any]:
-    """Settings with the tokens that stand in filler; 0 is as good as any."""
+    """Settings with the tokens used for filler; 0 is an id like any other."""
     found = dict(splicing)
     if eos_token_id is not None:
         found["eos_id"] = eos_token_id
@@ -175,7 +175,7 @@ def _problems(
     tokens: dict[str, int | None],
     order: dict[str, Any],
 ) -> Iterator[str]:
-    """One message for each check that fails."""
+    """One message per failed check."""
     for check, arguments in (
         (_check_splicing, (splicing, subset["seq_len"], order)),
         (_check_selecting, (selecting, subset)),
@@ -192,7 +192,7 @@ def _check_splicing(splicing: dict[str, Any], seq_len: int | None, order: dict[s
     if seq_len is None:
         raise ConfigError(
             "seq_len: missing; the tokens of a frame. A trainer takes it from its model (the Pos "
-            "axis), here say seq_len=4096."
+            "axis); here, pass it, e.g. seq_len=4096."
         )
     asked = {**SPLICING, **splicing, "bos": None, "eos_before": None}
     layout, render = splice_settings(seq_len, **asked, eos=0)
@@ -216,7 +216,7 @@ def _check_tokens(tokens: dict[str, int | None]) -> None:
         is_number = isinstance(found, int | np.integer) and not isinstance(found, bool)
         if found is not None and not (is_number and 0 <= found <= MAX_ID):
             raise ConfigError(
-                f"{name}: found {found!r}, allowed is the id of a token, 0 or more, or None for "
+                f"{name}: found {found!r}, allowed: the id of a token, 0 or more, or None for "
                 "the tokenizer's own."
             )
 
@@ -225,7 +225,7 @@ def _check_order(order: dict[str, Any]) -> None:
     parse_shuffle(order["shuffle"])
     if not isinstance(order["shuffle_per_epoch"], bool):
         raise ConfigError(
-            f"shuffle_per_epoch: found {order['shuffle_per_epoch']!r}, allowed are True and False."
+            f"shuffle_per_epoch: found {order['shuffle_per_epoch']!r}, allowed: True and False."
         )
     try:
         check_seed(order["select_seed"])
@@ -271,26 +271,27 @@ def SpliceSingleDocumentLMConfig(  # noqa: N802 - the name that its users know
     """One document of a base, at many positions of frames.
 
     Args:
-        base: where documents are; see `tokenloom.integrations.levanter.sources`.
-        dataset_name: which dataset of a mixture; may be left out if it has one.
-        tokenizer: of the text, if the store is to be built; else compared with the store's.
+        base: where the documents are; see `tokenloom.integrations.levanter.sources`.
+        dataset_name: dataset of a mixture; may be left out if there is only one.
+        tokenizer: tokenizer of the text, if the store must be built; else compared with the
+            store's.
         doc_index: the number of the document in the store.
-        doc_key: conditions on its metadata; this and what follows as for `Documents.select`.
+        doc_key: conditions on its metadata; this and the following as for `Documents.select`.
         doc_selector: a mapping of `min_len`, `max_len` and `hash`.
-        min_doc_length: tokens that it must have. If none has, the longest is taken; if that of
-            `doc_index` has not, what the mode chooses; each with a warning.
-        max_doc_length: tokens that it may have; the same.
+        min_doc_length: smallest number of tokens. If no document has that many, the longest is
+            used; if the one at `doc_index` does not, the mode chooses; each with a warning.
+        max_doc_length: largest number of tokens; likewise.
         doc_select_mode: "first", "longest", "shortest" or "random".
-        pad_token_id: what stands in filler cells; the tokenizer's pad, else EOS, else 0.
-        eos_token_id: EOS, where the tokenizer names none or another one is meant.
-        offset_stride: cells from one offset to the next; this and what follows are fields of
-            `tokenloom.layout.splice.spec.SpliceSpec`, which says more.
-        shuffle_offsets: go through offsets in random order.
-        offset_seed: of that order.
+        pad_token_id: token in filler cells; default: the tokenizer's pad, else EOS, else 0.
+        eos_token_id: EOS, if the tokenizer has none or to override it.
+        offset_stride: cells from one offset to the next; this and the following are fields of
+            `tokenloom.layout.splice.spec.SpliceSpec`, which has the details.
+        shuffle_offsets: iterate over offsets in random order.
+        offset_seed: seed of that order.
         content_length: tokens of a splice, 2 or more; None is as many as fit.
         content_stride: tokens from one start to the next.
-        shuffle_content: go through starts in random order.
-        content_seed: of that order.
+        shuffle_content: iterate over starts in random order.
+        content_seed: seed of that order.
         content_start_mode: "coverage_balanced", "slide_within", "anchor_start" or "cyclic_roll".
         min_copy_len: splices with fewer tokens are left out.
         alpha: prefer starts near the ends of the document.
@@ -298,16 +299,17 @@ def SpliceSingleDocumentLMConfig(  # noqa: N802 - the name that its users know
         restrict_to_training_subset: only documents inside the first `max_train_batches` x
             `initial_batch_size` x `seq_len` tokens of the store.
         initial_batch_size: rows of a batch.
-        max_train_batches: batches that were trained on; else what the mixture says. If nobody
-            says, all of the store was, with a warning.
-        shuffle: True, or the length of stretches to shuffle inside.
-        shuffle_per_epoch: shuffled anew in every epoch: the orders of `shuffle_offsets` and
+        max_train_batches: number of batches trained on; default: the mixture's. If neither is
+            given, the whole store counts, with a warning.
+        shuffle: True, or the number of rows to shuffle among each other.
+        shuffle_per_epoch: shuffle anew in every epoch: the orders of `shuffle_offsets` and
             `shuffle_content` if there are any, else all rows.
         seq_len: tokens of a frame.
-        epochs: how often everything is shown; None is once, and for ever with `shuffle_per_epoch`.
-        seed: of the order of examples.
-        select_seed: of doc_select_mode="random".
-        options: of `Documents.select` and `Documents.splice`, such as position_scheme="relative".
+        epochs: number of epochs; None is one, or endless with `shuffle_per_epoch`.
+        seed: seed of the order of examples.
+        select_seed: seed for doc_select_mode="random".
+        options: options of `Documents.select` and `Documents.splice`, such as
+            position_scheme="relative".
 
     >>> import tempfile, tokenloom as tl
     >>> with tempfile.TemporaryDirectory() as folder:
@@ -355,13 +357,12 @@ def SpliceMultiDocumentLMConfig(  # noqa: N802 - the name that its users know
 ) -> Dataset:
     """Several documents of a base, balanced, at chosen positions of frames.
 
-    What it shares with `SpliceSingleDocumentLMConfig` means the same here. `num_docs` documents are
-    selected, and it is an error if there are fewer, unless ``on_shortage="fewer"`` is among the
-    options. `adaptive_k` splices documents shorter than `content_length` as a whole;
-    `offset_jitter` moves splices to the left by up to so many cells, in the order of `jitter_mode`;
-    `balance_mode` and `balance_tau` say how often each document is shown, `epoch_length` how many
-    examples an epoch has (None: as many as there are splices). See
-    `tokenloom.layout.splice.spec.SpliceSpec`.
+    Arguments shared with `SpliceSingleDocumentLMConfig` mean the same here. `num_docs` documents
+    are selected; fewer are an error, unless the options contain ``on_shortage="fewer"``.
+    `adaptive_k` splices documents shorter than `content_length` as a whole; `offset_jitter` moves
+    splices to the left by up to that many cells, in the order of `jitter_mode`; `balance_mode` and
+    `balance_tau` decide how often each document is shown; `epoch_length` is the number of examples
+    in an epoch (None: the number of splices). See `tokenloom.layout.splice.spec.SpliceSpec`.
 
     >>> import tempfile, tokenloom as tl
     >>> with tempfile.TemporaryDirectory() as folder:
@@ -378,8 +379,9 @@ def SpliceMultiDocumentLMConfig(  # noqa: N802 - the name that its users know
 def recommended(seq_len: int, *, offset_jitter: int = 0) -> dict[str, Any]:
     """The recommended settings for frames of `seq_len` tokens, without their contradictions.
 
-    Splices fill the frame, or leave the room that `offset_jitter` needs to move them. Documents
-    have a full splice at least; for very long frames the longest that is allowed has two.
+    Splices fill the frame, or leave the room that `offset_jitter` needs to move them. Every
+    document has at least one full splice; for very long frames, the longest allowed document has
+    two.
 
     >>> made = recommended(4096, offset_jitter=4)
     >>> made["content_length"], made["min_doc_length"], made["balance_tau"]
@@ -387,7 +389,7 @@ def recommended(seq_len: int, *, offset_jitter: int = 0) -> dict[str, Any]:
     """
     if offset_jitter < 0 or seq_len - offset_jitter < 2:
         raise ConfigError(
-            f"offset_jitter: found {offset_jitter}, allowed is 0 to {seq_len - 2} with frames of "
+            f"offset_jitter: found {offset_jitter}, allowed: 0 to {seq_len - 2} with frames of "
             f"{seq_len} tokens: a splice has 2 or more."
         )
     shortest = max(4096, seq_len)

@@ -1,8 +1,9 @@
-"""Splices from plain data: the `data` section of a trainer's YAML, as it stands.
+"""Splices from plain data: the `data` section of a trainer's YAML, unchanged.
 
-One idea: the signature of a constructor is the schema. Keys, types and records are checked in one
-go, and every message begins with the path of its key, such as ``data.base.configs.wiki.cache_dir``.
-Other sections of the file are left to their owners, but for the length of a frame.
+One idea: the signature of a constructor is the schema. Keys, types and records are checked
+together, and every message starts with the path of its key, such as
+``data.base.configs.wiki.cache_dir``. Other sections of the file are ignored, except for the length
+of a frame.
 """
 
 from __future__ import annotations
@@ -52,7 +53,7 @@ OUTSIDE = ("train_seq_len", "model.seq_len", "model.max_seq_len")
 
 
 def is_splice_config(config: Any) -> bool:
-    """Whether a mapping, or its `data` section, says that it is of a type of splices."""
+    """Whether a mapping, or its `data` section, has a splice type."""
     if not isinstance(config, Mapping):
         return False
     data = config.get("data", config)
@@ -60,16 +61,16 @@ def is_splice_config(config: Any) -> bool:
 
 
 def splice_from_config(config: Mapping[str, Any], *, seq_len: int | None = None) -> Dataset:
-    """The dataset that a `data` section of type splice_single_document or splice_multi_document is.
+    """The dataset of a `data` section of type splice_single_document or splice_multi_document.
 
     Args:
         config: the section, or a mapping that has it under `data`. Paths in it are local; relative
-            ones begin in the working directory.
-        seq_len: tokens of a frame; else `seq_len` of the section, or outside of it `train_seq_len`,
-            `model.seq_len` or `model.max_seq_len`, the first that is there.
+            ones are relative to the working directory.
+        seq_len: tokens of a frame; default: `seq_len` of the section, or outside of it the first of
+            `train_seq_len`, `model.seq_len` and `model.max_seq_len` that is given.
 
     Raises:
-        ConfigError: keys that are unknown, missing, or not what they should be.
+        ConfigError: keys are unknown, missing or invalid.
 
     >>> splice_from_config({"data": {"type": "splice_single_document", "doc_idx": 3}})
     Traceback (most recent call last):
@@ -105,7 +106,7 @@ def _section(config: Any) -> tuple[str, Mapping[str, Any]]:
 
 @functools.cache
 def _schema(constructor: Constructor) -> type:
-    """The arguments of a constructor as a dataclass; further options are checked by themselves."""
+    """The arguments of a constructor as a dataclass; further options are checked elsewhere."""
     hints = typing.get_type_hints(constructor)
     own = {name: default for name, default in keywords(constructor).items() if name != "base"}
     fields: list[Any] = [(name, hints[name], field(default=own[name])) for name in own]
@@ -122,11 +123,11 @@ def _bind(cls: type[T], value: Any, path: str, problems: list[str]) -> T | None:
 
 
 def _read_base(value: Any, path: str, problems: list[str]) -> Base:
-    """The record that the `base` of a section means."""
+    """The record for the `base` of a section."""
     if value is None or isinstance(value, str):
         return value
     if not isinstance(value, Mapping):
-        problems.append(f"{path}: found {type(value).__name__}, allowed is a mapping.")
+        problems.append(f"{path}: found {type(value).__name__}, allowed: a mapping.")
         return None
     usual = "mixture" if "configs" in value else "url_single_dataset"
     kind, rest = _typed(value, usual, list(BASES), path, problems)
@@ -135,7 +136,7 @@ def _read_base(value: Any, path: str, problems: list[str]) -> Base:
             str(name): _read_source(one, f"{path}.configs.{name}", problems)
             for name, one in rest["configs"].items()
         }
-        if None in rest["configs"].values():  # told already
+        if None in rest["configs"].values():  # already reported
             rest["configs"] = {}
     _read_format(rest, path, problems)
     made: Base = _bind(BASES[kind], rest, path, problems)
@@ -158,7 +159,7 @@ def _read_format(source: dict[str, Any], path: str, problems: list[str]) -> None
 def _typed(
     value: Mapping[str, Any], usual: str, allowed: list[str], path: str, problems: list[str]
 ) -> tuple[str, dict[str, Any]]:
-    """The type that a mapping says it has, and what else it says."""
+    """The `type` of a mapping, and its other keys."""
     kind = value.get("type", usual)
     if kind not in allowed:
         problems.append(f"{path}.type: found {kind!r}, allowed: {choices(kind, allowed)}")
@@ -169,7 +170,7 @@ def _typed(
 def _first_length(
     config: Mapping[str, Any], given: int | None, inside: Any, problems: list[str]
 ) -> int | None:
-    """Tokens of a frame: as given, of the section, or of what stands beside it."""
+    """Tokens of a frame: as given, from the section, or from the sections next to it."""
     if given is not None or inside is not None:
         return inside if given is None else given
     for path in OUTSIDE if "data" in config else ():
@@ -179,16 +180,16 @@ def _first_length(
         if found is None:
             continue
         if type(found) is not int:
-            problems.append(f"{path}: found {found!r}, allowed is an integer, tokens of a frame.")
+            problems.append(f"{path}: found {found!r}, allowed: an integer, tokens of a frame.")
             return None
         return found
     return None
 
 
 def _under(path: str, error: Exception, constructor: Constructor) -> str:
-    """A message with the path of every key that a line of it begins with."""
+    """A message in which every line that starts with a key has the key's full path."""
     is_setting = isinstance(error, ConfigError)
-    names = setting_names(constructor) if is_setting else ["base"]  # others begin with files
+    names = setting_names(constructor) if is_setting else ["base"]  # others start with files
     lines = str(error).split("\n")
     told = [f"{path}.{one}" if re.split(r"[:.,[]", one)[0] in names else one for one in lines]
     if is_setting and told[0] == lines[0]:

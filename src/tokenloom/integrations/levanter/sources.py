@@ -1,14 +1,14 @@
 """Where the documents of a splice are, as records under the names that users of Levanter know.
 
-One idea: a base says where documents are, and nothing else. What such a record holds beside that
-(weights, validation data, the order of a mixture) belongs to a training on the base itself: it is
-taken, so that a configuration loads as it stands, and not looked at.
+One idea: a base tells where documents are, and nothing else. Its other fields (weights, validation
+data, the order of a mixture) are for training on the base itself: they are accepted, so that a
+configuration loads unchanged, and ignored.
 
-The store behind a dataset that somebody configured: opened, or built from local text.
+The store of a configured dataset: opened, or built from local text.
 
-One idea: nothing is ever fetched. A store that is at `cache_dir` is opened; if none is there, it is
-built there from the text that `train_urls` names. An address such as ``gs://...``, or a tokenizer
-that is not on this machine, is refused with its key, all of them at once.
+One idea: nothing is ever downloaded. If there is a store at `cache_dir`, it is opened; otherwise it
+is built there from the text that `train_urls` names. Addresses such as ``gs://...``, and tokenizers
+that are not on this machine, are refused with their keys, all at once.
 """
 
 from __future__ import annotations
@@ -68,8 +68,8 @@ class UrlDatasetSourceConfig:
     Attributes:
         cache_dir: directory of the store.
         train_urls: local files, directories or globs; read if there is no store yet.
-        format: of the records in them.
-        validation_urls, tags: not looked at.
+        format: format of the records in them.
+        validation_urls, tags: ignored.
     """
 
     cache_dir: str | None = None
@@ -95,7 +95,7 @@ class UrlSingleDatasetLMConfig(UrlDatasetSourceConfig):
 
     Attributes:
         tokenizer: as for `tokenloom.build`.
-        shuffle, shuffle_per_epoch, permutation_type, cache_options: not looked at.
+        shuffle, shuffle_per_epoch, permutation_type, cache_options: ignored.
     """
 
     tokenizer: Any = None
@@ -110,12 +110,12 @@ class LMMixtureDatasetConfig:
     """Several datasets by name.
 
     Attributes:
-        tokenizer: of their text, as for `tokenloom.build`.
+        tokenizer: tokenizer of their text, as for `tokenloom.build`.
         configs: name → dataset.
-        cache_dir: datasets without a directory of their own are below it, by their names.
-        max_train_batches: name → batches of it that were trained on.
+        cache_dir: parent directory of datasets that have no directory of their own, by name.
+        max_train_batches: name → number of its batches that were trained on.
         train_weights, shuffle, shuffle_per_epoch, permutation_type, stop_strategy,
-            mixture_block_size, num_validation_sequences, cache_options: not looked at.
+            mixture_block_size, num_validation_sequences, cache_options: ignored.
     """
 
     tokenizer: Any = None
@@ -137,7 +137,7 @@ class LMMixtureDatasetConfig:
         for name, one in self.configs.items():
             if not isinstance(one, UrlDatasetSourceConfig):
                 raise ConfigError(
-                    f"configs.{name}: found {type(one).__name__}, allowed is a "
+                    f"configs.{name}: found {type(one).__name__}, allowed: a "
                     "UrlDatasetSourceConfig."
                 )
 
@@ -150,12 +150,12 @@ class Place:
     """One dataset of a base.
 
     Attributes:
-        where: what messages call it.
-        cache_dir: where its store is, or is to be.
+        where: its name in messages.
+        cache_dir: directory of its store, existing or not.
         source: what it is built from.
-        tokenizer: of its text, None if nobody named one.
-        tokenizer_key: who named it.
-        max_train_batches: batches of it that were trained on, if the base says so.
+        tokenizer: tokenizer of its text, None if not given.
+        tokenizer_key: the key that gave the tokenizer.
+        max_train_batches: number of its batches that were trained on, if the base has it.
     """
 
     where: str
@@ -167,14 +167,14 @@ class Place:
 
 
 def find_place(base: Base, dataset_name: str | None, tokenizer: Any) -> Place:
-    """The dataset that a base and a name mean; a base of one dataset takes any name for it."""
+    """The dataset of a base with this name; a base that is one dataset accepts any name."""
     if isinstance(base, str | os.PathLike):
         base = UrlDatasetSourceConfig(cache_dir=os.fspath(base))
     if isinstance(base, LMMixtureDatasetConfig):
         return _component(base, _chosen(base, dataset_name), tokenizer)
     if not isinstance(base, UrlDatasetSourceConfig):
         raise ConfigError(
-            f"base: found {'nothing' if base is None else type(base).__name__}, allowed is a "
+            f"base: found {'nothing' if base is None else type(base).__name__}, allowed: a "
             "LMMixtureDatasetConfig, a UrlSingleDatasetLMConfig, a UrlDatasetSourceConfig or the "
             "path of a store."
         )
@@ -184,14 +184,11 @@ def find_place(base: Base, dataset_name: str | None, tokenizer: Any) -> Place:
 def _chosen(base: LMMixtureDatasetConfig, name: str | None) -> str:
     names = list(base.configs)
     if not names:
-        raise ConfigError("base.configs: found no dataset, one at least is needed.")
+        raise ConfigError("base.configs: found no dataset, allowed: one or more.")
     if name is None and len(names) == 1:
         return names[0]
     if name not in names:
-        raise ConfigError(
-            f"dataset_name: found {name!r}, allowed are the datasets of base: "
-            f"{choices(name or '', names)}"
-        )
+        raise ConfigError(f"dataset_name: found {name!r}, allowed: {choices(name or '', names)}")
     return name
 
 
@@ -214,12 +211,12 @@ def _place(
 ) -> Place:
     if not cache_dir:
         raise ConfigError(
-            f"{where}.cache_dir: missing; name the directory of a store, or where to build it."
+            f"{where}.cache_dir: missing; pass the directory of a store, or where to build one."
         )
     key = "base.tokenizer" if tokenizer is None and of_base is not None else "tokenizer"
     if None not in (tokenizer, of_base) and tokenizer is not of_base and tokenizer != of_base:
         raise ConfigError(
-            f"tokenizer: found {tokenizer!r}, but base.tokenizer is {of_base!r}. Give one of them."
+            f"tokenizer: found {tokenizer!r}, but base.tokenizer is {of_base!r}. Pass only one."
         )
     return Place(
         where=where,
@@ -243,10 +240,10 @@ ADDRESS = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
 
 
 def open_or_build(place: Place) -> Store:
-    """The store of a dataset; built from its text if it is not there yet.
+    """The store of a dataset; built from its text if it does not exist yet.
 
     Raises:
-        ConfigError: something is not on this machine; every such key is named.
+        ConfigError: something is not on this machine; names every such key.
         StoreNotFound: there is no store, and no text to build it from.
         InputError: the text cannot be read.
     """
@@ -257,7 +254,7 @@ def open_or_build(place: Place) -> Store:
         except StoreNotFound as error:
             if not place.source.train_urls:
                 raise StoreNotFound(
-                    f"{place.where}.cache_dir: {error} Or give train_urls, local text to build it "
+                    f"{place.where}.cache_dir: {error} Or pass train_urls, local text to build it "
                     "from."
                 ) from None
         else:
@@ -271,26 +268,26 @@ def open_or_build(place: Place) -> Store:
         return build_store(
             urls, folder, tokenizer=place.tokenizer, text_key=place.source.format.text_key
         )
-    except InputError as error:  # it knows them as inputs[0], inputs[1], ...
+    except InputError as error:  # its message calls them inputs[0], inputs[1], ...
         text = re.sub(r"^inputs\b", lambda _: f"{place.where}.train_urls", str(error))
         raise InputError(text) from error
 
 
 def _not_here(place: Place) -> Iterator[str]:
-    """What a build would need from elsewhere."""
+    """What a build needs that is not on this machine."""
     named = {"cache_dir": place.cache_dir}
     named |= {f"train_urls[{n}]": url for n, url in enumerate(place.source.train_urls)}
     for key, text in named.items():
         if ADDRESS.match(text):
             yield (
-                f"{place.where}.{key}: found {text!r}, allowed is a local path; nothing is "
-                "downloaded. Copy the data to this machine and name it there."
+                f"{place.where}.{key}: found {text!r}, allowed: a local path; nothing is "
+                "downloaded. Copy the data to this machine and use that path."
             )
     needed = "the local path of a tokenizer.json or its directory, or 'bytes'"
     if place.tokenizer is None:
         yield (
-            f"tokenizer: missing; there is no store at {place.cache_dir!r}, and to build it from "
-            f"text takes one: {needed}."
+            f"tokenizer: missing; there is no store at {place.cache_dir!r}, and building it from "
+            f"text needs one: {needed}."
         )
         return
     try:
@@ -298,11 +295,11 @@ def _not_here(place: Place) -> Iterator[str]:
     except (TokenizerError, ConfigError, MissingExtra) as error:
         name = isinstance(place.tokenizer, str) and not _exists(place.tokenizer)
         why = "which is not on this machine" if name else f"which cannot be used: {error}"
-        yield f"{place.tokenizer_key}: found {place.tokenizer!r}, {why}. Give {needed}."
+        yield f"{place.tokenizer_key}: found {place.tokenizer!r}, {why}. Pass {needed}."
 
 
 def _compare_tokenizers(store: Store, place: Place) -> None:
-    """Refuse ids that another tokenizer made, where that can be known."""
+    """Refuse a store made by another tokenizer, where that can be known."""
     made_by = store.tokenizer
     tokenizer = place.tokenizer
     if tokenizer is None or made_by is None or made_by.kind == "callable":
@@ -310,16 +307,16 @@ def _compare_tokenizers(store: Store, place: Place) -> None:
     if isinstance(tokenizer, str) and tokenizer != "bytes" and not _exists(tokenizer):
         if tokenizer != made_by.name:
             warn(
-                f"{place.tokenizer_key}: found {tokenizer!r}, which is no local path, so it was "
-                f"not compared with {made_by.name!r}, which made the ids of {store.path}. Give its "
+                f"{place.tokenizer_key}: found {tokenizer!r}, which is not a local path, so it was "
+                f"not compared with {made_by.name!r}, which made the ids of {store.path}. Pass its "
                 "path, or leave it out: the store has its tokenizer."
             )
         return
     if resolve(tokenizer)[0].sha256 != made_by.sha256:
         raise ConfigError(
-            f"{place.tokenizer_key}: found {tokenizer!r}, but {made_by.name!r}, another one, made "
-            f"the ids of {store.path}. Give that one, or another cache_dir to build a store with "
-            "this one."
+            f"{place.tokenizer_key}: found {tokenizer!r}, but {made_by.name!r}, a different "
+            f"tokenizer, made the ids of {store.path}. Pass that one, or another cache_dir to "
+            "build a store with this one."
         )
 
 

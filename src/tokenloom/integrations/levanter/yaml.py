@@ -1,8 +1,8 @@
 """Settings from YAML files: plain data only, every key once, of bounded size.
 
-One idea: what a file says twice, somebody did not mean. YAML itself lets the second `num_docs` win
-without a word; here it is refused with both lines. Anchors, aliases and merge keys work; what they
-blow up to is counted, so a file of a few lines cannot fill the memory. Numbers such as ``1e-3`` are
+One idea: a key that is in a file twice is a mistake. In plain YAML the second `num_docs` silently
+wins; here it is refused with both lines. Anchors, aliases and merge keys work; the values they
+expand to are counted, so a file of a few lines cannot fill the memory. Numbers such as ``1e-3`` are
 numbers, as in YAML 1.2.
 """
 
@@ -31,7 +31,7 @@ def load_yaml(path: str | os.PathLike[str]) -> dict[str, Any]:
 
     Raises:
         FileNotFoundError: there is no such file.
-        ConfigError: it is not YAML, not a mapping, says a key twice, or is too large.
+        ConfigError: it is not YAML, not a mapping, has a key twice, or is too large.
 
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
@@ -42,7 +42,7 @@ def load_yaml(path: str | os.PathLike[str]) -> dict[str, Any]:
     with Path(path).open("rb") as file:
         raw = file.read(MAX_BYTES + 1)
     if len(raw) > MAX_BYTES:
-        raise ConfigError(f"{path}: found more than 1 MiB, which is not a file of settings.")
+        raise ConfigError(f"{path}: found more than 1 MiB, which is too large for settings.")
     found = _parsed(raw, str(path))
     if not isinstance(found, dict):
         raise wrong_type(str(path), found, "a mapping, such as 'data: ...'")
@@ -59,8 +59,8 @@ def _parsed(raw: bytes, path: str) -> Any:
         finally:
             loader.dispose()
     except RecursionError:
-        raise ConfigError(f"{path}: it is nested too deep for settings.") from None
-    except ValueError as error:  # of a scalar that looks like a number or a date and is none
+        raise ConfigError(f"{path}: it is nested too deeply for settings.") from None
+    except ValueError as error:  # a scalar that looks like a number or a date but is not
         raise ConfigError(f"{path}: {error}. Put the value in quotes.") from error
     except _yaml().YAMLError as error:
         raise ConfigError(f"{path}: {_in_words(error)}") from error
@@ -76,7 +76,7 @@ def _in_words(error: Any) -> str:
 
 
 def _check_size(value: Any, path: str) -> None:
-    """Refuse what aliases blow up; every mention counts, as whoever reads it walks through it."""
+    """Refuse what aliases expand too far; every mention counts, because readers visit each one."""
     level, count = [value], 0
     for _ in range(MAX_DEPTH):
         nested: list[Any] = []
@@ -89,7 +89,7 @@ def _check_size(value: Any, path: str) -> None:
         if not nested:
             return
         level = nested
-    raise ConfigError(f"{path}: it is nested more than {MAX_DEPTH} deep.")
+    raise ConfigError(f"{path}: it is nested more than {MAX_DEPTH} levels deep.")
 
 
 def _yaml() -> Any:
@@ -102,14 +102,14 @@ def _yaml() -> Any:
 
 @functools.cache
 def _strict_loader() -> Any:
-    """The safe loader of PyYAML, made when it is first needed: importing it takes a while."""
+    """The safe loader of PyYAML, made on first use: importing it takes a while."""
     yaml: Any = _yaml()
 
     class Strict(yaml.SafeLoader):  # type: ignore[misc]
         """Plain data; duplicate keys are refused."""
 
         def compose_mapping_node(self, anchor: Any) -> Any:
-            # here and not when values are made: by then merge keys have brought in others
+            # here and not when values are made: by then merge keys have added others
             node = super().compose_mapping_node(anchor)
             first: dict[tuple[str, str], Any] = {}
             for key, _ in node.value:
@@ -118,7 +118,7 @@ def _strict_loader() -> Any:
                 before = first.setdefault((key.tag, key.value), key)
                 if before is not key:
                     raise yaml.constructor.ConstructorError(
-                        problem=f"the key {key.value!r} is there twice, first in line "
+                        problem=f"the key {key.value!r} appears twice, first in line "
                         f"{before.start_mark.line + 1}. Remove one of them",
                         problem_mark=key.start_mark,
                     )
