@@ -66,7 +66,7 @@ def slow_sweeps(length, spec, content, stride):
 
 
 def slow_quotas(weights, total, caps=None):
-    """Largest remainders; what is capped goes to the others."""
+    """Largest remainders; what a capped document cannot take goes to the others."""
     weights = [Fraction(weight) for weight in weights]
     if caps is not None:
         total = min(total, sum(cap for cap, weight in zip(caps, weights, strict=True) if weight))
@@ -90,7 +90,7 @@ def slow_quotas(weights, total, caps=None):
 
 
 def slow_slots(choices, spec, most):
-    """Choices that are shown together: clipped ones of which two fit into the space of one."""
+    """Choices that are shown together: two clipped ones that fit into the space of one."""
     if spec.edge != "clip" or spec.fill != "pack":
         return [[choice] for choice in choices]
     slots = [[choice] for choice in choices]
@@ -165,7 +165,7 @@ def slow_rows(lengths, spec, epoch, *, content_length=None, active=None, blocks=
     content = spec.content_length if content_length is None else content_length
     slots, quota, wraps = slow_plan(lengths, spec, content, active)
     blocks = [0] * len(lengths) if blocks is None else blocks
-    cells = {}  # (block, how many to a frame) → units
+    cells = {}  # (block, splices per frame) → units
     for place in range(len(lengths)):
         virtual = lengths[place] + (spec.bos_id is not None)
         size = min(content or spec.seq_len, spec.seq_len, virtual)

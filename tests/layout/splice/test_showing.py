@@ -1,4 +1,4 @@
-"""Which choice comes when: exact counts, visits and the way back; sums of edge weights; phases."""
+"""Which choice comes when: exact counts, visits and the inverse; sums of edge weights; phases."""
 
 import math
 from fractions import Fraction
@@ -25,7 +25,7 @@ small = st.integers(1, 14)
 
 
 def hold(way, choices, quota, epochs):
-    """Choices of some epochs, while visits and the way back are checked; counts of each choice."""
+    """Choices of some epochs and the count of each; also checks visits and the inverse."""
     place, k = np.zeros(quota, np.int64), np.arange(quota)
     seen = np.zeros(choices, np.int64)
     for epoch in epochs:
@@ -48,7 +48,7 @@ def test_even_choices_are_counted(choices, quota):
     epochs = -(-choices // quota)
     assert (hold(way, choices, quota, range(epochs)) > 0).all()
     seen = hold(way, choices, quota, range(3 * choices))
-    assert seen.max() == seen.min() == 3 * quota  # over so many epochs all come equally often
+    assert seen.max() == seen.min() == 3 * quota  # over this many epochs all are shown equally often
 
 
 @given(small, small, st.integers(0, 10**15))
@@ -92,7 +92,7 @@ def test_edge_weights_are_sums_and_visits_are_counted(content, room, stride, alp
     way = Edged(edges, np.array([starts]), np.array([quota]), np.array([room]))
     seen = hold(way, starts, quota, range(40))
     expected = rounded / rounded.sum() * seen.sum()
-    assert np.abs(seen - expected).max() < 8  # golden steps keep close at any time
+    assert np.abs(seen - expected).max() < 8  # golden-ratio steps stay close at all times
 
 
 def test_all_weights_of_a_document_stay_below_two_to_the_thirty():

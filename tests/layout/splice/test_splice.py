@@ -1,4 +1,4 @@
-"""Spliced rows: equal to lists and loops, in every epoch, with a way back."""
+"""Spliced rows: equal to lists and loops, in every epoch, with an inverse."""
 
 import warnings
 
@@ -21,7 +21,7 @@ sizes = st.lists(st.sampled_from([0, 1, 2, 3, 4, 5, 6, 9, 14, 23]), min_size=1, 
 
 @st.composite
 def specs(draw, documents):
-    """A setting without randomness, and so one that the loops know."""
+    """A setting without randomness, which the loops can reproduce."""
     mode = draw(st.sampled_from((*MODES, "coverage_balanced", "coverage_balanced")))
     options = {
         "seq_len": draw(st.integers(2, 12)),
@@ -45,7 +45,7 @@ def specs(draw, documents):
         options["roll_loss"] = draw(st.booleans())
     if options["sampler"] != "enumerate":
         lengths = st.integers(1, 40)
-        stream = options["sampler"] == "stream"  # its epochs are long if nothing is said
+        stream = options["sampler"] == "stream"  # its epochs are long by default
         options["epoch_length"] = draw(lengths if stream else st.none() | lengths)
         options["balance_tau"] = draw(st.sampled_from((0, 1)))  # exact in both
         options["balance_measure"] = draw(st.sampled_from(("length", "starts")))
@@ -170,7 +170,7 @@ def test_the_way_back_finds_exactly_the_rows_of_a_start(case, epoch):
 @given(cases())
 @settings(max_examples=150)
 def test_every_choice_is_shown_after_as_many_epochs_as_it_takes(case):
-    """100 % of the starts over epochs, and at no time is one shown twice more than another."""
+    """All starts are shown over the epochs, and none is ever two visits ahead of another."""
     documents, spec = case
     with ToyStore([documents]) as toy:
         layout = Spliced(spec, toy.store.windows(2).sources["main"].line)
@@ -308,7 +308,7 @@ def test_documents_that_lie_together_are_fetched_together(monkeypatch):
 
 
 def test_growing_sets_leave_earlier_epochs_as_they_were():
-    """A document that joins later changes nothing that was before it, shuffled or not."""
+    """A document that joins later changes no earlier example, shuffled or not."""
     with ToyStore(numbered([[23, 9, 14]], 10)) as toy:
         few = toy.store.select(doc_index=(0, 1)).splice(8, content_length=5).shuffle().epochs(2)
         more = toy.store.select(doc_index=(0, 1, 2)).splice(

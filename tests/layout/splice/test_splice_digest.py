@@ -84,7 +84,7 @@ def test_rows_are_what_they_always_were(name, line):
 
 
 def test_another_epoch_is_another_digest(line):
-    """A control: the digest sees what it should."""
+    """A control: the digest changes when it should."""
     layout = Spliced(SpliceSpec(seq_len=40, **SPECS["temperature"]), line)
     rows = np.arange(500)
     assert layout.spans(0, rows).start.tolist() != layout.spans(1, rows).start.tolist()

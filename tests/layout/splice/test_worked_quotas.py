@@ -1,4 +1,4 @@
-"""Splices of several documents at the values that the design works out: SM, BAL, CK-21 and C.
+"""Splices of several documents at the values that the design computes: SM, BAL, CK-21 and C.
 
 Its documents are ABCDEFG, HIJKL and XYZ; a dot is filler. S is 8 and K is 4.
 """
@@ -133,7 +133,7 @@ def test_sm_11_every_batch_tells_its_documents(three):
     assert whole(made).document.tolist() == found
     with tl.Loader(made, 5, end="pad") as loader:
         tags = np.concatenate([batch.document for batch in loader]).tolist()
-    assert tags == [*found, *[-1] * 4]  # rows that fill up a step are of none
+    assert tags == [*found, *[-1] * 4]  # rows that fill up a step belong to no document
     chosen = spliced(three.select(doc_index=[2, 0]), sampler="enumerate")
     assert whole(chosen).document.tolist() == [2, 0, 0, 0, 0]  # numbers of the store
 
@@ -209,7 +209,7 @@ def test_sm_12_ck_21_index_n_takes_the_work_of_index_0(three):
 
     def work(n):
         made = spliced(three, sampler="stream", alpha=0.8, offset_jitter=2)
-        made.batch([5])  # what is made once
+        made.batch([5])  # builds what is built only once
         calls = 0
 
         def count(frame, event, argument):
@@ -296,11 +296,11 @@ def test_sm_13_a_million_draws_have_the_probabilities_of_the_documents(long):
     heat = np.array([10_000, 5_000, 2_000]) ** 0.7
     assert chance(counts, heat / heat.sum()) > 1e-3
     warmer = np.array([10_000, 5_000, 2_000]) ** 0.72
-    assert chance(counts, warmer / warmer.sum()) < 1e-3  # what it would tell apart
+    assert chance(counts, warmer / warmer.sum()) < 1e-3  # the test can tell them apart
 
 
 def endless(dataset, draws):
-    """(document, t, s) of the first whole epochs of a stream, some draws of it."""
+    """(document, t, s) of the first whole epochs of a stream."""
     epochs = draws // dataset.run.rows
     rows = np.tile(np.arange(dataset.run.rows), epochs)
     return dataset.run.layout.triples(np.repeat(np.arange(epochs), dataset.run.rows), rows)[1:]
@@ -582,7 +582,7 @@ def test_bal_11_the_length_of_an_epoch_is_explicit(three):
         assert len(loader) == 100  # what a trainer asks for
 
 
-# -- what is said, and what it takes -------------------------------------------------------
+# -- messages, and costs -------------------------------------------------------------------
 
 
 def told(caplog, make):
@@ -623,7 +623,7 @@ def test_sm_28_the_log_of_the_older_modes(three, caplog):
 
 
 def peak_of(make):
-    """Bytes that are taken at most while something is made."""
+    """Peak bytes allocated while something is made."""
     tracemalloc.start()
     made = make()
     peak = tracemalloc.get_traced_memory()[1]
@@ -632,7 +632,7 @@ def peak_of(make):
 
 
 def test_sm_24_a_hundred_thousand_documents_of_any_length(tmp_path):
-    """40,000 tokens each, 8 GB in all, take what 100 tokens each do."""
+    """Documents of 40,000 tokens, 8 GB in total, need no more memory than those of 100 tokens."""
     peaks = []
     for tokens in (100, 40_000):
         virtual = VirtualStore([(100_000, 100_000 * tokens)])
@@ -730,7 +730,7 @@ def test_c_12_splices_as_long_as_frames_do_not_move(stores):
     assert len(warned) == 1
     assert "Lower content_length to 6" in str(warned[0].message)
     assert {s for _, s in pairs(still)} == {0}
-    moved = splice(store, 8, content_length=6, offset_jitter=2)  # K = S - J, without a word
+    moved = splice(store, 8, content_length=6, offset_jitter=2)  # K = S - J, without a warning
     assert {s for epoch in range(3) for _, s in pairs(moved, epoch)} == {0, 1, 2}
 
 
@@ -797,7 +797,7 @@ def test_c_18_there_are_three_samplers_and_a_default_for_each_mode(three):
 
 
 def test_c_19_ranks_take_turns_in_one_stream(three):
-    """Seeds of their own would not keep them apart."""
+    """Separate seeds would not keep them apart."""
     made = spliced(three, sampler="stream", balance_measure="starts", epoch_length=7).seed(6)
     shares = []
     for rank in range(2):
@@ -821,11 +821,11 @@ def test_c_21_ends_are_preferred_by_weights_and_as_before_by_duplicates(stores):
     assert counted([t for t, _ in pairs(smooth)], 27) == exact.tolist()
     before = counted([t for t, _ in pairs(spliced(store, alpha=1.0, edge_mode="duplicate"))], 27)
     assert (before[0], before[-1]) == (2, 2)
-    assert before[3:-3] == [1] * 21  # from distance K on nothing is there twice
+    assert before[3:-3] == [1] * 21  # from distance K on nothing is duplicated
 
 
 def test_c_24_one_document_and_several_are_the_same_kind_of_dataset(three):
-    """What takes one takes the other: documents are a list of any length."""
+    """Whatever takes one document takes several: documents are a list of any length."""
     for chosen in (three.select(doc_index=1), three.select(num_docs=3, doc_select_mode="first")):
         made = spliced(chosen, sampler="enumerate")
         assert type(made) is tl.Dataset

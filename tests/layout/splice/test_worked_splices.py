@@ -1,4 +1,4 @@
-"""Splices at the values that the design works out by hand, row by row: SP and C of the checklist.
+"""Splices at the values that the design computes by hand, row by row: SP and C of the checklist.
 
 N is filler. The design's first document is 0 1 2 3 4, and its first frame has 5 cells.
 """
@@ -50,7 +50,7 @@ def five(stores):
 
 @pytest.fixture
 def words(tmp_path):
-    """Makes stores of words, whose tokenizer has padding as its id 0."""
+    """Makes stores of words, whose tokenizer has padding at id 0."""
     made = tokenizers.Tokenizer(
         tokenizers.models.WordLevel({"<pad>": 0, "</s>": 1, "a": 2, "b": 3, "c": 4}, "a")
     )
@@ -155,7 +155,7 @@ def test_sp_13_the_quick_unit_test(stores):
     assert batch.segment_ids.tolist() == [[1, 1, 1, 1, 1], [0, 1, 1, 1, 1], [0, 0, 1, 1, 1]]
 
 
-# -- which examples there are --------------------------------------------------------------
+# -- which examples exist ------------------------------------------------------------------
 
 
 def test_sp_09_example_a_has_exactly_13_rows(five):
@@ -284,7 +284,7 @@ def test_sp_20_a_number_shuffles_inside_stretches_of_that_many(stores):
 
 
 def test_sp_20_every_order_of_six_offsets_is_equally_likely(stores):
-    """A chi-square of all 720 orders: 719 is to be expected, 1,000 is seven deviations more."""
+    """A chi-square over all 720 orders: 719 is expected, 1,000 is seven deviations above."""
     options = {"content_start_mode": "anchor_start", "content_length": 2, "shuffle_offsets": True}
     made = splice(stores([5, 6]), 7, **options)
     epochs = 36_000
@@ -454,7 +454,7 @@ def test_sp_30_filler_eos_needs_an_eos(five):
 
 @pytest.mark.parametrize("how", [{}, {"segments": "eos", "eos_id": 77}])
 def test_sp_31_an_eos_before_the_splice_breaks_the_segment(five, how):
-    """In place of explicit segments, or beside them: they are the same."""
+    """Instead of explicit segments, or in addition to them: the result is the same."""
     options = {"content_start_mode": "anchor_start", "content_length": 3, "eos_before": 77}
     batch = whole(splice(five, 5, **options, **how))
     assert batch.tokens.tolist() == [[0, 1, 2, N, N], [77, 0, 1, 2, N], [N, 77, 0, 1, 2]]
@@ -467,7 +467,7 @@ def test_sp_31_the_eos_is_the_tokenizers_own(words):
 
 
 def test_sp_40_padding_may_be_id_0(words):
-    """It is not taken for missing; and a document may hold the same id."""
+    """Id 0 is not treated as missing, and a document may contain the same id."""
     store = words("a b", "c b a")
     assert (store.tokenizer.pad, store.tokenizer.eos) == (0, 1)
     assert whole(store.splice(4)).tokens.tolist() == [[0, 0, 2, 3], [0, 4, 3, 2]]
@@ -497,7 +497,7 @@ def test_sp_33_the_length_is_known_up_front(five):
     assert row(endless[13 * 10**9 + 7].tokens) == [N, 2, 3, 4, N]
     fresh = tl.open(five.path)
     assert len(splice(fresh, 5, **A)) == 13
-    assert fresh.reads.bytes == 0  # no token was read to know it
+    assert fresh.reads.bytes == 0  # computed without reading a token
 
 
 def test_sp_34_a_batch_of_any_indices_is_built_on_the_fly(five):
@@ -532,7 +532,7 @@ def test_sp_36_every_fourth_pair_to_each_of_four_ranks(five):
     for rank in range(4):
         with tl.Loader(made, 4, rank, 4, end="pad") as loader:
             indices = np.concatenate([batch.index for batch in loader])
-        shares.append(indices[indices >= 0].tolist())  # -1 fills the last step up
+        shares.append(indices[indices >= 0].tolist())  # -1 fills up the last step
     assert shares == [[0, 4, 8, 12], [1, 5, 9], [2, 6, 10], [3, 7, 11]]
     assert all(index % 4 == rank for rank, share in enumerate(shares) for index in share)
 
@@ -574,7 +574,7 @@ def test_sp_38_nothing_is_said_unless_it_is_wanted(five, caplog):
 
 
 def outside_documents(batch, loss_mask):
-    """Cells with a loss that is not from one token of a document to the next of it."""
+    """Cells with a loss that do not predict the next token of the same document."""
     inside = np.zeros(loss_mask.shape, np.bool_)
     spans = batch.spans
     for at, length, number in zip(spans.at, spans.length, spans.row, strict=True):
@@ -588,7 +588,7 @@ def test_sp_39_the_loss_is_on_positions_of_the_document_only(five):
     assert tl.check_batch(batch).ok
     arrays = {name: getattr(batch, name) for name in ("tokens", "segment_ids", "loss_mask")}
     assert tl.check_batch(arrays).ok
-    for cell in ([7, 0], [7, 3], [0, 3]):  # before, at the last token of, and behind a document
+    for cell in ([7, 0], [7, 3], [0, 3]):  # before, at the last token of, and after a document
         tampered = batch.loss_mask.copy()
         tampered[tuple(cell)] = True
         assert outside_documents(batch, tampered) == [cell]
@@ -702,7 +702,7 @@ def test_c_04_no_content_length_is_what_is_left_then_what_fits(stores, five):
 
 
 def test_c_05_pruning_is_a_parameter_and_less_than_two_tokens_warn(five):
-    assert len(splice(five, 5, **A)) == 13  # 2, if nothing is said
+    assert len(splice(five, 5, **A)) == 13  # min_copy_len defaults to 2
     with pytest.warns(UserWarning, match="min_copy_len: found 1; a splice of one token trains"):
         made = splice(five, 5, min_copy_len=1, **A)
     assert len(made) == 18
@@ -753,7 +753,7 @@ def test_c_23_offsets_are_nothing_new_to_a_relative_model_and_it_is_told_so(five
 
 
 def test_c_23_what_a_document_sees_does_not_depend_on_its_offset(five):
-    """So only positions tell offsets apart, or the filler, if it is to be seen."""
+    """So only positions distinguish offsets, or the filler, if it is visible."""
     made = splice(five, 5, **A)
     rows = [shown(made, 1, s) for s in range(3)]
     seen = [attention.dense_mask(batch.segment_ids)[0, s : s + 3] for s, batch in enumerate(rows)]

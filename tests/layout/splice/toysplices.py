@@ -20,7 +20,7 @@ def making_stores():
 
 
 def splice(documents, seq_len, **options):
-    """Learned positions, so that nothing is said about offsets; N in filler."""
+    """Learned positions, so that offsets cause no warning; N in filler."""
     return documents.splice(seq_len, **{"position_scheme": "absolute", "pad_id": N, **options})
 
 

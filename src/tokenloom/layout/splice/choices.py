@@ -1,8 +1,8 @@
 """The choices of a document: every (t, s) at which it can be spliced, by number.
 
-One idea: a document of L tokens has T choices, and choice x is a closed form of x and L, so nothing
-is listed and any number of documents is decoded at once. Each kind of schedule is one class:
-`Balanced` (one offset for each start), `Clipped` (starts past both ends), `Swept` (offsets for each
+One idea: a document of L tokens has T choices, and choice x is a closed form of x and L, so no list
+is stored and any number of documents is decoded at once. Each kind of schedule is one class:
+`Balanced` (one offset per start), `Clipped` (starts past both ends), `Swept` (many offsets per
 start) and `ChoiceGrid` (a few of both).
 
 A choice has a *place*: the number a of its start and the number b of its offset. Orders of either
@@ -24,12 +24,12 @@ Int64 = NDArray[np.int64]
 
 
 class Splices(NamedTuple):
-    """Where some splices are taken from and where they go.
+    """Where some splices come from and where they go.
 
     Attributes:
-        t: start of the window; it may lie before the document [N].
+        t: start of the splice window; it may lie before the document [N].
         start: document offset of the first token [N].
-        length: tokens; those behind the end of the document are from its begin [N].
+        length: tokens; those past the end of the document wrap around to its start [N].
         at: s, frame offset of the first token [N].
     """
 
@@ -40,29 +40,29 @@ class Splices(NamedTuple):
 
 
 class Choices(Protocol):
-    """What can be shown of documents by their length."""
+    """The choices that documents have, given their lengths."""
 
     even: bool
     """Whether every start of a document has the same number of offsets."""
 
     def content(self, length: Int64) -> Int64:
-        """K of each document, 0 for one that cannot be spliced [N]."""
+        """K of each document, 0 if it cannot be spliced [N]."""
 
     def count(self, length: Int64) -> Int64:
-        """Choices of each document [N]."""
+        """Number of choices of each document [N]."""
 
     def place(self, choice: Int64, length: Int64) -> tuple[Int64, Int64]:
         """(number of the start, number of the offset) of each choice [N]."""
 
     def offsets(self, start: Int64, length: Int64) -> Int64:
-        """Offsets of each start, by its number [N]."""
+        """Number of offsets of each start, given by number [N]."""
 
     def splice(self, start: Int64, offset: Int64, length: Int64) -> Splices:
         """The splice at each place [N]."""
 
 
 class Balanced:
-    """Every start that leaves K tokens, at the right end of the frame."""
+    """Every start that leaves K tokens, placed at the right end of the frame."""
 
     even = True
 
@@ -96,15 +96,15 @@ class Balanced:
     def splice(self, start: Int64, offset: Int64, length: Int64) -> Splices:
         """See `Choices`."""
         content = self.content(length)
-        t = np.minimum(start * self._stride, length - content)  # the tail is no multiple
+        t = np.minimum(start * self._stride, length - content)  # the tail is not a multiple
         return Splices(t, t, content, self._seq_len - content - offset)
 
 
 class Clipped(Balanced):
-    """Every start whose window has `least` tokens of the document, cut to what is inside.
+    """Every start whose window has at least `least` tokens of the document, cut to those inside.
 
-    A left part of n tokens and a right part of K - n have room where one window has, so choice x
-    can share its frame with choice ``x + slots``: see `slots`.
+    A left part of n tokens and a right part of K - n tokens fit where one whole window fits, so
+    choice x can share its cells with choice ``x + slots``: see `slots`.
     """
 
     def count(self, length: Int64) -> Int64:
@@ -116,7 +116,8 @@ class Clipped(Balanced):
     def slots(self, length: Int64) -> Int64:
         """Stretches of K cells that hold all choices: x and x + slots share one [N]."""
         content, count = self.content(length), self.count(length)
-        last = length - (self._least - content + (count - 1) * self._stride)  # tokens of the last
+        # tokens of the last choice
+        last = length - (self._least - content + (count - 1) * self._stride)
         pairs = (content - self._least - last) // self._stride + 1
         return count - np.where(content > 0, np.maximum(pairs, 0), 0)
 
@@ -130,10 +131,10 @@ class Clipped(Balanced):
 
 
 class Swept:
-    """Offsets for every start: all starts or only the first, on a line or on a ring.
+    """Many offsets for every start: all starts or only the first, on a line or on a ring.
 
-    Starts that leave fewer than K tokens have more offsets. How many starts with no more than r
-    tokens left have together depends on r alone: one table serves every document.
+    Starts that leave fewer than K tokens have more offsets. The total number of offsets of all
+    starts with at most r tokens left depends on r alone, so one table serves every document.
     """
 
     def __init__(self, spec: SpliceSpec, content: int, stride: int) -> None:
@@ -143,7 +144,7 @@ class Swept:
         self._ring = spec.content_start_mode == "cyclic_roll"
         self._truncate = spec.placement == "truncate"
         self.even = self._anchored or self._ring or self._truncate
-        # [residue of r, how many strides]: offsets of all starts with that or fewer tokens left
+        # [residue of r, number of strides]: offsets of all starts with at most r tokens left
         columns = content // stride + 1
         left = np.arange(stride)[:, None] + np.arange(columns) * stride
         counts = np.where((left >= self._least) & (left < content), self._fitting(left), 0)
@@ -152,7 +153,7 @@ class Swept:
         self._flat = (self._sums + np.arange(stride)[:, None] * self._jump).reshape(-1)
 
     def _fitting(self, size: Int64) -> Int64:
-        """Offsets of a splice of so many tokens."""
+        """Number of offsets of a splice of `size` tokens."""
         room = self._seq_len - (self._least if self._truncate else size)
         return np.maximum(room // self._step + 1, 0) + 0 * size
 
@@ -162,7 +163,7 @@ class Swept:
         return np.where(found >= self._least, found, 0)
 
     def _starts(self, length: Int64) -> Int64:
-        """Starts with the same number of offsets."""
+        """Number of leading starts that all have the same number of offsets."""
         if self._anchored:
             return np.ones_like(length)
         if self._ring:
@@ -171,7 +172,7 @@ class Swept:
         return np.maximum((length - least) // self._stride + 1, 0)
 
     def _late(self, length: Int64) -> tuple[Int64, Int64]:
-        """Offsets of all starts with fewer than K tokens left, and the tokens of the first."""
+        """Offsets of all starts with fewer than K tokens left, and tokens left at the first one."""
         left = length - self._starts(length) * self._stride
         inside = np.clip(left, 0, self._sums.shape[1] * self._stride - 1)
         return self._sums[inside % self._stride, inside // self._stride], left
@@ -198,7 +199,7 @@ class Swept:
             return start, offset
         sums, left = self._late(length)
         residue = left % self._stride
-        rest = np.maximum(sums - (choice - early * each), 1)  # from here to the last one
+        rest = np.maximum(sums - (choice - early * each), 1)  # choices from here to the last
         column = np.searchsorted(self._flat, rest + residue * self._jump, side="left")
         column = np.where(late, column - residue * self._sums.shape[1], 0)
         before = sums - self._sums[residue, column]
@@ -257,7 +258,7 @@ class ChoiceGrid:
 
 
 def choices_for(spec: SpliceSpec, content_length: int | None, stride: int) -> Choices:
-    """The choices that a setting gives, with K and the stride between starts."""
+    """The choices that a spec allows, for a content length K and a stride between starts."""
     content = min(content_length or spec.seq_len, spec.seq_len)
     if spec.content_start_mode != "coverage_balanced" and spec.mode == "splice" and not spec.grid:
         return Swept(spec, content, stride)

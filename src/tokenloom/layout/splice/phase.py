@@ -1,15 +1,16 @@
 """One phase of a spliced run: its documents, their quotas, and what each row shows.
 
-Slots: which splices stand together in a frame.
+Slots: which splices share a frame.
 
-One idea: documents that lie together and of which equally many splices fit into a frame form a
-*cell*. A cell of U units in frames of m has R = ceil(U / m) rows; row r holds unit r of each of m
-stretches of R units, so that its splices are far from each other in the document. Every epoch turns
-the stretches against each other, so that they meet others. It is arithmetic, with a way back.
+One idea: documents that lie together, and of which the same number of splices fits into a frame,
+form a *cell*. A cell of U units with m units per frame has R = ceil(U / m) rows. Row r holds unit r
+of each of m stretches of R units, so the splices of a row are far apart in the document. Every
+epoch rotates the stretches against each other, so that each splice meets others. All of it is
+arithmetic and has an inverse.
 
-Worked example: 7 units, 3 to a frame, epoch 0: R = 3, rows 0 3 6 | 1 4 | 2 5.
+Worked example: 7 units, 3 per frame, epoch 0: R = 3, rows 0 3 6 | 1 4 | 2 5.
 
-With one splice to a frame m is 1 and row r is unit r.
+With one splice per frame, m is 1 and row r is unit r.
 """
 
 from __future__ import annotations
@@ -39,15 +40,15 @@ class Slots:
 
     Args:
         quota: units of each document [documents].
-        block: the storage-local block it lies in, ascending [documents].
-        together: how many of its splices fit into a frame [documents].
+        block: storage-local block of each document, ascending [documents].
+        together: how many splices of each document fit into a frame [documents].
     """
 
     def __init__(self, quota: Int64, block: Int64, together: Int64) -> None:
         together = np.where(quota > 0, np.maximum(together, 1), 1)
         self._one = bool((together == 1).all())
         self._order = np.lexsort((np.arange(len(quota)), together, block))
-        self._place = np.empty_like(self._order)  # document → where it stands in the order
+        self._place = np.empty_like(self._order)  # document → its position in the order
         self._place[self._order] = np.arange(len(quota))
         self._first_unit = np.concatenate([[0], np.cumsum(quota[self._order])])
         b, m = block[self._order], together[self._order]
@@ -66,7 +67,7 @@ class Slots:
         return int(self._cell_row[-1])
 
     def units(self, rows: Int64, epoch: Int64) -> tuple[Int64, Int64, Int64]:
-        """The units in each row: (row's place in `rows`, document, which of its units) [units]."""
+        """The units in each row: (index into `rows`, document, which of its units) [units]."""
         if self._one:
             frame, unit = np.arange(len(rows)), rows
         else:
@@ -83,7 +84,7 @@ class Slots:
         return frame, self._order[place], unit - self._first_unit[place]
 
     def rows_of(self, document: Int64, unit: Int64, epoch: Int64) -> Int64:
-        """The row that holds each unit of a document: the way back [N]."""
+        """The row that holds each unit of a document: the inverse of `units` [N]."""
         found = self._first_unit[self._place[document]] + unit
         cell = np.searchsorted(self._cell_unit, found, side="right") - 1
         r = self._r[cell]
@@ -93,19 +94,19 @@ class Slots:
 
     @staticmethod
     def _turn(epoch: Int64, rows: Int64) -> Int64:
-        """How far neighbouring stretches are turned: golden steps, none in epoch 0 [N]."""
+        """How far adjacent stretches are rotated: golden-ratio steps, none in epoch 0 [N]."""
         fraction = (epoch.astype(np.uint64) * np.uint64(GOLDEN)) >> np.uint64(33)  # 31 bits
         return (fraction.astype(np.int64) * (rows & 0xFFFFFFFF)) >> 31
 
 
-EXACT = 1000  # examples of a stream's epoch for one document; shares are then right to 0.1 %
+EXACT = 1000  # times sqrt(documents): examples of a stream's epoch, for shares right to 0.1 %
 
 
 class Shown(NamedTuple):
-    """What some rows show.
+    """The splices that some rows show.
 
     Attributes:
-        frame: which of the rows, ascending [N].
+        frame: index of the row among those requested, ascending [N].
         place: the document, by its place on the line [N].
         t, start, length, at: see `tokenloom.layout.splice.choices.Splices` [N].
     """
@@ -120,7 +121,7 @@ class Shown(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class _Kind:
-    """Documents with the same choices and the same way through them."""
+    """Documents with the same choices, visited in the same way."""
 
     choices: Choices
     way: Way
@@ -131,22 +132,22 @@ class SplicePhase:
     """Documents, quotas and rows of one phase.
 
     Attributes:
-        slots: units in rows.
-        packed: whether splices stand side by side.
+        slots: which units are in which row.
+        packed: whether splices are placed side by side.
         length: tokens of each document, 0 if it is not in this phase [documents].
         content: K of each document, 0 if it is not spliced [documents].
-        choices: how many it has [documents].
-        shown: what of it is shown at a time: choices, or pairs of clipped ones [documents].
-        quota: how often in an epoch [documents].
-        weights: in proportion to which the quotas were divided [documents].
+        choices: number of choices of each document [documents].
+        shown: number of units it can show: choices, or pairs of clipped choices [documents].
+        quota: units of each document per epoch [documents].
+        weights: the quotas are in proportion to these [documents].
 
     Args:
         spec: how to splice.
-        length: tokens of each document, an inserted one included [documents].
+        length: tokens of each document, including an inserted one [documents].
         document: its number in the store [documents].
-        block: the storage-local block it lies in [documents].
-        content_length: K, None for as many as fit.
-        active: how many of the documents, from the first on.
+        block: storage-local block of each document [documents].
+        content_length: K, None for as many tokens as fit.
+        active: how many documents are in this phase, from the first on.
     """
 
     def __init__(
@@ -186,8 +187,8 @@ class SplicePhase:
         self.weights, self.quota = self._shares()
         if not self.quota.any():
             raise ConfigError(
-                f"max_epochs: found {spec.max_epochs}, which leaves no example: documents have "
-                f"{int(self.shown.max())} choices or fewer. Raise it."
+                f"max_epochs: found {spec.max_epochs}, which leaves no examples: no document has "
+                f"more than {int(self.shown.max())} choices. Raise it."
             )
         together = spec.seq_len // np.maximum(self.content, 1) if self.packed else 0 * length + 1
         self.slots = Slots(self.quota, block, together)
@@ -218,12 +219,12 @@ class SplicePhase:
             f"splice: none of {len(self.length):,} documents fits: the longest has {longest:,} "
             f"tokens; content_length={content_length}, seq_len={spec.seq_len}, "
             f"min_copy_len={spec.min_copy_len}, adaptive_k={spec.adaptive_k}. Lower content_length "
-            "or min_copy_len, take adaptive_k=True, or select longer documents."
+            "or min_copy_len, set adaptive_k=True, or select longer documents."
         )
 
     @property
     def _wraps(self) -> bool:
-        """Whether short documents are repeated from the first choice on until all have as many."""
+        """Whether short documents repeat, from the first choice on, until all quotas are equal."""
         spec = self._spec
         special = spec.doc_weights or spec.doc_groups or spec.epoch_length or spec.max_epochs
         return spec.balance_mode == "by_document" and not special
@@ -252,7 +253,7 @@ class SplicePhase:
         return weights, quotas(weights, total, caps)
 
     def _rounds(self, weights: list[int]) -> int:
-        """How many times all choices make an epoch: in a stream, enough for shares to be right."""
+        """How often an epoch repeats all choices: for a stream, enough to make shares exact."""
         once, whole = int(self.shown.sum()), sum(weights)
         exact = all(once * weight % max(1, whole) == 0 for weight in weights)
         if self._spec.sampler != "stream" or exact:
@@ -261,7 +262,7 @@ class SplicePhase:
         return -(-EXACT * (math.isqrt(used) + 1) // once)
 
     def _make_kinds(self) -> tuple[list[_Kind], Int64 | None]:
-        """The kinds, and which of them each document is (None: all are the first)."""
+        """The kinds, and the kind of each document (None: all documents are of the first kind)."""
         continuous = (self._alphas > 0) & (self._spec.edge_mode == "continuous")
         if self._spec.sampler == "enumerate":
             continuous[:] = False
@@ -284,7 +285,7 @@ class SplicePhase:
         if scale:
             content = int(self.content.max())
             edges = Edges(content, stride, alpha, scale)
-            # a shorter document has one choice, whatever its weight
+            # a document shorter than K has a single choice, whatever its weight
             room = np.where(self.content == content, self.length - self.content, 0)
             way = Edged(edges, self.shown, self.quota, room)
         else:
@@ -313,11 +314,11 @@ class SplicePhase:
         return shown._replace(frame=frame[shown.frame])
 
     def _show(self, kind: _Kind, frame: Int64, place: Int64, unit: Int64, epoch: Int64) -> Shown:
-        """Units of documents of one kind; `frame` says which they are."""
+        """The splices of units of documents of one kind; `frame` numbers the units."""
         shown = choice = kind.way.choose(place, unit, epoch)
         if kind.duplicates is not None:
             choice = kind.duplicates.original(self._within(kind, place), choice)
-        if self._pairs.any():  # the second choice of a slot comes right behind the first
+        if self._pairs.any():  # the second choice of a slot comes right after the first
             both = 1 + (choice < self._pairs[place])
             twice = np.repeat(np.arange(len(frame)), both)
             second = np.append(False, twice[1:] == twice[:-1])
@@ -350,7 +351,7 @@ class SplicePhase:
         return self.slots.rows_of(*same) if len(units) else units
 
     def _units_of(self, place: int, epoch: int, t: int) -> list[int]:
-        """Units of a document that show a start, by bisection where starts ascend."""
+        """Units of a document that show start t, by bisection where starts ascend."""
         if not self.quota[place]:
             return []
         kind = self._kinds[0 if self._kind_of is None else int(self._kind_of[place])]
@@ -369,12 +370,12 @@ class SplicePhase:
         count, shown = int(self.choices[place]), int(self.shown[place])
         numbers = range(count)
         low, high = (bisect_left(numbers, bound, key=start) for bound in (t, t + 1))
-        slots = {choice % shown for choice in range(low, high)}  # a second one shares its slot
+        slots = {choice % shown for choice in range(low, high)}  # paired choices share a slot
         return sorted(u for slot in slots for u in kind.way.examples(place, slot, epoch))
 
     @property
     def starts(self) -> list[int]:
-        """Starts of each document."""
+        """Number of starts of each document."""
         found = np.zeros_like(self.choices)
         for stride, choices in self._by_stride.items():
             here = np.flatnonzero((self._strides == stride) & (self.choices > 0))
@@ -384,7 +385,7 @@ class SplicePhase:
 
     @property
     def most_offsets(self) -> int:
-        """Offsets of the start that has most: the first or the last one of a document."""
+        """Most offsets that any start has: it is the first or the last start of a document."""
         last = np.array(self.starts) - 1
         found = [
             choices.offsets(start[here], self.length[here]).max(initial=0)
@@ -398,7 +399,7 @@ class SplicePhase:
 
     @property
     def row_tokens(self) -> int | None:
-        """Tokens of every row, None where they differ."""
+        """Tokens of every row; None where rows differ."""
         spec = self._spec
         swept = spec.content_start_mode != "coverage_balanced" and spec.mode == "splice"
         sizes = np.unique(self.content[self.quota > 0])
@@ -408,7 +409,7 @@ class SplicePhase:
 
     @property
     def steady(self) -> bool:
-        """Whether every epoch has as many tokens as any other."""
+        """Whether all epochs have the same number of tokens."""
         spec, used = self._spec, self.quota > 0
         if spec.content_start_mode == "coverage_balanced" and spec.edge == "inside":
             return spec.bos_id is None

@@ -1,10 +1,10 @@
-"""`Spliced`: rows of spliced documents by their number.
+"""`Spliced`: spliced documents by row number.
 
-One idea: a row is a unit of a document (`phase`), a unit is a choice of it (`turns`), a choice is
-(t, s) (`choices`). Each step is arithmetic on the lengths of the documents, so any row of any epoch
-takes the same time, and what is kept is a handful of integers for each document.
+One idea: a row is a unit of a document (`phase`), a unit is one of its choices (`turns`), and a
+choice is (t, s) (`choices`). Each step is arithmetic on document lengths, so any row of any epoch
+takes the same time, and memory is a handful of integers per document.
 
-Inside, a document with an inserted BOS is one token longer and begins with it.
+Internally, a document with an inserted BOS is one token longer and starts with it.
 """
 
 from __future__ import annotations
@@ -28,17 +28,17 @@ __all__ = ["Spliced", "Triples"]
 
 Int64 = NDArray[np.int64]
 
-BLOCK_TOKENS = 1 << 18  # neighbouring documents that are fetched together
+BLOCK_TOKENS = 1 << 18  # adjacent documents of about this many tokens are fetched together
 
 
 class Triples(NamedTuple):
-    """Splices as the published design names them.
+    """Splices in the letters of the published design.
 
     Attributes:
-        row: which of the rows that were asked for [N].
+        row: index of the row among those requested [N].
         document: index in the store [N].
-        t: start of the window in the document; before its begin with edge="clip" and, as -1, with
-            an inserted BOS [N].
+        t: start of the splice window in the document; negative if it lies before the document,
+            with edge="clip" or (as -1) with an inserted BOS [N].
         s: frame offset [N].
     """
 
@@ -52,8 +52,8 @@ class Spliced:
     """Spliced documents of a line.
 
     Attributes:
-        lead: tokens that are inserted before the first stored one of a document.
-        documents: their numbers in the store [documents].
+        lead: tokens inserted before the first stored token of a document.
+        documents: document numbers in the store [documents].
         parts: documents, quotas and rows of every phase.
 
     Args:
@@ -68,7 +68,7 @@ class Spliced:
         self.tag = hashlib.sha256(repr(spec).encode()).hexdigest()[:16]
         self.documents, self._edges = line.bounds(0, line.documents)
         length = np.diff(self._edges)
-        self.lead = int(spec.bos_id is not None)  # tokens before the first stored one
+        self.lead = int(spec.bos_id is not None)
         self._length = np.where(length > 0, length + self.lead, 0)
         self._block = np.unique(self._edges[:-1] // BLOCK_TOKENS, return_inverse=True)[1]
         blocks = int(self._block.max(initial=-1)) + 1
@@ -81,7 +81,7 @@ class Spliced:
 
     @property
     def row_tokens(self) -> tuple[int, int] | None:
-        """Tokens of every row, where all have the same."""
+        """Tokens of every row but the last, and of the last; None where rows differ."""
         sizes = {part.row_tokens for part in self.parts}
         size = sizes.pop() if len(sizes) == 1 and self.spec.bos_id is None else None
         return None if size is None else (size, size)
@@ -89,22 +89,22 @@ class Spliced:
     is_constant: bool = False
 
     def is_steady(self, epoch: int) -> bool:
-        """Whether all epochs of that epoch's phase have as many tokens."""
+        """Whether all epochs of that epoch's phase have the same number of tokens."""
         return self.parts[int(self.phases.of(epoch))].steady
 
     def blocks(self, phase: int = 0) -> Blocks:
-        """Where the storage-local blocks lie: neighbouring documents, some 256 Ki tokens."""
+        """Where the storage-local blocks lie: adjacent documents, about 256 Ki tokens."""
         return Blocks.cut(self.parts[phase].slots.block_row)
 
     def warn_if_unaligned(self) -> None:
-        """Blocks end with documents, so there is nothing to say."""
+        """Does nothing: blocks end with documents, so they are always aligned."""
 
     def runs(self, epoch: Int64 | int, rows: Int64) -> Reads:
         """The tokens of each row."""
         return Reads.of(self.spans(epoch, rows))
 
     def stretch(self, block: Int64, blocks: Blocks, phase: int = 0) -> tuple[Int64, Int64]:
-        """The part of the line that the rows of each block take [N]."""
+        """The part of the line that the rows of each block cover [N]."""
         first, last = blocks.edges(block)
         starts = self.parts[phase].slots.block_row
         low = np.searchsorted(starts, first, side="right") - 1
@@ -166,7 +166,7 @@ class Spliced:
         shown = part.show(epoch, rows)
         frame, place, start, length = shown.frame, shown.place, shown.start, shown.length
         at = _packed(frame, length) if part.packed else shown.at
-        seam = start + length > self._length[place]  # a ring goes on with its begin
+        seam = start + length > self._length[place]  # a ring continues with its first token
         flags = np.zeros(len(frame), np.uint8)
         seen = np.zeros(len(frame), np.int64)
         if seam.any():
@@ -179,7 +179,7 @@ class Spliced:
             start = np.where(again, 0, start[twice])
             length, flags = size, np.where(again, JOINED, 0).astype(np.uint8)
             seen = (again & (not self.spec.roll_loss)).astype(np.int64)
-        if self.spec.bos_id is not None:  # the first of a longer document is not stored
+        if self.spec.bos_id is not None:  # token 0 of the lengthened document is not stored
             begins = start == 0
             flags |= np.where(begins, BOS, 0).astype(np.uint8)
             start, length = np.maximum(start - 1, 0), length - begins
@@ -203,7 +203,7 @@ class Spliced:
 
 
 def _packed(frame: Int64, length: Int64) -> Int64:
-    """Frame offsets of splices that stand side by side [N]."""
+    """Frame offsets of splices that are placed side by side [N]."""
     ends = np.cumsum(length)
     begins = ends - length
     first = np.flatnonzero(np.append(True, np.diff(frame) != 0))[: len(frame)]
@@ -222,12 +222,12 @@ def _check_schedules(spec: SpliceSpec, documents: int) -> None:
         if most > documents:
             raise ConfigError(
                 f"{name}: found {most} documents, but {documents} were selected. Select more, or "
-                f"end with {documents}."
+                f"end the schedule with {documents}."
             )
 
 
 def _stages(spec: SpliceSpec, documents: int) -> list[tuple[int, int | None, int]]:
-    """(where it begins, K, documents) of every phase."""
+    """(start, K, documents) of every phase."""
     schedules = (spec.content_schedule, spec.doc_schedule, spec.doc_growth)
     begins = sorted({0, *(pair[0] for pairs in schedules for pair in pairs)})
     stages = []
@@ -240,7 +240,7 @@ def _stages(spec: SpliceSpec, documents: int) -> list[tuple[int, int | None, int
 
 
 def _last(pairs: tuple[tuple[int, ...], ...], begin: int, usual: int | None) -> int | None:
-    """The value of the last entry that begins no later."""
+    """The value of the last entry that starts at `begin` or earlier."""
     return next((value for at, value in reversed(pairs) if at <= begin), usual)
 
 

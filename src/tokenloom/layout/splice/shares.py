@@ -1,13 +1,13 @@
-"""Edge weights: starts near the ends of a document are shown more often, exactly.
+"""Edge weights: starts near the ends of a document are shown more often, in exact proportion.
 
-One idea: tokens at the ends stand in few of the windows that lie inside a document, so starts are
-weighted by ``(K / d)^alpha``, d being the distance to the nearer end. Weights are integers; a
+One idea: few of the splice windows inside a document contain the tokens at its ends, so starts are
+weighted by ``(K / d)^alpha``, where d is the distance to the nearer end. Weights are integers; a
 weight depends on the distance alone and is 1 from distance K on, so sums are closed forms.
 
 Quotas: how many examples of an epoch each document gets.
 
-One idea: shares are exact. Weights are integers, quotas are their largest remainders, and no number
-is drawn, so that counts can be stated before a run and hold on every machine.
+One idea: shares are exact. Weights are integers, quotas are allotted by largest remainder, and
+nothing is drawn at random, so counts are known before a run and hold on every machine.
 
 Worked example: lengths 7, 5, 3 and an epoch of 12, in proportion to length ** 0.7: 5, 4, 3.
 """
@@ -35,12 +35,12 @@ Int64 = NDArray[np.int64]
 
 Float64 = NDArray[np.float64]
 
-TOTAL_BITS = 30  # of the weights of one document together
+TOTAL_BITS = 30  # of the sum of all weights of one document
 
 
 @functools.lru_cache(maxsize=1024)
 def _edge_sum(content_length: int, alpha: float) -> float:
-    """All weights near one end, with a stride of 1."""
+    """The sum of all weights near one end, with a stride of 1."""
     d = np.arange(1, content_length + 1, dtype=np.float64)
     return float(((content_length / d) ** alpha).sum())
 
@@ -48,14 +48,14 @@ def _edge_sum(content_length: int, alpha: float) -> float:
 class Edges:
     """Edge weights of documents of one content length, stride and alpha, by closed form.
 
-    Weights depend on the distance to an end alone and are 1 from distance K on, so one table of K
+    Weights depend only on the distance to an end and are 1 from distance K on, so one table of K
     sums serves every document, however long.
 
     Args:
         content_length: K.
-        stride: between starts.
+        stride: tokens between starts.
         alpha: how strongly ends are preferred.
-        scale: what weight 1 becomes; integers follow by rounding.
+        scale: factor applied to all weights before they are rounded to integers.
     """
 
     def __init__(self, content_length: int, stride: int, alpha: float, scale: float) -> None:
@@ -72,18 +72,18 @@ class Edges:
 
     @staticmethod
     def scale_for(length: int, content_length: int, stride: int, alpha: float) -> float:
-        """A power of 2 with which all weights of a document stay below 2^30 together."""
+        """A power of 2 that keeps the sum of all weights of a document below 2^30."""
         total = (length - content_length) / stride + 1 + 2 * _edge_sum(content_length, alpha)
         return 2.0 ** min(10, TOTAL_BITS - math.ceil(math.log2(max(2.0, total))))
 
     def sums(self, starts: Int64, residue: Int64) -> Int64:
-        """Weight of so many starts from an end, the outermost `residue` tokens inside it [N]."""
+        """Weight of `starts` starts counted from an end, the outermost `residue` tokens in [N]."""
         near = np.minimum(starts, self._columns)
         found: Int64 = self._sums[residue, near] + (starts - near) * self._one
         return found
 
     def _count(self, weight: Int64, residue: Int64) -> Int64:
-        """Whole starts from an end within a weight: the inverse of `sums` [N]."""
+        """Number of whole starts from an end that a weight covers: the inverse of `sums` [N]."""
         most = self._sums[residue, -1]
         inside = np.minimum(weight, most - 1) + residue * self._step
         near = np.searchsorted(self._flat, inside, side="right") - 1 - residue * (self._columns + 1)
@@ -92,7 +92,7 @@ class Edges:
         return found
 
     def halves(self, room: Int64, starts: Int64) -> tuple[Int64, Int64]:
-        """Starts that are nearer to the begin, and the residue at the end; `room` is L - K [N]."""
+        """Starts in the first half, and the residue at the other end; `room` is L - K [N]."""
         return np.minimum(room // (2 * self.stride) + 1, starts), room % self.stride
 
     def total(self, room: Int64, starts: Int64) -> Int64:
@@ -101,13 +101,13 @@ class Edges:
         return self.sums(left, 0 * room) + self.sums(starts - left, residue)
 
     def before(self, choice: Int64, room: Int64, starts: Int64) -> Int64:
-        """Weight of the starts before each [N]."""
+        """Total weight of the starts before each start [N]."""
         left, residue = self.halves(room, starts)
         behind = self.total(room, starts) - self.sums(starts - choice, residue)
         return np.where(choice <= left, self.sums(choice, 0 * room), behind)
 
     def at(self, weight: Int64, room: Int64, starts: Int64) -> Int64:
-        """The start at each weight: the last one with no more than that before it [N]."""
+        """The start at each weight: the last one with at most that weight before it [N]."""
         left, residue = self.halves(room, starts)
         half, total = self.sums(left, 0 * room), self.total(room, starts)
         low = self._count(np.minimum(weight, half - 1), 0 * room)
@@ -116,7 +116,7 @@ class Edges:
 
 
 def floor_sum(n: Int64, m: Int64, a: Int64, b: Int64) -> Int64:
-    """Sum of floor((a i + b) / m) for i from 0 to n - 1 [N], in as many steps as Euclid takes."""
+    """Sum of floor((a i + b) / m) for i from 0 to n - 1 [N], in the steps of Euclid's algorithm."""
     n, m, a, b = (np.array(one, np.int64) for one in np.broadcast_arrays(n, m, a, b))
     out, here = np.zeros_like(n), np.arange(len(n))
     while True:
@@ -128,7 +128,7 @@ def floor_sum(n: Int64, m: Int64, a: Int64, b: Int64) -> Int64:
         steps, a = np.divmod(a, m)
         rows, b = np.divmod(b, m)
         out[here] += steps * (n * (n - 1) // 2) + rows * n
-        # what is left are lattice points in a triangle, counted from its other side
+        # the rest are lattice points in a triangle; count them from its other side
         n, b = np.divmod(a * n + b, m)
         m, a = np.maximum(a, 1), m
 
@@ -137,7 +137,7 @@ WEIGHT_BITS = 40  # of the largest weight
 
 
 def largest_remainder(weights: Sequence[int] | Int64, total: int) -> Int64:
-    """`total` divided in proportion to integer weights, the rest to the largest remainders.
+    """Divides `total` in proportion to integer weights; the rest goes to the largest remainders.
 
     Ties go to the lowest index; the sum is always `total`.
 
@@ -165,10 +165,10 @@ def temperature_weights(
     """Integer weights in proportion to ``measure ** tau``.
 
     Args:
-        measure: length, or starts, of each document [N].
-        tau: 1 is in proportion, 0 is equal.
+        measure: length, or number of starts, of each document [N].
+        tau: 1 is proportional, 0 is equal.
         weights: further factors [N].
-        groups: a number for each document; groups get equal mass, documents of one as weighted [N].
+        groups: group number of each document; groups get equal mass, divided by weight inside [N].
 
     >>> temperature_weights([7, 5, 3], 1)
     [7, 5, 3]
@@ -176,7 +176,7 @@ def temperature_weights(
     size = np.asarray(measure, np.int64)
     if weights is None and groups is None and tau in (0, 1):
         return [int(one) if tau else int(one > 0) for one in size]
-    top = int(size.max(initial=1)) or 1  # of shares only the proportion counts
+    top = int(size.max(initial=1)) or 1  # only proportions matter, so scale freely
     heat: Float64 = np.where(size > 0, (np.maximum(size, 1) / top) ** tau, 0.0)
     if weights is not None:
         heat = heat * np.asarray(weights, np.float64)
@@ -190,17 +190,17 @@ def temperature_weights(
 
 
 def quotas(weights: Sequence[int], total: int, caps: Int64 | None = None) -> Int64:
-    """Examples of each document in an epoch of `total`; `caps` are the most that each may have.
+    """Examples of each document in an epoch of `total`; `caps` limits each document.
 
-    What a capped document cannot take goes to the others, in proportion; if all are capped the
-    epoch is shorter than asked.
+    What a capped document cannot take goes to the others, in proportion. If all documents are
+    capped, the epoch is shorter than `total`.
     """
     if caps is None:
         return largest_remainder(weights, total)
     total = min(total, int(caps[np.asarray(weights) > 0].sum()))
     open_ = np.array([weight > 0 for weight in weights])
     out = np.zeros(len(open_), np.int64)
-    while True:  # each round closes a document or is the last
+    while True:  # each round caps at least one document or is the last
         free = np.flatnonzero(open_)
         left = total - int(out[~open_].sum())
         out[free] = largest_remainder([weights[i] for i in free.tolist()], left)

@@ -1,15 +1,15 @@
 """How to splice: documents placed at chosen positions of a frame, by (document, t, s).
 
 A *splice* takes K tokens of a document from document offset t on and puts them at frame offset s.
-Letters, as in the published design: S tokens of a frame, L of a document, K of a splice.
+Letters, as in the published design: a frame has S tokens, a document L, a splice K.
 
 ::
 
     document  0 1 2 3 4 5 6          t = 2, K = 3            frame  . . 2 3 4 . .
                   └─t─┘                                             0 1 └─s = 2
 
-`choices` says which (t, s) a document has, `shares` how often each is shown, `rows` turns row
-numbers into spans. Costs come from lengths alone; no token is read.
+`choices` says which (t, s) a document has, `shares` how often each is shown, and `rows` turns row
+numbers into spans. Everything follows from lengths alone; no token is read.
 """
 
 from __future__ import annotations
@@ -48,52 +48,53 @@ class SpliceSpec:
 
     Attributes:
         seq_len: S, tokens of a frame.
-        mode: "splice", or "slide": frames full of a document, from every start; documents shorter
-            than a frame come as a whole, or not at all without `adaptive_k`.
-        content_start_mode: which (t, s) there are. "coverage_balanced": every start t that leaves
-            K tokens, at the right end of the frame. "slide_within": every start and every offset,
+        mode: "splice", or "slide": frames full of one document, from every start; documents shorter
+            than a frame are shown whole, or left out without `adaptive_k`.
+        content_start_mode: which (t, s) exist. "coverage_balanced": every start t that leaves K
+            tokens, at the right end of the frame. "slide_within": every start at every offset,
             with shorter splices at the end of the document. "anchor_start": t = 0 at every offset.
-            "cyclic_roll": as slide_within on a document whose end is followed by its begin.
-        placement: where offsets are swept, "fit" the splice into the frame or let the frame's end
-            "truncate" it.
-        content_length: K; None is as many tokens as fit.
-        content_stride: from one start to the next.
-        offset_stride: from one offset to the next.
+            "cyclic_roll": as slide_within, but the document wraps around to its start.
+        placement: when offsets are swept, "fit" keeps the whole splice inside the frame;
+            "truncate" lets the end of the frame cut it off.
+        content_length: K; None means as many tokens as fit.
+        content_stride: tokens from one start to the next.
+        offset_stride: cells from one offset to the next.
         min_copy_len: splices with fewer tokens are left out.
-        include_tail: show the last start L - K, too, where the stride does not meet it.
-        edge: "inside" the document, or "clip": starts run past both ends and the splice is what
-            of it lies inside, so that every token is a target equally often.
-        fill: "one" splice in a frame, or "pack": as many as have room, as segments of their own.
+        include_tail: also show the last start, L - K, if the stride does not land on it.
+        edge: "inside": splices lie inside the document; "clip": starts run past both ends and only
+            the part inside is shown, so that every token is a target equally often.
+        fill: "one" splice per frame, or "pack": as many as fit, each a segment of its own.
         alpha: prefer starts near the ends by (K / distance)^alpha.
-        edge_mode: "continuous" weights, or "duplicate" starts near the ends at random (as it was
-            done before).
-        adaptive_k: splice documents shorter than K as a whole; else they are left out.
-        offset_jitter: J; move splices to the left by 0 to J cells, another one at each visit.
-        jitter_mode: go through the J + 1 offsets in "uniform" random order, or "low_discrepancy":
-            one after the other, beginning anywhere.
-        sampler: "enumerate" every (t, s) once; "quota": an exact share of an epoch for every
-            document, its choices evenly spaced; "stream": the same for ever, shuffled.
-        balance_mode: shares of documents: "by_coverage": as many as it has choices;
+        edge_mode: "continuous" weights, or "duplicate": duplicate starts near the ends at random
+            (the older method).
+        adaptive_k: show documents shorter than K whole; otherwise they are left out.
+        offset_jitter: J; shift splices left by 0 to J cells, differently at each visit.
+        jitter_mode: visit the J + 1 offsets in random order ("uniform"), or one after the other
+            from an arbitrary first one ("low_discrepancy").
+        sampler: "enumerate": every (t, s) once; "quota": an exact share of an epoch for every
+            document, its choices evenly spaced; "stream": as "quota", but endless and shuffled.
+        balance_mode: shares of documents. "by_coverage": in proportion to their choices;
             "by_document": equal; "by_temperature": in proportion to measure ** tau.
-        balance_tau: the temperature, 1 in proportion and 0 equal.
-        balance_measure: of a document, its "length" or its "starts"; "starts" with edge="clip"
-            unless told otherwise.
-        epoch_length: examples of an epoch; None is as many as there are choices.
-        max_epochs: the most times that a document's choices are shown in one epoch.
-        doc_weights, doc_strides, doc_alphas: for each document, in the order of selection.
-        doc_groups: a number for each document; groups get equal shares.
-        shuffle_offsets, shuffle_content: go through offsets, or starts, in random order; a number
-            shuffles inside stretches of that many. For "enumerate".
-        offset_seed, content_seed: of these orders; the first also of jitter, the second also of
-            duplicates.
-        shuffle_per_epoch: another such order in every epoch.
-        grid: show so many starts and so many offsets of each document, evenly spaced.
+        balance_tau: the temperature; 1 is proportional, 0 is equal.
+        balance_measure: measure of a document, its "length" or its "starts"; default: "starts" with
+            edge="clip", otherwise "length".
+        epoch_length: examples per epoch; default: as many as there are choices.
+        max_epochs: most times that a document's choices are shown in one epoch.
+        doc_weights, doc_strides, doc_alphas: one value per document, in the order of selection.
+        doc_groups: group number of each document; groups get equal shares.
+        shuffle_offsets, shuffle_content: visit offsets, or starts, in random order; a number n
+            shuffles only inside stretches of n. Only for "enumerate".
+        offset_seed, content_seed: seeds of these orders; the first is also the seed of jitter, the
+            second of duplicates.
+        shuffle_per_epoch: draw a new order in every epoch.
+        grid: (starts, offsets) to show of each document, evenly spaced.
         roll_loss: train across the seam of "cyclic_roll".
-        bos_id: a token before every document, as if it were its first.
-        eos_id: a token in the last filler cell before a splice.
-        content_schedule: (example, K) pairs: from that example on K is another.
-        doc_schedule: (example, documents) pairs: from that example on so many of them.
-        doc_growth: (epoch, documents) pairs: from that epoch on so many of them.
+        bos_id: token id inserted before every document, as if it were its first token.
+        eos_id: token id put into the last filler cell before a splice.
+        content_schedule: (example, K) pairs; each K applies from its example on.
+        doc_schedule: (example, documents) pairs; each number of documents applies from its example
+            on.
+        doc_growth: (epoch, documents) pairs; each number of documents applies from its epoch on.
     """
 
     seq_len: int
@@ -158,7 +159,7 @@ class SpliceSpec:
 
     @property
     def lookahead(self) -> bool:
-        """A splice has no token behind its last one that it would predict."""
+        """Always False: a splice does not predict the token after its last one."""
         return False
 
     @property
@@ -191,7 +192,7 @@ class SpliceSpec:
             check_between(name, getattr(self, name), 0)
         if self.max_epochs is not None and not 0 < self.max_epochs < math.inf:
             raise ConfigError(
-                f"max_epochs: found {self.max_epochs}, allowed is more than 0, or None for no cap."
+                f"max_epochs: found {self.max_epochs}, allowed: more than 0, or None for no cap."
             )
         for name, low in (("doc_strides", 1), ("doc_alphas", 0), ("doc_weights", 0)):
             for place, found in enumerate(getattr(self, name) or ()):
@@ -207,16 +208,16 @@ class SpliceSpec:
             found = getattr(self, name)
             if not isinstance(found, bool) and found < 1:
                 raise ConfigError(
-                    f"{name}: found {found}, allowed is True, False, or a length of 1 or more."
+                    f"{name}: found {found}, allowed: True, False, or a length of 1 or more."
                 )
         if (self.shuffle_offsets or self.shuffle_content) and self.sampler != "enumerate":
             raise ConfigError(
-                f"shuffle_offsets, shuffle_content: found them with sampler={self.sampler!r}; they "
-                "are orders of an enumeration. Take sampler='enumerate', or shuffle the dataset."
+                f"shuffle_offsets, shuffle_content: found with sampler={self.sampler!r}; they only "
+                "order an enumeration. Use sampler='enumerate', or shuffle the dataset."
             )
         if self.grid is not None and (len(self.grid) != 2 or min(self.grid) < 1):
             raise ConfigError(
-                f"grid: found {self.grid}, allowed are two numbers of 1 or more: starts, offsets."
+                f"grid: found {self.grid}, allowed: two numbers of 1 or more: starts, offsets."
             )
 
     def _check_schedules(self) -> None:
@@ -226,19 +227,19 @@ class SpliceSpec:
             ascending = all(a < b for a, b in itertools.pairwise(begins))
             if pairs and (len(begins) < len(pairs) or begins[0] != 0 or not ascending):
                 raise ConfigError(
-                    f"{name}: found {pairs}, allowed are pairs (from, value) that begin with 0 and "
+                    f"{name}: found {pairs}, allowed: pairs (from, value) that start at 0 and "
                     "ascend, such as ((0, 2), (6400, 4))."
                 )
             if any(pair[1] < 1 for pair in pairs):
-                raise ConfigError(f"{name}: found {pairs}, allowed are values of 1 or more.")
+                raise ConfigError(f"{name}: found {pairs}, allowed: values of 1 or more.")
         if self.doc_growth and (self.doc_schedule or self.content_schedule):
             raise ConfigError(
-                "doc_growth: counts epochs, and doc_schedule and content_schedule count examples. "
-                "Give one of the two kinds."
+                "doc_growth: counts epochs, but doc_schedule and content_schedule count examples. "
+                "Give only one kind."
             )
         if self.content_schedule and self.content_length is not None:
             raise ConfigError(
-                f"content_length: found {self.content_length} beside content_schedule. Give one."
+                f"content_length: found {self.content_length} with content_schedule. Give only one."
             )
 
     def _check_together(self) -> None:
@@ -256,32 +257,37 @@ class SpliceSpec:
                     f"{self.content_start_mode!r}, allowed only with {BALANCED!r}."
                 )
             if wanted and self.grid is not None:
-                raise ConfigError(f"{name}: found {found!r} with a grid, which is fixed.")
+                raise ConfigError(
+                    f"{name}: found {found!r} with a grid, whose places are fixed. Leave one out."
+                )
         if self.mode == "slide" and (self.content_length or self.seq_len) < self.seq_len:
             raise ConfigError(
                 f"content_length: found {self.content_length} with mode='slide', whose windows are "
-                f"{self.seq_len} tokens long. Leave it out, or take mode='splice'."
+                f"{self.seq_len} tokens long. Leave it out, or use mode='splice'."
             )
         if edged and self.edge == "clip":
             raise ConfigError(
-                f"alpha: found {self.alpha} with edge='clip', which shows every token equally "
-                "often already. Give one of them."
+                f"alpha: found {self.alpha} with edge='clip', which already shows every token "
+                "equally often. Give only one of them."
             )
         if edged and self.include_tail:
             raise ConfigError(
-                f"include_tail: found it with alpha={self.alpha}, whose weights are for starts at "
-                "equal distances. Give one of them."
+                f"include_tail: found with alpha={self.alpha}, whose weights need evenly spaced "
+                "starts. Give only one of them."
             )
         if self.sampler == "enumerate" and self.epoch_length is not None:
             raise ConfigError(
                 f"epoch_length: found {self.epoch_length} with sampler='enumerate', which shows "
-                "everything once. Take sampler='quota'."
+                "everything once. Use sampler='quota'."
             )
         if self.roll_loss and self.content_start_mode != "cyclic_roll":
-            raise ConfigError("roll_loss: it is for content_start_mode='cyclic_roll'.")
+            raise ConfigError(
+                f"roll_loss: found True with content_start_mode={self.content_start_mode!r}, "
+                "allowed only with 'cyclic_roll'."
+            )
 
     def per_document(self, name: str, documents: int) -> Any:
-        """A setting that has a value for each document, checked for their number."""
+        """A setting with one value per document, after checking the number of values."""
         found = getattr(self, name)
         if found is not None and len(found) != documents:
             raise ConfigError(

@@ -1,20 +1,20 @@
-"""Showing documents: which choice of a document the k-th of its examples in an epoch shows.
+"""Showing documents: which choice the k-th example of a document in an epoch shows.
 
-One idea: the k-th of Q examples shows the choice at the k-th of Q evenly spaced places among T
-choices (`Even`), or on the line of their weights (`Edged`). No number is drawn, so counts are exact
-and any example is found without the ones before it. Every epoch shifts the places. Epoch 0 takes
-the middles, as published; with equal weights the shift is Q/T of a choice, so that all choices have
-been shown after ceil(T / Q) epochs, and none is shown twice more often than another.
+One idea: the k-th of Q examples shows the choice at the k-th of Q evenly spaced points among T
+choices (`Even`), or on the line of their weights (`Edged`). Nothing is drawn at random, so counts
+are exact and any example is found without the ones before it. Every epoch shifts the points.
+Epoch 0 takes the midpoints, as published. With equal weights the shift is Q/T of a choice, so all
+choices have been shown after ceil(T / Q) epochs, and none is ever two visits ahead of another.
 
 Worked example: 4 choices, quota 3: epoch 0 shows 0 2 3, epoch 1 shows 0 1 3, epoch 2 shows 0 1 2.
 
-Each way knows how often a choice was shown before, from which jitter follows, and which examples of
-an epoch show a choice, which is the way back. All of it is integers.
+Each way knows how often a choice has been shown, which determines the jitter, and which examples of
+an epoch show a given choice, which is the inverse. All arithmetic is on integers.
 
 Orders of the two axes of an enumeration: starts of a document, and offsets of a start.
 
-One idea: which choices there are never changes, only when each comes. Keys name the document (by
-its number in the store), the start and the epoch, so what else is selected does not matter.
+One idea: the set of choices never changes, only when each one comes. Keys name the document (by its
+number in the store), the start and the epoch, so it does not matter what else is selected.
 """
 
 from __future__ import annotations
@@ -41,13 +41,13 @@ UInt64 = NDArray[np.uint64]
 
 KEPT_TABLES = 64
 
-SORTED, TOGETHER = 64, 1 << 14  # numbers that are sorted, permutations at a time
+SORTED, TOGETHER = 64, 1 << 14  # largest n that is sorted, permutations at a time
 
 
 def permuted(x: Int64, n: Int64, keys: UInt64) -> Int64:
     """Where x goes in the permutation of range(n) that its key names [N].
 
-    Few numbers are sorted by hashes, so that every order of them is equally likely.
+    A small n is sorted by hashes, so that every order is equally likely.
     """
     out = np.empty_like(x)
     for size, here in grouped(n):
@@ -63,7 +63,7 @@ def permuted(x: Int64, n: Int64, keys: UInt64) -> Int64:
 
 
 class Axes:
-    """The order in which an enumeration goes through starts and offsets."""
+    """The order in which an enumeration visits starts and offsets."""
 
     def __init__(self, spec: SpliceSpec) -> None:
         self._content, self._offsets = spec.shuffle_content, spec.shuffle_offsets
@@ -75,7 +75,7 @@ class Axes:
     def places(
         self, choices: Choices, choice: Int64, length: Int64, document: Int64, epoch: Int64
     ) -> tuple[Int64, Int64]:
-        """(start, offset) of the choice that comes at each number [N]."""
+        """(start, offset) of the choice at each position of the enumeration [N]."""
         if not self._content:
             start, offset = choices.place(choice, length)
         elif choices.even:
@@ -101,7 +101,7 @@ class Axes:
     def _uneven(
         self, choices: Choices, choice: Int64, length: Int64, document: Int64, epoch: Int64
     ) -> tuple[Int64, Int64]:
-        """Starts with different numbers of offsets: their sums in the order of an epoch."""
+        """Places where starts have different numbers of offsets, by a table for each epoch."""
         start, offset = np.empty_like(choice), np.empty_like(choice)
         for number, here in grouped(document):
             for turn, inner in grouped(epoch[here]):
@@ -114,7 +114,7 @@ class Axes:
     def _table(
         self, choices: Choices, document: int, epoch: int, length: int
     ) -> tuple[Int64, Int64]:
-        """Starts in their order, and the choices before each; some are kept."""
+        """Starts in their order, and the number of choices before each; the newest are cached."""
         known = self._tables.get((document, epoch))
         if known is not None:
             return known
@@ -130,7 +130,7 @@ class Axes:
 
 
 def _in_stretches(x: Int64, n: Int64, keys: UInt64, how: bool | int) -> Int64:
-    """Numbers permuted among n, or inside stretches of `how` [N]."""
+    """Numbers permuted among n, or only inside stretches of `how` [N]."""
     if how is True:
         return permuted(x, n, keys)
     stretch = x // how
@@ -140,10 +140,10 @@ def _in_stretches(x: Int64, n: Int64, keys: UInt64, how: bool | int) -> Int64:
 
 
 def jitter(spec: SpliceSpec, visit: Int64, room: Int64, document: Int64, choice: Int64) -> Int64:
-    """How far to the left each visit of a choice stands [N].
+    """How many cells to the left each visit of a choice is shifted [N].
 
-    Any J + 1 visits in a row ("low_discrepancy"), or every J + 1 of them from the first on
-    ("uniform"), go through all J + 1 offsets; J is `offset_jitter`, or less where there is no room.
+    Any J + 1 consecutive visits ("low_discrepancy"), or each block of J + 1 visits from the first
+    on ("uniform"), cover all J + 1 offsets; J is `offset_jitter`, or less where room is short.
     """
     many = np.minimum(spec.offset_jitter, room) + 1
     root = key(spec.offset_seed, "splice", "jitter")
@@ -159,13 +159,13 @@ LARGEST = 1 << 62
 
 
 class Way(Protocol):
-    """How the examples of documents go through their choices; documents are named by place [N]."""
+    """How the examples of documents visit their choices; documents are given by place [N]."""
 
     def choose(self, place: Int64, k: Int64, epoch: Int64) -> Int64:
         """The choice of example k of an epoch [N]."""
 
     def visits(self, place: Int64, k: Int64, choice: Int64, epoch: Int64) -> Int64:
-        """How often it was shown before example k of that epoch [N]."""
+        """How often the choice was shown before example k of that epoch [N]."""
 
     def examples(self, place: int, choice: int, epoch: int) -> range:
         """The examples of an epoch that show a choice."""
@@ -187,7 +187,7 @@ class Even:
         common = np.maximum(np.gcd(choices, quota), 1)
         self._t, self._q = np.maximum(choices // common, 1), np.maximum(quota // common, 1)
         self._mid = choices // 2 // common
-        self._plain = bool((self._t == self._q).all())  # every choice once: nothing to compute
+        self._plain = bool((self._t == self._q).all())  # T = Q, every choice once per epoch
         _check_sizes(choices, quota)
 
     def _shift(self, place: Int64, epoch: Int64) -> Int64:
@@ -221,7 +221,7 @@ class Even:
 
 
 class Wrapped:
-    """All choices in their order, again and again; an epoch begins where the last one ended.
+    """All choices in order, over and over; an epoch starts where the previous one ended.
 
     Args:
         choices: T of each document [N].
@@ -248,7 +248,7 @@ class Wrapped:
 
 
 class Edged:
-    """Evenly spaced places on a line of weights; an epoch shifts them by its golden part.
+    """Evenly spaced points on a line of weights; each epoch shifts them by a golden-ratio step.
 
     Args:
         edges: weights by the distance to an end.
@@ -282,8 +282,8 @@ class Edged:
         total, q, step = self._total[place], self._q[place], self._step[place]
         low, high = self._before(place, choice), self._before(place, choice + 1)
         rounds, rest = epoch // total, epoch % total
-        # the sum over e of ceil((bound q - shift(e)) / total), shift(e) = mid + e step but for
-        # whole turns; those are the same for both bounds and fall away
+        # the sum over e of ceil((bound q - shift(e)) / total), where shift(e) = mid + e step up to
+        # whole turns; those are the same for both bounds and cancel
         begins = np.concatenate([total // 2 - low * q, total // 2 - high * q])
         n, m, a = (np.concatenate([one, one]) for one in (rest, total, step))
         below, above = floor_sum(n, m, a, begins).reshape(2, -1)
@@ -301,7 +301,7 @@ class Edged:
 
 
 def _golden_steps(total: Int64) -> Int64:
-    """About 0.618 of each total, without a divisor in common with it."""
+    """About 0.618 of each total, and coprime to it."""
     step = np.maximum((total * (GOLDEN >> 32)) >> 32, 1)  # totals are below 2^31
     while (shared := np.gcd(step, np.maximum(total, 1)) != 1).any():
         step = np.where(shared, step + 1, step)
@@ -316,22 +316,22 @@ def _check_sizes(choices: Int64, quota: Int64) -> None:
         if math.lcm(have, show) >= LARGEST:
             raise ConfigError(
                 f"epoch_length: document {place} has {have:,} choices and a quota of {show:,}, too "
-                "many to be spread exactly. Lower epoch_length, or raise the strides."
+                "many to spread exactly. Lower epoch_length, or raise the strides."
             )
 
 
 class Duplicates:
-    """Starts near the ends that are there twice, drawn once for each document.
+    """Duplicated starts near the ends, drawn once for each document.
 
-    The way it was done before edge weights were continuous: start t has a second copy with
+    This is the method used before edge weights were continuous: start t gets a second copy with
     probability ``(w - 1) / (w_max - 1)``.
 
     Args:
-        spec: for its seed.
-        choices: of the documents.
-        alphas: of each document [N].
-        stride: between starts.
-        length: of each document [N].
+        spec: supplies the seed.
+        choices: choices of the documents.
+        alphas: alpha of each document [N].
+        stride: tokens between starts.
+        length: tokens of each document [N].
         document: its number in the store [N].
     """
 
@@ -358,7 +358,7 @@ class Duplicates:
         self._second = np.concatenate([np.empty(0, np.int64), *second])
 
     def original(self, place: Int64, choice: Int64) -> Int64:
-        """The choice that each is a copy of, or is itself [N]."""
+        """The choice that each one copies, or the choice itself if it is not a copy [N]."""
         copies = np.searchsorted(self._second, self._base[place] + choice, side="right")
         found: Int64 = choice - (copies - self._first[place])
         return found
@@ -367,7 +367,7 @@ class Duplicates:
 def _doubled(
     length: int, content: int, alpha: float, count: int, stream: np.uint64, stride: int
 ) -> Int64:
-    """Starts of a document that are there twice, by number; only those near the ends can be."""
+    """Numbers of the duplicated starts of a document; only starts near the ends qualify."""
     if not count or alpha <= 0:
         return np.empty(0, np.int64)
     near = -(-content // stride) + 1
