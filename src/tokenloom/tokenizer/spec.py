@@ -75,7 +75,7 @@ class TokenizerSpec:
         kind: One of ``KINDS``.
         name: What people call it: a file name or an encoding name, never an absolute path.
         vocab_size: Every id is below it; added tokens are counted (largest id + 1).
-        bos: Id of the begin-of-sequence token, None if there is none. Roles may share an id.
+        bos: Id of the beginning-of-sequence token, None if there is none. Roles may share an id.
         eos: Id of the end-of-sequence token, None if there is none.
         pad: Id of the padding token, None if there is none.
         payload: The bytes that make the tokenizer; empty for bytes and callable.
@@ -171,7 +171,7 @@ def resolve(
 
     Raises:
         TokenizerError: Nothing usable is there; the message lists what was tried.
-        ConfigError: An argument that cannot be meant.
+        ConfigError: an argument is invalid.
 
     >>> spec, live = resolve("bytes", eos=0)
     >>> spec.vocab_size, spec.bos, spec.eos, live
