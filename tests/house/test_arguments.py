@@ -117,9 +117,5 @@ LEFT = {
     "tokenizer.find",
     "tokenizer.spec",
     "api.splice",
-    "batch.check",
-    "batch.spec",
     "integrations.trainer",
-    "loader.loader",
-    "mixture.spec",
 }

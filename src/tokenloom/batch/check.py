@@ -17,9 +17,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from tokenloom.arguments import one_of
 from tokenloom.batch import attention
 from tokenloom.batch.laws import LAWS, Breach, Given, derived, scheme
-from tokenloom.errors import ConfigError, NoTrainedTokens, near_miss, plural
+from tokenloom.errors import ConfigError, NoTrainedTokens, plural
 
 __all__ = ["BatchReport", "Facts", "Problem", "check_batch"]
 
@@ -170,11 +171,7 @@ def check_batch(
     """
     batch = getattr(batch, "plain", batch)  # filler with a document's segment is still filler
     layout = label_layout or _fetch(batch, "label_layout") or "aligned"
-    if layout not in ("aligned", "shifted"):
-        raise ConfigError(
-            f"label_layout: found {layout!r}, allowed: aligned, shifted."
-            f"{near_miss(str(layout), ('aligned', 'shifted'))}"
-        )
+    one_of("label_layout", layout, ("aligned", "shifted"))
     arrays, breaches, shape = _arrays(batch, seq_len)
     given = Given(
         derived(arrays, layout == "shifted"),

@@ -6,8 +6,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from tokenloom.arguments import one_of
 from tokenloom.bind import check_fields
-from tokenloom.errors import ConfigError, near_miss
+from tokenloom.errors import ConfigError
 
 __all__ = ["PAINTED", "RenderSpec"]
 
@@ -65,12 +66,7 @@ class RenderSpec:
             ("eos_mask", ("all", "inserted")),
             ("trailing", ("filler", "doc")),
         ):
-            found = getattr(self, name)
-            if found not in allowed:
-                raise ConfigError(
-                    f"{name}: found {found!r}, allowed: {', '.join(allowed)}."
-                    f"{near_miss(str(found), allowed)}"
-                )
+            one_of(name, getattr(self, name), allowed)
         if self.segments == "eos" and self.eos_id is None:
             raise ConfigError(
                 "eos_id: missing; segments='eos' needs the token that ends documents."

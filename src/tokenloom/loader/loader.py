@@ -16,10 +16,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from tokenloom.api.dataset import Dataset
-from tokenloom.arguments import near_misses
+from tokenloom.arguments import near_misses, one_of
 from tokenloom.batch.batch import FIELDS, Batch
 from tokenloom.batch.render import Pending
-from tokenloom.errors import ConfigError, StateError, near_miss
+from tokenloom.errors import ConfigError, StateError
 from tokenloom.loader.maker import Maker
 from tokenloom.loader.prefetch import Prefetcher, log
 from tokenloom.loader.state import check_state, make_state
@@ -125,10 +125,10 @@ class Loader:
     ) -> None:
         self.dataset, self._steps = dataset, Steps(batch_size)
         _check_rank(rank, world_size, self._steps.smallest)
-        _check_choice("end", end, ("drop", "pad", "wrap"))
-        _check_choice("fetch", fetch, ("auto", "blocks", "rows"))
+        one_of("end", end, ("drop", "pad", "wrap"))
+        one_of("fetch", fetch, ("auto", "blocks", "rows"))
         for name in fields:
-            _check_choice("fields", name, FIELDS)
+            one_of("fields", name, FIELDS)
         if not patience > 0:
             raise ConfigError(f"patience: found {patience}, allowed: more than 0 seconds.")
         if prefetch < 0:
@@ -324,14 +324,6 @@ class Loader:
         if producer is not None:
             self._waited += producer.waited
             producer.stop()
-
-
-def _check_choice(name: str, found: str, allowed: Sequence[str]) -> None:
-    if found not in allowed:
-        raise ConfigError(
-            f"{name}: found {found!r}, allowed: {', '.join(allowed)}."
-            f"{near_miss(str(found), allowed)}"
-        )
 
 
 def _check_rank(rank: int, world_size: int, smallest: int) -> None:

@@ -6,9 +6,18 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from tokenloom.arguments import integer, name_of, names_of, number, number_map, pairs_of, rounded
+from tokenloom.arguments import (
+    integer,
+    name_of,
+    names_of,
+    number,
+    number_map,
+    one_of,
+    pairs_of,
+    rounded,
+)
 from tokenloom.bind import check_fields
-from tokenloom.errors import ConfigError, near_miss
+from tokenloom.errors import ConfigError
 from tokenloom.mixture.merge import LONGEST
 from tokenloom.mixture.stages import Rule
 from tokenloom.random.keys import check_seed
@@ -112,12 +121,7 @@ class MixSpec:
     def __post_init__(self) -> None:
         check_fields(self)
         for name, allowed in (("rule", RULES), ("cost", COSTS), ("stop", STOPS)):
-            found = getattr(self, name)
-            if found not in allowed:
-                raise ConfigError(
-                    f"{name}: found {found!r}, allowed: {', '.join(allowed)}."
-                    f"{near_miss(str(found), allowed)}"
-                )
+            one_of(name, getattr(self, name), allowed)
         integer("block", self.block, least=1)
         if self.seed is not None:
             check_seed(self.seed)
