@@ -215,8 +215,9 @@ def _special(found: Found, role: Literal["bos", "eos", "pad"], given: Special) -
             if special is None:
                 raise TokenizerError(
                     f"tokenizer {found.name!r}: its configuration names {given!r} as {role}_token, "
-                    f"which is not in its vocabulary. Pass an id, a token's text or None, "
-                    "or load it with transformers, which adds the token, and pass that object."
+                    "which is not in its vocabulary. Pass an id, a token's text or None as "
+                    f"{role}, or load it with transformers, which adds the token, and pass that "
+                    "object."
                 )
             return special
     if given is None:
