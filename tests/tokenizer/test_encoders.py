@@ -149,8 +149,8 @@ def test_a_panic_of_tiktoken_is_an_error_that_can_be_caught(capfd):
 @pytest.mark.parametrize(
     ("result", "message"),
     [
-        ([1, 100], "gave the id 100 for a text; ids must be 0 to 99"),
-        ([-1], "gave the id -1"),
+        ([1, 100], "returned the id 100 for a text; ids must be 0 to 99"),
+        ([-1], "returned the id -1"),
         ([0.5], "an array of float64, 1 axes"),
         ([[1], [2]], "an array of int64, 2 axes"),
         (["a"], "flat sequence of integers"),
@@ -178,7 +178,7 @@ def test_a_callable_of_another_process_is_refused():
 
 
 def test_a_callable_that_was_refused_works_as_the_message_says(tmp_path):
-    """By a module and a name, or in one process with the number of workers that it names."""
+    """By module and name, or in one process; the error names the number of workers to use."""
     spec, _ = resolve(lambda text: [1], vocab_size=100)
     with pytest.raises(TokenizerError) as refused:
         reference_encoder(spec)
@@ -236,7 +236,7 @@ def test_tokens_of_a_vocabulary_without_bytes_are_shown_as_they_are():
 def test_decoding_refuses_foreign_ids_and_callables():
     with pytest.raises(TokenizerError, match="id 1000: not an id"):
         decode(SPECS["tokenizers"], [1, 1000])
-    with pytest.raises(TokenizerError, match="no way back"):
+    with pytest.raises(TokenizerError, match="no inverse"):
         decode(SPECS["callable"], [1])
     assert decode(SPECS["bytes"], [0xE2, 0x82]) == "\ufffd"
     assert decode(SPECS["tokenizers"], []) == ""

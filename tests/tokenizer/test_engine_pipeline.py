@@ -1,4 +1,4 @@
-"""Accelerators inside a build: the same ids, watched, and thrown out loudly when they differ."""
+"""Accelerators inside a build: the same ids, checked, and rejected loudly if they differ."""
 
 import dataclasses
 import logging
@@ -77,7 +77,7 @@ def wrong_engine(monkeypatch):
         encoder, reason = choose(*words, **options)
         return dataclasses.replace(encoder, fast=Wrong(encoder.fast)), reason
 
-    monkeypatch.setattr(plan, "choose_engine", chosen)  # decides, and encodes in this process
+    monkeypatch.setattr(plan, "choose_engine", chosen)  # chooses and encodes in this process
 
 
 def test_one_difference_rebuilds_the_shard_with_the_reference_loudly(
@@ -91,7 +91,7 @@ def test_one_difference_rebuilds_the_shard_with_the_reference_loudly(
     assert "reference" in used
     assert "tiktoken" in used
     assert "is encoded again by the tokenizers library" in caplog.text
-    assert "gives other ids" in caplog.text
+    assert "gives different ids" in caplog.text
 
 
 def test_without_the_guard_the_wrong_ids_would_have_been_stored(tmp_path, tokenizer, wrong_engine):

@@ -36,7 +36,7 @@ def equal(left, right):
 
 
 class Spy:
-    """An encoder that remembers what it was asked, and may give other ids."""
+    """An encoder that records the texts it gets, and may give different ids."""
 
     def __init__(self, inner, change=lambda ids: ids, refuse=()):
         self.inner, self.change, self.refuse, self.seen = inner, change, refuse, []
@@ -77,7 +77,7 @@ def test_ids_equal_the_reference_on_real_text(engine, pattern):
 @pytest.mark.parametrize("engine", DEMANDS)
 @pytest.mark.parametrize("pattern", toys.PATTERNS)
 def test_words_end_at_the_same_characters_all_over_unicode(engine, pattern):
-    """A vocabulary whose ids tell where words end; every 193rd assigned character in contexts."""
+    """A vocabulary whose ids reveal where words end; every 193rd assigned character in context."""
     spec = spec_of(toys.revealing_json(pattern))
     encoder = choose_engine(spec, engine)[0]
     known = np.flatnonzero(~unassigned())
@@ -127,7 +127,7 @@ def test_ids_that_are_not_in_merge_order_are_mapped():
 
 @pytest.mark.parametrize("ignore_merges", [False, True])
 def test_a_vocabulary_converted_from_ranks_is_accepted_with_all_its_merges(ignore_merges):
-    """Such files (Llama 3's) list every split of a token, also those that can never happen."""
+    """Such files (Llama 3's) list every split of a token, even those that can never happen."""
     data = json.loads(toys.bpe_json())
     order = {"".join(pair): rank for rank, pair in enumerate(data["model"]["merges"])}
     single = dict.fromkeys(toys.SYMBOL_OF_BYTE.values(), -1)
@@ -164,7 +164,7 @@ def test_auto_is_tiktoken_under_guard_and_says_so():
 
 def test_the_reference_can_be_asked_for_and_takes_over_where_nothing_is_faster():
     encoder, reason = choose_engine(spec_of(toys.bpe_json()), "reference")
-    assert (encoder.engine, reason) == ("tokenizers", "the reference encoder was asked for")
+    assert (encoder.engine, reason) == ("tokenizers", "the reference encoder was requested")
     encoder, reason = choose_engine(spec_of(toys.bpe_json()), parse_special=True)
     assert encoder.engine == "tokenizers"
     assert "do not parse special tokens" in reason
@@ -219,7 +219,7 @@ SHARED = [
     ("llama3", SPLIT + "behavior", "Removed", "its Split has behavior Removed"),
     ("llama3", SPLIT + "behavior", "MergedWithNext", "behavior MergedWithNext"),
     ("llama3", SPLIT + "invert", True, "invert True"),
-    ("llama3", SPLIT + "pattern", {"String": " "}, "by a fixed string"),
+    ("llama3", SPLIT + "pattern", {"String": " "}, "a fixed string"),
     (
         "llama3",
         "pre_tokenizer.pretokenizers",
@@ -305,7 +305,7 @@ def gaps(data):
     ("change", "reason"),
     [
         (no_byte, "its vocabulary lacks 'ā'"),
-        (merges_apart, "its merges that give 'xyz' do not stand together"),
+        (merges_apart, "its merges that result in 'xyz' are not adjacent"),
         (unreachable, "its token 'abc' is not what its own bytes merge to"),
         (word_without_merges, "is a word without merges"),
         (not_special, "its added token '<|endoftext|>' is not special"),
@@ -331,7 +331,7 @@ def test_the_unreachable_token_would_indeed_have_other_ids(monkeypatch):
     """Negative control: without the check the two differ, and the probes say so."""
     monkeypatch.setattr(engines, "_refuse_unreachable", lambda *_: None)
     _, why = choose_engine(changed_model(unreachable))
-    assert "gives other ids than tokenizers" in why
+    assert "gives different ids than tokenizers" in why
 
 
 # ------------------------------------------------------------------------------------ guards
@@ -341,7 +341,7 @@ def test_the_adversarial_list_is_long_and_has_no_doubles():
     assert len(ADVERSARIAL) >= 80
     assert len(set(ADVERSARIAL)) == len(ADVERSARIAL)
     categories = {unicodedata.category(c) for text in ADVERSARIAL for c in text}
-    assert len(categories) >= 27  # of 30; surrogates cannot be there
+    assert len(categories) >= 27  # of 30; surrogates cannot occur
 
 
 def swap(left, right):
@@ -354,10 +354,10 @@ def test_an_engine_that_differs_on_a_probe_is_refused_with_the_text(reference):
     word = reference.encode(["return"]).ids
     broken = Spy(reference, swap(int(word[0]), 1999))
     with pytest.raises(
-        TokenizerError, match=r"spy 1 gives other ids than tokenizers .* 'return\\n'"
+        TokenizerError, match=r"spy 1 gives different ids than tokenizers .* 'return\\n'"
     ):
         guarded(reference, broken, probes=("", "return\n"))
-    with pytest.raises(TokenizerError, match="spy 1 gives other ids"):
+    with pytest.raises(TokenizerError, match="spy 1 gives different ids"):
         guarded(reference, broken)
     with pytest.raises(TokenizerError, match="gave up"):
         guarded(reference, Spy(reference, refuse=["\n"]))
@@ -380,11 +380,11 @@ def test_an_engine_broken_in_a_word_of_no_probe_is_caught_by_the_sample(referenc
     assert (error.engine, error.reference.split()[0]) == ("spy 1", "tokenizers")
     for part in (f"text {error.position}", "spy 1", "tokenizers", "engine='reference'"):
         assert part in str(error)
-    again = copy.copy(error)  # as an exception travels between processes: by its arguments
+    again = copy.copy(error)  # exceptions travel between processes by their arguments
     assert str(again) == str(EngineDisagrees(*error.args)) == str(error)
     # Probes made from the vocabulary, which choose_engine adds, find it before first use.
     own = tuple(engines._own_probes(json.loads(toys.bpe_json())))
-    with pytest.raises(TokenizerError, match="gives other ids"):
+    with pytest.raises(TokenizerError, match="gives different ids"):
         guarded(reference, Spy(reference, change), probes=own)
 
 
@@ -440,7 +440,7 @@ def test_a_character_newer_than_unicode_14_goes_to_the_reference(reference):
 
 
 def test_fastokens_leaves_long_s_to_the_reference():
-    """It does not fold it in (?i:'s) as tokenizers does: found with the revealing vocabulary."""
+    """Unlike tokenizers, it does not fold it in (?i:'s): found with the revealing vocabulary."""
     spec = spec_of(toys.revealing_json("llama3"))
     encoder = choose_engine(spec, "fast")[0]
     texts = ["x'\u017ft", "x'st"]
@@ -457,7 +457,7 @@ def test_a_text_on_which_the_engine_gives_up_goes_to_the_reference(reference):
 
 
 def test_a_panic_of_tiktoken_costs_no_document(capfd):
-    """A million blanks make it panic; bytes stand in for the reference, which would take long."""
+    """A million blanks make it panic; bytes replace the reference, which would take too long."""
     fast = choose_engine(spec_of(toys.bpe_json()), "tiktoken")[0].fast
     judge = reference_encoder(resolve("bytes")[0])
     texts = ["before", " " * 1_000_000 + "x", "after"]

@@ -30,7 +30,7 @@ def save(folder, payload, **files):
     return folder
 
 
-# ------------------------------------------------------------------------------- every way in
+# ---------------------------------------------------------------------------- every accepted form
 
 
 def test_bytes_needs_nothing():
@@ -132,7 +132,7 @@ def test_a_tiktoken_name_is_loaded_from_its_cache_and_never_downloaded(tmp_path,
             resolve(name)
     with pytest.raises(TokenizerError, match="Did you mean 'cl100k_base'"):
         resolve("tiktoken:cl100kbase")
-    # The file's name in the cache is the sha1 of its address.
+    # The file's name in the cache is the sha1 of its URL.
     (tmp_path / "9b5ad71b2ce5302211f9c61530b329a4922fc6a4").write_bytes(b"")
     monkeypatch.setattr(tiktoken, "get_encoding", lambda name: toys.tiktoken_encoding(name))
     assert resolve("tiktoken:cl100k_base")[0].name == "cl100k_base"
@@ -193,7 +193,7 @@ def test_a_callable_of_main_stays_alive():
 
 
 def test_a_name_in_the_local_hub_cache_is_used_without_running_its_code(tmp_path):
-    """The cache is laid out as the hub client lays it out; a fresh process sees it."""
+    """The cache has the layout of the hub client; a fresh process reads it."""
     settings = {"eos_token": "<|endoftext|>"}
     code = {"auto_map": {"AutoTokenizer": ["x.Y", None]}}
     repositories = {
@@ -310,7 +310,7 @@ def test_explicit_specials_override_and_zero_is_an_id():
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"eos": 1000}, "tokenizer.eos: 1000 is not an id of 'Tokenizer': its ids are 0 to 999"),
+        ({"eos": 1000}, "tokenizer.eos: 1000 is not an id of 'Tokenizer', whose ids are 0 to 999"),
         ({"pad": -1}, "tokenizer.pad: -1 is not an id"),
         ({"bos": "<|endoftxt|>"}, r"Did you mean '<\|endoftext\|>'"),
         ({"bos": True}, "bos: True is not a token id"),
@@ -379,7 +379,7 @@ def test_the_hash_tells_tokenizers_apart():
     hashes |= {resolve(toys.bpe(specials=("<s>",)))[0].sha256}
     hashes |= {resolve("toys:topics", vocab_size=9)[0].sha256}
     assert len(hashes) == 7
-    assert resolve(toys.bpe(), eos=None)[0].sha256 in hashes  # specials are described beside it
+    assert resolve(toys.bpe(), eos=None)[0].sha256 in hashes  # specials are described separately
 
 
 def test_specs_refuse_nonsense():
@@ -410,7 +410,7 @@ def test_wrong_paths_are_explained(tmp_path):
     (tmp_path / "bad.model").write_bytes(b"nonsense")
     (tmp_path / "spiece.vocab").write_text("x")
     cases = {
-        tmp_path: "holds no tokenizer.json",
+        tmp_path: "has no tokenizer.json",
         tmp_path / "tokenizer.json": "Did you mean 'tokenizer.jsn'",
         tmp_path / "nowhere" / "x.model": "no such file",
         tmp_path / "bad.json": "not a tokenizer.json",

@@ -12,7 +12,7 @@ from tokenloom.tokenizer.probes import CODE_POINTS, RUNS, texts_outside, unassig
 
 
 def runs_of_unassigned() -> str:
-    """The table as this Python's unicodedata has it: how RUNS was made."""
+    """The table according to this Python's unicodedata: this is how RUNS was made."""
     table = np.array([unicodedata.category(chr(code)) == "Cn" for code in range(CODE_POINTS)])
     edges = [0, *(np.flatnonzero(np.diff(table)) + 1).tolist(), CODE_POINTS]
     return " ".join(np.base_repr(run, 36).lower() for run in np.diff(edges).tolist())

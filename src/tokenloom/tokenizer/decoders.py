@@ -1,7 +1,7 @@
-"""From ids back to text, and to something printable for every single token.
+"""From ids back to text, and to a printable string for every single token.
 
-Opening a tokenizer takes up to a second, so the last few stay open, found again by their payload.
-Nothing here imports a callable: looking at a store runs no code of the store's choosing.
+Opening a tokenizer takes up to a second, so the last few stay open, cached by payload. Nothing here
+imports a callable: looking at a store never runs code that the store names.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ __all__ = ["BYTE_OF_SYMBOL", "decode", "token_strings"]
 def decode(spec: TokenizerSpec, ids: ArrayLike) -> str:
     """The text of some ids, special tokens included; broken UTF-8 becomes U+FFFD.
 
-    Byte-level tokenizers give back exactly the text that was encoded. SentencePiece models that
-    normalise give the normalised text, and nothing for control symbols.
+    Byte-level tokenizers return exactly the text that was encoded. SentencePiece models that
+    normalise return the normalised text, and nothing for control symbols.
 
     >>> decode(TokenizerSpec(kind="bytes", name="bytes", vocab_size=256), [72, 105])
     'Hi'
@@ -40,8 +40,8 @@ def decode(spec: TokenizerSpec, ids: ArrayLike) -> str:
         return bytes(flat).decode("utf-8", errors="replace")
     if spec.kind == "callable":
         raise TokenizerError(
-            f"tokenizer {spec.name!r}: a function text → ids has no way back, its ids cannot be "
-            "shown as text. Pass the tokenizer itself to have that."
+            f"tokenizer {spec.name!r}: a function text → ids has no inverse, so its ids cannot be "
+            "shown as text. Build with the tokenizer itself to be able to decode."
         )
     opened = _opened(spec.kind, spec.payload)
     if spec.kind == "tokenizers":
@@ -50,10 +50,10 @@ def decode(spec: TokenizerSpec, ids: ArrayLike) -> str:
 
 
 def token_strings(spec: TokenizerSpec, ids: ArrayLike) -> list[str]:
-    r"""One printable string per id, to look at.
+    r"""One printable string per id, for display.
 
-    Bytes that are no whole character alone read ``<0xE2>``, control characters are escaped, an id
-    without a token reads ``<id 7>``, and ids of a callable are just their numbers.
+    Bytes that are not a whole character on their own read ``<0xE2>``, control characters are
+    escaped, an id without a token reads ``<id 7>``, and ids of a callable are just their numbers.
 
     >>> token_strings(TokenizerSpec(kind="bytes", name="bytes", vocab_size=256), [72, 10, 195])
     ['H', '\\n', '<0xC3>']
@@ -116,7 +116,7 @@ def _sentencepiece_token(payload: bytes, index: int) -> str | None:
     model = _opened("sentencepiece", payload)
     if index >= model.get_piece_size():
         return None
-    return str(model.id_to_piece(index)).replace("▁", " ")  # its mark for a space
+    return str(model.id_to_piece(index)).replace("▁", " ")  # SentencePiece's mark for a space
 
 
 def _printable(data: bytes | str) -> str:
@@ -131,7 +131,7 @@ def _printable_character(character: str) -> str:
 
 
 def _byte_of_symbol() -> dict[str, int]:
-    """GPT-2's alphabet: printable Latin-1 stands for itself, other bytes for U+0100 and up."""
+    """GPT-2's alphabet: printable Latin-1 maps to itself, other bytes to U+0100 and up."""
     own = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
     others = [byte for byte in range(256) if byte not in own]
     return {chr(byte): byte for byte in own} | {chr(256 + i): b for i, b in enumerate(others)}
@@ -139,4 +139,4 @@ def _byte_of_symbol() -> dict[str, int]:
 
 BYTE_OF_SYMBOL: Final = _byte_of_symbol()
 
-"""The byte behind each symbol of a byte-level vocabulary."""
+"""The byte that each symbol of a byte-level vocabulary represents."""

@@ -1,9 +1,9 @@
 """From a :class:`TokenizerSpec` to ids: the reference encoder of every kind.
 
-An encoder turns a batch of texts into one flat array of ids and the length of each text. What all
-of them do, however the tokenizer was configured:
+An encoder turns a batch of texts into one flat array of ids and the number of ids of each text.
+However the tokenizer was configured, all encoders:
 
-- add nothing: no BOS, no EOS, no padding, no truncation;
+- add and remove nothing: no BOS, no EOS, no padding, no truncation;
 - keep text as text. A document that spells ``<|endoftext|>`` gets the ids of those characters, not
   the id of the special token, unless ``parse_special=True``. Per kind:
 
@@ -16,16 +16,16 @@ of them do, however the tokenizer was configured:
   sentencepiece   control symbols stay text; symbols  refused: the library has no such mode
                   declared user-defined are parsed
   bytes           has no special tokens               the same
-  callable        what the function does              refused: it is the function's own business
+  callable        up to the function                  refused: it is up to the function
   ==============  ==================================  ===========================================
 
-- refuse lone surrogates (JSON can deliver them), which no UTF-8 can hold.
+- refuse lone surrogates (JSON can deliver them), which UTF-8 cannot represent.
 
 One encoder belongs to one thread; any number of encoders may be in use.
 
-A list of ids becomes NumPy through ``array.fromlist``, which is several times as fast as
-``np.array`` and ``np.fromiter``. ``encode_batch_fast`` with one text has the speed of whole
-batches, without their memory, and is faster than ``encode``, which follows offsets. `python -m
+A list of ids becomes a NumPy array through ``array.fromlist``, which is several times as fast as
+``np.array`` and ``np.fromiter``. ``encode_batch_fast`` with one text is as fast as with whole
+batches, without their memory, and is faster than ``encode``, which tracks offsets. `python -m
 benchmarks build` prints what encoding costs.
 """
 
@@ -67,7 +67,7 @@ class Encoded(NamedTuple):
 
 
 class Encoder(Protocol):
-    """Anything that turns texts into ids, and says what it is for the store's fingerprint."""
+    """Anything that turns texts into ids and names itself for the store's fingerprint."""
 
     @property
     def engine(self) -> str:
@@ -83,7 +83,7 @@ class Encoder(Protocol):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TextEncoder:
-    """An encoder around a function for one text, in a plain loop."""
+    """An encoder that calls a function for each text, in a plain loop."""
 
     engine: str
     version: str
@@ -124,10 +124,10 @@ def reference_encoder(
     Args:
         spec: The tokenizer.
         parse_special: Whether text that spells a special token becomes that token.
-        live: The callable that ``resolve`` gave back, for a callable without a reference.
+        live: The callable that ``resolve`` returned, for a callable without a reference.
 
     Raises:
-        ConfigError: ``parse_special`` for a kind that cannot do it.
+        ConfigError: ``parse_special`` for a kind that does not support it.
 
     >>> encoder = reference_encoder(TokenizerSpec(kind="bytes", name="bytes", vocab_size=256))
     >>> ids, lengths = encoder.encode(["Hi", "", "é"])
@@ -156,13 +156,13 @@ def reference_encoder(
 
 def installed_version(package: str) -> str:
     """The version of an installed package."""
-    from importlib.metadata import version  # brings the email package along; only builds need it
+    from importlib.metadata import version  # imports the email package; only builds need it
 
     return version(package)
 
 
 def refuse_surrogates(texts: Sequence[str]) -> None:
-    """Raises an InputError that names the first lone surrogate in the texts, if there is one."""
+    """Raises an InputError that names the first lone surrogate in the texts, if any."""
     for i, text in enumerate(texts):
         if not text.isascii():
             try:
@@ -170,7 +170,7 @@ def refuse_surrogates(texts: Sequence[str]) -> None:
             except UnicodeEncodeError as problem:
                 raise InputError(
                     f"text {i} of the batch: character {problem.start} is the lone surrogate "
-                    f"U+{ord(text[problem.start]):04X}, which is no character and has no UTF-8. "
+                    f"U+{ord(text[problem.start]):04X}, which has no UTF-8 encoding. "
                     "Repair the record, or build with on_error='skip'."
                 ) from None
 
@@ -195,9 +195,9 @@ def _tiktoken(spec: TokenizerSpec, parse_special: bool) -> Callable[[str], list[
 
 
 def no_panic(encode: Callable[[str], list[int]]) -> Callable[[str], list[int]]:
-    """The same function, with a Rust panic turned into a TokenizerError.
+    """The same function, but a Rust panic becomes a TokenizerError.
 
-    tiktoken panics on a million blanks in a row, and a panic is a BaseException: it would pass
+    tiktoken panics on a million blanks in a row, and a panic is a BaseException: it would escape
     every ``except Exception`` and end the process.
     """
 
@@ -219,7 +219,7 @@ def _sentencepiece(spec: TokenizerSpec, parse_special: bool) -> Callable[[str], 
     model = open_sentencepiece(spec.payload, spec.name)
 
     def encode_text(text: str) -> list[int]:
-        # Said in full: a processor may have been told otherwise, and sampling is not repeatable.
+        # Explicit: a processor may have other defaults, and sampling is not repeatable.
         ids: list[int] = model.encode(
             text, out_type=int, add_bos=False, add_eos=False, enable_sampling=False
         )
@@ -243,14 +243,14 @@ def _callable(spec: TokenizerSpec, live: LiveCallable | None) -> Callable[[str],
         ids = np.asarray(function(text))
         if ids.size and (ids.ndim != 1 or ids.dtype.kind not in "iu"):
             raise TokenizerError(
-                f"tokenizer {spec.name!r}: gave {_kind_of(ids)} for a text. "
-                "It must give a flat sequence of integers."
+                f"tokenizer {spec.name!r}: returned {_kind_of(ids)} for a text. "
+                "It must return a flat sequence of integers."
             )
         if ids.size and not 0 <= int(ids.min()) <= int(ids.max()) < spec.vocab_size:
             wrong = ids[(ids < 0) | (ids >= spec.vocab_size)][0]
             raise TokenizerError(
-                f"tokenizer {spec.name!r}: gave the id {wrong} for a text; ids must be 0 to "
-                f"{spec.vocab_size - 1}. Correct the function, or give a larger vocab_size."
+                f"tokenizer {spec.name!r}: returned the id {wrong} for a text; ids must be 0 to "
+                f"{spec.vocab_size - 1}. Correct the function, or pass a larger vocab_size."
             )
         flat: list[int] = ids.tolist()
         return flat

@@ -1,16 +1,16 @@
-r"""Faster encoders for a tokenizer.json, used where their ids are those of the reference.
+r"""Faster encoders for a tokenizer.json, used where their ids equal those of the reference.
 
 Two accelerators read the same file as ``tokenizers``: **tiktoken**, built here from the vocabulary
-and merges (the default where it is possible), and **fastokens** (on demand). Both stand behind the
-guards of ``guard.py``, and both are refused when special tokens are to be parsed: how adjoining
-blanks and overlapping tokens are treated then is each library's own, and it is rarely asked for.
+and merges (the default where possible), and **fastokens** (on demand). The guards of ``guard.py``
+check both. Both are refused when special tokens are to be parsed: each library then treats
+adjoining blanks and overlapping tokens in its own way, and the setting is rarely needed.
 
-**tiktoken's ids are those of tokenizers, and here is why.** tokenizers merges a *pair* of symbols
-by the pair's place in the merge list, tiktoken merges any two neighbours whose *concatenation* has
-a rank, lowest first, and takes a whole word that has a rank without merging. That is the same if
+**Why tiktoken gives the same ids as tokenizers.** tokenizers merges a *pair* of symbols by the
+pair's position in the merge list. tiktoken merges any two neighbours whose *concatenation* has a
+rank, lowest first, and takes a whole word that has a rank without merging. The two are equal if
 
-1. all 256 bytes are in the vocabulary, and every merge gives a token of it;
-2. the merges that give one token stand together, and the token's rank is their place;
+1. all 256 bytes are in the vocabulary, and every merge results in a token of it;
+2. the merges that result in the same token are adjacent, and the token's rank is their position;
 3. each of these tokens is what its own bytes become by *forward* merges alone, whose two sides
    have lower ranks than their result. (Vocabularies made from rank files list other merges too.)
 
@@ -18,14 +18,15 @@ Proof sketch. Forward merging goes up in rank, so a token T alone becomes its la
 by ranks below its own. Take the first time that either library would merge neighbours L', R' of
 concatenation T in any other way, that is, not forward, or after the rank of T has passed. No merge
 has crossed the ends of this stretch, so inside it everything went as for T alone: if the rank of T
-has passed, the stretch is one token already; if it is due, L' is L and R' is R. So there is no
-first time. All three are checked, hence ids agree for every word; what is left to the guards is
-the cutting into words, which two regex engines do from one pattern. Ids are not in merge order in
-general: tiktoken works with dense ranks (bytes, then merges), and an array maps a rank to its id.
+has passed, the stretch is already one token; if it is due, L' is L and R' is R. So there is no
+first time. All three conditions are checked, hence ids agree for every word. What remains for the
+guards is the cutting into words, which two regex engines do from one pattern. In general, ids are
+not in merge order: tiktoken works with dense ranks (bytes, then merges), and an array maps a rank
+to its id.
 
-Cost in Mtok/CPU-s (MB), one thread, without guards, Python sources unseen before: reference 0.4–0.5
-(2), tiktoken 2.3–3.5 (9–14), fastokens 22–31 (84–130). Construction, in every worker: 0.5 CPU-s for
-32,000 tokens, some 4 s for 200,000.
+Cost in Mtok/CPU-s (MB), one thread, without guards, on Python sources not seen before: reference
+0.4–0.5 (2), tiktoken 2.3–3.5 (9–14), fastokens 22–31 (84–130). Construction, in every worker: 0.5
+CPU-s for 32,000 tokens, about 4 s for 200,000.
 """
 
 from __future__ import annotations
@@ -60,10 +61,10 @@ __all__ = ["ENGINES", "EngineDisagrees", "GuardedEncoder", "choose_engine"]
 
 ENGINES: Final = ("auto", "reference", "tiktoken", "fast")
 
-# What a ByteLevel pre-tokenizer cuts by when it has no pattern of its own.
+# The pattern that a ByteLevel pre-tokenizer uses when it has none of its own.
 GPT2_PATTERN: Final = r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"
 
-# fastokens does not fold long s in (?i:'s), as the reference does (seen with 0.3.5).
+# Unlike the reference, fastokens does not fold long s in (?i:'s) (seen with 0.3.5).
 _FASTOKENS_SUSPICIOUS: Final = "\u017f"
 
 _PROBED_TOKENS: Final = 4096
@@ -81,18 +82,18 @@ def choose_engine(
 
     Args:
         spec: The tokenizer.
-        engine: ``auto`` (tiktoken where it gives the reference's ids, else the reference),
-            ``reference``, ``tiktoken`` or ``fast`` (fastokens); the last two are demands.
+        engine: ``auto`` (tiktoken where it gives the reference's ids, otherwise the reference),
+            ``reference``, ``tiktoken`` or ``fast`` (fastokens); the last two never fall back.
         parse_special: Whether text that spells a special token becomes that token.
         rate: Share of documents that the guard encodes twice; 1 checks everything.
-        live: The callable that ``resolve`` gave back.
+        live: The callable that ``resolve`` returned.
 
     Returns:
-        A :class:`GuardedEncoder` for an accelerator, else the reference encoder.
+        A :class:`GuardedEncoder` for an accelerator, otherwise the reference encoder.
 
     Raises:
-        TokenizerError: A demanded engine cannot give the reference's ids for this tokenizer.
-        MissingExtra: A demanded engine is not installed.
+        TokenizerError: ``tiktoken`` or ``fast`` cannot give the reference's ids here.
+        MissingExtra: ``tiktoken`` or ``fast`` is requested and not installed.
 
     >>> spec = TokenizerSpec(kind="bytes", name="bytes", vocab_size=256)
     >>> choose_engine(spec)[1]
@@ -101,7 +102,7 @@ def choose_engine(
     one_of("engine", engine, ENGINES)
     reference = reference_encoder(spec, parse_special=parse_special, live=live)
     if engine == "reference":
-        return reference, "the reference encoder was asked for"
+        return reference, "the reference encoder was requested"
     if engine == "tiktoken" and spec.kind == "tiktoken":
         return reference, None
     try:
@@ -139,7 +140,7 @@ def _accelerate(
 
 
 def _own_probes(data: Mapping[str, Any]) -> Iterator[str]:
-    """Texts made from the vocabulary: its special tokens spelled out, its tokens end to end."""
+    """Texts made from the vocabulary: its special tokens in text, and its tokens end to end."""
     for token in data.get("added_tokens", ()):
         yield f"a{token['content']} b"
     vocabulary = sorted(data["model"]["vocab"])
@@ -154,7 +155,7 @@ def _split_pattern(data: Mapping[str, Any]) -> str:
     """The pattern by which a byte-level BPE cuts words.
 
     Raises:
-        TokenizerError: With the reason why no accelerator can be trusted with this tokenizer.
+        TokenizerError: No accelerator can be trusted with this tokenizer; says why.
     """
     reason = next(_objections(data), None)
     if reason is not None:
@@ -166,7 +167,7 @@ def _split_pattern(data: Mapping[str, Any]) -> str:
 def _objections(data: Mapping[str, Any]) -> Iterator[str]:
     normalizer = data.get("normalizer")
     if normalizer is not None:
-        yield f"it has a normalizer ({normalizer.get('type')}), and Unicode tables differ"
+        yield f"it has a normalizer ({normalizer.get('type')}), and Unicode tables may differ"
     model = data.get("model", {})
     if model.get("type") != "BPE":
         yield f"its model is {model.get('type')}, not BPE"
@@ -200,21 +201,21 @@ def _pre_tokenizer_objections(steps: Sequence[Mapping[str, Any]]) -> Iterator[st
                 "only Isolated, not inverted, keeps every character"
             )
         if "Regex" not in split.get("pattern", {}):
-            yield "its Split goes by a fixed string, not by a regex"
+            yield "its Split uses a fixed string, not a regex"
 
 
 def _merge_order(vocabulary: Mapping[str, int], pairs: Sequence[Sequence[str]]) -> dict[str, int]:
-    """Dense ranks of the mergeable tokens: the bytes, then the results of merges in their order.
+    """Dense ranks of the mergeable tokens: the bytes, then the results of merges in order.
 
     Worked example: merges "h e", "l l", "he ll" give "he" 256, "ll" 257 and "hell" 258.
 
     Raises:
-        TokenizerError: When condition 1 or 2 at the head of this module does not hold.
+        TokenizerError: Condition 1 or 2 in the module docstring does not hold.
     """
     order = {symbol: rank for rank, symbol in enumerate(BYTE_OF_SYMBOL)}
     for result, _ in groupby(pairs, key="".join):
         if result in order:
-            raise TokenizerError(f"its merges that give {result!r} do not stand together")
+            raise TokenizerError(f"its merges that result in {result!r} are not adjacent")
         order[result] = len(order)
     missing = next((token for token in order if token not in vocabulary), None)
     if missing is not None:
@@ -223,7 +224,7 @@ def _merge_order(vocabulary: Mapping[str, int], pairs: Sequence[Sequence[str]]) 
 
 
 def _refuse_unreachable(order: Mapping[str, int], pairs: Sequence[Sequence[str]]) -> None:
-    """Refuses a merge list for which condition 3 does not hold."""
+    """Refuses a merge list that violates condition 3."""
     from tokenizers.models import BPE
 
     last = len(order)
@@ -239,14 +240,14 @@ def _refuse_unreachable(order: Mapping[str, int], pairs: Sequence[Sequence[str]]
 
 
 def _refuse_shortcuts(data: Mapping[str, Any], order: Mapping[str, int]) -> None:
-    """Refuses tokens that text can become without any merge."""
+    """Refuses vocabularies in which text can become a token without any merge."""
     for token in data.get("added_tokens", ()):
         if not token["special"]:
             raise TokenizerError(
                 f"its added token {token['content']!r} is not special, so it is found in text"
             )
     if data["model"].get("ignore_merges"):
-        # Whole words are then looked up in all of the vocabulary, ranked or not.
+        # Whole words are then looked up in the whole vocabulary, ranked or not.
         for token in sorted(data["model"]["vocab"].keys() - order.keys()):
             if BYTE_OF_SYMBOL.keys() >= set(token):
                 raise TokenizerError(
@@ -269,11 +270,11 @@ class RankEncoder:
         """The ids of every text, in order.
 
         Raises:
-            TokenizerError: Bytes of a text are in no token, so its pattern has gaps: tiktoken
+            TokenizerError: Some bytes of a text are in no token, so the pattern has gaps: tiktoken
                 drops what no word matches, and the reference keeps it.
         """
         ranks, lengths = self.ranker.encode(texts)
-        # cast once: `take` would do it by itself each time, in small pieces
+        # cast once: otherwise every `take` casts again, in small pieces
         places = ranks.astype(np.intp)
         utf8 = [len(text) if text.isascii() else len(text.encode()) for text in texts]
         if int(self.token_bytes.take(places).sum(dtype=np.int64)) != sum(utf8):
@@ -285,7 +286,7 @@ def _tiktoken(data: Mapping[str, Any], pattern: str) -> RankEncoder:
     """An encoder with the speed of tiktoken and the ids of a tokenizer.json.
 
     Raises:
-        TokenizerError: With the reason, when the ids could differ from those of tokenizers.
+        TokenizerError: The ids could differ from those of tokenizers; says why.
         MissingExtra: tiktoken is not installed.
     """
     try:
@@ -336,12 +337,12 @@ class FastokensEncoder:
 
 
 def _fastokens(payload: bytes) -> FastokensEncoder:
-    """An encoder by fastokens for a tokenizer.json.
+    """An encoder for a tokenizer.json that uses fastokens.
 
-    It uses all cores of the machine; in one process of many, set RAYON_NUM_THREADS=1 beforehand.
+    It uses all cores of the machine; with several processes, set RAYON_NUM_THREADS=1 beforehand.
 
     Raises:
-        TokenizerError: With the reason, when the ids could differ from those of tokenizers.
+        TokenizerError: fastokens cannot read the tokenizer.json; says why.
         MissingExtra: fastokens is not installed.
     """
     try:

@@ -1,9 +1,9 @@
-"""Find the tokenizer that a user means, whatever was given: a path, a name, an object, a function.
+"""Finds the tokenizer that a user means, given as a path, a name, an object or a function.
 
-Every way in ends in one :class:`Found` record. Two rules hold on all of them: nothing is fetched
-from a network, and no code of a model repository runs (a cached repository that asks for its own
-code is read as data where it has a tokenizer.json, and refused otherwise). Objects are recognised
-without importing their libraries: whoever holds one has already imported it.
+Every form ends in one :class:`Found` record. Two rules always hold: nothing is fetched from a
+network, and no code of a model repository runs (a cached repository that needs its own code is read
+as data if it has a tokenizer.json, and refused otherwise). Objects are recognised without importing
+their libraries: a caller who holds one has already imported it.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ __all__ = ["Found", "LiveCallable", "find", "function_of"]
 
 LiveCallable: TypeAlias = Callable[[str], Sequence[int]]
 
-# Names that the special tokens of published tokenizers have, the likelier first.
+# Names of special tokens in published tokenizers, the likelier first.
 USUAL_NAMES: Final[Mapping[str, tuple[str, ...]]] = {
     "bos": (
         *("<s>", "<|begin_of_text|>", "<bos>", "[BOS]", "<|startoftext|>", "<|bos|>", "<BOS>"),
@@ -51,8 +51,8 @@ USUAL_NAMES: Final[Mapping[str, tuple[str, ...]]] = {
 
 _OPENAI: Final = "https://openaipublic.blob.core.windows.net/"
 
-# Files behind tiktoken's own encodings: it caches each under the sha1 of its address, which tells
-# whether an encoding can be had without the network. The addresses are hashed, never visited.
+# Files of tiktoken's own encodings. It caches each under the sha1 of its URL, which tells whether
+# an encoding is available without the network. The URLs are hashed, never fetched.
 _TIKTOKEN_FILES: Final[Mapping[str, tuple[str, ...]]] = {
     "gpt2": ("gpt-2/encodings/main/vocab.bpe", "gpt-2/encodings/main/encoder.json"),
     "r50k_base": ("encodings/r50k_base.tiktoken",),
@@ -76,8 +76,8 @@ class Found:
 
     Attributes:
         kind: As in ``TokenizerSpec``; so are name, payload and reference.
-        vocab_size: Largest id + 1, None if nobody knows (callables).
-        specials: Role → id, token text (declared in a file beside the tokenizer), or None.
+        vocab_size: Largest id + 1, None if unknown (callables).
+        specials: Role → id, token text (declared in a file next to the tokenizer), or None.
         token_id: Looks up the id of a token by its text.
         known: Texts of special tokens, for error messages.
         live: The callable, if no other process can import it.
@@ -95,7 +95,7 @@ class Found:
 
 
 def find(tokenizer: object) -> Found:
-    """What is known of a tokenizer given in any accepted form."""
+    """What is known about a tokenizer, given in any accepted form."""
     if isinstance(tokenizer, str):
         return _from_string(tokenizer)
     if isinstance(tokenizer, os.PathLike):
@@ -119,8 +119,8 @@ def function_of(reference: str) -> LiveCallable:
         target = import_reference(reference)
     except ImportError as problem:
         raise TokenizerError(
-            f"tokenizer {reference!r}: cannot be imported ({problem}). Give 'module:function' of a "
-            "module that every worker process can import."
+            f"tokenizer {reference!r}: cannot be imported ({problem}). Give 'module:function' from "
+            "a module that every worker process can import."
         ) from problem
     if not callable(target):
         raise TokenizerError(
@@ -149,7 +149,7 @@ def _from_string(text: str) -> Found:
     if re.fullmatch(r"[A-Za-z_][\w.]*:[A-Za-z_][\w.]*", text):
         return _from_callable(function_of(text), reference=text)
     if path.is_dir() or path.suffix in (".json", ".model") or text.startswith((".", "/", "~")):
-        return _from_path(path)  # nothing usable is there: let the error talk about paths
+        return _from_path(path)  # raises: nothing usable exists, and the error is about paths
     tried = ["no such path"]
     for attempt in (_from_cached_name, _from_tiktoken_name):
         try:
@@ -166,7 +166,7 @@ def _from_path(path: Path) -> Found:
         if not (path / "tokenizer.json").is_file():
             there = sorted(entry.name for entry in path.iterdir())[:8]
             raise TokenizerError(
-                f"{path}: holds no tokenizer.json (it holds {', '.join(there) or 'nothing'}). "
+                f"{path}: has no tokenizer.json (it contains {', '.join(there) or 'nothing'}). "
                 "Give the file itself, or save a fast tokenizer there with save_pretrained."
             )
         return _from_directory(path, path.resolve().name)
@@ -187,7 +187,7 @@ def _from_path(path: Path) -> Found:
 
 
 def _from_directory(folder: Path, name: str) -> Found:
-    """A tokenizer.json together with what the files beside it say about special tokens."""
+    """A tokenizer.json together with what the files next to it say about special tokens."""
     declared: dict[str, int | str | None] = {}
     for file in ("special_tokens_map.json", "tokenizer_config.json"):  # the second one wins
         beside = _read_json(folder / file)
@@ -199,7 +199,7 @@ def _from_directory(folder: Path, name: str) -> Found:
 
 
 def _read_json(path: Path) -> dict[str, Any]:
-    """The object in a JSON file, empty if there is no such file."""
+    """The object in a JSON file; empty if the file does not exist."""
     try:
         data = json.loads(path.read_bytes())
     except FileNotFoundError:
@@ -227,7 +227,7 @@ def _from_cached_name(name: str) -> Found:
     if not paths:
         raise TokenizerError("not in the local Hugging Face cache (transformers)")
     configs = [_read_json(path) for file, path in paths.items() if file != "tokenizer.json"]
-    reason = "it needs code of its repository, which is never run"
+    reason = "it needs code from its repository, which is never run"
     if not any("auto_map" in config for config in configs):
         from transformers import AutoTokenizer
 
@@ -235,7 +235,7 @@ def _from_cached_name(name: str) -> Found:
             return _from_transformers(AutoTokenizer.from_pretrained(name, local_files_only=True))
         except (OSError, ValueError, ImportError) as problem:
             reason = " ".join(str(problem).split())[:200]
-    if "tokenizer.json" in paths:  # as data it is usable without its class
+    if "tokenizer.json" in paths:  # usable as data, without its class
         return _from_directory(paths["tokenizer.json"].parent, name)
     raise TokenizerError(f"in the local Hugging Face cache, but unusable: {reason}")
 
@@ -248,7 +248,7 @@ def _from_tiktoken_name(name: str) -> Found:
     names = tiktoken.list_encoding_names()
     if name not in names:
         raise TokenizerError(
-            f"no tiktoken encoding is named {name!r}; there are {choices(name, names)}"
+            f"no tiktoken encoding is named {name!r}; available: {choices(name, names)}"
         )
     folder = os.environ.get("TIKTOKEN_CACHE_DIR", os.environ.get("DATA_GYM_CACHE_DIR"))
     if folder is None:
@@ -258,8 +258,8 @@ def _from_tiktoken_name(name: str) -> Found:
         if not folder or not os.path.exists(os.path.join(folder, key)):
             raise TokenizerError(
                 f"the tiktoken encoding {name!r} is not in tiktoken's cache (TIKTOKEN_CACHE_DIR) "
-                f"and tokenloom downloads nothing: call tiktoken.get_encoding({name!r}) once where "
-                "there is a network, or pass the Encoding object"
+                f"and tokenloom downloads nothing: call tiktoken.get_encoding({name!r}) once on a "
+                "machine with network access, or pass the Encoding object"
             )
     return _from_tiktoken(tiktoken.get_encoding(name))
 
@@ -364,7 +364,7 @@ def _from_callable(function: Callable[..., Any], reference: str | None = None) -
 
 
 def _usual(special: Mapping[str, int]) -> dict[str, int | str | None]:
-    """The special tokens whose names tell their role."""
+    """The special tokens whose names reveal their role."""
     return {role: _first(special, names) for role, names in USUAL_NAMES.items()}
 
 

@@ -1,19 +1,19 @@
-"""What keeps an accelerated encoder honest: it is watched by the reference encoder.
+"""Guards for accelerated encoders: the reference encoder checks them.
 
-The one idea: ids are defined by the reference; a fast engine is used only as long as nothing has
-been seen that tells the two apart. Four guards, in order of worth:
+The one idea: the reference defines the ids; a fast engine is used only as long as no difference has
+been seen. Four guards, the most valuable first:
 
 1. A text with a character that Unicode 14 does not know goes to the reference (libraries carry
    different Unicode tables). So does a text on which the fast engine gives up.
-2. Engines refuse every normaliser (``engines.py``).
+2. Engines refuse every normaliser (``fast.py``).
 3. Before first use the two must agree on ``ADVERSARIAL`` and on probes made from the vocabulary.
 4. A keyed sample of documents is encoded twice. A difference raises :class:`EngineDisagrees`; the
-   build then makes the shard again with the reference.
+   build then rebuilds the shard with the reference.
 
 Sampling finds gross errors and proves nothing, so engine and version belong in a store's
 fingerprint, and ``rate=1`` encodes everything twice.
 
-Cost: guard 1 searches non-ASCII texts once and costs ASCII texts nothing; guard 3 is paid at
+Cost: guard 1 searches non-ASCII texts once and is free for ASCII texts; guard 3 is paid at
 construction; guard 4 at 1/1000 costs about 1/1000 of the reference's time. `python -m benchmarks
 build` prints what they add.
 """
@@ -37,10 +37,10 @@ SAMPLE_RATE: Final = 1 / 1000
 
 
 class EngineDisagrees(TokenizerError):
-    """A fast engine gave other ids than the reference.
+    """A fast engine gave different ids than the reference.
 
     Attributes:
-        position: Which text of the batch.
+        position: Index of the text in the batch.
         first: Index of the first id that differs in that text.
         engine: Name and version of the fast engine.
         engine_ids: Its ids around the difference.
@@ -57,7 +57,7 @@ class EngineDisagrees(TokenizerError):
         reference: str,
         reference_ids: list[int],
     ) -> None:
-        # All arguments go to the base class, so that a worker's exception survives the way home.
+        # All arguments go to the base class, so that a worker's exception can be unpickled.
         super().__init__(position, first, engine, engine_ids, reference, reference_ids)
         self.position = position
         self.first = first
@@ -68,7 +68,7 @@ class EngineDisagrees(TokenizerError):
 
     def __str__(self) -> str:
         return (
-            f"text {self.position} of the batch: {self.engine} gives other ids than "
+            f"text {self.position} of the batch: {self.engine} gives different ids than "
             f"{self.reference} from id {self.first} on: … {self.engine_ids} … instead of "
             f"… {self.reference_ids} …. Build with engine='reference'."
         )
@@ -76,17 +76,17 @@ class EngineDisagrees(TokenizerError):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class GuardedEncoder:
-    """A fast encoder with the reference at its side.
+    """A fast encoder that is checked against the reference.
 
     Attributes:
         fast: The accelerated encoder.
         reference: The encoder that defines the ids.
         rate: Share of documents to encode twice, 0 to 1; 1 checks everything.
-        suspicious: Further characters whose texts go to the reference.
+        suspicious: Further characters that send a text to the reference.
         probes: Texts on which the two must agree before first use.
 
     Raises:
-        TokenizerError: At construction, when the two differ on a probe.
+        TokenizerError: At construction, if the two differ on a probe.
     """
 
     fast: Encoder
@@ -117,11 +117,11 @@ class GuardedEncoder:
 
         Args:
             texts: The texts.
-            keys: One uint64 per text, evenly spread and the same in every run: text i is checked
-                against the reference when ``keys[i] < rate * 2^64``. None checks nothing.
+            keys: One uint64 per text, uniform and the same in every run: text i is checked
+                against the reference if ``keys[i] < rate * 2^64``. None checks nothing.
 
         Raises:
-            EngineDisagrees: A checked text has other ids in the reference.
+            EngineDisagrees: The reference gives different ids for a checked text.
         """
         refuse_surrogates(texts)  # once for the whole batch, so that positions are those of `texts`
         slow = texts_outside(texts, self.suspicious)
@@ -141,7 +141,7 @@ class GuardedEncoder:
     def _encode_fast(self, texts: Sequence[str]) -> Encoded:
         try:
             return self.fast.encode(texts)
-        except TokenizerError:  # it gave up on some text: the reference takes that one
+        except TokenizerError:  # it gave up on some text: only that one goes to the reference
             parts = [(np.array([i]), self._encode_either(text)) for i, text in enumerate(texts)]
             return merge(parts)
 
@@ -190,7 +190,7 @@ class GuardedEncoder:
         )
 
     def _agree_on_probes(self) -> None:
-        # What guard 1 keeps from the fast engine is no reason to refuse it.
+        # Texts that guard 1 keeps from the fast engine are no reason to refuse it.
         routed = set(texts_outside(self.probes, self.suspicious).tolist())
         probes = [text for i, text in enumerate(self.probes) if i not in routed]
         try:
@@ -200,16 +200,16 @@ class GuardedEncoder:
             probe = probes[difference.position]
             shown = ascii(probe if len(probe) <= 60 else probe[:57] + "…")
             raise TokenizerError(
-                f"{difference.engine} gives other ids than {difference.reference} for {shown}: "
+                f"{difference.engine} gives different ids than {difference.reference} for {shown}: "
                 f"… {difference.engine_ids} … instead of … {difference.reference_ids} …"
             ) from None
 
 
 def merge(parts: Sequence[tuple[NDArray[np.int64], Encoded]]) -> Encoded:
-    """One batch from parts that were encoded apart.
+    """Joins parts that were encoded separately into one batch.
 
     Args:
-        parts: Pairs of positions in the batch, ascending, and the ids of the texts there;
+        parts: Pairs of positions in the batch, ascending, and the ids of the texts at these;
             together the positions are 0 to n - 1, each once.
 
     >>> two = Encoded(np.array([7, 8, 9], np.uint32), np.array([2, 1]))
@@ -226,7 +226,7 @@ def merge(parts: Sequence[tuple[NDArray[np.int64], Encoded]]) -> Encoded:
         lengths[places] = encoded.lengths
         owner[places] = k
         start[places] = np.cumsum(encoded.lengths) - encoded.lengths
-    # Neighbours with one owner stand together in its ids too, so a run of them is one slice:
+    # Neighbours with the same owner are also adjacent in its ids, so a run of them is one slice:
     # owners 0 0 1 0 are the runs [0, 2), [2, 3), [3, 4). Few texts are slow, so runs are long.
     begins = np.flatnonzero(np.diff(owner, prepend=-1))
     lasts = np.append(begins[1:], texts) - 1

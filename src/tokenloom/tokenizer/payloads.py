@@ -1,8 +1,8 @@
-"""Between payload bytes and the objects of tokenizer libraries, both ways.
+"""Converts payload bytes to objects of tokenizer libraries, and back.
 
-Everything that must hold however a tokenizer was given is set here, in the one place where library
-objects are made: no padding, no truncation, no dropout (ids would differ at every call). The
-libraries are imported inside the functions, so that a build with ``"bytes"`` needs none of them.
+Everything that must hold for every tokenizer is set here, in the one place where library objects
+are made: no padding, no truncation, no dropout (ids would differ at every call). The libraries are
+imported inside the functions, so that a build with ``"bytes"`` needs none of them.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def open_tokenizers(payload: bytes, name: str = "tokenizer.json") -> Any:
     dropout = getattr(tokenizer.model, "dropout", None)
     if dropout:
         raise TokenizerError(
-            f"{name}: model.dropout is {dropout}, so the same text has other ids at every call. "
+            f"{name}: model.dropout is {dropout}, so the same text gets different ids each time. "
             "Set it to null in the tokenizer.json, or model.dropout = None on the object."
         )
     return tokenizer
@@ -55,7 +55,7 @@ def open_tokenizers(payload: bytes, name: str = "tokenizer.json") -> Any:
 def tokenizers_payload(tokenizer: Any, name: str) -> bytes:
     """The tokenizer.json of a ``tokenizers.Tokenizer``, free of padding and truncation settings.
 
-    Those two are left behind by earlier calls on the object and say nothing about its ids, so they
+    Those two are left over from earlier calls on the object and do not affect its ids, so they
     would only change the hash.
     """
     try:
@@ -63,7 +63,7 @@ def tokenizers_payload(tokenizer: Any, name: str) -> bytes:
     except Exception as problem:
         raise TokenizerError(
             f"tokenizer {name!r}: cannot be written as a tokenizer.json ({_one_line(problem)}); "
-            "parts made in Python have no such form. Pass a function text → ids instead."
+            "parts written in Python cannot be saved. Pass a function text → ids instead."
         ) from problem
     return str(open_tokenizers(payload, name).to_str()).encode("utf-8")
 
@@ -83,8 +83,8 @@ def open_sentencepiece(payload: bytes, name: str = "model") -> Any:
 def tiktoken_payload(encoding: Any) -> bytes:
     """A ``tiktoken.Encoding`` as canonical JSON.
 
-    ``ranks`` holds the tokens in base64 in rank order; ``rank_values`` stands beside it only when
-    the ranks are not 0, 1, 2, … (a rank is also the id).
+    ``ranks`` holds the tokens in base64 in rank order; ``rank_values`` is present only if the ranks
+    are not 0, 1, 2, … (a rank is also the id).
     """
     ranks = sorted(encoding._mergeable_ranks.items(), key=lambda item: item[1])
     values = [rank for _, rank in ranks]
@@ -100,7 +100,7 @@ def tiktoken_payload(encoding: Any) -> bytes:
 
 
 def open_tiktoken(payload: bytes) -> Any:
-    """The ``tiktoken.Encoding`` that :func:`tiktoken_payload` wrote down."""
+    """The ``tiktoken.Encoding`` that :func:`tiktoken_payload` serialized."""
     library = _library("tiktoken", "build", "a tiktoken encoding")
     try:
         data = json.loads(payload)
@@ -115,10 +115,10 @@ def open_tiktoken(payload: bytes) -> Any:
     except (KeyError, TypeError, ValueError, binascii.Error) as problem:
         raise TokenizerError(
             f"tiktoken encoding: its payload cannot be read ({_one_line(problem)}). "
-            "Make it again with resolve(encoding)."
+            "Create it again with resolve(encoding)."
         ) from problem
 
 
 def _one_line(problem: BaseException) -> str:
-    """The first 200 characters of an exception, without line ends."""
+    """The first 200 characters of an exception, on one line."""
     return " ".join(f"{type(problem).__name__}: {problem}".split())[:200]

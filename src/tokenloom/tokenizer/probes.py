@@ -1,17 +1,17 @@
 """Which characters Unicode 14 does not know, and a fast search for them in a batch of texts.
 
-Tokenizer libraries carry different Unicode tables, so a character that is newer than all of them
+Tokenizer libraries carry different Unicode tables, so a character that is newer than some of them
 splits words differently: one library counts U+A7CF as a letter, another does not. Unicode 14 (2021)
-is old enough to be common ground. Texts with characters outside it are the ones to distrust; an
-accelerator sends them to the reference encoder.
+is old enough to be common ground. Texts with characters outside it are not trusted; an accelerator
+sends them to the reference encoder.
 
-The table is committed rather than computed, because ``unicodedata`` is of another version in every
-Python. It lists category Cn, which includes the noncharacters (U+FFFF …), and neither surrogates
-nor private use. A test on a Python with Unicode 14 makes it again and compares.
+The table is committed rather than computed, because every Python has its own version of
+``unicodedata``. It lists category Cn, which includes the noncharacters (U+FFFF …) but neither
+surrogates nor private use. A test on a Python with Unicode 14 computes the table and compares.
 
-Cost: texts that are all ASCII cost one flag test each; others are searched once, in C.
+Cost: all-ASCII texts cost one flag test each; others are searched once, in C.
 
-Texts on which tokenizer libraries have been seen, or can be expected, to part ways.
+`ADVERSARIAL`: texts on which tokenizer libraries are known, or can be expected, to differ.
 
 The one idea: libraries differ where a text is cut into words, so each string sits on a border that
 two regex engines or two Unicode tables can draw differently: blanks, cases, digits, marks, joined
@@ -261,14 +261,14 @@ def texts_outside(texts: Sequence[str], also: str = "") -> NDArray[np.int64]:
 
 @lru_cache(maxsize=8)
 def _first(also: str) -> int:
-    """The first character looked for: a Python int, since NumPy's would make int64 of all codes."""
+    """The first character to look for: a Python int, as NumPy's would cast all codes to int64."""
     return int(np.argmax(unassigned(also)))
 
 
 def _pieces_outside(pieces: list[str], table: NDArray[np.bool_], first: int) -> list[int]:
-    """Which pieces have a character of the table, whose first one is ``first``."""
+    """Which pieces have a character of the table; ``first`` is the lowest one in it."""
     codes = np.frombuffer("".join(pieces).encode("utf-32-le", "surrogatepass"), "<u4")
-    # Most characters lie below the first one looked for, and comparing is cheaper than looking up.
+    # Most characters lie below `first`, and comparing is cheaper than looking up.
     if not table.take(codes[codes >= first]).any():
         return []
     ends = np.cumsum([len(piece) for piece in pieces])

@@ -1,9 +1,9 @@
-"""A tokenizer as plain data: what a build needs of it, without the library that made it.
+"""A tokenizer as plain data: what a build needs from it, without the library that made it.
 
-The one idea: whatever a user holds (a file, a name, an object of four libraries, a function) is
-turned *once*, in the parent process, into a :class:`TokenizerSpec`: a few integers and the bytes
-from which the same tokenizer is made again elsewhere. Nothing is downloaded, no code of a model
-repository runs, and an id of 0 is as good as any other: only ``None`` means absent.
+The one idea: whatever a user passes (a file, a name, an object of one of four libraries, a
+function) is converted *once*, in the parent process, into a :class:`TokenizerSpec`: a few integers
+and the bytes from which another process can recreate the same tokenizer. Nothing is downloaded, no
+code of a model repository runs, and 0 is an id like any other: only ``None`` means absent.
 
 =============  ==============================================  ===================================
 kind           given as                                        payload
@@ -17,8 +17,8 @@ sentencepiece  a .model file, a ``SentencePieceProcessor``     the model file
 callable       a function text → ids, ``"module:function"``    none: ``reference`` names it
 =============  ==============================================  ===================================
 
-``lookup.py`` finds what was meant, ``payloads.py`` goes between payloads and library objects,
-``encoders.py`` turns a spec into ids.
+``find.py`` finds the tokenizer, ``payloads.py`` converts between payloads and library objects,
+``encoders.py`` turns text into ids according to a spec.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ __all__ = [
 
 KINDS: Final = ("bytes", "tokenizers", "tiktoken", "sentencepiece", "callable")
 
-MAX_VOCAB: Final = 2**31  # batches are int32, so an id of 2^31 or more has no place
+MAX_VOCAB: Final = 2**31  # batches are int32, so an id of 2^31 or more does not fit
 
 
 class _Unset(enum.Enum):
@@ -62,23 +62,23 @@ class _Unset(enum.Enum):
 
 UNSET: Final = _Unset.UNSET
 
-"""Default of ``bos``, ``eos`` and ``pad``: use what the tokenizer says of itself."""
+"""Default of ``bos``, ``eos`` and ``pad``: use what the tokenizer declares."""
 
 Special: TypeAlias = int | str | Literal[_Unset.UNSET] | None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TokenizerSpec:
-    """One tokenizer, as data that another process can work from.
+    """One tokenizer, as data that another process can use.
 
     Attributes:
         kind: One of ``KINDS``.
-        name: What people call it: a file name or an encoding name, never an absolute path.
-        vocab_size: Every id is below it; added tokens are counted (largest id + 1).
+        name: Display name: a file name or an encoding name, never an absolute path.
+        vocab_size: Largest id + 1, including added tokens.
         bos: Id of the beginning-of-sequence token, None if there is none. Roles may share an id.
         eos: Id of the end-of-sequence token, None if there is none.
         pad: Id of the padding token, None if there is none.
-        payload: The bytes that make the tokenizer; empty for bytes and callable.
+        payload: The bytes that recreate the tokenizer; empty for bytes and callable.
         reference: ``"module:qualname"`` of a callable that another process can import.
 
     >>> TokenizerSpec(kind="bytes", name="bytes", vocab_size=256).describe()["vocab_size"]
@@ -100,20 +100,20 @@ class TokenizerSpec:
         for role, special in (("bos", self.bos), ("eos", self.eos), ("pad", self.pad)):
             if special is not None and not 0 <= special < self.vocab_size:
                 raise ConfigError(
-                    f"tokenizer.{role}: {special} is not an id of {self.name!r}: its ids are 0 to "
-                    f"{self.vocab_size - 1}. Give one of those, a token's text, or None for none."
+                    f"tokenizer.{role}: {special} is not an id of {self.name!r}, whose ids are 0 "
+                    f"to {self.vocab_size - 1}. Give one of those, a token's text, or None."
                 )
 
     @property
     def sha256(self) -> str:
-        """Hash of kind and payload; of a callable, the hash of its reference (or its name)."""
+        """Hash of kind and payload; for a callable, also of its reference (or its name)."""
         digest = hashlib.sha256(self.kind.encode() + b"\0" + self.payload)
         if self.kind == "callable":
             digest.update((self.reference or self.name).encode())
         return digest.hexdigest()
 
     def describe(self) -> dict[str, Any]:
-        """The spec as plain JSON, without the payload; :func:`rebuild` is the way back."""
+        """The spec as plain JSON, without the payload; :func:`rebuild` is the inverse."""
         return {
             "kind": self.kind,
             "name": self.name,
@@ -126,13 +126,13 @@ class TokenizerSpec:
 
 
 def rebuild(description: Mapping[str, Any], payload: bytes = b"") -> TokenizerSpec:
-    """The spec whose ``describe()`` is given, together with its payload.
+    """The spec with this ``describe()`` and payload.
 
-    A callable that others can import is named by its reference, so a description brings that back
-    too; nothing is imported here.
+    The name of an importable callable is its reference, so a description restores that too; nothing
+    is imported here.
 
     Raises:
-        TokenizerError: The payload is not the one that was described.
+        TokenizerError: The payload does not match the description.
     """
     fields = {key: value for key, value in description.items() if key != "sha256"}
     if fields["kind"] == "callable" and ":" in fields["name"]:
@@ -140,7 +140,7 @@ def rebuild(description: Mapping[str, Any], payload: bytes = b"") -> TokenizerSp
     spec = TokenizerSpec(**fields, payload=payload)
     if spec.sha256 != description["sha256"]:
         raise TokenizerError(
-            f"tokenizer {spec.name!r}: its payload has sha256 {spec.sha256}, described is "
+            f"tokenizer {spec.name!r}: its payload has sha256 {spec.sha256}, the description says "
             f"{description['sha256']}. Give the payload that belongs to this description."
         )
     return spec
@@ -154,24 +154,24 @@ def resolve(
     eos: Special = UNSET,
     pad: Special = UNSET,
 ) -> tuple[TokenizerSpec, LiveCallable | None]:
-    """A tokenizer in any accepted form as a spec, and its callable if only this process has it.
+    """The spec of a tokenizer in any accepted form, and its callable if only this process has it.
 
     Args:
-        tokenizer: See the table at the head of this module. A bare name is, in this order: an
+        tokenizer: See the table in the module docstring. A string is tried, in this order, as an
             existing path, ``"bytes"``, ``"tiktoken:NAME"``, ``"module:function"``, a transformers
             tokenizer in the local Hugging Face cache, a tiktoken encoding in its local cache.
-        vocab_size: Needed for a callable. Otherwise it may only enlarge what the tokenizer has.
+        vocab_size: Required for a callable. Otherwise it may only enlarge the tokenizer's own.
         bos: Id or text of the token, None to declare it absent, ``UNSET`` to use the tokenizer's.
         eos: Likewise.
         pad: Likewise.
 
     Returns:
         The spec, and None; or, for a callable that no other process can import (a lambda, a
-        closure, something of ``__main__``, a bound method), the callable itself.
+        closure, something in ``__main__``, a bound method), the spec and the callable itself.
 
     Raises:
-        TokenizerError: Nothing usable is there; the message lists what was tried.
-        ConfigError: an argument is invalid.
+        TokenizerError: No usable tokenizer was found; the message lists what was tried.
+        ConfigError: An invalid argument.
 
     >>> spec, live = resolve("bytes", eos=0)
     >>> spec.vocab_size, spec.bos, spec.eos, live
@@ -194,29 +194,30 @@ def _vocab_size(found: Found, given: int | None) -> int:
     if given is None:
         if found.vocab_size is None:
             raise ConfigError(
-                f"vocab_size: missing for the callable tokenizer {found.name!r}, and a function "
-                "cannot be asked. Give the number of its ids, e.g. vocab_size=50257."
+                f"vocab_size: missing for the callable tokenizer {found.name!r}, and it cannot be "
+                "read from a function. Give the number of its ids, e.g. vocab_size=50257."
             )
         return found.vocab_size
     if found.vocab_size is not None and given < found.vocab_size:
         raise ConfigError(
             f"vocab_size: {given} is less than the {found.vocab_size} ids of {found.name!r}. "
-            "Leave it out, or give a larger one to leave room."
+            "Leave it out, or give a larger number to reserve room."
         )
     return given
 
 
 def _special(found: Found, role: Literal["bos", "eos", "pad"], given: Special) -> int | None:
-    """The id for a role; its range is checked by the spec."""
+    """The id for a role; the spec checks its range."""
     if given is UNSET:
         given = found.specials.get(role)
-        if isinstance(given, str):  # declared beside the tokenizer, as text
+        if isinstance(given, str):  # declared as text in a file next to the tokenizer
             special = found.token_id(given)
             if special is None:
                 raise TokenizerError(
                     f"tokenizer {found.name!r}: its configuration names {given!r} as {role}_token, "
-                    f"which is not in its vocabulary. Pass {role}= an id, a token's text or None, "
-                    "or load it with transformers, which adds the token, and pass that object."
+                    "which is not in its vocabulary. Pass an id, a token's text or None as "
+                    f"{role}, or load it with transformers, which adds the token, and pass that "
+                    "object."
                 )
             return special
     if given is None:
@@ -227,7 +228,7 @@ def _special(found: Found, role: Literal["bos", "eos", "pad"], given: Special) -
             known = f" Its special tokens: {', '.join(found.known)}." if found.known else ""
             raise ConfigError(
                 f"{role}: {given!r} is not a token of {found.name!r}.{known} "
-                f"Give an id, the text of a token, or None for none.{near_miss(given, found.known)}"
+                f"Give an id, the text of a token, or None.{near_miss(given, found.known)}"
             )
         return special
     if isinstance(given, bool):

@@ -1,7 +1,7 @@
-"""The tokenizer that a store keeps: encodes and decodes with the copy beside the tokens.
+"""The tokenizer of a store: encodes and decodes with the copy stored next to the tokens.
 
-One idea: opening a store runs no code of the store's choosing, so a tokenizer that was a function
-of its builder is named and never imported.
+One idea: opening a store never runs code that the store names, so a tokenizer that was the
+builder's own function is named but never imported.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ __all__ = ["StoredTokenizer"]
 
 
 class StoredTokenizer:
-    """The tokenizer that made a store's ids, opened from the copy that the store keeps.
+    """The tokenizer that made a store's ids, opened from the store's own copy.
 
     `kind`, `name`, `vocab_size`, `bos`, `eos`, `pad` (ids, or None), `sha256` (of the file) and
-    `identity` (of what its ids mean, empty for a function) are known at once; the library behind it
-    is loaded when text is asked for.
+    `identity` (of what its ids mean, empty for a function) are available immediately. The tokenizer
+    library is loaded on the first call that encodes or decodes.
     """
 
     def __init__(self, record: fmt.TokenizerRecord, sidecar: Callable[[str], bytes]) -> None:
@@ -54,8 +54,8 @@ class StoredTokenizer:
         """
         if self.kind == "callable":
             raise TokenizerError(
-                f"tokenizer {self.name!r}: the ids were made by a function of its builder. Opening "
-                "a store runs no code that the store names; import and call it yourself."
+                f"tokenizer {self.name!r}: the ids were made by the builder's own function. "
+                "Opening a store runs no code that the store names; import and call it yourself."
             )
         return reference_encoder(self.spec).encode([text]).ids.astype(np.int32)
 

@@ -1,16 +1,16 @@
 """The identity of a tokenizer: which token each id is, and which ids are special.
 
-One idea: two stores may be mixed if an id means the same in both. So the identity is over what ids
-mean, and over nothing else: not the file they came in, not its settings for padding or truncation,
-not the name. It is the sha256 of, for every id that has a token, ascending: the id and the number
+One idea: two stores may be mixed if an id means the same in both. So the identity covers what ids
+mean and nothing else: not the file they came in, not its settings for padding or truncation, not
+the name. It is a sha256. For every id that has a token, ascending, it hashes the id and the number
 of bytes (uint32, little-endian each) and the bytes of the token; then the ids of BOS, EOS and PAD
 (int64, -1 for none).
 
-The bytes of a token are what it stands for where the kind of tokenizer knows that (bytes, tiktoken,
-byte-level vocabularies), else its text in the vocabulary as UTF-8. A function has no vocabulary
-that could be read, and so no identity.
+The bytes of a token are the bytes it represents, if the kind of tokenizer knows them (bytes,
+tiktoken, byte-level vocabularies), otherwise its text in the vocabulary as UTF-8. A function has no
+vocabulary that could be read, and so no identity.
 
-Cost: 0.3 s for 128,000 tokens, once a build.
+Cost: 0.3 s for 128,000 tokens, once per build.
 """
 
 from __future__ import annotations

@@ -48,7 +48,7 @@ def test_even_choices_are_counted(choices, quota):
     epochs = -(-choices // quota)
     assert (hold(way, choices, quota, range(epochs)) > 0).all()
     seen = hold(way, choices, quota, range(3 * choices))
-    assert seen.max() == seen.min() == 3 * quota  # over this many epochs all come equally often
+    assert seen.max() == seen.min() == 3 * quota  # by then all are shown equally often
 
 
 @given(small, small, st.integers(0, 10**15))

@@ -1,7 +1,7 @@
 """Spliced rows are pinned: another digest is another order version.
 
 Lengths come from a formula, so nothing but the layout decides. If one of these changes, runs that
-were begun before cannot go on: raise `ORDER_VERSION`, and say so in the changelog.
+were started earlier cannot resume: raise `ORDER_VERSION`, and say so in the changelog.
 """
 
 import hashlib
