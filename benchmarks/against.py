@@ -257,7 +257,7 @@ def selected(only: Sequence[str]) -> list[str]:
             near = difflib.get_close_matches(word, [*TOPICS, *WORKLOADS], 1)
             hint = f" Did you mean {near[0]!r}?" if near else ""
             raise SystemExit(
-                f"--only: found {word!r}, allowed is one of {', '.join(TOPICS)}, or a part of the "
+                f"--only: found {word!r}, allowed: one of {', '.join(TOPICS)}, or a part of the "
                 f"name of a row: {'; '.join(WORKLOADS)}.{hint}"
             )
     return [

@@ -131,7 +131,7 @@ def _filled(path: str, color: str, *, crisp: bool = True) -> str:
 
 
 def _ground() -> list[str]:
-    """The three grounds that counts stand on."""
+    """The three backgrounds that counts are drawn on."""
     boxes = (
         _box(LEFT, UPPER, RIGHT - LEFT, LOWER - UPPER),
         _box(LEFT, TOP, RIGHT - LEFT, BOTTOM - TOP),
