@@ -1,9 +1,9 @@
-/* The loops over cells, compiled: runs of tokens into cells, and tiles into arrays. The packers
- * are in _packers.c, orders in _order.c.
+/* The compiled loops over cells: copy runs of tokens into cells, and paint tiles into arrays. The
+ * packers are in _packers.c, orders in _order.c.
  *
- * Optional: `tokenloom.native` says whether it is there, and NumPy does the same where it is not,
- * to the byte. Python's limited interface only, no NumPy headers: arrays come as buffers. Nothing
- * is trusted: every range is checked against its buffer before a byte moves.
+ * Optional: `tokenloom.native` says whether this module is available; without it NumPy code gives
+ * the same bytes. It uses only Python's limited API and no NumPy headers, so arrays come as
+ * buffers. No input is trusted: every range is checked against its buffer before a byte moves.
  */
 #include "_native.h"
 
@@ -48,7 +48,7 @@ copy_wide(int32_t *restrict to, const char *restrict from, Index count, Index it
     }
     for (Index i = 0; i < count; i++) {
         uint16_t token;
-        memcpy(&token, from + 2 * i, 2); /* a load from any address */
+        memcpy(&token, from + 2 * i, 2); /* an unaligned load */
         to[i] = token;
     }
 }
@@ -67,7 +67,7 @@ count_up(int32_t *restrict to, Index count)
         to[i] = (int32_t)i;
 }
 
-/* -- Copier: runs of some buffers, checked once, copied part by part ------------------------- */
+/* -- Copier: runs of tokens in buffers, checked once, copied part by part --------------------- */
 
 typedef struct {
     const char *from;
@@ -185,7 +185,7 @@ copier_dealloc(Copier *self)
 
 PyDoc_STRVAR(fill_doc,
     "fill(out, first, last, base, filler)\n--\n\n"
-    "Copy runs [first, last) to their cells, counted from `base`; `filler` into all others.");
+    "Copy runs [first, last) to their cells, counted from `base`; all others get `filler`.");
 
 static PyObject *
 copier_fill(Copier *self, PyObject *const *args, Index nargs)
@@ -218,7 +218,8 @@ copier_fill(Copier *self, PyObject *const *args, Index nargs)
     Py_END_ALLOW_THREADS
     PyBuffer_Release(&out);
     if (i < last) {
-        PyErr_Format(PyExc_IndexError, "run %zd: its cells are taken or not there", i);
+        PyErr_Format(PyExc_IndexError,
+                     "run %zd overlaps the one before it or lies outside the output", i);
         return NULL;
     }
     Py_RETURN_NONE;
@@ -230,7 +231,7 @@ static PyMethodDef copier_methods[] = {
 };
 
 static PyType_Slot copier_slots[] = {
-    {Py_tp_doc, "Copier(views, which, low, length, cell)\n--\n\nSee tokenloom.cells.Copier."},
+    {Py_tp_doc, "Copier(views, which, low, length, cell)\n--\n\nSee tokenloom.batch.cells.Copier."},
     {Py_tp_new, copier_new},
     {Py_tp_dealloc, copier_dealloc},
     {Py_tp_methods, copier_methods},
@@ -268,7 +269,7 @@ paint_labels(int32_t *restrict to, const int32_t *restrict tokens, Index count, 
 
 PyDoc_STRVAR(paint_doc,
     "paint(first, length, segment, segment_ids, position_ids, loss_mask, tokens, labels, ignore)\n"
-    "--\n\nFill those of the arrays that are not None, tile by tile; see tokenloom.masks.");
+    "--\n\nFill the arrays that are not None, tile by tile; see tokenloom.batch.paint.");
 
 static PyObject *
 paint(PyObject *Py_UNUSED(module), PyObject *const *args, Index nargs)
@@ -351,11 +352,11 @@ module_exec(PyObject *module)
 static PyMethodDef module_methods[] = {
     {"paint", (PyCFunction)(void (*)(void))paint, METH_FASTCALL, paint_doc},
     {"best_fit", (PyCFunction)(void (*)(void))best_fit, METH_FASTCALL,
-     "best_fit(lengths, capacity, most, out)\n--\n\nSee tokenloom.layout.packers."},
+     "best_fit(lengths, capacity, most, out)\n--\n\nSee tokenloom.layout.pack.packers."},
     {"first_fit", (PyCFunction)(void (*)(void))first_fit, METH_FASTCALL,
-     "first_fit(lengths, capacity, most, out)\n--\n\nSee tokenloom.layout.packers."},
+     "first_fit(lengths, capacity, most, out)\n--\n\nSee tokenloom.layout.pack.packers."},
     {"feistel", (PyCFunction)(void (*)(void))feistel, METH_FASTCALL,
-     "feistel(x, which, keys, n, side, backwards, out)\n--\n\nSee tokenloom.order.permute."},
+     "feistel(x, which, keys, n, side, backwards, out)\n--\n\nSee tokenloom.random.permute."},
     {NULL, NULL, 0, NULL},
 };
 

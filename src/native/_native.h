@@ -9,13 +9,13 @@
 
 typedef Py_ssize_t Index;
 
-/* A contiguous buffer of items of one size; -1 with an exception if it is not one. */
+/* Get a contiguous buffer of items of the given size; -1 with an exception if it is not one. */
 int get_items(PyObject *array, Py_buffer *view, Index item, int flags, const char *name);
 
-/* An argument as a number; -1 with an exception if it is none. */
+/* Get an argument as an integer; -1 with an exception if it is not one. */
 int get_int(PyObject *value, Index *out);
 
-/* -1 with an exception unless as many arguments were given as wanted. */
+/* -1 with an exception unless the number of arguments is the one wanted. */
 int wrong_count(const char *what, Index found, Index wanted);
 
 /* _packers.c */

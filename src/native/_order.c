@@ -1,8 +1,8 @@
-/* Orders, compiled: indices through the Feistel network of tokenloom.order.permute, and back. The
- * same in NumPy stands there, too.
+/* Compiled orders: the Feistel network of tokenloom.random.permute, forward and back. The NumPy
+ * version is there, too.
  *
- * A round of an index needs the one before, so LANES indices take each round together: the
- * processor always has something to do. A round is plain C, and once more for processors with AVX2.
+ * Each round of an index needs the round before it. So LANES indices take each round together,
+ * which keeps the processor busy. There is a round in plain C, and one for processors with AVX2.
  */
 #include "_native.h"
 
@@ -13,10 +13,10 @@
 
 typedef uint64_t Words[LANES] __attribute__((aligned(32)));
 
-/* What is asked: x [count] below n, each through column `which` of keys [ROUNDS, columns]. */
+/* A request: x [count] below n, each permuted with column `which` of keys [ROUNDS, columns]. */
 typedef struct {
     Py_buffer held[4];
-    const char *x, *which; /* `which` is NULL: all go through the first column */
+    const char *x, *which; /* if `which` is NULL, all use the first column */
     const uint64_t *keys;
     char *out;
     Index count;
@@ -39,8 +39,8 @@ divide(const Network *net, uint64_t x)
 #endif
 }
 
-/* Whether some x is n or more. Top bits tell: n is at most 2^63, so an x with that bit is, and of
- * the others those for which n - 1 - x goes below 0.
+/* Whether any x is n or more. The top bits tell: n is at most 2^63, so an x with its top bit set is
+ * too large, and so is any other x for which n - 1 - x wraps below 0.
  */
 static inline int
 beyond(const Network *net, const uint64_t *x, int lanes)
@@ -61,7 +61,7 @@ mix_plain(uint64_t *restrict half, const uint64_t *restrict other, const uint64_
         hash = (hash ^ hash >> 32) * SECOND;
         hash = (hash >> 32) * size >> 32;
         uint64_t sum = backwards ? half[i] - hash : half[i] + hash - size;
-        half[i] = sum + (size & -(sum >> 63)); /* its top bit is set if it is below 0 */
+        half[i] = sum + (size & -(sum >> 63)); /* the top bit is set if sum is below 0 */
     }
 }
 
@@ -69,10 +69,10 @@ mix_plain(uint64_t *restrict half, const uint64_t *restrict other, const uint64_
 #include <immintrin.h>
 
 typedef uint64_t Wide __attribute__((vector_size(32)));
-typedef Wide Four __attribute__((may_alias)); /* of the words in memory */
+typedef Wide Four __attribute__((may_alias)); /* to load and store words in memory */
 
-/* The same for four lanes at once. AVX2 multiplies the low 32 bits of its lanes, so x y modulo 2^64
- * is low low + ((low high + high low) << 32), written out.
+/* The same for four lanes at once. AVX2 only multiplies the low 32 bits of each lane, so x y modulo
+ * 2^64 is written out as low low + ((low high + high low) << 32).
  */
 #define TIMES(x, y) ((Wide)_mm256_mul_epu32((__m256i)(x), (__m256i)(y)))
 
@@ -102,7 +102,7 @@ mix_wide(uint64_t *restrict half, const uint64_t *restrict other, const uint64_t
 typedef void Mix(uint64_t *restrict, const uint64_t *restrict, const uint64_t *restrict, uint64_t,
                  int, int);
 
-/* One pass of some lanes: a permutation of range(a b). */
+/* One pass over some lanes: a permutation of range(a b). */
 static void
 pass(const Network *net, Mix *mix, uint64_t *x, const Words *keys, int lanes, int backwards)
 {
@@ -119,7 +119,7 @@ pass(const Network *net, Mix *mix, uint64_t *x, const Words *keys, int lanes, in
         x[i] = halves[0][i] * net->sizes[1] + halves[1][i];
 }
 
-/* The keys of some lanes in every round; -1 if there is no such column. */
+/* The keys of some lanes in every round; -1 if a column does not exist. */
 static int
 take_keys(const Network *net, const uint64_t *which, Words *keys, int lanes)
 {
@@ -134,7 +134,7 @@ take_keys(const Network *net, const uint64_t *which, Words *keys, int lanes)
     return 0;
 }
 
-/* Lanes that came out at n or more go through again, each alone (cycle walking). */
+/* Permute lanes that came out at n or more again, each on its own (cycle walking). */
 static void
 go_on(const Network *net, uint64_t *x, const Words *keys, int lanes, int backwards)
 {
@@ -147,7 +147,7 @@ go_on(const Network *net, uint64_t *x, const Words *keys, int lanes, int backwar
         }
 }
 
-/* All of them. Comes back early, with the place, where an x or a column is out of range. */
+/* Permute all x. Returns early, with the place, if an x or a column is out of range. */
 static Index
 walk(const Network *net, int backwards)
 {
@@ -158,8 +158,8 @@ walk(const Network *net, int backwards)
         return 0;
     for (; at < net->count; at += LANES) {
         Index left = net->count - at, some = left < LANES ? left : LANES;
-        int lanes = (int)(some + 3) / 4 * 4; /* up to three walk along, with what was there */
-        memcpy(x, net->x + 8 * at, (size_t)some * 8); /* a copy: nobody changes what was checked */
+        int lanes = (int)(some + 3) / 4 * 4; /* up to three spare lanes hold old values */
+        memcpy(x, net->x + 8 * at, (size_t)some * 8); /* a copy: what was checked cannot change */
         if (beyond(net, x, lanes))
             return at;
         if (net->which) {
@@ -190,7 +190,7 @@ get_size(PyObject *value, uint64_t *out, const char *name)
     return -1;
 }
 
-/* a is at most n, so a b is below 2 n, and walks are short. */
+/* a is at most n, so a b is below 2 n and cycle walks are short. */
 static int
 take_sizes(Network *net, PyObject *n, PyObject *side)
 {

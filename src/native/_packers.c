@@ -1,11 +1,11 @@
-/* Packers, compiled: items in the order they are placed → the bin of each. See
- * tokenloom.layout.packers for the rules; the same rules in Python stand there, too.
+/* Compiled packers: items in the order they are placed → the bin of each. See
+ * tokenloom.layout.pack.packers for the rules and for the same packers in Python.
  */
 #include "_native.h"
 
 #include <stdlib.h>
 
-/* What both packers are asked: items [count] of 0 to `capacity`, at most `most` in a bin. */
+/* The input of both packers: items [count] of 0 to `capacity`, at most `most` in a bin. */
 typedef struct {
     Py_buffer lengths, out;
     const int64_t *length;
@@ -52,10 +52,10 @@ answer(Job *job, Index bins)
     return bins < 0 ? PyErr_NoMemory() : PyLong_FromSsize_t(bins);
 }
 
-/* -- best fit: bins by the room they have, a heap of the bins with equal room ----------------- */
+/* -- best fit: bins by the room they have left, a heap of the bins with equal room ------------ */
 
 typedef struct {
-    int32_t *bin; /* a heap, the bin opened last on top */
+    int32_t *bin; /* a heap with the newest bin on top */
     int32_t count, size;
 } Heap;
 
@@ -98,7 +98,7 @@ heap_pop(Heap *heap)
     return top;
 }
 
-/* Bits over the rooms that some bin has, and bits over their words: the next one is found fast. */
+/* `bits` marks the rooms that some bin has, `words` the non-zero words of `bits`: a fast search. */
 static Index
 next_room(const uint64_t *bits, const uint64_t *words, Index from, Index capacity)
 {
@@ -144,7 +144,7 @@ run_best_fit(Job *job)
         }
         job->bin[i] = bin;
         if (++held[bin] == job->most)
-            continue; /* it is closed */
+            continue; /* the bin is closed */
         room -= length;
         if (heap_push(&heaps[room], bin))
             bins = -1;
@@ -173,7 +173,7 @@ best_fit(PyObject *Py_UNUSED(module), PyObject *const *args, Index nargs)
     return answer(&job, bins);
 }
 
-/* -- first fit: a tree over the bins, each node the most room below it ------------------------ */
+/* -- first fit: a tree over the bins; each node holds the most room below it ------------------ */
 
 static Index
 run_first_fit(Job *job)
@@ -186,7 +186,7 @@ run_first_fit(Job *job)
     if (!room || !held)
         bins = -1;
     for (Index node = 1; bins >= 0 && node < 2 * leaves; node++)
-        room[node] = (int32_t)job->capacity; /* a bin that is not yet open has all its room */
+        room[node] = (int32_t)job->capacity; /* a bin that is not open yet has all its room */
     for (Index i = 0; bins >= 0 && i < job->count; i++) {
         int32_t length = (int32_t)job->length[i];
         Index node = 1;

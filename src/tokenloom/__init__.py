@@ -6,16 +6,16 @@
 >>> for batch in tl.Loader(run, batch_size=64):  # doctest: +SKIP
 ...     batch.tokens, batch.labels, batch.loss_mask
 
-Names are loaded when they are first used: `import tokenloom` itself loads nothing, not even NumPy.
-The public rooms beside them (`tokenloom.order`, `batch`, `loader`, `streams`, `inspect`, `quality`,
-`testing`, `integrations`) are loaded the same way; everything else is private.
+Names are loaded on first use: `import tokenloom` itself loads nothing, not even NumPy. The public
+subpackages (`tokenloom.order`, `batch`, `loader`, `streams`, `inspect`, `quality`, `testing`,
+`integrations`) are loaded the same way; everything else is private.
 """
 
 from typing import TYPE_CHECKING
 
 from tokenloom.version import __version__
 
-if TYPE_CHECKING:  # for type checkers and editors; `HOMES` says the same to Python
+if TYPE_CHECKING:  # for type checkers and editors; `_HOMES` is the same for Python
     from tokenloom import batch as batch
     from tokenloom import inspect as inspect
     from tokenloom import integrations as integrations
@@ -79,7 +79,7 @@ __all__ = [
     "plan_packing",
 ]
 
-# name → its module and its name there; what is not listed is an exception
+# name → (module, name in that module); a public name not listed here is an exception class
 _HOMES = {
     "Batch": ("batch.batch", "Batch"),
     "BlockShuffle": ("order.shuffle", "BlockShuffle"),
@@ -96,16 +96,16 @@ _HOMES = {
 
 _ROOMS = ("batch", "inspect", "integrations", "loader", "order", "quality", "streams", "testing")
 
-if not TYPE_CHECKING:  # a type checker would take any name for one of ours
+if not TYPE_CHECKING:  # with it, a type checker would accept any name
 
     def __getattr__(name: str) -> object:
-        """Load a public name when it is first used (PEP 562), once."""
+        """Load a public name on first use (PEP 562) and keep it."""
         from importlib import import_module
         from sys import modules
 
         if name in _ROOMS:
             return import_module(f"tokenloom.{name}")
-        if name not in __all__:  # Python itself adds the near miss, if nobody catches it
+        if name not in __all__:  # an uncaught error gets its near miss from Python
             raise AttributeError(
                 f"module 'tokenloom' has no attribute {name!r}", name=name, obj=modules[__name__]
             )
@@ -115,5 +115,5 @@ if not TYPE_CHECKING:  # a type checker would take any name for one of ours
         return found
 
     def __dir__() -> list[str]:
-        """What users may rely on; modules that happen to be loaded are left out."""
+        """The names users may rely on; modules that happen to be loaded are left out."""
         return sorted(__all__)

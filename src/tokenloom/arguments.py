@@ -1,15 +1,15 @@
-"""What people pass, read once: words, numbers and names, refused with the place.
+"""Checks of arguments: words, numbers and names, each refused with its path.
 
-One idea: an argument comes through here, whether from Python, a command or a description, so that
-all are held to the same, and every refusal reads alike: the path, the value found, what is allowed,
-and the near miss.
+One idea: every argument comes through here, whether from Python, the command line or a description.
+All are held to the same rules, and every refusal reads alike: the path, the value found, what is
+allowed, and the near miss.
 
 ==================  =============================================================================
-`one_of`            a word that must be one of some
-`check_between`     a number that must be inside its bounds; None is no number, and passes
+`one_of`            a value that must be one of a list
+`check_between`     a number that must be within its bounds; None passes
 `check_options`     names of options that must exist
 `check_names`       names of sources that must exist
-`integer`, …        readers: they take what people write and give plain Python
+`integer`, …        readers: take what people write and return plain Python values
 ==================  =============================================================================
 """
 
@@ -55,7 +55,7 @@ __all__ = [
 
 
 def check_options(where: str, given: Iterable[str], allowed: Sequence[str]) -> None:
-    """Refuse an option that does not exist, with the near miss.
+    """Refuse options that do not exist, with the near miss.
 
     >>> check_options("windows", ["tial"], ["tail"])
     Traceback (most recent call last):
@@ -71,10 +71,10 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 
 
 def near_misses(where: str) -> Callable[[Function], Function]:
-    """Let a function refuse a keyword that it does not have with the near miss.
+    """Make a function refuse an unknown keyword with the near miss.
 
-    Without it Python raises a bare `TypeError`. The signature stays as it is written, for `help`,
-    editors and type checkers.
+    Otherwise Python raises a bare `TypeError`. The signature stays as written, for `help`, editors
+    and type checkers.
 
     >>> @near_misses("loop")
     ... def loop(*, tail=None): ...
@@ -100,16 +100,16 @@ def near_misses(where: str) -> Callable[[Function], Function]:
 
 
 def field_names(spec: type) -> list[str]:
-    """The fields of a setting."""
+    """The field names of a settings class."""
     return [one.name for one in fields_of(spec)]
 
 
 MAX_COUNT = (1 << 63) - 1
 
 
-# -- what is refused ---------------------------------------------------------------------------
+# -- refusals -----------------------------------------------------------------------------------
 def by_name(what: str, given: Any, names: Sequence[str], usual: Any) -> dict[str, Any]:
-    """A value for each name, from a mapping (others have the usual one) or from a list.
+    """A value for each name, from a list or from a mapping (missing names get `usual`).
 
     >>> by_name("weights", {"b": 3}, ["a", "b"], 1), by_name("weights", [2, 3], ["a", "b"], 1)
     ({'a': 1, 'b': 3}, {'a': 2, 'b': 3})
@@ -134,7 +134,7 @@ def by_name(what: str, given: Any, names: Sequence[str], usual: Any) -> dict[str
 
 
 def one_of(what: str, found: Any, allowed: Iterable[Any]) -> None:
-    """Refuse what is not one of some values, with the near miss; 1 is not True.
+    """Refuse a value that is not in `allowed`, with the near miss; 1 does not pass for True.
 
     >>> one_of("end", "dro", ["drop", "pad"])
     Traceback (most recent call last):
@@ -155,15 +155,15 @@ def check_between(
     unit: str = "",
     why: str = "",
 ) -> None:
-    """Refuse a number outside its bounds, which it may equal; None and no upper bound pass.
+    """Refuse a number outside its bounds, which are inclusive; None passes.
 
     Args:
         what: the path of the argument.
-        found: its value; its type has been checked.
+        found: its value; its type has already been checked.
         least: the lower bound.
-        most: the upper bound, if there is one; "or more" does not include infinity.
-        unit: of the number, for the message.
-        why: what is said after the bounds.
+        most: the upper bound; None for none, although infinity is still refused.
+        unit: unit of the number, for the message.
+        why: text that follows the bounds in the message.
 
     >>> check_between("seq_len", 1, 2, 1 << 30, unit="tokens")
     Traceback (most recent call last):
@@ -179,7 +179,7 @@ def check_between(
 
 
 def _round(bound: float) -> str:
-    """A bound as people write it.
+    """A bound the way people write it.
 
     >>> _round(1000), _round(1 << 30), _round((1 << 31) - 1)
     ('1000', '2^30', '2^31 - 1')
@@ -191,14 +191,14 @@ def _round(bound: float) -> str:
 
 
 def wrong_type(where: str, value: Any, allowed: str) -> ConfigError:
-    """The refusal of an object that is too large to be shown."""
+    """The error for an object that is too large to show; it names the type only."""
     return ConfigError(f"{where}: found {type(value).__name__}, allowed is {allowed}.")
 
 
 def count_of(what: str, value: Any) -> int:
     """A count: a Python integer from 0 to 2^63 - 1."""
     if type(value) is not int or not 0 <= value <= MAX_COUNT:
-        raise ConfigError(f"{what}: found {value!r}, allowed is an integer from 0 to 2^63 - 1.")
+        raise ConfigError(f"{what}: found {value!r}, allowed: an integer from 0 to 2^63 - 1.")
     return value
 
 
@@ -206,14 +206,14 @@ def _plain(value: Any) -> Any:
     return value.item() if isinstance(value, np.generic) else value
 
 
-DIGITS = 12  # of weights, so that every machine writes the same
+DIGITS = 12  # significant digits of a weight, so that every machine writes the same
 
 
 def wrong(where: str, value: Any, allowed: str) -> ConfigError:
-    """The refusal of a value."""
+    """The error for an invalid value."""
     text = repr(value)
     text = text if len(text) <= 60 else text[:57] + "..."
-    return ConfigError(f"{where}: found {text} ({type(value).__name__}), allowed is {allowed}.")
+    return ConfigError(f"{where}: found {text} ({type(value).__name__}), allowed: {allowed}.")
 
 
 def number(where: str, value: Any) -> float:
@@ -227,7 +227,7 @@ def number(where: str, value: Any) -> float:
 
 
 def integer(where: str, value: Any, least: int = 0, most: int = 1 << 62) -> int:
-    """An integer inside its bounds."""
+    """An integer within its bounds."""
     try:
         found = operator.index(value)
     except TypeError:
@@ -236,7 +236,7 @@ def integer(where: str, value: Any, least: int = 0, most: int = 1 << 62) -> int:
         raise wrong(where, value, "an integer")
     if not least <= found <= most:
         limit = f"{least} or more" if found < least else f"at most {most:,}"
-        raise ConfigError(f"{where}: found {_shown(found)}, allowed is {limit}.")
+        raise ConfigError(f"{where}: found {_shown(found)}, allowed: {limit}.")
     return found
 
 
@@ -246,7 +246,7 @@ def _shown(found: Any) -> str:
 
 
 def mapping(where: str, value: Any, of: str) -> dict[Any, Any]:
-    """A mapping, or pairs that make one."""
+    """A dict from a mapping or from pairs."""
     if value is None:
         return {}
     try:
@@ -274,18 +274,18 @@ def name_of(where: str, value: Any) -> str:
             return value
         except UnicodeEncodeError:
             pass
-    raise ConfigError(f"{where}: found the name {value!r}, allowed are words.")
+    raise ConfigError(f"{where}: found the name {value!r}, allowed: a non-empty string.")
 
 
 def names_of(where: str, value: Any) -> tuple[str, ...]:
-    """Names of sources, each once, in an order that does not depend on how they were listed."""
+    """Names of sources, each once, sorted so that the order of listing does not matter."""
     if isinstance(value, (str, bytes, Mapping)) or not isinstance(value, Iterable):
         raise wrong(where, value, "a list of names")
     return tuple(sorted({name_of(where, one) for one in value}))
 
 
 def pairs_of(where: str, value: Any) -> tuple[tuple[str, int], ...]:
-    """(source, document) pairs, each once, in an order of their own."""
+    """(source, document) pairs, each once, sorted."""
     allowed = "a list of (source, document) pairs"
     if isinstance(value, (str, bytes, Mapping)) or not isinstance(value, Iterable):
         raise wrong(where, value, allowed)
@@ -298,7 +298,7 @@ def pairs_of(where: str, value: Any) -> tuple[tuple[str, int], ...]:
 
 
 def check_names(where: str, found: Sequence[str] | Mapping[str, Any], known: Sequence[str]) -> None:
-    """Refuse names of sources that are not there."""
+    """Refuse names of sources that do not exist."""
     for name in found:
         if name not in known:
             raise ConfigError(
@@ -310,7 +310,7 @@ def import_reference(reference: str) -> Any:
     """The object that ``module:qualified.name`` names.
 
     Raises:
-        ImportError: there is none, and why.
+        ImportError: there is no such object; the message says why.
 
     >>> import_reference("json:loads")("[1]")
     [1]
@@ -325,7 +325,7 @@ def import_reference(reference: str) -> Any:
 
 
 def reference_of(function: Any) -> str | None:
-    """``"module:qualname"`` if another process can import this very object by it, else None.
+    """``"module:qualname"`` if another process can import this very object that way, else None.
 
     >>> import json
     >>> reference_of(json.loads), reference_of(lambda text: [])
@@ -342,5 +342,5 @@ def reference_of(function: Any) -> str | None:
 
 
 def rounded(weight: float) -> float:
-    """A weight with as many digits as are written."""
+    """A weight rounded to the `DIGITS` digits that are written."""
     return float(f"{weight:.{DIGITS}g}")

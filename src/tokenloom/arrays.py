@@ -1,4 +1,4 @@
-"""Small pieces of work that several rooms need: groups of numbers, what was asked for last."""
+"""Small helpers that several rooms share: index checks, groups of numbers, a bounded cache."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 __all__ = ["answered", "checked", "distinct", "grouped", "with_newest"]
 
 Int64 = NDArray[np.int64]
-FEW = 4096  # numbers that are sorted faster than they are counted
+FEW = 4096  # a range of up to this many numbers is counted rather than sorted
 
 K = TypeVar("K")
 
@@ -20,7 +20,7 @@ V = TypeVar("V")
 
 
 def grouped(numbers: Int64) -> Iterator[tuple[int, Int64]]:
-    """Each different number with the places where it stands.
+    """Each distinct number with the places where it occurs.
 
     >>> [(n, where.tolist()) for n, where in grouped(np.array([5, 3, 5]))]
     [(3, [1]), (5, [0, 2])]
@@ -31,11 +31,11 @@ def grouped(numbers: Int64) -> Iterator[tuple[int, Int64]]:
     if low == high:
         yield low, np.arange(len(numbers))
         return
-    if (numbers[1:] >= numbers[:-1]).all():  # as neighbours are asked for
+    if (numbers[1:] >= numbers[:-1]).all():  # usual: requests for neighbours are sorted
         order = np.arange(len(numbers))
         ordered = numbers
     else:
-        near = high - low < 1 << 16  # then digits are sorted: a fraction of the time
+        near = high - low < 1 << 16  # 16-bit keys are radix-sorted, which is much faster
         order = np.argsort((numbers - low).astype(np.uint16) if near else numbers, kind="stable")
         ordered = numbers[order]
     cuts = np.flatnonzero(ordered[1:] != ordered[:-1]) + 1
@@ -45,9 +45,9 @@ def grouped(numbers: Int64) -> Iterator[tuple[int, Int64]]:
 
 
 def with_newest(known: dict[K, V], key: K, value: V, most: int) -> dict[K, V]:
-    """The last `most` things that were put there, this one included.
+    """A copy of `known` with `key` added, holding only the `most` newest entries.
 
-    A new mapping each time: another thread may be reading the old one.
+    It is a new mapping each time because another thread may be reading the old one.
 
     >>> with_newest({1: "a", 2: "b"}, 3, "c", most=2)
     {2: 'b', 3: 'c'}
@@ -56,7 +56,7 @@ def with_newest(known: dict[K, V], key: K, value: V, most: int) -> dict[K, V]:
 
 
 def checked(values: Any, n: int | None, what: str) -> Int64:
-    """Integers from 0 to n - 1 as int64, in the shape they came in; `n` None has no end."""
+    """Integers from 0 to n - 1 as int64, in the shape given; `n` None has no upper bound."""
     array = np.asarray(values)
     if array.size:
         if array.dtype.kind not in "iu":
@@ -67,26 +67,26 @@ def checked(values: Any, n: int | None, what: str) -> Int64:
             wrong = low if low < 0 else high
             allowed = f"0 to {last - 1:,}" if last else "none, it is empty"
             of = "" if n is None else f" for {n:,}"
-            raise IndexError(f"{what} {wrong}: out of range{of}, allowed is {allowed}.")
+            raise IndexError(f"{what} {wrong}: out of range{of}, allowed: {allowed}.")
     return array.astype(np.int64)
 
 
 def _all_integers(values: Any, found: np.dtype[Any], what: str) -> NDArray[Any]:
-    """Integers that NumPy has no type for, such as [0, 2**63] or 2**70, as Python's own."""
+    """Integers that fit no NumPy type, such as [0, 2**63] or 2**70, as Python integers."""
     array = np.asarray(values, object)
     if found.kind not in "fO" or any(type(value) is not int for value in array.flat):
-        raise TypeError(f"{what}: found {found}, allowed are integers.")
+        raise TypeError(f"{what}: found {found}, allowed: integers.")
     return array
 
 
 def answered(values: Any, n: int | None, what: str, answer: Callable[[Int64], Int64]) -> Int64:
-    """`answer` of checked values, flat while it works, in their shape when it is done."""
+    """`answer` of the checked values: it sees them flat, the result has their shape."""
     good = checked(values, n, what)
     return answer(good.reshape(-1)).reshape(good.shape) if good.size else good
 
 
 def distinct(numbers: Int64) -> tuple[Int64, Int64 | None]:
-    """The different numbers, sorted, and which of them each is (None if all are the same)."""
+    """The distinct numbers, sorted, and which of them each number is (None if all are equal)."""
     low, high = int(numbers.min()), int(numbers.max())
     if low == high:
         return numbers[:1], None

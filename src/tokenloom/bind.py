@@ -1,12 +1,12 @@
 """Plain JSON in, frozen dataclasses out, with every mistake named by its path.
 
-One idea: a frozen dataclass *is* the schema. ``bind`` walks the JSON beside the type hints and
-collects all problems before it raises, so a user mends a file in one go::
+One idea: a frozen dataclass *is* the schema. ``bind`` walks the JSON along with the type hints and
+collects all problems before it raises, so a user can fix a file in one go::
 
-    $.shards[3].tokens: found -1 (int), allowed is an integer >= 0
+    $.shards[3].tokens: found -1 (int), allowed: an integer >= 0
 
-Used for what is read from disk (manifests, shard records) and for settings; it runs no code of
-the data's choosing and copies only what the schema names.
+Used for settings and for what is read from disk (manifests, shard records). It runs no code that
+the data chooses, and copies only what the schema names.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ T = TypeVar("T")
 
 
 class BindError(ValueError):
-    """The JSON does not fit the schema; ``problems`` lists every place."""
+    """The JSON does not fit the schema; ``problems`` lists every mistake."""
 
     def __init__(self, problems: Sequence[str]) -> None:
         self.problems = list(problems)
@@ -41,12 +41,12 @@ def bind(cls: type[T], value: Any, *, path: str = "$", unknown: str = "refuse") 
     Args:
         cls: a dataclass whose hints are int, float, bool, str, None, Literal, unions of those,
             tuple[X, ...], dict[str, X], nested dataclasses, or Any.
-        value: what ``json.loads`` gave.
-        path: the name of the place, for messages.
+        value: what ``json.loads`` returned.
+        path: where the value is, for messages.
         unknown: "refuse" unknown keys with a near miss, or "ignore" them.
 
     Raises:
-        BindError: with one line for every problem found.
+        BindError: one line for every problem found.
 
     >>> @dataclasses.dataclass(frozen=True)
     ... class Point:
@@ -68,7 +68,7 @@ def bind(cls: type[T], value: Any, *, path: str = "$", unknown: str = "refuse") 
 
 
 def unbind(record: Any) -> Any:
-    """Plain JSON of a dataclass, the inverse of `bind`.
+    """A dataclass as plain JSON; the inverse of `bind`.
 
     >>> unbind((1, {"a": None}))
     [1, {'a': None}]
@@ -83,10 +83,10 @@ def unbind(record: Any) -> Any:
 
 
 def check_fields(record: Any) -> None:
-    """Raise ConfigError if a field of a frozen dataclass has not the type that its hint says.
+    """Raise ConfigError if a field of a frozen dataclass does not have the type of its hint.
 
-    To be called by `__post_init__`, so that a setting made by hand is held to the same types as one
-    that was read. NumPy's scalars become Python's, which can be written as JSON.
+    Call it from `__post_init__`, so that a setting built in Python is held to the same types as one
+    read from JSON. NumPy scalars become Python numbers, which can be written as JSON.
     """
     problems: list[str] = []
     cls: type = type(record)
@@ -103,7 +103,7 @@ def _bind(hint: Any, value: Any, path: str, unknown: str, problems: list[str]) -
     if hint is Any:
         return value
     if dataclasses.is_dataclass(hint):
-        if isinstance(value, typing.cast(type, hint)):  # made by hand, and so checked already
+        if isinstance(value, typing.cast(type, hint)):  # built in Python, so already checked
             return value
         return _bind_record(typing.cast(type, hint), value, path, unknown, problems)
     origin = typing.get_origin(hint)
@@ -123,7 +123,7 @@ def _bind(hint: Any, value: Any, path: str, unknown: str, problems: list[str]) -
 
 def _bind_record(cls: type, value: Any, path: str, unknown: str, problems: list[str]) -> Any:
     if not isinstance(value, Mapping):
-        problems.append(f"{path}: found {_show(value)}, allowed is an object")
+        problems.append(f"{path}: found {_show(value)}, allowed: an object")
         return None
     schema = _schema(cls)
     if unknown == "refuse":
@@ -151,7 +151,7 @@ def _bind_record(cls: type, value: Any, path: str, unknown: str, problems: list[
 
 @functools.cache
 def _schema(cls: type) -> dict[str, tuple[Any, bool]]:
-    """Field name → (resolved hint, is it required), worked out once per class."""
+    """Field name → (resolved hint, whether it is required), computed once per class."""
     hints = typing.get_type_hints(cls)
     missing = dataclasses.MISSING
     return {
@@ -176,13 +176,13 @@ def _bind_union(hint: Any, value: Any, path: str, unknown: str, problems: list[s
         # the option that got deepest explains the mistake best
         if best is None or len(trial[0]) > len(best[0]):
             best = trial
-    problems.extend(best or [f"{path}: found {_show(value)}, allowed is null"])
+    problems.extend(best or [f"{path}: found {_show(value)}, allowed: null"])
     return None
 
 
 def _bind_tuple(hint: Any, value: Any, path: str, unknown: str, problems: list[str]) -> Any:
     if not isinstance(value, (list, tuple)):
-        problems.append(f"{path}: found {_show(value)}, allowed is a list")
+        problems.append(f"{path}: found {_show(value)}, allowed: a list")
         return ()
     (item, *_rest) = typing.get_args(hint)
     return tuple(
@@ -192,7 +192,7 @@ def _bind_tuple(hint: Any, value: Any, path: str, unknown: str, problems: list[s
 
 def _bind_dict(hint: Any, value: Any, path: str, unknown: str, problems: list[str]) -> Any:
     if not isinstance(value, Mapping):
-        problems.append(f"{path}: found {_show(value)}, allowed is an object")
+        problems.append(f"{path}: found {_show(value)}, allowed: an object")
         return {}
     _key, item = typing.get_args(hint)
     return {
@@ -207,7 +207,7 @@ def _bind_scalar(hint: Any, value: Any, path: str, problems: list[str]) -> Any:
     if hint is float and isinstance(value, int) and not isinstance(value, bool):
         return float(value)
     if type(value) is not hint:  # exact: True is not an integer here
-        problems.append(f"{path}: found {_show(value)}, allowed is {_NAMES.get(hint, hint)}")
+        problems.append(f"{path}: found {_show(value)}, allowed: {_NAMES.get(hint, hint)}")
     return value
 
 

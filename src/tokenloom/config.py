@@ -1,4 +1,4 @@
-"""Datasets from plain JSON: descriptions of runs, and splices as other trainers configure them."""
+"""Datasets from plain JSON: descriptions of runs, and splice settings of other trainers."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ __all__ = ["from_config"]
 def from_config(
     config: Mapping[str, Any], *, path: str | Mapping[str, str] | None = None, **hints: Any
 ) -> Dataset:
-    """The dataset that `Dataset.describe()` described, or that a configuration of splices means.
+    """The dataset that `Dataset.describe()` described, or that splice settings specify.
 
     Args:
-        config: the description; or settings of type splice_single_document or
+        config: a description; or settings of type splice_single_document or
             splice_multi_document, as `tokenloom.integrations.levanter.splice_from_config` reads
             them.
-        path: where the store is now, if it was moved; of a mix a mapping from the names of its
-            sources; for descriptions only.
-        hints: as for `tokenloom.open`; for settings of splices `seq_len`.
+        path: where the store is now, if it was moved; for a mix, a mapping from source name to
+            path. Only for descriptions.
+        hints: as for `tokenloom.open`; for splice settings, `seq_len`.
 
     Raises:
-        ConfigError: a key is missing, unknown or of the wrong kind, or the store is another one.
+        ConfigError: a key is missing, unknown or of the wrong type, or it is not the same store.
 
     >>> import tempfile, tokenloom as tl
     >>> with tempfile.TemporaryDirectory() as folder:
@@ -40,5 +40,5 @@ def from_config(
     if not is_splice_config(config):
         return rebuild(config, path, hints)
     if path is not None:
-        raise ConfigError(f"path: found {path!r}, but settings of splices name it as cache_dir.")
+        raise ConfigError(f"path: found {path!r}, but splice settings give it as cache_dir.")
     return splice_from_config(config, **hints)

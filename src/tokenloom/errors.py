@@ -1,7 +1,7 @@
 """The exceptions of tokenloom, one tree.
 
 Every message reads *path: what is wrong with the value seen, what is allowed, what to do*.
-Each class is also the builtin that a caller would guess, so ``except FileNotFoundError`` works.
+Each class subclasses the builtin that a caller would guess, so ``except FileNotFoundError`` works.
 
 ::
 
@@ -9,7 +9,7 @@ Each class is also the builtin that a caller would guess, so ``except FileNotFou
     ├─ ConfigError(ValueError)         an invalid argument or setting
     ├─ InputError(ValueError)          a record or an input file that cannot be used
     ├─ TokenizerError(ValueError)      a tokenizer that is missing, unsuitable, or gives wrong ids
-    ├─ StateError(ValueError)          a state that is damaged, or of another run
+    ├─ StateError(ValueError)          a state that is damaged, or belongs to another run
     ├─ NoTrainedTokens(ValueError)     a batch in which no token is trained on
     ├─ WorkerError(RuntimeError)       a worker process died
     ├─ MissingExtra(ImportError)       an optional dependency is needed and absent
@@ -19,7 +19,7 @@ Each class is also the builtin that a caller would guess, so ``except FileNotFou
        ├─ StoreBusy(StoreError)              another process is building there
        └─ StoreCorrupt(StoreError)           bytes differ from what was published
 
-The rest of the module is small pieces that readable messages are made of.
+The rest of the module holds the small pieces that messages are built from.
 """
 
 from __future__ import annotations
@@ -115,7 +115,7 @@ _PACKAGE = str(Path(__file__).parent)
 
 
 def near_miss(word: str, allowed: Sequence[str]) -> str:
-    """A sentence that suggests the closest allowed word, or nothing.
+    """A sentence that suggests the closest allowed word; empty if none is close.
 
     >>> near_miss("wkii", ["wiki", "code"])
     " Did you mean 'wiki'?"
@@ -127,7 +127,7 @@ def near_miss(word: str, allowed: Sequence[str]) -> str:
 
 
 def choices(found: object, allowed: Iterable[object]) -> str:
-    """The end of a message about a word that is not one of some: those, and the closest one.
+    """The end of a message about an unknown word: the allowed words, and the closest one.
 
     >>> choices("wkii", ["wiki", "code"]), choices("wiki", [])
     ("wiki, code. Did you mean 'wiki'?", 'none.')
@@ -146,7 +146,7 @@ def plural(count: int, noun: str) -> str:
 
 
 def sentence(text: str) -> str:
-    """Text that ends like a sentence, so that another one can follow.
+    """The text with final punctuation, so that another sentence can follow.
 
     >>> sentence("no key 'a'"), sentence("Did you mean 'b'?")
     ("no key 'a'.", "Did you mean 'b'?")
@@ -155,7 +155,7 @@ def sentence(text: str) -> str:
 
 
 def binary_size(count: int) -> str:
-    """Bytes for people.
+    """A byte count in binary units, for people.
 
     >>> binary_size(1536)
     '1.5 KiB'
@@ -169,7 +169,7 @@ def binary_size(count: int) -> str:
 
 
 def warn(message: str) -> None:
-    """Warn at the line of the caller's own code that led here, however deep it went."""
+    """Warn at the line of the user's code that led here, however deep the call."""
     level, frame = 1, inspect.currentframe()
     while frame is not None and frame.f_code.co_filename.startswith(_PACKAGE):
         level, frame = level + 1, frame.f_back

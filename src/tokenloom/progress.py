@@ -1,7 +1,7 @@
-"""A progress bar that appears only where somebody looks.
+"""A progress bar that appears only when someone is watching.
 
-Shown when asked for, or when standard error is a terminal; silent otherwise. tqdm is imported
-only when a bar is drawn.
+It is shown on request, or when standard error is a terminal, and is silent otherwise. tqdm is
+imported only when a bar is drawn.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ class Progress:
     """Counts up to `total`; use as a context manager.
 
     Args:
-        title: what is going on.
-        total: how much there is, in `unit`; None if unknown.
+        title: the label of the bar.
+        total: the amount to reach, in `unit`; None if unknown.
         unit: "B" is shown with binary prefixes.
         show: True, False, or None for "if standard error is a terminal".
     """
@@ -43,17 +43,17 @@ class Progress:
             )
 
     def advance(self, amount: int) -> None:
-        """Add `amount` to what is done."""
+        """Add `amount` to the progress."""
         if self._bar is not None:
             self._bar.update(amount)
 
     def reach(self, amount: int) -> None:
-        """Say that `amount` is done in all; less than before changes nothing."""
+        """Set the progress to `amount`; a value below the current one changes nothing."""
         if self._bar is not None:
             self._bar.update(max(0, amount - self._bar.n))
 
     def note(self, text: str) -> None:
-        """Show `text` behind the bar."""
+        """Show `text` after the bar."""
         if self._bar is not None:
             self._bar.set_postfix_str(text, refresh=False)
 

@@ -1,9 +1,9 @@
-"""The version of the package, in one place."""
+"""The versions of the package and of its orders, in one place."""
 
 from __future__ import annotations
 
 __all__ = ["ORDER_VERSION"]
 
-ORDER_VERSION = 1
+ORDER_VERSION = 1  # part of every fingerprint; it changes when any order does
 
 __version__ = "0.1.0"

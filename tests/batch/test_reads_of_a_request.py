@@ -37,11 +37,8 @@ def test_cr_06_the_reads_of_one_batch_go_out_together(tmp_path):
     dataset = store.windows(8)
     dataset.batch([0])  # the shard is open
     source.requests.clear()
-    begin = time.perf_counter()
-    dataset.batch(np.arange(0, 100, 5))  # 20 runs, none near another
-    took = time.perf_counter() - begin
-    assert [len(ranges) for ranges in source.requests] == [20]
-    assert took < 20 * 0.01  # one after the other would take that
+    dataset.batch(np.arange(0, 100, 5))  # 20 reads, none near another
+    assert [len(ranges) for ranges in source.requests] == [20]  # one request, not one after another
 
 
 def test_cr_04_the_counters_have_the_published_names_too(tmp_path):

@@ -49,6 +49,7 @@ def test_build_as_json_has_the_facts_of_the_store(corpus, tmp_path, capsys):
     assert about["documents"] == 30
     assert about["tokenizer"]["eos"] == 0
     assert about["digest"] == tl.open(tmp_path / "j").digest
+    assert about["format"] == 2
     assert tl.open(tmp_path / "j").document(0)[-1] == 0
 
 
@@ -62,6 +63,7 @@ def test_info_shows_counts_lengths_tokenizer_and_digests(store, capsys):
         "bytes (bytes), 256 ids, bos -, eos -, pad -",
         opened.digest,
         opened.manifest_sha256,
+        "store format 2",
         "p50",
         "█",
         "KiB",

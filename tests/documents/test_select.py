@@ -29,7 +29,7 @@ pytestmark = pytest.mark.filterwarnings("ignore:seq_len")
 
 @pytest.fixture
 def stores():
-    """Makes stores from the lengths of their documents; every token is another number."""
+    """Makes stores from the lengths of their documents; all tokens differ."""
     opened = []
 
     def make(*lengths, first=0, **options):
@@ -69,7 +69,7 @@ def slow_select(
     doc_index_policy="fallback",
     seed=0,
 ):
-    """(documents in order, is there a warning); Refused where it must be an error."""
+    """(documents in order, whether there is a warning); raises Refused where an error is due."""
     ends = list(itertools.accumulate(lengths))
     pool = [
         d
@@ -123,7 +123,7 @@ sizes = st.lists(st.sampled_from([0, 0, 1, 2, 3, 3, 5, 8, 13]), max_size=12)
 
 @st.composite
 def requests(draw, lengths):
-    """Settings of a selection, most of which can be meant."""
+    """Settings of a selection, most of which are valid."""
     maybe = st.none() | st.integers(1, 14)
     low, high = draw(maybe), draw(maybe)
     if low is not None and high is not None and high < low:
@@ -223,7 +223,7 @@ def test_ds_06_the_first_that_is_long_enough(stores):
 def test_ds_07_the_longest_and_of_equal_ones_the_lowest(stores):
     assert chosen(stores(7, 7, 3), doc_select_mode="longest") == [0]
     assert chosen(stores(3, 7, 7), doc_select_mode="longest") == [1]
-    assert chosen(stores(3, 7, 7)) == [1]  # what is done if nothing is said
+    assert chosen(stores(3, 7, 7)) == [1]  # the default
 
 
 def test_ds_08_random_is_the_same_in_every_run_and_process(stores):
@@ -247,7 +247,7 @@ def test_ds_08_random_is_the_same_in_every_run_and_process(stores):
 
 
 def test_random_draws_are_pinned():
-    """Another draw would be other training data under the same settings."""
+    """Another draw would change the training data under the same settings."""
     pinned = {0: [51, 34, 17, 91, 56], 1: [49, 3, 48, 18, 74]}
     for seed, expected in pinned.items():
         spec = SelectSpec(num_docs=5, doc_select_mode="random", seed=seed)
@@ -263,7 +263,7 @@ def test_ds_09_the_longest_of_all_if_none_is_long_enough(stores):
     assert len(caught) == 1
     assert "document 1, the longest of 2 (5 tokens)" in str(caught[0].message)
     assert caught[0].filename == __file__
-    with warnings.catch_warnings():  # it was told; whoever goes on with it is not told again
+    with warnings.catch_warnings():  # warned once; resuming does not warn again
         warnings.simplefilter("error")
         dataset = made.windows(2)
         assert len(tl.from_config(dataset.describe())) == len(dataset) == 2
@@ -278,7 +278,7 @@ def test_ds_10_another_document_stands_in_with_a_warning_that_names_both(stores)
         found = chosen(store, doc_index=0, min_doc_length=5, doc_select_mode="longest")
     assert found == [2]
     assert len(caught) == 1
-    assert "longest gives 2 (7 tokens) in the place of 0" in str(caught[0].message)
+    assert "longest gives 2 (7 tokens) in place of 0" in str(caught[0].message)
     with pytest.warns(UserWarning, match="max_doc_length is 5; first gives 0"):
         assert chosen(store, doc_index=2, max_doc_length=5, doc_select_mode="first") == [0]
     with pytest.warns(UserWarning, match="min_doc_length is 9; longest gives 2") as caught:
@@ -292,14 +292,14 @@ def test_ds_10_only_those_that_do_not_qualify_are_replaced(stores):
         assert chosen(store, doc_index=(3, 0, 1), min_doc_length=5) == [3, 2, 1]
     with pytest.raises(tl.ConfigError, match="3 of 4"):
         store.select(doc_index=(3, 0, 1, 2), min_doc_length=5)
-    with pytest.warns(UserWarning, match="in the place of 0"):
+    with pytest.warns(UserWarning, match="in place of 0"):
         several = chosen(store, doc_index=(3, 0, 1, 2), min_doc_length=5, on_shortage="fewer")
     assert several == [3, 1, 2]
 
 
 def test_c_07_a_number_is_replaced_honoured_or_refused(stores):
     store = stores(3, 5, 7)
-    with pytest.warns(UserWarning, match="in the place of 0"):
+    with pytest.warns(UserWarning, match="in place of 0"):
         assert chosen(store, doc_index=0, min_doc_length=5) == [2]
     assert chosen(store, doc_index=0, min_doc_length=5, doc_index_policy="honor") == [0]
     with pytest.raises(tl.ConfigError, match="document 0 has 3 tokens, min_doc_length is 5"):
@@ -435,7 +435,7 @@ def test_ds_20_what_happens_if_there_are_too_few(stores):
         assert found[2:] == [0]
     with pytest.raises(tl.ConfigError, match="3 of 4"):
         store.select(num_docs=4, on_shortage="backfill_longest")
-    with pytest.raises(tl.ConfigError, match="0 of 2"):  # fewer is one at least
+    with pytest.raises(tl.ConfigError, match="0 of 2"):  # "fewer" still needs at least one
         store.select(num_docs=2, min_doc_length=50, on_shortage="fewer")
 
 
@@ -515,14 +515,14 @@ def test_ds_17_a_document_beyond_the_cutoff_is_never_chosen(stores):
             assert set(chosen(store, doc_select_mode=mode, **settings, **SUBSET)) == {0, 1}
     with pytest.warns(UserWarning, match="no document meets min_doc_length=4000"):
         assert chosen(store, min_doc_length=4000, **SUBSET) == [1]  # not 3, the longest of all
-    with pytest.warns(UserWarning, match="ends at token 7,049, trained on are the first 2,048"):
+    with pytest.warns(UserWarning, match="ends at token 7,049, training uses the first 2,048"):
         assert chosen(store, doc_index=3, **SUBSET) == [1]
     backfilled = {"num_docs": 3, "min_doc_length": 1048, "on_shortage": "backfill_longest"}
     with pytest.raises(tl.ConfigError, match="2 of 3"):
         store.select(**backfilled, **SUBSET)
     with pytest.raises(tl.ConfigError, match="0 of 1"):
         store.select(**SUBSET | {"initial_batch_size": 1})
-    # without the restriction the numbers are there for others
+    # without the restriction the numbers are ignored: they belong to other settings
     assert chosen(store, **SUBSET | {"restrict_to_training_subset": False}) == [3]
 
 
@@ -660,7 +660,7 @@ def test_conditions_are_read_as_they_are_written(conditions):
 def test_a_column_that_is_not_there_is_told_with_those_that_are(kept, stores):
     with pytest.raises(tl.ConfigError, match=r"no document has a 'lnag'.*lang.*mean 'lang'"):
         kept.select(doc_key="lnag==en")
-    with pytest.raises(tl.ConfigError, match="keeps no metadata"):
+    with pytest.raises(tl.ConfigError, match="stores no metadata"):
         stores(3, 5).select(doc_key="lang==en")
 
 
@@ -736,7 +736,7 @@ def test_doc_selector_is_another_name_of_three_settings(stores):
         store.select(doc_selector=7)
 
 
-# -- what cannot be meant --------------------------------------------------------------------------
+# -- invalid settings ------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -745,7 +745,7 @@ def test_doc_selector_is_another_name_of_three_settings(stores):
         ({"num_docs": 0}, "num_docs: found 0, allowed is 1 or more documents"),
         ({"num_docs": 1.5}, "num_docs: found 1.5"),
         ({"num_docs": True}, "num_docs: found True"),
-        ({"doc_index": -1}, "doc_index: found -1, .*no counting from the end"),
+        ({"doc_index": -1}, "doc_index: found -1, .*negative indices do not count"),
         ({"doc_index": True}, "doc_index: found True"),
         ({"doc_index": "2"}, "doc_index: found '2'"),
         ({"doc_index": (1, 1)}, "doc_index: found 1, 1, .*each once"),
@@ -756,7 +756,7 @@ def test_doc_selector_is_another_name_of_three_settings(stores):
         ({"doc_index": 1, "doc_key": bool}, "doc_index: found together with doc_key"),
         ({"doc_index": 1, "doc_hash": "0" * 8}, "doc_index: found together with doc_hash"),
         ({"doc_key": 5}, "doc_key: found 5"),
-        ({"doc_hash": "0" * 7}, "doc_hash: found '0000000', allowed are 8 to 32 hex"),
+        ({"doc_hash": "0" * 7}, "doc_hash: found '0000000', allowed: 8 to 32 hex"),
         ({"doc_hash": "g" * 8}, "doc_hash: found 'gggggggg'"),
         ({"doc_hash": "0" * 33}, "doc_hash: "),
         ({"doc_select_mode": "longst"}, "doc_select_mode: found 'longst', .*mean 'longest'"),
@@ -796,7 +796,7 @@ def test_huge_bounds_are_only_bounds(stores):
     assert chosen(store, **vast) == [2]
 
 
-# -- what is made of it ----------------------------------------------------------------------------
+# -- what can be done with a selection -------------------------------------------------------------
 
 
 def test_a_selection_is_cut_like_a_store_of_its_documents_in_its_order():
@@ -855,7 +855,7 @@ def test_a_selection_of_a_part_and_of_a_selection(stores):
         assert part.select(doc_index=outside).indices.tolist() == made.indices.tolist()[:1]
     drawn = part.select(num_docs=9, doc_select_mode="random")
     again = drawn.select(num_docs=4, doc_select_mode="first")
-    assert again.indices.tolist() == drawn.indices.tolist()[:4]  # in the order in which they stand
+    assert again.indices.tolist() == drawn.indices.tolist()[:4]  # in the order of the selection
     assert set(drawn.indices.tolist()) <= set(inside)
     for one in (made, drawn, again):
         dataset = one.windows(4, tail="keep")
@@ -974,9 +974,9 @@ def test_what_it_looks_like(stores):
     assert "├─ choice  train by id, 52 tokens" in repr(part.windows(4))
     deep = part.select(doc_index=(1, 2, 3, 4, 5, 6, 7), num_docs=7)
     assert "doc_index 1, 2, 3, 4, 5 and 2 more, within (train by id)" in repr(deep)
-    with pytest.warns(UserWarning, match="in the place of 5"):
+    with pytest.warns(UserWarning, match="in place of 5"):
         instead = store.select(doc_index=5, min_doc_length=3)
-    assert re.search(r"1 document, 9 tokens;.*longest gives 1 .* in the place of 5", repr(instead))
+    assert re.search(r"1 document, 9 tokens;.*longest gives 1 .* in place of 5", repr(instead))
 
 
 def test_a_million_documents_are_chosen_among_without_reading_a_token(tmp_path):

@@ -55,7 +55,7 @@ def test_every_hash_is_in_one_part(shares, hashes):
     every = np.array([*hashes, *edges], np.uint64)
     found = [members(spec, every).tolist() for spec in specs.values()]
     assert sorted(itertools.chain(*found)) == list(range(len(every)))
-    # a hash belongs to the part in whose stretch of [0, 1) it lies, but for rounding
+    # a hash belongs to the part whose stretch of [0, 1) contains it, up to rounding
     ends = [sum(shares[: i + 1]) / total for i in range(len(shares))]
     for number, here in enumerate(found):
         low = ends[number - 1] if number else 0
@@ -144,7 +144,7 @@ def test_a_split_by_content_reads_no_token(toy):
 
 
 def test_a_split_by_content_is_worked_out_from_the_hashes_of_the_documents():
-    """The rule, in Python's integers: nobody may move a document to the other side."""
+    """The rule, in Python's integers: no change may move a document to another part."""
 
     def mixed(word):
         word = (word ^ word >> 30) * 0xBF58476D1CE4E5B9 % 2**64
@@ -241,7 +241,7 @@ def test_the_list_of_documents_cannot_be_changed_by_its_reader(toy):
 def test_ids_of_any_kind_are_hashed_as_their_text_and_numbers_stand_in(
     tmp_path, monkeypatch, parquet
 ):
-    """More documents than a group of metadata has; every id against the key of its own path."""
+    """More documents than one group of metadata; checks every id against the key of its path."""
     monkeypatch.setattr(metadata, "have_pyarrow", lambda: parquet)
     given_ids = [None, "", "a", "b", 5, True, 1.5, {"b": [1]}, "long " * 60, "é€"]
     records = [{"text": "x", "id": given_ids[i % 10]} for i in range(metadata.GROUP + 30)]

@@ -24,7 +24,7 @@ def run(*command, **environment):
         capture_output=True,
         text=True,
         encoding="utf-8",
-        timeout=240,
+        timeout=900,
     )
 
 

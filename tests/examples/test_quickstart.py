@@ -15,7 +15,7 @@ def test_the_quickstart_runs_and_leaves_nothing(tmp_path):
         env={**os.environ, "TMPDIR": str(tmp_path), "PYTHONWARNINGS": "error"},
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=900,
     )
     assert done.returncode == 0, done.stderr
     assert done.stderr == ""

@@ -23,7 +23,7 @@ def run(tmp_path_factory):
         capture_output=True,
         text=True,
         encoding="utf-8",
-        timeout=120,
+        timeout=900,
     )
     return done, folder
 

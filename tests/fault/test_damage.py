@@ -251,6 +251,23 @@ def test_d6_files_swapped_with_a_sibling_are_named(store):
     assert problems == []
 
 
+def test_d6_a_compressed_column_of_a_sibling_of_the_same_size_is_not_believed(scratch):
+    """It agrees with the checksums that it has itself, but not with those of its shard."""
+    path = scratch / "s"
+    masks = [[1] * 150, [2] * 150]
+    rows = [{"input_ids": [7] * 150, "loss_mask": mask} for mask in masks]
+    store = tl.build(rows, path, tokenizer=None, vocab_size=8, shard_tokens=150, files=QUICK)
+    assert [store.document(i, "loss_mask").tolist() for i in range(2)] == masks
+    one, other = (path / f"shard-0000{i}/loss_mask/c/0" for i in range(2))
+    assert one.stat().st_size == other.stat().st_size
+    raw = one.read_bytes()
+    one.write_bytes(other.read_bytes())
+    other.write_bytes(raw)
+    for number in range(2):
+        with pytest.raises(tl.StoreCorrupt, match=f"shard-0000{number}/loss_mask/c/0: chunk 0"):
+            tl.open(path, cache_bytes=0).document(number, "loss_mask")
+
+
 def test_d6_whole_shards_that_are_swapped_are_noticed(store):
     path, truth = store
     os.rename(path / "shard-00000", path / "x")

@@ -84,7 +84,7 @@ def test_bounds_belong_to_what_is_allowed_and_none_is_no_number():
 
 def test_readers_give_plain_python():
     assert type(integer("n", np.int32(3))) is int
-    with pytest.raises(tl.ConfigError, match=r"n: found 1\.5 \(float\), allowed is an integer"):
+    with pytest.raises(tl.ConfigError, match=r"n: found 1\.5 \(float\), allowed: an integer"):
         integer("n", 1.5)
     with pytest.raises(tl.ConfigError, match=r"no option 'eos'\. Options: eos_id\. Did"):
         check_options("pack", ["eos"], ["eos_id"])

@@ -165,7 +165,7 @@ def test_a_file_name_that_is_not_utf8_gets_a_name_that_is(tmp_path):
         ("hf:allenai/c4", r"no directory 'allenai/c4'\. Nothing is downloaded.*save_to_disk"),
         ("hf:allenai/c4:train", "no directory 'allenai/c4'. Nothing is downloaded"),
         ("hf:sub", r"'sub' was not written by save_to_disk.*'parquet:sub'"),
-        ("parquet:wiki.jsonl", "begins with .*, a parquet file with b'PAR1'"),
+        ("parquet:wiki.jsonl", "starts with .*, a parquet file with b'PAR1'"),
         (7, "inputs: found int"),
         (b"wiki.jsonl", "inputs: found bytes"),
         ([{"text": "a"}, "wiki.jsonl"], r"inputs\[1\]: found str among records"),

@@ -12,7 +12,7 @@ from tokenloom.layout.spans import BOS, EOS
 
 
 def listed(spans):
-    """The way back."""
+    """The inverse."""
     columns = (spans.document, spans.start, spans.length, spans.at, spans.flags)
     flat = [tuple(map(int, one)) for one in zip(*columns, strict=True)]
     edges = spans.frame.tolist()

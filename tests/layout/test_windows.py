@@ -15,7 +15,7 @@ from tokenloom.api.source import Source
 from tokenloom.documents.line import ChosenLine, WholeLine
 from tokenloom.layout.kinds import make_layout
 from tokenloom.layout.windows import Windows, WindowsSpec
-from tokenloom.order.source import SourceConfig
+from tokenloom.order.spec import SourceConfig
 
 CHUNK = 262_144
 
@@ -65,7 +65,7 @@ def assert_rows(dataset, rows, pad_id=0):
 
 
 def addressed(cells):
-    """Cells and their place on the line, which for a whole store is the address in it."""
+    """Cells and their position on the line, which for a whole store is the address in it."""
     return [(*cell, place) for place, cell in enumerate(cells)]
 
 
@@ -171,7 +171,7 @@ def test_a_store_without_tokens_has_no_rows_and_says_so():
 
 @pytest.fixture(scope="module")
 def virtual(tmp_path_factory):
-    """Two million tokens that are not there, in io blocks of the usual size."""
+    """Two and a half million virtual tokens, in io blocks of the default size."""
     made = VirtualStore([(100, 1_000_000), (100, 1_500_000)])
     root = made.write_manifest(tmp_path_factory.mktemp("virtual"))
     return tl.open(root, source=made, verify="never", cache_bytes=1 << 24)
@@ -195,7 +195,7 @@ def test_ts_04_the_io_block_of_a_store_is_known():
 
 
 def test_rows_that_do_not_fit_an_io_block_are_told_with_the_numbers(virtual):
-    with pytest.warns(UserWarning, match=r"seq_len: 262,144 .*87 rows of 3,000 and 1,144 tokens"):
+    with pytest.warns(UserWarning, match=r"seq_len: .*262,144 .*87 rows of 3,000 .*1,144 tokens"):
         virtual.windows(3000)
     with pytest.warns(UserWarning, match="align") as seen:
         virtual.windows(3000)
@@ -205,7 +205,7 @@ def test_rows_that_do_not_fit_an_io_block_are_told_with_the_numbers(virtual):
         for seq_len in (1, 2048, 4096, CHUNK, CHUNK + 5):
             virtual.windows(seq_len)
         virtual.windows(3000, align=True)
-        virtual.windows(2048, lookahead=True)  # rows begin 2,048 apart
+        virtual.windows(2048, lookahead=True)  # rows start 2,048 apart
 
 
 @given(
@@ -261,7 +261,7 @@ def test_the_stretch_of_a_block_is_just_what_its_rows_take(sizes, setting, size)
         ({"seq_len": 0}, "seq_len: found 0"),
         ({"seq_len": -3}, "seq_len: found -3"),
         ({"seq_len": (1 << 30) + 1}, "seq_len"),
-        ({"seq_len": 4.0}, r"seq_len: found 4.0 \(float\), allowed is an integer"),
+        ({"seq_len": 4.0}, r"seq_len: found 4.0 \(float\), allowed: an integer"),
         ({"seq_len": "4"}, "seq_len"),
         ({"seq_len": True}, "seq_len"),
         ({"seq_len": None}, "seq_len"),

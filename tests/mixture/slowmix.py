@@ -57,7 +57,7 @@ class Slow:
 
 
 def begin(name, cost, n=None, weight=1.0, declared=None, initial=0):
-    """A source at the begin of a run."""
+    """A source at the start of a run."""
     return Slow(name, cost, n, weight, declared, base=initial / weight)
 
 
@@ -67,7 +67,7 @@ def listed(costs):
 
 
 def by_epoch(epochs):
-    """Items with the costs of epoch 0, then of epoch 1, …, the last for ever."""
+    """Items with the costs of epoch 0, then of epoch 1, …; the last repeats endlessly."""
 
     def cost(k):
         for one in epochs:
@@ -87,7 +87,7 @@ class Loop:
     seed: int = 0
     midpoint: bool = False
     in_turn: bool = False
-    stop: str | None = None  # None draws for ever
+    stop: str | None = None  # None draws endlessly
     picks: list = field(default_factory=list)
 
     def __post_init__(self):
@@ -129,7 +129,7 @@ class Loop:
         return pick
 
     def run(self, count=None):
-        """Draw so many more, or to the end."""
+        """Draw that many more, or to the end."""
         left = itertools.count() if count is None else range(count)
         for _ in left:
             if self.draw() is None:
@@ -184,18 +184,18 @@ def pairs(found):
 
 @contextlib.contextmanager
 def within(seconds):
-    """A loop that never ends fails instead."""
+    """A loop that never ends fails instead; CPU-seconds, so that a busy machine does not count."""
 
     def late(*_):
         raise AssertionError(f"not done within {seconds} s")
 
-    before = signal.signal(signal.SIGALRM, late)
-    signal.setitimer(signal.ITIMER_REAL, seconds)
+    before = signal.signal(signal.SIGPROF, late)
+    signal.setitimer(signal.ITIMER_PROF, seconds)
     try:
         yield
     finally:
-        signal.setitimer(signal.ITIMER_REAL, 0)
-        signal.signal(signal.SIGALRM, before)
+        signal.setitimer(signal.ITIMER_PROF, 0)
+        signal.signal(signal.SIGPROF, before)
 
 
 # -- datasets ------------------------------------------------------------------------------
@@ -215,7 +215,7 @@ def toy(root, lengths, *, first=1, vocab_size=1000, columns=None):
 
 
 def lengths_of(seed, tokens, most=20):
-    """Lengths of documents that have so many tokens together."""
+    """Lengths of documents that have that many tokens together."""
     rng, found = np.random.default_rng(seed), []
     while sum(found) < tokens:
         found.append(min(int(rng.integers(1, most)), tokens - sum(found)))

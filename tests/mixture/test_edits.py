@@ -490,7 +490,7 @@ def test_every_edit_changes_the_fingerprint_and_a_path_does_not(datasets, three)
 
 
 def test_an_edit_at_the_begin_of_a_later_chunk(three, monkeypatch):
-    """Stretches of 16 examples are worked out together; edits lie on and beside their edges."""
+    """Stretches of 16 examples are computed together; edits lie on and next to their edges."""
     monkeypatch.setattr(run_module, "CHUNK", 16)
     monkeypatch.setattr(run_module, "FEW", 0)
     mixed = tl.mix(three).seed(1)

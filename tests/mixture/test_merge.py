@@ -19,7 +19,7 @@ NAMES = ("wiki", "code", "a", "b", "books", "web")
 
 
 class Told:
-    """Prices from lists, one list for each epoch, the last for ever; counts what is asked."""
+    """Prices from lists, one per epoch, the last repeated endlessly; counts the requests."""
 
     def __init__(self, epochs, *, steady=True):
         self.epochs, self._steady, self.asked = epochs, steady, 0

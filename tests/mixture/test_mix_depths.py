@@ -84,7 +84,7 @@ def test_runs_that_grew_from_different_snapshots_do_not_share_blocks(grown):
 
 @pytest.mark.parametrize("cost", ["tokens", "loss_tokens"])
 def test_runs_with_one_cache_folder_are_those_without(grown, cost, monkeypatch, tmp_path):
-    """Everything that decides a sum is in its name: cold, warm, and beside others."""
+    """Everything that decides a sum is in its name: cold, warm, and next to others."""
     first, second, last = grown([10] * 80, lengths(30, 3), lengths(37, 4))
     half = first.split({"x": 0.5, "y": 0.5}, seed=1)
     bases = {
@@ -212,11 +212,11 @@ def test_a_source_with_lanes_that_joins_leaves_earlier_steps_as_they_were(grown)
             assert one.index.tolist() == other.index.tolist()
             assert np.array_equal(one.labels, other.labels)
     later = next(some[1]).index.tolist()
-    assert later != sorted(later), "the control: lanes are in use behind the edit"
+    assert later != sorted(later), "the control: lanes are in use after the edit"
 
 
 def test_rows_of_a_bridge_are_spread_over_the_ranks(grown):
-    """Ruling 5: a row without a lane stands at its golden place."""
+    """Ruling 5: a row without a lane is at its golden place."""
     old, new = grown(lengths(200, 1), lengths(100, 2))
     run = tl.mix({"c": old.windows(32).block_shuffle(lanes=4)}).edit(at=40, append={"c": new})
     found = run.run.fractions(np.arange(40, 80))
@@ -368,7 +368,7 @@ class _Unsteady:
 
 
 def test_unsteady_sums_from_many_threads():
-    """A dictionary that one thread fills and another goes through would raise."""
+    """A dictionary that one thread fills while another iterates over it would raise."""
     costs, wrong = SummedCosts(_Unsteady(), None), []
     wanted = np.concatenate([[0], np.cumsum(_Unsteady().prices(0, 70_000))])
 

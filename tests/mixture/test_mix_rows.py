@@ -415,7 +415,7 @@ with tl.Loader(run, 4, fields=("tokens", "labels", "loss_mask")) as loader:
 
 
 def test_im_15_a_row_says_its_source_through_the_loader_and_every_shuffle(three):
-    """IM-15: the name that stands on a row is that of the store its tokens are from."""
+    """IM-15: the name on a row is that of the store its tokens come from."""
     run = tl.mix(three).seed(1)
     first = {"wiki": range(1, 97), "code": range(300, 343), "books": range(600, 690)}
     for dataset in (run, run.shuffle(), run.edit(at=7, weights={"code": 3})):
@@ -474,7 +474,7 @@ def test_im_18_an_index_far_away_is_found_by_arithmetic(stores, rule):
 
 
 def test_im_20_the_log_of_picks_of_any_stretch(three):
-    """IM-20: step, choice and counts of every fourth pick, asked for behind the event."""
+    """IM-20: step, choice and counts of every fourth pick, requested after the event."""
     run = tl.mix(many(three), weights={"wiki": 2}).seed(3)
     seen, wanted = Counter(), []
     for number, (name, tokens) in enumerate(delivered(run, 80)):
@@ -498,7 +498,7 @@ def test_im_20_the_log_of_picks_of_any_stretch(three):
 
 
 def test_im_20_far_away_the_log_costs_no_walk(stores):
-    """IM-20: counts behind 10^12 examples, exact for equal weights, without walking there."""
+    """IM-20: counts after 10^12 examples, exact for equal weights, without walking there."""
     run = tl.mix(endless(equal_rows(stores, "a", "b")), cost="rows")
     with within(5):
         assert [one["rows"] for one in run.consumed(10**12)] == [5 * 10**11] * 2
@@ -533,7 +533,7 @@ def test_ck_01_ck_02_ck_16_the_counts_of_a_loader_are_the_published_checkpoint(s
 
 
 def test_ck_03_ck_08_c_48_a_run_keeps_what_it_knows_of_other_specs(stores):
-    """CK-03, CK-08, C-48: `old` keeps its 50 through two runs, sorted behind the current ones."""
+    """CK-03, CK-08, C-48: `old` keeps its 50 through two runs, sorted after the current ones."""
     saved = {"datasets": [{"spec": "old", "row_offset": 5, "token_offset": 50}]}
     for steps in (1, 2):
         with tl.Loader(tl.mix(equal_rows(stores, "z", "b")), 16, prefetch=0) as loader:
@@ -623,7 +623,7 @@ def picks_as_places(plain, shuffled, first, count=4):
 
 
 def test_sh_18_a_window_of_packed_rows_goes_on_in_its_middle(stores):
-    """SH-18: 8 rows a window, batches of 2: a state behind 6 of 8 rows, alone and in a mix."""
+    """SH-18: 8 rows a window, batches of 2: a state after 6 of 8 rows, alone and in a mix."""
     packed = stores["books"].pack(SEQ_LEN).block_shuffle(io_block_size=4, window_blocks=2)
     other = stores["wiki"].windows(SEQ_LEN)
     for run in (packed, tl.mix({"a": packed, "b": other}, rule="round_robin")):
@@ -842,20 +842,20 @@ REFUSED = {
     "a store": (lambda g: tl.mix({"a": g.stores["wiki"]}), r"^mix.a: found Store, allowed: a dat"),
     "a path": (lambda g: tl.mix({"a": "stores/wiki"}), r"^mix.a: found str, allowed: a dataset"),
     "nothing": (lambda g: tl.mix({"a": None}), r"^mix.a: found NoneType, allowed: a dataset"),
-    "an empty name": (lambda g: tl.mix({"": g.web}), r"^mix: found the name '', allowed are words"),
+    "an empty name": (lambda g: tl.mix({"": g.web}), r"^mix: found the name '', allowed: a non"),
     "a number as name": (lambda g: tl.mix({3: g.web}), r"^mix: found the name 3, allowed"),
     # weights
     **{
         f"a weight of {wrong}": (
             lambda g, wrong=wrong: g.mix(weights={"wiki": wrong}),
-            r"^weights\.wiki: found .*, allowed is (more than 0|a number|1e-12 to 1e\+12)",
+            r"^weights\.wiki: found .*, allowed: (more than 0|a number|1e-12 to 1e\+12)",
         )
         for wrong in (0, -1, NAN, INF, np.float64(NAN), np.int64(0), Fraction(-1, 3), False)
     },
     **{
         f"a new weight of {wrong}": (
             lambda g, wrong=wrong: g.edit(weights={"wiki": wrong}),
-            r"^edit\.weights\.wiki: found .*, allowed is (more than 0|a number|1e-12 to 1e\+12)",
+            r"^edit\.weights\.wiki: found .*, allowed: (more than 0|a number|1e-12 to 1e\+12)",
         )
         for wrong in (0, -1, NAN, INF, False)
     },
@@ -889,7 +889,7 @@ REFUSED = {
     **{
         f"a cap of {wrong}": (
             lambda g, wrong=wrong: g.mix(max_epochs=wrong),
-            r"^max_epochs: found (0\.0|-1\.0|nan|inf), allowed is (more than 0|at most 1,000,000)",
+            r"^max_epochs: found (0\.0|-1\.0|nan|inf), allowed: (more than 0|at most 1,000,000)",
         )
         for wrong in (0, -1, NAN, INF)
     },
@@ -901,7 +901,7 @@ REFUSED = {
     **{
         f"initial {wrong!r}": (
             lambda g, wrong=wrong: g.mix(initial={"wiki": wrong}),
-            r"^initial\.wiki: found .*, allowed is (an integer|0 or more)",
+            r"^initial\.wiki: found .*, allowed: (an integer|0 or more)",
         )
         for wrong in (-1, 1.5, 2.0, "1", None, True, NAN)
     },
@@ -918,7 +918,7 @@ REFUSED = {
     **{
         f"blocks of {wrong!r}": (
             lambda g, wrong=wrong: g.mix(rule="rounds", block=wrong),
-            r"^block: found .*, allowed is (1 or more|an integer)",
+            r"^block: found .*, allowed: (1 or more|an integer)",
         )
         for wrong in (0, -1, 1.5, "3", True, None, NAN)
     },
@@ -933,8 +933,8 @@ REFUSED = {
     ),
     "epochs of a mix": (lambda g: g.mixed.epochs(2), r"^epochs: a mix has the epochs of its sourc"),
     # stages
-    "a stage in the past": (lambda g: g.mix(stages={-1: {"wiki": 2}}), r"at: found -1, allowed is"),
-    "a stage behind the end": (
+    "a stage in the past": (lambda g: g.mix(stages={-1: {"wiki": 2}}), r"at: found -1, allowed:"),
+    "a stage after the end": (
         lambda g: g.mix(stages={10**9: {"wiki": 2}}),
         r"at=1,000,000,000 is after the end of the run, which has \d+ examples",
     ),
@@ -944,12 +944,12 @@ REFUSED = {
     ),
     "a stage inside a block": (
         lambda g: g.mix(rule="rounds", block=4, stages={10: {"wiki": 2}}),
-        r"at=10 is inside a block of 4\. Allowed are its edges, 8 or 12",
+        r"at=10 is inside a block of 4\. Allowed: its edges, 8 or 12",
     ),
     **{
         f"a stage at {wrong!r}": (
             lambda g, wrong=wrong: g.mix(stages={wrong: {"wiki": 2}}),
-            r"at: found .*, allowed is an integer",
+            r"at: found .*, allowed: an integer",
         )
         for wrong in ("10", 1.5, 10.0, True, None, NAN)
     },
@@ -957,16 +957,16 @@ REFUSED = {
     **{
         f"at {wrong!r}": (
             lambda g, wrong=wrong: g.edit(at=wrong, weights={"wiki": 2}),
-            r"at: found .*, allowed is (an integer|0 or more)",
+            r"at: found .*, allowed: (an integer|0 or more)",
         )
         for wrong in (-1, 1.5, 5.0, "5", True, False, None, NAN, INF, [5], np.float64(5))
     },
     "in the past": (
         lambda g: g.edit(at=10).edit(at=9),
-        r"^edit: at=9 is before the last edit, at 10.*Allowed is 10 or more",
+        r"^edit: at=9 is before the last edit, at 10.*Allowed: 10 or more",
     ),
-    "behind the end": (lambda g: g.edit(at=len(g.mixed) + 1), r"^edit: at=\d+ is after the end"),
-    "behind the cut": (
+    "after the end": (lambda g: g.edit(at=len(g.mixed) + 1), r"^edit: at=\d+ is after the end"),
+    "after the cut": (
         lambda g: g.mixed.take(10).edit(at=11),
         r"^edit: at=11 is after the end of the run, which has 10 examples",
     ),
@@ -987,7 +987,7 @@ REFUSED = {
     "add a number as name": (lambda g: g.edit(add={3: g.web}), r"add.*found 3"),
     "remove a word": (
         lambda g: g.edit(remove="wiki"),
-        r"^edit\.remove: found 'wiki' .*allowed is a list of names",
+        r"^edit\.remove: found 'wiki' .*allowed: a list of names",
     ),
     "remove nobody": (lambda g: g.edit(remove=["cod"]), r"^edit\.remove\.cod: .*mean 'code'"),
     "remove what joins": (lambda g: g.edit(add={"x": g.web}, remove=["x"]), r"^edit\.remove\.x"),
@@ -1004,13 +1004,13 @@ REFUSED = {
         r"^edit\.append\.wkii: no source .*Did you mean 'wiki'",
     ),
     # seeds
-    "a negative seed": (lambda g: g.mixed.seed(-1), r"^seed: found -1, allowed is an integer from"),
+    "a negative seed": (lambda g: g.mixed.seed(-1), r"^seed: found -1, allowed: an integer from"),
     "a seed that is text": (lambda g: g.mixed.seed("a"), r"^seed: found 'a', allowed"),
-    "a seed behind an edit": (lambda g: g.edit().seed(3), r"^seed: this run was edited"),
+    "a seed after an edit": (lambda g: g.edit().seed(3), r"^seed: this run was edited"),
     # descriptions
     "a description with a weight of 0": (
         lambda g: g.told("weights", "wiki", value=0),
-        r"^\$\.mix: weights\.wiki: found 0\.0, allowed is more than 0",
+        r"^\$\.mix: weights\.wiki: found 0\.0, allowed: more than 0",
     ),
     "a description with an unknown key": (
         lambda g: g.told("wieghts", value={}),
@@ -1018,7 +1018,7 @@ REFUSED = {
     ),
     "a description with an edit at text": (
         lambda g: g.told("edits", 0, "at", value="5"),
-        r"^\$\.mix\.edits\[0\]\.at: found '5'.*allowed is an integer",
+        r"^\$\.mix\.edits\[0\]\.at: found '5'.*allowed: an integer",
     ),
     "a description with an edit in the past": (
         lambda g: g.told("edits", 0, "at", value=11),
@@ -1042,7 +1042,7 @@ def test_documents_that_are_not_there_and_indices_out_of_a_run_are_index_errors(
         for wrong in (-1, len(given.mixed)):
             with pytest.raises(IndexError, match=rf"^index {wrong}: out of range"):
                 act([wrong])
-        with pytest.raises(TypeError, match="allowed are integers"):
+        with pytest.raises(TypeError, match="allowed: integers"):
             act([1.5])
 
 
@@ -1131,11 +1131,11 @@ WRONG = {
     ),
     "stages of mixed kinds": (
         lambda g: g.mix(stages={10: {"wiki": 2}, "20": {"wiki": 3}}),
-        r"^stages.*found '20'.*allowed is an integer",
+        r"^stages.*found '20'.*allowed: an integer",
     ),
     "a stage is not named": (
         lambda g: g.mix(stages={1.5: {"wiki": 2}}),
-        r"^stages.*1\.5.*allowed is an integer",
+        r"^stages.*1\.5.*allowed: an integer",
     ),
     "a temperature that is too large is told as a weight": (
         lambda g: g.mix(temperature=1000),
@@ -1143,15 +1143,15 @@ WRONG = {
     ),
     "at is not named as that of an edit": (
         lambda g: g.edit(at=1.5),
-        r"^edit\.at: found 1\.5.*allowed is an integer",
+        r"^edit\.at: found 1\.5.*allowed: an integer",
     ),
     "at text, of a cut mix": (
         lambda g: g.mixed.take(10).edit(at="5"),
-        r"at: found '5'.*allowed is an integer",
+        r"at: found '5'.*allowed: an integer",
     ),
     "at None, of a cut mix": (
         lambda g: g.mixed.take(10).edit(at=None),
-        r"at: found None.*allowed is an integer",
+        r"at: found None.*allowed: an integer",
     ),
     "at 10^18 of an endless mix": (
         lambda g: tl.mix(endless(g.three)).edit(at=10**18),
@@ -1160,13 +1160,13 @@ WRONG = {
     **{
         f"sources as {type(wrong).__name__}": (
             lambda g, wrong=wrong: tl.mix(wrong),
-            r"^(mix|sources): found (int|str|Dataset|'wiki'|5).*allowed is",
+            r"^(mix|sources): found (int|str|Dataset|'wiki'|5).*allowed:",
         )
         for wrong in (5, "wiki")
     },
     "a name that cannot be written": (
         lambda g: tl.mix({"\ud800": g.web}),
-        r"^mix: found the name .*allowed are words",
+        r"^mix: found the name .*allowed: a non-empty string",
     ),
     **numbers_wrong("add", r"edit\.add", lambda g, v: g.edit(add=v), (5, "web")),
     "add a dataset without a name": (lambda g: g.edit(add=g.web), r"^edit\.add: found"),
@@ -1245,7 +1245,7 @@ def test_what_is_no_number_no_name_or_no_pair_is_refused(given, act, said):
 
 
 def test_a_mix_with_stages_may_be_seeded(three):
-    """The seed is said behind tl.mix(...); there is no other way to say it for a staged mix."""
+    """The seed is given after tl.mix(...); there is no other way to give it to a staged mix."""
     run = tl.mix(three, stages={6: {"wiki": 2}}).seed(7)
     assert run.describe()["mix"]["seed"] == 7
     assert picks_of(run) == picks_of(tl.mix(three).seed(7).edit(at=6, weights={"wiki": 2}))
@@ -1268,7 +1268,7 @@ def test_the_order_in_which_names_are_listed_is_no_part_of_the_identity(mixed, o
 
 
 def test_initial_counts_may_be_those_of_numpy(three):
-    """The message is: found np.int64(4) (int64), allowed is an integer."""
+    """The message is: found np.int64(4) (int64), allowed: an integer."""
     run = tl.mix(three, initial={"wiki": np.int64(40)})
     assert run.fingerprint == tl.mix(three, initial={"wiki": 40}).fingerprint
 
@@ -1297,7 +1297,7 @@ def test_items_before_the_first_are_refused_as_such(mixed):
     """Ruling 9: negative indices raise IndexError, and say which."""
     with pytest.raises(IndexError, match=r"^item -1: out of range"):
         mixed.index("wiki", [-1])
-    with pytest.raises(TypeError, match="allowed are integers"):
+    with pytest.raises(TypeError, match="allowed: integers"):
         mixed.index("wiki", [1.5])
 
 
@@ -1323,7 +1323,7 @@ def test_numbers_that_cannot_be_counted_with_are_refused(three, options):
 
 @pytest.fixture(scope="module")
 def grown(tmp_path_factory):
-    """(documents 0 to 11 as they were, the store with 12 to 19 behind them)."""
+    """(documents 0 to 11 as they were, the store with 12 to 19 after them)."""
     folder = tmp_path_factory.mktemp("grown") / "w"
     rows = [{"text": chr(65 + i) * 16, "id": str(i)} for i in range(20)]
     options = {"tokenizer": "bytes", "id_key": "id", "progress": False}

@@ -16,7 +16,7 @@ def merged(weights, *, midpoint=True, cost=1, seed=0):
 
 
 def worst(source, first, counts, share, every=1):
-    """The largest |rows - share * n| at any prefix of a stretch, and the counts behind it."""
+    """The largest |rows - share * n| at any prefix of a stretch, and the counts after it."""
     most = 0.0
     steps = first + 1 + np.arange(len(source))
     for one, part in enumerate(share.tolist()):

@@ -201,7 +201,7 @@ def test_im_16_shares_of_1_1_2_and_weights_that_are_none(stores):
     for wrong in ({}, {"wiki": 0}, {"wiki": -1}, {"wiki": math.nan}, {"wiki": math.inf}):
         with pytest.raises(tl.ConfigError, match=r"^weights"):
             tl.mix(sources, weights=wrong)
-    with pytest.raises(ValueError, match="found nan, allowed is more than 0"):
+    with pytest.raises(ValueError, match="found nan, allowed: more than 0"):
         tl.mix(sources, weights={"code": math.nan})
 
 
@@ -275,9 +275,9 @@ def test_bad_sources_are_refused_with_the_reason(stores):
     wiki = stores["wiki"].windows(SEQ_LEN)
     with pytest.raises(tl.ConfigError, match="found no source"):
         tl.mix({})
-    with pytest.raises(tl.ConfigError, match="allowed are words"):
+    with pytest.raises(tl.ConfigError, match="allowed: a non-empty string"):
         tl.mix({"": wiki})
-    with pytest.raises(tl.ConfigError, match="allowed are words"):
+    with pytest.raises(tl.ConfigError, match="allowed: a non-empty string"):
         tl.mix({3: wiki})
     with pytest.raises(tl.ConfigError, match="differ in seq_len"):
         tl.mix({"a": wiki, "b": stores["code"].windows(4)})

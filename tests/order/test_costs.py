@@ -35,7 +35,7 @@ def summed(values):
     n=st.none() | st.integers(0, 7),
 )
 def test_one_short_row_an_epoch_is_the_loop(usual, short, rows, places, n):
-    """C(k), the items and the way back equal a list, wherever the short row stands."""
+    """C(k), the items and the inverse equal a list, wherever the short row is."""
     short = min(short, usual)
     places = [place % rows for place in places]
     costs = ShortLastCosts(usual, short, rows, places.__getitem__, n)
@@ -116,7 +116,7 @@ def test_a_far_count_asks_for_no_plan_of_a_group(monkeypatch):
 
 
 def test_nothing_asked_is_nothing_counted():
-    """Also where rows are found by floor sums, which once went on for ever."""
+    """Also where rows are found by floor sums, which once looped endlessly."""
     with ToyStore(numbered([[23, 9], [14, 3]])) as toy:
         ds = toy.store.splice(10, content_length=5, offset_jitter=3, alpha=0.8)
         assert ds.tokens_in(0) == 0

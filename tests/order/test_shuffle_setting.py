@@ -15,7 +15,7 @@ PUBLISHED = {"window_blocks": 8, "cache_windows": 8, "perm_type": "feistel", "io
 
 @pytest.fixture(scope="module")
 def toy():
-    """96 rows of 4 tokens; row i begins with token 4 i."""
+    """96 rows of 4 tokens; row i starts with token 4 i."""
     with ToyStore(numbered([[384]]), chunk_tokens=32) as made:
         yield made
 
@@ -223,7 +223,7 @@ def test_take_is_the_beginning_of_the_same_run(rows):
 
 @pytest.mark.parametrize("seed", [-1, 2**64, 1.0, True, "7", None])
 def test_seeds_are_integers_of_64_bits(rows, seed):
-    with pytest.raises(tl.ConfigError, match=r"seed: found .*allowed is an integer from 0"):
+    with pytest.raises(tl.ConfigError, match=r"seed: found .*allowed: an integer from 0"):
         rows.seed(seed)
 
 

@@ -129,7 +129,7 @@ def test_what_is_no_seed_is_refused_with_its_value(seed):
 
 @pytest.mark.parametrize("part", [-1, 2**64, 1.5, 1.0, True, np.True_, None, b"a", ("a",)])
 def test_what_is_no_name_is_refused_on_a_path(part):
-    with pytest.raises(tl.ConfigError, match="in a path, allowed are strings and 0 to"):
+    with pytest.raises(tl.ConfigError, match="in a path, allowed: strings and 0 to"):
         key(0, "a", part)
 
 

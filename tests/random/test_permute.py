@@ -195,7 +195,7 @@ def test_almost_no_output_of_the_network_needs_a_second_pass():
 
 @pytest.mark.parametrize("n", [0, -1, BIG + 1])
 def test_sizes_out_of_range_are_refused(n):
-    with pytest.raises(tl.ConfigError, match=f"n: found {n}, allowed is 1 to"):
+    with pytest.raises(tl.ConfigError, match=f"n: found {n}, allowed: 1 to"):
         permutations(n, [1])
 
 

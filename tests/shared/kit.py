@@ -234,7 +234,7 @@ class Child:
             self.code = self.nursery.say({"poll": self.pid})["code"]
         return self.code
 
-    def wait(self, timeout: float = 60.0) -> int:
+    def wait(self, timeout: float = 300.0) -> int:
         """The exit code; negative for a signal. A child that hangs is killed and fails the test."""
         end = time.monotonic() + timeout
         while self.poll() is None:

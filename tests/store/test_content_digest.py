@@ -6,6 +6,7 @@ import itertools
 import numpy as np
 import pytest
 import xxhash
+from crashdisk import mix
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from kit import QUICK, quick_folder
@@ -23,7 +24,6 @@ from tokenloom.store.derived.hashes import (
     records,
     with_digest,
 )
-from tokenloom.testing import mix
 from tokenloom.testing.stores import write_flat
 
 documents_of_ids = st.lists(st.lists(st.integers(0, (1 << 31) - 1), max_size=12), max_size=12)

@@ -5,6 +5,7 @@ import itertools
 
 import numpy as np
 import pytest
+from crashdisk import mix
 from hypothesis import given
 from hypothesis import strategies as st
 from kit import QUICK, quick_folder
@@ -17,7 +18,6 @@ from tokenloom.store.byte_source import LocalSource
 from tokenloom.store.derived import duplicates
 from tokenloom.store.derived.id_index import CAPACITY, build_index
 from tokenloom.store.metadata import id_text, id_texts, json_line
-from tokenloom.testing import mix
 
 ids = st.one_of(
     st.text(max_size=4),
@@ -131,7 +131,8 @@ def test_a_look_up_reads_one_page_or_two_of_a_shard(tmp_path, count):
 def test_thousands_of_documents_of_one_id_are_all_found(tmp_path):
     many = 5 * CAPACITY + 3
     rows = [{"input_ids": [1], "id": "same" if i % 3 else i} for i in range(3 * many // 2)]
-    store = build(rows, tmp_path / "s", tokenizer=None, vocab_size=2)
+    store = build(rows, tmp_path / "s", tokenizer=None, vocab_size=2, shard_tokens=1 << 20)
+    assert len(store.reader.manifest.shards) == 1
     assert store.find("same").tolist() == [i for i in range(len(rows)) if i % 3]
     for i in range(0, len(rows), 33):
         assert store.find(i).tolist() == ([] if i % 3 else [i])
@@ -147,6 +148,22 @@ def test_the_index_is_a_table_of_pages_of_4_kib():
     assert sorted(half[818:821].tolist()) == [0, 2, 3]
     assert not half[821:].any()
     assert build_index([None, None]) is None
+
+
+def test_pages_that_overflow_lead_to_one_another_and_then_to_none():
+    texts = [b'"a"'] * 500 + [b'"b"'] * 300 + [b"%d" % i for i in range(200)]
+    half = build_index(texts).view("<u4").reshape(-1, 1024)
+    buckets, seen, visited = -(-len(texts) // 160), [], []
+    for page in range(buckets):
+        while True:
+            visited.append(page)
+            seen += half[page, 818 : 818 + half[page, 0]].tolist()
+            if half[page, 1] == 0:
+                break
+            assert half[page, 0] == CAPACITY, "only a full page leads on"
+            page = int(half[page, 1])
+    assert sorted(seen) == list(range(len(texts)))
+    assert sorted(visited) == list(range(len(half)))
 
 
 @pytest.mark.parametrize("damage", ["count", "next back", "next out", "document"])
@@ -223,6 +240,16 @@ def test_duplicates_are_all_groups_of_equal_documents(documents, place, budget, 
         found = store.duplicates(budget_bytes=budget)
         assert [group.tolist() for group in found] == slow_duplicates(documents)
         assert store.reads.bytes == 0
+
+
+def test_hashes_on_the_borders_of_ranges_are_in_one_of_them(tmp_path, monkeypatch):
+    high = [0, (1 << 63) - 1, 1 << 63, (1 << 64) - 1] * 2
+    words = np.array([(5, one) for one in high], np.uint64)
+    monkeypatch.setattr(duplicates, "hash_blocks", lambda reader: [(0, words)])
+    store = toy(tmp_path / "s", [[[1]] * 8])
+    for ranges in (1, 2, 4, 8):
+        found = store.duplicates(budget_bytes=8 * duplicates.DOCUMENT_BYTES // ranges)
+        assert [group.tolist() for group in found] == [[0, 4], [1, 5], [2, 6], [3, 7]]
 
 
 def test_less_memory_is_more_passes_over_the_hashes(tmp_path):

@@ -6,8 +6,10 @@ import tensorstore as ts
 import zarr as zarr_python
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from slowhash import slow_column, slow_hash
 from toystore import random_shards, write_store
 
+import tokenloom as tl
 from tokenloom.store import zarr
 
 MASK = {
@@ -24,6 +26,12 @@ def open_both(folder):
     return np.asarray(by_zarr), np.asarray(by_tensorstore)
 
 
+def words(digests):
+    """Canonical digests as they are stored: two uint64 each, the low word first."""
+    pairs = [(int.from_bytes(one[8:]), int.from_bytes(one[:8])) for one in digests]
+    return np.array(pairs, np.uint64).reshape(-1)
+
+
 @pytest.mark.parametrize("vocab", [1000, 100_000])
 @pytest.mark.parametrize("inner", [16, 32_768])
 def test_every_column_opens_in_zarr_python_and_tensorstore(tmp_path, vocab, inner):
@@ -34,9 +42,35 @@ def test_every_column_opens_in_zarr_python_and_tensorstore(tmp_path, vocab, inne
         ends = np.cumsum([0, *[len(d) for d in documents]])
         expected = {"input_ids": flat, "offsets": ends}
         expected |= {name: make(flat).astype(dtype) for name, (dtype, make) in MASK.items()}
+        lengths = np.diff(ends)
+        expected["doc_hash"] = words(map(slow_hash, documents))
+        pieces = {name: np.split(expected[name], ends[1:-1]) for name in sorted(MASK)}
+        expected["column_hash"] = words(
+            slow_column(name, pieces[name][i].tolist())
+            for i in range(len(lengths))
+            for name in pieces
+        )
+        for name in ("loss_mask", "loss_weights"):
+            counted = np.cumsum([0, *(expected[name] != 0)])
+            edges = [*range(0, len(flat), 1024), len(flat)]
+            expected[f"{name}_counts"] = counted[edges]
         for name, values in expected.items():
             for got in open_both(tmp_path / "s" / f"shard-{number:05d}" / name):
                 assert np.array_equal(got, values), name
+
+
+def test_every_column_of_a_build_opens_whatever_it_is_for(tmp_path):
+    rows = [{"input_ids": [i, 7], "loss_mask": [0, 1], "id": i} for i in range(500)]
+    store = tl.build(rows, tmp_path / "s", tokenizer=None, vocab_size=500)
+    record = store.reader.shard(0).record
+    assert {"id_index", "page_crc32c", "loss_mask_counts", "column_hash"} <= record.columns.keys()
+    for name, column in record.columns.items():
+        by_zarr, by_tensorstore = open_both(tmp_path / "s/shard-00000" / name)
+        assert by_zarr.dtype == by_tensorstore.dtype == column.dtype
+        assert len(by_zarr) == column.length
+        np.testing.assert_array_equal(by_zarr, by_tensorstore)
+        if name != "crc32c":  # which no reader gives
+            np.testing.assert_array_equal(by_zarr, store.reader.elements(0, name, 0, column.length))
 
 
 def test_the_token_payload_is_the_raw_little_endian_array_in_front_of_the_index(tmp_path):

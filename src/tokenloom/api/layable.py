@@ -30,7 +30,7 @@ from tokenloom.layout.pack.spec import PackSpec
 from tokenloom.layout.splice.rows import Spliced
 from tokenloom.layout.windows import WindowsSpec
 from tokenloom.order.shuffle import FullShuffle
-from tokenloom.order.source import MAIN, SourceConfig
+from tokenloom.order.spec import MAIN, SourceConfig
 from tokenloom.store.reader import Reader
 
 __all__ = ["Layable"]

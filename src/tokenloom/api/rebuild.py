@@ -22,7 +22,7 @@ from tokenloom.errors import ConfigError
 from tokenloom.layout.kinds import KINDS, make_layout
 from tokenloom.mixture.spec import Edit, MixSpec, Pinned
 from tokenloom.order.shuffle import BlockShuffle, rebuild_shuffle
-from tokenloom.order.source import SourceConfig
+from tokenloom.order.spec import SourceConfig
 from tokenloom.store.cache import process_cache
 from tokenloom.store.open import open_reader
 from tokenloom.store.reader import Reader

@@ -17,7 +17,7 @@ from tokenloom.layout.layout import Layout
 from tokenloom.mixture.spec import Edit, MixSpec
 from tokenloom.order.run import Run, SourceRun
 from tokenloom.order.shuffle import Shuffle, describe_shuffle
-from tokenloom.order.source import SourceConfig
+from tokenloom.order.spec import SourceConfig
 from tokenloom.store.reader import Reader
 from tokenloom.version import ORDER_VERSION
 

@@ -33,7 +33,6 @@ __all__ = [
     "TrainedCount",
     "document_starts",
     "labels_from",
-    "mask_from",
     "paint",
     "positions",
     "trained_across",
@@ -150,19 +149,6 @@ def labels_from(tokens: Int32, mask: Bool, out: Int32) -> None:
 def positions(frames: int, width: int) -> Int32:
     """Cells counted from 0 in every frame [frames, width]."""
     return np.tile(_counting(width), (frames, 1))
-
-
-def mask_from(labels: Int32, label_layout: str = "aligned") -> Bool:
-    """The loss mask that labels imply: whether the prediction of token i + 1 counts [B, S].
-
-    The exact inverse of `labels_from`.
-    """
-    trained: Bool = labels != IGNORE
-    if label_layout == "shifted":
-        return trained
-    mask = np.zeros_like(trained)
-    mask[:, :-1] = trained[:, 1:]
-    return mask
 
 
 def document_starts(tiles: Tiles) -> tuple[Int32, Bool]:

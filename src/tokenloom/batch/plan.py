@@ -19,14 +19,14 @@ from tokenloom.layout.spans import BOS, EOS, EOS_BEFORE, Spans
 from tokenloom.mixture.run import joined_spans
 from tokenloom.order.run import Blanks, Placed, Run, SourceRun
 
-__all__ = ["Part", "Plan", "Share", "blank_rows"]
+__all__ = ["Plan", "PlanPart", "Share", "blank_rows"]
 
 Int64 = NDArray[np.int64]
 
 LOOKED_AT, TOGETHER = 1 << 22, 1 << 16  # rows searched for blank ones: in total, and at a time
 
 
-class Part:
+class PlanPart:
     """The examples of one source in a plan.
 
     Args:
@@ -89,7 +89,7 @@ class Part:
 class Share(NamedTuple):
     """Examples [low, high) of a part: what its source contributes to a range of the plan."""
 
-    part: Part
+    part: PlanPart
     low: int
     high: int
 
@@ -109,7 +109,7 @@ class Plan:
 
     def __init__(self, run: Run, indices: Int64) -> None:
         self.indices, self.width = indices, run.width
-        self.parts = [Part(placed) for placed in run.placed(indices)]
+        self.parts = [PlanPart(placed) for placed in run.placed(indices)]
         self.inserts = any(part.inserts for part in self.parts)
         self._tiles: dict[int, Tiles] = {}
 

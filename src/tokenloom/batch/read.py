@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from tokenloom.arrays import distinct
 from tokenloom.batch.cells import Copier, copier
-from tokenloom.batch.plan import Part
+from tokenloom.batch.plan import PlanPart
 from tokenloom.layout.layout import Reads
 from tokenloom.order.run import SourceRun
 from tokenloom.order.working_set import loss_columns
@@ -69,7 +69,7 @@ class RowReader:
         # everything that determines where a block starts and ends: datasets may share the cache
         self._tag = f"{run.layout.tag}/{run.working.blocks.size}"
 
-    def fetched(self, part: Part, start: int, stop: int, column: str) -> Fetched:
+    def fetched(self, part: PlanPart, start: int, stop: int, column: str) -> Fetched:
         """Examples [start, stop) of a part, read."""
         reads = part.reads.frames(start, stop)
         frame = np.repeat(np.arange(stop - start), np.diff(reads.edges))
@@ -82,14 +82,14 @@ class RowReader:
         views = self._line.read(reads.address, reads.address + reads.length, column)
         return _in_pieces(views, reads, cell)
 
-    def at_hand(self, part: Part, start: int, stop: int) -> bool:
+    def at_hand(self, part: PlanPart, start: int, stop: int) -> bool:
         """Whether the tokens of some examples are in memory."""
         if not self.by_blocks or start == stop:
             return False
         numbers, _ = distinct(part.block[start:stop])
         return self.cache.holds(self._line.keys(self._tag, numbers.tolist(), "input_ids"))
 
-    def pretend(self, part: Part, start: int, stop: int, cache: BlockCache) -> None:
+    def pretend(self, part: PlanPart, start: int, stop: int, cache: BlockCache) -> None:
         """Fetch the blocks of some examples through a cache, without reading anything."""
         numbers, _ = distinct(part.block[start:stop])
         first, last = self._working.stretch(numbers)
@@ -100,13 +100,13 @@ class RowReader:
 
         cache.get_many(self._line.keys(self._tag, numbers.tolist(), "input_ids"), load)
 
-    def look_up_weights(self, part: Part, start: int, stop: int) -> None:
+    def look_up_weights(self, part: PlanPart, start: int, stop: int) -> None:
         """Load the loss columns of some examples into the cache."""
         if self.by_blocks and stop > start:
             for column in self._weights:
                 self._blocks(part, start, stop, column)
 
-    def weights(self, part: Part, start: int, stop: int) -> Float32 | None:
+    def weights(self, part: PlanPart, start: int, stop: int) -> Float32 | None:
         """The stored loss weight of every cell; two columns are multiplied, no column is None."""
         if not self._weights:
             return None
@@ -121,7 +121,7 @@ class RowReader:
         return out
 
     def _blocks(
-        self, part: Part, start: int, stop: int, column: str
+        self, part: PlanPart, start: int, stop: int, column: str
     ) -> tuple[list[Array], Int64 | None, Int64]:
         """The blocks of some examples, the block of each (None: all in one), and block starts."""
         numbers, which = distinct(part.block[start:stop])

@@ -148,6 +148,7 @@ def summary(store: Store) -> dict[str, Any]:
     tokenizer = manifest.tokenizer
     return {
         "path": str(store.path),
+        "format": manifest.version,
         "snapshot": store.snapshot,
         "documents": store.num_documents,
         "tokens": store.num_tokens,
@@ -166,7 +167,7 @@ def summary(store: Store) -> dict[str, Any]:
         "tokenizer": tokenizer
         and {
             name: getattr(tokenizer, name)
-            for name in ("kind", "name", "vocab_size", "bos", "eos", "pad", "sha256")
+            for name in ("kind", "name", "vocab_size", "bos", "eos", "pad", "sha256", "identity")
         },
     }
 

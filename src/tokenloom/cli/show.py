@@ -48,7 +48,7 @@ def _info(arguments: argparse.Namespace) -> int:
 
 
 def _info_lines(store: Store, about: dict[str, Any]) -> Iterator[str]:
-    yield f"{store.path}  snapshot {store.snapshot}"
+    yield f"{store.path}  snapshot {store.snapshot}, store format {about['format']}"
     yield f"  documents   {about['documents']:,}"
     yield f"  tokens      {about['tokens']:,}"
     on_disk = f"{binary_size(about['bytes'])} in {plural(about['shards'], 'shard')}"

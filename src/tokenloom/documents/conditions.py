@@ -1,16 +1,16 @@
-"""Conditions on the metadata of documents: ``lang==en and year>=1999``. Nothing is evaluated.
+"""Conditions on document metadata: ``lang==en and year>=1999``. Nothing is passed to `eval`.
 
-One idea: a condition is a column, a sign and a value, and conditions are joined by " and "; that is
-the whole language. A document's number is compared as a number, its text as text (by code points),
-true and false by their names; a document without the column, or with a list there, meets nothing.
-Values that hold ``=``, ``<``, ``>``, quotes or " and " are written in quotes.
+One idea: a condition is a column, an operator and a value, and " and " joins conditions; that is
+the whole language. Numbers in the metadata compare as numbers, strings as strings (by code point),
+booleans by name. A document that lacks the column, or has a list there, meets no condition.
+Quote a value that contains ``=``, ``<``, ``>``, quotes or " and ".
 
 >>> parse_conditions("lang==en and title != 'war and peace'")
 (Condition(column='lang', sign='==', value='en'),
  Condition(column='title', sign='!=', value='war and peace'))
 
-Only the columns that are named are read, a group of documents at a time. Whoever needs more than
-that gives a function of the metadata, which is asked once for every document.
+Only the named columns are read, one group of documents at a time. For anything more complex, pass a
+function of the metadata; it is called once per document.
 """
 
 from __future__ import annotations
@@ -55,19 +55,19 @@ _CONDITION = re.compile(
     re.VERBOSE,
 )
 
-_LOOKED_AT = 1000  # documents whose keys are listed where a column is missing
+_LOOKED_AT = 1000  # documents whose keys an error lists when a column is missing
 
 
 @dataclass(frozen=True, slots=True)
 class Condition:
-    """What one column must be: `sign` is one of ==, !=, <=, >=, < and >."""
+    """A test of one column; `sign` is one of ==, !=, <=, >=, < and >."""
 
     column: str
     sign: str
     value: str
 
     def test(self) -> Callable[[Any], bool]:
-        """Whether a document with this in the column meets the condition.
+        """A function that tells whether a value found in the column meets the condition.
 
         >>> [Condition("year", ">=", "1999").test()(found) for found in (2001, "200", None)]
         [True, True, False]
@@ -94,10 +94,10 @@ def _number(text: str) -> int | float | None:
 
 
 def parse_conditions(text: str) -> tuple[Condition, ...]:
-    """The conditions of a text such as ``id==a7``.
+    """Parses a text such as ``id==a7`` into its conditions.
 
     Raises:
-        ConfigError: it cannot be read.
+        ConfigError: the text cannot be parsed.
     """
     found: list[Condition] = []
     place = 0
@@ -105,9 +105,9 @@ def parse_conditions(text: str) -> tuple[Condition, ...]:
         match = _CONDITION.match(text, place)
         if match is None:
             raise ConfigError(
-                f"doc_key: cannot read {text[place:]!r}, allowed are conditions such as 'id==a7', "
-                f"joined by ' and ', with {', '.join(SIGNS)}. Quote a value that holds such signs; "
-                "for anything else give a function of the metadata."
+                f"doc_key: cannot parse {text[place:]!r}, allowed: conditions such as 'id==a7', "
+                f"joined by ' and ', with {', '.join(SIGNS)}. Quote a value that contains one of "
+                "these; for anything else, pass a function of the metadata."
             )
         written = (match[name] for name in ("double", "single", "bare"))
         value = next(one for one in written if one is not None)
@@ -117,11 +117,11 @@ def parse_conditions(text: str) -> tuple[Condition, ...]:
 
 
 def meeting(reader: Reader, text: str) -> Bools:
-    """Which documents of a store meet conditions [documents].
+    """Which documents of a store meet all conditions [documents].
 
     Raises:
-        ConfigError: the conditions cannot be read, name a column that is not there, or are met by
-            no document.
+        ConfigError: the conditions cannot be parsed, name a column that does not exist, or no
+            document meets them.
     """
     meets, seen = np.ones(reader.manifest.documents, np.bool_), []
     for condition in parse_conditions(text):
@@ -133,7 +133,7 @@ def meeting(reader: Reader, text: str) -> Bools:
             first = here.stop
         if known is None:
             raise _missing(reader, condition.column)
-        seen.append(f"{condition.column} is {known!r:.60} in the first that has it")
+        seen.append(f"{condition.column} is {known!r:.60} in the first document that has it")
     if not meets.any():
         raise ConfigError(
             f"doc_key: no document of {len(meets):,} meets {text!r} ({'; '.join(seen)})."
@@ -144,10 +144,10 @@ def meeting(reader: Reader, text: str) -> Bools:
 def documents_where(
     reader: Reader, function: Callable[[dict[str, Any]], Any], among: Int64 | None
 ) -> Int64:
-    """The documents for whose metadata a function gives something true, of all or `among` some.
+    """The documents, of all or `among` some, for whose metadata a function returns a true value.
 
     Raises:
-        ConfigError: it does so for none.
+        ConfigError: there is no such document.
     """
     asked = np.arange(reader.manifest.documents) if among is None else among
     names, found = _input_names(reader), []
@@ -159,14 +159,14 @@ def documents_where(
             found.append(document)
     if not found:
         raise ConfigError(
-            f"doc_key: no document of {len(asked):,} meets {function!r}. It is given the metadata "
-            "of each, as `Store.metadata` gives it."
+            f"doc_key: no document of {len(asked):,} meets {function!r}. It is called with the "
+            "metadata of each document, as `Store.metadata` returns it."
         )
     return np.array(found, np.int64)
 
 
 def _values(reader: Reader, column: str) -> Iterator[list[Any]]:
-    """What all documents have in a column, in groups; inputs by their names."""
+    """The values of a column for all documents, in groups; inputs by name."""
     if column != "_input":
         yield from reader.values(column)
         return
@@ -195,13 +195,13 @@ def _input_names(reader: Reader) -> Callable[[int, Any], Any]:
 
 
 def _missing(reader: Reader, column: str) -> ConfigError:
-    """That no document has such a column, with those that the first ones have."""
+    """The error for a column that no document has; it lists the columns of the first documents."""
     first = range(min(_LOOKED_AT, reader.manifest.documents))
     keys = list(dict.fromkeys(key for document in first for key in reader.metadata(document)))
     if not keys:
         return ConfigError(
-            f"doc_key: {reader.path} keeps no metadata, so no document has a {column!r}. Choose by "
-            "doc_index or length, or build the store from records with such a key."
+            f"doc_key: {reader.path} stores no metadata, so no document has a {column!r}. Choose "
+            "by doc_index or length, or build the store from records that have this key."
         )
     return ConfigError(
         f"doc_key: no document has a {column!r}. The first ones have: {choices(column, keys)}"

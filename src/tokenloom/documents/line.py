@@ -1,8 +1,8 @@
 """The line of tokens: documents end to end, all of a store or some of them.
 
-One idea: a layout only ever cuts one line. An *address* is a place on it. `WholeLine` is the line
-of a store as it lies on disk; `ChosenLine` strings chosen documents together, so that a split or
-a selection is cut exactly like a store, and no layout knows the difference.
+One idea: a layout only ever cuts one line. An *address* is a position on it. `WholeLine` is the
+line of a store as it lies on disk; `ChosenLine` strings chosen documents together, so a split or a
+selection is cut exactly like a store, and no layout knows the difference.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ Array = NDArray[Any]
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Stretches:
-    """What stands in some ranges of a line, document by document; empty documents do not.
+    """The contents of some ranges of a line, document by document, without empty documents.
 
     Attributes:
         edges: first piece of each range, and the number of pieces [ranges + 1].
         document: index of the document in its store [pieces].
         start: document offset of the first token [pieces].
         length: tokens [pieces].
-        address: place of the first token on the line [pieces].
+        address: position of the first token on the line [pieces].
     """
 
     edges: Int64
@@ -47,7 +47,7 @@ class Stretches:
         """The pieces of these ranges, in this order."""
         count = np.diff(self.edges)[ranges]
         edges = np.concatenate([[0], np.cumsum(count)])
-        # piece k of the answer: the first of its range, and how far we are behind it
+        # piece k of the result: the first piece of its range, plus how far k is past it
         part = np.repeat(self.edges[ranges] - edges[:-1], count) + np.arange(edges[-1])
         document, start = self.document[part], self.start[part]
         return Stretches(edges, document, start, self.length[part], self.address[part])
@@ -68,16 +68,16 @@ class Line(Protocol):
 
     @property
     def identity(self) -> str:
-        """Names the line: equal for equal documents in equal order, whatever the path."""
+        """Identifies the line: the same for the same documents in the same order, at any path."""
 
     def bounds(self, first: int, last: int) -> tuple[Int64, Int64]:
         """Documents [first, last): their index in the store [N], and their edges [N + 1]."""
 
     def read(self, start: Int64, stop: Int64, column: str = "input_ids") -> list[Array]:
-        """Views of the elements of all ranges, in the order asked, as `Reader.read`."""
+        """Views of the elements of all ranges, in the order requested, as `Reader.read`."""
 
     def keys(self, tag: str, numbers: list[int], column: str) -> list[Hashable]:
-        """Under which stretches are kept in the cache."""
+        """The cache keys of stretches."""
 
     def stretches(
         self,
@@ -88,10 +88,10 @@ class Line(Protocol):
         column: str,
         cache: BlockCache,
     ) -> list[Array]:
-        """Ranges that are kept in the cache, as `Reader.stretches`."""
+        """Ranges of the line, read through the cache, as `Reader.stretches`."""
 
     def pieces(self, start: Int64, stop: Int64) -> Stretches:
-        """The documents in each range [N]; ranges are inside the line and not empty."""
+        """The documents in each range [N]; ranges must lie inside the line and not be empty."""
 
 
 class WholeLine:
@@ -144,7 +144,7 @@ class WholeLine:
     def pieces(self, start: Int64, stop: Int64) -> Stretches:
         """See `Line`."""
         offsets, order = self.reader.offsets, np.argsort(start)
-        start, stop = start[order], stop[order]  # neighbours are looked up several times as fast
+        start, stop = start[order], stop[order]  # sorted lookups are several times faster
         first, last = offsets.documents_at(start), offsets.documents_at(stop - 1)
         document, owner = _ranges(first, last)
         begin, end = offsets.bounds(document)
@@ -159,7 +159,7 @@ class ChosenLine:
 
     Args:
         reader: the store.
-        documents: their indices [N]; three integers are kept for each.
+        documents: their indices [N]; costs three integers of memory per document.
     """
 
     def __init__(self, reader: Reader, documents: Int64) -> None:
@@ -229,7 +229,7 @@ class ChosenLine:
 
 
 def _ranges(first: Int64, last: Int64) -> tuple[Int64, Int64]:
-    """All numbers from first to last of each pair, end to end, and the pair each belongs to."""
+    """All numbers from first to last of each pair, concatenated, and the pair each belongs to."""
     count = last - first + 1
     owner = np.repeat(np.arange(len(first)), count)
     ends = np.cumsum(count)
@@ -245,7 +245,7 @@ def _cut(
     stop: Int64,
     address: Int64,
 ) -> Stretches:
-    """Documents at [begin, end) cut to the ranges they are asked for."""
+    """Documents at [begin, end), cut to the ranges that own them."""
     low = np.maximum(begin, start[owner])
     length = np.minimum(end, stop[owner]) - low
     keep = length > 0

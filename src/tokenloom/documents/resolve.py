@@ -1,7 +1,8 @@
-"""Which documents of a store a dataset is made of: all of them, a part of a split, a selection.
+"""Which documents of a store a dataset uses: all of them, one part of a split, or a selection.
 
-One idea: a choice is plain data. Whoever holds it and the store can work out the documents again,
-so it travels, and is written down, as a few settings; a line is named by the documents themselves.
+One idea: a choice is plain data. Anyone with the choice and the store can compute the documents
+again, so it is passed around and saved as a few settings. A line is identified by the documents
+themselves.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ Int64 = NDArray[np.int64]
 
 
 def line_of(reader: Reader, choice: Choice | None, chosen: Selection | None = None) -> Line:
-    """The documents of a choice, end to end; `chosen` if they are known already."""
+    """The documents of a choice, end to end; pass `chosen` if they are already known."""
     if choice is None:
         return WholeLine(reader)
     documents = (chosen or choose_documents(reader, choice)).documents
@@ -41,15 +42,15 @@ def line_of(reader: Reader, choice: Choice | None, chosen: Selection | None = No
 def choose_documents(
     reader: Reader, choice: Choice | None, among: Int64 | None = None
 ) -> Selection:
-    """The documents of a choice, in its order: a split's as stored, a selection's by its mode.
+    """The documents of a choice: a split's in stored order, a selection's in the order of its mode.
 
-    Reads offsets; for a split by id and for `doc_key` also metadata, for a split by content and for
-    `doc_hash` also the hashes of all documents. No token is read.
+    Reads offsets. A split by id and `doc_key` also read metadata; a split by content and `doc_hash`
+    also read the hashes of all documents. No token is read.
 
     Args:
         reader: the store.
-        choice: None is all documents.
-        among: what a selection chooses from, if it is known already.
+        choice: None means all documents.
+        among: what a selection chooses from, if already known.
     """
     if choice is None:
         return Selection(np.arange(reader.manifest.documents), "all")
@@ -71,13 +72,13 @@ def choose_documents(
 
 
 def _has_hash(reader: Reader, documents: Int64, digits: str) -> NDArray[np.bool_]:
-    """Which documents have a hash that starts so; reads the hashes of all, and no token."""
+    """Which documents have a hash that starts with `digits`; reads all hashes, but no token."""
     found = [starts_with(hashes, digits) for _, hashes in hash_blocks(reader)]
     return np.concatenate([np.empty(0, np.bool_), *found])[documents]
 
 
 def describe_choice(choice: Choice | None) -> dict[str, Any] | None:
-    """A choice as plain JSON; one without a kind is a split."""
+    """A choice as plain JSON; a split has no "kind"."""
     if choice is None:
         return None
     plain: dict[str, Any] = unbind(choice)
@@ -90,12 +91,12 @@ def rebuild_choice(plain: Any, path: str = "$.choice") -> Choice | None:
     """The choice that `describe_choice` described.
 
     Raises:
-        BindError: with the path of every problem.
+        BindError: the description is invalid; lists the path of every problem.
     """
     if plain is None:
         return None
     if not isinstance(plain, Mapping):
-        raise BindError([f"{path}: found {plain!r:.60}, allowed is an object or null"])
+        raise BindError([f"{path}: found {plain!r:.60}, allowed: an object or null"])
     kind = plain.get("kind", "split")
     fields = {name: value for name, value in plain.items() if name != "kind"}
     if kind == "split":

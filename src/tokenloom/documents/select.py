@@ -1,15 +1,15 @@
-"""Choosing documents: a selection and the lengths of all documents in, their numbers out.
+"""Choosing documents: a selection and the lengths of all documents in, document numbers out.
 
-One idea: this is a pure function. No token is read to choose, so a store of any size is asked only
-for its offsets (and for `doc_hash`, for the hashes that it keeps)::
+One idea: this is a pure function. No token is read to choose, so a store of any size only supplies
+its offsets (and, for `doc_hash`, its stored hashes)::
 
     all ──not empty, within, training subset, key──▶ pool ──length, hash──▶ candidates ──mode──▶ n
 
 Documents come in the order of the mode: longest first, shortest first, as stored, or by a keyed
-hash of their number. Of equal lengths the lowest number comes first, so there is one answer only.
+hash of their number. Ties in length go to the lowest number, so the answer is unique.
 
-Cost: a few passes over the lengths, nothing is Python per document. Of 10^7 documents, on one core,
-100 are chosen in 0.1 s (first), 0.3 s (random) or 1.6 s (longest), half of them in 2 s.
+Cost: a few passes over the lengths, with no Python per document. Choosing 100 of 10^7 documents on
+one core takes 0.1 s (first), 0.3 s (random) or 1.6 s (longest); choosing half of them takes 2 s.
 """
 
 from __future__ import annotations
@@ -33,17 +33,17 @@ Bools = NDArray[np.bool_]
 
 HasHash = Callable[[Int64, str], Bools]
 
-"""(documents [N], hex digits) → which of them have a hash that starts so [N]."""
+"""(documents [N], hex digits) → which of them have a hash that starts with the digits [N]."""
 
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Selection:
-    """What was chosen.
+    """The chosen documents.
 
     Attributes:
         documents: their numbers in the store, in the order of the choice; read-only [N].
         why: the choice in words.
-        warning: what was done instead of what was asked for, if nobody has said to do so.
+        warning: what was chosen instead of what was requested, if the fallback is a default.
     """
 
     documents: Int64
@@ -65,14 +65,14 @@ def choose(
     """The documents of a selection.
 
     Args:
-        spec: the selection; its `within` and `doc_key` are left to the caller, as `among`.
+        spec: the selection; the caller resolves its `within` and `doc_key` and passes `among`.
         lengths: tokens of every document of the store [documents].
-        digest: identity of the store, part of the key of "random".
-        among: the documents to choose from, in the order that "first" means; None is all.
-        has_hash: reads hashes; needed for `doc_hash` only.
+        digest: identity of the store; part of the key of "random".
+        among: the documents to choose from, in the order that "first" uses; None means all.
+        has_hash: looks up hashes; needed only for `doc_hash`.
 
     Raises:
-        ConfigError: there is no such document, or there are too few.
+        ConfigError: a requested document does not exist, or too few documents qualify.
 
     >>> choose(SelectSpec(min_doc_length=5), np.array([3, 5, 7]), digest="").documents.tolist()
     [2]
@@ -89,7 +89,7 @@ def choose(
         if not len(fits):
             raise ConfigError(
                 f"doc_hash: no document of {hashed:,} has a hash that starts with {spec.doc_hash}. "
-                "It is the xxh3_128 of the document's tokens, as `store.document_hashes` gives it."
+                "It is the xxh3_128 of the document's tokens, as in `store.document_hashes`."
             )
     if spec.doc_index is not None:
         return _by_index(spec, lengths, pool, fits, digest)
@@ -98,7 +98,7 @@ def choose(
     why = f"{spec.words}; {plural(len(fits), 'candidate')}"
     if len(fits) >= count:
         return Selection(chosen, why)
-    if spec.num_docs is not None:  # what to do was said
+    if spec.num_docs is not None:  # on_shortage applies as documented, so no warning
         return Selection(chosen, f"{why} for {count:,}, {spec.on_shortage}")
     instead = f"document {chosen[0]}, the longest of {len(pool):,} ({lengths[chosen[0]]:,} tokens)"
     warning = (
@@ -113,17 +113,17 @@ def _check_there(spec: SelectSpec, lengths: Int64) -> None:
         if document >= len(lengths):
             raise ConfigError(
                 f"doc_index: found {document}, but there are {plural(len(lengths), 'document')}; "
-                f"allowed is 0 to {len(lengths) - 1}."
+                f"allowed: 0 to {len(lengths) - 1}."
             )
         if lengths[document] == 0:
             raise ConfigError(
-                f"doc_index: document {document} is empty, there is nothing to train on. Choose "
-                "another one."
+                f"doc_index: document {document} is empty, so there is nothing to train on. "
+                "Choose another one."
             )
 
 
 def _pool(spec: SelectSpec, lengths: Int64, among: Int64 | None) -> Int64:
-    """All that may be chosen whatever their length, in the order in which they stand."""
+    """All documents that qualify apart from their length, in the order of `among`."""
     allowed = lengths > 0
     if spec.training_tokens is not None:
         allowed &= np.cumsum(lengths) <= spec.training_tokens
@@ -146,7 +146,7 @@ def _fits(spec: SelectSpec, lengths: Int64) -> Bools:
 
 
 def _by_index(spec: SelectSpec, lengths: Int64, pool: Int64, fits: Int64, digest: str) -> Selection:
-    """The documents that were named, others in the place of those that do not qualify."""
+    """The documents of `doc_index`, with replacements for those that do not qualify."""
     wanted = np.array(spec.wanted, np.int64)
     inside, fitting = (_flags(part, len(lengths))[wanted] for part in (pool, fits))
     good = inside if spec.doc_index_policy == "honor" else fitting
@@ -159,8 +159,8 @@ def _by_index(spec: SelectSpec, lengths: Int64, pool: Int64, fits: Int64, digest
     )
     if spec.doc_index_policy != "fallback":
         raise ConfigError(
-            f"doc_index: {reasons}. Choose others, or loosen what they must meet; "
-            "doc_index_policy='honor' takes a document whatever its length, 'fallback' another one."
+            f"doc_index: {reasons}. Choose others, or relax the filters; doc_index_policy='honor' "
+            "takes a document whatever its length, 'fallback' takes another one."
         )
     kept = wanted[good]
     free, fit = (part[np.isin(part, kept, invert=True)] for part in (pool, fits))
@@ -169,12 +169,12 @@ def _by_index(spec: SelectSpec, lengths: Int64, pool: Int64, fits: Int64, digest
     wanted = np.delete(wanted, places[len(others) :])
     sizes = ", ".join(f"{lengths[document]:,}" for document in others[:SHOWN])
     instead = (
-        f"{spec.doc_select_mode} gives {listed(others.tolist())} ({sizes} tokens) in the place of "
+        f"{spec.doc_select_mode} gives {listed(others.tolist())} ({sizes} tokens) in place of "
         f"{listed(bad.tolist())}"
     )
     warning = (
-        f"select: doc_index: {reasons}; {instead}. Say doc_index_policy='honor' to take a document "
-        "whatever its length, 'error' to refuse."
+        f"select: doc_index: {reasons}; {instead}. Pass doc_index_policy='honor' to take a "
+        "document whatever its length, 'error' to refuse."
     )
     return Selection(wanted, f"{spec.words}, {instead}", warning)
 
@@ -186,7 +186,7 @@ def _flags(documents: Int64, size: int) -> Bools:
 
 
 def _why_not(spec: SelectSpec, lengths: Int64, document: int, inside: bool) -> str:
-    """Why a document does not qualify; `inside` if only its length is wrong."""
+    """Why a document does not qualify; `inside` means that only its length is wrong."""
     size, low, high = int(lengths[document]), spec.min_doc_length, spec.max_doc_length
     if inside and low is not None and size < low:
         return f"document {document} has {size:,} tokens, min_doc_length is {low:,}"
@@ -194,7 +194,7 @@ def _why_not(spec: SelectSpec, lengths: Int64, document: int, inside: bool) -> s
         return f"document {document} has {size:,} tokens, max_doc_length is {high:,}"
     end, known = int(lengths[: document + 1].sum()), spec.training_tokens
     if known is not None and end > known:
-        return f"document {document} ends at token {end:,}, trained on are the first {known:,}"
+        return f"document {document} ends at token {end:,}, training uses the first {known:,}"
     return f"document {document} is not among those to choose from"
 
 
@@ -207,7 +207,7 @@ def _pick(
     digest: str,
     have: int = 0,
 ) -> Int64:
-    """That many candidates in the order of the mode, and what `on_shortage` says if they lack."""
+    """`count` candidates in the order of the mode; a shortage is handled as `on_shortage` says."""
     chosen = _first_by(spec.doc_select_mode, spec, lengths, fits, count, digest)
     if len(chosen) < count and spec.on_shortage == "backfill_longest":
         others = pool[~_fits(spec, lengths[pool])]
@@ -218,16 +218,16 @@ def _pick(
         return chosen
     raise ConfigError(
         f"select: found {found:,} of {have + count:,} documents that are not empty"
-        f"{''.join(f', {one}' for one in spec.conditions)}. Ask for fewer, loosen what they must "
-        "meet, or say on_shortage='fewer' to take those there are, 'backfill_longest' to add the "
-        "longest others."
+        f"{''.join(f', {one}' for one in spec.conditions)}. Request fewer, relax the filters, or "
+        "pass on_shortage='fewer' (use what qualifies) or 'backfill_longest' (fill up with the "
+        "longest others)."
     )
 
 
 def _first_by(
     mode: str, spec: SelectSpec, lengths: Int64, documents: Int64, count: int, digest: str
 ) -> Int64:
-    """The first documents in the order of a mode."""
+    """The first `count` documents in the order of a mode."""
     if mode == "first":
         return documents[:count].copy()  # a view would keep all of them in memory
     if mode == "random":
@@ -239,9 +239,9 @@ def _first_by(
 
 
 def _least(values: NDArray[Any], documents: Int64, count: int) -> Int64:
-    """Places of the least values, ascending; of equal ones the lowest document comes first."""
+    """Positions of the smallest values, ascending; ties go to the lowest document number."""
     near = np.arange(len(values))
-    if count < len(values):  # a few of many: no need to sort them all
+    if count < len(values):  # avoid sorting everything for a few
         near = np.flatnonzero(values <= np.partition(values, count - 1)[count - 1])
     order = np.lexsort((documents[near], values[near]))
     return near[order[:count]]

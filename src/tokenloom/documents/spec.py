@@ -1,8 +1,8 @@
 """Selections as plain data: which documents of a store, by length, number, key or hash.
 
-One idea: a selection says what to choose, never what was chosen, so that it can be written down,
-compared, and worked out again by whoever opens the store (`tokenloom.documents.select`). Whatever
-cannot be meant is refused here, before a store is asked for anything.
+One idea: a selection says what to choose, never what was chosen. It can therefore be saved,
+compared, and resolved again by anyone who opens the store (`tokenloom.documents.select`). Invalid
+selections are refused here, before any store is read.
 """
 
 from __future__ import annotations
@@ -41,21 +41,22 @@ class SelectSpec:
     """Which documents; every field is part of a run's identity.
 
     Attributes:
-        num_docs: how many; None is a single one.
-        doc_index: these, in this order; nothing else is chosen unless one does not qualify.
+        num_docs: how many; None means one.
+        doc_index: exactly these, in this order; others only replace those that do not qualify.
         doc_key: only documents whose metadata meets this; see `tokenloom.documents.conditions`.
         doc_hash: only documents whose stored hash starts with these 8 to 32 hex digits.
         doc_select_mode: "longest", "shortest", "first" or "random".
-        min_doc_length, max_doc_length: tokens that a document must have, may have.
-        training_tokens: only documents that lie wholly in that many first tokens of the store.
-        on_shortage: if fewer documents qualify, "error", "fewer" (but one at least) or
-            "backfill_longest" (the longest others fill up). None becomes "backfill_longest" for a
-            single document, "error" for several.
-        doc_index_policy: if a document of `doc_index` does not qualify, "fallback" (the mode
-            chooses another one in its place), "honor" (take it whatever its length) or "error".
-        seed: of "random".
-        documents: only these, ascending; what a function of the metadata came down to.
-        within: choose among the documents of this choice; None is the whole store.
+        min_doc_length, max_doc_length: fewest and most tokens of a document.
+        training_tokens: only documents that lie entirely within this many leading tokens of the
+            store.
+        on_shortage: if too few documents qualify, "error", "fewer" (take what qualifies, at least
+            one) or "backfill_longest" (fill up with the longest others). None becomes
+            "backfill_longest" for a single document, "error" for several.
+        doc_index_policy: if a document of `doc_index` does not qualify, "fallback" (replace it by
+            the mode's choice), "honor" (take it whatever its length) or "error".
+        seed: seed of the "random" mode.
+        documents: only these, ascending; the result of a function of the metadata.
+        within: choose among the documents of this choice; None means the whole store.
     """
 
     num_docs: int | None = None
@@ -90,7 +91,7 @@ class SelectSpec:
 
     @property
     def wanted(self) -> tuple[int, ...]:
-        """The documents of `doc_index`, one or several."""
+        """The documents of `doc_index`, as a tuple."""
         if self.doc_index is None:
             return ()
         return self.doc_index if isinstance(self.doc_index, tuple) else (self.doc_index,)
@@ -113,7 +114,7 @@ class SelectSpec:
 
     @property
     def conditions(self) -> list[str]:
-        """What a document must meet, in words."""
+        """The conditions that a document must meet, in words."""
         names = ("min_doc_length", "max_doc_length", "training_tokens", "doc_key", "doc_hash")
         found = [f"{n}={getattr(self, n)}" for n in names if getattr(self, n) is not None]
         if self.documents is not None:
@@ -137,8 +138,8 @@ def _check_numbers(spec: SelectSpec) -> None:
         not spec.documents or spec.documents[0] < 0 or not _ascending(spec.documents)
     ):
         raise ConfigError(
-            f"documents: found {listed(spec.documents)}, allowed are numbers of documents, "
-            "ascending, one at least."
+            f"documents: found {listed(spec.documents)}, allowed: one or more document numbers, "
+            "ascending."
         )
 
 
@@ -150,8 +151,8 @@ def _check_index(spec: SelectSpec) -> None:
     wanted = spec.wanted
     if not wanted or min(wanted) < 0 or not _ascending(sorted(wanted)):
         raise ConfigError(
-            f"doc_index: found {listed(wanted)}, allowed are numbers of documents from 0 on, "
-            "each once; there is no counting from the end."
+            f"doc_index: found {listed(wanted)}, allowed: document numbers of 0 or more, each "
+            "once; negative indices do not count from the end."
         )
     if spec.num_docs not in (None, len(wanted)):
         raise ConfigError(
@@ -161,7 +162,7 @@ def _check_index(spec: SelectSpec) -> None:
     for name in ("doc_key", "doc_hash", "documents"):
         if getattr(spec, name) is not None:
             raise ConfigError(
-                f"doc_index: found together with {name}; each says which document is meant. "
+                f"doc_index: found together with {name}; each names the document to use. "
                 "Leave one of them out."
             )
 
@@ -169,8 +170,8 @@ def _check_index(spec: SelectSpec) -> None:
 def _checked_hash(digits: str) -> str:
     if not _HASH.fullmatch(digits.lower()):
         raise ConfigError(
-            f"doc_hash: found {digits!r}, allowed are 8 to 32 hex digits, the start of the "
-            "xxh3_128 of a document's tokens, as `store.document_hashes` gives it."
+            f"doc_hash: found {digits!r}, allowed: 8 to 32 hex digits, the start of the "
+            "xxh3_128 of a document's tokens, as in `store.document_hashes`."
         )
     return digits.lower()
 
@@ -180,7 +181,7 @@ def _ascending(numbers: Sequence[int]) -> bool:
 
 
 def listed(documents: Sequence[int]) -> str:
-    """The first few of some numbers, in words.
+    """A short text that lists the first few of some numbers.
 
     >>> listed([4, 1, 7, 0, 3, 9, 8])
     '4, 1, 7, 0, 3 and 2 more'
@@ -190,21 +191,21 @@ def listed(documents: Sequence[int]) -> str:
     return f"{shown} and {more:,} more" if more > 0 else shown or "none"
 
 
-# -- what the arguments of `select` come down to ---------------------------------------------------
+# -- from the arguments of `select` to fields of a selection ---------------------------------------
 def training_cutoff(
     restrict: bool,
     max_train_batches: int | None,
     initial_batch_size: int | None,
     seq_len: int | None,
 ) -> int | None:
-    """Tokens of the store that are trained on: the product of the three; None without `restrict`.
+    """Tokens of the store that training uses: the product of the three; None without `restrict`.
 
     >>> training_cutoff(True, 1, 128, 16)
     2048
     """
     if not isinstance(restrict, bool | np.bool_):
         raise ConfigError(
-            f"restrict_to_training_subset: found {restrict!r}, allowed are True and False."
+            f"restrict_to_training_subset: found {restrict!r}, allowed: True or False."
         )
     if not restrict:
         return None
@@ -226,7 +227,7 @@ def training_cutoff(
 
 
 def with_selector(selector: Mapping[str, Any] | None, fields: dict[str, Any]) -> dict[str, Any]:
-    """The fields of a selection with those that a `doc_selector` names.
+    """The fields of a selection, updated with those of a `doc_selector`.
 
     >>> with_selector({"min_len": 5}, {"min_doc_length": None})
     {'min_doc_length': 5}

@@ -1,9 +1,9 @@
-"""Splits: documents divided by a hash, so that nobody ever changes sides.
+"""Splits: documents divided by a hash, so that no document ever changes sides.
 
-One idea: which part a document belongs to depends on the document alone, on its id or its content,
-never on how many others there are. Appending to a store therefore leaves every document where it
-was; parts are disjoint and complete by construction; and with ``by="content"`` two equal documents
-stand on the same side.
+One idea: the part a document belongs to depends on the document alone, on its id or its content,
+never on how many other documents exist. Appending to a store therefore leaves every document in its
+part. Parts are disjoint and complete by construction, and with ``by="content"`` equal documents
+always land in the same part.
 """
 
 from __future__ import annotations
@@ -37,9 +37,9 @@ class SplitSpec:
 
     Attributes:
         names, shares: all parts of the split, in order.
-        part: the one that is meant.
+        part: the part to use.
         by: "id" (the document's id, or its number in a store without ids) or "content".
-        seed: another seed is another split.
+        seed: seed of the split; another seed gives another split.
     """
 
     names: tuple[str, ...]
@@ -82,7 +82,7 @@ def _check_shares(shares: Mapping[str, Any]) -> None:
     )  # no NaN
     if not numbers or not abs(math.fsum(shares.values()) - 1) <= 1e-9:
         raise ConfigError(
-            f"split: the shares {dict(shares)} are not parts of a whole. Give numbers from 0 on "
+            f"split: the shares {dict(shares)} are not parts of a whole. Give numbers of 0 or more "
             "that add up to 1."
         )
 
@@ -90,7 +90,7 @@ def _check_shares(shares: Mapping[str, Any]) -> None:
 def members(spec: SplitSpec, hashes: UInt64) -> Int64:
     """The documents of the part, in stored order, from the hash of every document."""
     place = spec.names.index(spec.part)
-    # edges in units of 2^-64; the last is open, so that rounding loses nobody
+    # edges in units of 2^-64; the last is open, so that rounding loses no document
     low, high = (math.fsum(spec.shares[:i]) * 2.0**64 for i in (place, place + 1))
     inside = hashes >= np.uint64(min(int(low), (1 << 64) - 1)) if place else np.True_
     if place < len(spec.names) - 1:
@@ -99,7 +99,7 @@ def members(spec: SplitSpec, hashes: UInt64) -> Int64:
 
 
 def id_hashes(reader: Reader, seed: int) -> UInt64:
-    """A hash of the id of every document; its number stands in where it has none."""
+    """A hash of the id of every document; a document without an id uses its number."""
     parent, found, first = key(seed, "split"), [], 0
     for ids in reader.values("id"):
         numbers = np.arange(first, first + len(ids), dtype=np.uint64)
@@ -113,7 +113,7 @@ def id_hashes(reader: Reader, seed: int) -> UInt64:
 def content_hashes(reader: Reader, seed: int) -> UInt64:
     """A hash of the content of every document, the same for equal documents.
 
-    It is made of the one that the store keeps: no token is read.
+    It is derived from the hash that the store keeps: no token is read.
     """
     start = np.uint64(key(seed, "split", "content"))
     # the low word, mixed with the key, then the high word on top: all 128 bits count

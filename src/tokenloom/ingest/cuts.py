@@ -55,7 +55,7 @@ class Cut:
         start: First byte, row group or row; see the module's table.
         stop: One past the last.
         data: The content, where the reader cannot fetch it from the middle of a file.
-        weight: Bytes of the input, as stored, that this piece stands for; a progress bar adds
+        weight: Bytes of the input, as stored, that this piece covers; a progress bar adds
             them up to the size of the file.
     """
 
@@ -115,7 +115,7 @@ def _grouped(pieces: Iterator[tuple[Cut, int]], block_bytes: int) -> Iterator[Bl
 def _pieces(
     index: int, one: Input, block_bytes: int, max_record_bytes: int
 ) -> Iterator[tuple[Cut, int]]:
-    """The pieces of one input, each with the bytes of text it stands for."""
+    """The pieces of one input, each with the bytes of text it covers."""
     if one.kind == "hf":
         return _dataset_pieces(index, one, block_bytes)
     if one.path is None:

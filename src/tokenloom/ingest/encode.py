@@ -2,7 +2,7 @@
 
 One idea: `encode_block` depends on the job and the block alone, so any process may run it, in any
 order, again and again. What it gives is plain arrays and bytes, ready for a pipe and for the
-shard writer; positions are counted inside the block, the pipeline knows where the block stands.
+shard writer; positions are counted inside the block, the pipeline knows where the block is.
 """
 
 from __future__ import annotations
@@ -241,7 +241,7 @@ def _encode_texts(
 def _with_specials(
     ids: Array, lengths: NDArray[np.int64], bos: int | None, eos: int | None
 ) -> tuple[Array, NDArray[np.int64]]:
-    """The same documents with `bos` before and `eos` behind each, where given.
+    """The same documents with `bos` before and `eos` after each, where given.
 
     Worked example, lengths 2, 0 and bos and eos: new starts are 0, 4; old token i of document d
     moves to i + 1 + 2 d.

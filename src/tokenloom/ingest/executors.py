@@ -36,7 +36,7 @@ class Executor(Protocol):
         """Each task with its result, in the order of the tasks."""
 
     def close(self) -> None:
-        """Let go of everything; no process or thread stays behind."""
+        """Let go of everything; no process or thread is left over."""
 
 
 class InProcess:

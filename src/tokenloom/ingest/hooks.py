@@ -43,7 +43,7 @@ class Hook:
 
 
 def resolve_hook(hook: Callable[[dict[str, Any]], Any] | str | None, path: str) -> Hook | None:
-    """The hook behind an argument: a callable, or a ``module:function`` string."""
+    """The hook that an argument names: a callable, or a ``module:function`` string."""
     if hook is None:
         return None
     try:

@@ -115,7 +115,7 @@ def check_size(one: Input, size: int | None = None) -> None:
 
 # ---------------------------------------------------------------- what the user names
 def expand(inputs: object) -> list[Input]:
-    """The inputs that one value or a sequence of values stands for, in order.
+    """The inputs that one value or a sequence of values names, in order.
 
     Args:
         inputs: A path, directory, glob or spec string (see the module's table), a
@@ -210,7 +210,7 @@ def _expand_text(where: str, text: str) -> list[Input]:
 
 
 def _from_path(where: str, text: str, kind: Kind | None) -> list[Input]:
-    """The files behind a path, a directory or a glob, of `kind` or of the kind each suffix says."""
+    """The files of a path, a directory or a glob, of `kind` or of the kind each suffix says."""
     if os.path.isdir(text):
         if kind is None and _is_saved(Path(text)):
             raise InputError(
@@ -287,12 +287,12 @@ def _file(where: str, path: Path, kind: Kind | None) -> Input:
 
 
 def _check_magic(where: str, path: Path, kind: Kind, compression: Compression, head: bytes) -> None:
-    """Refuses a file whose first bytes contradict its suffix, before hours of work begin."""
+    """Refuses a file whose first bytes contradict its suffix, before hours of work start."""
     if kind == "parquet":
         if compression != "none":
             raise InputError(f"{where}: {path}: parquet compresses itself; unpack the file first.")
         if head != b"PAR1":
-            raise InputError(f"{where}: {path} begins with {head!r}, a parquet file with b'PAR1'.")
+            raise InputError(f"{where}: {path} starts with {head!r}, a parquet file with b'PAR1'.")
         if importlib.util.find_spec("pyarrow") is None:
             raise MissingExtra(f"Reading {path}", "pyarrow", "parquet")
         return

@@ -1,7 +1,7 @@
 """`tokenloom.build`: from inputs to a published store.
 
 One idea: finished shards are the only progress there is. A build looks which shards of its
-fingerprint are committed, goes on behind the last one, and publishes the manifest when all are
+fingerprint are committed, continues after the last one, and publishes the manifest when all are
 there. Killed at any instant and run again, it gives the same bytes.
 """
 
@@ -287,7 +287,7 @@ def _publish(
 def _publish_tokenizer(
     plan: BuildPlan, files: Files, root: Path
 ) -> tuple[fmt.TokenizerRecord | None, dict[str, fmt.FileRecord]]:
-    """Keep the tokenizer in the store, so that ids can be read as text for ever."""
+    """Keep the tokenizer in the store, so that its ids can always be read as text."""
     spec = plan.setup.spec
     if spec is None:
         return None, {}

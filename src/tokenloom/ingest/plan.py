@@ -2,7 +2,7 @@
 
 One idea: the plan is complete before a byte is written. It ends in `settings`, a JSON object that
 names every decision that shapes the store, and a fingerprint over it: a finished store with the
-same fingerprint is the same build, and an unfinished one can be gone on with.
+same fingerprint is the same build, and an unfinished one can be resumed.
 """
 
 from __future__ import annotations
@@ -232,7 +232,7 @@ def _engine(
 def _specials(
     spec: TokenizerSpec | None, options: BuildOptions, ids_key: str | None
 ) -> tuple[int | None, int | None]:
-    """Ids to put before and behind each document: only those that exist."""
+    """Ids to put before and after each document: only those that exist."""
     if ids_key is not None:
         if options.add_bos or options.add_eos:
             raise ConfigError(

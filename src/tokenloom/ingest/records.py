@@ -8,9 +8,10 @@ Which lines a range of bytes owns, with ``|`` for cuts at 5 and 10::
     a a \n b b | b b b b b |  b \n  c \n     piece 0 owns aa and bbbbbbbb: it reads on past its end,
     0 1  2 3 4   5 6 7 8 9   10 11 12 13     piece 1 owns nothing, piece 2 owns c
 
-A line belongs to the piece in which it begins, so a piece looks one byte back, drops what comes
+A line belongs to the piece in which it starts, so a piece looks one byte back, drops what comes
 before its first newline, and reads on after its last. Only ``\n`` ends a line; one ``\r`` before
-it goes, as does a UTF-8 byte order mark that begins a file. Blank lines are skipped, but counted.
+it is dropped, like a UTF-8 byte order mark at the start of a file. Blank lines are skipped but
+counted.
 
 Cost: that of the loop ``for line in file: orjson.loads(line)``. A row of a table with a list of
 numbers costs the same on top of decoding, however long the list is. `python -m benchmarks build`
@@ -180,7 +181,7 @@ def _pread(one: Input, descriptor: int, start: int, stop: int) -> bytes:
 
 
 def _own_lines(one: Input, piece: Cut, limit: int) -> tuple[list[bytes], int, int]:
-    """The lines that begin in a piece, the position of the first, and their bytes in the file."""
+    """The lines that start in a piece, the position of the first, and their bytes in the file."""
     start, stop = piece.start, piece.stop
     with _opened(one) as descriptor:
         data = _pread(one, descriptor, max(start - 1, 0), stop)
@@ -231,7 +232,7 @@ def _whole_file(one: Input, piece: Cut, limit: int) -> _Read:
 
 # ---------------------------------------------------------------- lines to records
 def _parse(lines: list[bytes], start: int, size: int, kind: Kind, limit: int) -> _Read:
-    """The records of lines, the first of which begins at byte `start` of the text."""
+    """The records of lines, the first of which starts at byte `start` of the text."""
     parse: Callable[[bytes], Any] = bytes.decode if kind == "lines" else _json_parser()
     if size > limit:
         parse = _bounded(parse, limit)
@@ -296,7 +297,7 @@ def _too_long(limit: int) -> str:
 
 
 def _why(line: bytes, start: int, error: Exception) -> str:
-    """What is wrong with a line that begins at byte `start` and that parsing refused."""
+    """What is wrong with a line that starts at byte `start` and that parsing refused."""
     if isinstance(error, _TooLong):
         return str(error)
     try:

@@ -1,6 +1,6 @@
 """Encoded blocks in, committed shards out, with a place to go on from after each.
 
-One idea: a *cursor* (block, document in the block) says where a shard begins. A shard is a pure
+One idea: a *cursor* (block, document in the block) says where a shard starts. A shard is a pure
 function of the plan and its cursor, so it can be written again after a crash, or again with the
 reference encoder when an accelerated one was caught disagreeing.
 """

@@ -204,7 +204,7 @@ def pack_setup(setup: Setup) -> Message:
 
 
 def unpack_setup(header: dict[str, Any], buffers: list[Any]) -> Setup:
-    """The setup behind a first message."""
+    """The setup in a first message."""
     spec = header["spec"]
     return Setup(
         job=bind(Job, header["job"]),

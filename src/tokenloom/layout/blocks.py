@@ -1,8 +1,8 @@
 """Block order: storage-local blocks in shuffled order, their rows mixed in lanes of a band.
 
-Permute the blocks. A *band* is the next ``lanes x window_blocks`` of them; lane l of a band of m
-blocks owns blocks [l m // L, (l + 1) m // L) and permutes all their rows together. Round h takes
-row h of every lane (`tokenloom.order.block_order`). Then comes the next band.
+The blocks are permuted. A *band* is the next ``lanes x window_blocks`` of them; lane l of a band of
+m blocks owns blocks [l m // L, (l + 1) m // L) and permutes all their rows together. Round h takes
+row h of every lane (`tokenloom.order.block_order`). Then the next band follows.
 
 Worked example: 8 blocks of 2 rows, window_blocks=2, lanes=2, in permuted order A B C D | E F G H::
 
@@ -11,12 +11,12 @@ Worked example: 8 blocks of 2 rows, window_blocks=2, lanes=2, in permuted order 
     index    0  1  2  3  4  5  6  7 | band 1 …
     row      a1 d0 b0 d1 a0 c0 b1 c1
 
-Between index and row stands the *place*: rows counted in the permuted order of the blocks. A band,
-and in it a lane, is a stretch of places, so index → place is lanes and windows, place → row is
-blocks, and neither knows of the other.
+Between index and row comes the *place*: rows counted in the permuted order of the blocks. A band,
+and each lane in it, is a stretch of places. So index → place deals only with lanes and shuffle
+windows, place → row only with blocks, and neither knows about the other.
 
-A short last block among equal ones stays last and is permuted on its own. Blocks with sizes of
-their own are all permuted.
+If blocks have equal sizes, a short last block stays last and is permuted on its own. If sizes
+vary, all blocks are permuted.
 """
 
 from __future__ import annotations
@@ -37,12 +37,12 @@ Int64 = NDArray[np.int64]
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Blocks:
-    """Where the storage-local blocks of a layout lie: equal ones, or any.
+    """Where the storage-local blocks of a layout lie; they have equal sizes or arbitrary ones.
 
     Attributes:
-        rows: rows in all.
-        size: rows of every block but the last; 0 where blocks have sizes of their own.
-        starts: first row of each block, and the end [blocks + 1]; empty for equal ones.
+        rows: total rows.
+        size: rows of every block but the last; 0 if block sizes vary.
+        starts: first row of each block, then the end [blocks + 1]; empty for equal sizes.
 
     >>> len(Blocks.equal(1000, 128)), len(Blocks.cut([0, 3, 3, 10]))
     (8, 3)
@@ -61,10 +61,10 @@ class Blocks:
 
     @staticmethod
     def cut(starts: Any) -> Blocks:
-        """Blocks that begin at these rows; the last number is the end."""
+        """Blocks that start at these rows; the last number is the end."""
         edges = np.array(starts, np.int64)
         if not len(edges) or edges[0] != 0 or (edges[1:] < edges[:-1]).any():
-            raise ConfigError("blocks: the starts must begin with 0 and never go back.")
+            raise ConfigError("blocks: the starts must begin with 0 and never decrease.")
         return Blocks(int(edges[-1]), 0, edges)
 
     def __len__(self) -> int:
@@ -77,13 +77,13 @@ class Blocks:
         return np.searchsorted(self.starts, rows, side="right") - 1
 
     def edges(self, blocks: Int64) -> tuple[Int64, Int64]:
-        """First row of each block and the row behind it [N]."""
+        """First row of each block and the row after its last [N]."""
         if self.size:
             return blocks * self.size, np.minimum((blocks + 1) * self.size, self.rows)
         return self.starts[blocks], self.starts[blocks + 1]
 
     def merged(self, rows: int) -> Blocks:
-        """Neighbouring blocks joined until each has at least `rows` rows (the last may not).
+        """Adjacent blocks joined until each has at least `rows` rows (the last may have fewer).
 
         >>> Blocks.equal(1000, 128).merged(500).size
         512

@@ -1,8 +1,8 @@
-"""Layouts one behind the other: what was there, and what was appended to it.
+"""Layouts one after the other: the existing rows, then those of appended documents.
 
-One idea: documents that are appended get rows of their own, behind those that were there, cut by a
-layout of their own; so no row that was there changes. Rows, blocks and addresses of a part begin
-where those of the part before it end.
+One idea: appended documents get rows of their own, after the existing ones, cut by a layout of
+their own, so no existing row changes. Rows, blocks and addresses of each part start where those of
+the previous part end.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ Int64 = NDArray[np.int64]
 
 
 class Joined:
-    """Rows of several layouts, one behind the other.
+    """Rows of several layouts, one layout after the other.
 
     Args:
-        parts: the layouts, as they were added.
-        line: the documents of all of them, end to end.
+        parts: the layouts, in the order they were added.
+        line: the documents of all parts, end to end.
     """
 
     is_constant: bool = True
@@ -55,17 +55,17 @@ class Joined:
 
     @property
     def row_tokens(self) -> tuple[int, int] | None:
-        """Tokens of every row, where all have the same."""
+        """Tokens of every row but the last, and of the last; None where rows differ."""
         found = {part.row_tokens for part in self.parts if int(part.phases.rows[0])}
         one = found.pop() if len(found) == 1 else None
         return one if one is not None and one[0] == one[1] else None
 
     def is_steady(self, epoch: int) -> bool:
-        """Whether all epochs have as many tokens."""
+        """Whether all epochs have the same number of tokens."""
         return True
 
     def blocks(self, phase: int = 0) -> Blocks:
-        """Where the storage-local blocks lie: those of each part."""
+        """Where the storage-local blocks lie: the blocks of each part in turn."""
         edges = []
         for blocks, begin in zip(self._blocks, self._row.tolist(), strict=False):
             first, _ = blocks.edges(np.arange(len(blocks)))
@@ -73,15 +73,15 @@ class Joined:
         return Blocks.cut(np.unique(np.concatenate([*edges, self._row[-1:]])))  # none is empty
 
     def warn_if_unaligned(self) -> None:
-        """The parts have said so."""
+        """Does nothing: the parts have already warned."""
 
     def stretch(self, block: Int64, blocks: Blocks, phase: int = 0) -> tuple[Int64, Int64]:
-        """The part of the line that the rows of each block take [N]."""
+        """The part of the line that the rows of each block cover [N]."""
         first, last = blocks.edges(block)
         return self._edge(first, 0), self._edge(np.maximum(last - 1, first), 1)
 
     def _edge(self, rows: Int64, side: int) -> Int64:
-        """Where on the line the block of each row begins, or ends [N]."""
+        """Where on the line the block of each row starts (side 0) or ends (side 1) [N]."""
         out = np.empty_like(rows)
         for number, here in grouped(self._part(rows)):
             inner, part = self._blocks[number], self.parts[number]

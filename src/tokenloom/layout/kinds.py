@@ -1,4 +1,4 @@
-"""The layouts there are, by the name that a description gives them."""
+"""All layouts, by the name used in a description."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def kind_of(spec: LayoutSpec) -> str:
 
 
 def make_layout(spec: LayoutSpec, line: Line) -> Windows | Packed | Spliced:
-    """The rows of a line."""
+    """The layout that a spec describes, over a line."""
     if isinstance(spec, PackSpec):
         return Packed(spec, line)
     if isinstance(spec, SpliceSpec):

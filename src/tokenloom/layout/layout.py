@@ -1,23 +1,23 @@
-"""Phases: where epochs begin when not all of them have the same rows.
+"""Phases: where epochs start when not all of them have the same rows.
 
-One idea: epochs of one kind follow each other, so an index is found by one search among the phases
-and one division inside. Most layouts have a single phase. A set of documents that grows between
-epochs, or a curriculum, has several; a phase that begins at an example cuts the epoch before it
-short, and what was before stays as it was.
+One idea: epochs of one kind are consecutive, so locating an index takes one search among the phases
+and one division inside the phase. Most layouts have a single phase. A set of documents that grows
+between epochs, or a curriculum, has several. A phase that starts at an example cuts the previous
+epoch short and leaves all earlier examples unchanged.
 
-Worked example: 10 rows an epoch, and from example 25 on 4 rows::
+Worked example: 10 rows per epoch, and 4 rows from example 25 on::
 
     example  0 … 9   10 … 19   20 … 24   25 … 28   29 … 32   …
     epoch    0       1         2 (cut)   3         4
 
-Runs: what must be read for some frames, and where it goes. No documents, only addresses.
+`Reads`: what must be read for some frames, and where it goes. No documents, only addresses.
 
-A frame has one run or several, in order of the cells they fill; cells between runs are filler.
-Inserted tokens are no runs: they are written by `tokenloom.batch.render` from the spans.
+A frame has one or more stretches to read, in the order of the cells they fill; cells between them
+are filler. Inserted tokens are not read: `tokenloom.batch.render` writes them from the spans.
 
-`Layout`: what every way to cut rows answers.
+`Layout`: the questions that every way of cutting rows answers.
 
-One idea: a run asks for rows by their number and never how they are cut, so a new layout needs no
+One idea: a dataset asks for rows by number and never for how they are cut, so a new layout needs no
 change anywhere else.
 """
 
@@ -45,10 +45,10 @@ class Phases:
     """Stretches of epochs with the same rows.
 
     Attributes:
-        first: the first example of each phase [phases].
-        epoch: its first epoch [phases].
-        rows: the rows of its epochs [phases].
-        counted_from: the epoch from which the epochs of a finite run are counted.
+        first: first example of each phase [phases].
+        epoch: first epoch of each phase [phases].
+        rows: rows per epoch of each phase [phases].
+        counted_from: epoch from which a finite run counts its epochs.
     """
 
     first: Int64
@@ -58,20 +58,20 @@ class Phases:
 
     @staticmethod
     def constant(rows: int) -> Phases:
-        """Every epoch has these rows."""
+        """A single phase whose epochs all have `rows` rows."""
         nothing = np.zeros(1, np.int64)
         return Phases(nothing, nothing, np.array([rows], np.int64))
 
     @staticmethod
     def by_epoch(epochs: Sequence[int], rows: Sequence[int]) -> Phases:
-        """Phases that begin with these epochs, the first with epoch 0."""
+        """Phases that start with these epochs, the first with epoch 0."""
         size = np.asarray(rows, np.int64)
         first = np.cumsum([0, *(np.diff(epochs) * size[:-1]).tolist()])
         return Phases(first, np.asarray(epochs, np.int64), size)
 
     @staticmethod
     def by_example(examples: Sequence[int], rows: Sequence[int]) -> Phases:
-        """Phases that begin at these examples, the first at 0; epochs are those of the last."""
+        """Phases that start at these examples, the first at 0; only the last one's epochs count."""
         size = np.asarray(rows, np.int64)
         spent = -(-np.diff(examples) // np.maximum(size[:-1], 1))
         epoch = np.cumsum([0, *spent.tolist()])
@@ -94,13 +94,13 @@ class Phases:
         return int(self.first[phase]) + behind * int(self.rows[phase])
 
     def place(self, index: int) -> tuple[int, int]:
-        """The epoch of an example, and how many of the epoch are before it."""
+        """The epoch of an example, and how many examples of that epoch precede it."""
         phase = bisect.bisect_right(self.first, index) - 1 if len(self.first) > 1 else 0
         inner, rest = divmod(index - int(self.first[phase]), int(self.rows[phase]))
         return int(self.epoch[phase]) + inner, rest
 
     def locate(self, indices: Int64) -> tuple[Int64, Int64]:
-        """The epoch of each example, and how many of the epoch are before it [N]."""
+        """The epoch of each example, and how many examples of that epoch precede it [N]."""
         if len(self.first) == 1:
             epoch = indices // self.rows[0]
             return epoch, indices - epoch * self.rows[0]
@@ -110,21 +110,21 @@ class Phases:
         return self.epoch[phase] + inner, behind - inner * rows
 
     def end(self, epochs: int) -> int:
-        """Examples of a run of so many epochs."""
+        """Number of examples in a run of `epochs` epochs."""
         return self.start(self.counted_from + epochs) if epochs or self.counted_from else 0
 
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Reads:
-    """Stretches of the line for some frames.
+    """Stretches of the line to read for some frames.
 
     Attributes:
         width: cells of a frame.
-        edges: first run of each frame, and the number of runs [frames + 1].
-        address: first token of each run [runs].
-        length: its tokens [runs].
-        at: frame offset of its first token [runs].
-        full: whether the runs of every frame fill all its cells.
+        edges: first stretch of each frame, then the number of stretches [frames + 1].
+        address: position on the line of the first token of each stretch [stretches].
+        length: tokens of each stretch [stretches].
+        at: frame offset of the first token of each stretch [stretches].
+        full: whether the stretches of every frame fill all its cells.
     """
 
     width: int
@@ -136,14 +136,14 @@ class Reads:
 
     @staticmethod
     def one_each(address: Int64, length: Int64, width: int) -> Reads:
-        """One run for every frame, from its first cell on."""
+        """One stretch per frame, from its first cell on."""
         edges = np.arange(len(address) + 1)
         at = np.zeros(len(address), np.int64)
         return Reads(width, edges, address, length, at, bool((length == width).all()))
 
     @staticmethod
     def of(spans: Spans) -> Reads:
-        """The runs of spans; spans without a token of a document give none."""
+        """The stretches that spans need; a span without stored tokens needs none."""
         at = spans.at + (spans.flags & BOS)
         keep = spans.length > 0
         edges = np.concatenate([[0], np.cumsum(keep)])[spans.frame]
@@ -154,11 +154,11 @@ class Reads:
 
     @property
     def single(self) -> bool:
-        """Whether every frame is one run that fills it."""
+        """Whether every frame is filled by a single stretch."""
         return self.full and len(self.address) == len(self.edges) - 1
 
     def frames(self, start: int, stop: int) -> Reads:
-        """Frames [start, stop) alone; arrays are views."""
+        """Only the frames [start, stop); arrays are views."""
         first, last = int(self.edges[start]), int(self.edges[stop])
         part = slice(first, last)
         return Reads(
@@ -171,24 +171,24 @@ class Reads:
         )
 
 
-Epochs = Int64 | int  # of each row, or one for all of them
+Epochs = Int64 | int  # one epoch for each row, or one for all rows
 
 
 class Layout(Protocol):
-    """What turns rows into spans.
+    """Turns row numbers into spans.
 
-    Rows may depend on the epoch, so every question about rows names the epoch of each.
+    Rows may depend on the epoch, so every method about rows takes the epoch of each row.
     """
 
     line: Line
     seq_len: int
     width: int
     tag: str
-    """Names the layout in the cache: everything that decides which tokens are in a row."""
+    """Identifies the layout in the cache: everything that decides which tokens are in a row."""
 
     @property
     def inserted(self) -> tuple[int | None, int | None]:
-        """Tokens that stand before and behind documents without being stored: BOS, EOS."""
+        """Token ids inserted before and after documents without being stored: BOS, EOS."""
 
     @property
     def phases(self) -> Phases:
@@ -196,14 +196,14 @@ class Layout(Protocol):
 
     @property
     def row_tokens(self) -> tuple[int, int] | None:
-        """Tokens of every row but the last, and of the last; None where each has its own."""
+        """Tokens of every row but the last, and of the last; None where rows differ."""
 
     @property
     def is_constant(self) -> bool:
         """Whether a row is the same in every epoch."""
 
     def is_steady(self, epoch: int) -> bool:
-        """Whether all epochs of that epoch's phase have as many tokens."""
+        """Whether all epochs of that epoch's phase have the same number of tokens."""
 
     def blocks(self, phase: int = 0) -> Blocks:
         """Where the storage-local blocks lie in epochs of a phase."""
@@ -212,7 +212,7 @@ class Layout(Protocol):
         """The tokens of each row."""
 
     def stretch(self, block: Int64, blocks: Blocks, phase: int = 0) -> tuple[Int64, Int64]:
-        """The part of the line that the rows of each block take in epochs of a phase."""
+        """The part of the line that the rows of each block cover in epochs of a phase."""
 
     def spans(self, epoch: Epochs, rows: Int64) -> Spans:
         """The documents in each row."""
@@ -221,4 +221,4 @@ class Layout(Protocol):
         """Tokens of each row."""
 
     def warn_if_unaligned(self) -> None:
-        """Say so when rows and io blocks do not fit each other."""
+        """Warn when rows and io blocks are not aligned."""

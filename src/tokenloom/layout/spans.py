@@ -1,6 +1,6 @@
-"""Spans: which stretch of which document stands where in which frame.
+"""Spans: which stretch of which document goes where in which frame.
 
-One idea: everything about an example that is not a token follows from its spans, so boundaries are
+One idea: everything about an example except its token ids follows from its spans, so boundaries are
 never guessed from token values. `Spans` is a struct of arrays over many frames in CSR form: frame f
 has spans ``frame[f]`` to ``frame[f + 1]``.
 
@@ -10,11 +10,11 @@ Worked example: documents 4 (5 tokens) and 7 (9 tokens) in a frame of 8 cells, t
     0      4         2      3       0         holds  c d e a b c d .
     1      7         0      4       3
 
-Laws (`check`): spans of a frame stand in order of `at` and do not overlap; each has at least one
-cell and lies inside the frame; `start` and `length` are inside the document.
+Laws (`check`): spans of a frame are in order of `at` and do not overlap; each has at least one cell
+and lies inside the frame; `start` and `length` are inside the document.
 
-The *width* of a frame is its cells: `seq_len`, or one more where the last one is only looked at as
-a label. Inserted BOS and EOS belong to their span: they are cells before and behind its tokens.
+The *width* of a frame is its number of cells: `seq_len`, or one more where the last cell is only a
+label. Inserted BOS and EOS belong to their span: they are cells before and after its tokens.
 """
 
 from __future__ import annotations
@@ -41,19 +41,18 @@ class Spans:
 
     Attributes:
         width: cells of every frame.
-        frame: first span of each frame, and the number of spans [frames + 1].
+        frame: first span of each frame, then the number of spans [frames + 1].
         document: index of the document in its store [spans].
         start: document offset of the first token [spans].
         length: tokens taken from the document [spans].
-        at: frame offset of the first cell, an inserted BOS included [spans].
-        address: where the first token stands on the line that is cut (`documents.line`) [spans].
-        flags: whether a `BOS` stands before the tokens and an `EOS` behind them; whether it
-            `GOES_ON` with a document of which only the BOS stood in an earlier frame; whether it is
-            `JOINED` with the span before it into one segment; and whether `EOS_BEFORE` it stands in
-            a cell of filler [spans].
-        seen: first cells that stood in an earlier span, too, and are not trained again [spans].
-        source: which of `sources` each frame is from [frames].
-        sources: names.
+        at: frame offset of the first cell, including an inserted BOS [spans].
+        address: position of the first token on the line that is cut (`documents.line`) [spans].
+        flags: `BOS`: one comes before the tokens; `EOS`: one comes after them; `GOES_ON`: continues
+            a document of which an earlier frame has only the BOS; `JOINED`: forms one segment with
+            the previous span; `EOS_BEFORE`: the filler cell before it holds an EOS [spans].
+        seen: leading cells that repeat an earlier span and are not trained again [spans].
+        source: index into `sources` of each frame [frames].
+        sources: names of the sources.
     """
 
     width: int
@@ -70,7 +69,7 @@ class Spans:
 
     @staticmethod
     def none(width: int) -> Spans:
-        """No frame at all."""
+        """Spans of zero frames."""
         nothing = np.empty(0, np.int64)
         return Spans(
             width=width,
@@ -86,11 +85,11 @@ class Spans:
         )
 
     def __len__(self) -> int:
-        """How many frames there are."""
+        """Number of frames."""
         return len(self.frame) - 1
 
     def __repr__(self) -> str:
-        """The first spans as a table; filler stands where no span does."""
+        """The first spans as a table; cells that no span covers are filler."""
         head = f"{len(self)} frames of {self.width} cells, {len(self.document)} spans"
         names = ("frame", "document", "start", "length", "at", "flags")
         columns = (self.row, self.document, self.start, self.length, self.at, self.flags)
@@ -102,13 +101,13 @@ class Spans:
 
     @property
     def cells(self) -> Int64:
-        """Cells that each span takes, inserted tokens included [spans]."""
+        """Cells that each span takes, including inserted tokens [spans]."""
         inserted = (self.flags & BOS) + ((self.flags & EOS) >> 1)
         return self.length + inserted.astype(np.int64)
 
     @property
     def continues(self) -> NDArray[np.bool_]:
-        """Whether each span goes on with a document that began in an earlier frame [spans]."""
+        """Whether each span continues a document that started in an earlier frame [spans]."""
         return (self.start > 0) | ((self.flags & GOES_ON) > 0)
 
     @property
@@ -117,21 +116,21 @@ class Spans:
         return np.repeat(np.arange(len(self)), np.diff(self.frame))
 
     def frames(self, start: int, stop: int) -> Spans:
-        """Frames [start, stop) alone; arrays are views."""
+        """Only the frames [start, stop); arrays are views."""
         first, last = int(self.frame[start]), int(self.frame[stop])
         edges = self.frame[start : stop + 1] - first
         return self._picked(slice(first, last), edges, self.source[start:stop])
 
     def take(self, frames: Int64) -> Spans:
-        """These frames, in this order, each as often as it is named."""
+        """The given frames, in this order; a repeated number repeats its frame."""
         counts = np.diff(self.frame)[frames]
         edges = np.concatenate([[0], np.cumsum(counts)])
-        # span k of the answer: its frame's first span, and how far we are behind it
+        # span k of the result: its frame's first span, plus how far k is past it
         part = np.repeat(self.frame[frames] - edges[:-1], counts) + np.arange(edges[-1])
         return self._picked(part, edges, self.source[frames])
 
     def where(self, keep: NDArray[np.bool_]) -> Spans:
-        """The same frames with some of their spans."""
+        """A copy with the same frames but only the spans to keep."""
         edges = np.concatenate([[0], np.cumsum(keep)])[self.frame]
         return self._picked(np.flatnonzero(keep), edges, self.source)
 
@@ -151,11 +150,11 @@ class Spans:
 
     @staticmethod
     def joined(parts: Sequence[Spans], places: Sequence[Int64] | None = None) -> Spans:
-        """The frames of several; they have one width and the same sources.
+        """The frames of several parts, which must have the same width and sources.
 
         Args:
-            parts: the frames.
-            places: where those of each part go; nothing said, one part after the other.
+            parts: the frames of each part.
+            places: where the frames of each part go; default: one part after the other.
         """
         if places is not None:
             place = np.concatenate(places)
@@ -173,7 +172,7 @@ class Spans:
         return replace(parts[0], frame=np.concatenate([*edges, before[-1:]]), **columns)
 
     def padded(self, frames: int) -> Spans:
-        """The same with empty frames behind."""
+        """A copy with `frames` empty frames appended."""
         return replace(
             self,
             frame=np.append(self.frame, np.full(frames, self.frame[-1])),
@@ -181,19 +180,19 @@ class Spans:
         )
 
     def of_sources(self, source: NDArray[np.int32], names: tuple[str, ...]) -> Spans:
-        """The same spans as those of several sources."""
+        """A copy with other sources: an index into `names` for each frame."""
         return replace(self, source=source, sources=names)
 
     def named(self, source: str) -> Spans:
-        """The same spans as those of a source."""
+        """A copy whose frames all belong to one source."""
         return replace(self, sources=(source,), source=np.zeros(len(self), np.int32))
 
     def check(self) -> None:
-        """Raise ValueError, naming the frame, if a law does not hold."""
+        """Raise a ValueError that names the frame if a law does not hold."""
         if len(self.frame) < 1 or self.frame[0] != 0 or self.frame[-1] != len(self.document):
-            raise ValueError("spans: `frame` does not begin at 0 or end at the number of spans")
+            raise ValueError("spans: `frame` does not start at 0 or end at the number of spans")
         if (np.diff(self.frame) < 0).any():
-            raise ValueError("spans: `frame` runs backwards")
+            raise ValueError("spans: `frame` decreases")
         row, cells = self.row, self.cells
         inside = (self.at >= 0) & (self.at + cells <= self.width) & (cells >= 1)
         inside &= (self.start >= 0) & (self.length >= 0)

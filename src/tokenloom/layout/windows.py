@@ -1,14 +1,15 @@
-"""Token windows: the line of tokens cut every `seq_len`, documents crossing the cuts.
+"""Token windows: the line of tokens cut every `seq_len` tokens; documents may cross the cuts.
 
-Row i covers ``[i step, i step + width)`` of the line. Without `lookahead` width = step = seq_len.
-With it a row has one token more, which is only a label: width = seq_len + 1 and step = width -
-overlap, so that with overlap 1 every token but the first of the line is predicted exactly once.
+Row i covers ``[i step, i step + width)`` of the line. Without `lookahead`, width = step = seq_len.
+With it, a row has one more token, which is only a label: width = seq_len + 1 and step = width -
+overlap, so with overlap 1 every token but the first of the line is predicted exactly once.
 
 Worked example, 10 tokens, seq_len 4: rows [0, 4) [4, 8), and with ``tail="keep"`` [8, 10), whose
-last two cells are filler. With lookahead: [0, 5) [4, 9), and [8, 10) if the tail is kept.
+last two cells are filler. With lookahead and overlap 1: [0, 5) [4, 9), and [8, 10) if the tail is
+kept.
 
 A locality block is ``chunk_tokens // step`` rows, at least one: about what one io block of the
-store holds. Cost: a row is arithmetic; its document boundaries are looked up when asked for.
+store holds. Cost: a row is arithmetic; its document boundaries are looked up only on request.
 """
 
 from __future__ import annotations
@@ -37,11 +38,11 @@ class WindowsSpec:
 
     Attributes:
         seq_len: tokens of a frame.
-        tail: "drop" the last, short row, or "keep" it and fill it up.
+        tail: "drop" the short last row, or "keep" it and fill it up.
         lookahead: give every row one more token, as the label of its last cell.
-        overlap: tokens that neighbouring rows share, 0 or 1; only with `lookahead`.
-        align: let locality blocks end every so many tokens of the line, 0 for anywhere; they may
-            differ by a row.
+        overlap: tokens that adjacent rows share, 0 or 1; only with `lookahead`.
+        align: end locality blocks at multiples of this many tokens of the line, so that they may
+            differ by one row; 0 does not align.
     """
 
     seq_len: int
@@ -56,7 +57,7 @@ class WindowsSpec:
         one_of("tail", self.tail, ("drop", "keep"))
         if self.overlap not in (0, 1) or (self.overlap and not self.lookahead):
             raise ConfigError(
-                f"overlap: found {self.overlap}, allowed is 0, and 1 with lookahead=True."
+                f"overlap: found {self.overlap}, allowed: 0, or 1 with lookahead=True."
             )
 
     @property
@@ -66,7 +67,7 @@ class WindowsSpec:
 
     @property
     def step(self) -> int:
-        """Tokens from the start of a row to the start of the next."""
+        """Tokens from the start of one row to the start of the next."""
         return self.width - self.overlap
 
 
@@ -76,7 +77,7 @@ class Windows:
     Args:
         spec: how to cut.
         line: what to cut.
-        chunk_tokens: tokens of an io block.
+        chunk_tokens: tokens per io block.
     """
 
     inserted: tuple[int | None, int | None] = None, None
@@ -100,7 +101,7 @@ class Windows:
     is_constant: bool = True
 
     def is_steady(self, epoch: int) -> bool:
-        """Whether all epochs have as many tokens."""
+        """Whether all epochs have the same number of tokens."""
         return True
 
     @property
@@ -112,19 +113,19 @@ class Windows:
         """Where the storage-local blocks lie."""
         if not self.spec.align:
             return Blocks.equal(self._rows, self._block_rows)
-        # counted on the line: how a store is divided into shards must not decide an order
+        # counted on the line, so that the order does not depend on how a store is sharded
         ends = np.arange(self.spec.align, self.line.tokens + self.spec.align, self.spec.align)
         starts = np.minimum(-(-ends // self.spec.step), self._rows)
         return Blocks.cut(np.unique(np.concatenate([[0], starts, [self._rows]])))
 
     def warn_if_unaligned(self) -> None:
-        """Say so when rows and io blocks do not fit each other."""
+        """Warn when rows and io blocks are not aligned."""
         if self._chunk % self.spec.step and self._chunk > self.spec.step and not self.spec.align:
             rows, step = self._block_rows, self.spec.step
             warn(
-                f"seq_len: {self._chunk:,} tokens of an io block are {rows} rows of {step:,} and "
-                f"{self._chunk - rows * step:,} tokens more, so blocks of {rows} rows drift across "
-                "io blocks. align=True makes them end together."
+                f"seq_len: an io block of {self._chunk:,} tokens holds {rows} rows of {step:,} "
+                f"tokens and {self._chunk - rows * step:,} tokens more, so blocks of {rows} rows "
+                "drift across io blocks. align=True makes them end together."
             )
 
     def runs(self, epoch: Int64 | int, rows: Int64) -> Reads:
@@ -134,7 +135,7 @@ class Windows:
         return Reads.one_each(start, stop - start, self.width)
 
     def stretch(self, block: Int64, blocks: Blocks, phase: int = 0) -> tuple[Int64, Int64]:
-        """The part of the line that the rows of each block take [N]."""
+        """The part of the line that the rows of each block cover [N]."""
         first, last = blocks.edges(block)
         stop = np.minimum((last - 1) * self.spec.step + self.width, self.line.tokens)
         return first * self.spec.step, stop
@@ -159,7 +160,7 @@ class Windows:
         )
 
     def costs(self, epoch: Int64 | int, rows: Int64) -> Int64:
-        """Tokens of each row that stand in its frame [N]."""
+        """Tokens of each row that are in its frame, without the look-ahead token [N]."""
         start = rows * self.spec.step
         stop = np.minimum(start + self.seq_len, self.line.tokens)
         return np.maximum(stop - start, 1)

@@ -1,4 +1,4 @@
 """Takes the runs of several sources → gives one run of all of them, merged by virtual time.
 
-The room behind `tokenloom.mix`. Any index is found without those before it.
+The room of `tokenloom.mix`. Any index is computed without those before it.
 """

@@ -1,9 +1,9 @@
-"""From sources, a rule and edits to the run of all of them together.
+"""Given sources, a rule and edits, builds one run of all of them.
 
-One idea: each source runs under its own name, with the nearest seed and without an end; when a mix
-ends, and what is changed on the way, is decided by costs alone (`tokenloom.mixture.stages`). A
-single source without a rule needs none of that: its examples are its items, and it takes the two
-edits that concern one source alone, documents that are appended and documents that are hidden.
+One idea: each source is an endless run under its own name, with its own seed or the mix's. Costs
+alone decide when the mix ends and what an edit changes (`tokenloom.mixture.stages`). A single
+source without a rule needs none of that: its examples are its items, and it takes the two edits
+that concern a single source, appended documents and hidden documents.
 """
 
 from __future__ import annotations
@@ -25,25 +25,25 @@ from tokenloom.order.grown import grown_run
 from tokenloom.order.prices import SpanCount, costs_of
 from tokenloom.order.run import Blanks, SourceRun, source_run
 from tokenloom.order.shuffle import Shuffle
-from tokenloom.order.source import SourceConfig
+from tokenloom.order.spec import SourceConfig
 from tokenloom.store.reader import Reader
 
 __all__ = ["Appended", "MixSource", "check_edits", "mixed_run", "single_run"]
 
 Appended = Mapping[tuple[int, str], Reader]
-"""(number of the edit, source) → the store of that source as it was then."""
+"""(number of the edit, source) → the store of that source as of that edit."""
 
-ENDLESS = 1 << 60  # rows; nobody shows more
+ENDLESS = 1 << 60  # rows; more than any run can show
 
 
 @dataclass(frozen=True, slots=True)
 class MixSource:
-    """A source as a run takes it.
+    """A source, as a run takes it.
 
     Attributes:
-        config: what decides its rows.
-        layout: its rows.
-        count: what is counted of its rows, for cost="loss_tokens".
+        config: the settings that decide its rows.
+        layout: the layout of its rows.
+        count: what to count in its rows, for cost="loss_tokens".
     """
 
     config: SourceConfig
@@ -54,7 +54,7 @@ class MixSource:
 def single_run(
     source: MixSource, edits: Sequence[Edit] = (), appended: Appended | None = None
 ) -> SourceRun:
-    """The run of one source, with what was appended to it and hidden in it on the way."""
+    """The run of one source, with the documents that edits append and hide."""
     config = source.config
     run = source_run(
         name=config.name,
@@ -79,23 +79,23 @@ def single_run(
 
 
 def _check_moment(at: int, before: int, n: int | None) -> None:
-    """Refuse an edit of what was, and one after the end."""
+    """Refuse an edit before the last one, or after the end."""
     if at < before:
         raise ConfigError(
             f"edit: at={at:,} is before the last edit, at {before:,}; what was decided then cannot "
-            f"be undone. Allowed is {before:,} or more."
+            f"be undone. Allowed: {before:,} or more."
         )
     if n is not None and at > n:
         raise ConfigError(f"edit: at={at:,} is after the end of the run, which has {n:,} examples.")
 
 
 def _without(run: SourceRun, since: Mapping[int, int]) -> SourceRun:
-    """A run whose documents are hidden from an item on, beside those that are already."""
+    """A run in which more documents are hidden, each from an item on."""
     if not since:
         return run
     known = run.blanks
     old = {} if known is None else dict(zip(known.document, known.since, strict=True))
-    both = {**since, **old}  # the first time counts
+    both = {**since, **old}  # the earlier item counts
     documents = sorted(both)
     blanks = Blanks(np.array(documents), np.array([int(both[one]) for one in documents]))
     return run.hiding(blanks)
@@ -111,11 +111,11 @@ def mixed_run(
     """The run of several sources.
 
     Args:
-        sources: by name, as listed; those that join later included.
+        sources: the sources by name, as listed, including those that join later.
         spec: how to mix.
-        edits: what was changed on the way.
+        edits: what changes during the run.
         appended: stores of sources that grew.
-        shuffle: of the whole.
+        shuffle: shuffle of the mixed run as a whole.
     """
     joins = {name: j for j, edit in enumerate(edits, 1) for name in edit.add}
     known = []
@@ -123,7 +123,7 @@ def mixed_run(
         run = _endless(name, source, spec)
         if not run.rows:
             raise ConfigError(
-                f"mix.{name}: it has no row, so there is nothing to draw. Leave it out."
+                f"mix.{name}: it has no rows, so there is nothing to draw. Leave it out."
             )
         costs, declared = _ends(run, source, spec)
         initial, joined = spec.initial.get(name, 0), joins.get(name, 0)
@@ -153,14 +153,14 @@ def mixed_run(
 def _grown(
     source: MixSource, spec: MixSpec, reader: Reader, known: TimedSource, at: int
 ) -> TimedSource:
-    """A source from its item `at` on, with the documents that its store has now."""
+    """A source with the documents that its store has now, shown from item `at` on."""
     run = grown_run(known.run, source.config.layout, source.config.choice, reader, at)
     costs, declared = _ends(run, source, spec, at)
     return replace(known, run=run, costs=costs, declared=declared)
 
 
 def _endless(name: str, source: MixSource, spec: MixSpec) -> SourceRun:
-    """A source under the name that it has here, with the nearest seed, and without an end."""
+    """The endless run of a source under its name in the mix, with its own seed or the mix's."""
     config = source.config
     seed = config.seed if config.seed is not None else spec.seed
     return source_run(
@@ -171,7 +171,7 @@ def _endless(name: str, source: MixSource, spec: MixSpec) -> SourceRun:
 def _ends(
     run: SourceRun, source: MixSource, spec: MixSpec, shown: int = 0
 ) -> tuple[Costs, int | None]:
-    """The costs of all items that a source may show, and after how many it counts as exhausted."""
+    """The costs of all items a source may show, and how many items exhaust it."""
     epochs, cap = source.config.epochs, spec.cap(run.name)
     declared = None if epochs is None else min(run.end_of(epochs), ENDLESS)
     most = None
@@ -182,14 +182,14 @@ def _ends(
         if not most:
             raise ConfigError(
                 f"max_epochs.{run.name}: found {cap:g}, which is less than one of its "
-                f"{plural(run.rows, 'row')}. Leave the source out if it is not to be drawn from."
+                f"{plural(run.rows, 'row')}. To draw nothing from the source, leave it out."
             )
         declared = most if declared is None else min(declared, most)
     if spec.stop == "all_exhausted":
         if declared is None:
             raise ConfigError(
                 f"stop: found 'all_exhausted', but source {run.name!r} is endless (epochs=None). "
-                "Give it epochs, or take another rule to stop."
+                "Give it epochs, or choose another stop."
             )
         most = declared
     return costs_of(run, spec.cost, most, source.count), declared
@@ -198,12 +198,12 @@ def _ends(
 def check_edits(
     readers: Mapping[str, Reader], first: Sequence[str], edits: Sequence[Edit], appended: Appended
 ) -> None:
-    """Refuse edits that speak of sources or documents that are not there.
+    """Refuse edits that name sources or documents that do not exist.
 
     Args:
-        readers: the stores of all sources, those that join later included.
-        first: names of the sources that are there from the start.
-        edits: what is changed on the way.
+        readers: the stores of all sources, including those that join later.
+        first: names of the sources that are present from the start.
+        edits: what changes during the run.
         appended: stores of sources that grew.
     """
     live, newest = list(first), dict(readers)

@@ -1,18 +1,19 @@
-"""The merge of sources by virtual time: index → (source, item) and back, at any place.
+"""The merge of sources by virtual time: index → (source, item) and back, for any index.
 
-One idea: item k of a source happens at ``t = base + (C(k) - ref) / w``, C being the cost consumed
-before it; the run is all items in order of time. "Always draw from the source that has consumed
-least" is exactly that, and so needs no loop and no state: how many items of each source come before
-a moment is one division, and the moment at which n items have come is found by search.
+One idea: item k of a source happens at ``t = base + (C(k) - ref) / w``, where C(k) is the cost
+consumed before it, and the run is all items in order of time. This is exactly the rule "always draw
+from the source that has consumed least for its weight", without a loop or a state. The number of
+items of each source before a moment is one division, and the moment at which n items have come is
+found by search.
 
-Items at the same moment stand in order of a hash of (source, moment). With `midpoint` the time of
-an item is the middle of what it consumes, which keeps shares closer at every prefix.
+Items at the same moment are ordered by a hash of (source, moment). With `midpoint` the time of an
+item is the middle of what it consumes, which keeps shares closer at every prefix.
 
-Rounds: every block of a mixture has a fixed number of items of each source.
+Rounds: every block of a mix has a fixed number of items of each source.
 
-One idea: a block has the items that the `weights` rule puts there, in another order; so quotas are
-never negative, no error builds up, and no source is ever lost, however small its weight. Inside a
-block sources come one after the other, or, at random, in a keyed order.
+One idea: a block has the same items as under the `weights` rule, in another order. So quotas are
+never negative, errors do not accumulate, and no source is lost, however small its weight. Inside a
+block the sources come one after the other, or shuffled in a keyed order.
 """
 
 from __future__ import annotations
@@ -34,11 +35,11 @@ Int64 = NDArray[np.int64]
 
 Float64 = NDArray[np.float64]
 
-FEW = 2048  # items among which a moment is found by sorting
+FEW = 2048  # items; a search narrows down to this many, then sorts them
 
 MOST = 1e300  # no moment comes later
 
-LONGEST = 1 << 53  # of what is consumed: floats count to there
+LONGEST = 1 << 53  # cost consumed; floats are exact integers up to here
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,12 +47,12 @@ class Clock:
     """When the items of one source happen.
 
     Attributes:
-        name: of the source.
-        costs: of its items.
-        weight: w.
-        base: the moment at which `ref` had been consumed.
-        ref: see there.
-        first: the first item that counts; those before it are past.
+        name: name of the source.
+        costs: costs of its items.
+        weight: w, the weight of the source.
+        base: the moment at which the cost `ref` had been consumed.
+        ref: the cost consumed at `base`.
+        first: the first item that counts; earlier items have been shown.
     """
 
     name: str
@@ -67,7 +68,7 @@ class Merge:
 
     Args:
         clocks: the sources, as listed.
-        seed: of ties.
+        seed: seed for ties.
         midpoint: an item happens in the middle of what it consumes.
         listed: ties go to the source that is listed first, not to the hash.
     """
@@ -93,7 +94,7 @@ class Merge:
     # -- times -----------------------------------------------------------------------------
 
     def _times(self, source: int, first: int, last: int) -> Float64:
-        """When items [first, last) of a source happen: exactly this expression, everywhere."""
+        """When items [first, last) of a source happen; all code uses exactly this expression."""
         clock = self.clocks[source]
         cost = clock.costs.items(first, last)
         ends = np.cumsum(cost) + clock.costs.upto(first)
@@ -104,7 +105,7 @@ class Merge:
         return times
 
     def _time(self, source: int, k: int) -> float:
-        """The same for one item; Python's numbers give the same bits."""
+        """The same for one item; Python floats give the same bits."""
         clock = self.clocks[source]
         begin, cost = clock.costs.one(k)
         if self._midpoint:
@@ -122,7 +123,7 @@ class Merge:
         return times
 
     def _counts(self, moment: float) -> Int64:
-        """Items of every source that happen before a moment [sources]."""
+        """The number of items of every source that happen before a moment [sources]."""
         consumed = (moment - self._base) * self._weight + self._ref
         out = np.empty(len(self.clocks), np.int64)
         equal = self._cost > 0
@@ -137,7 +138,7 @@ class Merge:
         most = np.minimum(self._end[source], (1 << 61) // cost)  # products stay below 2^62
         guess = np.ceil(np.clip(consumed / cost, 0, most.astype(np.float64))).astype(np.int64)
         guess = np.minimum(guess, most)
-        while True:  # the expression decides, not its inverse
+        while True:  # the inverse only guesses, the expression decides
             late = (guess > 0) & (self._equal_times(source, guess - 1) >= moment)
             early = (guess < most) & (self._equal_times(source, guess) < moment)
             if not (late | early).any():
@@ -155,7 +156,7 @@ class Merge:
         return guess
 
     def count(self, moment: float) -> int:
-        """Items that happen before a moment."""
+        """The number of items that happen before a moment."""
         return int(self._counts(moment).sum())
 
     def moment(self, index: int) -> float:
@@ -178,7 +179,7 @@ class Merge:
         return source, item
 
     def _moment_of(self, begin: Int64, want: int) -> float:
-        """A moment before which at least so many further items happen."""
+        """A moment before which at least `want` further items happen."""
         now = self._now(begin)
         rate = float((self._weight / self._mean)[begin < self._end].sum())
         step, factor, low = want / max(rate, 1e-300), 1.05, now
@@ -189,7 +190,7 @@ class Merge:
             if found >= want or moment > MOST:
                 break
             low, step, factor = moment, step * factor + np.spacing(now) * 4, factor**1.5
-        while found > 2 * want + FEW:  # a source that begins late and comes often
+        while found > 2 * want + FEW:  # a source that starts late and comes often
             middle = (low + moment) / 2
             if not low < middle < moment:
                 break
@@ -199,7 +200,7 @@ class Merge:
 
     @functools.cached_property
     def _mean(self) -> Float64:
-        """About what items cost, in every source [sources]."""
+        """The approximate cost of an item in every source [sources]."""
         return np.maximum([clock.costs.mean for clock in self.clocks], 1.0)
 
     def _now(self, begin: Int64) -> float:
@@ -251,7 +252,7 @@ class Merge:
         return out
 
     def cut(self, index: int) -> Int64:
-        """Items of every source before an index [sources]."""
+        """The number of items of every source before an index [sources]."""
         known, counts = self._known
         if known == index:
             return counts
@@ -266,10 +267,10 @@ class Merge:
         return counts
 
     def _bracket(self, index: int) -> tuple[float, float]:
-        """Two moments with an index between them and few items."""
+        """Two moments with the index and few other items between them."""
         begin = self._now(self._first)
         guess = self._guess(index, begin)
-        # as long as some items take; the guess knows totals of epochs only and may be further off
+        # the time that FEW / 8 items take; the guess uses totals of epochs and may be further off
         step = max((guess - begin) * FEW / 8 / max(1, index - self.begin), np.spacing(guess) * 4)
         low, below = guess, self.count(guess)
         high, above = low, below
@@ -284,7 +285,7 @@ class Merge:
         return self._narrowed(index, low, below, high, above)
 
     def _guess(self, index: int, begin: float) -> float:
-        """About the moment of an index, without the sums of any epoch."""
+        """The approximate moment of an index, without the sums inside any epoch."""
 
         def about(moment: float) -> float:
             consumed = (moment - self._base) * self._weight + self._ref
@@ -305,7 +306,7 @@ class Merge:
     def _narrowed(
         self, index: int, low: float, below: int, high: float, above: int
     ) -> tuple[float, float]:
-        """The same with at most `FEW` items between them, if moments are fine enough."""
+        """The same with at most `FEW` items between them, if floats are fine enough."""
         while above - below > FEW:
             share = (index - below) / (above - below)
             for part in (share - 0.01, share + 0.01, 0.5):
@@ -320,13 +321,13 @@ class Merge:
         return low, high
 
     def whole(self, index: int) -> int:
-        """See `tokenloom.mixture.stages.Merged`: items of a source come in their order."""
+        """See `tokenloom.mixture.stages.Merged`: the items of a source come in order."""
         return index
 
     # -- item → index ----------------------------------------------------------------------
 
     def index(self, source: int, item: int) -> int:
-        """Where an item of a source stands in the run."""
+        """The index of an item of a source in the run."""
         moment = self._time(source, item)
         begin = self._counts(moment)
         end = self._counts(float(np.nextafter(moment, np.inf)))
@@ -339,11 +340,11 @@ class Rounds:
     """Blocks of a merge.
 
     Args:
-        merge: by weights; it must begin with a block.
+        merge: a merge by weights that starts at the edge of a block.
         block: items of a block.
-        end: items in all; None is for ever.
-        shuffled: items of a block in a keyed order.
-        seed: of these orders.
+        end: total number of items; None is endless.
+        shuffled: whether the items of a block come in a keyed order.
+        seed: seed of these orders.
     """
 
     def __init__(
@@ -358,14 +359,14 @@ class Rounds:
         end = -(-last // self._block) * self._block
         source, item = self.merge.items(begin, end if self._end is None else min(end, self._end))
         block = np.arange(len(source)) // self._block
-        order = np.lexsort((source, block))  # of one source as they came
+        order = np.lexsort((source, block))  # stable: items of one source keep their order
         if self._shuffled:
             order = order[self._shuffle(begin // self._block, len(order))]
         chosen = order[first - begin : last - begin]
         return source[chosen], item[chosen]
 
     def _shuffle(self, number: int, count: int) -> Int64:
-        """Places of so many items from a block on, shuffled inside each block."""
+        """The places of `count` items from block `number` on, shuffled inside each block."""
         out = np.arange(count)
         whole = count // self._block * self._block
         for low, high, size in ((0, whole, self._block), (whole, count, count - whole)):
@@ -380,7 +381,7 @@ class Rounds:
         return out
 
     def cut(self, index: int) -> Int64:
-        """Items of every source before an index [sources]."""
+        """The number of items of every source before an index [sources]."""
         begin = index // self._block * self._block
         before = self.merge.cut(begin)
         if begin == index:
@@ -394,7 +395,7 @@ class Rounds:
         return index // self._block * self._block if self._shuffled else index
 
     def index(self, source: int, item: int) -> int:
-        """Where an item of a source stands in the run."""
+        """The index of an item of a source in the run."""
         begin = self.merge.index(source, item) // self._block * self._block
         last = begin + self._block if self._end is None else min(begin + self._block, self._end)
         sources, items = self.items(begin, last)

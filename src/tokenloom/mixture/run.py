@@ -1,7 +1,7 @@
-"""`MixedRun`: several runs as one: index → (source, item in its order), and back.
+"""`MixedRun`, several runs as one: index → (source, item in its order), and back.
 
-One idea: a stretch of indices is worked out at a time (`CHUNK`), by one cut and one sort, and kept
-while it is used. Where an item stands in its own source is that source's business.
+One idea: indices are computed a stretch at a time (`CHUNK`), with one cut and one sort, and the
+stretch is kept while it is in use. Each source decides on its own which row an item is.
 """
 
 from __future__ import annotations
@@ -26,23 +26,23 @@ __all__ = ["MixedRun", "joined_spans"]
 
 Int64 = NDArray[np.int64]
 
-CHUNK, FEWEST = 1 << 16, 1 << 10  # items that are worked out together, at most and at least
+CHUNK, FEWEST = 1 << 16, 1 << 10  # items that are computed together, at most and at least
 
-EPOCHS = 512  # of one source that are
+EPOCHS = 512  # epochs of one source that are computed together, at most
 
 KEPT_CHUNKS = 8
 
-FEW = 16  # items of a chunk that are looked up one by one
+FEW = 16  # up to this many items of a chunk are looked up one by one
 
 
 class MixedRun:
     """The run of several sources; see `tokenloom.order.run.Run`.
 
     Attributes:
-        names: of the sources, as listed.
-        sources: their runs, each without an end.
-        stages: what was changed at which index; the first starts at 0.
-        shuffle: of the whole, None for as it is mixed.
+        names: names of the sources, as listed.
+        sources: the endless run of each source.
+        stages: what changes at which index; the first starts at 0.
+        shuffle: shuffle of the run as a whole; None keeps the order of the mix.
     """
 
     def __init__(
@@ -61,7 +61,7 @@ class MixedRun:
         self.lanes = max(source.lanes for source in sources)
         laned = [n for n, source in enumerate(sources) if source.lanes > 1]
         self._lanes_from = min((at for n in laned for at in _begins(stages, n)), default=0)
-        # a source of few rows has an order for each of many epochs: fewer are worked out at a time
+        # small sources have one order for each of many epochs, so smaller chunks are computed
         few = [source.rows for source in sources if source.goes_by_epochs]
         self._chunk = min([CHUNK, *(max(FEWEST, EPOCHS * rows) for rows in few)])
         self.seq_len, self.width = sources[0].seq_len, sources[0].width
@@ -84,7 +84,7 @@ class MixedRun:
             wanted = self._order.map(wanted)
         source, item = np.empty_like(wanted), np.empty_like(wanted)
         stage = np.searchsorted(self._at, wanted, side="right") - 1
-        # stages may begin inside a chunk, so both name a stretch
+        # stages may start inside a chunk, so a stretch is named by both
         for number, here in grouped(stage):
             for chunk, inner in grouped(wanted[here] // self._chunk):
                 part = here[inner]
@@ -105,11 +105,11 @@ class MixedRun:
         return known[0][wanted - first], known[1][wanted - first]
 
     def _follows(self, number: int, chunk: int) -> bool:
-        """Whether it is likely that all of a chunk will be asked for."""
+        """Whether all of a chunk is likely to be requested."""
         return chunk == 0 or (number, chunk - 1) in self._chunks
 
     def _last(self, number: int, wanted: int) -> int:
-        """As far as a stage goes."""
+        """The end of a stage, at most `wanted`."""
         ends = [wanted, self.stages[number].end]
         if number + 1 < len(self.stages):
             ends.append(self.stages[number + 1].at)
@@ -138,13 +138,13 @@ class MixedRun:
     # -- item → index ----------------------------------------------------------------------
 
     def index(self, source: int, items: Int64) -> Int64:
-        """Where items of a source stand, -1 for those that never come [N]."""
+        """The index of each item of a source; -1 for items that never come [N]."""
         out = np.full(len(items), -1, np.int64)
         stages = np.array([self._stage_of(source, item) for item in items.tolist()], np.int64)
         for number, here in grouped(stages):
             stage, end = self.stages[number], self._last(number, 1 << 62)
             shown = stage.merge.clocks[source].costs.n
-            if end < 1 << 62:  # others would come after the end
+            if end < 1 << 62:  # later items would come after the end
                 shown = int(stage.order.cut(end)[source])
             for place in here.tolist():
                 item = int(items[place])
@@ -167,7 +167,7 @@ class MixedRun:
     # -- what it is ------------------------------------------------------------------------
 
     def consumed(self, examples: int) -> list[Consumed]:
-        """What the first examples take from each source."""
+        """What the first `examples` take from each source."""
         integer("examples", examples, most=self._bound)
         if self._order is not None:
             first, counts = 0, np.zeros(len(self.sources), np.int64)
@@ -190,9 +190,9 @@ class MixedRun:
         ]
 
     def _drawn(self, first: int, last: int) -> tuple[Int64, Int64]:
-        """Rows and tokens of each source among indices [first, last), one by one.
+        """Rows and tokens of each source among indices [first, last), counted one by one.
 
-        When asked again further on, only what came since is gone through.
+        A later request with the same `first` only counts what came since.
         """
         begin, low, rows, tokens = self._counted
         if begin != first or low > last:
@@ -207,14 +207,14 @@ class MixedRun:
         return rows, tokens
 
     def tokens_in(self, examples: int) -> int:
-        """Tokens of the first examples of the run."""
+        """Tokens of the first `examples` of the run."""
         return sum(one.tokens for one in self.consumed(examples))
 
     def fractions(self, indices: Int64) -> NDArray[np.float64] | None:
-        """Lane over lanes of each index [N], or None for a run without lanes.
+        """Lane over lanes of each index [N]; None for a run without lanes.
 
-        Rows of a source without lanes are spread evenly between the others. Before a source with
-        lanes joins there are none, so that nothing changes there.
+        Rows of a source without lanes are spread evenly between the others. Indices before the
+        first source with lanes joins have none, so nothing changes there.
         """
         if self.lanes == 1:
             return None
@@ -223,21 +223,21 @@ class MixedRun:
         for number, here in grouped(source):
             found = self.sources[number].fractions(item[here])
             out[here] = golden(item[here]) if found is None else found
-        out[indices < self._lanes_from] = 0.0  # as they stand: the first lanes joined later
+        out[indices < self._lanes_from] = 0.0  # as if without lanes: they joined later
         return out
 
     def share_bytes(self, world_size: int) -> int:
-        """Bytes of the blocks that a rank needs at the same time."""
+        """Bytes of the blocks that one of several ranks needs at the same time."""
         return sum(source.share_bytes(world_size) for source in self.sources)
 
     def warn_if_too_large(self, capacity: int, world_size: int = 1) -> None:
-        """Say so when a rank's shuffle windows do not fit into the cache."""
+        """Warn when a rank's shuffle windows do not fit into the cache."""
         for source in self.sources:
             source.warn_if_too_large(capacity, world_size)
 
 
 def joined_spans(parts: Sequence[Placed], width: int) -> Spans:
-    """The spans of examples of several sources, as they were asked for."""
+    """The spans of examples of several sources, in the order of the request."""
     if not parts:
         return Spans.none(width)
     if parts[0].at is None:
@@ -261,8 +261,8 @@ def _shuffled(shuffle: Shuffle | None, n: int | None, seed: int) -> Order | None
         return None
     if n is None:
         raise TypeError(
-            "shuffle: this mix is endless, and its end is needed to shuffle it as a whole. Shuffle "
-            "the sources, as is usual, or give them epochs."
+            "shuffle: this mix is endless, and only a finite one can be shuffled as a whole. "
+            "Shuffle the sources instead, or give them epochs."
         )
     size = getattr(shuffle, "io_block_size", None) or 128
     blocks = Blocks.equal(n, size)

@@ -21,7 +21,7 @@ COSTS = ("tokens", "rows", "loss_tokens")
 
 STOPS = ("first_exhausted", "all_exhausted", "restart")
 
-LEAST, MOST = 1e-12, 1e12  # of weights: moments stay far from what a float can hold
+LEAST, MOST = 1e-12, 1e12  # weights; moments stay far from the limits of a float
 
 MOST_EPOCHS = 1e6
 
@@ -31,10 +31,10 @@ class Pinned:
     """A store as it was when it was named.
 
     Attributes:
-        path: as it was written.
-        snapshot: its number.
-        digest: of its content.
-        documents, tokens: in it.
+        path: its path, as written.
+        snapshot: number of its snapshot.
+        digest: digest of its content.
+        documents, tokens: how many it holds.
     """
 
     path: str
@@ -46,15 +46,15 @@ class Pinned:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Edit:
-    """What is changed from an index on.
+    """What changes from an index on.
 
     Attributes:
-        at: the first example that it concerns.
-        weights: new weights by name, those of sources that join included.
+        at: the first example that it affects.
+        weights: new weights by name, including those of sources that join.
         add: names of sources that join, as listed.
         remove: names of sources that end.
         quarantine: (source, document) pairs that are left blank from there on.
-        append: name of a source whose store grew → what it is since.
+        append: name of a source whose store grew → the store it has from there on.
     """
 
     at: int
@@ -74,9 +74,9 @@ class Edit:
             name_of("add", name)
         for name in self.remove:
             if name in self.add:
-                raise ConfigError(f"remove.{name}: it joins at the same time. Say one.")
+                raise ConfigError(f"remove.{name}: it also joins in this edit. Give one.")
             if name in self.weights:
-                raise ConfigError(f"weights.{name}: it is removed at the same time. Say one.")
+                raise ConfigError(f"weights.{name}: it is also removed in this edit. Give one.")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -84,19 +84,19 @@ class MixSpec:
     """How to mix; every field is part of a run's identity.
 
     Attributes:
-        weights: of every source that is there from the start, by name.
+        weights: weight of every source that is present from the start, by name.
         rule: "least_consumed": always the source that has consumed least for its weight;
-            "weights": shares as close as they can be at every prefix; "rounds": blocks with fixed
+            "weights": shares as close as possible at every prefix; "rounds": blocks with fixed
             shares, one source after the other; "random": the same, shuffled inside each block;
             "round_robin": one of each in turn, as listed.
         cost: what is shared: "tokens", "rows" or "loss_tokens" (predictions that count).
         stop: "first_exhausted", "all_exhausted" (sources drop out, nothing is repeated) or
-            "restart" (they go on into fresh epochs until every one has had its own).
+            "restart" (sources continue into fresh epochs until each has had its own).
         block: items of a block.
-        max_epochs: the most epochs of every source, or of some by name; it ends then.
+        max_epochs: the number of epochs after which every source ends, or some by name.
         initial: what sources have consumed before the run starts, by name.
-        seed: of ties, blocks, and of all sources that have none of their own.
-        take: at most that many examples.
+        seed: seed for ties, blocks, and all sources without one of their own.
+        take: the maximum number of examples.
     """
 
     weights: Any  # dict[str, float], read below
@@ -132,15 +132,15 @@ class MixSpec:
         self.check_weights(self.weights)
 
     def check_weights(self, weights: Mapping[str, float]) -> None:
-        """Refuse weights that the rule does not look at."""
+        """Refuse weights that the rule ignores."""
         if self.rule == "round_robin" and any(weight != 1 for weight in weights.values()):
             raise ConfigError(
-                "weights: found with rule='round_robin', which takes one row of each in turn. Take "
+                "weights: found with rule='round_robin', which takes one row of each in turn. Use "
                 "rule='weights'."
             )
 
     def cap(self, name: str) -> float | None:
-        """The most epochs of a source."""
+        """The number of epochs after which a source ends, or None."""
         found = self.max_epochs
         return found.get(name) if isinstance(found, Mapping) else found
 
@@ -159,20 +159,20 @@ class MixSpec:
 
 
 def weights_of(where: str, value: Any) -> dict[str, float]:
-    """Weights by name, with as many digits as are written."""
+    """Weights by name, rounded to the digits that are written."""
     found = number_map(where, value)
     for name, weight in found.items():
         if not LEAST <= weight <= MOST:
             allowed = "more than 0" if not weight > 0 else f"{LEAST:g} to {MOST:g}"
             raise ConfigError(
-                f"{where}.{name}: found {weight}, allowed is {allowed}. Leave the source out if it "
-                "is not to be drawn from."
+                f"{where}.{name}: found {weight}, allowed: {allowed}. To draw nothing from the "
+                "source, leave it out."
             )
     return {name: rounded(weight) for name, weight in found.items()}
 
 
 def _caps(value: Any) -> float | dict[str, float]:
-    """The most epochs: one number for all, or numbers by name."""
+    """The epoch limits: one number for all sources, or numbers by name."""
     if isinstance(value, Mapping):
         found = {name: _cap(f"max_epochs.{name}", cap) for name, cap in value.items()}
         return {name: cap for name, cap in found.items() if cap is not None}
@@ -186,7 +186,7 @@ def _cap(where: str, value: Any) -> float | None:
     found = number(where, value)
     if not 0 < found <= MOST_EPOCHS:
         limit = f"at most {MOST_EPOCHS:,.0f}" if found > 0 else "more than 0"
-        raise ConfigError(f"{where}: found {found}, allowed is {limit}.")
+        raise ConfigError(f"{where}: found {found}, allowed: {limit}.")
     return found
 
 

@@ -1,9 +1,9 @@
 """Stages of a mixed run: what an edit changes from its index on, and what it leaves alone.
 
-One idea: a run is cut at the index of an edit. What was before is the old merge, untouched; what is
-after is a merge whose sources begin with the items they have not shown yet. A source that joins
-starts at the moment of the cut, so that it does not catch up; one whose weight changes keeps the
-part of its pending item that had been waited for.
+One idea: a run is cut at the index of an edit. Before the cut is the old merge, untouched. After it
+is a merge whose sources start with the items they have not shown yet. A source that joins starts at
+the moment of the cut, so it does not catch up. A source whose weight changes keeps the share of its
+pending item that it has already waited for.
 """
 
 from __future__ import annotations
@@ -34,26 +34,26 @@ class Merged(Protocol):
         """(source, item) of indices [first, last)."""
 
     def cut(self, index: int) -> Int64:
-        """Items of every source before an index [sources]."""
+        """The number of items of every source before an index [sources]."""
 
     def whole(self, index: int) -> int:
-        """The last index up to there before which every source has shown its first items."""
+        """The largest index <= `index` at which every source has shown a prefix of its items."""
 
     def index(self, source: int, item: int) -> int:
-        """Where an item of a source stands in the run."""
+        """The index of an item of a source in the run."""
 
 
 @dataclass(frozen=True, slots=True)
 class TimedSource:
-    """A source of a mix, as far as time goes.
+    """A source of a mix, as far as time is concerned.
 
     Attributes:
-        name: of it.
-        costs: of its items, as many as it may ever show.
-        declared: items after which it counts as exhausted; None is never.
+        name: name of the source.
+        costs: costs of all items it may show.
+        declared: number of items after which it counts as exhausted; None is never.
         initial: what it had consumed before the run started.
-        joins: the change that brings it, 0 for the start.
-        run: its rows; time asks only for their costs.
+        joins: number of the change that adds it, 0 for the start.
+        run: its rows; time depends only on their costs.
     """
 
     name: str
@@ -69,11 +69,11 @@ class Change:
     """What an edit changes.
 
     Attributes:
-        at: the first index that it changes.
-        weights: new ones, by name.
+        at: the first index that it affects.
+        weights: new weights, by name.
         removed: names of sources that end there.
-        grown: names of sources that are others from there on: given the item at which it happens,
-            what they are.
+        grown: name of a source whose store grew → a function: given the source and the first item
+            concerned, answers the grown source.
     """
 
     at: int
@@ -87,12 +87,12 @@ class Rule:
     """How sources are merged.
 
     Attributes:
-        midpoint: by the middles of items, not by their begins.
-        listed: ties go to the source that is listed first.
-        block: items of a block, 0 for no blocks.
-        shuffled: items of a block in a keyed order.
+        midpoint: whether items are merged by their middles, not by their starts.
+        listed: whether ties go to the source that is listed first.
+        block: items of a block; 0 for no blocks.
+        shuffled: whether the items of a block come in a keyed order.
         stop: "first_exhausted", "all_exhausted" or "restart".
-        seed: of ties and blocks.
+        seed: seed for ties and blocks.
     """
 
     midpoint: bool
@@ -109,8 +109,8 @@ class Stage:
 
     Attributes:
         at: its first index.
-        end: the index behind it, if nothing further were changed; None is for ever.
-        order: of its items.
+        end: the index after its last one if there were no further changes; None is endless.
+        order: the order of its items.
         merge: that order without blocks.
     """
 
@@ -126,7 +126,7 @@ def stages_of(
     changes: Sequence[Change],
     rule: Rule,
 ) -> tuple[list[Stage], list[TimedSource]]:
-    """The stages of a run, one for the start and one for each change; its sources at the end."""
+    """The stages of a run, one for the start and one per change, and its sources at the end."""
     clocks = [
         Clock(s.name, s.costs, weights[s.name], base=s.initial / weights[s.name])
         if not s.joins
@@ -143,7 +143,7 @@ def stages_of(
 
 
 def _grown(sources: Sequence[TimedSource], stage: Stage, change: Change) -> list[TimedSource]:
-    """The sources with what was appended to them; the costs of what was shown stay the same."""
+    """The sources with their appended documents; the costs of shown items stay the same."""
     made = []
     for source, k in zip(sources, stage.merge.cut(change.at).tolist(), strict=True):
         grow = change.grown.get(source.name)
@@ -155,11 +155,11 @@ def _check(change: Change, stage: Stage, rule: Rule) -> None:
     if change.at < stage.at:
         raise ConfigError(
             f"edit: at={change.at:,} is before the last edit, at {stage.at:,}; what was decided "
-            f"then cannot be undone. Allowed is {stage.at:,} or more."
+            f"then cannot be undone. Allowed: {stage.at:,} or more."
         )
     if change.at > stage.merge.longest:
         raise ConfigError(
-            f"edit: at={change.at:,} is further than a run can be counted, allowed is "
+            f"edit: at={change.at:,} is further than a run can be counted, allowed: at most "
             f"{stage.merge.longest:,}."
         )
     if stage.end is not None and change.at > stage.end:
@@ -169,7 +169,7 @@ def _check(change: Change, stage: Stage, rule: Rule) -> None:
     if rule.block and change.at % rule.block:
         low = change.at // rule.block * rule.block
         raise ConfigError(
-            f"edit: at={change.at:,} is inside a block of {rule.block:,}. Allowed are its edges, "
+            f"edit: at={change.at:,} is inside a block of {rule.block:,}. Allowed: its edges, "
             f"{low:,} or {low + rule.block:,}."
         )
 
@@ -209,7 +209,7 @@ def _stage(at: int, sources: Sequence[TimedSource], clocks: Sequence[Clock], rul
 
 
 def _end(sources: Sequence[TimedSource], merge: Merge, stop: str) -> int | None:
-    """The index behind the last item."""
+    """The index after the last item; None if the run is endless."""
     live = [
         (source, clock)
         for source, clock in zip(sources, merge.clocks, strict=True)
@@ -232,8 +232,8 @@ def _end(sources: Sequence[TimedSource], merge: Merge, stop: str) -> int | None:
     end = merge.count(moment)
     if end > merge.longest:
         raise ConfigError(
-            f"mix: it would have some {end:.1e} examples until {stop!r} is met, allowed are "
-            f"{merge.longest:,}. Weights or epochs of sources differ too much; say max_epochs, or "
-            "take stop='first_exhausted'."
+            f"mix: it would take about {end:.1e} examples to reach {stop!r}, allowed: at most "
+            f"{merge.longest:,}. Weights or epochs of sources differ too much; set max_epochs, or "
+            "use stop='first_exhausted'."
         )
     return end

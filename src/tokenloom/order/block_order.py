@@ -1,4 +1,4 @@
-"""Block order: storage-local blocks in shuffled order, their rows mixed in lanes of a band.
+"""Block order: storage-local blocks in shuffled order, with rows mixed in lanes of a band.
 
 Permute the blocks. A *band* is the next ``lanes x window_blocks`` of them; lane l of a band of m
 blocks owns blocks [l m // L, (l + 1) m // L) and permutes all their rows together. Round h takes
@@ -11,26 +11,26 @@ Worked example: 8 blocks of 2 rows, window_blocks=2, lanes=2, in permuted order 
     index    0  1  2  3  4  5  6  7 | band 1 …
     row      a1 d0 b0 d1 a0 c0 b1 c1
 
-Between index and row stands the *place*: rows counted in the permuted order of the blocks. A band,
-and in it a lane, is a stretch of places, so index → place is lanes and windows, place → row is
-blocks, and neither knows of the other.
+Between index and row is the *place*: rows counted in the permuted order of the blocks. A band, and
+each lane in it, is a stretch of places. So index → place involves only lanes and windows, and
+place → row only blocks.
 
-A short last block among equal ones stays last and is permuted on its own. Blocks with sizes of
-their own are all permuted.
+If blocks have equal size, a short last block stays last and is permuted on its own. If blocks have
+individual sizes, all of them are permuted.
 
-Lanes: several queues of unequal length, one row of each in turn, at any place in closed form.
+Lanes are queues of unequal length that give one row each in turn, computed in closed form.
 
-Round h takes row h of every lane that has one; lanes are visited in bit-reversed order, so that any
-run of consecutive places spreads evenly over them.
+Round h takes row h of every lane that has one. Lanes are visited in bit-reversed order, so that
+consecutive places spread evenly over them.
 
-Worked example, lanes of 3, 1 and 2 rows. Bit-reversed, 0 1 2 is 0 2 1::
+Worked example: lanes of 3, 1 and 2 rows. In bit-reversed order 0 1 2 becomes 0 2 1::
 
     round   0        1      2
     lanes   0 2 1    0 2    0
     place   0 1 2    3 4    5
 
-Between the different lengths 0 < 1 < 2 < 3 the set of live lanes does not change, so a place needs
-one binary search over those lengths and one division.
+Between the distinct lengths 0 < 1 < 2 < 3 the set of live lanes does not change, so locating a
+place takes one binary search over those lengths and one division.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ Int64 = NDArray[np.int64]
 
 
 def bit_reversed(count: int) -> list[int]:
-    """0 to count - 1 in the order of their bits read backwards.
+    """0 to count - 1, sorted by their bits read backwards.
 
     >>> bit_reversed(8), bit_reversed(5)
     ([0, 4, 2, 6, 1, 5, 3, 7], [0, 4, 2, 1, 3])
@@ -63,12 +63,12 @@ def bit_reversed(count: int) -> list[int]:
 
 
 class LaneRounds:
-    """The rounds over lanes of these lengths.
+    """Rounds over lanes of given lengths.
 
     Attributes:
         lengths: rows of each lane [lanes].
         starts: rows of all lanes before each one [lanes].
-        rows: rows in all.
+        rows: rows of all lanes.
     """
 
     def __init__(self, lengths: Int64) -> None:
@@ -81,14 +81,14 @@ class LaneRounds:
         self._heights = heights
         self._count = live.sum(axis=1)
         self._before = np.minimum(lengths[None, :], heights[:, None]).sum(axis=1)
-        # live lanes of each stretch, one after the other; and the turn of each lane in it
+        # the live lanes of all stretches, concatenated, and the turn of each lane in its stretch
         self._live = order[np.nonzero(live)[1]]
         self._first = np.cumsum(self._count) - self._count
         self._turn = np.empty(live.shape, np.int64)
         self._turn[:, order] = np.cumsum(live, axis=1) - 1
 
     def locate(self, place: Int64) -> tuple[Int64, Int64]:
-        """(lane, round) of each place [N]; a single lane may come as one number [1]."""
+        """(lane, round) of each place [N]; with a single lane, `lane` may have one element [1]."""
         if len(self.lengths) == 1:
             return self._live[:1], place
         if len(self._heights) == 1:  # equal lanes
@@ -112,7 +112,7 @@ class LaneRounds:
 
 
 def golden(indices: Int64) -> NDArray[np.float64]:
-    """Places in [0, 1) that spread any run of indices evenly [N]."""
+    """Fractions in [0, 1) that spread consecutive indices evenly [N]."""
     words = indices.astype(np.uint64) * np.uint64(GOLDEN)
     return words.astype(np.float64) / 2.0**64
 
@@ -124,7 +124,7 @@ class BlockOrder:
     """The order of `tokenloom.order.orders.block`."""
 
     def __init__(self, blocks: Blocks, window_blocks: int, lanes: int, keys: OrderKeys) -> None:
-        window_blocks = max(1, min(window_blocks, len(blocks)))  # more is the same: one window
+        window_blocks = max(1, min(window_blocks, len(blocks)))  # more also means one window
         self.n, self.lanes, self.window_blocks = blocks.rows, lanes, window_blocks
         self._windows = ShuffleWindows(keys.windows, keys.perm_type)
         whole = len(blocks) if not blocks.size else blocks.rows // blocks.size
@@ -157,7 +157,7 @@ class BlockOrder:
             return None
         asked = checked(indices, self.n, "index")
         flat = asked.reshape(-1)
-        out = np.zeros(len(flat), np.float64)  # the short last block is a lane of its own
+        out = np.zeros(len(flat), np.float64)  # the short last block has fraction 0
         body = np.flatnonzero(flat < self._body)
         for here, rounds, _, start in self._geometry.bands(flat[body]):
             lane, _height = rounds.locate(flat[body[here]] - start)
@@ -208,7 +208,7 @@ class BlockOrder:
     def _in_lane(
         self, rounds: LaneRounds, band: Int64, lane: Int64, x: Int64, through: Any
     ) -> Int64:
-        """Each x through the permutation of its lane; lanes of one length go together."""
+        """Each x permuted in its lane; lanes of equal length are computed together."""
         windows = band * self.lanes + lane
         first = int(rounds.lengths[0])
         if (rounds.lengths == first).all():
@@ -224,7 +224,7 @@ class BlockOrder:
 
 Band = tuple[Any, LaneRounds, Int64, Any]
 
-"""(which of the places, their rounds, number of each one's band, first place of each one's band)"""
+"""(which places, their rounds, the band number of each, the first place of each one's band)"""
 
 
 class _Geometry(Protocol):
@@ -236,7 +236,7 @@ class _Geometry(Protocol):
         """Places (or indices) grouped by bands that have the same rounds."""
 
     def rows(self, place: Int64, band: Int64) -> Int64:
-        """The row at each place of some bands, as `bands` gave them together [N]."""
+        """The row at each place [N]; `bands` must have yielded these places together."""
 
     def places(self, row: Int64) -> Int64:
         """The place of each row [N]."""
@@ -266,7 +266,7 @@ class _Equal:
         if full.all():
             yield slice(None), self._full, band, start
             return
-        assert self._last is not None  # there are places behind the full bands
+        assert self._last is not None  # some places come after the full bands
         if full.any():
             here = np.flatnonzero(full)
             yield here, self._full, band[here], start[here]
@@ -279,9 +279,9 @@ class _Equal:
         return self._first_rows(block) + inner
 
     def _first_rows(self, block: Int64) -> Int64:
-        """The first row of the blocks that stand at these positions [N].
+        """The first row of the blocks at these positions [N].
 
-        Neighbouring indices ask for the same few blocks again and again: their stretch is kept.
+        Neighbouring indices need the same few blocks again and again, so their stretch is kept.
         """
         assert self._shuffled is not None  # there is a place, so there is a block
         stretch = int(block.min()) // STRETCH
@@ -304,7 +304,7 @@ class _Equal:
 
 
 class _Cut:
-    """Blocks with sizes of their own: one integer per block is kept."""
+    """Blocks of individual sizes: one integer per block is kept."""
 
     def __init__(
         self, blocks: Blocks, shuffled: Permutations | None, lanes: int, window_blocks: int
@@ -327,9 +327,9 @@ class _Cut:
             yield here, self._band(number), band[here], np.int64(self._band_starts[number])
 
     def rows(self, place: Int64, band: Int64) -> Int64:
-        first = int(band[0]) * self._band_blocks  # bands come one by one
+        first = int(band[0]) * self._band_blocks  # `bands` yields them one by one
         edges = self._places[first : first + self._band_blocks + 1]
-        if 8 * len(place) > edges[-1] - edges[0]:  # a good part of a band: write its rows down
+        if 8 * len(place) > edges[-1] - edges[0]:  # a good part of a band: list all its rows
             begins = self._starts[self._order[first : first + len(edges) - 1]]
             every = np.repeat(begins - edges[:-1], np.diff(edges))
             every += np.arange(edges[0], edges[-1])
@@ -358,7 +358,7 @@ class _Cut:
 
 
 def _lane_blocks(blocks: int, lanes: int) -> Int64:
-    """How many of `blocks` each lane owns: lane l those from l m // L on."""
+    """How many of `blocks` each lane owns: lane l owns those from l m // L on."""
     count = max(1, min(lanes, blocks))
     owned: Int64 = np.diff(np.arange(count + 1, dtype=np.int64) * blocks // count)
     return owned

@@ -1,10 +1,10 @@
-"""What the items of a source cost, added up in the order in which they come.
+"""Cumulative costs of the items of a source, in the order in which they come.
 
-One idea: item k of a source happens when everything before it has been consumed, so a run needs
-``C(k)``, the cost of its first k items, and the way back from a cost to an item. Where all rows
-cost the same both are a product; where one row of an epoch is short, it is enough to know where it
-stands. Else one sum for every `STRIDE` items of an epoch is kept, computed once for each epoch and
-remembered between processes, and the items between two sums are added up when they are asked for.
+One idea: item k of a source happens when everything before it has been consumed. So a run needs
+``C(k)``, the cost of its first k items, and its inverse, from a cost to an item. If all rows cost
+the same, both are one multiplication or division. If one row of an epoch is short, its position is
+enough. Otherwise one sum for every `STRIDE` items of an epoch is kept, computed once per epoch and
+cached between processes; the items between two sums are added up on request.
 """
 
 from __future__ import annotations
@@ -32,39 +32,39 @@ KEPT_STRETCHES = 64
 
 KEPT_EPOCHS = 8
 
-CHUNK = 1 << 16  # items that are added up together
+CHUNK = 1 << 16  # items added up at a time
 
-WORTH_KEEPING = 1 << 20  # items of an epoch; fewer are added up faster than a file is found
+WORTH_KEEPING = 1 << 20  # items of an epoch; adding up fewer is faster than finding a file
 
-SHOWN = 1 << 25  # items; more take seconds
+SHOWN = 1 << 25  # items; from here on it takes seconds, and a progress bar is shown
 
 
 class Costs(Protocol):
     """Costs of the items of one source, in order."""
 
     n: int | None
-    """Items; None is for ever."""
+    """Number of items; None is endless."""
     most: int
     """No item costs more."""
 
     def upto(self, k: int) -> int:
-        """C(k): cost of the first k items."""
+        """C(k), the cost of the first k items."""
 
     @property
     def mean(self) -> float:
-        """About what an item costs."""
+        """The approximate cost of an item."""
 
     def one(self, k: int) -> tuple[int, int]:
-        """C(k), and what item k costs."""
+        """C(k), and the cost of item k."""
 
     def items(self, first: int, last: int) -> Int64:
         """The cost of each item from `first` to `last` - 1."""
 
     def before(self, cost: float) -> int:
-        """Items k with C(k) < cost, or as many as there are."""
+        """The number of items k with C(k) < cost, at most n."""
 
     def near(self, cost: float) -> float:
-        """About as many, from the totals of epochs alone."""
+        """An estimate of `before` from the totals of epochs alone."""
 
 
 class EqualCosts:
@@ -102,14 +102,14 @@ class EqualCosts:
 
 
 class ShortLastCosts:
-    """All items of an epoch cost the same but one, which stands somewhere else in every epoch.
+    """All items of an epoch cost the same except one, whose position differs by epoch.
 
     Args:
-        usual: what every item costs but that one.
-        short: what that one costs.
+        usual: the cost of every other item.
+        short: the cost of that one.
         rows: items of an epoch.
-        place: epoch → where it stands there.
-        n: items; None is for ever.
+        place: epoch → its position in that epoch.
+        n: number of items; None is endless.
 
     >>> costs = ShortLastCosts(10, 4, 3, lambda epoch: 1, None)
     >>> [costs.upto(k) for k in range(5)], costs.before(14), costs.before(15)
@@ -179,21 +179,21 @@ class Priced(Protocol):
 
     @property
     def identity(self) -> dict[str, Any] | None:
-        """Names the items and their prices; None where their sums are not worth remembering."""
+        """Names the items and their prices; None if their sums are not worth caching."""
 
     def prices(self, first: int, last: int) -> Int64:
-        """Of items [first, last), in their order."""
+        """The prices of items [first, last), in order."""
 
     def is_steady(self, epoch: int) -> bool:
-        """Whether all epochs of that epoch's phase cost the same in all."""
+        """Whether all epochs of that epoch's phase have the same total cost."""
 
 
 class SummedCosts:
-    """Items that cost what each costs.
+    """Costs of items with individual prices.
 
     Args:
         priced: the items.
-        n: how many; None is for ever.
+        n: number of items; None is endless.
     """
 
     def __init__(self, priced: Priced, n: int | None) -> None:
@@ -210,7 +210,7 @@ class SummedCosts:
         return phases.start(epoch + 1) - phases.start(epoch)
 
     def _total(self, epoch: int) -> int:
-        """Cost of a whole epoch."""
+        """The cost of a whole epoch."""
         phases = self._priced.phases
         if self._priced.is_steady(epoch):
             first = int(phases.epoch[phases.of(epoch)])
@@ -221,7 +221,7 @@ class SummedCosts:
         return self._totals[epoch]
 
     def _begin(self, epoch: int) -> int:
-        """C at the begin of an epoch."""
+        """C at the start of an epoch."""
         known = self._begins.get(epoch)
         if known is not None:
             return known
@@ -232,7 +232,7 @@ class SummedCosts:
         elif self._priced.is_steady(epoch):
             found = self._begin(first) + (epoch - first) * self._total(first)
         else:
-            last = max(one for one in list(self._begins) if one < epoch)  # threads may add some
+            last = max(one for one in list(self._begins) if one < epoch)  # threads may add more
             found = self._begins[last]
             together = max(1, CHUNK // max(1, self._length(epoch)))
             for low in range(last, epoch, together):
@@ -251,7 +251,7 @@ class SummedCosts:
         return found
 
     def _recalled(self, epoch: int) -> Int64:
-        """The same from a file, if there is one that can be true; else worked out and kept."""
+        """The same from a cached file if it is plausible; otherwise computed and cached."""
         length = self._length(epoch)
         identity = self._priced.identity if length >= WORTH_KEEPING else None
         if identity is None:
@@ -261,7 +261,7 @@ class SummedCosts:
         return remembered_array("sums", named, can_be, lambda: self._added_up(epoch))
 
     def _can_be(self, epoch: int, sums: Int64) -> bool:
-        """Whether sums are of the right kind, and one stretch of them is as it says."""
+        """Whether sums have the right type and size, and one stretch of them is correct."""
         length = self._length(epoch)
         right = sums.dtype == np.int64 and len(sums) == -(-length // STRIDE) + 1
         if not right or sums[0] or (np.diff(sums) < 0).any():
@@ -281,13 +281,13 @@ class SummedCosts:
         return np.cumsum(np.concatenate([[0], *parts])).astype(np.int64)
 
     def _inside(self, epoch: int, low: int, count: int) -> Int64:
-        """Prices of items of an epoch, as many as there are up to `count`."""
+        """Prices of up to `count` items of an epoch, starting at item `low`."""
         begin = self._priced.phases.start(epoch)
         last = begin + min(low + count, self._length(epoch))
         return self._priced.prices(begin + low, last)
 
     def _stretch(self, epoch: int, number: int) -> Int64:
-        """C inside an epoch before each item of one stretch, and behind the last."""
+        """C inside an epoch before each item of one stretch, and after the last."""
         found = self._kept.get((epoch, number))
         if found is None:
             some = self._inside(epoch, number * STRIDE, STRIDE)
@@ -347,7 +347,7 @@ class SummedCosts:
         return k if self.n is None else min(k, float(self.n))
 
     def _epoch_at(self, cost: float) -> int:
-        """The last epoch that begins before a cost is reached."""
+        """The last epoch that starts before a cost is reached."""
         phases = self._priced.phases
         low, high = 0, 1
         while self._begin(high) < cost and (self.n is None or phases.start(high) < self.n):

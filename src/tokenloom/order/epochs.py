@@ -1,9 +1,9 @@
-"""Which order each epoch has: a fresh one every time, or a running one that new rows joined.
+"""The order of each epoch: fresh every time, or continued with appended rows.
 
-One idea: an index is divided by the rows of an epoch, and the rest goes through that epoch's order.
-`FreshEpochs` orders the same rows anew in every epoch. `GrownEpochs` continues another one after
-documents were appended in the middle of a run: what was shown stays as it was, the unfinished part
-of the running epoch has the new rows spread evenly through it (`Bridge`), and later epochs order
+One idea: an index is divided by the rows of an epoch, and that epoch's order maps the remainder.
+`FreshEpochs` orders the same rows anew in every epoch. `GrownEpochs` continues other epochs after
+documents were appended in the middle of a run. What was shown stays as it was, the new rows are
+spread evenly through the unfinished part of the current epoch (`Bridge`), and later epochs order
 all rows together.
 """
 
@@ -34,10 +34,10 @@ class EpochOrders(Protocol):
     """The orders of all epochs of a source.
 
     Attributes:
-        name: of the source, part of its keys.
+        name: name of the source, part of its keys.
         phases: rows of every epoch.
-        shuffle: resolved, or None for stored order.
-        seed: what the keys start with.
+        shuffle: the resolved shuffle, or None for stored order.
+        seed: seed of the keys.
     """
 
     name: str
@@ -47,7 +47,7 @@ class EpochOrders(Protocol):
 
     @property
     def identity(self) -> dict[str, Any]:
-        """Names the orders: equal for equal ones over equal rows."""
+        """Names the orders: equal for equal orders over equal rows."""
 
     @property
     def extended(self) -> tuple[int, ...]:
@@ -57,10 +57,10 @@ class EpochOrders(Protocol):
         """The order of one epoch."""
 
     def rows_at(self, epoch: Int64, inside: Int64) -> Int64:
-        """The rows at places of epochs [N]."""
+        """The row at each place inside its epoch [N]."""
 
     def rows_in(self, epoch: int) -> int:
-        """Rows of an epoch are numbered below this."""
+        """Row numbers in an epoch are below this."""
 
 
 class FreshEpochs:
@@ -69,9 +69,9 @@ class FreshEpochs:
     Args:
         phases: rows of every epoch.
         blocks: the storage-local blocks of each phase.
-        shuffle: how, resolved; None is stored order.
-        seed: what the keys start with.
-        name: of the source, part of the keys.
+        shuffle: the resolved shuffle; None is stored order.
+        seed: seed of the keys.
+        name: name of the source, part of the keys.
     """
 
     extended: tuple[int, ...] = ()
@@ -135,11 +135,11 @@ class FreshEpochs:
 class Bridge:
     """The unfinished part of an epoch with appended rows spread evenly through it.
 
-    Worked example: 4 old rows are left and 2 new ones come, in order of their middles: o n o o n o.
+    Worked example: 4 old rows are left and 2 new ones come; sorted by middles: o n o o n o.
 
     Args:
-        old: where the rest of the old epoch comes from: place → row.
-        skipped: places of it that were shown.
+        old: the order of the old epoch.
+        skipped: how many of its places have been shown.
         new: the order of the new rows.
         first: the number of the first new row.
     """
@@ -152,7 +152,7 @@ class Bridge:
         return self._r + self._a
 
     def _place(self, x: Int64) -> Int64:
-        """Where old row x of the rest is: x and the new rows whose middle is before its own."""
+        """The place of the x-th remaining old row: x plus the new rows with an earlier middle."""
         ahead = -(-((2 * x + 1) * self._a - self._r) // (2 * max(self._r, 1)))
         return x + np.clip(ahead, 0, self._a)
 
@@ -167,7 +167,7 @@ class Bridge:
             count = count + more - fewer
 
     def map(self, indices: Any) -> Int64:
-        """The row at each index, in the shape asked."""
+        """The row at each index, in the shape given."""
         return answered(indices, len(self), "index", self._map)
 
     def _map(self, place: Int64) -> Int64:
@@ -191,7 +191,7 @@ class Bridge:
         x = self._old.inverse(rows[~is_new]) - self._skipped
         out[~is_new] = np.where(x >= 0, self._place(np.maximum(x, 0)), -1)
         y = self._new.inverse(rows[is_new] - self._first)
-        # the new rows before it, and the old ones whose middle is not after its own
+        # the new rows before it, plus the old ones whose middle is not after its own
         ahead = ((2 * y + 1) * self._r - self._a) // (2 * max(self._a, 1)) + 1
         out[is_new] = y + np.clip(ahead, 0, self._r)
         return out
@@ -205,10 +205,10 @@ class GrownEpochs:
     """Epochs of a source that grew in the middle of a run.
 
     Args:
-        before: as they were.
-        later: the orders of epochs that start with all rows; their phases are constant.
+        before: the epochs as they were.
+        later: the epochs that have all rows from their start; their phases are constant.
         added: the storage-local blocks of the new rows.
-        at: the item from which on new rows come.
+        at: the first item that may show a new row.
     """
 
     def __init__(self, before: EpochOrders, later: FreshEpochs, added: Blocks, at: int) -> None:
@@ -216,9 +216,9 @@ class GrownEpochs:
         self.name, self.shuffle, self.seed = later.name, later.shuffle, later.seed
         old, rows = before.phases, int(later.phases.rows[0])
         self._old_rows = rows - added.rows
-        self._running, self._inside = old.place(at)  # the epoch that is under way
+        self._running, self._inside = old.place(at)  # the epoch in progress
         self._bridged = self._inside > 0 or (at > 0 and self._running in before.extended)
-        self._epoch = self._running + (self._inside > 0)  # the first that is not the old one's
+        self._epoch = self._running + (self._inside > 0)  # the first epoch that is not in `before`
         own = (self._epoch,) if self._bridged else ()
         self.extended = (*(b for b in before.extended if b < self._epoch), *own)
         length = old.start(self._running + 1) - old.start(self._running)
@@ -240,7 +240,7 @@ class GrownEpochs:
 
     @functools.cached_property
     def _bridge(self) -> Order:
-        """The rest of the running epoch, with the new rows between."""
+        """The rest of the current epoch, with the new rows in between."""
         fresh: Order = identity(self._added.rows)
         if self.shuffle is not None and self._added.rows:
             name = f"{self.name}/{self._old_rows}"
@@ -261,7 +261,7 @@ class GrownEpochs:
         return self._before.rows_in(epoch) if epoch < self._epoch else later
 
     def rows_at(self, epoch: Int64, inside: Int64) -> Int64:
-        """See `EpochOrders`: the old ones', the bridge's, or those of all rows."""
+        """See `EpochOrders`: rows of the old epochs, of the bridge, or of later epochs."""
         row, later = np.empty_like(inside), self._epoch + self._bridged
         old, bridge = epoch < self._epoch, (epoch >= self._epoch) & (epoch < later)
         if old.any():

@@ -1,7 +1,7 @@
-"""A source whose store grew while its run was under way: the run of what it is now.
+"""The run of a source whose store grew in the middle of the run.
 
-One idea: documents that were appended get rows of their own, after those that were there
-(`tokenloom.layout.joined`), and the orders of its epochs continue (`tokenloom.order.epochs`). What
+One idea: appended documents get rows of their own, after the existing rows
+(`tokenloom.layout.joined`), and the orders of the epochs continue (`tokenloom.order.epochs`). What
 was shown stays as it was.
 """
 
@@ -25,7 +25,7 @@ __all__ = ["check_grown", "grown_run"]
 
 
 def check_grown(name: str, old: Reader, new: Reader) -> None:
-    """Refuse a store that is not the old one with documents behind it."""
+    """Refuse a store that is not the old one with documents appended."""
     before, after = old.manifest, new.manifest
     more = after.documents - before.documents
     if more <= 0 or after.parts[: len(before.parts)] != before.parts:
@@ -39,7 +39,7 @@ def check_grown(name: str, old: Reader, new: Reader) -> None:
 def grown_run(
     before: SourceRun, spec: LayoutSpec, choice: Choice | None, reader: Reader, at: int
 ) -> SourceRun:
-    """The run of a source from item `at` on, with the documents that its store has now."""
+    """The run of a source with the documents that its store has now, shown from item `at` on."""
     if isinstance(choice, SelectSpec) or isinstance(spec, SpliceSpec):
         raise ConfigError(
             f"edit.append.{before.name}: its documents were selected one by one, so there are no "
@@ -58,7 +58,7 @@ def grown_run(
     parts = layout.parts if isinstance(layout, Joined) else (layout,)
     joined, shuffle = Joined([*parts, added], line), before.shuffle
     blocks, phases = [joined.blocks()], joined.phases
-    # with the numbers that the shuffle had: they are part of the identity
+    # with the numbers already resolved, because they are part of the identity
     later = FreshEpochs(phases, blocks, shuffle, before.seed, before.name)
     epochs = GrownEpochs(before.epochs, later, added.blocks(), at)
     working = WorkingSet(joined, phases, blocks, shuffle)

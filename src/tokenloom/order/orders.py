@@ -1,16 +1,16 @@
-"""Orders: which row stands at which index, as bijections with an inverse.
+"""Orders: which row comes at which index, as bijections with an inverse.
 
-One idea: an order is asked, not made. ``map(indices)`` gives the rows at any indices and
-``inverse(rows)`` the indices of any rows, in time that depends on the request alone.
+One idea: an order is a function, never a list. ``map(indices)`` gives the rows at any indices and
+``inverse(rows)`` the indices of any rows, in time that depends only on the request.
 
-- `full` puts every row anywhere;
-- `era` shuffles each stretch of `length` rows on its own, also of an endless dataset;
-- `block` keeps to the storage: blocks in shuffled order, rows mixed inside windows of blocks
+- `full` shuffles all rows together;
+- `era` shuffles each stretch of `length` rows on its own, which also works for endless datasets;
+- `block` follows the storage: blocks in shuffled order, rows mixed inside windows of blocks
   (`tokenloom.order.block_order`).
 
-Every (source, epoch) has keys of its own, so an epoch never repeats the order of another. With
-`perm_type` "levanter" or "levanter_linear" the seed is the integer behind Levanter's key (the two
-words of a JAX key as one integer), and epoch 0 is its order to the bit.
+Every (source, epoch) has keys of its own, so no epoch repeats the order of another. With
+`perm_type` "levanter" or "levanter_linear" the seed is Levanter's key as an integer (the two words
+of a JAX key in one), and epoch 0 is Levanter's order to the bit.
 """
 
 from __future__ import annotations
@@ -28,8 +28,6 @@ from tokenloom.order.shuffle_windows import OrderKeys, ShuffleWindows
 
 __all__ = ["Order", "block", "era", "full", "identity"]
 
-"""Part of every fingerprint; it changes when any order below does."""
-
 Int64 = NDArray[np.int64]
 
 
@@ -39,17 +37,17 @@ class Order(Protocol):
     def __len__(self) -> int: ...
 
     def map(self, indices: Any) -> Int64:
-        """The row at each index, in the shape asked."""
+        """The row at each index, in the shape given."""
 
     def inverse(self, rows: Any) -> Int64:
-        """The index of each row, in the shape asked."""
+        """The index of each row, in the shape given."""
 
     def fractions(self, indices: Any) -> NDArray[np.float64] | None:
         """Lane over lanes of each index, in [0, 1); None for an order without lanes."""
 
 
 def identity(n: int | None) -> Order:
-    """Rows as they are stored; `n` None is endless.
+    """Rows in stored order; `n` None is endless.
 
     >>> identity(3).map([2, 0]).tolist()
     [2, 0]
@@ -60,7 +58,7 @@ def identity(n: int | None) -> Order:
 def full(
     n: int, *, seed: int, epoch: int = 0, perm_type: str = "feistel", source: str = "main"
 ) -> Order:
-    """Every row anywhere.
+    """All rows shuffled together.
 
     >>> full(5, seed=0).map([0, 1, 2, 3, 4]).tolist()
     [1, 2, 0, 3, 4]
@@ -87,7 +85,7 @@ def era(
     [0, 1, 2, 5, 3, 4]
     """
     if length < 1:
-        raise ConfigError(f"era length: found {length}, allowed is 1 or more.")
+        raise ConfigError(f"era length: found {length}, allowed: 1 or more.")
     keys = OrderKeys(seed, epoch, perm_type, source)
     longest = (1 << 63) - 1 if n is None else max(1, n)
     return _Eras(n, min(length, longest), ShuffleWindows(keys.eras, perm_type))
@@ -108,16 +106,16 @@ def block(
     """Blocks in shuffled order, rows shuffled inside windows of blocks.
 
     Args:
-        n: rows; or `Blocks`, which may have any sizes; None is endless, see `infinite`.
+        n: number of rows; or `Blocks` of any sizes; None is endless, see `infinite`.
         io_block_size: rows of a block, when `n` is a number.
         window_blocks: blocks whose rows are shuffled together.
-        lanes: windows that are open at once.
+        lanes: number of windows that are open at once.
         seed: any integer from 0 to 2^64 - 1.
         epoch: every epoch has an order of its own.
-        perm_type: how to permute, see `tokenloom.random.permute`.
+        perm_type: kind of permutation, see `tokenloom.random.permute`.
         source: name of the source, part of the key.
-        infinite: with endless rows "refuse", because blocks can only be permuted when all are
-            known; or "era": shuffle inside stretches of as many rows as a band has.
+        infinite: what to do with endless rows: "refuse", because blocks can only be permuted when
+            all are known; or "era", which shuffles inside stretches as long as a band.
 
     >>> block(6, 2, 2, seed=1).map(range(6)).tolist()
     [3, 2, 5, 4, 1, 0]
@@ -126,7 +124,7 @@ def block(
         raise ConfigError(f"infinite: found {infinite!r}, allowed: 'refuse', 'era'.")
     for name, value in (("window_blocks", window_blocks), ("lanes", lanes)):
         if value < 1:
-            raise ConfigError(f"{name}: found {value}, allowed is 1 or more.")
+            raise ConfigError(f"{name}: found {value}, allowed: 1 or more.")
     if n is None and infinite == "era" and io_block_size is not None:
         length = io_block_size * window_blocks * lanes
         return era(None, length, seed=seed, epoch=epoch, perm_type=perm_type, source=source)
@@ -154,7 +152,7 @@ class _Identity:
 
 
 class _Eras:
-    """Stretches of one length, each permuted on its own; a single one is a full shuffle."""
+    """Stretches of equal length, each permuted on its own; a single one is a full shuffle."""
 
     def __init__(self, n: int | None, length: int, windows: ShuffleWindows) -> None:
         self.n, self._size, self._windows = _check_rows(n), length, windows
@@ -188,7 +186,7 @@ class _Eras:
 def _as_blocks(n: int | Blocks | None, io_block_size: int | None) -> Blocks:
     if isinstance(n, Blocks):
         if io_block_size is not None:
-            raise ConfigError("io_block_size: given beside Blocks, which have sizes of their own.")
+            raise ConfigError("io_block_size: given with Blocks, which have their own sizes.")
         return n
     if io_block_size is None:
         raise ConfigError("io_block_size: missing; give the rows of a block, or give Blocks.")
@@ -199,14 +197,14 @@ def _as_blocks(n: int | Blocks | None, io_block_size: int | None) -> Blocks:
 def _refuse_endless(n: int | None, what: str) -> None:
     if n is None:
         raise TypeError(
-            f"n: found None; a {what} shuffle needs to know all rows. Shuffle endless rows in "
-            "stretches: era(None, length), or block(None, …, infinite='era')."
+            f"n: found None; a {what} shuffle needs a known number of rows. Shuffle endless rows "
+            "in stretches: era(None, length), or block(None, …, infinite='era')."
         )
 
 
 def _check_rows(n: int | None) -> int | None:
     if n is not None and not 0 <= n < 1 << 63:
-        raise ConfigError(f"n: found {n}, allowed is 0 to 2^63 - 1.")
+        raise ConfigError(f"n: found {n}, allowed: 0 to 2^63 - 1.")
     return n
 
 

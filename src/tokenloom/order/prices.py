@@ -1,7 +1,7 @@
-"""What the rows of a run cost: stored tokens, or tokens that are trained.
+"""What the rows of a run cost: stored tokens, or tokens that are trained on.
 
-One idea: layouts know the tokens of their rows without reading any, so what the first examples of a
-run have cost is a question of order and sums (`tokenloom.order.costs`), at any place of any run.
+One idea: layouts know how many tokens each row has without reading any. So the cost of the first
+examples follows from the order and from sums (`tokenloom.order.costs`), at any index of any run.
 """
 
 from __future__ import annotations
@@ -24,15 +24,15 @@ __all__ = ["RunPrices", "SpanCount", "TokenCount", "costs_of", "examples_for"]
 
 Int64 = NDArray[np.int64]
 
-TOGETHER = 1 << 16  # rows
+TOGETHER = 1 << 16  # rows counted at a time
 
 MOST = 1 << 62  # examples
 
-WORTH_KEEPING = 1 << 18  # rows; fewer are counted faster than a file is found
+WORTH_KEEPING = 1 << 18  # rows; counting fewer is faster than finding a file
 
 
 class PricedRun(Protocol):
-    """What prices ask of a run: rows in their order, before any token is read."""
+    """What prices need from a run: rows in order, before any token is read."""
 
     layout: Layout
     rows: int
@@ -43,7 +43,7 @@ class PricedRun(Protocol):
 
     @property
     def identity(self) -> dict[str, Any]:
-        """Names the rows and their order: equal for equal ones."""
+        """Names the rows and their order: equal for equal runs."""
 
     def order(self, epoch: int) -> Order:
         """The order of one epoch."""
@@ -56,7 +56,7 @@ class PricedRun(Protocol):
 
 
 class SpanCount(Protocol):
-    """Counts something of frames from their spans alone."""
+    """Counts something in each frame from its spans alone."""
 
     @property
     def identity(self) -> dict[str, Any]:
@@ -67,12 +67,12 @@ class SpanCount(Protocol):
 
 
 class RunPrices:
-    """Prices of the rows of a run, in the order in which they come.
+    """The prices of the rows of a run, in the order in which they come.
 
     Args:
         run: the rows.
-        least: what every row costs at least; 1, so that time never stands still.
-        count: what to count of each row; None counts its stored tokens.
+        least: the minimum cost of a row; at least 1 for a mix, so that time always advances.
+        count: what to count in each row; None counts its stored tokens.
     """
 
     def __init__(self, run: PricedRun, least: int, count: SpanCount | None = None) -> None:
@@ -92,14 +92,14 @@ class RunPrices:
         return self._table[rows].astype(np.int64)
 
     def _count(self, epoch: Epochs, rows: Int64) -> Int64:
-        """What is counted of rows, from their spans."""
+        """The count of each row, from its spans."""
         layout = self._run.layout
         assert self._counter is not None
         return self._counter(layout.spans(epoch, rows), layout.seq_len)
 
     @functools.cached_property
     def _table(self) -> NDArray[Any]:
-        """What is counted of every row of a layout whose rows stay the same [rows]."""
+        """The count of every row, for a layout whose rows do not change between epochs [rows]."""
         layout = self._run.layout
         count = int(layout.phases.rows[0])
         identity = {
@@ -142,9 +142,9 @@ def costs_of(
     Args:
         run: the items.
         cost: "rows", "tokens" or "loss_tokens".
-        n: how many there are; None is for ever.
-        count: what is trained, for "loss_tokens".
-        least: what every item costs at least.
+        n: number of items; None is endless.
+        count: counts the trained tokens, for "loss_tokens".
+        least: the minimum cost of an item.
     """
     if cost == "rows":
         return EqualCosts(1, n)
@@ -159,17 +159,17 @@ def costs_of(
         return EqualCosts(short, n)
 
     def place(epoch: int) -> int:
-        """Where the last row stands."""
+        """The position of the last row, the short one."""
         return int(run.order(epoch).inverse(np.array([run.rows - 1]))[0])
 
     return ShortLastCosts(usual, short, run.rows, place, n)
 
 
 class TokenCount:
-    """Stored tokens of the first examples of a run.
+    """The number of stored tokens in the first examples of a run.
 
-    Where rows have tokens of their own and somebody goes on in the epoch in which he asked last,
-    only what came since is counted.
+    If rows have different numbers of tokens and a request continues in the epoch of the last one,
+    only the examples since then are counted.
     """
 
     def __init__(self, run: PricedRun) -> None:
@@ -178,7 +178,7 @@ class TokenCount:
         self._known = 0, 0  # examples, tokens
 
     def upto(self, examples: int) -> int:
-        """Tokens of the first examples."""
+        """Tokens of the first `examples`."""
         costs = self._costs
         if costs is None:
             return 0
@@ -192,7 +192,7 @@ class TokenCount:
         return tokens
 
     def of_epoch(self) -> int:
-        """Tokens of one epoch, of the last kind if there are several."""
+        """Tokens of one epoch; if phases differ, of an epoch of the last one."""
         phases = self._phases
         epoch = int(phases.epoch[-1])
         return self.upto(phases.start(epoch + 1)) - self.upto(phases.start(epoch))
@@ -211,7 +211,7 @@ def examples_for(tokens: int, tokens_in: Callable[[int], int], n: int | None) ->
     3
     """
     if isinstance(tokens, bool) or not isinstance(tokens, (int, np.integer)) or tokens < 0:
-        raise ConfigError(f"take: found tokens={tokens!r}, allowed is an integer, 0 or more.")
+        raise ConfigError(f"take: found tokens={tokens!r}, allowed: an integer, 0 or more.")
     most = MOST if n is None else n
     low, high = 0, min(1, most)
     while high < most and tokens_in(high) < tokens:

@@ -1,12 +1,12 @@
 """One source as a run: index → (epoch, row) → spans, and back; no token is read.
 
 One idea: an epoch is a stretch of indices with an order of its own (`tokenloom.order.epochs`), so
-an index is divided by the rows of an epoch and the rest goes through that epoch's order. Nothing
-else decides what is trained when.
+an index is divided by the rows of an epoch and that epoch's order maps the remainder. Nothing else
+decides what is trained on when.
 
-`Run` is what everybody else asks: a run of one source answers it here, a run of several in
-`tokenloom.mixture.run`. *Items* are the examples of one source, counted in its own order; in a run
-of one source they are the examples themselves.
+`Run` is the interface that everything else uses. `SourceRun` implements it here for one source,
+`tokenloom.mixture.run` for several. *Items* are the examples of one source, counted in its own
+order; in a run of one source they are the examples themselves.
 """
 
 from __future__ import annotations
@@ -33,18 +33,18 @@ Int64 = NDArray[np.int64]
 
 
 class Blanks(NamedTuple):
-    """Documents that are not shown any more.
+    """Documents that are no longer shown.
 
     Attributes:
         document: their numbers, ascending [N].
-        since: the item from which on each is left out [N].
+        since: the first item that leaves each one out [N].
     """
 
     document: Int64
     since: Int64
 
     def hide(self, spans: Spans, items: Int64) -> Spans:
-        """The spans without theirs; the cells become filler."""
+        """The spans without those of hidden documents; their cells become filler."""
         place = np.minimum(np.searchsorted(self.document, spans.document), len(self.document) - 1)
         known = self.document[place] == spans.document
         return spans.where(~(known & (items[spans.row] >= self.since[place])))
@@ -54,10 +54,10 @@ class Consumed(NamedTuple):
     """What a run has taken from a source.
 
     Attributes:
-        name: of the source.
-        rows: examples.
-        tokens: in their frames.
-        epochs: complete ones.
+        name: name of the source.
+        rows: number of examples.
+        tokens: stored tokens in their frames.
+        epochs: number of complete epochs.
     """
 
     name: str
@@ -67,14 +67,14 @@ class Consumed(NamedTuple):
 
 
 class Placed(NamedTuple):
-    """Which rows of one source some examples are.
+    """The rows of one source that some examples show.
 
     Attributes:
-        number: of the source in its run.
-        run: the source.
-        at: places of its examples among those asked for, ascending; None for all, as asked [N].
-        item: which of its items they are [N].
-        epoch, row: where these are in its layout [N].
+        number: number of the source in its run.
+        run: the run of the source.
+        at: positions of its examples in the request, ascending [N]; None for all, as requested.
+        item: the item of each [N].
+        epoch, row: the epoch and the row of each in its layout [N].
     """
 
     number: int
@@ -89,20 +89,20 @@ class Placed(NamedTuple):
         return self.run.spans_of(self.item, self.epoch, self.row)
 
     def reads(self) -> Reads:
-        """What to read for them."""
+        """What to read for these examples."""
         if self.run.blanks is None:
             return self.run.layout.runs(self.epoch, self.row)
         return Reads.of(self.spans())
 
 
 class Run(Protocol):
-    """Examples by their index: which documents they hold, before any token is read.
+    """Given indices, answers which documents the examples hold, before any token is read.
 
     Attributes:
-        n: examples in all; None is endless.
-        lanes: windows that are open at once, of the source that has most.
+        n: total number of examples; None is endless.
+        lanes: windows that are open at once, in the source that has the most.
         seq_len: tokens of a frame.
-        width: cells of a frame, with the look-ahead cell if there is one.
+        width: cells of a frame, including the look-ahead cell if there is one.
     """
 
     n: int | None
@@ -112,20 +112,20 @@ class Run(Protocol):
 
     @property
     def sources(self) -> tuple[SourceRun, ...]:
-        """One run for each source, each without the others."""
+        """The run of each source on its own."""
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Of the sources."""
+        """The names of the sources."""
 
     def pick(self, indices: Int64) -> tuple[Int64, Int64]:
         """(number of the source, item) of each index [N]."""
 
     def index(self, source: int, items: Int64) -> Int64:
-        """The index of items of a source; -1 for those that never come [N]."""
+        """The index of each item of a source; -1 for items that never come [N]."""
 
     def placed(self, indices: Int64) -> list[Placed]:
-        """Which rows of which source these examples are."""
+        """The rows that these examples show, one record per source."""
 
     def locate(self, indices: Int64) -> tuple[Int64, Int64]:
         """(epoch, row) of each index, in its source [N]."""
@@ -134,10 +134,10 @@ class Run(Protocol):
         """The documents in each example."""
 
     def consumed(self, examples: int) -> list[Consumed]:
-        """What the first examples take from each source."""
+        """What the first `examples` take from each source."""
 
     def tokens_in(self, examples: int) -> int:
-        """Stored tokens of the first examples."""
+        """Stored tokens of the first `examples`."""
 
     def fractions(self, indices: Int64) -> NDArray[np.float64] | None:
         """Lane over lanes of each index [N]; None for a run without lanes."""
@@ -156,12 +156,12 @@ class SourceRun:
         layout: rows → spans.
         epochs: the order of every epoch.
         working: the io blocks of the layout under its shuffle.
-        n: examples in all; None is endless.
-        blanks: documents that are left out, and since when.
+        n: total number of examples; None is endless.
+        blanks: documents that are left out, and from which item on.
 
     Attributes:
-        name: of the source.
-        rows: of one epoch, the last kind of it if there are several.
+        name: name of the source.
+        rows: rows of one epoch; if phases differ, of the last one.
     """
 
     def __init__(
@@ -195,26 +195,26 @@ class SourceRun:
 
     @property
     def shuffle(self) -> Shuffle | None:
-        """How rows are ordered, resolved; None is stored order."""
+        """The resolved shuffle; None is stored order."""
         return self.epochs.shuffle
 
     @property
     def seed(self) -> int:
-        """What the keys start with."""
+        """The seed of the keys."""
         return self.epochs.seed
 
     @property
     def identity(self) -> dict[str, Any]:
-        """Names the rows and their order: equal for equal ones."""
+        """Names the rows and their order: equal for equal runs."""
         line = self.layout.line.identity
         return {"line": line, "layout": self.layout.tag, **self.epochs.identity}
 
     def ending(self, n: int | None) -> SourceRun:
-        """The same with another end."""
+        """A copy with another end."""
         return SourceRun(self.layout, self.epochs, self.working, n, self.blanks)
 
     def hiding(self, blanks: Blanks) -> SourceRun:
-        """The same with these documents left out."""
+        """A copy with these documents left out."""
         return SourceRun(self.layout, self.epochs, self.working, self.n, blanks)
 
     # -- index → row -----------------------------------------------------------------------
@@ -232,7 +232,7 @@ class SourceRun:
         return epoch, self.epochs.rows_at(epoch, inside)
 
     def rows_from(self, first: int, last: int) -> tuple[Int64 | int, Int64]:
-        """(epochs, rows) of indices [first, last), also after the end of a run that was cut."""
+        """(epochs, rows) of indices [first, last), which may lie after the end of the run."""
         epoch, inside = self.phases.place(first)
         if first < last <= self.phases.start(epoch + 1):
             return epoch, self.order(epoch).map(np.arange(inside, inside + last - first))
@@ -252,13 +252,13 @@ class SourceRun:
         return self.spans_of(indices, *self.locate(indices))
 
     def spans_of(self, items: Int64, epoch: Int64, row: Int64) -> Spans:
-        """The documents in rows, of which it is known which items they are."""
+        """The documents in each row; `items` are the items that show them."""
         spans = self.layout.spans(epoch, row).named(self.name)
         return spans if self.blanks is None else self.blanks.hide(spans, items)
 
     @property
     def goes_by_epochs(self) -> bool:
-        """Whether every epoch of a request costs something, however few its rows are."""
+        """Whether every epoch in a request has a cost of its own, however few its rows."""
         usual = isinstance(self.shuffle, FullShuffle) and self.shuffle.perm_type == "feistel"
         return self.shuffle is not None and not usual and self.rows > 1
 
@@ -267,7 +267,7 @@ class SourceRun:
     def items(self, epoch: int, rows: Int64) -> Int64:
         """The item that shows each row in an epoch; -1 for rows that the epoch does not show.
 
-        It may lie after the end of a run that was cut [N].
+        Items may lie after the end of the run [N].
         """
         start, end = self.phases.start(epoch), self.phases.start(epoch + 1)
         inside = np.full_like(rows, -1)
@@ -347,17 +347,17 @@ def source_run(
     """The run of a source.
 
     Args:
-        name: of the source, part of its keys.
+        name: name of the source, part of its keys.
         layout: rows → spans.
-        shuffle: how rows are ordered; None is as stored.
+        shuffle: how rows are ordered; None is stored order.
         epochs: how often the rows are shown; None is endless.
-        seed: what the keys start with.
-        take: at most that many examples.
+        seed: seed of the keys.
+        take: the maximum number of examples.
     """
     phases = layout.phases
     rows = int(phases.rows[-1])
     blocks = [layout.blocks(phase) for phase in range(len(phases))]
-    # of rows, not of the line: tokens that no row has must not change the order
+    # counted in rows, not on the line: tokens that are in no row must not change the order
     mean = rows * layout.seq_len / max(1, len(blocks[-1]))
     resolved = shuffle.resolve(blocks[-1], mean) if shuffle else None
     whole = None if epochs is None else phases.end(epochs)

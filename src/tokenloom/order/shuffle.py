@@ -1,12 +1,12 @@
-"""The shuffle of a source as a setting: what a user says, and the integers it comes down to.
+"""The shuffle of a source as a setting: what the user passes, and the integers it resolves to.
 
 One setting: ``False`` (stored order), ``True`` (`FullShuffle`), an integer (`EraShuffle` of that
-length), or a `BlockShuffle`. Numbers left open are resolved once, from the layout, and written into
-`Dataset.describe()`; they are never computed again.
+length), or a `BlockShuffle`. Numbers that are not given are resolved once, from the layout, and
+written into `Dataset.describe()`; they are never computed again.
 
-A block shuffle mixes rows inside a window of blocks, and a window must fit into memory: with
-`window_blocks` blocks of `io_block_size` rows of `seq_len` tokens it takes their product times the
-bytes of a token. If batches look too alike, raise `window_blocks` before anything else.
+A block shuffle mixes rows inside a window of blocks, and the window must fit into memory. It takes
+`window_blocks` x `io_block_size` x `seq_len` x the bytes of a token. If batches look too much
+alike, raise `window_blocks` before anything else.
 """
 
 from __future__ import annotations
@@ -34,14 +34,14 @@ __all__ = [
     "rebuild_shuffle",
 ]
 
-BAND_TOKENS = 1 << 27  # tokens mixed together unless told otherwise
+BAND_TOKENS = 1 << 27  # tokens mixed together by default
 
 BAND_BLOCKS = (2, 512)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class FullShuffle:
-    """Every row anywhere."""
+    """All rows shuffled together."""
 
     perm_type: str = "feistel"
 
@@ -77,7 +77,7 @@ class EraShuffle:
         check_fields(self)
         check_perm_type(self.perm_type)
         if self.length < 1:
-            raise ConfigError(f"shuffle: found era length {self.length}, allowed is 1 or more.")
+            raise ConfigError(f"shuffle: found era length {self.length}, allowed: 1 or more.")
 
     def resolve(self, blocks: Blocks, block_tokens: float) -> EraShuffle:
         """There is nothing left open."""
@@ -108,9 +108,10 @@ class BlockShuffle:
         io_block_size: rows of a block; None takes the blocks of the layout.
         window_blocks: blocks that are mixed together; None takes 128 Mi tokens or 512 blocks,
             whichever is less, over all lanes.
-        lanes: windows that are open at once; 8 times the ranks or more lets each keep to its own.
-        perm_type: see `tokenloom.random.permute`.
-        shuffle_block_size: a larger unit than a block, in rows, to shuffle.
+        lanes: windows that are open at once; with 8 times the ranks or more, each rank keeps to
+            its own windows.
+        perm_type: kind of permutation, see `tokenloom.random.permute`.
+        shuffle_block_size: rows of the unit to shuffle, if larger than a block.
         cache_windows: windows to keep in memory, instead of the cache that all stores share.
 
     >>> import tempfile, tokenloom as tl
@@ -140,7 +141,7 @@ class BlockShuffle:
         ):
             value = getattr(self, name)
             if value is not None and value < 1:
-                raise ConfigError(f"block_shuffle.{name}: found {value}, allowed is 1 or more.")
+                raise ConfigError(f"block_shuffle.{name}: found {value}, allowed: 1 or more.")
         if self.lanes > 1 and self.perm_type.startswith("levanter"):
             raise ConfigError(
                 f"block_shuffle.lanes: found {self.lanes}, allowed with perm_type "
@@ -153,7 +154,7 @@ class BlockShuffle:
         return BlockShuffle(window_blocks=8, cache_windows=8)
 
     def blocks(self, blocks: Blocks) -> Blocks:
-        """The blocks of a layout, as this shuffle divides them."""
+        """The blocks of a layout as this shuffle divides them."""
         if self.io_block_size is not None and self.io_block_size != blocks.size:
             blocks = Blocks.equal(blocks.rows, self.io_block_size)
         if self.shuffle_block_size is not None:
@@ -161,7 +162,7 @@ class BlockShuffle:
         return blocks
 
     def resolve(self, blocks: Blocks, block_tokens: float) -> BlockShuffle:
-        """The same with all numbers known; `block_tokens` are the mean tokens of a block."""
+        """A copy with all numbers resolved; `block_tokens` is the mean tokens per block."""
         divided = self.blocks(blocks)
         tokens = block_tokens * (len(blocks) or 1) / (len(divided) or 1)
         low, high = BAND_BLOCKS
@@ -204,7 +205,7 @@ _KINDS: dict[str, type[Shuffle]] = {"full": FullShuffle, "era": EraShuffle, "blo
 def parse_shuffle(
     shuffle: bool | int | Shuffle | None, block_shuffle: BlockShuffle | None = None
 ) -> Shuffle | None:
-    """What a user means by `shuffle`, or by `block_shuffle`, which says the same.
+    """The shuffle that a user gives as `shuffle`, or as `block_shuffle`, its other name.
 
     >>> parse_shuffle(True), parse_shuffle(1024), parse_shuffle(False)
     (FullShuffle(perm_type='feistel'), EraShuffle(length=1024, perm_type='feistel'), None)
@@ -240,7 +241,7 @@ def describe_shuffle(shuffle: Shuffle | None) -> dict[str, Any] | None:
 
 
 def rebuild_shuffle(described: Any, path: str = "$.shuffle") -> Shuffle | None:
-    """What `describe_shuffle` described."""
+    """The shuffle that `describe_shuffle` described."""
     if described is None:
         return None
     kind = described.get("kind") if isinstance(described, dict) else described

@@ -1,4 +1,4 @@
-"""What orders are made of: checked indices, the keys of an order, and permutations inside windows.
+"""What orders are made of: the keys of an order, and permutations inside shuffle windows.
 
 One idea: however rows are grouped (eras, lanes of a band), each group is a *shuffle window* with a
 number, and its permutation follows from the order's key and that number alone.
@@ -33,15 +33,15 @@ UInt64 = NDArray[np.uint64]
 
 
 class OrderKeys:
-    """The keys of one order: paths of names, or JAX's where Levanter's orders are asked for.
+    """The keys of one order: hashed paths, or JAX keys for Levanter's orders.
 
-    Levanter gives every epoch the same order; here epochs after the first fold their number in.
+    Levanter gives every epoch the same order; here the keys of later epochs fold in their number.
     """
 
     def __init__(self, seed: int, epoch: int, perm_type: str, source: str) -> None:
         check_perm_type(perm_type)
         if epoch < 0:
-            raise ConfigError(f"epoch: found {epoch}, allowed is 0 or more.")
+            raise ConfigError(f"epoch: found {epoch}, allowed: 0 or more.")
         self.perm_type = perm_type
         self._jax = perm_type.startswith("levanter")
         if self._jax:
@@ -51,27 +51,27 @@ class OrderKeys:
             self._root = key(seed, source, "order", epoch)
 
     def whole(self) -> int:
-        """Of the permutation of everything."""
+        """The key for the permutation of all rows."""
         return self._root if self._jax else child(self._root, "full")
 
     def eras(self, numbers: UInt64) -> UInt64:
-        """Of each era [N]."""
+        """The key of each era [N]."""
         if self._jax:
             return levanter.folded(self._root, numbers)
         return children(child(self._root, "era"), numbers)
 
     def blocks(self) -> int:
-        """Of the permutation of the blocks."""
+        """The key for the permutation of the blocks."""
         return levanter.split(self._root, 3)[0] if self._jax else child(self._root, "blocks")
 
     def windows(self, numbers: UInt64) -> UInt64:
-        """Of each window of blocks [N]."""
+        """The key of each window of blocks [N]."""
         if self._jax:
             return levanter.folded(levanter.split(self._root, 3)[1], numbers)
         return children(child(self._root, "window"), numbers)
 
     def tail(self, window: int) -> int:
-        """Of the short last block, which stands in that window."""
+        """The key of the short last block, which is in that window."""
         if self._jax:
             return levanter.fold_in(levanter.split(self._root, 3)[2], window)
         return child(self._root, "tail")
@@ -90,13 +90,13 @@ def epoch_windows(seed: int, perm_type: str, source: str) -> ShuffleWindows:
 
 
 class ShuffleWindows:
-    """The permutations inside numbered windows, made when they are first asked for.
+    """The permutations inside numbered windows, made on first use.
 
-    Windows of at most 4,096 rows are sorted tables; those seen last are kept, 1 Mi rows of them.
+    Windows of at most 4,096 rows are sorted tables; the latest are kept, up to 1 Mi rows in all.
 
     Args:
         keys: window numbers → keys.
-        perm_type: see `tokenloom.random.permute`.
+        perm_type: kind of permutation, see `tokenloom.random.permute`.
     """
 
     KEPT_ROWS = 1 << 20
@@ -120,7 +120,7 @@ class ShuffleWindows:
         if which is None or len(present) <= at_once or not self._sorts(n):
             result: Int64 = ask(self._make(n, present), words, which).view(np.int64)
             return result
-        # a scattered request: its windows one handful after the other, not all of them in memory
+        # a scattered request takes its windows in batches, so that not all of them are in memory
         out = np.empty_like(x)
         by_window = np.argsort(which, kind="stable")
         firsts = np.arange(0, len(present), at_once)

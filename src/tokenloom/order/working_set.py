@@ -1,7 +1,7 @@
-"""What a run needs in memory at once: its io blocks, their bytes, and a word when they don't fit.
+"""What a run needs in memory at once: its io blocks, their bytes, and a warning if they don't fit.
 
 One idea: rows are fetched and kept by *io blocks*, stretches of rows that are stored together. How
-many of them an order needs at the same time decides whether reading by blocks is worth anything.
+many of them an order needs at the same time decides whether reading by blocks pays off.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ Int64 = NDArray[np.int64]
 
 
 def loss_columns(reader: Reader) -> list[str]:
-    """The columns of a store that say what is trained."""
+    """The columns of a store that say which tokens are trained on."""
     return [name for name in ("loss_weights", "loss_mask") if name in reader.manifest.columns]
 
 
@@ -32,10 +32,10 @@ class WorkingSet:
     """The io blocks of a layout under a shuffle.
 
     Args:
-        layout: whose rows.
-        phases: of the layout, each with blocks of its own.
+        layout: the layout of the rows.
+        phases: phases of the layout, each with its own blocks.
         blocks: the storage-local blocks of each phase.
-        shuffle: resolved, or None for stored order.
+        shuffle: the resolved shuffle, or None for stored order.
 
     Attributes:
         blocks: what is fetched and kept together, in the last phase.
@@ -63,7 +63,7 @@ class WorkingSet:
         return out
 
     def stretch(self, block: Int64) -> tuple[Int64, Int64]:
-        """The part of the line that the rows of each io block take [N]."""
+        """The part of the line that the rows of each io block occupy [N]."""
         if len(self._blocks) == 1:
             return self._layout.stretch(block, self._blocks[0])
         first, last = np.empty_like(block), np.empty_like(block)
@@ -75,23 +75,23 @@ class WorkingSet:
 
     @functools.cached_property
     def bytes(self) -> int:
-        """Bytes of the blocks that one reader of all rows needs at the same time."""
+        """Bytes of the blocks that a single reader of all rows needs at the same time."""
         blocks, shuffle = self.blocks, self._shuffle
         working = shuffle.working_blocks(blocks) if shuffle else min(2, len(blocks))
         largest, together = self._block_bytes
         return min(working * largest, together)
 
     def share_bytes(self, world_size: int) -> int:
-        """The same for one of several ranks: with lanes each keeps to its own windows."""
+        """The same for one of several ranks: with lanes, each rank keeps to its own windows."""
         return self.bytes if self.lanes == 1 else -(-self.bytes // world_size)
 
     @functools.cached_property
     def _block_bytes(self) -> tuple[int, int]:
-        """Bytes of the largest block, and of all."""
+        """Bytes of the largest block, and of all blocks."""
         blocks = self.blocks
         if not len(blocks):
             return 0, 0
-        some = [0, len(blocks) - 1] if blocks.size else np.arange(len(blocks))  # the rest is equal
+        some = [0, len(blocks) - 1] if blocks.size else np.arange(len(blocks))  # the rest are equal
         first, last = self._layout.stretch(np.asarray(some), blocks, len(self._blocks) - 1)
         sizes = (last - first) * self._token_bytes
         largest = int(sizes.max())
@@ -100,7 +100,7 @@ class WorkingSet:
 
     @property
     def _token_bytes(self) -> int:
-        """Bytes of a token and of what the store says about training it."""
+        """Bytes of a token and of its loss columns."""
         reader = self._layout.line.reader
         return sum(reader.dtype(c).itemsize for c in ("input_ids", *loss_columns(reader)))
 
@@ -108,7 +108,7 @@ class WorkingSet:
         """Warn, with the arithmetic, when a rank's shuffle windows do not fit into the cache."""
         needed = self.share_bytes(world_size)
         if not isinstance(self._shuffle, BlockShuffle) or needed <= capacity or not capacity:
-            return  # whoever turned the cache off knows
+            return  # no warning if the cache was turned off on purpose
         blocks = self._shuffle.blocks(self.blocks)
         window = min(self._shuffle.window_blocks or 1, len(blocks))
         rows = min(blocks.size, blocks.rows) or -(-blocks.rows // len(blocks))

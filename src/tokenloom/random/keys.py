@@ -4,10 +4,10 @@ One idea: ``key(seed, "wiki", "order", 3)`` names one random choice. Another sou
 or another purpose is another path, and so an unrelated key; adding a source to a run leaves the
 keys of all others alone. There is no generator whose state could be lost.
 
-Words are mixed by the finaliser of splitmix64, exact integers modulo 2^64, the same on every
-machine and in every version of NumPy. Strings and integers never collide: each begins with its
-kind, strings also with their length. Golden values are pinned by ``tests/random/test_keys.py``;
-changing any of them is a new order version.
+Words are mixed by the finaliser of splitmix64 in exact integers modulo 2^64, so keys are the same
+on every machine and in every version of NumPy. Strings and integers never collide: each part starts
+with its kind, and a string also with its length. Golden values are pinned by
+``tests/random/test_keys.py``; changing any of them requires a new order version.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ _MASK = (1 << 64) - 1
 
 _INTEGER, _STRING = 1, 2  # the first word of a part of a path
 
-_SHORT = 256  # bytes of a name; many of them are hashed together, padded to the longest
+_SHORT = 256  # bytes; names up to this long are hashed together, padded to the longest
 
 
 def mix(word: int) -> int:
@@ -64,16 +64,16 @@ def mixed(words: UInt64) -> UInt64:
 
 
 def check_seed(seed: int) -> int:
-    """The seed, if it is one: any integer from 0 to 2^64 - 1."""
+    """The seed, if it is valid: any integer from 0 to 2^64 - 1."""
     if isinstance(seed, bool) or not isinstance(seed, (int, np.integer)):
-        raise ConfigError(f"seed: found {seed!r}, allowed is an integer from 0 to 2^64 - 1.")
+        raise ConfigError(f"seed: found {seed!r}, allowed: an integer from 0 to 2^64 - 1.")
     if not 0 <= seed <= _MASK:
-        raise ConfigError(f"seed: found {seed}, allowed is an integer from 0 to 2^64 - 1.")
+        raise ConfigError(f"seed: found {seed}, allowed: an integer from 0 to 2^64 - 1.")
     return int(seed)
 
 
 def key(seed: int, *path: str | int) -> int:
-    """The key behind a named path.
+    """The key of a named path.
 
     >>> key(7, "wiki", "order", 0) == key(7, "wiki", "order", 0)
     True
@@ -84,7 +84,7 @@ def key(seed: int, *path: str | int) -> int:
 
 
 def child(parent: int, *path: str | int) -> int:
-    """The key further down: ``child(key(7, "a"), "b")`` is ``key(7, "a", "b")``."""
+    """The key further down the path: ``child(key(7, "a"), "b")`` is ``key(7, "a", "b")``."""
     state = parent
     for part in path:
         for word in _words(part):
@@ -140,7 +140,7 @@ def named(parent: int, names: Sequence[str]) -> UInt64:
 
 
 def draw(stream: int, number: int) -> int:
-    """Word `number` of the random stream that a key names: splitmix64, at any place."""
+    """Word `number` of the splitmix64 stream that a key names, without the words before it."""
     return mix((stream + (number + 1) * GOLDEN) & _MASK)
 
 
@@ -155,12 +155,12 @@ def draws(stream: int | UInt64, numbers: UInt64) -> UInt64:
 
 
 def _words(part: str | int) -> list[int]:
-    """A part of a path as 64-bit words that no other part has."""
+    """A part of a path as 64-bit words that no other part shares."""
     if isinstance(part, str):
         data = part.encode("utf-8", "surrogatepass")
         words = [int.from_bytes(data[i : i + 8], "little") for i in range(0, len(data), 8)]
         return [_STRING, len(data), *words]
     whole = isinstance(part, (int, np.integer)) and not isinstance(part, bool)
     if not whole or not 0 <= part <= _MASK:
-        raise ConfigError(f"key: found {part!r} in a path, allowed are strings and 0 to 2^64 - 1.")
+        raise ConfigError(f"key: found {part!r} in a path, allowed: strings and 0 to 2^64 - 1.")
     return [_INTEGER, int(part)]

@@ -1,14 +1,12 @@
-"""NumPy's generator PCG64 and its bounded integers, written out: what Levanter draws its keys with.
+"""The random numbers of Levanter's orders: JAX keys without JAX, and NumPy's PCG64 written out.
 
-`numpy.random` decides no order here, because its distributions may change with a release. These are
-the published algorithms (O'Neill 2014, XSL-RR on 128 bits; Lemire 2019 for bounds) in exact
-integers, held against the library by a test.
+`numpy.random` decides no order here, because its distributions may change with a release. `Words`
+implements the published algorithms (O'Neill 2014, XSL-RR on 128 bits; Lemire 2019 for bounds) in
+exact integers, and a test compares it with NumPy.
 
-JAX's random keys without JAX: what Levanter's orders are made from.
-
-A JAX key is two 32-bit words; here it is one integer, ``high << 32 | low``. These are the rules of
-the generator threefry2x32 in its partitionable form, the default since JAX 0.5 (older runs have
-other orders).
+A JAX key is two 32-bit words; here it is one integer, ``high << 32 | low``. `folded`, `fold_in` and
+`split` follow the generator threefry2x32 in its partitionable form, the default since JAX 0.5
+(older runs have other orders).
 
 Checked against vectors that JAX and Levanter wrote: ``tests/golden/levanter_orders.json``.
 """
@@ -46,7 +44,7 @@ class Words:
         self._half: int | None = None
 
     def bounded(self, low: int, high: int) -> int:
-        """A number from [low, high)."""
+        """A number in [low, high)."""
         size = high - low
         if size == 1:
             return low
@@ -62,7 +60,7 @@ class Words:
         return low + (product >> bits)
 
     def _word(self, bits: int) -> int:
-        """The next word; of a 64-bit word the low half is given out first."""
+        """The next word; the low half of a 64-bit word comes first."""
         if bits == 64:
             return self._word64()
         if self._half is not None:
@@ -73,7 +71,7 @@ class Words:
         return word & _32
 
     def _word64(self) -> int:
-        """The next output of PCG64: both halves of the state folded, rotated by its top bits."""
+        """The next output of PCG64: the xor of the state's halves, rotated by its top bits."""
         self._advance()
         folded, turn = (self._state >> 64 ^ self._state) & _64, self._state >> 122
         return (folded >> turn | folded << (64 - turn)) & _64
@@ -97,7 +95,7 @@ def _seed_words(seed: int) -> list[int]:
 
 
 class _Hash:
-    """A hash of 32-bit words that is another one at every call."""
+    """A hash of 32-bit words that changes with every call."""
 
     def __init__(self, constant: int, factor: int) -> None:
         self._constant, self._factor = constant, factor
@@ -117,7 +115,7 @@ _LOW = 0xFFFFFFFF
 
 
 def folded(key: int, numbers: UInt64) -> UInt64:
-    """The keys ``fold_in(key, n)`` of every number [N]; ``split(key, m)`` are those of 0 to m-1.
+    """The keys ``fold_in(key, n)`` for all numbers [N]; ``split(key, m)`` takes 0 to m - 1.
 
     >>> [hex(k) for k in folded(0, np.arange(2, dtype=np.uint64)).tolist()]
     ['0x6b20015999ba4efe', '0x375f238fcddb151d']
@@ -147,6 +145,6 @@ def split(key: int, count: int = 2) -> list[int]:
 
 
 def pcg64_seed(key: int) -> int:
-    """``jax.random.randint(key, (), 0, 2**30)``, which Levanter seeds NumPy with."""
+    """``jax.random.randint(key, (), 0, 2**30)``, with which Levanter seeds NumPy."""
     word = fold_in(split(key)[1], 0)
     return ((word >> 32) ^ (word & _LOW)) % (1 << 30)

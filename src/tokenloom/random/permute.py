@@ -1,14 +1,14 @@
-"""Permutations of range(n): any place in any order, forward and back, exact to n = 2^63.
+"""Permutations of range(n): any index, forward and back, exact up to n = 2^63.
 
-One idea: a permutation is a function with an inverse, not a list, so that index 10^12 costs the
-same as index 0. Many permutations of one size (the shuffle windows of a store) are one object, and
-a request says for each index which of them it goes through: no Python per window.
+One idea: a permutation is a function with an inverse, not a list, so index 10^12 costs the same as
+index 0. Many permutations of one size (the shuffle windows of a store) are one object, and a
+request names a permutation for each index: there is no Python loop over windows.
 
 =================  ==============================================================================
 `feistel`          n <= 4,096: sort the indices by a keyed hash (`HashSort`, uniform); above: eight
                    rounds of a Feistel network on Z_a x Z_b, a = ceil(sqrt(n)), b = ceil(n / a)
-                   (Black and Rogaway 2002), outputs beyond n fed through again
-`linear`           a x + b mod n, in exact integers: a bijection, and a poor shuffle
+                   (Black and Rogaway 2002); outputs of n or more go through again
+`linear`           a x + b mod n, in exact integers: a bijection, but a poor shuffle
 `levanter`         the five weak rounds that Levanter publishes, to the bit
 `levanter_linear`  Levanter's a x + b mod n, to the bit while its float64 is exact
 =================  ==============================================================================
@@ -53,11 +53,11 @@ Which = NDArray[np.int64] | None
 
 PERM_TYPES = ("feistel", "linear", "levanter", "levanter_linear")
 
-SMALL = 4096  # up to here an order is sorted, not computed
+SMALL = 4096  # up to this n an order is a sorted table
 
 ROUNDS = 8
 
-CHUNK = 8192  # indices at a time: their work arrays stay in the CPU's cache
+CHUNK = 8192  # indices at a time, so that work arrays stay in the CPU's cache
 
 MAX_N = 1 << 63
 
@@ -91,7 +91,7 @@ def permutations(n: int, keys: Sequence[int] | UInt64, perm_type: str = "feistel
     """
     check_perm_type(perm_type)
     if not 0 < n <= MAX_N:
-        raise ConfigError(f"n: found {n}, allowed is 1 to 2^63.")
+        raise ConfigError(f"n: found {n}, allowed: 1 to 2^63.")
     words = np.asarray(keys, np.uint64)
     if perm_type == "feistel":
         return HashSort(hash_sorted(n, words)) if n <= SMALL else Feistel(n, words)
@@ -103,18 +103,18 @@ def permutations(n: int, keys: Sequence[int] | UInt64, perm_type: str = "feistel
 
 
 def check_perm_type(perm_type: str) -> None:
-    """Refuse what is not one of `PERM_TYPES`."""
+    """Refuse a name that is not in `PERM_TYPES`."""
     one_of("perm_type", perm_type, PERM_TYPES)
 
 
 def hash_sorted(n: int, keys: UInt64) -> NDArray[np.uint16]:
-    """For each key the indices of range(n) in the order of their hashes [keys, n]; n <= 4,096.
+    """For each key, the indices of range(n) sorted by their hashes [keys, n]; n <= 4,096.
 
-    The low 12 bits of a hash give way to its index, so no two are equal, and sorting the words
-    themselves gives the order, the same one by any algorithm.
+    The index replaces the low 12 bits of its hash. No two words are equal then, so every sorting
+    algorithm gives the same order.
     """
     if n > SMALL:
-        raise ValueError(f"n is {n}, allowed is up to {SMALL}")
+        raise ValueError(f"n: found {n}, allowed: up to {SMALL}")
     index = np.arange(n, dtype=np.uint64)
     hashes = draws(keys[:, None], index[None, :])
     hashes &= np.uint64(~(SMALL - 1) & (1 << 64) - 1)
@@ -124,7 +124,7 @@ def hash_sorted(n: int, keys: UInt64) -> NDArray[np.uint16]:
 
 
 class HashSort:
-    """Orders that were sorted: index x goes to ``table[which, x]``."""
+    """Permutations as sorted tables: index x goes to ``table[which, x]``."""
 
     def __init__(self, table: NDArray[np.uint16]) -> None:
         self.n = table.shape[1]
@@ -243,7 +243,7 @@ def _walk(x: UInt64, which: Which, n: int, once: Callable[[UInt64, Which], UInt6
 
 
 class Linear:
-    """a x + b mod n for each pair (a, b), a without a common factor with n."""
+    """a x + b mod n for each pair (a, b), with a coprime to n."""
 
     def __init__(self, n: int, pairs: Sequence[tuple[int, int]]) -> None:
         self.n = n
@@ -273,8 +273,8 @@ class Linear:
 def _times(a: UInt64, x: UInt64, n: int) -> UInt64:
     """The product a x mod n in 64-bit words, for a, x < n <= 2^63.
 
-    Below 2^32 the product fits. Above, a is taken digit by digit, in digits so short that neither
-    digit times x nor remainder times base leaves 64 bits: n of 40 bits takes two of 24 bits.
+    Below 2^32 the product fits. Above, a is split into digits short enough that neither digit times
+    x nor remainder times base overflows 64 bits: n of 40 bits takes two digits of 24 bits.
     """
     size = np.uint64(n)
     bits = max(1, (n - 1).bit_length())
@@ -291,7 +291,7 @@ def _times(a: UInt64, x: UInt64, n: int) -> UInt64:
 
 
 def _draw_linear(n: int, key: int) -> tuple[int, int]:
-    """(a, b) from a key: the first draw that shares no factor with n, and one more."""
+    """(a, b) from a key: the first draw that is coprime to n, and the draw after it."""
     if n == 1:
         return 1, 0
     number = 0
@@ -319,10 +319,10 @@ def _levanter_round_keys(key: int, half: int) -> tuple[int, ...]:
 
 
 class LevanterFeistel:
-    """Levanter's own network: five rounds r C + k, which never move a bit downwards.
+    """Levanter's own network: five rounds r C + k, which never carry a bit downwards.
 
-    Kept to the bit so that its published tables and its runs can be reproduced; the batches it
-    makes at n = 2^20 hold only even or only odd indices.
+    Kept exact to the bit so that its published tables and its runs can be reproduced. At n = 2^20
+    its batches hold only even or only odd indices.
     """
 
     ROUNDS = 5

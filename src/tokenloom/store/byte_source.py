@@ -4,7 +4,7 @@ One idea: a request carries *all* its ranges at once, over all files of the stor
 object store can issue them together, a test can count them, and a fault can be injected in one
 place. `LocalSource` answers with `preadv` (a plain `pread` where that is missing).
 
-Where buffers stand matters for speed: see `tokenloom.store.slabs`.
+Where buffers are placed matters for speed: see `tokenloom.store.slabs`.
 """
 
 from __future__ import annotations
@@ -156,7 +156,7 @@ class LocalSource:
 
 
 def new_buffer(size: int) -> Bytes:
-    """Uninitialised bytes; large ones begin on a page."""
+    """Uninitialised bytes; large ones start on a page."""
     return np.empty(size, np.uint8) if size < LARGE else _POOL.take(size)
 
 
@@ -171,7 +171,7 @@ _READ: Callable[[int, Sequence[Any], int], int] = getattr(os, "preadv", _pread)
 
 
 def _shift(distance: int) -> int:
-    """How far a buffer must move on if it stands `distance` bytes behind its file offset."""
+    """How far a buffer must move if it is `distance` bytes after its file offset."""
     distance &= PAGE - 1
     return SAFE - distance if 0 < distance < SAFE else 0
 
@@ -179,8 +179,8 @@ def _shift(distance: int) -> int:
 def place_buffers(ranges: Sequence[Range]) -> list[Bytes]:
     """A buffer for each range, small ones in one slab, none of them in a slow place.
 
-    Worked example: the slab begins on a page. A range at file offset 4090 would stand 6 bytes
-    behind its offset (modulo 4096), which is slow, so it moves on by 58 bytes.
+    Worked example: the slab starts on a page. A range at file offset 4090 would be 6 bytes
+    after its offset (modulo 4096), which is slow, so it moves by 58 bytes.
     """
     small = [size for _, _, size in ranges if size < LARGE]
     total = sum(small) + SAFE * len(small)

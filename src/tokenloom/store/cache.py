@@ -65,7 +65,7 @@ class BlockCache:
         self._hits = self._misses = self._evictions = 0
 
     def get(self, key: Hashable, load: Callable[[], Block]) -> Block:
-        """The block behind `key`, loaded by `load` if it is not here; always read-only."""
+        """The block of `key`, loaded by `load` if it is not here; always read-only."""
         if not self._capacity:  # nothing can be kept, so there is nothing to share either
             with self._lock:
                 self._misses += 1
@@ -94,7 +94,7 @@ class BlockCache:
     def get_many(
         self, keys: Sequence[Hashable], load: Callable[[list[int]], Sequence[Block]]
     ) -> list[Block]:
-        """The blocks behind several different keys; those missing are loaded in one call.
+        """The blocks of several different keys; those missing are loaded in one call.
 
         Args:
             keys: what to look for.

@@ -37,7 +37,7 @@ class ReadPlan:
         start, stop: addresses of the reads, sorted, disjoint [R].
         runs: how many gap-free stretches the reads form.
         read, low, high: piece p is bytes [low, high) of read `read[p]` [P].
-        request: the request that piece p belongs to; pieces stand in request order [P].
+        request: the request that piece p belongs to; pieces are in request order [P].
     """
 
     start: Int64
@@ -65,7 +65,7 @@ def union(start: Int64, stop: Int64, gap: int = 0) -> tuple[Int64, Int64]:
         return start, stop
     by_start = np.argsort(start, kind="stable")
     start, stop = start[by_start], np.maximum.accumulate(stop[by_start])
-    # a range opens a run when it begins beyond everything before it
+    # a range opens a run when it starts beyond everything before it
     opens = np.empty(len(start), bool)
     opens[0] = True
     np.greater(start[1:], stop[:-1] + gap, out=opens[1:])
@@ -79,7 +79,7 @@ def plan(start: Int64, stop: Int64, *, gap: int = 0, cap: int = CAP_BYTES) -> Re
 
     Args:
         start: first address of each request [N].
-        stop: address behind each request [N]; a request may be empty.
+        stop: address after each request [N]; a request may be empty.
         gap: merge requests up to this many bytes apart (the bytes between are wasted).
         cap: no read is longer than this.
     """

@@ -171,7 +171,7 @@ def _unchecked(
         if rules.verify != "always" and column.checked.find(0) < 0:
             continue
         here = (file == number) & (high > low)
-        # +1 where a range begins, -1 behind its end: the running sum counts ranges per chunk
+        # +1 where a range starts, -1 after its end: the running sum counts ranges per chunk
         change = np.zeros(len(column.checked) + 1, np.int64)
         np.add.at(change, low[here] // column.inner, 1)
         np.add.at(change, (high[here] - 1) // column.inner + 1, -1)
@@ -199,7 +199,7 @@ def _check_doubts(
     buffers: Sequence[NDArray[np.uint8]],
     root: str,
 ) -> None:
-    """Check each doubtful chunk; they are the requests behind the `asked` ones.
+    """Check each doubtful chunk; they are the requests after the `asked` ones.
 
     A chunk may have come in several pieces, where a read was cut.
     """

@@ -125,7 +125,7 @@ SMALL: Final = 8  # columns that are not read by token have chunks that much sma
 
 
 def is_store_name(name: str) -> bool:
-    """Whether a file or directory of that name may stand at the top of a store."""
+    """Whether a file or directory of that name may be at the top of a store."""
     patterns = (MANIFEST_NAME, SHARD_NAME, ROOT_FILE_NAME)
     return name.startswith(".") or any(pattern.fullmatch(name) for pattern in patterns)
 
@@ -166,12 +166,12 @@ def inner_of(name: str, inner: int) -> int:
 
 
 def group_count(documents: int) -> int:
-    """How many groups so many documents have, the last one perhaps short."""
+    """The number of groups of `documents` documents; the last group may be short."""
     return -(-documents // GROUP_DOCUMENTS)
 
 
 def unknown_groups(documents: int) -> tuple[str, ...]:
-    """What stands for groups until they are worked out: zeros, as many as there will be."""
+    """A placeholder for group digests until they are computed: one zero for each."""
     return ("0" * 64,) * group_count(documents)
 
 
@@ -436,7 +436,7 @@ def canonical(value: Any) -> bytes:
 
 
 def read_json(raw: bytes) -> Any:
-    """The JSON value behind bytes from a store; a ValueError for what `canonical` never writes.
+    """The JSON value of bytes from a store; a ValueError for what `canonical` never writes.
 
     That is: NaN and infinities, lone surrogates, another encoding, nesting that could exhaust a
     stack later.
@@ -472,10 +472,10 @@ def seal(record: Any) -> bytes:
 
 
 def unseal(cls: type[T], raw: bytes, path: str) -> T:
-    """The record behind sealed bytes.
+    """The record in sealed bytes.
 
     Raises:
-        StoreCorrupt: naming `path`, when the seal is broken or a value cannot be meant.
+        StoreCorrupt: naming `path`, when the seal is broken or a value is invalid.
     """
     body = raw[:-_SEAL_BYTES]
     if raw != body + _SEAL % hashlib.sha256(body).hexdigest().encode():

@@ -39,7 +39,7 @@ __all__ = [
 
 GROUP = 8192  # documents per Parquet row group
 
-MAX_LINES_BYTES = 256 << 20  # metadata of one shard: the writer begins another one there
+MAX_LINES_BYTES = 256 << 20  # metadata of one shard: the writer starts another one there
 
 ORIGIN_BYTES = 64  # `_input` and `_record` of one document, at most
 

@@ -1,7 +1,7 @@
-"""Where documents begin, and which document holds a token, without loading all offsets.
+"""Where documents start, and which document holds a token, without loading all offsets.
 
 One idea: the offsets of a shard are read in chunks, each kept in the block cache with one entry
-more than it has documents, so that both ends of a document stand in one chunk. Which chunk a token
+more than it has documents, so that both ends of a document are in one chunk. Which chunk a token
 belongs to is told by a directory, the first offset of every chunk, made when a shard is first asked
 for an address. Requests are grouped by chunk, so cost is Python per chunk, not per document.
 """
@@ -25,11 +25,11 @@ Int64 = NDArray[np.int64]
 
 Read = Callable[[int, int, int], NDArray[Any]]
 
-"""(shard, first entry, entry behind) → stored offsets."""
+"""(shard, first entry, entry after the last) → stored offsets."""
 
 
 def _stretches(ordered: Int64) -> Iterator[tuple[int, slice]]:
-    """Each different number of a sorted array with the stretch where it stands."""
+    """Each different number of a sorted array with the stretch where it occurs."""
     cuts = np.flatnonzero(ordered[1:] != ordered[:-1]) + 1
     edges = [0, *cuts.tolist(), len(ordered)] if len(ordered) else []
     for start, stop in itertools.pairwise(edges):
@@ -52,7 +52,7 @@ def _back(values: Int64, order: Int64) -> Int64:
 
 
 def _segment(starts: NDArray[Any], numbers: Int64) -> Int64:
-    """The last of some ascending starts that is not behind each number."""
+    """The last of some ascending starts that is not after each number."""
     return np.searchsorted(starts, numbers.astype(starts.dtype, copy=False), side="right") - 1
 
 
@@ -74,7 +74,7 @@ class Offsets:
         self._directories: dict[int, Int64] = {}
 
     def bounds(self, documents: Int64) -> tuple[Int64, Int64]:
-        """First token of each document and the token behind it [N]."""
+        """First token of each document and the token after it [N]."""
         ordered, order = _in_order(documents)
         start, stop = np.empty(len(ordered), np.int64), np.empty(len(ordered), np.int64)
         for number, here in _stretches(_segment(self.first_document, ordered)):
@@ -94,7 +94,7 @@ class Offsets:
         for number, here in _stretches(_segment(self.first_token, ordered)):
             local = ordered[here] - self.first_token[number]
             for chunk, among in _stretches(_segment(self._directory(number), local)):
-                # of several documents that begin at one token, all but the last are empty
+                # of several documents that start at one token, all but the last are empty
                 inner = _segment(self._chunk(number, chunk), local[among])
                 first = self.first_document[number] + chunk * self._manifest.inner
                 np.add(inner, first, out=found[here][among])
@@ -152,7 +152,7 @@ class Offsets:
 
 
 def starts_of(sizes: list[int]) -> Int64:
-    """Where each of these stretches begins, and where the last one ends [len + 1]."""
+    """Where each of these stretches starts, and where the last one ends [len + 1]."""
     edges = np.zeros(len(sizes) + 1, np.int64)
     np.cumsum(np.array(sizes, np.int64), out=edges[1:])
     return edges

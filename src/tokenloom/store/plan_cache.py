@@ -3,7 +3,7 @@
 One idea: what is remembered can always be worked out again, so nothing here may fail a run. A file
 is named by the hash of everything that decides it, appears whole or not at all, and is trusted only
 as far as it can be checked; whatever is wrong with it, it is forgotten. Small things are JSON, long
-lists of integers raw bytes behind a line of JSON.
+lists of integers raw bytes after a line of JSON.
 
 The directory is ``TOKENLOOM_CACHE_DIR``, else ``tokenloom`` in the user's cache directory.
 """
@@ -112,11 +112,11 @@ def _recalled(kind: str, identity: Mapping[str, Any]) -> NDArray[Any] | None:
         raw = LOCAL.read(path, MAX_ARRAY_BYTES)
         if raw is None:
             return None
-        behind = raw.index(b"\n", 0, 4096) + 1
-        head = json.loads(raw[:behind])
+        after = raw.index(b"\n", 0, 4096) + 1
+        head = json.loads(raw[:after])
         right = head["identity"] == _hash(identity) and head["kind"] in KINDS
-        if right and head["sha256"] == hashlib.sha256(memoryview(raw)[behind:]).hexdigest():
-            found = np.frombuffer(raw, head["kind"], offset=behind)
+        if right and head["sha256"] == hashlib.sha256(memoryview(raw)[after:]).hexdigest():
+            found = np.frombuffer(raw, head["kind"], offset=after)
             if len(found) == head["items"]:
                 return found.astype(found.dtype.newbyteorder("="))
     except (OSError, TokenloomError, ValueError, KeyError, TypeError, RecursionError, MemoryError):

@@ -99,7 +99,7 @@ class Reader:
     # -- documents -------------------------------------------------------------------------
 
     def bounds(self, documents: Int64) -> tuple[Int64, Int64]:
-        """First token of each document and the token behind it, as addresses [N]."""
+        """First token of each document and the token after it, as addresses [N]."""
         return self.offsets.bounds(documents)
 
     def lengths(self) -> Int64:
@@ -150,7 +150,7 @@ class Reader:
 
         Args:
             start: first token of each range, as an address in the store [N].
-            stop: token behind each range [N]; ranges may overlap, repeat, be empty, and cross
+            stop: token after each range [N]; ranges may overlap, repeat, be empty, and cross
                 shards. A range may come as several views; an empty one gives none.
             column: which per-token column.
             cap: no read is longer than this many bytes, a multiple of 8; the store's own if not
@@ -219,7 +219,7 @@ class Reader:
             tag: which division of the store this is.
             numbers: the number of each stretch in it, no two the same [N].
             start: first token of each stretch [N].
-            stop: token behind it [N].
+            stop: token after it [N].
             column: which per-token column.
             cache: keeps them.
         """
@@ -273,7 +273,7 @@ class Reader:
         return np.dtype(name).newbyteorder("<")
 
     def _inside_shards(self, start: Int64, stop: Int64) -> tuple[Int64, Int64, Int64]:
-        """Ranges of the store as (shard, first element, element behind), in the order asked.
+        """Ranges of the store as (shard, first element, element after the last), as asked.
 
         A range over k shards becomes k ranges, an empty one none.
         """

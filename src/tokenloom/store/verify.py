@@ -6,7 +6,7 @@ derived from tokens and metadata (hashes, digest, counts, index, checksums of pa
 again and compared. The second half finds stores that were *written* wrong, with right checksums
 over wrong values.
 
-Both come from one pass where they can: a column that is stored as it is begins its file, so the
+Both come from one pass where they can: an uncompressed column is at the start of its file, so the
 hash of the content, carried on over the rest, is the hash of the file.
 """
 

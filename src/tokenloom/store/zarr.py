@@ -5,7 +5,7 @@ gaps, then an index of (offset, bytes) pairs, then the crc32c of that index::
 
     | chunk 0 | chunk 1 | ... | chunk n-1 (zero padded) | n x (u64 offset, u64 bytes) | u32 crc |
 
-With codec "none" the file therefore begins with the raw little-endian array: a range of tokens
+With codec "none" the file therefore starts with the raw little-endian array: a range of tokens
 is a range of bytes, and zarr-python and TensorStore open the same file unchanged.
 
 Codecs: "none" (tokens, offsets, and what is derived from them; checked by the crc32c columns beside
@@ -62,7 +62,7 @@ def inner_chunks(length: int, inner: int) -> int:
 
 
 def index_bytes(chunks: int) -> int:
-    """Bytes of the index behind `chunks` inner chunks."""
+    """Bytes of the index after `chunks` inner chunks."""
     return chunks * INDEX_ENTRY + CRC
 
 

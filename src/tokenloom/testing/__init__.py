@@ -22,8 +22,8 @@ fails any more: every place where things can go wrong is visited, none is guesse
 >>> folder.cleanup()
 """
 
+from tokenloom.testing.faulty import FaultSource
 from tokenloom.testing.laws import assert_elastic, assert_exactly_once, assert_resumable
-from tokenloom.testing.source import FaultSource
 from tokenloom.testing.stores import first_manifest, write_store
 
 __all__ = [

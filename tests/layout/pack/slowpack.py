@@ -6,7 +6,7 @@ B, E = "B", "E"
 
 
 def slow_bins(lengths, capacity, strategy, most=None):
-    """Every rule by looking at every bin."""
+    """Every rule, by scanning all bins."""
     order = list(range(len(lengths)))
     if strategy.endswith("decreasing"):
         order.sort(key=lambda item: -lengths[item])

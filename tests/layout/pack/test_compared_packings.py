@@ -1,4 +1,4 @@
-"""The planner's table is what a run then has, to the last token."""
+"""The planner's table matches the actual run, to the last token."""
 
 import json
 

@@ -25,7 +25,7 @@ GOLDEN = {
 
 
 def lengths():
-    """Three thousand lengths from 0 to some thousands, many of them equal."""
+    """Three thousand lengths from 0 to several thousand, many of them equal."""
     number = np.arange(3000, dtype=np.int64)
     return (number * 7919 % 1009) ** 2 // 800 + number % 5
 

@@ -61,7 +61,7 @@ def cells_of(rows):
             )
             cells = [(number, start + k) for k in range(length)]
             cells = [B] * bool(pieces.flags[i] & BOS) + cells + [E] * bool(pieces.flags[i] & EOS)
-            assert rows.at[i] == at  # pieces of a row stand side by side
+            assert rows.at[i] == at  # pieces of a row are adjacent
             assert pieces.cells[i] == len(cells) > 0
             row.append((number, cells, int(pieces.seen[i])))
             at += len(cells)
@@ -81,7 +81,7 @@ def test_a_plan_equals_lists_and_loops(data):
 @pytest.mark.parametrize("strategy", ["sequential", *STRATEGIES])
 @pytest.mark.parametrize("overflow", ["split", "truncate", "drop"])
 def test_long_frames_equal_lists_and_loops(strategy, overflow):
-    """Flags are bytes: sums with them once did not fit."""
+    """Flags are bytes: sums with them used to overflow."""
     if strategy == "sequential" and overflow != "split":
         return
     spec = PackSpec(seq_len=1000, strategy=strategy, overflow=overflow, bos_id=1, eos_id=2)

@@ -20,7 +20,7 @@ BOS_ID, EOS_ID, PAD = 901, 902, 903
 
 
 def options_of(spec):
-    """The fields of a spec that are not as usual, as `pack` takes them."""
+    """The fields of a spec that differ from the defaults, as arguments of `pack`."""
     usual = PackSpec(seq_len=spec.seq_len)
     names = [name for name in PackSpec.__dataclass_fields__ if name != "seq_len"]
     return {n: getattr(spec, n) for n in names if getattr(spec, n) != getattr(usual, n)}
@@ -107,7 +107,7 @@ def test_every_array_equals_lists_and_loops(data):
     if "eos_id" not in ids and render["eos_mask"] == "all":
         render["train_on_eos"] = True  # this store has no tokenizer that would know its EOS
     with warnings.catch_warnings(), ToyStore(shards, vocab_size=1000) as toy:
-        warnings.simplefilter("ignore")  # what is lost is told, see below
+        warnings.simplefilter("ignore")  # losses cause warnings, see below
         adds = {f"add_{name[:3]}": True for name in ids}
         packed = toy.store.pack(spec.seq_len, **options, **adds, **render, pad_id=PAD)
         rows = slow_rows(lengths, PackSpec(seq_len=spec.seq_len, **options))
@@ -131,7 +131,7 @@ def test_every_array_equals_lists_and_loops(data):
 
 @pytest.fixture(scope="module")
 def store(tmp_path_factory):
-    """150 documents of 0 to 40 tokens in two shards; token i of document d is unlike all others."""
+    """150 documents of 0 to 40 tokens in two shards; all tokens differ."""
     rng = np.random.default_rng(3)
     sizes = rng.integers(0, 41, 150)
     ends = np.cumsum(sizes)
@@ -269,7 +269,7 @@ def test_what_is_lost_is_told_before_anything_runs(store):
         warnings.simplefilter("error")
         store.pack(16)
     long = int(np.flatnonzero(np.array(store.lengths) > 38)[0])
-    assert long >= 5  # in another group than the first
+    assert long >= 5  # not in the first group
     with pytest.raises(tl.ConfigError, match=rf"overflow: document {long} has"):
         store.pack(38, overflow="error", group_docs=5)
     with pytest.raises(tl.ConfigError, match=r"strategy: found 'sequntial'.*'sequential'"):

@@ -88,7 +88,7 @@ def test_equal_room_goes_to_the_bin_opened_last(lengths):
     ("lengths", "capacity", "most"), [([0], 8, None), ([9], 8, None), ([1], 0, None), ([1], 8, 0)]
 )
 def test_what_cannot_be_packed_is_refused(way, lengths, capacity, most):
-    with pytest.raises(tl.ConfigError, match="allowed is 1 to"):
+    with pytest.raises(tl.ConfigError, match="allowed: 1 to"):
         pack(np.array(lengths), capacity, "greedy", most)
 
 

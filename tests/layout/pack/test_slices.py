@@ -1,4 +1,4 @@
-"""The one cutting core: its slices are those of loops that look at every cell."""
+"""The one cutting core: its slices equal those of loops over every cell."""
 
 from itertools import pairwise
 
@@ -18,7 +18,7 @@ from tokenloom.layout.pack.spec import PackSpec
 from tokenloom.streams import stream_packer
 
 lengths = st.lists(st.integers(1, 30), max_size=12).map(lambda some: np.array(some, np.int64))
-widths = st.integers(1, 3) | st.integers(1, 12)  # narrow rows have the odd cases
+widths = st.integers(1, 3) | st.integers(1, 12)  # narrow rows cause the odd cases
 
 
 def rows_of(slices):

@@ -246,7 +246,7 @@ print(batch.tokens.tolist(), batch.document.tolist())
 def test_sm_12_two_processes_agree_about_index_1e12(three):
     command = [sys.executable, "-c", SCRIPT, str(three.path)]
     first, second = (
-        subprocess.run(command, capture_output=True, text=True, check=True, timeout=120).stdout
+        subprocess.run(command, capture_output=True, text=True, check=True, timeout=900).stdout
         for _ in range(2)
     )
     assert first == second

@@ -28,7 +28,7 @@ from tokenloom.documents.spec import SelectSpec, training_cutoff, with_selector
 from tokenloom.errors import ConfigError, warn
 from tokenloom.integrations.levanter.sources import Base, find_place, open_or_build
 from tokenloom.order.shuffle import parse_shuffle
-from tokenloom.order.source import SourceConfig
+from tokenloom.order.spec import SourceConfig
 from tokenloom.random.keys import check_seed
 
 __all__ = [

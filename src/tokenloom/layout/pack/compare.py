@@ -1,15 +1,15 @@
 """What each way of packing costs, before anything is packed: `plan_packing`.
 
-One idea: packing is a plan from lengths, so its price is known exactly without reading a token. The
+One idea: packing is planned from lengths, so its cost is known exactly without reading a token. The
 table is the tally of the very plan that a run would use; it is not an estimate.
 
 ==============  ====================================================================================
-fill            share of cells that hold something; the rest is filler
+fill            share of cells that hold a token; the rest is filler
 lost            source tokens in no row
 cut             documents in several pieces; *needless* if they would fit into a frame
-segments        pieces in a row, on average
-attention       sum of squared pieces over that of full frames: what block-diagonal attention costs
-trained         predictions that count
+segments        pieces per row, on average
+attention       sum of squared piece lengths relative to full frames: block-diagonal attention cost
+trained         predictions that count toward the loss
 ==============  ====================================================================================
 """
 
@@ -31,7 +31,7 @@ ALL = (SEQUENTIAL, *STRATEGIES)
 
 SIMPLE = ("one_doc", "greedy", SEQUENTIAL, "best_fit", "best_fit_decreasing")  # shown by default
 
-NEAR = 0.001  # of the cells; a packer that trains that much less is as good
+NEAR = 0.001  # share of cells; a packer that trains at most this much less counts as equal
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -39,7 +39,7 @@ class PackingChoice:
     """One way of packing and what it costs.
 
     Attributes:
-        spec: the way.
+        spec: how to pack.
         tally: what becomes of every document and token.
     """
 
@@ -53,7 +53,7 @@ class PackingChoice:
 
     @property
     def fill(self) -> float:
-        """Share of cells that hold something."""
+        """Share of cells that hold a token."""
         return self.tally.fill
 
     @property
@@ -78,18 +78,18 @@ class PackingChoice:
 
     @property
     def segments_per_row(self) -> float:
-        """Pieces in a row, on average."""
+        """Pieces per row, on average."""
         return self.tally.segments / self.tally.rows if self.tally.rows else 0.0
 
     @property
     def attention(self) -> float:
-        """Cost of block-diagonal attention over that of frames of one document."""
+        """Cost of block-diagonal attention, relative to frames that each hold one document."""
         full = self.tally.rows * self.spec.seq_len**2
         return self.tally.attention / full if full else 0.0
 
     @property
     def trained_share(self) -> float:
-        """Predictions that count, over cells."""
+        """Predictions that count toward the loss, per cell."""
         return self.tally.trained / self.tally.cells if self.tally.cells else 0.0
 
     def as_json(self) -> dict[str, Any]:
@@ -106,8 +106,8 @@ class PackingPlan:
     """Ways of packing side by side.
 
     Attributes:
-        choices: in the order asked for.
-        recommended: the best for each length, and why, in words.
+        choices: in the order requested.
+        recommended: the best choice for each frame length, and why, in words.
     """
 
     choices: tuple[PackingChoice, ...]
@@ -164,14 +164,14 @@ def compare_packings(
     overflows: Sequence[str] = ("split",),
     **options: Any,
 ) -> PackingPlan:
-    """What packing the documents of a line would cost, for every combination.
+    """What packing the documents of a line would cost, for every combination of settings.
 
     Args:
         line: the documents.
-        seq_lens: lengths of a frame.
+        seq_lens: frame lengths to compare.
         strategies: see `tokenloom.layout.pack.packers`.
-        overflows: what to do with longer documents; sequential has only "split".
-        options: further fields of `PackSpec`, the same for all.
+        overflows: what to do with documents longer than a frame; sequential allows only "split".
+        options: further fields of `PackSpec`, the same for all combinations.
     """
     choices = []
     for seq_len, strategy, overflow in itertools.product(seq_lens, strategies, overflows):
@@ -185,7 +185,7 @@ def compare_packings(
 
 
 def _recommend(choices: Sequence[PackingChoice]) -> tuple[PackingChoice, str] | None:
-    """The one that loses nothing, cuts nothing needlessly and trains most; the simpler if near."""
+    """The simplest choice that loses nothing, cuts nothing needlessly and trains nearly most."""
     honest = [c for c in choices if not c.tally.lost and c.tally.rows]
     if not honest:
         return None

@@ -1,17 +1,17 @@
-"""Documents → pieces: what of each document is used, and what a slice of it holds.
+"""Documents → pieces: how much of each document is used, and what each slice of it holds.
 
-One idea: a document with its BOS and EOS is a line of cells of its own, `slices` cuts such lines,
-and a piece is a slice with its BOS and EOS told apart from source tokens. So lengths alone decide
-everything, and what is not in any piece is counted.
+One idea: a document with its BOS and EOS is a line of cells of its own. `slices` cuts such lines,
+and a piece is a slice that tells its BOS and EOS from source tokens. So lengths alone decide
+everything, and whatever ends up in no piece is counted.
 
 Worked example: a document of 8 tokens with EOS is 9 cells; cut for frames of 4 with a stride of 1::
 
     cells       0 1 2 3 4 5 6 7 E
-    pieces      [0 1 2 3]            the stride is what neighbours share; no piece is nothing but
-                      [3 4 5 6]      what the one before it has
+    pieces      [0 1 2 3]            adjacent pieces share `stride` cells; every piece has at least
+                      [3 4 5 6]      one cell that the previous piece does not have
                             [6 7 E]
 
-A piece that would be nothing but EOS takes one token from the piece before it.
+A piece that would consist only of EOS takes one token from the piece before it.
 """
 
 from __future__ import annotations
@@ -34,24 +34,24 @@ UInt8 = NDArray[np.uint8]
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Tally:
-    """What became of documents and tokens; every number is a count, and two add up.
+    """What became of documents and tokens. Every field is a count, so tallies can be added.
 
     Attributes:
-        documents, tokens: there were.
+        documents, tokens: total number of documents and of source tokens.
         empty: documents without a token.
         filtered, filtered_tokens: documents shorter than `min_len` or longer than `max_len`.
-        truncated, truncated_tokens: documents of which only the beginning is used, and the rest.
+        truncated, truncated_tokens: documents of which only the start is used, and the tokens cut.
         overlong, overlong_tokens: documents that do not fit and were dropped.
-        repeated: tokens that stand in two pieces, counted once more.
-        inserted: BOS and EOS.
-        rows, cells: of the frames.
-        short_rows, short_row_tokens: rows that were dropped for having too few tokens.
+        repeated: tokens placed a second time because pieces or rows overlap.
+        inserted: inserted BOS and EOS tokens.
+        rows, cells: frames, and their cells.
+        short_rows, short_row_tokens: rows dropped because they have too few tokens.
         segments: pieces in rows.
-        cut, cut_needlessly: documents in several pieces, and those of them that would fit a frame.
-        placed: cells that hold a token or an inserted one.
-        frame_tokens: those of them that are stored tokens.
-        trained: predictions that count, as rendered by default.
-        attention: sum over pieces of the square of their cells.
+        cut, cut_needlessly: documents in several pieces, and those that would have fit a frame.
+        placed: cells that hold a stored or an inserted token.
+        frame_tokens: cells that hold a stored token.
+        trained: predictions that count toward the loss, with default rendering.
+        attention: sum over pieces of their squared number of cells.
     """
 
     documents: int = 0
@@ -83,13 +83,13 @@ class Tally:
 
     @property
     def lost(self) -> int:
-        """Source tokens that stand in no row."""
+        """Source tokens that are in no row."""
         dropped = self.filtered_tokens + self.truncated_tokens + self.overlong_tokens
         return dropped + self.short_row_tokens
 
     @property
     def fill(self) -> float:
-        """Share of cells that hold something."""
+        """Share of cells that hold a token."""
         return self.placed / self.cells if self.cells else 0.0
 
 
@@ -98,10 +98,10 @@ class Usable:
     """Documents that are used.
 
     Attributes:
-        number: which of those given [documents].
+        number: index among the documents given [documents].
         length: source tokens used [documents].
-        cells: these, with BOS and EOS [documents].
-        flags: which of both it has [documents].
+        cells: source tokens used, plus BOS and EOS [documents].
+        flags: whether it has a BOS and an EOS [documents].
     """
 
     number: Int64
@@ -110,7 +110,7 @@ class Usable:
     flags: UInt8
 
     def pick(self, keep: NDArray[np.bool_]) -> Usable:
-        """Some of them."""
+        """Only the documents to keep."""
         return Usable(self.number[keep], self.length[keep], self.cells[keep], self.flags[keep])
 
 
@@ -119,12 +119,12 @@ class Pieces:
     """Stretches of documents.
 
     Attributes:
-        document: which of those given [pieces].
+        document: index among the documents given [pieces].
         start: first source token [pieces].
         length: source tokens [pieces].
-        cells: these, with BOS and EOS [pieces].
-        flags: which of both it has [pieces].
-        seen: first tokens that the piece before has, too [pieces].
+        cells: source tokens, plus BOS and EOS [pieces].
+        flags: whether it has a BOS and an EOS [pieces].
+        seen: leading tokens that the previous piece also has [pieces].
     """
 
     document: Int64
@@ -135,7 +135,7 @@ class Pieces:
     seen: Int64
 
     def pick(self, which: Int64 | NDArray[np.bool_]) -> Pieces:
-        """Some of them, in that order."""
+        """Only the given pieces, in that order."""
         return Pieces(*(getattr(self, one.name)[which] for one in fields(self)))
 
 
@@ -148,7 +148,7 @@ def usable(
     bos: bool = False,
     eos: bool = False,
 ) -> tuple[Usable, Tally]:
-    """The documents that are used, and how much of each.
+    """The documents that are used, how much of each, and a tally of the rest.
 
     A document cut at `max_doc_tokens` does not end there, so it gets no EOS.
     """
@@ -179,14 +179,14 @@ def inserted(flags: UInt8) -> Int64:
 def fitted(
     documents: Usable, width: int, overflow: str, names: Int64 | None = None
 ) -> tuple[Usable, Tally]:
-    """What is left of documents when too long ones are dealt with.
+    """The documents after handling those that do not fit into a frame, and a tally of the loss.
 
     Args:
-        documents: what to look at.
+        documents: the documents to check.
         width: cells of a frame.
-        overflow: what to do with a document that has more: "split" it (later), "truncate" it (its
-            end is lost, and its EOS with it), "drop" it, or "error".
-        names: what messages call the documents given; their place by default.
+        overflow: what to do with a longer document: "split" it (later), "truncate" it (its end is
+            lost, including its EOS), "drop" it, or "error".
+        names: numbers that messages use for the documents; default: their index.
     """
     long = documents.cells > width
     tally = Tally()
@@ -196,7 +196,7 @@ def fitted(
         name = place if names is None else int(names[place])
         raise ConfigError(
             f"overflow: document {name:,} has {documents.cells[which]:,} tokens with its "
-            f"specials, a frame {width:,} cells ({int(long.sum()):,} such documents). Use "
+            f"specials, but a frame has {width:,} cells ({int(long.sum()):,} such documents). Use "
             "overflow='split', or a longer seq_len."
         )
     if overflow == "drop":
@@ -217,15 +217,15 @@ def _truncated(documents: Usable, long: NDArray[np.bool_], width: int) -> tuple[
 
 
 def sliced(documents: Usable, slices: Slices, *, seen: bool) -> Pieces:
-    """Slices of the cells of documents as pieces: their source tokens, and their BOS and EOS.
+    """Slices of document cells as pieces, with source tokens, BOS and EOS told apart.
 
     Args:
-        documents: what was cut.
-        slices: of their cells.
+        documents: the documents that were cut.
+        slices: slices of their cells.
         seen: whether cells that a slice repeats count as seen, and so are not trained again.
     """
     flags, last = documents.flags[slices.document], slices.stop == documents.cells[slices.document]
-    # a slice that starts after BOS, at the first token, goes on although its first token is 0
+    # a slice right after BOS continues its document, although its first token is token 0
     start = np.maximum(slices.start - (flags & BOS), 0)
     has = (flags & BOS) * (slices.start == 0) + (flags & EOS) * last
     has = (has + GOES_ON * ((slices.start > 0) & (start == 0))).astype(np.uint8)

@@ -1,20 +1,20 @@
-"""Packers: lengths → bins. Integers only; nothing here knows a document or a token.
+"""Packers: lengths → bins. Integers only; nothing here knows about documents or tokens.
 
-One idea: every strategy places items one by one, in order of arrival or longest first, and differs
-only in the bin it chooses. So a strategy is (order of placement, rule), and what comes out is
-always the same: the items of each bin in the order in which they were placed.
+One idea: strategies place items one by one, in order of arrival or longest first, and differ only
+in the bin they choose. So a strategy is (order of placement, rule), and its result always has the
+same form: the items of each bin in the order in which they were placed.
 
 =======================  ========================  =================================================
 greedy                   in order of arrival       the bin opened last, if the item fits (next fit)
-first_fit                in order of arrival       the first bin that it fits into
-best_fit                 in order of arrival       the bin with the least room that it fits into
-first_fit_decreasing     longest first             as first_fit; `bin` is another name for it
+first_fit                in order of arrival       the first bin that the item fits into
+best_fit                 in order of arrival       of the bins it fits into, the one with least room
+first_fit_decreasing     longest first             as first_fit; `bin` is an alias
 best_fit_decreasing      longest first             as best_fit
 one_doc                  in order of arrival       a bin of its own
 =======================  ========================  =================================================
 
-Among bins with equal room the one opened last is taken; items of equal length keep their order.
-Both are part of the order version: another choice would be other rows.
+Among bins with equal room, the one opened last wins; items of equal length keep their order. Both
+rules are part of the order version: another choice would change the rows.
 
 Worked example: lengths 3, 2, 3, 6 in bins of 8, longest first::
 
@@ -49,25 +49,25 @@ class Bins:
 
     Attributes:
         items: the items of all bins, bin by bin, in order of placement [items].
-        edges: where each bin begins, and the number of items [bins + 1].
+        edges: where each bin starts, then the number of items [bins + 1].
     """
 
     items: Int64
     edges: Int64
 
     def __len__(self) -> int:
-        """How many bins there are."""
+        """Number of bins."""
         return len(self.edges) - 1
 
 
 def pack(lengths: Int64, capacity: int, strategy: str, most: int | None = None) -> Bins:
-    """Items put into bins.
+    """Packs items into bins.
 
     Args:
-        lengths: of the items, 1 to `capacity` [items].
+        lengths: length of each item, 1 to `capacity` [items].
         capacity: room of a bin.
         strategy: one of `STRATEGIES`.
-        most: items of a bin, at most.
+        most: maximum number of items in a bin; None means no limit.
 
     >>> made = pack(np.array([3, 2, 3, 6]), 8, "best_fit_decreasing")
     >>> [made.items[a:b].tolist() for a, b in zip(made.edges, made.edges[1:])]
@@ -75,21 +75,21 @@ def pack(lengths: Int64, capacity: int, strategy: str, most: int | None = None) 
     """
     limit = MOST if most is None else most
     if not 1 <= capacity <= MOST or limit < 1:
-        raise ConfigError(f"capacity, most: found {capacity}, {most}; allowed is 1 to 2^31 - 1.")
+        raise ConfigError(f"capacity, most: found {capacity}, {most}; allowed: 1 to 2^31 - 1.")
     if len(lengths) and not 1 <= lengths.min() <= lengths.max() <= capacity:
         raise ConfigError(
-            f"lengths: found {lengths.min()} to {lengths.max()}, allowed is 1 to {capacity}."
+            f"lengths: found {lengths.min()} to {lengths.max()}, allowed: 1 to {capacity}."
         )
     rule, decreasing = STRATEGIES[check_strategy(strategy)]
     order = np.argsort(-lengths, kind="stable") if decreasing else np.arange(len(lengths))
     bin_of = rule(np.ascontiguousarray(lengths[order], np.int64), capacity, limit)
-    by_bin = np.argsort(bin_of, kind="stable")  # in a bin the order of placement stays
+    by_bin = np.argsort(bin_of, kind="stable")  # keeps the order of placement inside a bin
     count = np.bincount(bin_of, minlength=0) if len(lengths) else np.empty(0, np.int64)
     return Bins(order[by_bin], np.concatenate([[0], np.cumsum(count)]).astype(np.int64))
 
 
 def check_strategy(strategy: str, others: Sequence[str] = ()) -> str:
-    """The strategy, by its own name; `others` are allowed where this is asked from."""
+    """The strategy with aliases resolved; an error also lists `others`, which the caller allows."""
     known = ALIASES.get(strategy, strategy)
     if known not in STRATEGIES:
         one_of("strategy", strategy, [*others, *STRATEGIES, *ALIASES])
@@ -102,7 +102,7 @@ def _one_each(lengths: Int64, capacity: int, most: int) -> Int64:
 
 
 def _next_fit(lengths: Int64, capacity: int, most: int) -> Int64:
-    """Every item knows the first one that would not fit behind it; bins follow these jumps."""
+    """Each item jumps to the first later item that no longer fits; bins follow these jumps."""
     count = len(lengths)
     before = np.concatenate([[0], np.cumsum(lengths)])
     jump = np.searchsorted(before, before[:-1] + capacity, side="right") - 1
@@ -121,7 +121,7 @@ def _best_fit(lengths: Int64, capacity: int, most: int) -> Int64:
     if native.compiled is not None:
         native.compiled.best_fit(lengths, capacity, most, out)
         return out
-    heaps: list[list[int]] = [[] for _ in range(capacity + 1)]  # bins by room, the last on top
+    heaps: list[list[int]] = [[] for _ in range(capacity + 1)]  # bins by room, the newest on top
     rooms = 0  # bit r: some bin has room r
     held: list[int] = []
     for item, length in enumerate(lengths.tolist()):
@@ -149,7 +149,7 @@ def _first_fit(lengths: Int64, capacity: int, most: int) -> Int64:
         native.compiled.first_fit(lengths, capacity, most, out)
         return out
     leaves = 1 << max(0, len(lengths) - 1).bit_length()
-    tree = [capacity] * (2 * leaves)  # each node the most room of the bins below it
+    tree = [capacity] * (2 * leaves)  # each node: the most room of any bin below it
     held = [0] * len(lengths)
     for item, length in enumerate(lengths.tolist()):
         node = 1
@@ -167,7 +167,7 @@ def _first_fit(lengths: Int64, capacity: int, most: int) -> Int64:
 
 Rule = Callable[[Int64, int, int], Int64]
 
-STRATEGIES: dict[str, tuple[Rule, bool]] = {  # the rule, and whether the longest come first
+STRATEGIES: dict[str, tuple[Rule, bool]] = {  # the rule, and whether the longest items come first
     "greedy": (_next_fit, False),
     "first_fit": (_first_fit, False),
     "best_fit": (_best_fit, False),

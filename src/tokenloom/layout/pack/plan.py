@@ -1,15 +1,15 @@
-"""Packing: documents of a group → rows of a fixed width. A plan from lengths alone.
+"""Packing: documents of a group → rows of a fixed width. A plan made from lengths alone.
 
 One idea: the documents of a store are divided into groups in stored order, and each group is packed
-by itself (`tokenloom.layout.pack.rows`). So row i costs the plan of one group, whatever the size of
-the store, and a group is also what lies together on disk.
+by itself (`tokenloom.layout.pack.rows`). So row i costs the plan of one group, however large the
+store, and the documents of a group lie together on disk.
 
-`plan_group` is pure: lengths in, spans (and a `Tally` of what became of every token) out.
+`plan_group` is pure: lengths in, rows (and a `Tally` of what became of every token) out.
 
     lengths ──usable──▶ documents ──fitted──▶ documents ──slice_each──▶ slices ──in_bins──▶ rows
           filters, caps, specials     truncate, drop        split            strategy
 
-"sequential" has `slice_line` instead: documents end to end, cut where a row is full.
+"sequential" uses `slice_line` instead: documents end to end, cut where a row is full.
 """
 
 from __future__ import annotations
@@ -36,8 +36,8 @@ class PackedRows:
     """The rows of one group.
 
     Attributes:
-        edges: first piece of each row, and the number of pieces [rows + 1].
-        pieces: of all rows, in order.
+        edges: first piece of each row, then the number of pieces [rows + 1].
+        pieces: the pieces of all rows, in order.
         at: first cell of each piece in its row [pieces].
         tokens: stored tokens in the frame of each row [rows].
         tally: what became of the group's documents.
@@ -50,7 +50,7 @@ class PackedRows:
     tally: Tally
 
     def __len__(self) -> int:
-        """How many rows there are."""
+        """Number of rows."""
         return len(self.edges) - 1
 
 
@@ -62,8 +62,8 @@ def plan_group(
     Args:
         lengths: source tokens of each document [documents].
         spec: how to pack.
-        group: number of the group; another one is shuffled otherwise.
-        names: what messages call the documents; their place by default.
+        group: number of the group; each group is shuffled differently.
+        names: numbers that messages use for the documents; default: their index.
 
     >>> rows = plan_group(np.array([3, 2, 3]), PackSpec(seq_len=8))
     >>> rows.pieces.document.tolist(), rows.at.tolist(), len(rows)
@@ -105,7 +105,7 @@ def plan_group(
 
 
 def _without_short(edges: Int64, pieces: Pieces, least: int) -> tuple[Int64, Pieces, Tally]:
-    """Rows with at least so many tokens."""
+    """Only the rows with at least `least` tokens, and a tally of the others."""
     before = np.concatenate([[0], np.cumsum(pieces.cells)])
     tokens = np.diff(before[edges])
     keep = tokens >= least
@@ -119,7 +119,7 @@ def _without_short(edges: Int64, pieces: Pieces, least: int) -> tuple[Int64, Pie
 
 
 def _covered(pieces: Pieces) -> int:
-    """Different source tokens in some pieces."""
+    """Number of distinct source tokens in some pieces."""
     order = np.lexsort((pieces.start, pieces.document))
     document, start = pieces.document[order], pieces.start[order]
     end = start + pieces.length[order]
@@ -129,7 +129,7 @@ def _covered(pieces: Pieces) -> int:
 
 
 def _shuffled(edges: Int64, pieces: Pieces, stream: int) -> tuple[Int64, Pieces]:
-    """The rows in another order."""
+    """The rows in an order drawn from `stream`."""
     count = np.diff(edges)
     order = np.argsort(draws(stream, np.arange(len(count), dtype=np.uint64)), kind="stable")
     moved = np.concatenate([[0], np.cumsum(count[order])])
@@ -138,7 +138,7 @@ def _shuffled(edges: Int64, pieces: Pieces, stream: int) -> tuple[Int64, Pieces]
 
 
 def stored_inside(at: Int64, length: Int64, flags: NDArray[np.uint8], seq_len: int) -> Int64:
-    """Stored tokens of each piece that stand in the frame, not only in its look-ahead cell."""
+    """Stored tokens of each piece that are in the frame, not counting the look-ahead cell."""
     begin = at + (flags & BOS)
     inside: Int64 = np.maximum(np.minimum(begin + length, seq_len) - begin, 0)
     return inside
@@ -154,7 +154,7 @@ def _counted(
     stored: int,
 ) -> Tally:
     rows = len(edges) - 1
-    # cells inside the frame; what is only looked at as a label is not one of them
+    # cells inside the frame; a cell that is only a label does not count
     inside = np.minimum(at + pieces.cells, spec.seq_len) - np.minimum(at, spec.seq_len)
     times = np.bincount(pieces.document, minlength=int(documents.number.max(initial=-1)) + 1)
     cut = times[documents.number] > 1

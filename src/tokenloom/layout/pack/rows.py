@@ -1,13 +1,13 @@
-"""Groups of documents: where each begins, how many rows it has. One integer each, worked out once.
+"""Groups of documents: where each starts and how many rows it has. A few integers, computed once.
 
-One idea: a group ends with its 10,000th document or with the one that makes it 2^25 tokens, counted
-from its own beginning in stored order. So groups of a store that grew are the same up to the last,
-and each can be planned without knowing the others but for how many rows they have.
+One idea: a group ends with its 10,000th document, or with the document that brings it to 2^25
+tokens, counted from the group's own start in stored order. So when a store grows, all groups but
+the last stay the same, and planning a group needs only the number of rows of the others.
 
-`Packed`: rows of packed documents by their number.
+`Packed`: packed documents by row number.
 
-One idea: row i belongs to one group; the plan of that group says which documents stand in it. Plans
-are kept while they are used, so rows that lie together cost one plan.
+One idea: row i belongs to one group, and the plan of that group says which documents are in the
+row. Plans in use are cached, so adjacent rows cost one plan.
 """
 
 from __future__ import annotations
@@ -38,9 +38,9 @@ __all__ = ["Bounded", "Groups", "Packed", "group_rows", "groups_of", "tokens_of"
 
 Int64 = NDArray[np.int64]
 
-WORTH_KEEPING = 200_000  # documents; fewer are planned faster than a file is found
+WORTH_KEEPING = 200_000  # documents; planning fewer is faster than looking up a cached file
 
-SHOWN = 2_000_000  # documents; more take seconds
+SHOWN = 2_000_000  # documents; planning more takes seconds, so it shows progress
 
 
 class Bounded(Protocol):
@@ -48,15 +48,15 @@ class Bounded(Protocol):
 
     @property
     def documents(self) -> int:
-        """How many there are."""
+        """Number of documents."""
 
     @property
     def tokens(self) -> int:
-        """Their tokens."""
+        """Number of tokens in all documents."""
 
     @property
     def identity(self) -> str:
-        """Names them: equal for equal documents in equal order."""
+        """Identifies the documents: the same for the same documents in the same order."""
 
     def bounds(self, first: int, last: int) -> tuple[Int64, Int64]:
         """Documents [first, last): their numbers [N], and their edges [N + 1]."""
@@ -67,11 +67,11 @@ class Groups:
     """The groups of a line.
 
     Attributes:
-        document: first document of each, and their number [groups + 1].
-        address: first token of each, and the end of the line [groups + 1].
-        rows: of each [groups].
+        document: first document of each group, then the number of documents [groups + 1].
+        address: first token of each group, then the end of the line [groups + 1].
+        rows: rows of each group [groups].
         tally: what became of all documents.
-        tokens: of each row; None where a file has them, see `tokens_of` [rows].
+        tokens: tokens of each row; None if they are cached in a file, see `tokens_of` [rows].
     """
 
     document: Int64
@@ -81,26 +81,26 @@ class Groups:
     tokens: NDArray[Any] | None = None
 
     def __len__(self) -> int:
-        """How many there are."""
+        """Number of groups."""
         return len(self.rows)
 
     @functools.cached_property
     def first_row(self) -> Int64:
-        """First row of each group, and the number of rows [groups + 1]."""
+        """First row of each group, then the number of rows [groups + 1]."""
         return np.concatenate([[0], np.cumsum(self.rows)]).astype(np.int64)
 
 
 def group_rows(
     line: Bounded, spec: PackSpec, groups: Groups, number: int
 ) -> tuple[Int64, Int64, PackedRows]:
-    """One group: documents in the store, where each begins on the line, and the rows."""
+    """One group: its documents in the store, where each starts on the line, and the rows."""
     first, last = groups.document[number : number + 2].tolist()
     documents, edges = line.bounds(first, last)
     return documents, edges[:-1], plan_group(np.diff(edges), spec, number)
 
 
 def groups_of(line: Bounded, spec: PackSpec) -> Groups:
-    """The groups of a line, remembered or worked out."""
+    """The groups of a line, from the plan cache or computed."""
     if line.documents < WORTH_KEEPING:
         return _work_out(line, spec)
     identity = _identity(line, spec)
@@ -114,7 +114,7 @@ def groups_of(line: Bounded, spec: PackSpec) -> Groups:
 
 
 def tokens_of(line: Bounded, spec: PackSpec, groups: Groups) -> NDArray[Any]:
-    """Stored tokens in the frame of each row, as the smallest integers that hold them [rows]."""
+    """Stored tokens in the frame of each row, in the smallest dtype that fits [rows]."""
     if groups.tokens is not None:
         return groups.tokens
     count, tokens = int(groups.first_row[-1]), groups.tally.frame_tokens
@@ -131,7 +131,7 @@ def tokens_of(line: Bounded, spec: PackSpec, groups: Groups) -> NDArray[Any]:
 
 
 def _without_tokens(groups: Groups, identity: dict[str, Any]) -> Groups:
-    """The same with the tokens of rows in a file, where that is possible."""
+    """A copy whose row tokens are in a cache file, if one could be written."""
     assert groups.tokens is not None
     kept = remember_array("packed-tokens", identity, groups.tokens)
     return replace(groups, tokens=None) if kept else groups
@@ -174,7 +174,7 @@ def _as_json(groups: Groups) -> dict[str, Any]:
 
 
 def _checked(found: dict[str, Any] | None, line: Bounded, spec: PackSpec) -> Groups | None:
-    """What was remembered, if it can be true: the laws hold, and one group is as it says."""
+    """The cached groups if they are plausible: the laws hold, and one group plans as recorded."""
     if found is None:
         return None
     try:
@@ -195,7 +195,7 @@ def _checked(found: dict[str, Any] | None, line: Bounded, spec: PackSpec) -> Gro
     return groups if whole else None
 
 
-KEPT_PIECES = 4_000_000  # of all plans that are kept: some 200 MB
+KEPT_PIECES = 4_000_000  # in all cached plans: about 200 MB
 
 
 class Packed:
@@ -221,7 +221,7 @@ class Packed:
     is_constant: bool = True
 
     def is_steady(self, epoch: int) -> bool:
-        """Whether all epochs have as many tokens."""
+        """Whether all epochs have the same number of tokens."""
         return True
 
     @property
@@ -234,14 +234,14 @@ class Packed:
         return Blocks.cut(self.groups.first_row)
 
     def warn_if_unaligned(self) -> None:
-        """Groups end with documents, so there is nothing to say."""
+        """Does nothing: groups end with documents, so they are always aligned."""
 
     def runs(self, epoch: Int64 | int, rows: Int64) -> Reads:
         """The tokens of each row."""
         return Reads.of(self.spans(epoch, rows))
 
     def stretch(self, block: Int64, blocks: Blocks, phase: int = 0) -> tuple[Int64, Int64]:
-        """The part of the line that the rows of each block take [N]."""
+        """The part of the line that the rows of each block cover [N]."""
         first, last = blocks.edges(block)
         low = self._group_of(first)
         high = np.where(last > first, self._group_of(np.maximum(last - 1, 0)) + 1, low)
@@ -257,11 +257,11 @@ class Packed:
         if not parts:
             return Spans.none(self.width)
         if len(parts) == 1:
-            return parts[0]  # `grouped` keeps the order of what it puts together
+            return parts[0]  # `grouped` keeps the order inside a group
         return Spans.joined(parts, places)
 
     def costs(self, epoch: Int64 | int, rows: Int64) -> Int64:
-        """Source tokens of each row that stand in its frame [N]."""
+        """Source tokens of each row that are in its frame [N]."""
         return self._tokens[rows].astype(np.int64)
 
     @functools.cached_property
@@ -269,7 +269,7 @@ class Packed:
         return tokens_of(self.line, self.spec, self.groups)
 
     def _group_of(self, rows: Int64) -> Int64:
-        """The group of each row [N]; groups without rows have none."""
+        """The group of each row [N]; groups without rows are skipped."""
         last = max(0, len(self.groups) - 1)
         found = np.searchsorted(self.groups.first_row, rows, side="right") - 1
         return np.minimum(found, last)

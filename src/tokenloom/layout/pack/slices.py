@@ -1,14 +1,14 @@
 """Lengths → slices of documents in rows: the one place that cuts, for layouts, maps and streams.
 
-One idea: whoever packs cuts in one of two ways, and both follow from lengths alone. `slice_each`
+One idea: every packer cuts in one of two ways, and both follow from lengths alone. `slice_each`
 cuts every document by itself into slices that fit a row; `in_bins` then puts several into a row.
 `slice_line` lays the documents end to end and cuts where a row is full; a rule says where on that
 line each row starts:
 
-`starts_apart`   the same number of cells apart, so that neighbouring rows share `overlap` cells
-`starts_again`   where the row before ended; a document that was cut there is resumed `stride`
-                 cells earlier, so that the first cell after the cut has something to be predicted
-                 from. Only cells of that document are repeated, and never its first one
+`starts_apart`   a fixed number of cells apart, so that adjacent rows share `overlap` cells
+`starts_again`   where the previous row ended; a document that was cut there resumes `stride`
+                 cells earlier, so that the first cell after the cut has context to be predicted
+                 from. Only cells of that document are repeated, and never its first cell
 
 Worked example, documents of 8 and 3 cells in rows of 5::
 
@@ -17,8 +17,8 @@ Worked example, documents of 8 and 3 cells in rows of 5::
     slice_line, overlap 1             [0 1 2 3 4] [4 5 6 7 a] [a b c]
     slice_line, starts_again 2        [0 1 2 3 4] [3 4 5 6 7] [a b c]
 
-What a cell is (a token, BOS, EOS) is the caller's business. Cost: 0.1 µs a slice in NumPy;
-`starts_again` walks the rows in Python, 0.5 µs each.
+What a cell is (a token, BOS, EOS) is up to the caller. Cost: 0.1 µs per slice in NumPy;
+`starts_again` walks the rows in Python, 0.5 µs per row.
 """
 
 from __future__ import annotations
@@ -41,11 +41,11 @@ class Slices:
     """Slices of documents, row by row.
 
     Attributes:
-        document: which document each is a slice of [slices].
-        start: its first cell there [slices].
+        document: the document of each slice [slices].
+        start: first cell of the slice in its document [slices].
         stop: the cell after its last [slices].
-        repeated: how many of its first cells the slice before it has, too [slices].
-        edges: the first slice of each row, and the number of slices [rows + 1].
+        repeated: leading cells that the previous slice also has [slices].
+        edges: first slice of each row, then the number of slices [rows + 1].
     """
 
     document: Int64
@@ -55,7 +55,7 @@ class Slices:
     edges: Int64
 
     def __len__(self) -> int:
-        """Rows."""
+        """Number of rows."""
         return len(self.edges) - 1
 
     @property
@@ -65,15 +65,15 @@ class Slices:
         return np.diff(total[self.edges])
 
     def pick(self, rows: Int64) -> Slices:
-        """Some of the rows, in this order."""
+        """Only the given rows, in this order."""
         count = np.diff(self.edges)[rows]
         edges = np.concatenate([[0], np.cumsum(count)]).astype(np.int64)
-        # slice j of new row r is slice edges[rows[r]] + j: a shift for each row
+        # slice j of new row r is slice edges[rows[r]] + j: one shift per row
         which = np.arange(edges[-1]) + np.repeat(self.edges[rows] - edges[:-1], count)
         return self.regrouped(which, edges)
 
     def regrouped(self, which: Int64, edges: Int64) -> Slices:
-        """Some of the slices, in this order, with other rows."""
+        """Only the given slices, in this order, divided into rows by `edges`."""
         part = (self.document, self.start, self.stop, self.repeated)
         document, start, stop, repeated = (one[which] for one in part)
         return Slices(document, start, stop, repeated, edges)
@@ -88,15 +88,15 @@ def slice_each(
     bos: NDArray[np.bool_] | None = None,
     eos: NDArray[np.bool_] | None = None,
 ) -> Slices:
-    """Every document in slices of at most `width` cells, each in a row of its own.
+    """Cuts every document into slices of at most `width` cells, each in a row of its own.
 
     Args:
         lengths: cells of each document, 1 or more [documents].
-        width: cells of a slice, at most.
-        stride: cells that a slice repeats of the one before; below `width`.
+        width: most cells of a slice.
+        stride: cells that a slice repeats of the previous one; below `width`.
         bos: which documents start with an inserted cell [documents].
-        eos: which documents end with one; it is never left alone in a slice where the slice before
-            can spare a token [documents].
+        eos: which documents end with one; it is never alone in a slice if the previous slice can
+            spare a token [documents].
 
     >>> cut = slice_each(np.array([8, 3]), 5, 2)
     >>> cut.document.tolist(), cut.start.tolist(), cut.stop.tolist(), cut.repeated.tolist()
@@ -109,7 +109,7 @@ def slice_each(
     start = place * step
     stop = np.minimum(start + width, lengths[document])
     if eos is not None:
-        # tokens that the slice before would keep: all but the one it gives, and but its BOS
+        # tokens that the previous slice would keep: all but the one it gives away and its BOS
         spare = width - 1 - (0 if bos is None else bos[document] & (place == 1))
         last = eos[document] & (stop == lengths[document])
         lone = np.flatnonzero(last & (stop - start == 1) & (place > 0) & (spare > 0))
@@ -120,14 +120,14 @@ def slice_each(
 
 
 def in_bins(slices: Slices, width: int, strategy: str, most: int | None = None) -> Slices:
-    """The same slices, several to a row, chosen by a strategy of `packers`; `most` at most."""
+    """The same slices, up to `most` per row, grouped by a strategy of `packers`."""
     bins = pack(slices.stop - slices.start, width, strategy, most)
     return slices.regrouped(bins.items, bins.edges)
 
 
 # -- documents end to end ----------------------------------------------------------------------
 def slice_line(lengths: Int64, width: int, starts: Int64) -> Slices:
-    """Documents end to end, cut into rows of `width` cells; only the last one may be shorter.
+    """Cuts documents, laid end to end, into rows of `width` cells; only the last may be shorter.
 
     Args:
         lengths: cells of each document, 1 or more [documents].
@@ -139,13 +139,13 @@ def slice_line(lengths: Int64, width: int, starts: Int64) -> Slices:
     >>> rows.document.tolist(), rows.start.tolist(), rows.stop.tolist(), rows.edges.tolist()
     ([0, 0, 1, 1], [0, 4, 0, 0], [5, 8, 1, 3], [0, 1, 3, 4])
     """
-    ends = lengths.cumsum()  # methods: streams ask for one row at a time, and functions cost more
+    ends = lengths.cumsum()  # methods: streams request single rows, and functions cost more
     stops = np.minimum(starts + width, ends[-1] if len(ends) else 0)
     first = ends.searchsorted(starts, side="right")
     count = ends.searchsorted(stops - 1, side="right") - first + 1  # slices of each row
     edges = np.zeros(len(starts) + 1, np.int64)
     count.cumsum(out=edges[1:])
-    # slice j of row r is of document first[r] + j: a shift for each row
+    # slice j of row r is of document first[r] + j: one shift per row
     document = np.arange(edges[-1]) + (first - edges[:-1]).repeat(count)
     length = lengths[document]
     before = ends[document] - length  # on the line
@@ -157,7 +157,7 @@ def slice_line(lengths: Int64, width: int, starts: Int64) -> Slices:
 
 
 def starts_apart(total: int, width: int, overlap: int = 0) -> Int64:
-    """Starts of rows that share `overlap` cells with their neighbours, on a line of `total`."""
+    """Starts of rows on a line of `total` cells, where adjacent rows share `overlap` cells."""
     step = width - overlap
     count = 0 if total == 0 else max(1, 1 - (width - total) // step)
     return np.arange(count) * step
@@ -177,7 +177,7 @@ def starts_again(lengths: Int64, width: int, stride: int) -> Int64:
         cut = at + width
         if cut >= total:
             break
-        owner = bisect_right(ends, cut)  # of the first cell after the cut
+        owner = bisect_right(ends, cut)  # document of the first cell after the cut
         begin = ends[owner - 1] if owner else 0
         at = max(begin + 1, cut - stride) if cut > begin else cut
     return np.array(starts, np.int64)

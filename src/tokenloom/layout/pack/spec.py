@@ -1,7 +1,7 @@
-"""The setting of a packing, checked: `PackSpec`.
+"""Validated packing settings: `PackSpec`.
 
-One idea: every field decides rows, so the whole record is a run's identity; what means nothing
-beside the other fields is refused, because it would be ignored silently.
+One idea: every field affects the rows, so the whole record is part of a run's identity. A setting
+that has no effect next to the others is refused, because it would be ignored silently.
 """
 
 from __future__ import annotations
@@ -30,19 +30,19 @@ class PackSpec:
         strategy: "sequential", or one of `tokenloom.layout.pack.packers.STRATEGIES`.
         overflow: what to do with a document longer than a frame: "split" (nothing is lost),
             "truncate", "drop" or "error".
-        stride: tokens that neighbouring pieces of a split document share.
+        stride: tokens that adjacent pieces of a split document share.
         mask_overlap: do not train shared tokens a second time.
-        min_len, max_len: source tokens that a document must have, may have; others are left out.
-        max_doc_tokens: use only that many tokens of a document.
-        min_row_len: leave out rows with fewer tokens, inserted ones counted.
-        max_docs_per_bin: segments of a row, at most.
-        bos_id, eos_id: put before and behind every document; None is nothing.
+        min_len, max_len: fewest and most source tokens of a document; others are left out.
+        max_doc_tokens: use only the first this many tokens of a document.
+        min_row_len: leave out rows with fewer tokens, counting inserted ones.
+        max_docs_per_bin: most segments per row.
+        bos_id, eos_id: token ids inserted before and after every document; None inserts nothing.
         lookahead: give every row one more cell, as the label of its last one.
-        overlap: tokens that neighbouring rows share, 0 or 1; sequential, with `lookahead`.
-        shuffle_output: rows of a group in shuffled order.
-        shuffle_seed: of that order.
-        group_docs, group_tokens: a group ends with its 10,000th document, or with the one
-            that makes it 2^25 tokens, whichever comes first.
+        overlap: tokens that adjacent rows share, 0 or 1; 1 needs "sequential" and `lookahead`.
+        shuffle_output: shuffle the rows of each group.
+        shuffle_seed: seed for `shuffle_output`.
+        group_docs, group_tokens: a group ends with its `group_docs`-th document, or with the one
+            that brings it to `group_tokens` tokens, whichever comes first.
     """
 
     seq_len: int
@@ -69,15 +69,15 @@ class PackSpec:
         check_seed(self.shuffle_seed)
         check_between("seq_len", self.seq_len, 2, 1 << 30, unit="tokens")
         if self.strategy != SEQUENTIAL:
-            # an alias would be another identity of the same rows
+            # an alias would give the same rows another identity
             object.__setattr__(self, "strategy", check_strategy(self.strategy, (SEQUENTIAL,)))
         one_of("overflow", self.overflow, OVERFLOWS)
         _check_counts(self)
-        why = ": a piece must have something that the one before it has not"
+        why = ": a piece must have a token that the previous one does not have"
         check_between("stride", self.stride, 0, self.width - 1, why=why)
         if self.overlap not in (0, 1) or (self.overlap and not self.lookahead):
             raise ConfigError(
-                f"overlap: found {self.overlap}, allowed is 0, and 1 with lookahead=True."
+                f"overlap: found {self.overlap}, allowed: 0, or 1 with lookahead=True."
             )
         _check_together(self)
 
@@ -97,7 +97,7 @@ def _check_counts(spec: PackSpec) -> None:
 
 
 def _check_together(spec: PackSpec) -> None:
-    """Settings that mean nothing for the strategy are refused: they would be ignored silently."""
+    """Refuses settings that do not apply to the strategy: they would be ignored silently."""
     wrong: dict[str, bool] = {
         "overlap": spec.strategy != SEQUENTIAL and spec.overlap > 0,
         "stride": spec.stride > 0 and (spec.strategy == SEQUENTIAL or spec.overflow != "split"),
@@ -108,5 +108,5 @@ def _check_together(spec: PackSpec) -> None:
         if is_wrong:
             raise ConfigError(
                 f"{name}: found {getattr(spec, name)} with strategy={spec.strategy!r} and "
-                f"overflow={spec.overflow!r}, where it means nothing. Leave it out."
+                f"overflow={spec.overflow!r}, where it has no effect. Leave it out."
             )

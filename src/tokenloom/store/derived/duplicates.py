@@ -90,7 +90,7 @@ def equal_documents(reader: Reader, budget_bytes: int = BUDGET_BYTES) -> list[In
 
 
 def _in_range(reader: Reader, number: int, ranges: int) -> Iterator[Int64]:
-    """Groups among the documents whose hash is in one of so many equal ranges."""
+    """Groups among the documents whose hash is in one of `ranges` equal ranges."""
     low = np.uint64((number << 64) // ranges)
     last = np.uint64((((number + 1) << 64) // ranges) - 1)
     words, documents = [np.empty((0, 2), np.uint64)], [np.empty(0, np.int64)]

@@ -1,6 +1,6 @@
 """How many values of a loss column are not zero, in any stretch, without reading the stretch.
 
-One idea: beside `loss_mask` (or `loss_weights`) a shard keeps how many non-zero values stand
+One idea: next to `loss_mask` (or `loss_weights`) a shard keeps how many non-zero values come
 before every 1,024th of its tokens, and in all. The count of a stretch is then two of those numbers
 and what lies between them and the two ends: at most two pieces of the column, of fewer than 1,024
 values each, however long the stretch is::
@@ -93,7 +93,7 @@ def _before(reader: Reader, column: str, addresses: Int64) -> Int64:
 
 
 def _entries(tokens: int) -> int:
-    """Counts that a shard of so many tokens keeps."""
+    """The number of counts that a shard of `tokens` tokens keeps."""
     return -(-tokens // fmt.COUNT_TOKENS) + 1
 
 

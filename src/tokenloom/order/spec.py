@@ -1,4 +1,4 @@
-"""What decides which row an index of one source shows: its settings, as one frozen record."""
+"""The settings of one source, which decide the row at each index, as one frozen record."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tokenloom.random.keys import check_seed
 
 __all__ = ["MAIN", "SourceConfig"]
 
-MAIN = "main"  # the name of a source that is alone
+MAIN = "main"  # the name of the source in a run of one
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -23,11 +23,11 @@ class SourceConfig:
     Attributes:
         layout: how rows are cut.
         choice: which documents; None is all of them.
-        shuffle: how rows are ordered; None is as stored.
-        epochs: how often they are shown; None is endless.
+        shuffle: how rows are ordered; None is stored order.
+        epochs: how often rows are shown; None is endless.
         seed: seed of the order; None takes the mix's seed, else 0.
-        take: at most that many examples.
-        name: of the source, part of its keys.
+        take: the maximum number of examples.
+        name: name of the source, part of its keys.
     """
 
     layout: LayoutSpec
@@ -42,9 +42,9 @@ class SourceConfig:
         check_fields(self)
         if self.epochs is not None and self.epochs < 0:
             raise ConfigError(
-                f"epochs: found {self.epochs}, allowed is 0 or more, or None for endless."
+                f"epochs: found {self.epochs}, allowed: 0 or more, or None for endless."
             )
         if self.take is not None and self.take < 0:
-            raise ConfigError(f"take: found {self.take}, allowed is 0 examples or more.")
+            raise ConfigError(f"take: found {self.take}, allowed: 0 examples or more.")
         if self.seed is not None:
             check_seed(self.seed)
