@@ -247,7 +247,7 @@ def test_a_rendering_that_cannot_be_meant_is_refused(four, render, words):
 
 
 def test_none_asks_a_layout_for_the_usual_filler_and_is_no_filler_of_a_rendering(four):
-    assert four.windows(4, pad_id=None).config == four.windows(4).config
+    assert four.windows(4, pad_id=None) == four.windows(4)
     with pytest.raises(tl.ConfigError, match="pad_id: found None"):
         four.windows(4).render(pad_id=None)
 

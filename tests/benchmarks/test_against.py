@@ -58,7 +58,7 @@ def files_of(tree):
 def slowed(tmp_path):
     """A copy of this tree in which every plan of a packing burns 0.2 CPU-seconds more."""
     tree = copied(tmp_path / "slowed")
-    package = tree / "src/tokenloom/__init__.py"
+    package = tree / "src/tokenloom/api/plan_packing.py"
     package.write_text(package.read_text() + SLOW)
     return tree
 

@@ -60,14 +60,14 @@ def test_targets_one_token_further_are_right(corpus):
 def test_one_wrong_token_in_a_batch_is_refused(corpus):
     tokens = rows_at(corpus, ALIGNED)
     tokens[31, SEQ - 1] ^= 1
-    with pytest.raises(ValueError, match="no window of the data"):
+    with pytest.raises(ValueError, match="not a window of the data"):
         peers.check(rival(), {"tokens": tokens}, corpus)
 
 
 def test_an_id_that_only_agrees_in_its_low_bits_is_refused(corpus):
     tokens = rows_at(corpus, ALIGNED)
     tokens[5, 100] += 1 << 16
-    with pytest.raises(ValueError, match="no window of the data"):
+    with pytest.raises(ValueError, match="not a window of the data"):
         peers.check(rival(), {"tokens": tokens}, corpus)
 
 

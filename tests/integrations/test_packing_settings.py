@@ -186,7 +186,7 @@ def test_keys_of_others_are_left_alone_if_they_are_named():
         ({"data": {"train_on_eos": 0}}, "data.train_on_eos: found 0"),
         ({"data": {"mask_boundary_loss": "false"}}, "data.mask_boundary_loss: found 'false'"),
         ({"data": {"tokenizer": {"add_eos": "yes"}}}, "data.tokenizer.add_eos: found 'yes'"),
-        ({"data": {"seq_len": 1}}, "data.seq_len: found 1, allowed is 2 or more"),
+        ({"data": {"seq_len": 1}}, "data.seq_len: found 1, allowed: 2 or more"),
         ({"data": {"packing_buffer_docs": "4"}}, "data.packing_buffer_docs: found '4'"),
         ({"data": {"packing_max_docs_per_bin": 0}}, "data.packing_max_docs_per_bin: found 0"),
         ({"data": {"max_doc_tokens": 2.5}}, "data.max_doc_tokens: found 2.5"),
