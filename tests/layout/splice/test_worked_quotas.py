@@ -227,8 +227,11 @@ def test_sm_12_ck_21_index_n_takes_the_work_of_index_0(three):
         assert len(found.document) == 1
         return calls, peak
 
-    near = [work(n) for n in (7 * 50, 7 * 60 + 3)]
-    far = [work(n) for n in (10**12, 10**15, 10**15 + 12_345)]
+    def least(n):  # of three times: a thread of somebody else may allocate meanwhile
+        return tuple(map(min, zip(*[work(n) for _ in range(3)], strict=True)))
+
+    near = [least(n) for n in (7 * 50, 7 * 60 + 3)]
+    far = [least(n) for n in (10**12, 10**15, 10**15 + 12_345)]
     assert max(calls for calls, _ in far) < 1.5 * min(calls for calls, _ in near)
     assert max(peak for _, peak in far) < 2 * max(peak for _, peak in near)
 
