@@ -199,7 +199,7 @@ take_sizes(Network *net, PyObject *n, PyObject *side)
     uint64_t a = net->sizes[0], b = a ? net->n / a + (net->n % a != 0) : 0;
     if (net->n > 1ULL << 63 || !a || a > net->n || a > UINT32_MAX || b > UINT32_MAX) {
         PyErr_SetString(PyExc_ValueError,
-                        "n: allowed is 1 to 2^63, side: 1 to n, both it and n / side below 2^32");
+                        "n: allowed: 1 to 2^63, side: 1 to n, both it and n / side below 2^32");
         return -1;
     }
     net->sizes[1] = b;

@@ -20,7 +20,7 @@ take_job(const char *what, PyObject *const *args, Index nargs, Job *job)
         get_int(args[2], &job->most))
         return -1;
     if (job->capacity < 1 || job->capacity > INT32_MAX || job->most < 1) {
-        PyErr_SetString(PyExc_ValueError, "capacity and most: allowed is 1 to 2^31 - 1");
+        PyErr_SetString(PyExc_ValueError, "capacity and most: allowed: 1 to 2^31 - 1");
         return -1;
     }
     if (get_items(args[0], &job->lengths, 8, PyBUF_SIMPLE, "lengths"))

@@ -120,15 +120,15 @@ def by_name(what: str, given: Any, names: Sequence[str], usual: Any) -> dict[str
         for name in given:
             if name not in names:
                 raise ConfigError(
-                    f"{what}: found {name!r}, allowed are the sources: {choices(name, names)}"
+                    f"{what}: found {name!r}, allowed: the sources: {choices(name, names)}"
                 )
         return {name: _plain(given.get(name, usual)) for name in names}
     if isinstance(given, (str, bytes)) or not isinstance(given, Iterable):
-        raise ConfigError(f"{what}: found {given!r}, allowed is a mapping by source, or a list.")
+        raise ConfigError(f"{what}: found {given!r}, allowed: a mapping by source, or a list.")
     values = [_plain(value) for value in given]
     if len(values) != len(names) or not values:
         raise ConfigError(
-            f"{what}: found {len(values)} for {len(names)} sources, allowed is one for each."
+            f"{what}: found {len(values)} for {len(names)} sources, allowed: one for each."
         )
     return dict(zip(names, values, strict=True))
 
@@ -168,13 +168,13 @@ def check_between(
     >>> check_between("seq_len", 1, 2, 1 << 30, unit="tokens")
     Traceback (most recent call last):
         ...
-    tokenloom.errors.ConfigError: seq_len: found 1, allowed is 2 to 2^30 tokens.
+    tokenloom.errors.ConfigError: seq_len: found 1, allowed: 2 to 2^30 tokens.
     """
     if found is None or (least <= found < math.inf and (most is None or found <= most)):
         return
     top = " or more" if most is None else f" to {_round(most)}"
     raise ConfigError(
-        f"{what}: found {_shown(found)}, allowed is {least}{top}{unit and ' ' + unit}{why}."
+        f"{what}: found {_shown(found)}, allowed: {least}{top}{unit and ' ' + unit}{why}."
     )
 
 
@@ -192,7 +192,7 @@ def _round(bound: float) -> str:
 
 def wrong_type(where: str, value: Any, allowed: str) -> ConfigError:
     """The error for an object that is too large to show; it names the type only."""
-    return ConfigError(f"{where}: found {type(value).__name__}, allowed is {allowed}.")
+    return ConfigError(f"{where}: found {type(value).__name__}, allowed: {allowed}.")
 
 
 def count_of(what: str, value: Any) -> int:

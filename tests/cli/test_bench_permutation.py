@@ -186,7 +186,7 @@ def test_a_file_that_is_no_earlier_run_is_refused_before_measuring(
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (("--n", 1), "--n: found 1, allowed is 2 or more"),
+        (("--n", 1), "--n: found 1, allowed: 2 or more"),
         (("--repeats", 0), "--repeats: found 0"),
         (("--seq-len", 0), "--seq-len: found 0"),
         (("--io-block-size", 0), "--io-block-size: found 0"),

@@ -732,7 +732,7 @@ def test_doc_selector_is_another_name_of_three_settings(stores):
         store.select(doc_selector={"min_length": 7})
     with pytest.raises(tl.ConfigError, match=r"doc_selector\.min_len: found 7.*is 6"):
         store.select(doc_selector={"min_len": 7}, min_doc_length=6)
-    with pytest.raises(tl.ConfigError, match="doc_selector: found int, allowed is a mapping"):
+    with pytest.raises(tl.ConfigError, match="doc_selector: found int, allowed: a mapping"):
         store.select(doc_selector=7)
 
 
@@ -742,7 +742,7 @@ def test_doc_selector_is_another_name_of_three_settings(stores):
 @pytest.mark.parametrize(
     ("settings", "words"),
     [
-        ({"num_docs": 0}, "num_docs: found 0, allowed is 1 or more documents"),
+        ({"num_docs": 0}, "num_docs: found 0, allowed: 1 or more documents"),
         ({"num_docs": 1.5}, "num_docs: found 1.5"),
         ({"num_docs": True}, "num_docs: found True"),
         ({"doc_index": -1}, "doc_index: found -1, .*negative indices do not count"),
@@ -760,9 +760,9 @@ def test_doc_selector_is_another_name_of_three_settings(stores):
         ({"doc_hash": "g" * 8}, "doc_hash: found 'gggggggg'"),
         ({"doc_hash": "0" * 33}, "doc_hash: "),
         ({"doc_select_mode": "longst"}, "doc_select_mode: found 'longst', .*mean 'longest'"),
-        ({"min_doc_length": -1}, "min_doc_length: found -1, allowed is 0 or more tokens"),
+        ({"min_doc_length": -1}, "min_doc_length: found -1, allowed: 0 or more tokens"),
         ({"max_doc_length": 0}, "max_doc_length: found 0"),
-        ({"min_doc_length": 5, "max_doc_length": 4}, "max_doc_length: found 4, allowed is 5"),
+        ({"min_doc_length": 5, "max_doc_length": 4}, "max_doc_length: found 4, allowed: 5"),
         ({"min_doc_length": "5"}, "min_doc_length: found '5'"),
         ({"on_shortage": "less"}, "on_shortage: found 'less', allowed: error, fewer"),
         ({"on_shortage": "backfil"}, "mean 'backfill_longest'"),

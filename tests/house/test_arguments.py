@@ -69,14 +69,14 @@ def test_names_that_exist_come_before_words_that_are_alike():
     ],
 )
 def test_a_number_outside_its_bounds_is_refused(found, least, most, allowed):
-    with pytest.raises(tl.ConfigError, match=re.escape(f"n: found {found}, allowed is {allowed}.")):
+    with pytest.raises(tl.ConfigError, match=re.escape(f"n: found {found}, allowed: {allowed}.")):
         check_between("n", found, least, most)
 
 
 def test_bounds_belong_to_what_is_allowed_and_none_is_no_number():
     for found in (1, 8, None):
         check_between("n", found, 1, 8)
-    with pytest.raises(tl.ConfigError, match="n: found 0, allowed is 1 to 8 rows, or more later"):
+    with pytest.raises(tl.ConfigError, match="n: found 0, allowed: 1 to 8 rows, or more later"):
         check_between("n", 0, 1, 8, unit="rows", why=", or more later")
     with pytest.raises(tl.ConfigError, match="found a number of 101 bits"):
         check_between("n", 1 << 100, 1, 8)
@@ -88,7 +88,7 @@ def test_readers_give_plain_python():
         integer("n", 1.5)
     with pytest.raises(tl.ConfigError, match=r"no option 'eos'\. Options: eos_id\. Did"):
         check_options("pack", ["eos"], ["eos_id"])
-    assert str(wrong_type("base", [1], "a path")) == "base: found list, allowed is a path."
+    assert str(wrong_type("base", [1], "a path")) == "base: found list, allowed: a path."
 
 
 def test_a_reference_is_what_another_process_can_import():

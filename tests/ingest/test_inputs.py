@@ -143,7 +143,7 @@ def test_a_file_name_that_is_not_utf8_gets_a_name_that_is(tmp_path):
 @pytest.mark.parametrize(
     ("spec", "message"),
     [
-        ("", "inputs: an empty string; allowed are"),
+        ("", "inputs: an empty string; allowed:"),
         ("  ", "inputs: an empty string"),
         ([], "inputs: an empty list"),
         ((), "inputs: an empty tuple"),

@@ -220,7 +220,7 @@ def test_bad_records_are_named_by_file_and_line_and_nothing_is_published(tmp_pat
     ("bad", "words"),
     [
         ({"txt": "a"}, "no key 'text'.*it has: txt.*Did you mean 'txt'"),
-        ({"text": 5}, "'text' is int, allowed is a string"),
+        ({"text": 5}, "'text' is int, allowed: a string"),
         ({"text": None}, "'text' is null"),
     ],
 )

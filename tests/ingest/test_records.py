@@ -192,8 +192,8 @@ def test_a_text_file_is_one_record_as_it_stands(tmp_path):
 # ---------------------------------------------------------------- bad records
 
 BAD = [
-    (b'{"text": "a"', r"not valid JSON \(.+, character \d+\) in .*allowed is one JSON object"),
-    (b"[1, 2]", "found a list, allowed is one JSON object per line."),
+    (b'{"text": "a"', r"not valid JSON \(.+, character \d+\) in .*allowed: one JSON object"),
+    (b"[1, 2]", "found a list, allowed: one JSON object per line."),
     (b'"text"', "found a string, allowed"),
     (b"12", "found a number, allowed"),
     (b"1.5", "found a number, allowed"),

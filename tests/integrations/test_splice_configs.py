@@ -634,7 +634,7 @@ def test_types_are_checked_at_every_place(places, place, wrong, words):
 
 @pytest.mark.parametrize("config", [None, [], {"data": 3}, {"data": None}, "splice"])
 def test_what_is_no_mapping_is_refused(config):
-    with pytest.raises(tl.ConfigError, match=r"allowed is a mapping"):
+    with pytest.raises(tl.ConfigError, match=r"allowed: a mapping"):
         splice_from_config(config, seq_len=8)
 
 
@@ -646,7 +646,7 @@ def test_a_base_of_another_kind_is_refused(toy):
         SpliceMultiDocumentLMConfig(seq_len=8)
     with pytest.raises(tl.ConfigError, match=r"^configs.wiki: found str, allowed: a Url"):
         LMMixtureDatasetConfig(configs={"wiki": "stores/wiki"})
-    with pytest.raises(tl.ConfigError, match=r"^format: found str, allowed is a TextLm"):
+    with pytest.raises(tl.ConfigError, match=r"^format: found str, allowed: a TextLm"):
         UrlDatasetSourceConfig(format="text")
 
 

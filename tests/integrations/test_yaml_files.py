@@ -83,9 +83,9 @@ def test_no_tag_makes_anything_but_plain_data(load, text):
         ("a: 1\x00", "it is not YAML"),
         (b"a: \xff\xfe\xfa", "it is not YAML"),
         ("a: 2001-99-99", r"month must be in 1\.\.12\. Put the value in quotes"),
-        ("- a", "found list, allowed is a mapping"),
-        ("3", "found int, allowed is a mapping"),
-        ("", "found NoneType, allowed is a mapping"),
+        ("- a", "found list, allowed: a mapping"),
+        ("3", "found int, allowed: a mapping"),
+        ("", "found NoneType, allowed: a mapping"),
     ],
 )
 def test_what_is_no_mapping_in_yaml_is_refused_with_its_file(load, text, words):

@@ -326,9 +326,9 @@ def test_few_trials_try_each_kind_and_first_what_could_leak():
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"trials": 0}, "trials: found 0, allowed is 1 or more"),
+        ({"trials": 0}, "trials: found 0, allowed: 1 or more"),
         ({"tolerance": -1.0}, "tolerance: found -1.0"),
-        ({"vocab_size": 5}, "vocab_size: found 5, allowed is 23 or more"),
+        ({"vocab_size": 5}, "vocab_size: found 5, allowed: 23 or more"),
         ({"seed": -1}, "seed: found -1"),
     ],
 )

@@ -201,7 +201,7 @@ class TestHostileArguments:
         for count in (0, 100):
             arguments = self.good(count)
             arguments[3:5] = n, side
-            with pytest.raises(ValueError, match=r"allowed is 1|beyond 64 bits"):
+            with pytest.raises(ValueError, match=r"allowed: 1|beyond 64 bits"):
                 COMPILED.feistel(*arguments)
 
     @pytest.mark.parametrize("place", [3, 4])

@@ -213,7 +213,7 @@ def test_find_by_hash_gives_the_documents_with_these_tokens(tmp_path):
 def test_digits_that_are_no_hash_are_refused(tmp_path, digits):
     for shards in ([], [[[1]]]):
         store = toy(tmp_path / str(len(shards)), shards)
-        with pytest.raises(tl.ConfigError, match=r"hash: found .* allowed are 8 to 32 hex digits"):
+        with pytest.raises(tl.ConfigError, match=r"hash: found .* allowed: 8 to 32 hex digits"):
             store.find(hash=digits)
 
 
@@ -265,5 +265,5 @@ def test_less_memory_is_more_passes_over_the_hashes(tmp_path):
         assert [g.tolist() for g in store.duplicates(budget_bytes=budget)] == expected
         spent.append(store.index_reads.bytes - before)
     assert spent == [spent[0], 2 * spent[0], 10 * spent[0]]
-    with pytest.raises(tl.ConfigError, match="budget_bytes: found 63, allowed is 64 or more"):
+    with pytest.raises(tl.ConfigError, match="budget_bytes: found 63, allowed: 64 or more"):
         store.duplicates(budget_bytes=63)

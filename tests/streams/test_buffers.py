@@ -375,7 +375,7 @@ def test_sh_19_rows_that_are_no_json_are_refused_with_a_way_out(wrong):
 @pytest.mark.parametrize(
     ("given", "match"),
     [
-        ({"rows": 0}, "rows: found 0, allowed is 1 to"),
+        ({"rows": 0}, "rows: found 0, allowed: 1 to"),
         ({"rows": 2.5}, "rows: found 2.5"),
         ({"rows": True}, "rows: found True"),
         ({"epochs": 0}, "epochs: found 0"),

@@ -337,11 +337,11 @@ BAD_WEIGHTS = {
     "NaN": ([float("nan"), 1], r"weights\.a: found nan"),
     "infinite": ([float("inf"), 1], r"weights\.a: found inf"),
     "huge": ([10**400, 1], r"weights\.a: found 1000"),
-    "text": ("ab", "weights: found 'ab', allowed is a mapping"),
+    "text": ("ab", "weights: found 'ab', allowed: a mapping"),
     "a text": (["1", 1], r"weights\.a: found '1'"),
     "a bool": ([True, 1], r"weights\.a: found True"),
-    "a number": (3, "weights: found 3, allowed is a mapping"),
-    "an unknown name": ({"aa": 1}, r"weights: found 'aa', allowed are the sources: a, b.*mean 'a'"),
+    "a number": (3, "weights: found 3, allowed: a mapping"),
+    "an unknown name": ({"aa": 1}, r"weights: found 'aa', allowed: the sources: a, b.*mean 'a'"),
 }
 
 
@@ -521,7 +521,7 @@ REFUSED = {
     "few counts": ({"token_counts": [3]}, "token_counts: found 1 for 2 sources"),
     "negative counts": ({"token_counts": [0, -3]}, r"token_counts\.b: found -3"),
     "counts that are no integers": ({"token_counts": [0, 1.5]}, r"token_counts\.b: found 1\.5"),
-    "unknown totals": ({"totals": {"c": 3}}, "totals: found 'c', allowed are the sources: a, b"),
+    "unknown totals": ({"totals": {"c": 3}}, "totals: found 'c', allowed: the sources: a, b"),
     "offsets": ({"offsets": {"a": 3}}, r"offsets\.a: found 3, allowed: an Offset"),
     "offsets and counts": (
         {"offsets": {"a": Offset(1, 1)}, "token_counts": [1, 1]},
@@ -542,7 +542,7 @@ SOURCES = {
     "a name twice": ([("a", [[1]]), ("a", [[2]])], "sources: found 'a' twice"),
     "an empty name": ({"": [[1]]}, "sources: found the name ''"),
     "a name that is no text": ({3: [[1]]}, "sources: found the name 3"),
-    "a list without names": ([[1], [2]], r"sources: found list, allowed is \{name: source\}"),
+    "a list without names": ([[1], [2]], r"sources: found list, allowed: \{name: source\}"),
     "a number": (5, "sources: found int"),
     "text": ({"a": "abc"}, r"sources\.a: found str, allowed: an iterable of samples"),
     "a mapping": ({"a": {"input_ids": [1]}}, r"sources\.a: found dict"),

@@ -666,7 +666,7 @@ def test_integers_of_any_kind_are_tokens():
     [
         ({"mode": "bni"}, r"mode: found 'bni'.*Did you mean 'bin'"),
         ({"mode": 3}, "mode: found 3"),
-        ({"seq_len": 1}, "seq_len: found 1, allowed is 2 to"),
+        ({"seq_len": 1}, "seq_len: found 1, allowed: 2 to"),
         ({"seq_len": 2.5}, "seq_len: found 2.5"),
         ({"window": "T+2"}, r"window: found 'T\+2'"),
         ({"overlap": 1}, r"overlap: found 1, allowed: 0, or 1 with window='T\+1'"),

@@ -145,7 +145,7 @@ def test_a_tokenizer_beside_ready_made_ids_is_kept_and_checked(tmp_path):
     bare = tl.build(rows, tmp_path / "bare", tokenizer=None, vocab_size=4, files=QUICK)
     assert bare.digest == store.digest
     assert bare.reader.manifest.parts[0].fingerprint != store.reader.manifest.parts[0].fingerprint
-    with pytest.raises(tl.TokenizerError, match="id 4 in a document, allowed is 0 to 3"):
+    with pytest.raises(tl.TokenizerError, match="id 4 in a document, allowed: 0 to 3"):
         tl.build([{"input_ids": [4]}], tmp_path / "large", tokenizer=words(), **options)
     with pytest.raises(tl.ConfigError, match="vocab_size: 3 is less than the 4 ids"):
         tl.build(rows, tmp_path / "few", tokenizer=words(), vocab_size=3, **options)

@@ -114,9 +114,8 @@ class Layable:
             overlap=int(lookahead) if overlap is None else overlap,
             align=self._reader.manifest.chunk_tokens if align is True else align or 0,
         )
-        made = self._laid_out(layout, render)
-        made.sources[MAIN].layout.warn_if_unaligned()
-        return made
+        layout.warn_if_unaligned(self._reader.manifest.chunk_tokens)
+        return self._laid_out(layout, render)
 
     @near_misses("pack")
     def pack(

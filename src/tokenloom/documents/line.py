@@ -2,19 +2,22 @@
 
 One idea: a layout only ever cuts one line. An *address* is a position on it. `WholeLine` is the
 line of a store as it lies on disk; `ChosenLine` strings chosen documents together, so a split or a
-selection is cut exactly like a store, and no layout knows the difference.
+selection is cut exactly like a store, and no layout knows the difference. The two differ in where
+their tokens lie in the store (`to_store`); reading them is the same.
 """
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Hashable
+from abc import ABC, abstractmethod
+from collections.abc import Hashable, Iterator
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from tokenloom.store.byte_source import new_buffer
 from tokenloom.store.cache import BlockCache
 from tokenloom.store.reader import Reader
 
@@ -53,31 +56,55 @@ class Stretches:
         return Stretches(edges, document, start, self.length[part], self.address[part])
 
 
-class Line(Protocol):
-    """Documents end to end."""
+class Line(ABC):
+    """Documents end to end.
+
+    Attributes:
+        reader: the store that holds them.
+        mark: tells the lines of one store apart in a cache that they share.
+    """
 
     reader: Reader
+    mark: str = ""
 
     @property
+    @abstractmethod
     def tokens(self) -> int:
         """Tokens on the line."""
 
     @property
+    @abstractmethod
     def documents(self) -> int:
         """Documents on the line, empty ones included."""
 
     @property
+    @abstractmethod
     def identity(self) -> str:
         """Identifies the line: the same for the same documents in the same order, at any path."""
 
+    @abstractmethod
     def bounds(self, first: int, last: int) -> tuple[Int64, Int64]:
         """Documents [first, last): their index in the store [N], and their edges [N + 1]."""
 
-    def read(self, start: Int64, stop: Int64, column: str = "input_ids") -> list[Array]:
+    @abstractmethod
+    def pieces(self, start: Int64, stop: Int64) -> Stretches:
+        """The documents in each range [N]; ranges must lie inside the line and not be empty."""
+
+    @abstractmethod
+    def to_store(self, start: Int64, stop: Int64) -> tuple[Int64, Int64]:
+        """Ranges of the line as ranges of the store, in order; one may become none or several."""
+
+    def read(
+        self, start: Int64, stop: Int64, column: str = "input_ids", cap: int | None = None
+    ) -> list[Array]:
         """Views of the elements of all ranges, in the order requested, as `Reader.read`."""
+        return self.reader.read(*self.to_store(start, stop), column, cap)
 
     def keys(self, tag: str, numbers: list[int], column: str) -> list[Hashable]:
-        """The cache keys of stretches."""
+        """Under which stretches are kept in the cache."""
+        # one string: its hash is computed once
+        whose = f"{self.reader.identity}/{column}/{self.mark}{tag}"
+        return [(whose, number) for number in numbers]
 
     def stretches(
         self,
@@ -88,13 +115,33 @@ class Line(Protocol):
         column: str,
         cache: BlockCache,
     ) -> list[Array]:
-        """Ranges of the line, read through the cache, as `Reader.stretches`."""
+        """Ranges of the line that are kept in the cache: the blocks of a layout; read-only.
 
-    def pieces(self, start: Int64, stop: Int64) -> Stretches:
-        """The documents in each range [N]; ranges must lie inside the line and not be empty."""
+        What is missing is read in one request; each stretch has memory of its own, so that it is
+        freed when it is dropped.
+
+        Args:
+            tag: which division of the line this is.
+            numbers: the number of each stretch in it, no two the same [N].
+            start: first token of each stretch [N].
+            stop: token after it [N].
+            column: which per-token column.
+            cache: keeps them.
+        """
+        dtype, most = self.reader.dtype(column), self.reader.rules.cap
+
+        def load(places: list[int]) -> list[Array]:
+            low, high = start[places], stop[places]
+            wanted = high - low
+            # neighbours are read together, but cut where one ends: each into a buffer of its own
+            cap = max(8, int(wanted.max()) * dtype.itemsize)
+            views = iter(self.read(low, high, column, min(cap, most) if cap % 8 == 0 else most))
+            return [_assembled(views, size, dtype) for size in wanted.tolist()]
+
+        return cache.get_many(self.keys(tag, numbers, column), load)
 
 
-class WholeLine:
+class WholeLine(Line):
     """All documents of a store, as they are stored."""
 
     def __init__(self, reader: Reader) -> None:
@@ -121,26 +168,6 @@ class WholeLine:
         begin, end = self.reader.offsets.bounds(numbers)
         return numbers, np.append(begin, end[-1:] if len(end) else [])
 
-    def read(self, start: Int64, stop: Int64, column: str = "input_ids") -> list[Array]:
-        """See `Line`."""
-        return self.reader.read(start, stop, column)
-
-    def keys(self, tag: str, numbers: list[int], column: str) -> list[Hashable]:
-        """See `Line`."""
-        return self.reader.keys(tag, numbers, column)
-
-    def stretches(
-        self,
-        tag: str,
-        numbers: list[int],
-        start: Int64,
-        stop: Int64,
-        column: str,
-        cache: BlockCache,
-    ) -> list[Array]:
-        """See `Line`."""
-        return self.reader.stretches(tag, numbers, start, stop, column, cache)
-
     def pieces(self, start: Int64, stop: Int64) -> Stretches:
         """See `Line`."""
         offsets, order = self.reader.offsets, np.argsort(start)
@@ -153,8 +180,12 @@ class WholeLine:
         place[order] = np.arange(len(order))
         return found.take(place)
 
+    def to_store(self, start: Int64, stop: Int64) -> tuple[Int64, Int64]:
+        """See `Line`; the line is the store."""
+        return start, stop
 
-class ChosenLine:
+
+class ChosenLine(Line):
     """Some documents of a store, in the order given.
 
     Args:
@@ -166,6 +197,7 @@ class ChosenLine:
         self.reader, self._documents = reader, documents
         raw = documents.astype("<i8", copy=False).tobytes()
         self._identity = hashlib.sha256(raw).hexdigest()
+        self.mark = f"{self._identity}/"
         self._begin, end = reader.offsets.bounds(documents)
         self._edges = np.concatenate([[0], np.cumsum(end - self._begin)])
 
@@ -188,37 +220,6 @@ class ChosenLine:
         """See `Line`."""
         return self._documents[first:last], self._edges[first : last + 1]
 
-    def read(self, start: Int64, stop: Int64, column: str = "input_ids") -> list[Array]:
-        """See `Line`."""
-        full = stop > start
-        pieces = self.pieces(start[full], stop[full])
-        place = np.searchsorted(self._edges, pieces.address, side="right") - 1
-        first = self._begin[place] + pieces.start
-        return self.reader.read(first, first + pieces.length, column)
-
-    def keys(self, tag: str, numbers: list[int], column: str) -> list[Hashable]:
-        """See `Line`."""
-        return self.reader.keys(f"{self._identity}/{tag}", numbers, column)
-
-    def stretches(
-        self,
-        tag: str,
-        numbers: list[int],
-        start: Int64,
-        stop: Int64,
-        column: str,
-        cache: BlockCache,
-    ) -> list[Array]:
-        """See `Line`."""
-
-        def load(places: list[int]) -> list[Array]:
-            nothing = np.empty(0, self.reader.dtype(column))
-            return [
-                np.concatenate([nothing, *self.read(start[[i]], stop[[i]], column)]) for i in places
-            ]
-
-        return cache.get_many(self.keys(tag, numbers, column), load)
-
     def pieces(self, start: Int64, stop: Int64) -> Stretches:
         """See `Line`."""
         first = np.searchsorted(self._edges, start, side="right") - 1
@@ -226,6 +227,29 @@ class ChosenLine:
         place, owner = _ranges(first, last)
         begin, end = self._edges[place], self._edges[place + 1]
         return _cut(self._documents[place], owner, begin, end, start, stop, address=begin)
+
+    def to_store(self, start: Int64, stop: Int64) -> tuple[Int64, Int64]:
+        """See `Line`; a range becomes one range for every document in it."""
+        full = stop > start
+        pieces = self.pieces(start[full], stop[full])
+        place = np.searchsorted(self._edges, pieces.address, side="right") - 1
+        first = self._begin[place] + pieces.start
+        return first, first + pieces.length
+
+
+def _assembled(views: Iterator[Array], size: int, dtype: np.dtype[Any]) -> Array:
+    """The next views, `size` elements in all, as one array that holds no other memory."""
+    parts: list[Array] = []
+    while size > 0:
+        parts.append(next(views))
+        size -= len(parts[-1])
+    base = parts[0].base if len(parts) == 1 else None
+    if base is not None and base.nbytes - parts[0].nbytes < 4096:
+        return parts[0]
+    whole = new_buffer(sum(part.nbytes for part in parts)).view(dtype)
+    if parts:
+        np.concatenate(parts, out=whole)
+    return whole
 
 
 def _ranges(first: Int64, last: Int64) -> tuple[Int64, Int64]:

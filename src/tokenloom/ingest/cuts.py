@@ -88,7 +88,7 @@ def blocks(
         InputError: A file changed its size, an archive is damaged, or a record is too long.
     """
     if block_bytes < 1:
-        raise InputError(f"block_bytes: {block_bytes} is too small, allowed is 1 or more.")
+        raise InputError(f"block_bytes: {block_bytes} is too small, allowed: 1 or more.")
     pieces = (
         weighed
         for index, one in enumerate(inputs)

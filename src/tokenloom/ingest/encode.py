@@ -176,8 +176,7 @@ def _apply_hooks(kitchen: Kitchen, record: dict[str, Any]) -> dict[str, Any] | N
     changed = kitchen.transform(record)
     if changed is not None and not isinstance(changed, dict):
         raise _BadRecord(
-            f"transform gave {type(changed).__name__}, allowed is a record (dict), or None to "
-            "drop it"
+            f"transform gave {type(changed).__name__}, allowed: a record (dict), or None to drop it"
         )
     return changed
 
@@ -187,7 +186,7 @@ def _check_record(job: Job, record: dict[str, Any]) -> None:
     if job.text_key is not None:
         text = _take(record, job.text_key, "the text")
         if not isinstance(text, str):
-            raise _BadRecord(f"{job.text_key!r} is {_a(text)}, allowed is a string")
+            raise _BadRecord(f"{job.text_key!r} is {_a(text)}, allowed: a string")
     else:
         assert job.ids_key is not None  # one of the two is set
         _take(record, job.ids_key, "the ids")
@@ -305,9 +304,9 @@ def _number_array(value: Any, key: str, kinds: str) -> Array:
         raise _BadRecord(f"{key!r} is not a list of numbers: {error}") from error
     if array.ndim != 1 or array.dtype.kind not in kinds:
         allowed = "a list of whole numbers" if kinds == "iu" else "a list of numbers"
-        raise _BadRecord(f"{key!r} is {_a(value)} of {array.dtype}, allowed is {allowed}")
+        raise _BadRecord(f"{key!r} is {_a(value)} of {array.dtype}, allowed: {allowed}")
     if "b" not in kinds and isinstance(value, list) and bool in set(map(type, value)):
-        raise _BadRecord(f"{key!r} holds true or false, allowed is a list of whole numbers")
+        raise _BadRecord(f"{key!r} holds true or false, allowed: a list of whole numbers")
     return array
 
 
@@ -330,7 +329,7 @@ def _check_ids(job: Job, inputs: Sequence[Input], block: Block, result: EncodedB
         document = int(np.searchsorted(np.cumsum(result.lengths), bad, side="right"))
         where = label(inputs[block[int(result.piece[document])].input])
         raise TokenizerError(
-            f"{where}: id {int(ids[bad])} in a document, allowed is 0 to {job.vocab_size - 1} "
+            f"{where}: id {int(ids[bad])} in a document, allowed: 0 to {job.vocab_size - 1} "
             f"(vocab_size {job.vocab_size}). The ids are of another tokenizer, or vocab_size is "
             "too small."
         )

@@ -54,7 +54,7 @@ def resolve_hook(hook: Callable[[dict[str, Any]], Any] | str | None, path: str) 
             "'module:function'."
         ) from error
     if not callable(function):
-        raise ConfigError(f"{path}: found {hook!r}, allowed is a function or 'module:function'.")
+        raise ConfigError(f"{path}: found {hook!r}, allowed: a function or 'module:function'.")
     module = getattr(function, "__module__", None) or "?"
     qualname = getattr(function, "__qualname__", type(function).__name__)
     return Hook(

@@ -89,7 +89,7 @@ def _refuse_value(value: object, where: str) -> None:
             _ENCODER.encode(value).encode()
         except (TypeError, ValueError) as error:
             raise InputError(
-                f"{where}: found {type(value).__name__} {repr(value)[:40]}, allowed are strings of "
+                f"{where}: found {type(value).__name__} {repr(value)[:40]}, allowed: strings of "
                 "whole characters, finite numbers, booleans, None, lists and dicts. Convert it."
             ) from error
 

@@ -61,7 +61,7 @@ MAGIC: dict[Compression, re.Pattern[bytes]] = {
 }
 
 _ALLOWED = (
-    "allowed are a path, a directory, a glob, txt:PATH, lines:PATH, jsonl:PATH, parquet:PATH, "
+    "allowed: a path, a directory, a glob, txt:PATH, lines:PATH, jsonl:PATH, parquet:PATH, "
     "hf:PATH, a datasets.Dataset, or a list of mappings"
 )
 
@@ -167,7 +167,7 @@ def _expand_one(where: str, item: object) -> list[Input]:
         for i, row in enumerate(item):
             if not isinstance(row, Mapping):
                 raise InputError(
-                    f"{where}[{i}]: found {type(row).__name__} among records, allowed is a mapping "
+                    f"{where}[{i}]: found {type(row).__name__} among records, allowed: a mapping "
                     f"such as {{'text': …}}. Give records and paths in lists of their own."
                 )
         return [Input(kind="rows", name="", path=None, rows=item, size=0)]
@@ -196,7 +196,7 @@ def _expand_text(where: str, text: str) -> list[Input]:
         return _from_hf(where, rest) if kind == "hf" else _from_path(where, rest, kind)
     if rest.startswith("//"):
         raise InputError(
-            f"{where}: {text!r} is a URL, allowed are local files; nothing is downloaded. "
+            f"{where}: {text!r} is a URL, allowed: local files; nothing is downloaded. "
             "Copy the data to this machine first."
         )
     if colon and re.fullmatch(r"[A-Za-z0-9_+-]+", prefix) and not glob.glob(text, recursive=True):
@@ -274,7 +274,7 @@ def _file(where: str, path: Path, kind: Kind | None) -> Input:
         )
     if not path.is_file():
         what = "neither a file nor a directory" if path.exists() else "a link to nothing"
-        raise InputError(f"{where}: {str(path)!r} is {what}, allowed are files and directories.")
+        raise InputError(f"{where}: {str(path)!r} is {what}, allowed: files and directories.")
     try:
         size = path.stat().st_size
         with path.open("rb") as file:

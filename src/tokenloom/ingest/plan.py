@@ -198,7 +198,7 @@ def _vocab_size(options: BuildOptions) -> int:
             "give vocab_size=... for records that hold ready-made input_ids."
         )
     if not isinstance(size, int) or not 1 <= size <= fmt.MAX_ID + 1:
-        raise ConfigError(f"vocab_size: found {size!r}, allowed is 1 to 2^31.")
+        raise ConfigError(f"vocab_size: found {size!r}, allowed: 1 to 2^31.")
     return size
 
 

@@ -258,7 +258,7 @@ def _parse(lines: list[bytes], start: int, size: int, kind: Kind, limit: int) ->
     if not complete:
         for n, value in enumerate(values):
             if type(value) is not dict and n not in failed:
-                errors[n] = f"found {_FOUND[type(value)]}, allowed is one JSON object per line."
+                errors[n] = f"found {_FOUND[type(value)]}, allowed: one JSON object per line."
                 values[n] = None
     return _Read(values=values, errors=errors, bytes=size, complete=complete)
 
@@ -308,9 +308,9 @@ def _why(line: bytes, start: int, error: Exception) -> str:
             "text. Convert the file, for example with iconv."
         )
     if isinstance(error, RecursionError):
-        return "JSON nested too deeply, allowed are about 1,000 levels."
+        return "JSON nested too deeply, allowed: about 1,000 levels."
     what = f"{error.msg}, character {error.pos}" if isinstance(error, JSONDecodeError) else error
-    return f"not valid JSON ({what}) in {seen!r}, allowed is one JSON object per line."
+    return f"not valid JSON ({what}) in {seen!r}, allowed: one JSON object per line."
 
 
 def _json_parser() -> Callable[[bytes], Any]:

@@ -215,7 +215,7 @@ def _fitting(writer: ShardWriter | None, encoded: EncodedBlock, first: int, plan
         return 0
     if int(lengths.max()) > fmt.MAX_DOCUMENT_TOKENS:
         raise InputError(
-            f"a document has {int(lengths.max()):,} tokens, allowed are "
+            f"a document has {int(lengths.max()):,} tokens, allowed: "
             f"{fmt.MAX_DOCUMENT_TOKENS:,}. Split it before building."
         )
     lines = np.array([len(line) for line in encoded.lines[first:]], np.int64)

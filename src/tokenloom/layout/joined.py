@@ -72,9 +72,6 @@ class Joined:
             edges.append(first + begin)
         return Blocks.cut(np.unique(np.concatenate([*edges, self._row[-1:]])))  # none is empty
 
-    def warn_if_unaligned(self) -> None:
-        """Does nothing: the parts have already warned."""
-
     def stretch(self, block: Int64, blocks: Blocks, phase: int = 0) -> tuple[Int64, Int64]:
         """The part of the line that the rows of each block cover [N]."""
         first, last = blocks.edges(block)

@@ -219,6 +219,3 @@ class Layout(Protocol):
 
     def costs(self, epoch: Epochs, rows: Int64) -> Int64:
         """Tokens of each row."""
-
-    def warn_if_unaligned(self) -> None:
-        """Warn when rows and io blocks are not aligned."""

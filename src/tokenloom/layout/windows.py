@@ -70,6 +70,16 @@ class WindowsSpec:
         """Tokens from the start of one row to the start of the next."""
         return self.width - self.overlap
 
+    def warn_if_unaligned(self, chunk_tokens: int) -> None:
+        """Warn when rows and io blocks of that many tokens do not end together."""
+        rows, left = divmod(chunk_tokens, self.step)
+        if left and rows and not self.align:
+            warn(
+                f"seq_len: an io block of {chunk_tokens:,} tokens holds {rows} rows of "
+                f"{self.step:,} tokens and {left:,} tokens more, so blocks of {rows} rows drift "
+                "across io blocks. align=True makes them end together."
+            )
+
 
 class Windows:
     """Token windows over a line.
@@ -86,7 +96,6 @@ class Windows:
         self.spec, self.line = spec, line
         self.seq_len, self.width = spec.seq_len, spec.width
         self.tag = f"{spec}/{chunk_tokens}"
-        self._chunk = chunk_tokens
         whole = max(0, (line.tokens - spec.width) // spec.step + 1)
         left = line.tokens - (whole * spec.step + spec.overlap if whole else 0)
         self._rows = whole + (spec.tail == "keep" and left > 0)
@@ -117,16 +126,6 @@ class Windows:
         ends = np.arange(self.spec.align, self.line.tokens + self.spec.align, self.spec.align)
         starts = np.minimum(-(-ends // self.spec.step), self._rows)
         return Blocks.cut(np.unique(np.concatenate([[0], starts, [self._rows]])))
-
-    def warn_if_unaligned(self) -> None:
-        """Warn when rows and io blocks are not aligned."""
-        if self._chunk % self.spec.step and self._chunk > self.spec.step and not self.spec.align:
-            rows, step = self._block_rows, self.spec.step
-            warn(
-                f"seq_len: an io block of {self._chunk:,} tokens holds {rows} rows of {step:,} "
-                f"tokens and {self._chunk - rows * step:,} tokens more, so blocks of {rows} rows "
-                "drift across io blocks. align=True makes them end together."
-            )
 
     def runs(self, epoch: Int64 | int, rows: Int64) -> Reads:
         """The tokens of each row: one stretch of the line."""

@@ -56,7 +56,7 @@ class BlockCache:
 
     def __init__(self, capacity: int) -> None:
         if capacity < 0:
-            raise ConfigError(f"cache_bytes: found {capacity}, allowed is 0 (no cache) or more.")
+            raise ConfigError(f"cache_bytes: found {capacity}, allowed: 0 (no cache) or more.")
         self._capacity = capacity
         self._blocks: OrderedDict[Hashable, Block] = OrderedDict()
         self._flights: dict[Hashable, _Flight] = {}

@@ -211,7 +211,7 @@ class LocalFiles:
                     raise StoreError(f"{path}: this is not a regular file.")
                 if status.st_size > limit:
                     raise StoreError(
-                        f"{path}: it has {status.st_size:,} bytes, allowed are {limit:,}. "
+                        f"{path}: it has {status.st_size:,} bytes, allowed: {limit:,}. "
                         "This is not a file that tokenloom wrote."
                     )
                 return file.readall()

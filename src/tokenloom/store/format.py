@@ -195,7 +195,7 @@ class FileRecord:
     sha256: str
 
     def __post_init__(self) -> None:
-        _require(0 <= self.bytes < 1 << 60, f"bytes is {self.bytes}, allowed is 0 to 2^60")
+        _require(0 <= self.bytes < 1 << 60, f"bytes is {self.bytes}, allowed: 0 to 2^60")
         _require(bool(HEX.fullmatch(self.sha256)), "sha256 is not 64 hex digits")
 
 
@@ -218,7 +218,7 @@ class Column:
         allowed = (*COLUMN_DTYPES, "uint64")
         _require(self.dtype in allowed, f"dtype {self.dtype!r}, allowed: {allowed}")
         _require(self.codec in zarr.CODECS, f"codec {self.codec!r}, allowed: {list(zarr.CODECS)}")
-        _require(0 <= self.length <= 1 << 33, f"length is {self.length}, allowed is 0 to 2^33")
+        _require(0 <= self.length <= 1 << 33, f"length is {self.length}, allowed: 0 to 2^33")
         firsts = (self.crc_first, self.page_first)
         _require(all(-1 <= one < 1 << 33 for one in firsts), f"crc_first, page_first: {firsts}")
 
@@ -240,9 +240,9 @@ class ShardRecord:
     progress: dict[str, int]
 
     def __post_init__(self) -> None:
-        _require(self.format == FORMAT, f"format is {self.format!r}, allowed is {FORMAT!r}")
+        _require(self.format == FORMAT, f"format is {self.format!r}, allowed: {FORMAT!r}")
         _require(self.version == VERSION, f"version is {self.version}, this reader knows {VERSION}")
-        _require(1 <= self.inner <= 1 << 24, f"inner is {self.inner}, allowed is 1 to 2^24")
+        _require(1 <= self.inner <= 1 << 24, f"inner is {self.inner}, allowed: 1 to 2^24")
         for name in self.columns:
             _require(bool(COLUMN_NAME.fullmatch(name)), f"column name {name!r} is not allowed")
         for name in self.files:
@@ -311,7 +311,7 @@ class ShardEntry:
     def __post_init__(self) -> None:
         _require(bool(SHARD_NAME.fullmatch(self.name)), f"shard name {self.name!r} is not allowed")
         _require(0 <= self.documents <= 1 << 33, f"documents is {self.documents}")
-        _require(0 <= self.tokens < 1 << 32, f"tokens is {self.tokens}, allowed is 0 to 2^32-1")
+        _require(0 <= self.tokens < 1 << 32, f"tokens is {self.tokens}, allowed: 0 to 2^32-1")
         for name, size in self.files.items():
             _require(bool(SHARD_FILE_NAME.fullmatch(name)), f"file name {name!r} is not allowed")
             _require(0 <= size < 1 << 60, f"size of {name} is {size}")
@@ -384,14 +384,14 @@ class Manifest:
     producer: dict[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        _require(self.format == FORMAT, f"format is {self.format!r}, allowed is {FORMAT!r}")
+        _require(self.format == FORMAT, f"format is {self.format!r}, allowed: {FORMAT!r}")
         _require(self.version == VERSION, f"version is {self.version}, this reader knows {VERSION}")
         _require(1 <= self.vocab_size <= MAX_ID + 1, f"vocab_size is {self.vocab_size}")
         _require(self.dtype in ("uint16", "uint32"), f"dtype is {self.dtype!r}")
-        _require(1 <= self.inner <= 1 << 24, f"inner is {self.inner}, allowed is 1 to 2^24")
+        _require(1 <= self.inner <= 1 << 24, f"inner is {self.inner}, allowed: 1 to 2^24")
         _require(
             1 <= self.chunk_tokens <= SHARD_TOKENS,
-            f"chunk_tokens is {self.chunk_tokens}, allowed is 1 to {SHARD_TOKENS:,}",
+            f"chunk_tokens is {self.chunk_tokens}, allowed: 1 to {SHARD_TOKENS:,}",
         )
         _require(
             self.documents == sum(shard.documents for shard in self.shards)

@@ -26,7 +26,7 @@ def open_reader(
 ) -> tuple[snapshots.Snapshot, Reader]:
     """The snapshot of a store, and what reads it; `tokenloom.open` documents the arguments."""
     if not isinstance(path, (str, Path)) or str(path) == "":
-        raise ConfigError(f"path: found {path!r}, allowed is the directory of a store.")
+        raise ConfigError(f"path: found {path!r}, allowed: the directory of a store.")
     root = Path(path)
     found = snapshots.current(root) if snapshot is None else snapshots.load(root, snapshot)
     source = source or LocalSource(root)

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import bisect
 import threading
-from collections.abc import Hashable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from tokenloom.errors import ConfigError
 from tokenloom.store import format as fmt
-from tokenloom.store.byte_source import ByteSource, came_short, new_buffer
+from tokenloom.store.byte_source import ByteSource, came_short
 from tokenloom.store.cache import BlockCache
 from tokenloom.store.fetch import FetchRules, ReadCounters, Took, fetch, fetch_stretch
 from tokenloom.store.metadata import DocumentsReader
@@ -63,7 +63,7 @@ class Reader:
             )
         if rules.gap < 0 or rules.cap < 8 or rules.cap % 8:  # no element is ever cut
             raise ConfigError(
-                f"gap_bytes, cap_bytes: found {rules.gap} and {rules.cap}, allowed is 0 or more, "
+                f"gap_bytes, cap_bytes: found {rules.gap} and {rules.cap}, allowed: 0 or more, "
                 "and a multiple of 8."
             )
         self.manifest, self.source, self.path, self.cache = manifest, source, path, cache
@@ -196,44 +196,6 @@ class Reader:
 
         return self.cache.get((self.identity, number, column, "block", block), load)
 
-    def keys(self, tag: str, numbers: list[int], column: str) -> list[Hashable]:
-        """Under which stretches are kept in the cache."""
-        whose = f"{self.identity}/{column}/{tag}"  # one string: its hash is computed once
-        return [(whose, number) for number in numbers]
-
-    def stretches(
-        self,
-        tag: str,
-        numbers: list[int],
-        start: Int64,
-        stop: Int64,
-        column: str,
-        cache: BlockCache,
-    ) -> list[Array]:
-        """Token ranges that are kept in the cache: the blocks of a layout; read-only.
-
-        What is missing is read in one request; each stretch has memory of its own, so that it is
-        freed when it is dropped.
-
-        Args:
-            tag: which division of the store this is.
-            numbers: the number of each stretch in it, no two the same [N].
-            start: first token of each stretch [N].
-            stop: token after it [N].
-            column: which per-token column.
-            cache: keeps them.
-        """
-
-        def load(places: list[int]) -> list[Array]:
-            wanted = stop[places] - start[places]
-            # neighbours are read together, but cut where one ends: each into a buffer of its own
-            cap = max(8, int(wanted.max()) * self.dtype(column).itemsize)
-            cap = min(cap, self.rules.cap) if cap % 8 == 0 else self.rules.cap
-            views = iter(self.read(start[places], stop[places], column, cap))
-            return [_assembled(views, size, self.dtype(column)) for size in wanted.tolist()]
-
-        return cache.get_many(self.keys(tag, numbers, column), load)
-
     def elements(self, number: int, name: str, low: int, high: int, examples: int = 0) -> Array:
         """Elements [low, high) of one column of one shard, counted as that many examples."""
         column = (self._shards[number] or self.shard(number)).columns[name]
@@ -305,21 +267,6 @@ class Reader:
     def _count(self, column: str, examples: int, unique: int, took: Took) -> None:
         with self._lock:
             self._counters[column not in self._per_token].add(examples, unique, *took)
-
-
-def _assembled(views: Iterator[Array], size: int, dtype: np.dtype[Any]) -> Array:
-    """The next views, `size` elements in all, as one array that holds no other memory."""
-    parts: list[Array] = []
-    while size > 0:
-        parts.append(next(views))
-        size -= len(parts[-1])
-    base = parts[0].base if len(parts) == 1 else None
-    if base is not None and base.nbytes - parts[0].nbytes < 4096:
-        return parts[0]
-    whole = new_buffer(sum(part.nbytes for part in parts)).view(dtype)
-    if parts:
-        np.concatenate(parts, out=whole)
-    return whole
 
 
 def _distinct(start: Int64, stop: Int64) -> int:

@@ -157,7 +157,7 @@ def read_sidecar(source: ByteSource, root: Path, manifest: fmt.Manifest, name: s
     expected = manifest.files[name]
     if expected.bytes > fmt.MAX_RECORD_BYTES:
         raise StoreCorrupt(
-            f"{root / name}: it has {expected.bytes:,} bytes, allowed are "
+            f"{root / name}: it has {expected.bytes:,} bytes, allowed: "
             f"{fmt.MAX_RECORD_BYTES:,}. This is not a file that tokenloom wrote."
         )
     data = read_exactly(source, [(name, 0, expected.bytes)], str(root))[0].tobytes()

@@ -380,7 +380,7 @@ def _check_ids(where: Path, start: int, ids: NDArray[Any], vocab_size: int) -> I
     if int(ids.max()) >= vocab_size:
         place = start + int(ids.argmax())
         yield (
-            f"{where}: id {int(ids.max())} at token {place}, allowed is below the vocabulary "
+            f"{where}: id {int(ids.max())} at token {place}, allowed: below the vocabulary "
             f"size {vocab_size}."
         )
 

@@ -508,7 +508,7 @@ def test_bal_03_proportions_of_10k_5k_and_2k_pairs(long, mode, counts, fractions
 def test_bal_04_by_temperature(long):
     made = splice(long(10_000, 5_000, 2_000), 4096, content_length=4096, balance_tau=0.7)
     assert shares(made) == pytest.approx([0.5155, 0.3174, 0.1671], abs=5e-5)
-    with pytest.raises(ValueError, match=r"balance_tau: found -0\.1, allowed is 0 or more"):
+    with pytest.raises(ValueError, match=r"balance_tau: found -0\.1, allowed: 0 or more"):
         splice(long(10_000), 4096, balance_tau=-0.1)
 
 

@@ -219,7 +219,7 @@ def test_sp_16_no_content_length_is_as_many_as_fit(five):
 
 @pytest.mark.parametrize("mode", ["slide_within", "anchor_start", "coverage_balanced"])
 def test_sp_17_a_splice_of_one_token_is_refused(five, mode):
-    with pytest.raises(ValueError, match="content_length: found 1, allowed is 2 or more"):
+    with pytest.raises(ValueError, match="content_length: found 1, allowed: 2 or more"):
         splice(five, 5, content_start_mode=mode, content_length=1)
     assert len(splice(five, 5, content_start_mode=mode, content_length=2)) > 0
 
@@ -229,7 +229,7 @@ def test_sp_18_min_copy_len_leaves_out(five):
     assert found == [(t, s) for t in range(3) for s in range(3)]
     assert len(found) == 9
     assert pairs(splice(five, 5, min_copy_len=2, **A)) == THIRTEEN
-    with pytest.raises(ValueError, match="min_copy_len: found 0, allowed is 1 or more"):
+    with pytest.raises(ValueError, match="min_copy_len: found 0, allowed: 1 or more"):
         splice(five, 5, min_copy_len=0, **A)
 
 

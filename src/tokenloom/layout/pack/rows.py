@@ -233,9 +233,6 @@ class Packed:
         """Where the storage-local blocks lie: every group is one."""
         return Blocks.cut(self.groups.first_row)
 
-    def warn_if_unaligned(self) -> None:
-        """Does nothing: groups end with documents, so they are always aligned."""
-
     def runs(self, epoch: Int64 | int, rows: Int64) -> Reads:
         """The tokens of each row."""
         return Reads.of(self.spans(epoch, rows))

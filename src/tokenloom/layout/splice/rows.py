@@ -96,9 +96,6 @@ class Spliced:
         """Where the storage-local blocks lie: adjacent documents, about 256 Ki tokens."""
         return Blocks.cut(self.parts[phase].slots.block_row)
 
-    def warn_if_unaligned(self) -> None:
-        """Does nothing: blocks end with documents, so they are always aligned."""
-
     def runs(self, epoch: Int64 | int, rows: Int64) -> Reads:
         """The tokens of each row."""
         return Reads.of(self.spans(epoch, rows))

@@ -51,7 +51,7 @@ def starts_with(hashes: UInt64, digits: str) -> NDArray[np.bool_]:
     """
     if not _DIGITS.fullmatch(digits.lower()):
         raise ConfigError(
-            f"hash: found {digits!r}, allowed are 8 to 32 hex digits, the start of the xxh3_128 of "
+            f"hash: found {digits!r}, allowed: 8 to 32 hex digits, the start of the xxh3_128 of "
             "a document's tokens (see docs/store-format.md)."
         )
     meets = np.ones(len(hashes), np.bool_)
@@ -81,9 +81,7 @@ def equal_documents(reader: Reader, budget_bytes: int = BUDGET_BYTES) -> list[In
         budget_bytes: memory for sorting; what is found comes on top. Less memory, more passes.
     """
     if budget_bytes < DOCUMENT_BYTES:
-        raise ConfigError(
-            f"budget_bytes: found {budget_bytes}, allowed is {DOCUMENT_BYTES} or more."
-        )
+        raise ConfigError(f"budget_bytes: found {budget_bytes}, allowed: {DOCUMENT_BYTES} or more.")
     ranges = max(1, -(-reader.manifest.documents * DOCUMENT_BYTES // budget_bytes))
     groups = [group for number in range(ranges) for group in _in_range(reader, number, ranges)]
     return sorted(groups, key=lambda group: int(group[0]))

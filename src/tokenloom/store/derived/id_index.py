@@ -102,7 +102,7 @@ def find_id(reader: Reader, wanted: Any) -> Int64:
     text = id_text(wanted)
     if text is None:
         raise ConfigError(
-            f"id: found {wanted!r:.80} ({type(wanted).__name__}), allowed is text or a number, as "
+            f"id: found {wanted!r:.80} ({type(wanted).__name__}), allowed: text or a number, as "
             "the store keeps it."
         )
     low, high = _hashes([text])[0]
