@@ -36,6 +36,7 @@ if TYPE_CHECKING:  # for type checkers and editors; `_HOMES` is the same for Pyt
     from tokenloom.errors import (
         ConfigError,
         InputError,
+        LoaderExhausted,
         MissingExtra,
         NoTrainedTokens,
         StateError,
@@ -58,6 +59,7 @@ __all__ = [
     "Dataset",
     "InputError",
     "Loader",
+    "LoaderExhausted",
     "MissingExtra",
     "NoTrainedTokens",
     "StateError",

@@ -10,7 +10,8 @@ Each class subclasses the builtin that a caller would guess, so ``except FileNot
     ├─ InputError(ValueError)          a record or an input file that cannot be used
     ├─ TokenizerError(ValueError)      a tokenizer that is missing, unsuitable, or gives wrong ids
     ├─ StateError(ValueError)          a state that is damaged, or belongs to another run
-    ├─ NoTrainedTokens(ValueError)     a batch in which no token is trained on
+    ├─ NoTrainedTokens(ValueError)     a step in which no token is trained on
+    ├─ LoaderExhausted(RuntimeError)   another loop over a loader that is at its end
     ├─ WorkerError(RuntimeError)       a worker process died
     ├─ MissingExtra(ImportError)       an optional dependency is needed and absent
     └─ StoreError(OSError)             reading or writing a store failed
@@ -33,6 +34,7 @@ from pathlib import Path
 __all__ = [
     "ConfigError",
     "InputError",
+    "LoaderExhausted",
     "MissingExtra",
     "NoTrainedTokens",
     "StateError",
@@ -74,7 +76,11 @@ class StateError(TokenloomError, ValueError):
 
 
 class NoTrainedTokens(TokenloomError, ValueError):
-    """A batch in which no token is trained on."""
+    """A step of a loader in which no token is trained on."""
+
+
+class LoaderExhausted(TokenloomError, RuntimeError):
+    """Another loop over a loader that has delivered everything, and so would be empty."""
 
 
 class WorkerError(TokenloomError, RuntimeError):

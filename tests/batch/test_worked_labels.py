@@ -76,9 +76,11 @@ def test_lm_07_lm_08_only_tokens_with_a_next_one_of_their_document_predict():
 def test_lm_09_documents_of_one_token_train_nothing_and_say_so():
     with ToyStore([[[5], [6], [7]]]) as toy:
         run = toy.store.pack(8)
-        with pytest.raises(tl.NoTrainedTokens, match="documents of one token"):
-            run[0].labels  # noqa: B018
-        with pytest.raises(tl.NoTrainedTokens), tl.Loader(run, 1, fields=("labels",)) as loader:
+        assert set(run[0].labels[0].tolist()) == {-100}
+        with (
+            tl.Loader(run, 1, fields=("labels",)) as loader,
+            pytest.raises(tl.NoTrainedTokens, match="documents of one token"),
+        ):
             next(loader)
 
 

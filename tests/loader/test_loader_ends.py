@@ -253,3 +253,95 @@ def test_an_endless_run_has_no_end_to_wrap_at(store):
     with tl.Loader(dataset, 4, end="wrap") as wraps, tl.Loader(dataset, 4) as drops:
         for _ in range(30):
             assert next(wraps).index.tolist() == next(drops).index.tolist()
+
+
+# -- steps in which nothing is trained (ruling 37) -----------------------------------------
+
+
+def test_rows_and_batches_of_a_run_are_never_judged(half_trained):
+    """newcomer.md, bug 5: a row alone may have no trained token, whoever asks for it."""
+    for index in range(8):
+        assert bool(half_trained[index].loss_mask.any()) == (index % 2 == 0)
+    assert half_trained.batch([1, 3]).labels.tolist() == [[-100] * 8] * 2
+    assert half_trained.batch(range(8)).loss_tokens == 4 * 7
+
+
+def test_an_untrained_step_names_its_examples_and_what_helps(half_trained):
+    with (
+        tl.Loader(half_trained, 1, fields=("labels",)).seek(3) as loader,
+        pytest.raises(tl.NoTrainedTokens, match=r"rows \(examples 3\).*untrained=\"zero\""),
+    ):
+        next(loader)
+
+
+@pytest.mark.parametrize("fields", [("tokens", "labels"), ("loss_mask",), ("loss_weights",)])
+@pytest.mark.parametrize("prefetch", [0, 4])
+def test_untrained_steps_are_delivered_with_zeros_if_asked_for(half_trained, fields, prefetch):
+    settings = {"fields": fields, "prefetch": prefetch, "untrained": "zero"}
+    with tl.Loader(half_trained, 1, **settings) as loader:
+        with pytest.warns(UserWarning, match=r"step 1: none of its 1 rows.*mask of zeros") as told:
+            batches = list(loader)
+        assert len(told) == 1  # once, not for every step
+        assert [batch.loss_tokens for batch in batches] == [7, 0] * 4
+        assert [int(batch.loss_weights.sum()) for batch in batches] == [7, 0] * 4
+        assert loader.stats().untrained == 4
+
+
+def test_what_one_rank_has_to_train_on_is_enough_for_all(half_trained):
+    ranks = ranks_of(half_trained, 2, 2, fields=("labels",), untrained="zero")
+    for _ in range(4):
+        assert sorted(next(rank).loss_tokens for rank in ranks) == [0, 7]
+    assert [rank.stats().untrained for rank in ranks] == [0, 0]
+    close_all(ranks)
+
+
+def test_a_wrong_word_for_untrained_is_refused(half_trained):
+    with pytest.raises(tl.ConfigError, match=r"untrained: .*raise, zero"):
+        tl.Loader(half_trained, 1, untrained="zeros")
+
+
+# -- another loop over a loader at its end (ruling 40) -------------------------------------
+
+
+@pytest.mark.parametrize("prefetch", [0, 4])
+def test_another_loop_over_an_exhausted_loader_says_how_to_ask_for_more(half_trained, prefetch):
+    """newcomer.md, bug 7: [4, 0, 0] steps, silently."""
+    with tl.Loader(half_trained, 2, prefetch=prefetch) as loader:
+        assert sum(1 for _ in loader) == 4
+        for _ in range(2):
+            with pytest.raises(
+                tl.LoaderExhausted, match=r"all its 4 steps.*epochs\(2\).*seek\(0\)"
+            ):
+                iter(loader)
+        with pytest.raises(StopIteration):  # an iterator at its end stays there
+            next(loader)
+        assert sum(1 for _ in loader.seek(0)) == 4
+
+
+def test_a_loop_that_was_left_goes_on_in_the_next_one(half_trained):
+    with tl.Loader(half_trained, 2) as loader:
+        for batch in loader:
+            if batch.index[0] == 2:
+                break
+        assert [batch.index.tolist() for batch in loader] == [[4, 5], [6, 7]]
+
+
+def test_a_loop_after_a_state_of_the_end_is_empty_and_told(half_trained):
+    with tl.Loader(half_trained, 2) as done:
+        list(done)
+        state = done.state_dict()
+    loader = tl.Loader(half_trained, 2)
+    loader.load_state_dict(state)
+    with pytest.warns(UserWarning, match="at step 4 of 4, so a loop over it is empty"):
+        assert list(loader) == []
+    longer = tl.Loader(half_trained.epochs(2), 2)
+    longer.load_state_dict(state)
+    assert next(longer).index.tolist() == [8, 9]
+
+
+@pytest.mark.parametrize("end", ["drop", "pad"])
+def test_no_end_policy_is_silently_empty(half_trained, end):
+    with tl.Loader(half_trained, 3, end=end) as loader:
+        list(loader)
+        with pytest.raises(tl.LoaderExhausted):
+            list(loader)

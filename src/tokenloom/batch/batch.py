@@ -28,7 +28,6 @@ from tokenloom.batch.cells import new_array
 from tokenloom.batch.fields import by_row, lazy
 from tokenloom.batch.spec import PAINTED, RenderSpec
 from tokenloom.batch.tiles import Tiles, lent, tile, tiles_from_eos
-from tokenloom.errors import NoTrainedTokens
 from tokenloom.layout.spans import EOS, Spans
 
 __all__ = ["FIELDS", "Batch", "Details", "Kind"]
@@ -131,8 +130,8 @@ class Batch:
         seq_len: S.
         kinds: how to derive the rest; several if rows are rendered in different ways.
         details: what else is known about the rows, looked up on demand.
-        judge: called when no token of the batch is trained; raises if that is an error. A share of
-            a step is judged together with the rest of the step. None: always raise.
+        judge: called when labels or masks are made and no token of the batch is trained; a loader
+            judges the whole step that the batch is a share of. None: nobody asks.
 
     >>> import tempfile, tokenloom as tl
     >>> with tempfile.TemporaryDirectory() as folder:
@@ -165,7 +164,7 @@ class Batch:
             details = _Some(self._details, rows)
             alone = [Kind(kind.render, None)]
             seq_len = self.tokens.shape[1]
-            part = Batch(self._cells[rows], self.index[rows], seq_len, alone, details, _nobody)
+            part = Batch(self._cells[rows], self.index[rows], seq_len, alone, details)
             if kind.render.pad_id != self._render.pad_id:
                 tiles = part._tiles_of(self._cells.shape[1])
                 filler = np.repeat(tiles.segment == 0, tiles.length).reshape(part._cells.shape)
@@ -280,15 +279,16 @@ class Batch:
         """Whether the prediction of token i + 1 at cell i counts [B, S].
 
         Raises:
-            NoTrainedTokens: none does; a step on such a batch would divide by zero.
+            NoTrainedTokens: none does in the whole step of a loader, which would divide by zero;
+                see `Loader`. A batch of a dataset is never judged.
         """
         mask = self._trained
-        if not mask.any():
-            (self._judge or self._judge_alone)()
+        if self._judge is not None and not mask.any():
+            self._judge()
         return mask
 
     def trained(self) -> Bool:
-        """As `loss_mask`, but never raises `NoTrainedTokens`."""
+        """As `loss_mask`, without asking whether anything is trained at all."""
         return self._trained
 
     @by_row
@@ -298,12 +298,6 @@ class Batch:
     @lazy
     def _stored_weights(self) -> Float32 | None:
         return self._details.weights()
-
-    def _judge_alone(self) -> None:
-        raise NoTrainedTokens(
-            f"batch of rows {self.index[:4].tolist()}…: no token of it is trained on. Check "
-            "ignore_id, the loss columns of the store, and documents of one token."
-        )
 
     @lazy
     def _trainable(self) -> Bool:
@@ -429,10 +423,6 @@ class Batch:
     def __repr__(self) -> str:
         rows, seq_len = self.shape
         return f"Batch({rows} x {seq_len}, index {self.index[:3].tolist()}…)"
-
-
-def _nobody() -> None:
-    """Accepts: a part of a batch may have no trained token."""
 
 
 class _Folded:

@@ -19,9 +19,10 @@ from tokenloom.api.dataset import Dataset
 from tokenloom.arguments import near_misses, one_of
 from tokenloom.batch.batch import FIELDS, Batch
 from tokenloom.batch.render import Pending
-from tokenloom.errors import ConfigError, StateError
+from tokenloom.errors import ConfigError, LoaderExhausted, StateError, warn
 from tokenloom.loader.maker import Maker
 from tokenloom.loader.prefetch import Prefetcher, log
+from tokenloom.loader.ranks import find_ranks
 from tokenloom.loader.state import check_state, make_state
 from tokenloom.loader.steps import Steps, rank_rows
 from tokenloom.store.cache import BlockCache, CacheStats
@@ -40,6 +41,7 @@ class LoaderStats:
         steps, examples, tokens: delivered to this rank.
         seconds: time since the first step was requested.
         wait_seconds: how much of that time the caller waited for a batch.
+        untrained: steps found to have no trained token on any rank, with ``untrained="zero"``.
         reads: reads of the stores, by all their users.
         cache: use of the block cache, by all its users.
     """
@@ -49,6 +51,7 @@ class LoaderStats:
     tokens: int
     seconds: float
     wait_seconds: float
+    untrained: int
     reads: ReadCounters
     cache: CacheStats
 
@@ -88,8 +91,9 @@ class Loader:
     Args:
         dataset: the dataset to load.
         batch_size: rows of a step over all ranks; or a schedule, pairs (examples, batch size).
-        rank: the number of this rank, from 0.
-        world_size: the number of ranks; it may change from run to run.
+        rank: the number of this rank, from 0; None: found in torch.distributed, RANK or JAX, else
+            0 (see `tokenloom.loader.ranks`).
+        world_size: the number of ranks, given or found with `rank`; it may change from run to run.
         prefetch: batches to keep ready; 0 uses no thread.
         end: what to do with a short last step: "drop" it, "pad" it with rows of filler that have
             no loss, or "wrap" around to the first examples, endlessly.
@@ -99,6 +103,11 @@ class Loader:
         fetch: how tokens are read: "blocks" (whole, through the cache), "rows" (one by one), or
             "auto": by blocks if this rank's share of the shuffle window fits into the cache.
         patience: seconds between warnings while no batch arrives.
+        untrained: what to do with a step in which no token of any rank is trained: "raise"
+            NoTrainedTokens when its labels or masks are made, or deliver it with a mask of "zero"s,
+            counted in `stats`. A loader of bare tokens never asks.
+        group: a process group of torch, or a DeviceMesh of one dimension, whose ranks share the
+            rows of a step; instead of `rank` and `world_size`.
 
     >>> import tempfile, tokenloom as tl
     >>> with tempfile.TemporaryDirectory() as folder:
@@ -113,8 +122,8 @@ class Loader:
         self,
         dataset: Dataset,
         batch_size: int | Sequence[tuple[int, int]],
-        rank: int = 0,
-        world_size: int = 1,
+        rank: int | None = None,
+        world_size: int | None = None,
         *,
         prefetch: int = 16,
         end: str = "drop",
@@ -122,11 +131,15 @@ class Loader:
         accumulate: int | None = None,
         fetch: str = "auto",
         patience: float = 30.0,
+        untrained: str = "raise",
+        group: Any = None,
     ) -> None:
         self.dataset, self._steps = dataset, Steps(batch_size)
+        rank, world_size = find_ranks(rank, world_size, group)
         _check_rank(rank, world_size, self._steps.smallest)
         one_of("end", end, ("drop", "pad", "wrap"))
         one_of("fetch", fetch, ("auto", "blocks", "rows"))
+        one_of("untrained", untrained, ("raise", "zero"))
         for name in fields:
             one_of("fields", name, FIELDS)
         if not patience > 0:
@@ -143,7 +156,9 @@ class Loader:
         by_blocks = fetch == "blocks" or (fetch == "auto" and fits)
         if fetch == "auto" and dataset.run.lanes > 1:
             dataset.run.warn_if_too_large(dataset.cache_bytes, world_size)
-        self._maker = Maker(dataset, self._steps, rank, world_size, end, tuple(fields), by_blocks)
+        self._maker = Maker(
+            dataset, self._steps, rank, world_size, end, tuple(fields), by_blocks, untrained
+        )
         self._prefetch, self._group = prefetch, max(1, prefetch)
         if by_blocks and fits:  # batches kept ready then cost no memory beyond the cache
             group = min(GROUP_BATCHES, GROUP_ROWS * world_size // self._steps.smallest)
@@ -158,7 +173,23 @@ class Loader:
     # -- batches ---------------------------------------------------------------------------
 
     def __iter__(self) -> Iterator[Batch]:
+        count = self._maker.count
+        if count and self._step >= count:
+            self._refuse_nothing(count)
         return self
+
+    def _refuse_nothing(self, count: int) -> None:
+        """A loop over a loader at its end would be empty, and nobody would notice."""
+        if self._steps_given:
+            raise LoaderExhausted(
+                f"Loader: it has delivered all its {count:,} steps, so another loop over it would "
+                "be empty. For more, give the run more epochs (run.epochs(2), or run.epochs(None) "
+                "for an endless one); for the same again, loader.seek(0)."
+            )
+        warn(
+            f"Loader: it is at step {self._step:,} of {count:,}, so a loop over it is empty. Give "
+            "the run more epochs, or a larger take, to train on."
+        )
 
     def __next__(self) -> Batch:
         if self._producer is None or self._producer.is_elsewhere:
@@ -285,6 +316,7 @@ class Loader:
             tokens=self._rows_given * self.dataset.seq_len,
             seconds=time.perf_counter() - self._begin if self._begin else 0.0,
             wait_seconds=waited,
+            untrained=len(self._maker.untrained),
             reads=self.dataset.counters(),
             cache=self._maker.renderer.cache.stats(),
         )

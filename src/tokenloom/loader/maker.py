@@ -17,7 +17,7 @@ from tokenloom.api.dataset import Dataset
 from tokenloom.batch.batch import Batch
 from tokenloom.batch.plan import Plan
 from tokenloom.batch.render import Pending, Renderer
-from tokenloom.errors import NoTrainedTokens
+from tokenloom.errors import NoTrainedTokens, warn
 from tokenloom.loader.prefetch import log
 from tokenloom.loader.steps import Steps, rank_rows
 from tokenloom.order.run import Run
@@ -48,6 +48,7 @@ class Maker:
         end: str,
         fields: tuple[str, ...],
         by_blocks: bool,
+        untrained: str = "raise",
     ) -> None:
         self.run: Run = dataset.run
         self.steps, self.end = steps, end
@@ -56,6 +57,8 @@ class Maker:
         self._paths = ", ".join(source.path for source in dataset.sources.values())
         self._counters = dataset.counters
         self._planned: tuple[int, int, Plan, list[int]] | None = None
+        self._raises = untrained == "raise"
+        self.untrained: set[int] = set()  # steps that were found to have no trained token
 
     def over(self, steps: Steps) -> Maker:
         """A copy over other steps; batches already made stay valid."""
@@ -113,13 +116,23 @@ class Maker:
         return batch if self.fields == TOKENS else batch.prepare(self.fields)
 
     def _judge(self, step: int) -> None:
-        """Raise if no row of a step has a trained token; a single rank's share may have none."""
+        """Tell if no row of a step has a trained token; a single rank's share may have none."""
         rows = self.rows_of(step)
-        if not self.renderer.batch(rows).trained().any():
+        if self.renderer.batch(rows).trained().any():
+            return
+        shown = ", ".join(map(str, rows[:8].tolist())) + (", …" if len(rows) > 8 else "")
+        what = (
+            f"step {step}: none of its {len(rows)} rows (examples {shown}) has a token to train on"
+        )
+        if self._raises:
             raise NoTrainedTokens(
-                f"step {step}: none of its {len(rows)} rows has a token to train on. Check "
-                "ignore_id, the loss columns of the store, and documents of one token."
+                f"{what}. Check ignore_id, the loss columns of the store, and documents of one "
+                'token; a larger batch_size makes it rarer; Loader(untrained="zero") delivers such '
+                "a step with a mask of zeros."
             )
+        if not self.untrained:
+            warn(f"{what}; it is delivered with a mask of zeros, and so is every other such step.")
+        self.untrained.add(step)
 
     def stalled(self, seconds: float) -> None:
         """Warn that no batch has arrived for `seconds`."""
