@@ -253,8 +253,8 @@ def block_report(
 ) -> BlockReport:
     """What `block_tokenize` makes of a batch with the same arguments, in numbers.
 
-    The arguments are those of `block_tokenize`; the numbers do not depend on `shuffle_output` and
-    `seed`. Use it before a long `map`: ``block_report(dataset[:1000], tokenizer, max_length=4096)``.
+    The arguments are those of `block_tokenize`; `shuffle_output` and `seed` do not change a number.
+    Use it before a long `map`: ``block_report(dataset[:1000], tokenizer, max_length=4096)``.
 
     >>> words = lambda text: [int(word) for word in text.split()]
     >>> report = block_report({"text": ["1 2 3", "4"]}, words, max_length=4, min_len=2, eos_id=0,
