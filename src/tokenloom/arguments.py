@@ -15,6 +15,8 @@ allowed, and the near miss.
 
 from __future__ import annotations
 
+import dataclasses
+import enum
 import functools
 import importlib
 import math
@@ -22,7 +24,6 @@ import numbers
 import operator
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import fields as fields_of
 from decimal import Decimal
 from typing import Any, TypeVar, cast
 
@@ -31,12 +32,15 @@ import numpy as np
 from tokenloom.errors import ConfigError, choices
 
 __all__ = [
+    "AS_IS",
+    "AsIs",
     "by_name",
     "check_between",
     "check_names",
     "check_options",
     "count_of",
     "field_names",
+    "given_fields",
     "import_reference",
     "integer",
     "mapping",
@@ -101,7 +105,29 @@ def near_misses(where: str) -> Callable[[Function], Function]:
 
 def field_names(spec: type) -> list[str]:
     """The field names of a settings class."""
-    return [one.name for one in fields_of(spec)]
+    return [one.name for one in dataclasses.fields(spec)]
+
+
+class AsIs(enum.Enum):
+    """The default of an argument that changes nothing if it is left out, where None is a value."""
+
+    AS_IS = "as it is"
+
+    def __repr__(self) -> str:
+        return "AS_IS"
+
+
+AS_IS = AsIs.AS_IS
+
+
+def given_fields(spec: type, arguments: Mapping[str, Any]) -> dict[str, Any]:
+    """The fields of a settings class among arguments, without those that were left out.
+
+    >>> Point = dataclasses.make_dataclass("Point", ["x", "y"])
+    >>> given_fields(Point, {"self": None, "x": None, "y": AS_IS})
+    {'x': None}
+    """
+    return {name: arguments[name] for name in field_names(spec) if arguments[name] is not AS_IS}
 
 
 MAX_COUNT = (1 << 63) - 1

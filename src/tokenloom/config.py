@@ -2,19 +2,32 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Mapping
 from typing import Any
 
 from tokenloom.api.dataset import Dataset
 from tokenloom.api.rebuild import rebuild
+from tokenloom.arguments import near_misses
 from tokenloom.errors import ConfigError
 from tokenloom.integrations.levanter.mapping import is_splice_config, splice_from_config
+from tokenloom.store.byte_source import ByteSource
+from tokenloom.store.coalesce import CAP_BYTES
 
 __all__ = ["from_config"]
 
 
+@near_misses("from_config")
 def from_config(
-    config: Mapping[str, Any], *, path: str | Mapping[str, str] | None = None, **hints: Any
+    config: Mapping[str, Any],
+    *,
+    path: str | Mapping[str, str] | None = None,
+    verify: str = "first",
+    cache_bytes: int | None = None,
+    gap_bytes: int = 0,
+    cap_bytes: int = CAP_BYTES,
+    source: ByteSource | None = None,
+    seq_len: int | None = None,
 ) -> Dataset:
     """The dataset that `Dataset.describe()` described, or that splice settings specify.
 
@@ -23,11 +36,18 @@ def from_config(
             splice_multi_document, as `tokenloom.integrations.levanter.splice_from_config` reads
             them.
         path: where the store is now, if it was moved; for a mix, a mapping from source name to
-            path. Only for descriptions.
-        hints: as for `tokenloom.open`; for splice settings, `seq_len`.
+            path. This and the following are only for descriptions.
+        verify: when blocks are checked: "first", "always" or "never". This and the following are as
+            for `tokenloom.open`, the same for all stores.
+        cache_bytes: memory for decoded blocks of each store; default: one cache for all.
+        gap_bytes: merge reads up to this many bytes apart.
+        cap_bytes: maximum length of a read.
+        source: where the bytes come from, if not from the directory of the store.
+        seq_len: tokens of a frame; only for splice settings, which may have it elsewhere.
 
     Raises:
-        ConfigError: a key is missing, unknown or of the wrong type, or it is not the same store.
+        ConfigError: a key is missing, unknown or of the wrong type, it is not the same store, or an
+            argument is for the other kind of config.
 
     >>> import tempfile, tokenloom as tl
     >>> with tempfile.TemporaryDirectory() as folder:
@@ -37,8 +57,27 @@ def from_config(
     ...     tl.from_config(run.describe()).fingerprint == run.fingerprint
     True
     """
+    hints: dict[str, Any] = {
+        "verify": verify,
+        "cache_bytes": cache_bytes,
+        "gap_bytes": gap_bytes,
+        "cap_bytes": cap_bytes,
+        "source": source,
+    }
     if not is_splice_config(config):
+        if seq_len is not None:
+            raise ConfigError(
+                f"seq_len: found {seq_len!r}, allowed: only with splice settings; a description "
+                "has its own. Leave it out."
+            )
         return rebuild(config, path, hints)
     if path is not None:
         raise ConfigError(f"path: found {path!r}, but splice settings give it as cache_dir.")
-    return splice_from_config(config, **hints)
+    usual = inspect.signature(from_config).parameters
+    for name, value in hints.items():
+        if value != usual[name].default:
+            raise ConfigError(
+                f"{name}: found {value!r}, allowed: only with a description; splice settings open "
+                "their store themselves. Leave it out."
+            )
+    return splice_from_config(config, seq_len=seq_len)

@@ -15,6 +15,7 @@ from toydata import ARRAYS, ToyStore, numbered
 import tokenloom as tl
 from tokenloom.api import describe as description
 from tokenloom.order.shuffle import EraShuffle, FullShuffle
+from tokenloom.store.byte_source import LocalSource
 
 pytestmark = pytest.mark.filterwarnings("ignore:seq_len", "ignore:block_shuffle")
 
@@ -167,6 +168,25 @@ def test_the_fingerprint_is_not_of_the_place(toy, tmp_path):
     again = tl.from_config(made(toy).describe(), path=str(tmp_path / "moved"))
     assert again.sources["main"].path == str(tmp_path / "moved")
     assert again.fingerprint == made(toy).fingerprint
+
+
+def test_a_described_run_is_read_as_asked(toy):
+    run = toy.store.windows(4)
+    source = LocalSource(toy.path)
+    again = tl.from_config(
+        run.describe(),
+        verify="always",
+        cache_bytes=1 << 20,
+        gap_bytes=7,
+        cap_bytes=1 << 12,
+        source=source,
+    )
+    reader = again.sources["main"].reader
+    assert (reader.rules.verify, reader.rules.gap, reader.rules.cap) == ("always", 7, 1 << 12)
+    assert reader.cache.capacity == 1 << 20
+    assert reader.source is source
+    with pytest.raises(tl.ConfigError, match="seq_len: found 8, allowed: only with splice"):
+        tl.from_config(run.describe(), seq_len=8)
 
 
 def test_a_seed_of_nought_is_the_seed_nobody_gave(toy):

@@ -7,8 +7,11 @@ import pytest
 
 import tokenloom as tl
 from tokenloom.api.documents import Documents
+from tokenloom.arguments import AS_IS
 from tokenloom.batch.spec import RenderSpec
 from tokenloom.documents.spec import SelectSpec
+from tokenloom.integrations.hf import Collator, block_report, block_tokenize
+from tokenloom.integrations.hf.tokenize import BlockOptions
 from tokenloom.layout.pack.spec import PackSpec
 from tokenloom.layout.splice.spec import SpliceSpec
 from tokenloom.layout.windows import WindowsSpec
@@ -86,6 +89,36 @@ def test_a_packer_of_streams_has_the_fields_of_its_setting():
         assert (name, found[name].default) == (name, wanted)
 
 
+def test_a_rendering_has_the_fields_of_its_setting_and_keeps_what_is_left_out(store):
+    found = parameters(tl.Dataset.render)
+    assert [*found] == ["self", *defaults(RenderSpec)]
+    assert {one.default for name, one in found.items() if name != "self"} == {AS_IS}
+    assert str(found["pad_id"]) == "pad_id: 'int | AsIs' = AS_IS"
+    run = store.windows(4, ignore_id=97, label_layout="shifted", pad_id=3)
+    assert run.render() == run
+    other = run.render(ignore_id=None)  # None is a value here
+    assert other == store.windows(4, label_layout="shifted", pad_id=3) != run
+
+
+def test_tokenizing_blocks_and_its_report_have_the_fields_of_their_setting():
+    found = parameters(block_tokenize)
+    assert parameters(block_report) == found
+    given = {name: one.default for name, one in found.items() if one.kind is one.KEYWORD_ONLY}
+    assert given == defaults(BlockOptions)
+
+
+def test_a_dataset_from_a_config_opens_its_stores_like_open():
+    found, wanted = parameters(tl.from_config), parameters(tl.open)
+    shared = [name for name in wanted if name not in ("path", "snapshot")]  # a description has both
+    assert [found[name] for name in shared] == [wanted[name] for name in shared]
+    assert set(found) - set(shared) == {"config", "path", "seq_len"}
+
+
+@pytest.mark.parametrize("function", [tl.from_config, tl.Dataset.render, block_report, Collator])
+def test_a_misspelt_argument_has_no_catch_all_to_fall_into(function):
+    assert not [one for one in parameters(function).values() if one.kind is one.VAR_KEYWORD]
+
+
 def test_select_has_the_fields_of_its_setting():
     found = parameters(tl.Store.select)
     for name, default in defaults(SelectSpec).items():
@@ -119,6 +152,10 @@ def test_a_store_is_all_its_documents(store):
         (lambda s: tl.Loader(s.pack(4), 2, rnk=0), "Loader: no option 'rnk'.*mean 'rank'"),
         (lambda s: stream_packer("bin", 4, pad=0), "stream_packer: no option 'pad'.*mean 'pad_id'"),
         (lambda s: tl.open(s.path, snapshto=1), "open: no option.*mean 'snapshot'"),
+        (lambda s: s.pack(4).render(pad=0), "render: no option 'pad'.*mean 'pad_id'"),
+        (lambda s: tl.from_config({}, cachebytes=1), "from_config: no option.*mean 'cache_bytes'"),
+        (lambda s: block_report({}, len, maxlength=1), "block_report: no .*mean 'max_length'"),
+        (lambda s: Collator(None, paddin=1), "Collator: no option 'paddin'.*mean 'padding'"),
         (lambda s: tl.build([], "x", tokeniser="bytes"), "build: no option.*mean 'tokenizer'"),
         (
             lambda s: tl.plan_packing(s, seq_len=4, overflows="drop"),

@@ -13,6 +13,7 @@ ROOT = Path(__file__).parents[2]
 RIGHT = """
 import numpy as np
 import tokenloom as tl
+from tokenloom.integrations.hf import Collator, block_report, block_tokenize
 from tokenloom.integrations.trainer import packing_settings
 from tokenloom.loader import latest_state, write_state
 from tokenloom.streams import buffer_shuffle, interleave, stream_packer
@@ -32,7 +33,14 @@ with tl.Loader(run, batch_size=8, rank=0, world_size=1) as loader:
         loader.seek(3)
 plan = tl.plan_packing([3, 2], seq_len=8, strategy="greedy", stride=1)
 fill: float = plan.fill
-again = tl.from_config(run.describe())
+again = tl.from_config(run.describe(), path={"wiki": "moved"}, cache_bytes=1 << 20, verify="never")
+again = tl.from_config({"data": {"type": "splice_multi_document"}}, seq_len=8)
+shifted: tl.Dataset = run.render(label_layout="shifted", ignore_id=None, eos_id=2, pad_id=0)
+texts = {"text": ["a b"]}
+report = block_report(texts, str.split, max_length=8, packed=True, truncate_at=None)
+share: float = report.fill
+cut = block_tokenize(texts, str.split, "text", max_length=8, stride=1)["input_ids"]
+collate = Collator(None, padding=False, return_tensors="np", attention_mask="segments")
 every = tl.order.full(10, seed=3).map(np.arange(10))
 write_state(loader.state_dict(), "states")
 packed = stream_packer("bin", 4).rows([[1, 2], [3]])
@@ -61,10 +69,21 @@ WRONG = [
     "tl.opne('stores/wiki')",
     "tl.order.ful(3, seed=1)",
     "run.batch([0]).tokns",
+    "run.render(label_layot='shifted')",
+    "run.render(pad_id=None)",
+    "run.render(train_on_eos='no')",
+    "tl.from_config({}, cachebytes=3)",
+    "tl.from_config({}, seq_len='8')",
+    "block_report({'text': ['a']}, str.split, max_lenght=8)",
+    "block_report({'text': ['a']}, str.split, packed='yes please')",
+    "block_report({'text': ['a']}, str.split).fil",
+    "block_tokenize({'text': ['a']}, str.split, max_lenght=8)",
+    "Collator(None, paddin=False)",
 ]
 
 HEAD = """
 import tokenloom as tl
+from tokenloom.integrations.hf import Collator, block_report, block_tokenize
 
 store = tl.open("stores/wiki")
 run = store.pack(8)

@@ -678,6 +678,10 @@ def test_the_length_of_a_frame_is_that_of_the_nearest_place(places):
     assert splice_from_config(config).seq_len == 9
     assert splice_from_config(config, seq_len=8).seq_len == 8
     assert tl.from_config(config, seq_len=8).seq_len == 8
+    with pytest.raises(tl.ConfigError, match="cache_bytes: found 9, allowed: only with a descript"):
+        tl.from_config(config, seq_len=8, cache_bytes=9)
+    with pytest.raises(tl.ConfigError, match="path: found 'x', but splice settings"):
+        tl.from_config(config, seq_len=8, path="x")
     del inside["seq_len"]
     config["train_seq_len"] = "10"
     with pytest.raises(tl.ConfigError, match=r"^train_seq_len: found '10', allowed: an integer"):

@@ -18,18 +18,18 @@ from numpy.typing import ArrayLike, NDArray
 
 from tokenloom.api import describe as description
 from tokenloom.api.edits import read_edit, read_stores, refuse_if_given, tell_blank
-from tokenloom.api.source import Source, check_alike, described, tree
+from tokenloom.api.source import Source, check_alike, count_words, described, tree
 from tokenloom.arguments import (
+    AS_IS,
+    AsIs,
     check_names,
-    check_options,
-    field_names,
+    given_fields,
     mapping,
     near_misses,
     number_map,
 )
 from tokenloom.arrays import checked
 from tokenloom.batch.batch import Batch
-from tokenloom.batch.paint import trained_count
 from tokenloom.batch.read import RowReader
 from tokenloom.batch.render import Renderer
 from tokenloom.batch.spec import RenderSpec
@@ -39,12 +39,7 @@ from tokenloom.mixture.assemble import Appended, MixSource, check_edits, mixed_r
 from tokenloom.mixture.spec import Edit, MixSpec
 from tokenloom.order.prices import examples_for
 from tokenloom.order.run import Run
-from tokenloom.order.shuffle import (
-    BlockShuffle,
-    EraShuffle,
-    Shuffle,
-    parse_shuffle,
-)
+from tokenloom.order.shuffle import BlockShuffle, EraShuffle, Shuffle, parse_shuffle
 from tokenloom.random.keys import check_seed
 from tokenloom.store.cache import BlockCache
 from tokenloom.store.fetch import ReadCounters
@@ -214,9 +209,34 @@ class Dataset:
             return self._with(take=examples)
         return self._but(rule=replace(self.rule, take=examples))
 
-    def render(self, **fields: Any) -> Dataset:
-        """A copy with other labels, masks or positions; the fields are those of `RenderSpec`."""
-        check_options("render", fields, field_names(RenderSpec))
+    @near_misses("render")
+    def render(
+        self,
+        *,
+        label_layout: str | AsIs = AS_IS,
+        mask_boundary_loss: bool | AsIs = AS_IS,
+        position_scheme: str | AsIs = AS_IS,
+        ignore_id: int | AsIs | None = AS_IS,
+        train_on_eos: bool | AsIs = AS_IS,
+        eos_mask: str | AsIs = AS_IS,
+        segments: str | AsIs = AS_IS,
+        eos_id: int | AsIs | None = AS_IS,
+        pad_id: int | AsIs = AS_IS,
+        trailing: str | AsIs = AS_IS,
+        attend_prefix: bool | AsIs = AS_IS,
+        position_offset: int | AsIs = AS_IS,
+    ) -> Dataset:
+        """A copy with other labels, masks or positions; what is left out stays as it is.
+
+        The arguments are those of `Store.windows`.
+
+        >>> import tempfile, tokenloom as tl
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     store = tl.build([{"text": "abcd"}], folder + "/toy", tokenizer="bytes")
+        ...     store.windows(4).render(label_layout="shifted", ignore_id=98)[0].labels.tolist()
+        [[-100, 99, 100, -100]]
+        """
+        fields = given_fields(RenderSpec, locals())
         made = {name: source.with_render(**fields) for name, source in self.sources.items()}
         return self._but(sources=made)
 
@@ -332,14 +352,7 @@ class Dataset:
             (source,) = self.sources.values()
             return single_run(MixSource(source.config, source.layout), self.edits, self._appended)
         counts = self.rule.cost == "loss_tokens"
-        taken = {
-            name: MixSource(
-                source.config,
-                source.layout,
-                trained_count(name, source.reader, source.render) if counts else None,
-            )
-            for name, source in self.sources.items()
-        }
+        taken = {name: source.taken(name, counts) for name, source in self.sources.items()}
         return mixed_run(taken, self.rule, self.edits, self._appended, self._shuffle)
 
     @property
@@ -407,15 +420,9 @@ class Dataset:
         return self.fingerprint, self.render_fingerprint, self.run.n
 
     def __repr__(self) -> str:
-        head = f"Dataset {self.fingerprint[:12]}: {self._count()}"
+        head = f"Dataset {self.fingerprint[:12]}: {count_words(self.run.n, self.seq_len)}"
         memory = [cache.capacity for cache in self._caches]
         return "\n".join([head, *tree(self.sources, self.rule, self.edits, self.run, memory)])
-
-    def _count(self) -> str:
-        count = self.run.n
-        if count is None:
-            return f"endless examples of {self.seq_len:,} tokens"
-        return f"{count:,} examples of {self.seq_len:,} tokens, {count * self.seq_len:,} in all"
 
     # -- what is in it ---------------------------------------------------------------------
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from tokenloom.api.describe import FORMAT
+from tokenloom.batch.paint import trained_count
 from tokenloom.batch.spec import RenderSpec
 from tokenloom.bind import unbind
 from tokenloom.documents.line import Line
@@ -14,6 +15,7 @@ from tokenloom.documents.resolve import describe_choice
 from tokenloom.errors import ConfigError, plural
 from tokenloom.layout.kinds import kind_of
 from tokenloom.layout.layout import Layout
+from tokenloom.mixture.assemble import MixSource
 from tokenloom.mixture.spec import Edit, MixSpec
 from tokenloom.order.run import Run, SourceRun
 from tokenloom.order.shuffle import Shuffle, describe_shuffle
@@ -21,7 +23,7 @@ from tokenloom.order.spec import SourceConfig
 from tokenloom.store.reader import Reader
 from tokenloom.version import ORDER_VERSION
 
-__all__ = ["Source", "check_alike", "described", "tree", "with_known_eos"]
+__all__ = ["Source", "check_alike", "count_words", "described", "tree", "with_known_eos"]
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -55,6 +57,11 @@ class Source:
         """A copy, rendered differently; the tokenizer's EOS is used if one is needed."""
         wanted = with_known_eos(unbind(self.render) | fields, self.reader)
         return replace(self, render=RenderSpec(**wanted))
+
+    def taken(self, name: str, counts: bool) -> MixSource:
+        """What a mix needs of it; `counts` is whether it pays by trained tokens."""
+        count = trained_count(name, self.reader, self.render) if counts else None
+        return MixSource(self.config, self.layout, count)
 
     def describe(self, run: SourceRun) -> dict[str, Any]:
         """The source as plain JSON, with the numbers resolved by its run."""
@@ -116,6 +123,13 @@ def described(
         return head | told[0] | ({"edits": changed} if changed else {})
     settings = {"edits": changed, "seed": rule.seed or 0, "shuffle": describe_shuffle(shuffle)}
     return head | {"mix": unbind(rule) | settings, "sources": told}
+
+
+def count_words(examples: int | None, seq_len: int) -> str:
+    """The size of a dataset in words; None is endless."""
+    if examples is None:
+        return f"endless examples of {seq_len:,} tokens"
+    return f"{examples:,} examples of {seq_len:,} tokens, {examples * seq_len:,} in all"
 
 
 def tree(

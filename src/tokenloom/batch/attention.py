@@ -101,6 +101,9 @@ def cu_seqlens(segment_ids: Any) -> Any:
     """Edges of all stretches over the flattened [B S] cells, int32 [stretches + 1].
 
     A stretch of filler is one sequence; no sequence crosses a row.
+
+    >>> cu_seqlens(np.array([[1, 1, 2], [1, 0, 0]]))
+    array([0, 2, 3, 4, 6], dtype=int32)
     """
     starts = _starts(to_numpy(_rows(segment_ids)))
     edges = np.append(np.flatnonzero(starts), starts.size).astype(np.int32)
@@ -110,7 +113,11 @@ def cu_seqlens(segment_ids: Any) -> Any:
 
 
 def max_seqlen(segment_ids: Any) -> int:
-    """The longest stretch, in cells."""
+    """The longest stretch, in cells.
+
+    >>> max_seqlen(np.array([[1, 1, 2], [1, 0, 0]]))
+    2
+    """
     return int(np.diff(to_numpy(cu_seqlens(segment_ids))).max(initial=0))
 
 
@@ -127,7 +134,12 @@ def stretches(segment_ids: Any) -> Any:
 
 
 def to_numpy(values: Any) -> NDArray[Any]:
-    """NumPy arrays, lists, or torch tensors of any device and dtype as a NumPy array."""
+    """NumPy arrays, lists, or torch tensors of any device and dtype as a NumPy array.
+
+    >>> to_numpy([[1, 2], [3, 4]])
+    array([[1, 2],
+           [3, 4]])
+    """
     if _is_tensor(values):
         values = values.detach().cpu()
         narrow = str(values.dtype) == "torch.bfloat16"  # unknown to NumPy

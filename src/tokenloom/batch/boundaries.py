@@ -18,7 +18,7 @@ Worked example: starts ``[3]``, a row of 5 tokens in 7 cells::
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -40,7 +40,21 @@ Int64 = NDArray[np.int64]
 
 Int32 = NDArray[np.int32]
 
-Marks: TypeAlias = tuple[Int64, Int64]  # row and cell of each boundary, in order [marks], [marks]
+
+class Marks(NamedTuple):
+    """The first cell of each document, wherever it was found.
+
+    Attributes:
+        row: the row of each boundary [marks].
+        cell: its cell in that row [marks].
+
+    >>> marks = marks_from_starts([[0, 4], [3]])
+    >>> marks.row.tolist(), marks.cell.tolist()
+    ([0, 0, 1], [0, 4, 3])
+    """
+
+    row: Int64
+    cell: Int64
 
 
 def marks_from_starts(starts: Sequence[ArrayLike], path: str = "document_starts") -> Marks:
@@ -69,7 +83,7 @@ def marks_from_starts(starts: Sequence[ArrayLike], path: str = "document_starts"
     if len(wrong):
         raise _wrong_starts(path, int(wrong[0]), lists[wrong[0]])
     real = cell >= 0
-    return row[real], cell[real]
+    return Marks(row[real], cell[real])
 
 
 def _wrong_starts(path: str, row: int, found: NDArray[Any]) -> InputError:
@@ -104,7 +118,7 @@ def marks_from_tokens(
         begins[:, 1:] = tokens[:, 1:] == bos
     row, cell = np.nonzero(begins)
     inside = cell < lengths[row]
-    return row[inside], cell[inside]
+    return Marks(row[inside], cell[inside])
 
 
 def tiles_from_marks(marks: Marks, lengths: Int64, width: int) -> Tiles:
@@ -114,6 +128,10 @@ def tiles_from_marks(marks: Marks, lengths: Int64, width: int) -> Tiles:
         marks: boundaries, in any order; those past the end of their row are ignored.
         lengths: tokens of each row; the cells after them are filler [B].
         width: cells of each row, at least 1.
+
+    >>> tiles = tiles_from_marks(marks_from_starts([[0, 3]]), np.array([5]), 7)
+    >>> tiles.length.tolist(), tiles.segment.tolist()
+    ([3, 2, 2], [1, 2, 0])
     """
     row, cell = marks
     begin = np.arange(len(lengths)) * width

@@ -104,6 +104,15 @@ class Coverage:
         epochs: number of epochs, from the first on.
         examples: frames in them.
         counts: counts of all documents, end to end.
+
+    >>> import tempfile, tokenloom as tl
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     store = tl.build([{"text": "abcdefg"}], folder + "/toy", tokenizer="bytes")
+    ...     found = coverage(store.splice(8, content_length=4))
+    ...     print(found.lines()[0])
+    ...     found.context(0).tolist(), found.starts(0).t.tolist()
+    1 epoch, 4 examples: 4 splices of 1 document
+    ([1, 2, 3, 4, 3, 2, 1], [0, 1, 2, 3])
     """
 
     dataset: Dataset

@@ -45,6 +45,13 @@ class Listing:
         document: number of the document in its store [N].
         t: document offset at which the window starts [N].
         s: frame offset of its first cell [N].
+
+    >>> import tempfile, tokenloom as tl
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     store = tl.build([{"text": "abcdef"}], folder + "/toy", tokenizer="bytes")
+    ...     found = triples(store.splice(6, content_length=4).epochs(2))
+    ...     len(found), found.epoch.tolist(), found.t.tolist()
+    (6, [0, 0, 0, 1, 1, 1], [0, 1, 2, 0, 1, 2])
     """
 
     index: Int64

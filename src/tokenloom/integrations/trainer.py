@@ -81,6 +81,19 @@ class PackingSettings:
         pack: arguments of `Store.pack`, without `seq_len`.
         stream: arguments of `stream_packer`, with its mode, without `seq_len`.
         attention: arguments of `tokenloom.batch.attention.dense_mask` and `mask_mod`.
+
+    >>> import tempfile, tokenloom as tl
+    >>> from tokenloom.batch.attention import dense_mask
+    >>> made = packing_settings({"data": {"seq_len": 4, "packing_mode": "bin"}})
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     texts = [{"text": "abc"}, {"text": "de"}]
+    ...     store = tl.build(texts, folder + "/toy", tokenizer="bytes")
+    ...     batch = store.pack(made.seq_len, **made.pack)[0]
+    ...     dense_mask(batch.segment_ids, **made.attention)[0].astype(int)
+    array([[1, 0, 0, 0],
+           [1, 1, 0, 0],
+           [1, 1, 1, 0],
+           [0, 0, 0, 1]])
     """
 
     seq_len: int | None

@@ -44,6 +44,15 @@ class LoaderStats:
         untrained: steps found to have no trained token on any rank, with ``untrained="zero"``.
         reads: reads of the stores, by all their users.
         cache: use of the block cache, by all its users.
+
+    >>> import tempfile, tokenloom as tl
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     store = tl.build([{"text": "abcdefgh"}], folder + "/toy", tokenizer="bytes")
+    ...     with tl.Loader(store.windows(2), batch_size=2) as loader:
+    ...         batch = next(loader)
+    ...         stats = loader.stats()
+    ...     stats.steps, stats.examples, stats.tokens, stats.wait_seconds <= stats.seconds
+    (1, 2, 4, True)
     """
 
     steps: int
@@ -69,6 +78,13 @@ class Forecast:
         steps, examples: the steps simulated, and their examples on this rank.
         blocks: distinct blocks they need.
         fetches: fetches of blocks; a block that was evicted is fetched again.
+
+    >>> import tempfile, tokenloom as tl
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     store = tl.build([{"text": "abcdefgh"}], folder + "/toy", tokenizer="bytes")
+    ...     found = tl.Loader(store.windows(2), batch_size=2).forecast(2)
+    ...     found.steps, found.examples, found.blocks, found.fetches  # all in one block
+    (2, 4, 1, 1)
     """
 
     steps: int

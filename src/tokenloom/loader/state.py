@@ -187,6 +187,16 @@ def write_state(state: Mapping[str, Any], path: str | Path) -> Path:
         state: what `Loader.state_dict()` returned.
         path: a file, which is replaced; or an existing directory, in which the file is named after
             its examples, so that `latest_state` finds the newest.
+
+    Returns:
+        The path of the file.
+
+    >>> import tempfile, tokenloom as tl
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     store = tl.build([{"text": "abcdefgh"}], folder + "/toy", tokenizer="bytes")
+    ...     loader = tl.Loader(store.windows(2), batch_size=2).seek(1)
+    ...     write_state(loader.state_dict(), folder).name
+    'state-000000000002.json'
     """
     known, target = _shape(state), Path(path)
     try:
@@ -214,6 +224,16 @@ def read_state(path: str | Path) -> dict[str, Any]:
 
     Raises:
         StateError: there is no such file, it cannot be read, or it does not hold a state.
+
+    >>> import tempfile, tokenloom as tl
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     store = tl.build([{"text": "abcdefgh"}], folder + "/toy", tokenizer="bytes")
+    ...     run = store.windows(2).shuffle()
+    ...     path = write_state(tl.Loader(run, batch_size=2).seek(1).state_dict(), folder)
+    ...     resumed = tl.Loader(run, batch_size=1)  # another batch size, the same place
+    ...     resumed.load_state_dict(read_state(path))
+    ...     resumed.examples, len(resumed)
+    (2, 2)
     """
     target = Path(path)
     try:
@@ -233,7 +253,16 @@ def read_state(path: str | Path) -> dict[str, Any]:
 
 
 def latest_state(folder: str | Path) -> dict[str, Any] | None:
-    """The state with the most examples in a directory; damaged files are skipped."""
+    """The state with the most examples in a directory, None if it has none; damaged are skipped.
+
+    >>> import tempfile, tokenloom as tl
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     store = tl.build([{"text": "abcdefgh"}], folder + "/toy", tokenizer="bytes")
+    ...     loader = tl.Loader(store.windows(2), batch_size=1)
+    ...     paths = [write_state(loader.seek(step).state_dict(), folder) for step in (1, 3)]
+    ...     latest_state(folder)["examples"], latest_state(folder + "/toy")
+    (3, None)
+    """
     names = [name for name in LOCAL.list(Path(folder)) if _NAME.fullmatch(name)]
     for name in sorted(names, key=lambda name: (len(name), name), reverse=True):
         try:

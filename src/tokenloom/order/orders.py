@@ -32,7 +32,12 @@ Int64 = NDArray[np.int64]
 
 
 class Order(Protocol):
-    """A bijection of range(n)."""
+    """A bijection of range(n).
+
+    >>> order = full(5, seed=0)
+    >>> order.map([3, 0]).tolist(), order.inverse(order.map([3, 0])).tolist()
+    ([3, 1], [3, 0])
+    """
 
     def __len__(self) -> int: ...
 

@@ -82,7 +82,7 @@ class Probe:
 
 @dataclass(frozen=True, slots=True)
 class LeakReport:
-    """What `leak_probe` saw.
+    """What `leak_probe` saw; `print` it for a verdict with reasons.
 
     Attributes:
         changes: what was changed, and what moved.
@@ -90,6 +90,12 @@ class LeakReport:
             tokens were changed; NaN if no document has two tokens.
         paired: whether a changed document has another document after it in its row.
         tolerance: differences up to this are ignored.
+
+    >>> batch = {"tokens": np.array([[5, 6, 7, 8]]), "segment_ids": np.array([[1, 1, 2, 2]])}
+    >>> constant = lambda tokens, batch: np.zeros((*tokens.shape, 1))
+    >>> report = leak_probe(constant, batch)
+    >>> report.ok, report.leaks, report.doubts[-1]
+    (False, (), 'no logit depends on an earlier token of its document')
     """
 
     changes: tuple[Probe, ...]
@@ -198,6 +204,16 @@ def leak_probe(
         seed: seed for the choice of documents and new tokens.
         vocab_size: new tokens are below this; default: the largest token of the batch plus 1.
         tolerance: differences of logits up to this are ignored.
+
+    >>> from tokenloom.batch.attention import dense_mask
+    >>> batch = {"tokens": np.array([[5, 6, 7, 8]]), "segment_ids": np.array([[1, 1, 2, 2]])}
+    >>> masked = lambda tokens, batch: dense_mask(batch["segment_ids"]) @ tokens[..., None]
+    >>> print(leak_probe(masked, batch))
+    no leak: 2 changes, tolerance 1e-05.
+    >>> causal = lambda tokens, batch: np.cumsum(tokens, axis=1)[..., None]  # ignores documents
+    >>> print(leak_probe(causal, batch))
+    leak: 2 changes, tolerance 1e-05.
+      changing row 0, document 1 (cells 0 to 1) moved row 0, document 2 by 9
     """
     _check(trials=(trials, 1), tolerance=(tolerance, 0))
     cells = _cells(batch)
@@ -242,6 +258,12 @@ def alone_probe(
         trials: largest number of documents to try.
         seed: seed for the choice of documents.
         tolerance: differences of logits up to this are ignored.
+
+    >>> batch = {"tokens": np.array([[5, 6, 7, 8]]), "segment_ids": np.array([[1, 1, 2, 2]])}
+    >>> causal = lambda tokens, batch: np.cumsum(tokens, axis=1)[..., None]  # ignores documents
+    >>> print(alone_probe(causal, batch))
+    other alone: 2 documents, tolerance 1e-05.
+      row 0, document 2 by 11
     """
     _check(trials=(trials, 1), tolerance=(tolerance, 0))
     cells = _cells(batch)

@@ -71,7 +71,15 @@ SOURCES = 8
 
 @dataclass(frozen=True, slots=True)
 class ShuffleQuality:
-    """One order in numbers; see the table of the module."""
+    """One order in numbers; see the table of the module.
+
+    >>> evens_then_odds = [*range(0, 4096, 2), *range(1, 4096, 2)]
+    >>> found, expected = measure(evens_then_odds, 128, 1024), fair(4096, 128, 1024)
+    >>> f"{found.inversion_fraction:.2f} of pairs inverted, fair: {expected.inversion_fraction:.2f}"
+    '0.25 of pairs inverted, fair: 0.50'
+    >>> f"last bit predicted: {found.bit_correlation:.2f}, fair: {expected.bit_correlation:.2f}"
+    'last bit predicted: 1.00, fair: 0.04'
+    """
 
     mean_abs_displacement_norm: float
     inversion_fraction: float

@@ -37,6 +37,9 @@ class Offset:
     Attributes:
         rows: samples, without the passes that all sources have completed.
         tokens: tokens of these samples.
+
+    >>> write_offsets({"wiki": Offset(rows=3, tokens=120)})
+    {'datasets': [{'spec': 'wiki', 'row_offset': 3, 'token_offset': 120}]}
     """
 
     rows: int = 0

@@ -56,6 +56,13 @@ def write_store(
         chunk_tokens: tokens of an io block.
         columns: other per-token columns, each computed from the ids of a shard.
         files: how to write.
+
+    >>> import tempfile, tokenloom as tl
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     one_shard_of_two = [[[1, 2, 3], [4, 5]]]
+    ...     manifest = write_store(folder, one_shard_of_two)
+    ...     manifest.documents, tl.open(folder).document(1).tolist()
+    (2, [4, 5])
     """
     root, columns = Path(root), columns or {}
     root.mkdir(parents=True, exist_ok=True)
@@ -104,6 +111,13 @@ def first_manifest(
     """The first snapshot over these shards, without the digest of their content.
 
     `tokenloom.store.derived.hashes.with_digest` reads the shards and adds the digest.
+
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     shards = write_store(folder, [[[1, 2, 3]], [[4, 5]]]).shards
+    ...     manifest = first_manifest(shards, vocab_size=1000)
+    ...     manifest.number, manifest.documents, manifest.tokens, manifest.dtype
+    (1, 2, 5, 'uint16')
     """
     documents = sum(entry.documents for entry in entries)
     tokens = sum(entry.tokens for entry in entries)

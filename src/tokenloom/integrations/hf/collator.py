@@ -35,7 +35,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tokenloom.arguments import check_options, one_of
+from tokenloom.arguments import near_misses, one_of
 from tokenloom.batch import attention, boundaries, paint
 from tokenloom.batch import tiles as tiles_room
 from tokenloom.batch.cells import new_array
@@ -87,7 +87,6 @@ class Collator:
         pad_id: the id of PAD; None: the tokenizer's own, or its EOS, or 0.
         eos_id: the id of EOS; None: the tokenizer's own.
         bos_id: the id of BOS; None: the tokenizer's own.
-        unknown: refused.
 
     >>> collate = Collator(None, return_tensors="np", pad_id=0)
     >>> batch = collate([{"input_ids": [5, 6, 7], "document_starts": [0, 2]}, {"input_ids": [8]}])
@@ -97,6 +96,7 @@ class Collator:
     [[5, 6, -100], [8, -100, -100]]
     """
 
+    @near_misses("Collator")
     def __init__(
         self,
         tokenizer: Any,
@@ -123,9 +123,7 @@ class Collator:
         pad_id: int | None = None,
         eos_id: int | None = None,
         bos_id: int | None = None,
-        **unknown: Any,
     ) -> None:
-        check_options("Collator", unknown, list(Collator.__init__.__kwdefaults__ or ()))
         one_of("Collator.packed_sequences", packed_sequences, (None, True, False))
         one_of("Collator.padding", padding, tuple(PADDING))
         one_of("Collator.return_tensors", return_tensors, ("pt", "np"))
@@ -212,7 +210,7 @@ class Collator:
             )
             row = np.concatenate([row, np.flatnonzero(blank)[at]])
             cell = np.concatenate([cell, guessed])
-        return boundaries.tiles_from_marks((row, cell), lengths, tokens.shape[1])
+        return boundaries.tiles_from_marks(boundaries.Marks(row, cell), lengths, tokens.shape[1])
 
     def _guess(self) -> str:
         how = "are one document each: there is neither EOS nor BOS"

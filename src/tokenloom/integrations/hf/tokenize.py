@@ -29,12 +29,12 @@ import operator
 import re
 import zlib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 import numpy as np
 
-from tokenloom.arguments import check_between, check_options, one_of
+from tokenloom.arguments import check_between, given_fields, near_misses, one_of
 from tokenloom.bind import check_fields
 from tokenloom.errors import ConfigError
 from tokenloom.integrations.hf.texts import (
@@ -55,7 +55,6 @@ from tokenloom.random.keys import check_seed, key
 from tokenloom.random.permute import permutations
 
 __all__ = [
-    "OPTION_NAMES",
     "STRATEGIES",
     "BlockOptions",
     "BlockReport",
@@ -121,8 +120,6 @@ class BlockOptions:
                 ) from problem
 
 
-OPTION_NAMES = [field.name for field in fields(BlockOptions)]
-
 Rows: TypeAlias = dict[str, list[list[int]]]
 
 
@@ -141,6 +138,12 @@ class BlockReport:
         rows: rows made.
         short_rows: additional rows dropped by `min_row_len`.
         fill: share of the cells of the rows that hold a token, 0 to 1.
+
+    >>> words = lambda text: [int(word) for word in text.split()]
+    >>> texts = {"text": ["1 2 3 4 5", "6 7"]}
+    >>> report = block_report(texts, words, max_length=4, overflow=False, add_bos=False, eos_id=0)
+    >>> report.documents, report.truncated, report.lost_tokens, report.rows, report.fill
+    (2, 1, 1, 2, 0.875)
     """
 
     documents: int
@@ -155,6 +158,7 @@ class BlockReport:
     fill: float
 
 
+@near_misses("block_tokenize")
 def block_tokenize(
     features: Mapping[str, Sequence[str]],
     tokenizer: Any,
@@ -176,7 +180,6 @@ def block_tokenize(
     strict_special_tokens: bool = False,
     bos_id: int | None = None,
     eos_id: int | None = None,
-    **unknown: Any,
 ) -> Rows:
     """Rows of token ids with the boundaries of their documents; see the module for the columns.
 
@@ -203,7 +206,6 @@ def block_tokenize(
         strict_special_tokens: raise if a token to be added does not exist; else warn once.
         bos_id: the id of BOS; None: the tokenizer's own.
         eos_id: the id of EOS; None: the tokenizer's own.
-        unknown: refused.
 
     Raises:
         ConfigError: an invalid option.
@@ -218,25 +220,7 @@ def block_tokenize(
     >>> rows["document_starts"], rows["continues"]
     ([[0, 4], [0, 4], [0]], [[False, False], [True, False], [True]])
     """
-    check_options("block_tokenize", unknown, OPTION_NAMES)
-    options = BlockOptions(
-        max_length=max_length,
-        packed=packed,
-        packing_strategy=packing_strategy,
-        overflow=overflow,
-        add_bos=add_bos,
-        add_eos=add_eos,
-        stride=stride,
-        min_len=min_len,
-        max_len=max_len,
-        min_row_len=min_row_len,
-        truncate_at=truncate_at,
-        shuffle_output=shuffle_output,
-        seed=seed,
-        strict_special_tokens=strict_special_tokens,
-        bos_id=bos_id,
-        eos_id=eos_id,
-    )
+    options = BlockOptions(**given_fields(BlockOptions, locals()))
     documents, pieces = _made(features, tokenizer, feature, options)
     pieces = _long_enough(pieces, options)
     if options.shuffle_output:
@@ -244,11 +228,32 @@ def block_tokenize(
     return _rows(documents, pieces, overlaps=options.stride > 0)
 
 
+@near_misses("block_report")
 def block_report(
-    features: Mapping[str, Sequence[str]], tokenizer: Any, feature: str = "text", **options: Any
+    features: Mapping[str, Sequence[str]],
+    tokenizer: Any,
+    feature: str = "text",
+    *,
+    max_length: int = 512,
+    packed: bool = False,
+    packing_strategy: str = "greedy",
+    overflow: bool = True,
+    add_bos: bool = True,
+    add_eos: bool = True,
+    stride: int = 0,
+    min_len: int = 1,
+    max_len: int | None = None,
+    min_row_len: int = 1,
+    truncate_at: str | re.Pattern[str] | None = None,
+    shuffle_output: bool = False,
+    seed: int = 0,
+    strict_special_tokens: bool = False,
+    bos_id: int | None = None,
+    eos_id: int | None = None,
 ) -> BlockReport:
     """What `block_tokenize` makes of a batch with the same arguments, in numbers.
 
+    The arguments are those of `block_tokenize`; `shuffle_output` and `seed` do not change a number.
     Use it before a long `map`: ``block_report(dataset[:1000], tokenizer, max_length=4096)``.
 
     >>> words = lambda text: [int(word) for word in text.split()]
@@ -257,9 +262,8 @@ def block_report(
     >>> report.rows, report.fill, report.too_short, report.lost_tokens
     (1, 1.0, 1, 1)
     """
-    check_options("block_report", options, OPTION_NAMES)
-    checked = BlockOptions(**options)
-    return _report(*_made(features, tokenizer, feature, checked), checked)
+    options = BlockOptions(**given_fields(BlockOptions, locals()))
+    return _report(*_made(features, tokenizer, feature, options), options)
 
 
 def _made(

@@ -309,7 +309,8 @@ def SpliceSingleDocumentLMConfig(  # noqa: N802 - the name that its users know
         seed: seed of the order of examples.
         select_seed: seed for doc_select_mode="random".
         options: options of `Documents.select` and `Documents.splice`, such as
-            position_scheme="relative".
+            position_scheme="relative". They are passed on as they are, not listed: Levanter does
+            not have them, and the two methods describe and check them.
 
     >>> import tempfile, tokenloom as tl
     >>> with tempfile.TemporaryDirectory() as folder:

@@ -53,6 +53,9 @@ class TextLmDatasetFormat:
 
     Attributes:
         text_key: key of the text in each record.
+
+    >>> TextLmDatasetFormat(text_key="body")
+    TextLmDatasetFormat(text_key='body')
     """
 
     text_key: str = "text"
@@ -70,6 +73,19 @@ class UrlDatasetSourceConfig:
         train_urls: local files, directories or globs; read if there is no store yet.
         format: format of the records in them.
         validation_urls, tags: ignored.
+
+    >>> import pathlib, tempfile
+    >>> from tokenloom.integrations.levanter import SpliceSingleDocumentLMConfig
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     _ = pathlib.Path(folder, "a.jsonl").write_text('{"body": "abc"}')
+    ...     wiki = UrlDatasetSourceConfig(
+    ...         cache_dir=folder + "/wiki",  # no store yet, so it is built from the text
+    ...         train_urls=[folder + "/*.jsonl"],
+    ...         format=TextLmDatasetFormat(text_key="body"),
+    ...     )
+    ...     made = SpliceSingleDocumentLMConfig(base=wiki, tokenizer="bytes", seq_len=4)
+    ...     made[0].tokens.tolist()
+    [[0, 97, 98, 99]]
     """
 
     cache_dir: str | None = None
@@ -96,6 +112,17 @@ class UrlSingleDatasetLMConfig(UrlDatasetSourceConfig):
     Attributes:
         tokenizer: as for `tokenloom.build`.
         shuffle, shuffle_per_epoch, permutation_type, cache_options: ignored.
+
+    >>> import pathlib, tempfile
+    >>> from tokenloom.integrations.levanter import SpliceSingleDocumentLMConfig
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     text = pathlib.Path(folder, "a.jsonl")
+    ...     _ = text.write_text('{"text": "abc"}')
+    ...     base = UrlSingleDatasetLMConfig(
+    ...         cache_dir=folder + "/wiki", train_urls=text, tokenizer="bytes"
+    ...     )
+    ...     SpliceSingleDocumentLMConfig(base=base, seq_len=4)[0].tokens.tolist()
+    [[0, 97, 98, 99]]
     """
 
     tokenizer: Any = None
@@ -116,6 +143,17 @@ class LMMixtureDatasetConfig:
         max_train_batches: name → number of its batches that were trained on.
         train_weights, shuffle, shuffle_per_epoch, permutation_type, stop_strategy,
             mixture_block_size, num_validation_sequences, cache_options: ignored.
+
+    >>> import tempfile, tokenloom as tl
+    >>> from tokenloom.integrations.levanter import SpliceSingleDocumentLMConfig
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     for name in ("wiki", "code"):
+    ...         _ = tl.build([{"text": name}], f"{folder}/{name}", tokenizer="bytes")
+    ...     each = {name: UrlDatasetSourceConfig() for name in ("wiki", "code")}
+    ...     base = LMMixtureDatasetConfig(cache_dir=folder, configs=each)
+    ...     made = SpliceSingleDocumentLMConfig(base=base, dataset_name="code", seq_len=4)
+    ...     bytes(made[0].tokens[0].tolist())
+    b'code'
     """
 
     tokenizer: Any = None
