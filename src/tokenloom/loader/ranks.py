@@ -157,7 +157,7 @@ def _refuse_workers() -> None:
     worker = data.get_worker_info() if data is not None else None
     if worker is not None:
         raise ConfigError(
-            f"Loader: made inside worker {worker.id} of {worker.num_workers} of torch's DataLoader, "
+            f"Loader: made inside worker {worker.id} of {worker.num_workers} of a DataLoader, "
             "where each worker would deliver every row. Make it in the training process, where it "
             "prefetches by itself, or give the DataLoader the run: DataLoader(run, …)."
         )
