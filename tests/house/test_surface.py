@@ -22,6 +22,7 @@ def test_exported_names_are_sorted_and_pinned():
         "Dataset",
         "InputError",
         "Loader",
+        "LoaderExhausted",
         "MissingExtra",
         "NoTrainedTokens",
         "StateError",

@@ -51,6 +51,8 @@ def test_ck_13_what_was_prefetched_is_neither_lost_nor_repeated(store, prefetch,
     while True:
         loader = tl.Loader(dataset, 5, prefetch=prefetch, fetch=fetch)
         loader.load_state_dict(state)
+        if not len(loader):
+            break
         before = len(found)
         for batch in loader:
             found += batch.index.tolist()
@@ -59,8 +61,6 @@ def test_ck_13_what_was_prefetched_is_neither_lost_nor_repeated(store, prefetch,
         state = json.loads(json.dumps(loader.state_dict()))
         assert state["examples"] == len(found)
         del loader  # killed with batches in flight
-        if len(found) == before:
-            break
     assert found == list(range(len(dataset) // 5 * 5))
 
 
