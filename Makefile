@@ -6,7 +6,7 @@ BIN    := $(VENV)/bin
 WORKERS ?= auto
 NATIVE := $(wildcard src/native/*.[ch])  # compiled when tokenloom is installed
 
-.PHONY: demo test test-slow lint types docs bench clean
+.PHONY: demo test test-slow mutate lint types docs bench clean
 
 demo: $(VENV)/.demo
 	$(BIN)/python -m examples.demo
@@ -16,6 +16,9 @@ test: $(VENV)/.test lint types
 
 test-slow: $(VENV)/.test
 	$(BIN)/python -m pytest -n $(WORKERS) -q -m slow
+
+mutate: $(VENV)/.test
+	PYTHONPATH=tests $(BIN)/python -m mutation --workers $(WORKERS)
 
 lint: $(VENV)/.test
 	$(BIN)/ruff check .
