@@ -8,8 +8,6 @@ from toydata import ToyStore
 
 import tokenloom as tl
 from tokenloom.batch import paint
-from tokenloom.batch.spec import RenderSpec
-from tokenloom.layout.windows import WindowsSpec
 from tokenloom.store.byte_source import LocalSource
 from tokenloom.testing import FaultSource, write_store
 
@@ -125,12 +123,38 @@ def test_lm_13_c_62_masks_and_labels_say_the_same(rows, layout):
     assert np.array_equal(back, mask)
 
 
-def test_c_60_c_65_each_layout_has_the_positions_that_suit_it():
-    """Rows of one batch take positions from their own tiles; resume needs no packer's buffer."""
-    assert RenderSpec().position_scheme == "reset"
-    assert WindowsSpec(seq_len=4).lookahead is False
-    batch = row([[5, 6, 7], [8, 9]])
-    assert batch.position_ids[0].tolist() == [0, 1, 2, 0, 1, 0, 1, 2]
+def test_c_60_rows_of_one_batch_have_the_positions_that_suit_their_layout():
+    """A mix of packed rows, whose positions start again, and spliced ones, which are absolute."""
+    with ToyStore([[[5, 6, 7], [8, 9], [10, 11, 12, 13]]]) as toy:
+        packed = toy.store.pack(8, strategy="sequential")
+        spliced = toy.store.splice(8, content_length=2, position_scheme="absolute")
+        run = tl.mix({"packed": packed, "spliced": spliced}, rule="round_robin")
+        batch = run.batch(range(2))
+        assert batch.source == ["packed", "spliced"]
+        assert batch.segment_ids[0].tolist() == [1, 1, 1, 2, 2, 3, 3, 3]
+        assert batch.position_ids[0].tolist() == [0, 1, 2, 0, 1, 0, 1, 2]
+        assert batch.position_ids[1].tolist() == list(range(8))
+        assert packed[0].position_ids.tolist() == batch.position_ids[:1].tolist()
+
+
+def test_c_65_a_packed_run_resumes_from_a_number_without_a_buffer():
+    """The state has no document in it, and any position is reached without those before it."""
+    rng = np.random.default_rng(2)
+    documents = [[9] * int(n) for n in rng.integers(1, 12, 60)]
+    with ToyStore([documents]) as toy:
+        run = toy.store.pack(16, strategy="best_fit_decreasing").shuffle().seed(3)
+        with tl.Loader(run, 2) as loader:
+            whole = [batch.index.tolist() for batch in loader]
+        sizes = set()
+        for step in range(len(whole)):
+            resumed = tl.Loader(run, 2)
+            state = tl.Loader(run, 2).seek(step).state_dict()
+            assert (state["examples"], state["step"]) == (2 * step, step)
+            sizes.add(len(state))
+            resumed.load_state_dict(state)
+            assert next(resumed).index.tolist() == whole[step]
+            resumed.close()
+        assert len(sizes) == 1  # the same few keys, wherever the run stands
 
 
 def test_c_63_c_58_boundaries_never_come_from_tokens():

@@ -31,6 +31,7 @@ model:
 """
 
 
+@pytest.mark.filterwarnings("ignore:data.packing_max_docs_per_bin")
 @pytest.mark.parametrize("mode", ["sequential", "bin", "multipack"])
 def test_cf_10_the_names_are_accepted_and_mean_what_they_say(mode):
     made = packing_settings(yaml.safe_load(CF_10.format(mode=mode)), others=["model.layers"])
@@ -59,6 +60,34 @@ def test_cf_10_the_names_are_accepted_and_mean_what_they_say(mode):
         last = int((batch.segment_ids[row] > 0).sum()) - 1
         assert batch.segment_ids[row, last] > 1
         assert mask[row, last, 0]  # segment_masking is off: the row is one to attention
+
+
+SPECIALS = {"bos_id": 1, "eos_id": 2, "pad_id": 0}
+
+LOSS = {"mask_boundary_loss": False, "train_on_eos": False}
+
+ADDED = {"lookahead": True, "add_bos": True, "add_eos": True} | SPECIALS | LOSS
+
+STREAMED = {"window": "T+1", "packing_buffer_docs": 2} | SPECIALS
+
+
+@pytest.mark.parametrize("mode", ["sequential", "bin", "multipack"])
+def test_cf_10_every_name_arrives_and_nothing_else_does(mode):
+    """Dropping any one of the names, or passing on one too many, changes one of the two."""
+    asked = yaml.safe_load(CF_10.format(mode=mode))
+    asked["data"]["mask_boundary_loss"] = False  # not the default, so that it must arrive
+    if mode == "sequential":
+        with pytest.warns(UserWarning, match="packing_max_docs_per_bin: it has no effect"):
+            made = packing_settings(asked, others=["model.layers"])
+        how = {"overlap": 1}
+        bins, docs = {"strategy": "sequential", **how}, how
+    else:
+        made = packing_settings(asked, others=["model.layers"])
+        bins = {"strategy": "first_fit_decreasing", "max_docs_per_bin": 3}
+        docs = {"packing_max_docs_per_bin": 3}
+    assert made.pack == ADDED | bins
+    assert made.stream == STREAMED | {"mode": mode} | docs
+    assert made.attention == {"segment_masking": False}
 
 
 def test_nothing_said_is_the_default_there():

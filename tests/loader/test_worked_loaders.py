@@ -10,7 +10,9 @@ from toyruns import SEQ_LEN, close_all, joined, ranks_of, same, toy_run, toy_sto
 import tokenloom as tl
 from tokenloom.batch.batch import FIELDS
 from tokenloom.order.shuffle import BlockShuffle
+from tokenloom.store.byte_source import LocalSource
 from tokenloom.store.cache import BlockCache
+from tokenloom.testing import FaultSource
 
 
 class Rows:
@@ -119,6 +121,28 @@ def test_ld_01_cr_09_sixteen_batches_of_128_are_one_request(tmp_path):
         run.batch([index])
     single = run.counters().read_ops - after.read_ops
     assert single >= 2 * grouped
+
+
+def requests_of(root, batches, **settings):
+    """How often a loader asks its store for tokens, and how many reads that takes."""
+    source = FaultSource(LocalSource(root))
+    store = tl.open(root, source=source, cache_bytes=0)
+    run = store.windows(SEQ_LEN).block_shuffle(io_block_size=128, window_blocks=2).seed(1)
+    with tl.Loader(run.take(128 * batches), 128, fetch="rows", **settings) as loader:
+        seen = [batch.index.tolist() for batch in loader]
+    assert seen == np.arange(128 * batches).reshape(-1, 128).tolist()
+    tokens = [[r for r in one if "input_ids/c" in r[0]] for one in source.requests]
+    return sum(map(bool, tokens)), sum(map(len, tokens))
+
+
+def test_ld_01_a_loader_asks_once_for_a_group_of_batches(tmp_path):
+    """31 batches of 128 rows are six requests: 1, 2, 4, 8, the last of the first plan (1), and 15."""
+    toy_store(tmp_path, rows=4096)
+    requests, reads = requests_of(tmp_path, 31, prefetch=16)
+    assert requests == 6
+    single, most = requests_of(tmp_path, 31, prefetch=1)
+    assert single == 31
+    assert most > 4 * reads, "the control: batch by batch, neighbours are not merged"
 
 
 def test_ld_03_dtypes(store):

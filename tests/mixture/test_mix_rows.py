@@ -581,13 +581,16 @@ def test_ck_06_a_source_that_joins_has_its_share_of_the_next_hundred(stores):
 
 
 def test_ck_17_ck_18_rows_of_a_store_with_shards(tmp_path):
-    """CK-17, CK-18: an offset beyond a pass is a row of the next; the store has 3 + 3 rows."""
+    """CK-17, CK-18: 3 + 3 rows, so offset 4 is row 1 of shard 1; 6 is row 0 of the next pass."""
     ds = toy(tmp_path / "s", [SEQ_LEN] * 6).windows(SEQ_LEN)
-    assert len(ds.sources["main"].reader.manifest.shards) == 2
+    reader = ds.sources["main"].reader
+    assert reader.first_token.tolist() == [0, 3 * SEQ_LEN, 6 * SEQ_LEN]
     run = tl.mix({"s": ds.epochs(None)})
-    rows = {15: (2, 3), 4: (0, 4), 6: (1, 0)}
-    for offset, (epoch, row) in rows.items():
-        assert [int(one[0]) for one in run.locate([offset])] == [epoch, row]
+    places = {0: (0, 0, 0), 2: (0, 0, 2), 3: (0, 1, 0), 4: (0, 1, 1), 6: (1, 0, 0), 15: (2, 1, 0)}
+    for offset, (epoch, shard, inside) in places.items():
+        assert [int(one[0]) for one in run.locate([offset])] == [epoch, 3 * shard + inside]
+        stored = reader.elements(shard, "input_ids", inside * SEQ_LEN, (inside + 1) * SEQ_LEN)
+        assert run[offset].tokens[0].tolist() == stored.tolist()
         assert run.consumed(offset)[0]["epochs"] == epoch
 
 

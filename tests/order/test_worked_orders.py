@@ -46,7 +46,7 @@ def test_c_33_a_short_last_window_of_whole_blocks_is_a_window_like_any():
 
 
 def test_sh_12_index_1e9_of_1e10_takes_less_than_a_millisecond():
-    """Counted in CPU, the best of some; the first call of all, which makes tables, included."""
+    """Counted in CPU, the median of 16 orders, each asked for the first time."""
     made = [order.full(10**10, seed=s) for s in SEEDS]
     made += [order.block(10**10, BLOCK, 512, seed=s) for s in SEEDS]
     spent = []
@@ -55,7 +55,7 @@ def test_sh_12_index_1e9_of_1e10_takes_less_than_a_millisecond():
         (row,) = one.map([10**9]).tolist()
         spent.append(time.thread_time() - begin)
         assert one.inverse([row]).tolist() == [10**9]
-    assert min(spent) < 1e-3
+    assert float(np.median(spent)) < 1e-3
 
 
 def test_sh_15_a_larger_window_mixes_more():

@@ -26,7 +26,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from tokenloom.arguments import integer, one_of
-from tokenloom.errors import ConfigError, near_miss
+from tokenloom.errors import ConfigError, near_miss, warn
 
 __all__ = ["PackingSettings", "packing_settings"]
 
@@ -135,6 +135,11 @@ def packing_settings(config: Mapping[str, Any], *, others: Iterable[str] = ()) -
     stream = {"mode": mode, "window": "T+1", **common}
     if mode == "sequential":
         pack["overlap"] = stream["overlap"] = 1
+        if "data.packing_max_docs_per_bin" in found:
+            warn(
+                "data.packing_max_docs_per_bin: it has no effect with packing_mode sequential, "
+                "which has no bins. Leave it out, or choose bin or multipack."
+            )
     elif "data.packing_max_docs_per_bin" in found:
         pack["max_docs_per_bin"] = found["data.packing_max_docs_per_bin"]
         stream["packing_max_docs_per_bin"] = found["data.packing_max_docs_per_bin"]
