@@ -136,13 +136,13 @@ def requests_of(root, batches, **settings):
 
 
 def test_ld_01_a_loader_asks_once_for_a_group_of_batches(tmp_path):
-    """31 batches of 128 rows are six requests: 1, 2, 4, 8, the last of the first plan (1), and 15."""
+    """31 batches of 128 rows are six requests: of 1, 2, 4, 8, 1 (where a plan ends) and 15."""
     toy_store(tmp_path, rows=4096)
     requests, reads = requests_of(tmp_path, 31, prefetch=16)
     assert requests == 6
     single, most = requests_of(tmp_path, 31, prefetch=1)
     assert single == 31
-    assert most > 4 * reads, "the control: batch by batch, neighbours are not merged"
+    assert most > 3 * reads, "the control: batch by batch, neighbours are not merged"
 
 
 def test_ld_03_dtypes(store):
