@@ -25,11 +25,12 @@ from numpy.typing import NDArray
 
 from tokenloom.batch import paint
 from tokenloom.batch.cells import new_array
-from tokenloom.batch.fields import by_row, lazy
+from tokenloom.batch.fields import by_row
 from tokenloom.batch.spec import PAINTED, RenderSpec
 from tokenloom.batch.tiles import Tiles, lent, tile, tiles_from_eos
 from tokenloom.errors import NoTrainedTokens
 from tokenloom.layout.spans import EOS, Spans
+from tokenloom.store.handles import lazy
 
 __all__ = ["FIELDS", "Batch", "Details", "Kind"]
 
@@ -104,7 +105,7 @@ class _Some:
     def __init__(self, details: Details, rows: Int64) -> None:
         self._details, self._rows = details, rows
 
-    @functools.cached_property
+    @lazy
     def _spans(self) -> Spans:
         return self._details.spans().take(self._rows)
 
