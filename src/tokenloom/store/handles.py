@@ -20,6 +20,10 @@ import weakref
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Generic, NoReturn, Protocol, TypeVar, overload
 
+# np.unique imports it late. A fork in the middle of another thread's import leaves the lock of that
+# module held in the child, so whatever reading needs is imported before there are such threads.
+import numpy.ma  # noqa: F401
+
 __all__ = ["Lock", "LockOwner", "Single", "lazy", "lock_of"]
 
 Lock = threading.Lock
