@@ -1,6 +1,7 @@
 """A run that is killed anywhere resumes exactly, with any ranks, batch size and prefetch."""
 
 import json
+import time
 
 import numpy as np
 import pytest
@@ -68,7 +69,8 @@ def test_the_state_stands_still_while_batches_are_prefetched(store):
     with tl.Loader(toy_run(store), 4, prefetch=64, fetch="rows") as loader:
         next(loader)
         state = loader.state_dict()
-        loader._producer._thread.join()  # it ends when the whole run is made
+        while loader._producer._running:  # until the whole run is made
+            time.sleep(0.001)
         assert loader.state_dict() == state
         assert (state["examples"], state["step"]) == (4, 1)
 

@@ -7,7 +7,6 @@ order of calls does not matter: ``.seed(7).shuffle()`` is ``.shuffle().seed(7)``
 
 from __future__ import annotations
 
-import functools
 import operator
 from collections.abc import Iterable, Mapping
 from dataclasses import astuple, replace
@@ -43,6 +42,7 @@ from tokenloom.order.shuffle import BlockShuffle, EraShuffle, Shuffle, parse_shu
 from tokenloom.random.keys import check_seed
 from tokenloom.store.cache import BlockCache
 from tokenloom.store.fetch import ReadCounters
+from tokenloom.store.handles import lazy
 
 __all__ = ["Dataset", "source_of"]
 
@@ -345,7 +345,7 @@ class Dataset:
             raise TypeError("this dataset is endless (epochs=None), so it has no length.")
         return self.run.n
 
-    @functools.cached_property
+    @lazy
     def run(self) -> Run:
         """Index → spans, as plain integers; no token is read."""
         if self.rule is None:
@@ -360,7 +360,7 @@ class Dataset:
         """Bytes of memory for blocks of all sources."""
         return sum({id(cache): cache.capacity for cache in self._caches}.values())
 
-    @functools.cached_property
+    @lazy
     def _caches(self) -> list[BlockCache]:
         """The cache of each source."""
         found = []
@@ -396,12 +396,12 @@ class Dataset:
         """The dataset as plain JSON; `tokenloom.from_config` turns it back into a dataset."""
         return described(self.sources, self.rule, self._shuffle, self.edits, self.run)
 
-    @functools.cached_property
+    @lazy
     def fingerprint(self) -> str:
         """Identity of what is trained when: 64 hex digits. It excludes where the run ends."""
         return description.fingerprint(self.describe())
 
-    @functools.cached_property
+    @lazy
     def render_fingerprint(self) -> str:
         """Identity of how tokens become arrays: 64 hex digits."""
         return description.render_fingerprint(self.describe())
@@ -462,7 +462,7 @@ class Dataset:
             raise TypeError(f"indices: found shape {wanted.shape}, allowed: one axis.")
         return wanted
 
-    @functools.cached_property
+    @lazy
     def _renderer(self) -> Renderer:
         return self.renderer(by_blocks=False)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
@@ -14,10 +13,13 @@ from numpy.typing import NDArray
 from tokenloom.api.layable import Layable
 from tokenloom.arguments import near_misses
 from tokenloom.documents.conditions import documents_where
-from tokenloom.documents.resolve import choose_documents
+from tokenloom.documents.resolve import Choice, choose_documents
+from tokenloom.documents.select import Selection
 from tokenloom.documents.spec import SelectSpec, training_cutoff, with_selector
 from tokenloom.documents.split import SplitSpec
 from tokenloom.errors import ConfigError, plural, warn
+from tokenloom.store.handles import lazy
+from tokenloom.store.reader import Reader
 
 __all__ = ["Documents"]
 
@@ -29,8 +31,13 @@ log = logging.getLogger("tokenloom")
 class Documents(Layable):
     """Some documents of a store, which can be laid out like a whole store.
 
-    Made by `Store.split` and `Store.select`; a `Store` is all of its documents.
+    Made by `Store.split` and `Store.select`; a `Store` is all of its documents. A copy or a pickle
+    has the same documents of the same snapshot, which it opens by its absolute path.
     """
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        known = self.__dict__.get("_selection")
+        return _copied, (self._reader, self._path, self._choice, known)
 
     @near_misses("select")
     def select(
@@ -146,7 +153,7 @@ class Documents(Layable):
         flat = np.concatenate([np.empty(0, np.int32), *views], dtype=np.int32, casting="unsafe")
         return np.split(flat, np.cumsum(stop - start)[:-1]) if len(start) else [], self.indices
 
-    @functools.cached_property
+    @lazy
     def lengths(self) -> NDArray[np.int64]:
         """Tokens of each document [num_documents]; reads offsets only, no token."""
         start, stop = self._reader.bounds(self.indices)
@@ -169,6 +176,15 @@ class Documents(Layable):
             return f"Documents({self._path!r}: {self._choice.words})"  # counts would read it
         documents, tokens = plural(self.num_documents, "document"), plural(self.num_tokens, "token")
         return f"Documents({self._path!r}: {documents}, {tokens}; {self._selection.why})"
+
+
+def _copied(
+    reader: Reader, path: str, choice: Choice | None, selection: Selection | None
+) -> Documents:
+    made = Documents(reader, path, choice)
+    if selection is not None:
+        made._selection = selection
+    return made
 
 
 def _as_listed(doc_index: Any) -> Any:

@@ -7,7 +7,6 @@ have the same defaults. A default of None depends on something else; the docstri
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -31,6 +30,7 @@ from tokenloom.layout.splice.rows import Spliced
 from tokenloom.layout.windows import WindowsSpec
 from tokenloom.order.shuffle import FullShuffle
 from tokenloom.order.spec import MAIN, SourceConfig
+from tokenloom.store.handles import lazy
 from tokenloom.store.reader import Reader
 
 __all__ = ["Layable"]
@@ -382,13 +382,13 @@ class Layable:
         )
         return Dataset({MAIN: source})
 
-    @functools.cached_property
+    @lazy
     def line(self) -> Line:
         """The documents, end to end."""
         known = None if self._choice is None else self._selection
         return line_of(self._reader, self._choice, known)
 
-    @functools.cached_property
+    @lazy
     def _selection(self) -> Selection:
         return choose_documents(self._reader, self._choice)
 

@@ -1,8 +1,11 @@
 """Datasets from their descriptions: the inverse of `Dataset.describe()`.
 
 A description holds the digest of its store; a store with different content is refused, because the
-same indices would be other examples. A dataset travels to another process as its description, so
-pickling is also here; whoever makes datasets imports this module.
+same indices would be other examples.
+
+A copy or a pickle of a dataset is its description and its readers, which open their snapshots again
+by absolute paths (`tokenloom.store.reader`); the description keeps the paths as the user wrote
+them. Copying is also here; whoever makes datasets imports this module.
 """
 
 from __future__ import annotations
@@ -23,14 +26,16 @@ from tokenloom.layout.kinds import KINDS, make_layout
 from tokenloom.mixture.spec import Edit, MixSpec, Pinned
 from tokenloom.order.shuffle import BlockShuffle, rebuild_shuffle
 from tokenloom.order.spec import SourceConfig
-from tokenloom.store.cache import process_cache
-from tokenloom.store.open import open_reader
-from tokenloom.store.reader import Reader
+from tokenloom.store.reader import Reader, open_reader
 from tokenloom.version import ORDER_VERSION
 
 __all__ = ["rebuild"]
 
 Hints = Mapping[str, Any]
+
+Readers = Mapping[tuple[int, str], Reader]
+
+"""(number of the edit that appended it, or 0; name of the source) → the reader of its store."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -79,7 +84,10 @@ class _MixKeys:
 
 
 def rebuild(
-    config: Mapping[str, Any], path: str | Mapping[str, str] | None, hints: Hints
+    config: Mapping[str, Any],
+    path: str | Mapping[str, str] | None,
+    hints: Hints,
+    readers: Readers | None = None,
 ) -> Dataset:
     """Given a description from `Dataset.describe()`, answers the dataset.
 
@@ -87,7 +95,9 @@ def rebuild(
         config: the description.
         path: the path of the store, if it was moved; for a mix, a mapping from source to path.
         hints: as in `tokenloom.open`.
+        readers: of stores that are open already; the others are opened by their path.
     """
+    known = readers or {}
     if isinstance(config, Mapping):
         _require(config, "format", description.FORMAT)
         _require(config, "order_version", ORDER_VERSION)
@@ -98,22 +108,24 @@ def rebuild(
         raise ConfigError(f"path: found {dict(path)}, allowed: one path; this is not a mix.")
     try:
         if is_mix:
-            return _mix(config, path if isinstance(path, Mapping) else {}, hints)
-        return _alone(config, path if isinstance(path, str) else None, hints)
+            return _mix(config, path if isinstance(path, Mapping) else {}, hints, known)
+        return _alone(config, path if isinstance(path, str) else None, hints, known)
     except BindError as error:
         raise ConfigError(str(error)) from None
 
 
-def _alone(config: Mapping[str, Any], path: str | None, hints: Hints) -> Dataset:
+def _alone(config: Mapping[str, Any], path: str | None, hints: Hints, known: Readers) -> Dataset:
     """The dataset of a described single source."""
     keys = bind(_Keys, config)
-    source = _source(keys, path, hints)
+    source = _source(keys, path, hints, known)
     paths = {} if path is None else {keys.name: path}
-    appended = _reopened(keys.edits, paths, hints)
+    appended = _reopened(keys.edits, paths, hints, known)
     return Dataset({keys.name: source}, edits=keys.edits, appended=appended)
 
 
-def _mix(config: Mapping[str, Any], paths: Mapping[str, str], hints: Hints) -> Dataset:
+def _mix(
+    config: Mapping[str, Any], paths: Mapping[str, str], hints: Hints, readers: Readers
+) -> Dataset:
     """The dataset of a described mix."""
     keys = bind(_MixKeys, config)
     settings = dict(keys.mix)
@@ -126,17 +138,19 @@ def _mix(config: Mapping[str, Any], paths: Mapping[str, str], hints: Hints) -> D
         if name in sources:
             raise ConfigError(f"$.sources[{number}].name: there are two sources named {name!r}.")
         known = bind(_SourceKeys, one, path=f"$.sources[{number}]")
-        sources[name] = _source(known, paths.get(name), hints, path=f"$.sources[{number}]")
+        sources[name] = _source(known, paths.get(name), hints, readers, f"$.sources[{number}]")
     named = [*rule.weights, *(name for edit in edits for name in edit.add)]
     if sorted(named) != sorted(sources):
         raise ConfigError(
             f"$.mix.weights: found {', '.join(named)}; the sources are {', '.join(sources)}."
         )
-    appended = _reopened(edits, paths, hints)
+    appended = _reopened(edits, paths, hints, readers)
     return Dataset(sources, rule, shuffle=shuffle, edits=edits, appended=appended)
 
 
-def _source(keys: _SourceKeys, where: str | None, hints: Hints, path: str = "$") -> Source:
+def _source(
+    keys: _SourceKeys, where: str | None, hints: Hints, readers: Readers, path: str = "$"
+) -> Source:
     """A described source, over its store."""
     layout = dict(keys.layout)
     kind = layout.pop("kind", None)
@@ -158,14 +172,17 @@ def _source(keys: _SourceKeys, where: str | None, hints: Hints, path: str = "$")
         raise BindError([f"{path}.{error}"]) from None
     store = keys.store
     place = where or store.path
-    reader = _opened(place, store.snapshot, store.digest, "the description was made from", hints)
+    reader = readers.get((0, keys.name))
+    if reader is None:
+        made_from = "the description was made from"
+        reader = _opened(place, store.snapshot, store.digest, made_from, hints)
     rows = make_layout(spec, line_of(reader, config.choice))
     return Source(reader=reader, path=place, config=config, layout=rows, render=keys.render)
 
 
 def _opened(place: str, snapshot: int | None, digest: str, made_from: str, hints: Hints) -> Reader:
     """The reader of a store, which must still have this digest."""
-    _, reader = open_reader(place, snapshot=snapshot, **hints)
+    reader = open_reader(place, snapshot=snapshot, **hints)
     found = reader.manifest.digest
     if found != digest:
         raise ConfigError(
@@ -176,7 +193,7 @@ def _opened(place: str, snapshot: int | None, digest: str, made_from: str, hints
 
 
 def _reopened(
-    edits: Sequence[Edit], paths: Mapping[str, str], hints: Hints
+    edits: Sequence[Edit], paths: Mapping[str, str], hints: Hints, known: Readers
 ) -> dict[tuple[int, str], Reader]:
     """The snapshots of stores that edits appended."""
 
@@ -185,7 +202,7 @@ def _reopened(
         return _opened(place, one.snapshot, one.digest, "the edit was made with", hints)
 
     return {
-        (number, name): opened(name, one)
+        (number, name): known.get((number, name)) or opened(name, one)
         for number, edit in enumerate(edits, 1)
         for name, one in edit.append.items()
     }
@@ -196,31 +213,28 @@ def _require(config: Mapping[str, Any], name: str, value: Any) -> None:
         raise ConfigError(f"$.{name}: found {config[name]!r}, this version knows {value!r}.")
 
 
-# -- a dataset travels to another process as its description --------------------------------
+# -- a dataset travels to another process as its description and readers ---------------------
 def _travel(dataset: Dataset) -> tuple[Any, ...]:
-    first = next(iter(dataset.sources.values())).reader
-    hints = {
-        "verify": first.rules.verify,
-        "gap_bytes": first.rules.gap,
-        "cap_bytes": first.rules.cap,
-        "cache_bytes": None if first.cache is process_cache() else first.cache.capacity,
-    }
+    readers = {(0, name): source.reader for name, source in dataset.sources.items()}
     windows = {
         name: getattr(source.config.shuffle, "cache_windows", None)
         for name, source in dataset.sources.items()
     }
-    return _arrive, (dataset.describe(), hints, windows)
+    opened = {**readers, **dataset._appended}
+    return _arrive, (dataset.describe(), opened, windows, dataset._stages)
 
 
-def _arrive(config: dict[str, Any], hints: Hints, windows: Mapping[str, int | None]) -> Dataset:
-    made = rebuild(config, None, hints)
+def _arrive(
+    config: dict[str, Any], readers: Readers, windows: Mapping[str, int | None], stages: int
+) -> Dataset:
+    made = rebuild(config, None, {}, readers)
     sources = {}
     for name, source in made.sources.items():
         shuffle = source.config.shuffle
         if isinstance(shuffle, BlockShuffle):
             source = source.with_config(shuffle=replace(shuffle, cache_windows=windows[name]))
         sources[name] = source
-    return made._but(sources=sources)
+    return made._but(sources=sources, stages=stages)
 
 
 copyreg.pickle(Dataset, _travel)

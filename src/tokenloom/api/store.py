@@ -6,7 +6,6 @@ snapshot, which the next `open` sees.
 
 from __future__ import annotations
 
-import functools
 import operator
 from collections.abc import Mapping
 from pathlib import Path
@@ -27,8 +26,8 @@ from tokenloom.store.derived.duplicates import BUDGET_BYTES, equal_documents, fi
 from tokenloom.store.derived.hashes import hex_of, stored_hashes
 from tokenloom.store.derived.id_index import find_id
 from tokenloom.store.fetch import ReadCounters
-from tokenloom.store.open import open_reader
-from tokenloom.store.reader import Reader
+from tokenloom.store.handles import lazy
+from tokenloom.store.reader import Reader, open_reader
 from tokenloom.tokenizer.stored import StoredTokenizer
 
 __all__ = ["Store", "open_store"]
@@ -37,8 +36,9 @@ __all__ = ["Store", "open_store"]
 class Store(Documents):
     """Tokens, document boundaries, per-token columns and per-document metadata, read-only.
 
-    Made by `tokenloom.open` and `tokenloom.build`. Safe to share between threads. It is pickled as
-    its path, which other processes open themselves.
+    Made by `tokenloom.open` and `tokenloom.build`. Safe to share between threads, and with the
+    child of a fork. A copy or a pickle of it opens the same snapshot by its absolute path; if there
+    is another one by then, it is refused.
 
     >>> import tempfile, tokenloom as tl
     >>> with tempfile.TemporaryDirectory() as folder:
@@ -48,12 +48,10 @@ class Store(Documents):
     (2, [100, 101, 102, 103, 104], [99, 100, 101])
     """
 
-    def __init__(self, reader: Reader, root: Path, snapshot: snapshots.Snapshot) -> None:
+    def __init__(self, reader: Reader, root: Path) -> None:
         super().__init__(reader, str(root), None)
         self.reader = reader
         self.path = root
-        self._snapshot = snapshot
-        self._hints: dict[str, Any] = {}
 
     # -- what it is ------------------------------------------------------------------------
 
@@ -98,14 +96,14 @@ class Store(Documents):
     @property
     def manifest_sha256(self) -> str:
         """Identity of this snapshot on disk, including metadata and files."""
-        return self._snapshot.sha256
+        return self.reader.identity
 
     @property
     def snapshot(self) -> int:
         """The number of the manifest that this object reads."""
         return self.reader.manifest.number
 
-    @functools.cached_property
+    @lazy
     def tokenizer(self) -> StoredTokenizer | None:
         """The tokenizer that made the ids, or None for ready-made ids."""
         record = self.reader.manifest.tokenizer
@@ -122,7 +120,7 @@ class Store(Documents):
 
     # -- what is in it ---------------------------------------------------------------------
 
-    @functools.cached_property
+    @lazy
     def lengths(self) -> NDArray[np.int64]:
         """Tokens of each document [num_documents]; reads offsets only, no token."""
         lengths = self.reader.lengths()
@@ -213,7 +211,7 @@ class Store(Documents):
         """
         return equal_documents(self.reader, budget_bytes)
 
-    @functools.cached_property
+    @lazy
     def inputs(self) -> list[tuple[snapshots.InputRecord, ...]]:
         """What was read to make the store: for every build or append, its inputs."""
         manifest = self.reader.manifest
@@ -265,9 +263,8 @@ class Store(Documents):
         """As `verify`, but problems are in the report instead of an exception."""
         total = sum(sum(shard.files.values()) for shard in self.reader.manifest.shards)
         with Progress("verify", total=total, unit="B", show=progress) as bar:
-            return verification.verify(
-                self.path, self._snapshot, self.reader.source, tick=bar.advance
-            )
+            root, snapshot = Path(self.reader.root), self.reader.snapshot
+            return verification.verify(root, snapshot, self.reader.source, tick=bar.advance)
 
     def __repr__(self) -> str:
         return (
@@ -276,8 +273,7 @@ class Store(Documents):
         )
 
     def __reduce__(self) -> tuple[Any, ...]:
-        hints = {**self._hints, "snapshot": self.snapshot}
-        return functools.partial(open_store, **hints), (str(self.path),)
+        return _copied, (self.reader,)
 
     # -- inside ----------------------------------------------------------------------------
 
@@ -310,6 +306,10 @@ class Store(Documents):
 
     def _sidecar(self, name: str) -> bytes:
         return snapshots.read_sidecar(self.reader.source, self.path, self.reader.manifest, name)
+
+
+def _copied(reader: Reader) -> Store:
+    return Store(reader, Path(reader.path))
 
 
 def _index(index: SupportsIndex) -> int:
@@ -367,13 +367,13 @@ def open_store(
     ...     tl.open(folder + "/toy").document(0)
     array([104, 105], dtype=int32)
     """
-    hints: dict[str, Any] = {
-        "verify": verify,
-        "cache_bytes": cache_bytes,
-        "gap_bytes": gap_bytes,
-        "cap_bytes": cap_bytes,
-    }
-    found, reader = open_reader(path, snapshot=snapshot, source=source, **hints)
-    store = Store(reader, Path(path), found)
-    store._hints = hints
-    return store
+    reader = open_reader(
+        path,
+        snapshot=snapshot,
+        verify=verify,
+        cache_bytes=cache_bytes,
+        gap_bytes=gap_bytes,
+        cap_bytes=cap_bytes,
+        source=source,
+    )
+    return Store(reader, Path(path))

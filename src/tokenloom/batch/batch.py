@@ -10,7 +10,8 @@ count from the start of its frame, those of a packed row from the start of each 
 then makes a field marked `by_row` for its own rows, and the results are combined. So a new array
 takes one method here and one law in `tokenloom.batch.laws`.
 
-Memory comes from a pool and stays valid as long as any array made from it is alive.
+Memory comes from a pool and stays valid as long as any array made from it is alive. A copy or a
+pickle has its own memory and no tie to a store or a loader.
 """
 
 from __future__ import annotations
@@ -18,19 +19,22 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Any, NamedTuple, Protocol, cast
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
 from tokenloom.batch import paint
 from tokenloom.batch.cells import new_array
-from tokenloom.batch.fields import by_row, lazy
+from tokenloom.batch.details import Details, KnownRows, SomeRows
+from tokenloom.batch.fields import by_row
 from tokenloom.batch.spec import PAINTED, RenderSpec
-from tokenloom.batch.tiles import Tiles, lent, tile, tiles_from_eos
+from tokenloom.batch.tiles import Tiles, lent, tiles_from_eos
+from tokenloom.errors import NoTrainedTokens
 from tokenloom.layout.spans import EOS, Spans
+from tokenloom.store.handles import lazy
 
-__all__ = ["FIELDS", "Batch", "Details", "Kind"]
+__all__ = ["FIELDS", "Batch", "Kind"]
 
 Int64 = NDArray[np.int64]
 
@@ -72,19 +76,6 @@ def _together(fields: tuple[str, ...], render: RenderSpec) -> list[str]:
     return names if len(names) > 1 else []
 
 
-class Details(Protocol):
-    """What is known about the rows of a batch in addition to their tokens."""
-
-    def spans(self) -> Spans:
-        """Which part of which document is where."""
-
-    def tiles(self, width: int) -> Tiles:
-        """The first `width` cells of every row, as tiles."""
-
-    def weights(self) -> Float32 | None:
-        """The stored loss weight of every cell [B, width]; None if the store has none."""
-
-
 class Kind(NamedTuple):
     """How some rows of a batch are rendered.
 
@@ -95,30 +86,6 @@ class Kind(NamedTuple):
 
     render: RenderSpec
     rows: Int64 | None
-
-
-class _Some:
-    """The `Details` of some rows of a batch."""
-
-    def __init__(self, details: Details, rows: Int64) -> None:
-        self._details, self._rows = details, rows
-
-    @functools.cached_property
-    def _spans(self) -> Spans:
-        return self._details.spans().take(self._rows)
-
-    def spans(self) -> Spans:
-        """See `Details`."""
-        return self._spans
-
-    def tiles(self, width: int) -> Tiles:
-        """See `Details`."""
-        return tile(self._spans, width)
-
-    def weights(self) -> Float32 | None:
-        """See `Details`."""
-        found = self._details.weights()
-        return None if found is None else found[self._rows]
 
 
 class Batch:
@@ -161,7 +128,7 @@ class Batch:
         found = []
         for kind in self._kinds:
             rows = np.arange(len(self.index)) if kind.rows is None else kind.rows
-            details = _Some(self._details, rows)
+            details = SomeRows(self._details, rows)
             alone = [Kind(kind.render, None)]
             seq_len = self.tokens.shape[1]
             part = Batch(self._cells[rows], self.index[rows], seq_len, alone, details)
@@ -172,6 +139,34 @@ class Batch:
                 self._cells[rows] = part._cells
             found.append((rows, part))
         return found
+
+    def __copy__(self) -> Batch:
+        made = Batch.__new__(Batch)
+        made.__dict__.update(self.__dict__)  # the same arrays
+        return made
+
+    def __getstate__(self) -> dict[str, Any]:
+        """What a deep copy or a pickle takes along: arrays, spans and settings."""
+        state = {**self.__dict__, "_judge": self._settled()}
+        state["_details"] = KnownRows(self.spans, self._stored_weights)
+        state["tokens"] = self.shape[1]  # a view of the cells there, too
+        return state
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        self.tokens = self._cells[:, : state["tokens"]]
+
+    def _settled(self) -> Callable[[], None] | None:
+        """A judge for a copy, which may be where there is no step to look at."""
+        judge = self._judge
+        if judge is None or judge is _nobody or "loss_mask" in self.__dict__:
+            return judge and _nobody
+        if not self._trained.any():
+            try:
+                judge()
+            except NoTrainedTokens as error:
+                return functools.partial(_raise, str(error))
+        return _nobody
 
     def __len__(self) -> int:
         """The number of rows."""
@@ -425,6 +420,14 @@ class Batch:
         return f"Batch({rows} x {seq_len}, index {self.index[:3].tolist()}…)"
 
 
+def _raise(words: str) -> None:
+    raise NoTrainedTokens(words)
+
+
+def _nobody() -> None:
+    """Accepts: the step of this batch was judged, and has trained tokens."""
+
+
 class _Folded:
     """A view of a batch in groups of rows; everything else is the batch's own."""
 
@@ -432,6 +435,9 @@ class _Folded:
 
     def __init__(self, batch: Batch, groups: int) -> None:
         self._batch, self._groups = batch, groups
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _Folded, (self._batch, self._groups)
 
     def __len__(self) -> int:
         return len(self._batch)

@@ -27,7 +27,6 @@ A law only sees arrays of the right shape and dtype: `tokenloom.batch.check` che
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -39,6 +38,7 @@ from tokenloom.batch import attention
 from tokenloom.batch.paint import IGNORE
 from tokenloom.errors import plural
 from tokenloom.layout.spans import JOINED
+from tokenloom.store.handles import lazy
 
 __all__ = ["LAWS", "Breach", "Given", "derived", "scheme"]
 
@@ -88,19 +88,19 @@ class Given:
             self.spans is not None if name == "spans" else name in self.arrays for name in names
         )
 
-    @functools.cached_property
+    @lazy
     def starts(self) -> Bool:
         """Cells where a document or a stretch of filler starts."""
         starts: Bool = np.diff(attention.stretches(self["segment_ids"]), axis=1, prepend=-1) > 0
         return starts
 
-    @functools.cached_property
+    @lazy
     def offset(self) -> Array:
         """Cells since the last of `starts`."""
         cell = np.arange(self.shape[1])
         return cell - np.maximum.accumulate(np.where(self.starts, cell, 0), axis=1)
 
-    @functools.cached_property
+    @lazy
     def crossing(self) -> Bool:
         """Trained cells whose target belongs to another document."""
         ids = self["segment_ids"]

@@ -7,7 +7,6 @@ part, which holds all examples in the requested order.
 
 from __future__ import annotations
 
-import functools
 from typing import NamedTuple
 
 import numpy as np
@@ -18,6 +17,7 @@ from tokenloom.layout.layout import Reads
 from tokenloom.layout.spans import BOS, EOS, EOS_BEFORE, Spans
 from tokenloom.mixture.run import joined_spans
 from tokenloom.order.run import Blanks, Placed, Run, SourceRun
+from tokenloom.store.handles import lazy
 
 __all__ = ["Plan", "PlanPart", "Share", "blank_rows"]
 
@@ -37,12 +37,12 @@ class PlanPart:
         self.placed, self.number, self.at = placed, placed.number, placed.at
         self.inserts = placed.run.layout.inserted != (None, None)
 
-    @functools.cached_property
+    @lazy
     def reads(self) -> Reads:
         """What to read for the examples."""
         return self.placed.reads()
 
-    @functools.cached_property
+    @lazy
     def block(self) -> Int64:
         """The io block of each example [N]."""
         placed = self.placed
@@ -70,7 +70,7 @@ class PlanPart:
         low, high = np.searchsorted(cell, (start * width, stop * width)).tolist()
         return cell[low:high] - start * width, token[low:high]
 
-    @functools.cached_property
+    @lazy
     def _inserted(self) -> tuple[Int64, Int64]:
         spans, (bos, eos) = self.placed.spans(), self.placed.run.layout.inserted
         first = spans.row * spans.width + spans.at
@@ -113,12 +113,12 @@ class Plan:
         self.inserts = any(part.inserts for part in self.parts)
         self._tiles: dict[int, Tiles] = {}
 
-    @functools.cached_property
+    @lazy
     def spans(self) -> Spans:
         """The spans of all examples."""
         return joined_spans([part.placed for part in self.parts], self.width)
 
-    @functools.cached_property
+    @lazy
     def source(self) -> Int64:
         """The number of the source of each example [N]."""
         found = np.zeros(len(self.indices), np.int64)

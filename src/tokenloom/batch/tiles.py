@@ -7,7 +7,6 @@ of filler between spans. Everything in a batch except its tokens follows from th
 
 from __future__ import annotations
 
-import functools
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -15,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tokenloom.layout.spans import JOINED, Spans
+from tokenloom.store.handles import lazy
 
 __all__ = ["Tiles", "lent", "tile", "tiles_from_eos"]
 
@@ -50,7 +50,7 @@ class Tiles:
     continues: Bool
     blank: Int64
 
-    @functools.cached_property
+    @lazy
     def edges(self) -> list[int]:
         """The first tile of each frame, and the number of tiles [frames + 1]."""
         edges: list[int] = np.searchsorted(

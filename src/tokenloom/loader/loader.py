@@ -4,6 +4,10 @@ One idea: a step is a function of its number (`tokenloom.loader.steps`) and a ba
 its indices, so the loader holds one integer: the number of examples delivered. Ranks, prefetch and
 batch size decide who makes which batch and when, never what is in the run.
 
+A step is delivered and counted in one motion: whatever is raised inside `next(loader)`, at whatever
+instant, leaves the loader as it was before that call, and the next call delivers the same step. A
+copy or a pickle of a loader is its dataset, its settings and its position.
+
 Rank r of W takes rows [r B // W, (r + 1) B // W) of every step. With lanes, the rows of a step are
 sorted by lane, so each rank stays in its own shuffle windows; a step has the same rows for every W.
 """
@@ -13,7 +17,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from tokenloom.api.dataset import Dataset
 from tokenloom.arguments import near_misses, one_of
@@ -31,6 +35,8 @@ from tokenloom.store.fetch import ReadCounters
 __all__ = ["Forecast", "Loader", "LoaderStats"]
 
 GROUP_ROWS, GROUP_BATCHES = 8192, 256  # maximum rows and batches looked up together
+
+TIDY_SECONDS = 10.0  # how long `close` waits for the thread, which ends by itself in any case
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -99,6 +105,21 @@ class Forecast:
             f"{self.steps:,} steps, {self.examples:,} rows of this rank: {self.fetches:,} fetches "
             f"of {self.blocks:,} blocks, {each:.4f} a row, each block {times:.2f} times"
         )
+
+
+class _Books(NamedTuple):
+    """What delivering a step changes, replaced as a whole: it is never half-changed.
+
+    Attributes:
+        maker: makes the steps; a resumed run counts them from where it was resumed.
+        step: the next step.
+        steps, rows: delivered by this loader.
+    """
+
+    maker: Maker
+    step: int
+    steps: int = 0
+    rows: int = 0
 
 
 class Loader:
@@ -172,7 +193,7 @@ class Loader:
         by_blocks = fetch == "blocks" or (fetch == "auto" and fits)
         if fetch == "auto" and dataset.run.lanes > 1:
             dataset.run.warn_if_too_large(dataset.cache_bytes, world_size)
-        self._maker = Maker(
+        maker = Maker(
             dataset, self._steps, rank, world_size, end, tuple(fields), by_blocks, untrained
         )
         self._prefetch, self._group = prefetch, max(1, prefetch)
@@ -180,96 +201,141 @@ class Loader:
             group = min(GROUP_BATCHES, GROUP_ROWS * world_size // self._steps.smallest)
             self._group = max(self._group, group)
             self._prefetch = self._group if prefetch else 0
-        self._step = 0
+        self._settings: dict[str, Any] = {
+            "prefetch": prefetch,
+            "end": end,
+            "fields": tuple(fields),
+            "accumulate": accumulate,
+            "fetch": fetch,
+            "patience": patience,
+            "untrained": untrained,
+        }
+        self._books = _Books(maker, 0)
         self._producer: Prefetcher[Pending] | None = None
-        self._steps_given = self._rows_given = 0
         self._begin: float | None = None
         self._waited = 0.0
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        books, batch_size = self._books, self._steps.batch_size
+        position = books.maker.steps, books.step
+        given = self.dataset, batch_size, self.rank, self.world_size
+        return _copied, (given, self._settings, position)
+
+    @property
+    def _maker(self) -> Maker:
+        return self._books.maker
 
     # -- batches ---------------------------------------------------------------------------
 
     def __iter__(self) -> Iterator[Batch]:
         count = self._maker.count
-        if count and self._step >= count:
+        if count and self.step >= count:
             self._refuse_nothing(count)
         return self
 
     def _refuse_nothing(self, count: int) -> None:
         """A loop over a loader at its end would be empty, and nobody would notice."""
-        if self._steps_given:
+        if self._books.steps:
             raise LoaderExhausted(
                 f"Loader: it has delivered all its {count:,} steps, so another loop over it would "
                 "be empty. For more, give the run more epochs (run.epochs(2), or run.epochs(None) "
                 "for an endless one); for the same again, loader.seek(0)."
             )
         warn(
-            f"Loader: it is at step {self._step:,} of {count:,}, so a loop over it is empty. Give "
+            f"Loader: it is at step {self.step:,} of {count:,}, so a loop over it is empty. Give "
             "the run more epochs, or a larger take, to train on."
         )
 
     def __next__(self) -> Batch:
-        if self._producer is None or self._producer.is_elsewhere:
-            self._begin = self._begin or time.perf_counter()
-            self._producer = Prefetcher(
-                self._maker.batches,
-                self._step,
-                self._prefetch,
-                group=self._group,
-                at_hand=self._maker.at_hand,
-                stalled=self._maker.stalled,
-                patience=self._patience,
-            )
-        pending = self._producer.take()
+        while True:
+            books = self._books
+            try:
+                made = self._made(books)
+            except BaseException:
+                self._drop()  # what was under way is made again
+                raise
+            if made is None:
+                raise StopIteration
+            batch, after = made
+            if self._books is not books:
+                continue  # another thread has taken this step
+            try:
+                # CPython handles signals after calls and before jumps back: not between these two
+                self._books = after
+                return batch
+            except BaseException:  # a debugger may raise here
+                self._books = books
+                raise
+
+    def _made(self, books: _Books) -> tuple[Batch, _Books] | None:
+        """The next batch, and the books after it; None at the end. Counts nothing."""
+        producer = self._producer
+        if producer is None or producer.is_elsewhere:
+            producer = self._start(books.maker)
+        pending = producer.take(books.step)
         if pending is None:
-            raise StopIteration
-        try:
-            batch = self._maker.finish(self._step, pending)
-        except BaseException:
-            self._stop()  # so that the undelivered batch is made again
-            raise
-        self._step += 1
-        self._steps_given += 1
-        self._rows_given += pending.rows.real
-        return batch if self._accumulate is None else batch.folded(self._accumulate)
+            return None
+        maker, step, steps, rows = books
+        batch = maker.finish(step, pending)
+        if self._accumulate is not None:
+            batch = batch.folded(self._accumulate)
+        return batch, _Books(maker, step + 1, steps + 1, rows + pending.rows.real)
+
+    def _start(self, maker: Maker) -> Prefetcher[Pending]:
+        self._begin = self._begin or time.perf_counter()
+        self._producer = producer = Prefetcher(
+            maker.batches,
+            self._prefetch,
+            group=self._group,
+            at_hand=maker.at_hand,
+            stalled=maker.stalled,
+            patience=self._patience,
+        )
+        return producer
 
     def __len__(self) -> int:
         """The number of remaining steps."""
         count = self._maker.count
         if count is None:
             raise TypeError("this loader is endless, so it has no length.")
-        return max(0, count - self._step)
+        return max(0, count - self.step)
 
     # -- position --------------------------------------------------------------------------
 
     @property
     def step(self) -> int:
         """Steps delivered since the start of the run."""
-        return self._step
+        return self._books.step
 
     @property
     def examples(self) -> int:
         """Examples of the run delivered to all ranks together."""
-        return self._maker.examples_before(self._step)
+        books = self._books
+        return books.maker.examples_before(books.step)
 
     def seek(self, step: int) -> Loader:
         """Move to a step; the next batch is that step's."""
         if step < 0:
             raise ConfigError(f"step: found {step}, allowed: 0 or more.")
-        self._stop()
-        self._maker = self._maker.over(self._steps)
-        self._step = step
+        self._move(self._steps, step)
         return self
+
+    def _move(self, steps: Steps, step: int) -> None:
+        maker = self._maker.over(steps)
+        self._drop()
+        self._books = self._books._replace(maker=maker, step=step)
 
     def state_dict(self) -> dict[str, Any]:
         """The position of the run as JSON: what was delivered, not what was prefetched."""
-        run, examples = self.dataset.run, self.examples
+        run, books = self.dataset.run, self._books
+        examples = books.maker.examples_before(books.step)
         rounds, rest = divmod(examples, run.n) if run.n else (0, examples)
         sources = self.dataset.consumed(rest)
         if rounds:  # wrapped around: the whole run `rounds` times
             for one, whole in zip(sources, self.dataset.consumed(run.n or 0), strict=True):
                 for name in ("rows", "tokens", "epochs"):
                     one[name] += rounds * whole[name]
-        return make_state(self.dataset, examples, self._step, sources)
+        return make_state(self.dataset, examples, books.step, sources)
 
     def load_state_dict(self, state: Mapping[str, Any], *, allow_mismatch: bool = False) -> None:
         """Resume where a state was saved, with any batch size and number of ranks.
@@ -281,9 +347,9 @@ class Loader:
         Raises:
             StateError: the state is damaged or of another run, or iteration has started.
         """
-        if self._begin is not None:
+        if self._books.steps:
             raise StateError(
-                f"load_state_dict: this loader has delivered {self._steps_given} steps already; a "
+                f"load_state_dict: this loader has delivered {self._books.steps} steps already; a "
                 "state must be loaded before the first one. Make a new Loader, or use seek(step)."
             )
         run = self.dataset.run
@@ -299,8 +365,7 @@ class Loader:
         if step is None:  # no step of this batch size starts there: count from there
             step = int(state["step"])
             steps = Steps(self._steps.batch_size, (step, examples))
-        self._maker = self._maker.over(steps)
-        self._step = step
+        self._move(steps, step)
 
     def position(self) -> list[str]:
         """The position of the run, one line per source: rows, tokens, percent of its rows."""
@@ -325,16 +390,17 @@ class Loader:
 
     def stats(self) -> LoaderStats:
         """What was delivered, and the time and reads it took."""
-        waited = self._waited + (self._producer.waited if self._producer else 0.0)
+        books, producer = self._books, self._producer
+        waited = self._waited + (producer.waited if producer else 0.0)
         return LoaderStats(
-            steps=self._steps_given,
-            examples=self._rows_given,
-            tokens=self._rows_given * self.dataset.seq_len,
+            steps=books.steps,
+            examples=books.rows,
+            tokens=books.rows * self.dataset.seq_len,
             seconds=time.perf_counter() - self._begin if self._begin else 0.0,
             wait_seconds=waited,
             untrained=len(self._maker.untrained),
             reads=self.dataset.counters(),
-            cache=self._maker.renderer.cache.stats(),
+            cache=books.maker.renderer.cache.stats(),
         )
 
     def forecast(self, steps: int = 1000) -> Forecast:
@@ -345,17 +411,20 @@ class Loader:
         """
         maker, limit = self._maker.over(self._maker.steps), self._maker.renderer.cache.capacity
         if not maker.renderer.by_blocks:
-            step, rows = maker.pretend(self._step, steps, self._group, BlockCache(limit))
+            step, rows = maker.pretend(self.step, steps, self._group, BlockCache(limit))
             return Forecast(steps=step, examples=rows, blocks=rows, fetches=rows)
         real, endless = BlockCache(limit), BlockCache(1 << 62)
-        step, rows = maker.pretend(self._step, steps, self._group, real)
-        maker.pretend(self._step, steps, self._group, endless)
+        step, rows = maker.pretend(self.step, steps, self._group, real)
+        maker.pretend(self.step, steps, self._group, endless)
         needed, fetched = endless.stats().misses, real.stats().misses
         return Forecast(steps=step, examples=rows, blocks=needed, fetches=fetched)
 
     def close(self) -> None:
-        """Stop the thread. The position is kept, and the next batch starts the thread again."""
-        self._stop()
+        """Stop the thread. The position is kept, and the next batch starts the thread again.
+
+        Waits at most 10 seconds for a read that is under way; the thread ends after it.
+        """
+        self._drop(TIDY_SECONDS)
 
     def __enter__(self) -> Loader:
         return self
@@ -364,14 +433,25 @@ class Loader:
         self.close()
 
     def __del__(self) -> None:
-        if getattr(self, "_producer", None) is not None:
-            self._stop()
+        producer = getattr(self, "_producer", None)
+        if producer is not None:
+            producer.stop()  # without waiting: this may happen in the middle of anything
 
-    def _stop(self) -> None:
+    def _drop(self, seconds: float = 0.0) -> None:
+        """Forget what was made ahead, and let the thread end."""
         producer, self._producer = self._producer, None
         if producer is not None:
             self._waited += producer.waited
-            producer.stop()
+            producer.stop(seconds)
+
+
+def _copied(
+    given: tuple[Any, ...], settings: dict[str, Any], position: tuple[Steps, int]
+) -> Loader:
+    """A loader with these settings, at this position."""
+    loader = Loader(*given, **settings)
+    loader._move(*position)
+    return loader
 
 
 def _check_rank(rank: int, world_size: int, smallest: int) -> None:

@@ -203,5 +203,5 @@ class Maker:
             most = min(most, SORTED_ROWS // size)
         stop = min(step + max(1, most), self.steps.stretch_end(step), self._end)
         indices, cuts = self._rows(step, stop, low, high)
-        self._planned = step, stop, self.renderer.plan(indices), cuts
-        return self._planned
+        known = self._planned = step, stop, self.renderer.plan(indices), cuts
+        return known  # a thread that was left behind may replace the attribute

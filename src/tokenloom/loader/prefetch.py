@@ -3,40 +3,58 @@
 One idea: a thread is for waiting. Items that only need computing are made in the caller's thread,
 because two threads that take turns at the interpreter cost more than one. Items that need reading
 are made by a background thread while the caller works. Items come in groups: the first has one
-item, so that nobody waits for a whole group, and each next one is twice as large. Items that were
-made but not taken are dropped: the position of a loader only counts what was taken.
+item, so that nobody waits for a whole group, and each next one is twice as large.
 
-A fork waits until no item is being made: the child would wait endlessly for any lock held at that
-moment. The thread itself stays in the parent; the child's loader starts its own.
+Items have numbers, and taking one changes nothing: it stays until a later one is requested. So
+whoever is interrupted while taking an item asks for the same number again, and the position of a
+loader only counts what was delivered.
+
+The two threads share no lock. Groups go through a deque, whose operations are atomic, and a bell
+says that there is news: a lock that nobody owns, locked while there is none. `threading.Condition`
+and `Thread.start` run Python code around a lock, and an interrupt there can leave it held. A thread
+that is not wanted any more is not waited for: it ends by itself after its current group.
+
+After a fork the thread stays in the parent; the child's loader starts its own.
 """
 
 from __future__ import annotations
 
+import _thread
+import contextlib
 import logging
-import os
-import sys
-import threading
 import time
-import weakref
 from collections import deque
-from collections.abc import Callable
-from typing import Any, Generic, TypeVar
+from collections.abc import Callable, Sequence
+from typing import Generic, NamedTuple, TypeVar
+
+from tokenloom.store.handles import Single, lock_of
 
 __all__ = ["Prefetcher"]
 
 T = TypeVar("T")
 
+LOOK_AGAIN = 0.2  # seconds until a waiting caller looks by itself whether there is news
+
 log = logging.getLogger("tokenloom")
 
 
-class Prefetcher(Generic[T]):
-    """The items of `make` in order, some of them ready before they are requested.
+class _Group(NamedTuple, Generic[T]):
+    """Items [first, stop). None at all: there are no more, or making them failed."""
 
-    While the thread runs, only it makes items; it ends when enough are ready.
+    first: int
+    stop: int
+    items: Sequence[T]
+    error: BaseException | None = None
+
+
+class Prefetcher(Single, Generic[T]):
+    """The items of `make` by number, some of them ready before they are requested.
+
+    While the thread runs, only it makes items; it ends when enough are ready. A prefetcher that was
+    stopped still gives every item; it makes them on request.
 
     Args:
         make: (first item, how many) → these items, or the first of them; none at the end.
-        first: the item to start with.
         ahead: items to keep ready; 0 makes them on request, without a thread.
         group: maximum items to make together.
         at_hand: (first item, how many) → whether making them needs no waiting.
@@ -47,7 +65,6 @@ class Prefetcher(Generic[T]):
     def __init__(
         self,
         make: Callable[[int, int], list[T]],
-        first: int,
         ahead: int,
         *,
         group: int | None = None,
@@ -55,130 +72,130 @@ class Prefetcher(Generic[T]):
         stalled: Callable[[float], None] = lambda _: None,
         patience: float = 30.0,
     ) -> None:
-        self._make, self._next, self._size = make, first, 1
+        self._make, self._size = make, 1
         self._group = group or max(1, ahead)
         self._enough = ahead // 2 if ahead else -1  # with this many ready or fewer, more are made
         self._ask_at_hand, self._stalled, self._patience = at_hand, stalled, patience
-        self._ready: deque[T] = deque()
-        self._change = threading.Condition()
-        self._error: BaseException | None = None
-        self._ended = self._stopped = self._running = False
+        self._ready: deque[_Group[T]] = deque()
+        self._wanted = 0  # the item requested last
+        self._stopped = self._running = False
         self._at_hand = not ahead  # whether the caller's thread makes the next group
         self.waited = 0.0
         self.is_elsewhere = False  # a copy after a fork: its thread is in the parent
-        self._making = threading.RLock()
-        self._thread: threading.Thread | None = None
-        with _forking:
-            _all.add(self)
+        self._lock = lock_of(self)  # the bell
+        self._lock.acquire()
 
-    def take(self) -> T | None:
-        """The next item, or None at the end."""
-        ready = self._ready
-        if not ready:
-            self._wait()
-            if not ready:
-                return None
-        item = ready.popleft()  # there is one consumer, so it is still there
-        if len(ready) <= self._enough and not self._at_hand:
-            self._look_ahead()
-        return item
+    def _forked(self, torn: bool) -> None:
+        self.is_elsewhere = True
 
-    def stop(self) -> None:
-        """End the thread and drop what is ready; may be called again."""
-        if self.is_elsewhere or sys.is_finalizing():
-            return  # the thread no longer runs but may hold a lock: joining it would never end
-        with self._change:
-            self._stopped = True
-            thread = self._thread
-        if thread is not None and thread is not threading.current_thread():
-            thread.join()
-        self._ready.clear()
+    def take(self, item: int) -> T | None:
+        """An item, or None after the last one.
 
-    def _wait(self) -> None:
-        """Wait until an item is ready or the items have ended."""
-        begin = time.perf_counter()
+        It is given again and again, until a later one is requested.
+        """
+        self._wanted = item
+        group = self._group_of(item)
+        while group is None:
+            self._wait(item)
+            group = self._group_of(item)
+        if group.error is not None:
+            self._ready.clear()  # so that it is tried again
+            try:
+                raise group.error
+            finally:
+                del group  # the error holds this frame
+        if not group.items:
+            return None
         if not self._at_hand:
-            self._look_ahead()
-        if self._at_hand and not (self._ended or self._stopped):
-            self._make_group()
-            self._at_hand = self._enough < 0
-        with self._change:
-            while self._running and not (self._ready or self._error or self._stopped):
-                if not self._change.wait(self._patience):
-                    self._stalled(time.perf_counter() - begin)
-            self.waited += time.perf_counter() - begin
-            error, self._error = self._error, None
-        if error is not None and not self._ready:
-            raise error
+            last = self._ready[-1] if self._ready else group
+            if last.stop - item - 1 <= self._enough:
+                self._look_ahead(item)
+        return group.items[item - group.first]
 
-    def _look_ahead(self) -> None:
-        """Start the thread, unless it runs or the next group can be made without waiting."""
-        with self._change:
-            if self._running or self._ended or self._stopped or self._error:
+    def stop(self, seconds: float = 0.0) -> None:
+        """Let the thread end after its current group, and wait for that at most `seconds`."""
+        self._stopped = True
+        end = time.perf_counter() + seconds
+        while self._running and not self.is_elsewhere and time.perf_counter() < end:
+            self._lock.acquire(timeout=0.05)
+
+    def _group_of(self, item: int) -> _Group[T] | None:
+        """The group that tells about an item; groups before it are dropped."""
+        ready = self._ready
+        try:
+            while True:
+                group = ready[0]
+                if group.first <= item and (item < group.stop or not group.items):
+                    return group
+                ready.popleft()
+        except IndexError:
+            return None
+
+    def _wait(self, item: int) -> None:
+        """Make a group that starts with an item, or wait until the thread has made one."""
+        begin = told = time.perf_counter()
+        try:
+            if not (self._at_hand or self._stopped):
+                self._look_ahead(item)
+            if self._at_hand or self._stopped:
+                self._ready.append(self._made(item))
+                self._at_hand = self._enough < 0
                 return
-        if self._ask_at_hand(self._next, self._size):
+            while self._running and not (self._ready or self._stopped):
+                if not self._lock.acquire(timeout=min(LOOK_AGAIN, self._patience)):
+                    now = time.perf_counter()
+                    if now - told >= self._patience:
+                        told = now
+                        self._stalled(now - begin)
+        finally:
+            self.waited += time.perf_counter() - begin
+
+    def _look_ahead(self, item: int) -> None:
+        """Start the thread, unless it runs or the next group can be made without waiting."""
+        ready = self._ready
+        if self._running or self._stopped or (ready and not ready[-1].items):
+            return
+        first = ready[-1].stop if ready else item
+        if self._ask_at_hand(first, self._size):
             self._at_hand = True
             return
-        self._thread = threading.Thread(target=self._work, name="tokenloom", daemon=True)
         self._running = True
-        self._thread.start()
+        try:
+            _thread.start_new_thread(self._work, (first,))
+        except BaseException:
+            self._stopped = True  # an interrupt may come after the thread was started
+            self._running = False
+            raise
 
-    def _work(self) -> None:
+    def _work(self, first: int) -> None:
         """Make groups until enough items are ready."""
-        while self._running:
-            try:
-                self._make_group()
-            except BaseException as error:  # noqa: BLE001 - raised again in the waiting thread
-                self._error = error
-            with self._change:
-                over = self._ended or self._stopped or self._error is not None
-                self._running = not over and len(self._ready) <= self._enough
-                self._change.notify()
+        try:
+            while not self._stopped and first - self._wanted - 1 <= self._enough:
+                try:
+                    group = self._made(first)
+                except BaseException as error:  # noqa: BLE001 - raised again in the waiting thread
+                    group = _Group(first, first, (), error)
+                self._ready.append(group)
+                self._ring()
+                if not group.items:
+                    break
+                first = group.stop
+        finally:
+            self._running = False
+            self._ring()
 
-    def _make_group(self) -> None:
+    def _ring(self) -> None:
+        with contextlib.suppress(RuntimeError):  # it rings already
+            self._lock.release()
+
+    def _made(self, first: int) -> _Group[T]:
         size = self._size
-        with self._making:
-            try:
-                items = self._make(self._next, size)
-            except Exception:
-                if size == 1:
-                    raise
-                size = 1  # items before the one that fails are delivered first
-                items = self._make(self._next, 1)
-        self._next += len(items)
-        self._ended = not items
+        try:
+            items = self._make(first, size)
+        except Exception:
+            if size == 1:
+                raise
+            size = 1  # items before the one that fails are delivered first
+            items = self._make(first, 1)
         self._size = min(2 * size, self._group)
-        self._ready.extend(items)
-
-
-_all: weakref.WeakSet[Prefetcher[Any]] = weakref.WeakSet()
-
-_resting: list[Prefetcher[Any]] = []
-
-_forking = threading.RLock()
-
-
-def _before_fork() -> None:
-    _forking.acquire()
-    _resting.extend(_all)
-    for one in _resting:
-        one._making.acquire()
-
-
-def _after_fork() -> None:
-    for one in _resting:
-        one._making.release()
-    _resting.clear()
-    _forking.release()
-
-
-def _after_fork_in_child() -> None:
-    for one in _resting:
-        one.is_elsewhere = True
-    _after_fork()
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(
-        before=_before_fork, after_in_parent=_after_fork, after_in_child=_after_fork_in_child
-    )
+        return _Group(first, first + len(items), items)

@@ -18,7 +18,6 @@ block the sources come one after the other, or shuffled in a keyed order.
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -28,6 +27,7 @@ from numpy.typing import NDArray
 from tokenloom.order.costs import Costs, EqualCosts
 from tokenloom.random.keys import child, children, key
 from tokenloom.random.permute import permutations
+from tokenloom.store.handles import lazy
 
 __all__ = ["LONGEST", "Clock", "Merge", "Rounds"]
 
@@ -198,7 +198,7 @@ class Merge:
             low, moment, found = (middle, moment, found) if count < want else (low, middle, count)
         return moment
 
-    @functools.cached_property
+    @lazy
     def _mean(self) -> Float64:
         """The approximate cost of an item in every source [sources]."""
         return np.maximum([clock.costs.mean for clock in self.clocks], 1.0)

@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 from tokenloom.arrays import with_newest
 from tokenloom.layout.layout import Phases
 from tokenloom.progress import Progress
+from tokenloom.store.handles import lazy
 from tokenloom.store.plan_cache import remembered_array
 
 __all__ = ["Costs", "EqualCosts", "Priced", "ShortLastCosts", "SummedCosts"]
@@ -297,7 +298,7 @@ class SummedCosts:
 
     # -- items -----------------------------------------------------------------------------
 
-    @functools.cached_property
+    @lazy
     def mean(self) -> float:
         """See `Costs`."""
         return self._total(0) / max(1, self._length(0))

@@ -9,7 +9,6 @@ all rows together.
 
 from __future__ import annotations
 
-import functools
 from typing import Any, Protocol
 
 import numpy as np
@@ -21,6 +20,7 @@ from tokenloom.layout.layout import Phases
 from tokenloom.order.orders import Order, identity
 from tokenloom.order.shuffle import FullShuffle, Shuffle, describe_shuffle
 from tokenloom.order.shuffle_windows import ShuffleWindows
+from tokenloom.store.handles import lazy
 from tokenloom.version import ORDER_VERSION
 
 __all__ = ["Bridge", "EpochOrders", "FreshEpochs", "GrownEpochs"]
@@ -125,7 +125,7 @@ class FreshEpochs:
             row[here] = self.order(number).map(inside[here])
         return row
 
-    @functools.cached_property
+    @lazy
     def _windows(self) -> ShuffleWindows:
         """The orders of all epochs of a full shuffle."""
         assert isinstance(self.shuffle, FullShuffle)
@@ -238,7 +238,7 @@ class GrownEpochs:
         """See `EpochOrders`."""
         return {**self._later.identity, "before": self._before.identity, "at": self._cut}
 
-    @functools.cached_property
+    @lazy
     def _bridge(self) -> Order:
         """The rest of the current epoch, with the new rows in between."""
         fresh: Order = identity(self._added.rows)

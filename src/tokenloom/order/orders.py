@@ -70,9 +70,7 @@ def full(
     """
     _refuse_endless(n, "full")
     keys = OrderKeys(seed, epoch, perm_type, source)
-    return _Eras(
-        n, max(1, n), ShuffleWindows(lambda _: np.array([keys.whole()], np.uint64), perm_type)
-    )
+    return _Eras(n, max(1, n), ShuffleWindows(keys.only, perm_type))
 
 
 def era(

@@ -6,7 +6,6 @@ examples follows from the order and from sums (`tokenloom.order.costs`), at any 
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable
 from typing import Any, Protocol
 
@@ -18,6 +17,7 @@ from tokenloom.layout.layout import Epochs, Layout, Phases
 from tokenloom.layout.spans import Spans
 from tokenloom.order.costs import Costs, EqualCosts, ShortLastCosts, SummedCosts
 from tokenloom.order.orders import Order
+from tokenloom.store.handles import lazy
 from tokenloom.store.plan_cache import remembered_array
 
 __all__ = ["RunPrices", "SpanCount", "TokenCount", "costs_of", "examples_for"]
@@ -97,7 +97,7 @@ class RunPrices:
         assert self._counter is not None
         return self._counter(layout.spans(epoch, rows), layout.seq_len)
 
-    @functools.cached_property
+    @lazy
     def _table(self) -> NDArray[Any]:
         """The count of every row, for a layout whose rows do not change between epochs [rows]."""
         layout = self._run.layout

@@ -11,7 +11,6 @@ order; in a run of one source they are the examples themselves.
 
 from __future__ import annotations
 
-import functools
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
@@ -26,6 +25,7 @@ from tokenloom.order.orders import Order
 from tokenloom.order.prices import MOST, TokenCount
 from tokenloom.order.shuffle import FullShuffle, Shuffle
 from tokenloom.order.working_set import WorkingSet
+from tokenloom.store.handles import lazy
 
 __all__ = ["Blanks", "Consumed", "Placed", "Run", "SourceRun", "source_run"]
 
@@ -309,7 +309,7 @@ class SourceRun:
         epochs = self.epochs_in(examples)
         return [Consumed(self.name, examples, self.tokens_in(examples), epochs)]
 
-    @functools.cached_property
+    @lazy
     def _tokens(self) -> TokenCount:
         return TokenCount(self)
 

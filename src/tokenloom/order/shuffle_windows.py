@@ -6,6 +6,7 @@ number, and its permutation follows from the order's key and that number alone.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -54,6 +55,10 @@ class OrderKeys:
         """The key for the permutation of all rows."""
         return self._root if self._jax else child(self._root, "full")
 
+    def only(self, numbers: UInt64) -> UInt64:
+        """The same, for a shuffle that is a single window."""
+        return np.array([self.whole()], np.uint64)
+
     def eras(self, numbers: UInt64) -> UInt64:
         """The key of each era [N]."""
         if self._jax:
@@ -79,14 +84,14 @@ class OrderKeys:
 
 def epoch_windows(seed: int, perm_type: str, source: str) -> ShuffleWindows:
     """Full shuffles of all epochs at once: window e is the order of epoch e."""
+    return ShuffleWindows(functools.partial(_epoch_keys, seed, perm_type, source), perm_type)
 
-    def keys(epochs: UInt64) -> UInt64:
-        if not perm_type.startswith("levanter"):
-            return below(children(key(seed, source, "order"), epochs), "full")
-        root = check_seed(seed)
-        return np.where(epochs == 0, np.uint64(root), levanter.folded(root, epochs))
 
-    return ShuffleWindows(keys, perm_type)
+def _epoch_keys(seed: int, perm_type: str, source: str, epochs: UInt64) -> UInt64:
+    if not perm_type.startswith("levanter"):
+        return below(children(key(seed, source, "order"), epochs), "full")
+    root = check_seed(seed)
+    return np.where(epochs == 0, np.uint64(root), levanter.folded(root, epochs))
 
 
 class ShuffleWindows:

@@ -6,8 +6,6 @@ many of them an order needs at the same time decides whether reading by blocks p
 
 from __future__ import annotations
 
-import functools
-
 import numpy as np
 from numpy.typing import NDArray
 
@@ -16,6 +14,7 @@ from tokenloom.errors import binary_size, plural, warn
 from tokenloom.layout.blocks import Blocks
 from tokenloom.layout.layout import Layout, Phases
 from tokenloom.order.shuffle import BlockShuffle, Shuffle
+from tokenloom.store.handles import lazy
 from tokenloom.store.reader import Reader
 
 __all__ = ["WorkingSet", "loss_columns"]
@@ -73,7 +72,7 @@ class WorkingSet:
             first[here], last[here] = self._layout.stretch(inside, blocks, number)
         return first, last
 
-    @functools.cached_property
+    @lazy
     def bytes(self) -> int:
         """Bytes of the blocks that a single reader of all rows needs at the same time."""
         blocks, shuffle = self.blocks, self._shuffle
@@ -85,7 +84,7 @@ class WorkingSet:
         """The same for one of several ranks: with lanes, each rank keeps to its own windows."""
         return self.bytes if self.lanes == 1 else -(-self.bytes // world_size)
 
-    @functools.cached_property
+    @lazy
     def _block_bytes(self) -> tuple[int, int]:
         """Bytes of the largest block, and of all blocks."""
         blocks = self.blocks

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import os
 import stat
-import threading
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -21,6 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tokenloom.errors import StoreCorrupt, StoreError
+from tokenloom.store.handles import Single, lock_of
 from tokenloom.store.slabs import LARGE, PAGE, SAFE, SlabPool
 
 __all__ = ["ByteSource", "LocalSource", "Range", "came_short", "new_buffer", "read_exactly"]
@@ -64,7 +64,7 @@ def came_short(asked: Range, got: int, root: str) -> StoreCorrupt:
     )
 
 
-class _Handle:
+class _Handle(Single):
     """An open file that closes when the last reader lets go of it.
 
     Readers hold the object during a read, so the cache of handles may drop it at any moment
@@ -85,13 +85,22 @@ class _Handle:
 
 
 class LocalSource:
-    """The files below a directory; at most `open_files` descriptors stay open."""
+    """The files below a directory; at most `open_files` descriptors stay open.
+
+    A copy opens the files of the same directory itself.
+    """
 
     def __init__(self, root: str | Path, open_files: int = OPEN_FILES) -> None:
         self._root = os.path.realpath(root)
         self._open_files = open_files
         self._handles: OrderedDict[str, _Handle] = OrderedDict()
-        self._lock = threading.Lock()
+        self._lock = lock_of(self)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return LocalSource, (self._root, self._open_files)
+
+    def _forked(self, torn: bool) -> None:
+        """Descriptors stay valid: a handle is in the cache or not, never in between."""
 
     def size(self, name: str) -> int | None:
         """See `ByteSource`."""

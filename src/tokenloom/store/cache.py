@@ -3,25 +3,34 @@
 One idea: a caller asks ``get(key, load)``. Whoever comes first loads; whoever comes while that is
 under way waits for the same result (single flight). Values are read-only arrays, so nobody can
 change what the next reader sees.
+
+A load that an exception of any kind ends, at any moment, keeps nobody waiting: a flight that is
+over counts for nothing, wherever it is still listed. In the child of a fork, loads of the parent's
+threads are forgotten, and the blocks are, too, if one of these threads was changing them.
 """
 
 from __future__ import annotations
 
-import threading
+import contextlib
+import functools
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from tokenloom.errors import ConfigError
+from tokenloom.store.handles import Lock, lock_of
 
 __all__ = ["DEFAULT_CACHE_BYTES", "BlockCache", "CacheStats", "process_cache"]
 
 DEFAULT_CACHE_BYTES = 640 << 20
 
 Block = NDArray[np.generic]
+
+LOOK_AGAIN = 0.2  # seconds until a waiting thread asks by itself whether a load is over
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,15 +46,28 @@ class CacheStats:
 
 
 class _Flight:
-    """A load under way. `waiters` are locks, each held until the load has ended."""
+    """A load under way, of one or more blocks.
 
-    value: Block | None = None
-    error: BaseException | None = None
-    waiters: tuple[threading.Lock, ...] = ()
+    Attributes:
+        values: key → block, complete once it is over without an error.
+        error: why it failed.
+        is_over: whether it has ended, in whatever way.
+        waiters: locks, each held by nobody and locked until the load is over.
+    """
+
+    __slots__ = ("error", "is_over", "values", "waiters")
+
+    def __init__(self) -> None:
+        self.values: dict[Hashable, Block] = {}
+        self.error: BaseException | None = None
+        self.is_over = False
+        self.waiters: tuple[Lock, ...] = ()
 
 
 class BlockCache:
     """Least recently used blocks go first when `capacity` bytes are exceeded.
+
+    A copy is an empty cache of the same capacity; that of a process is the one of its process.
 
     >>> cache = BlockCache(1 << 20)
     >>> int(cache.get("a", lambda: np.arange(3))[1])
@@ -60,9 +82,18 @@ class BlockCache:
         self._capacity = capacity
         self._blocks: OrderedDict[Hashable, Block] = OrderedDict()
         self._flights: dict[Hashable, _Flight] = {}
-        self._lock = threading.Lock()
+        self._lock = lock_of(self)
         self._bytes = 0
         self._hits = self._misses = self._evictions = 0
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return (process_cache, ()) if self is _PROCESS else (BlockCache, (self._capacity,))
+
+    def _forked(self, torn: bool) -> None:
+        """Forget the loads of threads that are not here, and blocks that may be half-changed."""
+        self._flights = {}
+        if torn:
+            self._blocks, self._bytes = OrderedDict(), 0
 
     def get(self, key: Hashable, load: Callable[[], Block]) -> Block:
         """The block of `key`, loaded by `load` if it is not here; always read-only."""
@@ -78,18 +109,7 @@ class BlockCache:
                 self._blocks.move_to_end(key)
                 self._hits += 1
                 return block
-            flight = self._flights.get(key)
-            if flight is not None:
-                self._hits += 1
-                landed = _waiting_for(flight)
-            else:
-                self._misses += 1
-                landed = None
-                flight = self._flights[key] = _Flight()
-        if landed is None:
-            return self._load(key, load, flight)
-        with landed:
-            return _result(flight)
+        return self.get_many((key,), lambda _: [load()])[0]
 
     def get_many(
         self, keys: Sequence[Hashable], load: Callable[[list[int]], Sequence[Block]]
@@ -100,9 +120,6 @@ class BlockCache:
             keys: what to look for.
             load: is given the places in `keys` of the missing ones, and gives their blocks.
         """
-        found: dict[int, Block] = {}
-        mine: dict[int, _Flight] = {}
-        theirs: dict[int, tuple[_Flight, threading.Lock]] = {}
         with self._lock:
             here = [self._blocks.get(key) for key in keys]
             blocks = [block for block in here if block is not None]
@@ -111,57 +128,53 @@ class BlockCache:
                     self._blocks.move_to_end(key)
                 self._hits += len(keys)
                 return blocks
+        flight = _Flight()
+        try:
+            found, mine, theirs = self._look(keys, flight)
+            if mine:
+                some = [keys[place] for place in mine]
+                flight.values = _loaded(some, load(mine))
+                self._land(flight, some)
+                found |= {place: flight.values[keys[place]] for place in mine}
+        except BaseException as error:
+            flight.error, flight.is_over = error, True  # before anything that may fail again
+            self._land(flight, [key for key, one in self._flights.copy().items() if one is flight])
+            raise
+        for place, (other, landed) in theirs.items():
+            value = _awaited(other, landed, keys[place])
+            if value is None:  # whoever was loading it was interrupted
+                value = self.get(keys[place], functools.partial(_first, load, place))
+            found[place] = value
+        return [found[place] for place in range(len(keys))]
+
+    def _look(
+        self, keys: Sequence[Hashable], flight: _Flight
+    ) -> tuple[dict[int, Block], list[int], dict[int, tuple[_Flight, Lock]]]:
+        """Places → blocks that are here; places that `flight` loads now; those others load."""
+        found: dict[int, Block] = {}
+        mine: list[int] = []
+        theirs: dict[int, tuple[_Flight, Lock]] = {}
+        with self._lock:
             for place, key in enumerate(keys):
-                block, flight = self._blocks.get(key), self._flights.get(key)
+                block, other = self._blocks.get(key), self._flights.get(key)
                 if block is not None:
                     self._blocks.move_to_end(key)
                     found[place] = block
-                elif flight is not None:
-                    theirs[place] = flight, _waiting_for(flight)
+                elif other is not None and not other.is_over:
+                    theirs[place] = other, _waiting_for(other)
                 else:
-                    mine[place] = _Flight()
+                    mine.append(place)
                     if self._capacity:
-                        self._flights[key] = mine[place]
+                        self._flights[key] = flight
             self._misses += len(mine)
             self._hits += len(found) + len(theirs)
-        if mine:
-            self._land(keys, mine, load)
-            found |= {place: _result(flight) for place, flight in mine.items()}
-        for place, (flight, landed) in theirs.items():
-            with landed:
-                found[place] = _result(flight)
-        return [found[place] for place in range(len(keys))]
+        return found, mine, theirs
 
     def holds(self, keys: Sequence[Hashable]) -> bool:
         """Whether all these are here now; says nothing about how soon they go."""
         blocks = self._blocks
         with self._lock:
             return all(key in blocks for key in keys)
-
-    def _land(
-        self,
-        keys: Sequence[Hashable],
-        flights: dict[int, _Flight],
-        load: Callable[[list[int]], Sequence[Block]],
-    ) -> None:
-        """Load all these, and let everybody know who waits for them."""
-        try:
-            for flight, block in zip(flights.values(), load(list(flights)), strict=True):
-                block.setflags(write=False)
-                flight.value = block
-        except BaseException as error:
-            for flight in flights.values():
-                flight.value, flight.error = None, error  # nothing of a failed load is kept
-            raise
-        finally:
-            with self._lock:
-                for place, flight in flights.items():
-                    self._flights.pop(keys[place], None)
-                    if flight.value is not None and flight.value.nbytes <= self._capacity:
-                        self._keep(keys[place], flight.value)
-            for flight in flights.values():
-                for landed in flight.waiters:
-                    landed.release()
 
     @property
     def capacity(self) -> int:
@@ -183,48 +196,73 @@ class BlockCache:
     def clear(self) -> None:
         """Forget every block; counts stay."""
         with self._lock:
-            self._blocks.clear()
-            self._bytes = 0
+            self._blocks, self._bytes = OrderedDict(), 0
 
-    def _load(self, key: Hashable, load: Callable[[], Block], flight: _Flight) -> Block:
-        self._land([key], {0: flight}, lambda _: [load()])
-        return _result(flight)
+    def _land(self, flight: _Flight, keys: list[Hashable]) -> None:
+        """Keep what a flight has loaded, and wake everybody who waits for it.
+
+        It may be called again if it was interrupted.
+        """
+        with self._lock:
+            for key, block in flight.values.items():
+                if block.nbytes <= self._capacity:
+                    self._keep(key, block)
+            flight.is_over = True
+            for key in keys:
+                if self._flights.get(key) is flight:
+                    del self._flights[key]
+        for landed in flight.waiters:
+            with contextlib.suppress(RuntimeError):  # it was woken already
+                landed.release()
 
     def _keep(self, key: Hashable, block: Block) -> None:
-        """Keep a block and let the oldest go; the lock is held."""
+        """Keep a block and let the oldest go; the lock is held.
+
+        Between a change and its count nothing is called, so no exception comes between them.
+        """
+        old = self._blocks.get(key)
+        size = block.nbytes - (0 if old is None else old.nbytes)
         self._blocks[key] = block
-        self._bytes += block.nbytes
+        self._bytes += size
         while self._bytes > self._capacity:
-            _, old = self._blocks.popitem(last=False)
-            self._bytes -= old.nbytes
+            oldest = next(iter(self._blocks))
+            size = self._blocks[oldest].nbytes
+            self._bytes -= size
+            del self._blocks[oldest]
             self._evictions += 1
 
 
-def _waiting_for(flight: _Flight) -> threading.Lock:
-    """A lock that is held until the load has ended; the cache's lock is held."""
-    landed = threading.Lock()
+def _loaded(keys: list[Hashable], blocks: Sequence[Block]) -> dict[Hashable, Block]:
+    """Key → block, read-only."""
+    for block in blocks:
+        block.setflags(write=False)
+    return dict(zip(keys, blocks, strict=True))
+
+
+def _first(load: Callable[[list[int]], Sequence[Block]], place: int) -> Block:
+    return load([place])[0]
+
+
+def _waiting_for(flight: _Flight) -> Lock:
+    """A lock that is locked until the load is over; the cache's lock is held."""
+    landed = Lock()
     landed.acquire()
     flight.waiters += (landed,)
     return landed
 
 
-def _result(flight: _Flight) -> Block:
-    """What a load that has ended gave."""
-    if flight.error is not None:
+def _awaited(flight: _Flight, landed: Lock, key: Hashable) -> Block | None:
+    """A block that another thread loads; None if that thread was interrupted."""
+    while not flight.is_over:  # asked again and again: who rings may be interrupted, too
+        landed.acquire(timeout=LOOK_AGAIN)
+    if isinstance(flight.error, Exception):
         raise flight.error
-    assert flight.value is not None  # set unless there is an error
-    return flight.value
+    return flight.values.get(key)
 
 
-_process_cache: BlockCache | None = None
-
-_process_lock = threading.Lock()
+_PROCESS = BlockCache(DEFAULT_CACHE_BYTES)
 
 
 def process_cache() -> BlockCache:
     """The cache that all stores of this process share unless told otherwise (640 MiB)."""
-    global _process_cache
-    with _process_lock:
-        if _process_cache is None:
-            _process_cache = BlockCache(DEFAULT_CACHE_BYTES)
-        return _process_cache
+    return _PROCESS

@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from tokenloom.errors import StoreError, StoreExists
+from tokenloom.store.handles import Single
 
 __all__ = ["LOCAL", "Files", "LocalFiles", "OutFile", "publish_file", "temporary_name"]
 
@@ -72,7 +73,7 @@ class Files(Protocol):
         """The advisory lock of a directory: True held, False another has it, None no locks here."""
 
 
-class _LocalOut:
+class _LocalOut(Single):
     """An unbuffered file: every write goes to the kernel whole, or raises."""
 
     _fd = -1  # also when opening fails

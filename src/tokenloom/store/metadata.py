@@ -235,8 +235,8 @@ class DocumentsReader:
 
     def __init__(self, name: str, raw: NDArray[np.uint8], documents: int, path: str) -> None:
         self._path = path
-        self._group = -1
-        self._rows: list[dict[str, Any]] = []
+        # the group read last and its rows: one value, as several threads may ask
+        self._held: tuple[int, list[dict[str, Any]]] = -1, []
         self._parquet: Any = None
         if name == "docs.parquet" and not have_pyarrow():
             raise MissingExtra(f"{path}: reading it", "pyarrow", "parquet")
@@ -249,29 +249,31 @@ class DocumentsReader:
                 rows = self._parquet.metadata.num_rows
             else:
                 limit = MAX_LINES_BYTES + ORIGIN_BYTES * documents
-                self._rows = [json.loads(line) for line in _decompress(raw, limit).splitlines()]
-                rows = len(self._rows)
+                lines = _decompress(raw, limit).splitlines()
+                self._held = -1, [json.loads(line) for line in lines]
+                rows = len(lines)
             if rows != documents:
                 raise ValueError(f"it has {rows:,} rows for {documents:,} documents")
 
     def row(self, document: int) -> dict[str, Any]:
         """The metadata of one document; `document` counts inside the shard."""
         with self._guarded(f"has no metadata of document {document}"):
+            held, rows = self._held
             if self._parquet is None:
-                return dict(self._rows[document])
+                return dict(rows[document])
             group, place = divmod(document, GROUP)
-            if group != self._group:
+            if group != held:
                 if self._parquet.metadata.row_group(group).num_rows > GROUP:
                     raise ValueError(f"row group {group} has more than {GROUP} rows")
-                self._rows = _decode_group(self._parquet.read_row_group(group))
-                self._group = group
-            return dict(self._rows[place])
+                rows = _decode_group(self._parquet.read_row_group(group))
+                self._held = group, rows
+            return dict(rows[place])
 
     def values(self, key: str) -> Iterator[list[Any]]:
         """What all documents have under a key, in groups; None where they have nothing."""
         with self._guarded(f"cannot be read for {key!r}"):
             if self._parquet is None:
-                yield [row.get(key) for row in self._rows]
+                yield [row.get(key) for row in self._held[1]]
                 return
             known = key in self._parquet.schema_arrow.names
             for group in range(self._parquet.num_row_groups):

@@ -6,29 +6,35 @@ on that line. This module turns them into ranges inside shards, leaves the readi
 
 Cost: opening is one file per manifest and one `stat` per file of the store; document offsets are
 read chunk by chunk when asked for. `python -m benchmarks read` prints the cost of a range.
+
+A copy of a reader, in this process or another, opens the same snapshot again by its absolute path;
+where there is another snapshot by then, it is refused.
 """
 
 from __future__ import annotations
 
 import bisect
-import threading
+import os
 from collections.abc import Iterator
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from tokenloom.errors import ConfigError
+from tokenloom.errors import ConfigError, StoreError
+from tokenloom.store import coalesce, snapshots
 from tokenloom.store import format as fmt
-from tokenloom.store.byte_source import ByteSource, came_short
-from tokenloom.store.cache import BlockCache
+from tokenloom.store.byte_source import ByteSource, LocalSource, came_short
+from tokenloom.store.cache import BlockCache, process_cache
 from tokenloom.store.fetch import FetchRules, ReadCounters, Took, fetch, fetch_stretch
+from tokenloom.store.handles import lock_of
 from tokenloom.store.metadata import DocumentsReader
 from tokenloom.store.offsets import Offsets
 from tokenloom.store.shard import OpenShard, open_shard, read_checked
 
-__all__ = ["Reader"]
+__all__ = ["Reader", "open_reader"]
 
 Int64 = NDArray[np.int64]
 
@@ -41,10 +47,11 @@ class Reader:
     Args:
         manifest: the snapshot to read.
         source: where its bytes are.
-        path: what to call the store in messages.
+        path: the store as the user named it, for messages.
         cache: keeps decoded blocks.
         identity: sha256 of the manifest, the cache key of this store.
         rules: what is verified, and how reads are merged.
+        root: its absolute path, by which a copy opens it; default: from `path`, now.
     """
 
     def __init__(
@@ -56,6 +63,7 @@ class Reader:
         cache: BlockCache,
         identity: str,
         rules: FetchRules,
+        root: str | None = None,
     ) -> None:
         if rules.verify not in ("first", "always", "never"):
             raise ConfigError(
@@ -67,7 +75,7 @@ class Reader:
                 "and a multiple of 8."
             )
         self.manifest, self.source, self.path, self.cache = manifest, source, path, cache
-        self.identity, self.rules = identity, rules
+        self.root, self.identity, self.rules = root or os.path.abspath(path), identity, rules
         self._trusting = rules.verify != "always"
         self._per_token = frozenset({"input_ids", *manifest.columns})
         self.offsets = Offsets(manifest, self._read_offsets, cache, identity, path)
@@ -78,8 +86,26 @@ class Reader:
         self._token_edges: list[int] = self.first_token.tolist()
         self._shards: list[OpenShard | None] = [None] * len(manifest.shards)
         self._documents: dict[int, DocumentsReader] = {}
-        self._lock = threading.Lock()
+        self._lock = lock_of(self)
         self._counters = {True: ReadCounters(), False: ReadCounters()}  # is it index?
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        source = None if isinstance(self.source, LocalSource) else self.source
+        number = self.manifest.number
+        return _reopened, (
+            self.root,
+            self.path,
+            number,
+            self.identity,
+            self.rules,
+            self.cache,
+            source,
+        )
+
+    def _forked(self, torn: bool) -> None:
+        """Only counts take several steps; those that another thread was adding to start over."""
+        if torn:
+            self._counters = {True: ReadCounters(), False: ReadCounters()}
 
     def shard(self, number: int) -> OpenShard:
         """Shard `number`, opened and checked on first use."""
@@ -90,6 +116,11 @@ class Reader:
             with self._lock:
                 shard = self._shards[number] = self._shards[number] or shard
         return shard
+
+    @property
+    def snapshot(self) -> snapshots.Snapshot:
+        """What it reads."""
+        return snapshots.Snapshot(self.manifest, self.identity)
 
     def counters(self, *, index: bool = False) -> ReadCounters:
         """Counts over the per-token columns, or over all others (`index`), offsets first of all."""
@@ -267,6 +298,56 @@ class Reader:
     def _count(self, column: str, examples: int, unique: int, took: Took) -> None:
         with self._lock:
             self._counters[column not in self._per_token].add(examples, unique, *took)
+
+
+def open_reader(
+    path: str | Path,
+    *,
+    snapshot: int | None = None,
+    verify: str = "first",
+    cache_bytes: int | None = None,
+    gap_bytes: int = 0,
+    cap_bytes: int = coalesce.CAP_BYTES,
+    source: ByteSource | None = None,
+) -> Reader:
+    """What reads a snapshot of a store; `tokenloom.open` documents the arguments."""
+    if not isinstance(path, (str, Path)) or str(path) == "":
+        raise ConfigError(f"path: found {path!r}, allowed: the directory of a store.")
+    root = Path(path)
+    found = snapshots.current(root) if snapshot is None else snapshots.load(root, snapshot)
+    source = source or LocalSource(root)
+    snapshots.check_sizes(source, root, found.manifest)
+    return Reader(
+        found.manifest,
+        source,
+        path=str(root),
+        cache=process_cache() if cache_bytes is None else BlockCache(cache_bytes),
+        identity=found.sha256,
+        rules=FetchRules(verify=verify, gap=gap_bytes, cap=cap_bytes),
+    )
+
+
+def _reopened(
+    root: str,
+    path: str,
+    number: int,
+    identity: str,
+    rules: FetchRules,
+    cache: BlockCache,
+    source: ByteSource | None,
+) -> Reader:
+    """A copy of a reader: the same snapshot, called by the same name, opened again."""
+    found = snapshots.load(Path(root), number)
+    if found.sha256 != identity:
+        raise StoreError(
+            f"{root}: snapshot {number} has the sha256 {found.sha256}, the store that was copied "
+            f"had {identity}. It was built again; open it and make the copy from there."
+        )
+    source = source or LocalSource(root)
+    snapshots.check_sizes(source, Path(root), found.manifest)
+    return Reader(
+        found.manifest, source, path=path, root=root, cache=cache, identity=identity, rules=rules
+    )
 
 
 def _distinct(start: Int64, stop: Int64) -> int:

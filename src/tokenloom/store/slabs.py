@@ -11,13 +11,14 @@ from __future__ import annotations
 
 import contextlib
 import mmap
-import threading
 import weakref
 from collections import deque
 from typing import Any, cast
 
 import numpy as np
 from numpy.typing import NDArray
+
+from tokenloom.store.handles import Single, lock_of
 
 __all__ = ["LARGE", "PAGE", "SAFE", "Region", "SlabPool"]
 
@@ -32,7 +33,7 @@ GRAIN = 1 << 16  # slabs come in multiples of this, so that close sizes share
 _BYTE = np.dtype(np.uint8)
 
 
-class Region:
+class Region(Single):
     """One stretch of address space that slabs are cut from, as long as it lasts.
 
     It has large pages where the system offers them: rows of many blocks are then found faster. Only
@@ -41,7 +42,7 @@ class Region:
 
     def __init__(self, size: int) -> None:
         self._size, self._used = size, 0
-        self._lock = threading.Lock()
+        self._lock = lock_of(self)
         self._memory: mmap.mmap | None = None
         self._whole: NDArray[np.uint8] = np.empty(0, np.uint8)
         self._base = 0
@@ -59,14 +60,18 @@ class Region:
                 return None
             if self._memory is None:
                 try:
-                    self._memory = _map(self._size)
+                    memory = _map(self._size)
                 except (OSError, ValueError):  # address space is limited here
                     self._size = 0
                     return None
-                self._whole = np.frombuffer(self._memory, np.uint8)
+                self._whole = np.frombuffer(memory, np.uint8)
                 self._base = _address(self._whole)
+                self._memory = memory  # last: an interrupt or a fork finds all of it or nothing
             self._used = stop
             return memoryview(self._memory)[start:stop]
+
+    def _forked(self, torn: bool) -> None:
+        """At worst a piece that another thread was about to get is never given to anybody."""
 
     def put_back(self, piece: memoryview) -> None:
         """Take back what was cut: its pages go to the system, its place to the next of its size.
@@ -99,7 +104,7 @@ _PRIVATE: dict[str, int] = (
 )
 
 
-class _Slab:
+class _Slab(Single):
     """Some memory, the place it goes back to, and the loan that says when."""
 
     __slots__ = ("idle", "loan", "memory", "region")
@@ -109,7 +114,7 @@ class _Slab:
         self.region = None if memory is None else region
         if memory is None:
             try:
-                memory = mmap.mmap(-1, size)
+                memory = mmap.mmap(-1, size, **_PRIVATE)
             except (OSError, OverflowError, ValueError) as error:
                 raise MemoryError(f"a read of {size:,} bytes does not fit into memory") from error
         self.memory = memory
@@ -140,11 +145,14 @@ def _give_back(loan: weakref.ref[NDArray[Any]]) -> None:
     slab.idle.append(slab)
 
 
-class SlabPool:
+class SlabPool(Single):
     """Slabs not in use: at most `idle_bytes` of each size.
 
     The first `region_bytes` of them lie in one `Region`; a place there is only ever used again for
     the same size, so slabs of very many different sizes end up outside of it.
+
+    The memory is private to a process: after a fork, parent and child may both use a slab that was
+    idle, or an array that was lent, without seeing each other's values.
 
     Nothing is locked: operations on a deque and a set are atomic, and a slab may come back in the
     middle of anything, whenever the garbage of an array is collected.

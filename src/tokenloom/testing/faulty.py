@@ -14,24 +14,28 @@ It is also a recorder: `requests` keeps the ranges of every read, faulty or not.
 from __future__ import annotations
 
 import errno
+import functools
 import os
-import threading
 import time
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from tokenloom.arguments import one_of
 from tokenloom.store.byte_source import ByteSource, Range
+from tokenloom.store.handles import lock_of
 
 __all__ = ["FaultSource"]
 
 ACTIONS = ("raise", "short", "flip")
 
+_FAULT = ("at", "action", "error", "bit", "latency", "forever", "only")
+
 
 class FaultSource:
-    """Passes reads on to `inner`; safe to use from several threads.
+    """Passes reads on to `inner`; safe to use from several threads. A copy counts from 0.
 
     Args:
         inner: the source of the bytes.
@@ -79,7 +83,14 @@ class FaultSource:
         self.latency, self.forever, self.only = latency, forever, only
         self.requests: list[list[Range]] = []
         self._count = 0
-        self._lock = threading.Lock()
+        self._lock = lock_of(self)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        fault = {name: getattr(self, name) for name in _FAULT}
+        return functools.partial(FaultSource, **fault), (self.inner,)
+
+    def _forked(self, torn: bool) -> None:
+        """A count that another thread was about to add is lost with that thread."""
 
     @property
     def happened(self) -> bool:

@@ -7,7 +7,6 @@ builder's own function is named but never imported.
 from __future__ import annotations
 
 import dataclasses
-import functools
 from collections.abc import Callable
 
 import numpy as np
@@ -16,6 +15,7 @@ from numpy.typing import ArrayLike, NDArray
 from tokenloom.bind import unbind
 from tokenloom.errors import TokenizerError
 from tokenloom.store import format as fmt
+from tokenloom.store.handles import lazy
 from tokenloom.tokenizer.decoders import decode, token_strings
 from tokenloom.tokenizer.encoders import reference_encoder
 from tokenloom.tokenizer.spec import TokenizerSpec, rebuild
@@ -37,7 +37,7 @@ class StoredTokenizer:
         self.bos, self.eos, self.pad = record.bos, record.eos, record.pad
         self.sha256, self.identity = record.sha256, record.identity
 
-    @functools.cached_property
+    @lazy
     def spec(self) -> TokenizerSpec:
         """The tokenizer as plain data, with its payload."""
         described = unbind(self._record)

@@ -12,8 +12,6 @@ row. Plans in use are cached, so adjacent rows cost one plan.
 
 from __future__ import annotations
 
-import functools
-import threading
 from collections import OrderedDict
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Protocol
@@ -31,6 +29,7 @@ from tokenloom.layout.pack.plan import PackedRows, plan_group
 from tokenloom.layout.pack.spec import PackSpec
 from tokenloom.layout.spans import Spans
 from tokenloom.progress import Progress
+from tokenloom.store.handles import lazy, lock_of
 from tokenloom.store.plan_cache import forget, recall, remember, remember_array, remembered_array
 from tokenloom.version import ORDER_VERSION
 
@@ -84,7 +83,7 @@ class Groups:
         """Number of groups."""
         return len(self.rows)
 
-    @functools.cached_property
+    @lazy
     def first_row(self) -> Int64:
         """First row of each group, then the number of rows [groups + 1]."""
         return np.concatenate([[0], np.cumsum(self.rows)]).astype(np.int64)
@@ -204,17 +203,26 @@ class Packed:
     Args:
         spec: how to pack.
         line: what to pack.
+        groups: its groups, if they are known.
     """
 
-    def __init__(self, spec: PackSpec, line: Line) -> None:
+    def __init__(self, spec: PackSpec, line: Line, groups: Groups | None = None) -> None:
         self.spec, self.line = spec, line
         self.seq_len, self.width = spec.seq_len, spec.width
         self.inserted: tuple[int | None, int | None] = spec.bos_id, spec.eos_id
         self.tag = f"{spec}"
-        self.groups: Groups = groups_of(line, spec)
+        self.groups: Groups = groups_of(line, spec) if groups is None else groups
         self._plans: OrderedDict[int, Spans] = OrderedDict()
         self._pieces = 0
-        self._lock = threading.Lock()
+        self._lock = lock_of(self)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Packed, (self.spec, self.line, self.groups)
+
+    def _forked(self, torn: bool) -> None:
+        """Plans that another thread was changing are computed again."""
+        if torn:
+            self._plans, self._pieces = OrderedDict(), 0
 
     row_tokens: tuple[int, int] | None = None
 
@@ -261,7 +269,7 @@ class Packed:
         """Source tokens of each row that are in its frame [N]."""
         return self._tokens[rows].astype(np.int64)
 
-    @functools.cached_property
+    @lazy
     def _tokens(self) -> NDArray[Any]:
         return tokens_of(self.line, self.spec, self.groups)
 
@@ -278,13 +286,16 @@ class Packed:
                 self._plans.move_to_end(number)
                 return known
         made = self._spans_of(number)
-        with self._lock:
+        size = len(made.document)
+        with self._lock:  # nothing is called, so nothing is raised, between a change and its count
             if number not in self._plans:
                 self._plans[number] = made
-                self._pieces += len(made.document)
+                self._pieces += size
             while self._pieces > KEPT_PIECES and len(self._plans) > 1:
-                _, old = self._plans.popitem(last=False)
-                self._pieces -= len(old.document)
+                oldest = next(iter(self._plans))
+                size = len(self._plans[oldest].document)
+                self._pieces -= size
+                del self._plans[oldest]
         return made
 
     def _spans_of(self, number: int) -> Spans:

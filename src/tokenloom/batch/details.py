@@ -1,0 +1,79 @@
+"""What is known about the rows of a batch in addition to their tokens.
+
+One idea: a batch asks its `Details` for spans, tiles and stored weights when a field needs them. A
+fresh batch has the rows of a plan (`tokenloom.batch.render.RowsOf`), which may have to be read; the
+rows of one kind have some of these (`SomeRows`), and a copy has them in memory (`KnownRows`).
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tokenloom.batch.tiles import Tiles, tile
+from tokenloom.layout.spans import Spans
+from tokenloom.store.handles import lazy
+
+__all__ = ["Details", "KnownRows", "SomeRows"]
+
+Int64 = NDArray[np.int64]
+
+Float32 = NDArray[np.float32]
+
+
+class Details(Protocol):
+    """What is known about the rows of a batch in addition to their tokens."""
+
+    def spans(self) -> Spans:
+        """Which part of which document is where."""
+
+    def tiles(self, width: int) -> Tiles:
+        """The first `width` cells of every row, as tiles."""
+
+    def weights(self) -> Float32 | None:
+        """The stored loss weight of every cell [B, width]; None if the store has none."""
+
+
+class KnownRows(NamedTuple):
+    """The `Details` of a copied batch, without a store."""
+
+    known_spans: Spans
+    known_weights: Float32 | None
+
+    def spans(self) -> Spans:
+        """See `Details`."""
+        return self.known_spans
+
+    def tiles(self, width: int) -> Tiles:
+        """See `Details`."""
+        return tile(self.known_spans, width)
+
+    def weights(self) -> Float32 | None:
+        """See `Details`."""
+        return self.known_weights
+
+
+class SomeRows:
+    """The `Details` of some rows of a batch."""
+
+    def __init__(self, details: Details, rows: Int64) -> None:
+        self._details, self._rows = details, rows
+
+    @lazy
+    def _spans(self) -> Spans:
+        return self._details.spans().take(self._rows)
+
+    def spans(self) -> Spans:
+        """See `Details`."""
+        return self._spans
+
+    def tiles(self, width: int) -> Tiles:
+        """See `Details`."""
+        return tile(self._spans, width)
+
+    def weights(self) -> Float32 | None:
+        """See `Details`."""
+        found = self._details.weights()
+        return None if found is None else found[self._rows]

@@ -1,0 +1,125 @@
+"""Handles: what a copy and a fork do to things that own a lock, a descriptor or a thread.
+
+One idea: there is one of each. A copy of such a thing is made anew from what describes it (a path,
+a capacity), or refused (`Single`); a copied descriptor would be closed twice, and the second time
+it belongs to somebody else.
+
+The child of a fork has one thread. A lock that another thread held is never released there, and
+what it guards may be half-changed. So every lock of the package comes from `lock_of`, which
+remembers its owner: in the child each owner gets a new lock, and is told whether the old one was
+held (`torn`). Nothing waits before a fork. `tests/house/test_handles.py` finds other locks.
+
+`lazy` is a value that is computed once, without a lock.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import weakref
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Generic, NoReturn, Protocol, TypeVar, overload
+
+# np.unique imports it late. A fork in the middle of another thread's import leaves the lock of that
+# module held in the child, so whatever reading needs is imported before there are such threads.
+import numpy.ma  # noqa: F401
+
+__all__ = ["Lock", "LockOwner", "Single", "lazy", "lock_of"]
+
+Lock = threading.Lock
+
+T = TypeVar("T")
+
+
+class LockOwner(Protocol):
+    """What has a lock, named `_lock`."""
+
+    _lock: threading.Lock
+
+    def _forked(self, torn: bool) -> None:
+        """Called in the child of a fork, with a new lock.
+
+        Args:
+            torn: the old lock was held, so what it guards may be half-changed and is dropped.
+        """
+
+
+def lock_of(owner: LockOwner) -> threading.Lock:
+    """A lock for `owner._lock`, renewed in the child of a fork."""
+    _owners.add(owner)
+    return threading.Lock()
+
+
+_owners: weakref.WeakSet[LockOwner] = weakref.WeakSet()
+
+
+def _renew_locks() -> None:
+    for owner in list(_owners):
+        torn, owner._lock = owner._lock.locked(), threading.Lock()
+        owner._forked(torn)
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_renew_locks)
+
+
+class Single:
+    """Something that is never copied or pickled.
+
+    >>> import copy
+    >>> copy.copy(Single())  # doctest: +ELLIPSIS
+    Traceback (most recent call last):
+    TypeError: Single: it owns memory, a descriptor or a thread, so it is never copied or ...
+    """
+
+    __slots__ = ()
+
+    def __reduce_ex__(self, protocol: Any) -> NoReturn:
+        raise TypeError(
+            f"{type(self).__name__}: it owns memory, a descriptor or a thread, so it is never "
+            "copied or pickled. Copy the store, dataset or loader that it belongs to."
+        )
+
+
+class lazy(Generic[T]):  # noqa: N801 - reads like the decorator it replaces
+    """An attribute that is computed on first use and kept.
+
+    Like `functools.cached_property`, but without the lock that Python 3.11 holds for all instances
+    while it computes: a fork at that moment would leave it held in the child. Threads that ask at
+    the same time may compute it several times; all get the value that was ready first.
+
+    >>> class Square:
+    ...     @lazy
+    ...     def area(self):
+    ...         print("computed")
+    ...         return 4
+    >>> square = Square()
+    >>> square.area + square.area
+    computed
+    8
+    """
+
+    def __init__(self, method: Callable[[Any], T]) -> None:
+        self.func, self.__doc__ = method, method.__doc__
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        self._name = name
+
+    def compute(self, instance: Any) -> T:
+        """The value, not kept."""
+        return self.func(instance)
+
+    @overload
+    def __get__(self, instance: None, owner: type) -> lazy[T]: ...
+
+    @overload
+    def __get__(self, instance: object, owner: type) -> T: ...
+
+    def __get__(self, instance: Any, owner: type) -> Any:
+        if instance is None:
+            return self
+        return instance.__dict__.setdefault(self._name, self.compute(instance))
+
+    if TYPE_CHECKING:  # an instance may have its own value
+
+        def __set__(self, instance: object, value: T) -> None: ...
