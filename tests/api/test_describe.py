@@ -199,7 +199,7 @@ def changed(config, path, value):
         ("format", KeyError, r"\$\.format: missing"),
         ("store", KeyError, r"\$\.store: missing"),
         ("format", "tokenloom.dataset/9", r"\$\.format: found 'tokenloom.dataset/9'"),
-        ("order_version", 99, r"\$\.order_version: found 99, this version knows 1"),
+        ("order_version", 99, r"\$\.order_version: found 99, this version knows 2"),
         ("seed", "7", r"\$\.seed: found '7'"),
         ("seed", -1, r"\$\.seed: found -1"),
         ("seed", True, r"\$\.seed: found True"),

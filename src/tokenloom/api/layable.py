@@ -309,7 +309,8 @@ class Layable:
             balance_tau: the temperature: 1 is proportional, 0 is equal.
             balance_measure: the measure of a document, "length" or "starts"; None: "starts" with
                 edge="clip", else "length".
-            epoch_length: examples of an epoch; None: as many as there are choices.
+            epoch_length: examples of an epoch (frames, also with fill="pack"); None: as many as
+                show every choice once.
             max_epochs: at most how often one epoch shows the choices of a document.
             doc_weights: a factor for each document, in the order of selection.
             doc_strides: a `content_stride` for each document.
