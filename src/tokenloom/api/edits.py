@@ -22,10 +22,7 @@ class OpenStore(Protocol):
     """The part of `tokenloom.Store` that an edit needs."""
 
     reader: Reader
-
-    @property
-    def path(self) -> Any:
-        """The path, as the user wrote it."""
+    _path: str  # as the user wrote it
 
 
 def read_edit(
@@ -97,7 +94,7 @@ def _pinned(store: OpenStore) -> Pinned:
     """The snapshot of a store, as an edit records it."""
     manifest = store.reader.manifest
     return Pinned(
-        path=str(store.path),
+        path=store._path,
         snapshot=manifest.number,
         digest=manifest.digest,
         documents=manifest.documents,

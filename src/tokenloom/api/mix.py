@@ -11,7 +11,7 @@ from tokenloom.api.dataset import Dataset, source_of
 from tokenloom.api.source import check_alike
 from tokenloom.arguments import check_names, integer, mapping, name_of, near_misses, number, rounded
 from tokenloom.errors import ConfigError
-from tokenloom.mixture.spec import LEAST, MixSpec, weights_of
+from tokenloom.mixture.spec import LEAST, MixSpec, usual_cost, weights_of
 from tokenloom.order.prices import TokenCount
 
 __all__ = ["mix"]
@@ -70,7 +70,7 @@ def mix(
             "each in turn. Use rule='weights'."
         )
     if cost is None:
-        cost = "tokens" if rule == "least_consumed" else "rows"
+        cost = usual_cost(rule)
     resolved = dict.fromkeys(known, 1.0)
     if weights is not None:
         if temperature is not None:

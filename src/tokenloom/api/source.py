@@ -7,12 +7,13 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from tokenloom.api.describe import FORMAT
+from tokenloom.api.specials import filler_token
 from tokenloom.batch.spec import RenderSpec
 from tokenloom.bind import unbind
 from tokenloom.documents.line import Line
 from tokenloom.documents.resolve import describe_choice
 from tokenloom.errors import ConfigError, plural
-from tokenloom.layout.kinds import kind_of
+from tokenloom.layout.kinds import LayoutSpec, kind_of
 from tokenloom.layout.layout import Layout
 from tokenloom.mixture.spec import Edit, MixSpec
 from tokenloom.order.run import Run, SourceRun
@@ -21,7 +22,7 @@ from tokenloom.order.spec import SourceConfig
 from tokenloom.store.reader import Reader
 from tokenloom.version import ORDER_VERSION
 
-__all__ = ["Source", "check_alike", "described", "tree", "with_known_eos"]
+__all__ = ["Source", "check_alike", "described", "tree", "usual_render"]
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -53,7 +54,7 @@ class Source:
 
     def with_render(self, **fields: Any) -> Source:
         """A copy, rendered differently; the tokenizer's EOS is used if one is needed."""
-        wanted = with_known_eos(unbind(self.render) | fields, self.reader)
+        wanted = _with_known_eos(unbind(self.render) | fields, self.reader)
         return replace(self, render=RenderSpec(**wanted))
 
     def describe(self, run: SourceRun) -> dict[str, Any]:
@@ -157,7 +158,16 @@ def check_alike(sources: Mapping[str, Source]) -> None:
             raise ConfigError(f"mix: sources differ in {what}: {found}. Give all of them the same.")
 
 
-def with_known_eos(render: dict[str, Any], reader: Reader) -> dict[str, Any]:
+def usual_render(spec: LayoutSpec, reader: Reader, given: Mapping[str, Any]) -> dict[str, Any]:
+    """The fields of a rendering: those given, and defaults that depend on store and layout."""
+    usual = {
+        "pad_id": filler_token(reader),
+        "label_layout": "shifted" if spec.lookahead else "aligned",
+    }
+    return _with_known_eos(usual | dict(given), reader)
+
+
+def _with_known_eos(render: dict[str, Any], reader: Reader) -> dict[str, Any]:
     """The fields of a rendering, with the tokenizer's EOS if one is needed and none is given."""
     if render.get("train_on_eos", True) or render.get("eos_id") is not None:
         return render

@@ -48,10 +48,10 @@ class Store(Documents):
     (2, [100, 101, 102, 103, 104], [99, 100, 101])
     """
 
-    def __init__(self, reader: Reader, root: Path, snapshot: snapshots.Snapshot) -> None:
-        super().__init__(reader, str(root), None)
+    def __init__(self, reader: Reader, root: str | Path, snapshot: snapshots.Snapshot) -> None:
+        super().__init__(reader, str(root), None)  # as written: a Path turns "./a" into "a"
         self.reader = reader
-        self.path = root
+        self.path = Path(root)
         self._snapshot = snapshot
         self._hints: dict[str, Any] = {}
 
@@ -236,7 +236,7 @@ class Store(Documents):
             seed: another seed gives another split.
         """
         parts = SplitSpec.all_of(shares, by, seed)
-        return {name: Documents(self.reader, str(self.path), spec) for name, spec in parts.items()}
+        return {name: Documents(self.reader, self._path, spec) for name, spec in parts.items()}
 
     # -- health ----------------------------------------------------------------------------
 
@@ -277,7 +277,7 @@ class Store(Documents):
 
     def __reduce__(self) -> tuple[Any, ...]:
         hints = {**self._hints, "snapshot": self.snapshot}
-        return functools.partial(open_store, **hints), (str(self.path),)
+        return functools.partial(open_store, **hints), (self._path,)
 
     # -- inside ----------------------------------------------------------------------------
 
@@ -374,6 +374,6 @@ def open_store(
         "cap_bytes": cap_bytes,
     }
     found, reader = open_reader(path, snapshot=snapshot, source=source, **hints)
-    store = Store(reader, Path(path), found)
+    store = Store(reader, path, found)
     store._hints = hints
     return store
