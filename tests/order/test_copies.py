@@ -59,9 +59,8 @@ def copies(tmp_path_factory):
     tl.build(records[:23], root / "appended", shard_tokens=100, **options)
     tl.build(records[23:], root / "appended", append=True, shard_tokens=100, **options)
     documents = [list(text.encode()) for text in TEXTS]
-    for name, size, vocab in (("one shard", 60, 256), ("shards", 3, 256), ("uint32", 7, 10**6)):
-        shards = [documents[n : n + size] for n in range(0, 60, size)]
-        write_store(root / name, shards, vocab_size=vocab, chunk_tokens=CHUNK, inner=4)
+    shards = [documents[n : n + 7] for n in range(0, 60, 7)]
+    write_store(root / "uint32", shards, vocab_size=10**6, chunk_tokens=CHUNK, inner=4)
     return {path.name: tl.open(path) for path in sorted(root.iterdir())}
 
 
@@ -83,13 +82,13 @@ def plan_digest(run, n):
 def digests(copies, make):
     runs = {name: make(store) for name, store in copies.items()}
     return {
-        (plan_digest(run, min(len(run), 1500)), len(run), run.fingerprint, run.render_fingerprint)
+        (plan_digest(run, min(len(run), 700)), len(run), run.fingerprint, run.render_fingerprint)
         for run in runs.values()
     }
 
 
 def test_the_copies_are_copies_and_differ(copies):
-    assert len(copies) == 6
+    assert len(copies) == 4
     assert len({store.digest for store in copies.values()}) == 1
     assert {store.dtype.name for store in copies.values()} == {"uint16", "uint32"}
     assert len({len(store.reader.manifest.shards) for store in copies.values()}) >= 4
@@ -99,7 +98,7 @@ def test_the_copies_are_copies_and_differ(copies):
 @pytest.mark.parametrize("layout", LAYOUTS)
 def test_every_layout_and_shuffle_has_one_plan_for_all_copies(copies, monkeypatch, layout, shuffle):
     monkeypatch.setattr(spliced, "BLOCK_TOKENS", 200)
-    choices = CHOICES.values() if shuffle in ("full", "lanes") else [CHOICES["all"]]
+    choices = CHOICES.values() if shuffle == "full" else [CHOICES["all"]]
     for choose in choices:
 
         def make(store, choose=choose):

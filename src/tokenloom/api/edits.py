@@ -15,7 +15,14 @@ from tokenloom.order.grown import check_grown
 from tokenloom.order.run import Run
 from tokenloom.store.reader import Reader
 
-__all__ = ["OpenStore", "read_edit", "read_stores", "refuse_if_given", "tell_blank"]
+__all__ = [
+    "OpenStore",
+    "read_edit",
+    "read_stores",
+    "refuse_if_given",
+    "tell_blank",
+    "weights_given",
+]
 
 
 class OpenStore(Protocol):
@@ -37,7 +44,7 @@ def read_edit(
     try:
         return Edit(
             at=at,
-            weights=dict.fromkeys(add, 1.0) | number_map("weights", weights),
+            weights=dict.fromkeys(add, 1.0) | weights_given("weights", weights),
             add=add,
             remove=remove,
             quarantine=quarantine,
@@ -45,6 +52,17 @@ def read_edit(
         )
     except ConfigError as error:
         raise ConfigError(f"edit.{error}") from None
+
+
+def weights_given(where: str, weights: Any) -> dict[str, float]:
+    """Weights by name; one mapping inside another is a mistake with a remedy of its own."""
+    inner = weights.get("weights") if isinstance(weights, Mapping) else None
+    if isinstance(inner, Mapping):
+        raise ConfigError(
+            f"{where}: found {dict(weights)!r}, allowed: the weights themselves, "
+            f"{dict(inner)!r}; other changes are made with .edit(...)."
+        )
+    return number_map(where, weights)
 
 
 def read_stores(

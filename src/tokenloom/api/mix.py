@@ -49,7 +49,8 @@ def mix(
         max_epochs: maximum epochs of every source, or of some by name; a source ends after them.
         initial: what sources have already consumed, by name.
         block: examples of a block, for "rounds" and "random".
-        stages: {example: weights}: new weights from that example on; edits known from the start.
+        stages: new weights from an example on, such as ``{0: {"web": 3}, 6400: {"web": 1}}``:
+            edits known from the start. Sources that a stage does not name keep their weights.
 
     >>> import tempfile, tokenloom as tl
     >>> with tempfile.TemporaryDirectory() as folder:

@@ -134,17 +134,29 @@ def tree(
     for edit in edits:
         told = {key: value for key, value in unbind(edit).items() if value and key != "at"}
         lines.append(f"├─ edit    at {edit.at:,}: {told}")
+    shares = {} if rule is None else _shares(rule, edits)
     for place, (name, source) in enumerate(sources.items()):
         inner = source.lines(run.sources[place], cache_bytes[place])
         if rule is None:
             return lines + inner
-        last, weight, share = place == len(sources) - 1, rule.weights.get(name), "joins later"
-        if weight is not None:
-            share = f"weight {weight:g} ({weight / sum(rule.weights.values()):.1%})"
-        rows = plural(run.sources[place].rows, "row")
-        lines.append(f"{'└─' if last else '├─'} {name}: {share}, {rows} an epoch")
+        last, rows = place == len(sources) - 1, plural(run.sources[place].rows, "row")
+        lines.append(f"{'└─' if last else '├─'} {name}: {shares[name]}, {rows} an epoch")
         lines += [f"{' ' if last else '│'}  {line}" for line in inner]
     return lines
+
+
+def _shares(rule: MixSpec, edits: Sequence[Edit]) -> dict[str, str]:
+    """The weight and share of each source after the last edit, in words."""
+    weights, since, ended = dict(rule.weights), 0, {}
+    for edit in edits:
+        weights |= edit.weights
+        for name in edit.remove:
+            weights.pop(name)
+            ended[name] = f"removed at {edit.at:,}"
+        since = edit.at if edit.weights or edit.remove else since
+    whole, when = sum(weights.values()), f" from {since:,} on" if since else ""
+    live = {name: f"weight {one:g} ({one / whole:.1%}){when}" for name, one in weights.items()}
+    return ended | live
 
 
 def check_alike(sources: Mapping[str, Source]) -> None:
