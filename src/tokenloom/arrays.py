@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import itertools
+import operator
 from collections.abc import Callable, Iterator
 from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["answered", "checked", "distinct", "grouped", "with_newest"]
+__all__ = ["answered", "checked", "distinct", "grouped", "sliced", "with_newest"]
 
 Int64 = NDArray[np.int64]
 FEW = 4096  # a range of up to this many numbers is counted rather than sorted
+MOST = (1 << 63) - 1  # indices of an endless run are below this
 
 K = TypeVar("K")
 
@@ -74,9 +76,26 @@ def checked(values: Any, n: int | None, what: str) -> Int64:
 def _all_integers(values: Any, found: np.dtype[Any], what: str) -> NDArray[Any]:
     """Integers that fit no NumPy type, such as [0, 2**63] or 2**70, as Python integers."""
     array = np.asarray(values, object)
+    if found.kind == "O" and hasattr(values, "__index__") and not array.ndim:
+        return np.asarray(operator.index(values), object)
     if found.kind not in "fO" or any(type(value) is not int for value in array.flat):
         raise TypeError(f"{what}: found {found}, allowed: integers.")
     return array
+
+
+def sliced(wanted: slice, n: int | None) -> Int64:
+    """The indices of a slice of n examples; like all indices, its ends are not negative.
+
+    >>> sliced(slice(1, 9, 2), 6).tolist(), sliced(slice(None, 3), None).tolist()
+    ([1, 3, 5], [0, 1, 2])
+    """
+    for end in (wanted.start, wanted.stop):
+        if end is not None and operator.index(end) < 0:
+            raise IndexError(f"index {end}: found in a slice, allowed: 0 or more.")
+    backwards = wanted.step is not None and operator.index(wanted.step) < 0
+    if n is None and (wanted.start if backwards else wanted.stop) is None:
+        raise IndexError("slice: it has no end, and neither have the examples. Give one.")
+    return np.arange(*wanted.indices(MOST if n is None else n), dtype=np.int64)
 
 
 def answered(values: Any, n: int | None, what: str, answer: Callable[[Int64], Int64]) -> Int64:

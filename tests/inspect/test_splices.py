@@ -66,7 +66,8 @@ def test_a_listing_names_the_first_token_of_every_segment_and_its_cell(case):
             assert named in (document, None)
             assert offset == max(t, -bos)
             if t < offset:  # clipped: what is missing lies before the document
-                whole = min(lengths[document] + bos, ds.run.layout.seq_len)
+                asked = [pair[1] for pair in spec.content_schedule] or [spec.content_length]
+                whole = min(max(one or spec.seq_len for one in asked), spec.seq_len)
                 assert len(here) <= whole - (offset - t)
 
 

@@ -4,6 +4,8 @@ import json
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 import tokenloom as tl
 from tokenloom.errors import ConfigError
@@ -99,6 +101,63 @@ def test_a_store_may_grow_twice(tmp_path):
     assert_resumable(twice, batch_size=8, steps=8)
 
 
+@pytest.fixture(scope="module")
+def snapshots(tmp_path_factory):
+    """A store of 9 rows that grew by 4, by 1 and by 6."""
+    folder, made = tmp_path_factory.mktemp("grown") / "w", []
+    for number, count in enumerate((9, 4, 1, 6)):
+        texts = [{"text": chr(97 + i) * 2} for i in range(count)]
+        options = {"tokenizer": "bytes", "progress": False, "append": number > 0}
+        tl.build(texts, folder, allow_duplicates=True, **options)
+        made.append(tl.open(folder))
+    return made
+
+
+CUTS = st.lists(st.integers(0, 40), min_size=1, max_size=3).map(sorted)
+
+
+@pytest.mark.parametrize("order", ["stored", "full", "block", "lanes"])
+@given(cuts=CUTS, mixed=st.booleans())
+@settings(max_examples=40)
+def test_ruling_44_the_way_back_is_the_way_there_for_every_row_and_epoch(
+    snapshots, order, cuts, mixed
+):
+    """Brute force: the item of each row in each epoch, -1 where the epoch was cut before it."""
+    run = snapshots[0].windows(2)
+    if order != "stored":
+        shuffles = {"full": True, "block": tl.BlockShuffle(io_block_size=2, window_blocks=2)}
+        shuffles["lanes"] = tl.BlockShuffle(io_block_size=2, window_blocks=1, lanes=2)
+        run = run.shuffle(shuffles[order])
+    run = run.epochs(None).seed(3)
+    name = "w" if mixed else "main"
+    run = tl.mix({"w": run}) if mixed else run
+    for cut, grown in zip(cuts, snapshots[1:], strict=False):
+        run = run.edit(at=cut, append={name: grown})
+    (source,) = run.run.sources
+    shown = {}
+    epoch, row = source.locate(np.arange(150))
+    for index, place in enumerate(zip(epoch.tolist(), row.tolist(), strict=True)):
+        shown.setdefault(place, []).append(index)
+    assert all(len(indices) == 1 for indices in shown.values())  # no row twice in an epoch
+    most = int(source.layout.phases.rows[0])
+    for number in range(max(epoch.tolist())):  # the last one may not be whole
+        expected = [shown.get((number, one), [-1])[0] for one in range(most)]
+        assert source.items(number, np.arange(most)).tolist() == expected
+        back = run.index(name, np.array([one for one in expected if one >= 0]))
+        assert back.tolist() == [one for one in expected if one >= 0]
+
+
+def test_ruling_15_a_spliced_source_refuses_an_append_with_the_reason(snapshots):
+    spliced = snapshots[0].splice(4, content_length=2)
+    for run, name in ((spliced, "main"), (tl.mix({"s": spliced}), "s")):
+        with pytest.raises(ConfigError, match=rf"edit\.append\.{name}: it is spliced.*quotas"):
+            run.edit(at=1, append={name: snapshots[1]})
+    joined = tl.mix({"s": spliced}).edit(
+        at=1, add={"new": snapshots[1].select(doc_index=[9, 10]).splice(4, content_length=2)}
+    )
+    assert "new" in joined.picked(range(len(joined)))[0]
+
+
 def test_rows_are_spread_by_their_middles():
     for r in range(9):
         for a in range(9 if r else 0):
@@ -121,6 +180,6 @@ def test_a_store_that_did_not_grow_is_refused(tmp_path):
         run.edit(at=1, append={"w": build(tmp_path / "x", 0, 9)})
     with pytest.raises(ConfigError, match=r"no source named 'v'. Sources: w"):
         run.edit(at=1, append={"v": old})
-    spliced = tl.mix({"w": old.splice(16, content_length=4)})
+    chosen = tl.mix({"w": old.select(num_docs=3).pack(16)})
     with pytest.raises(ConfigError, match="selected one by one"):
-        spliced.edit(at=1, append={"w": build(tmp_path / "w", 6, 9, append=True)})
+        chosen.edit(at=1, append={"w": build(tmp_path / "w", 6, 9, append=True)})

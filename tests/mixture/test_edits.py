@@ -420,11 +420,71 @@ def test_one_name_is_not_taken_for_its_letters(three):
 
 
 def test_an_edit_inside_a_block_is_refused_with_its_edges(three):
+    """Ruling 13: at block edges only, for every kind of edit; the other rules take any index."""
     for rule in ("rounds", "random"):
         mixed = tl.mix(three, rule=rule, block=16)
-        with pytest.raises(tl.ConfigError, match=r"inside a block of 16.*32 or 48"):
-            mixed.edit(at=40, weights={"wiki": 2})
-        assert mixed.edit(at=48, weights={"wiki": 2}).is_finite
+        for at in range(16, 49):
+            if at % 16:
+                low = at // 16 * 16
+                words = rf"inside a block of 16 .* its edges, {low} or {low + 16}\. The rules"
+                with pytest.raises(tl.ConfigError, match=words):
+                    mixed.edit(at=at, weights={"wiki": 2})
+            else:
+                edited = mixed.edit(at=at, weights={"wiki": 2})
+                assert edited.picked(range(at))[0] == mixed.picked(range(at))[0]
+        for change in ({"remove": ["code"]}, {"quarantine": [("wiki", 0)]}, {}):
+            with pytest.raises(tl.ConfigError, match="inside a block"):
+                mixed.edit(at=33, **change)
+    for rule in ("weights", "least_consumed"):
+        assert tl.mix(three, rule=rule, block=16).edit(at=33, weights={"wiki": 2}).is_finite
+
+
+def test_a_mix_prints_the_seeds_and_the_weights_that_hold_after_its_edits(datasets, three):
+    mixed = tl.mix({**three, "code": three["code"].seed(5)}, weights={"wiki": 2}).seed(7)
+
+    def told(run):
+        lines = repr(run).splitlines()
+        found = {}
+        for line in lines:
+            words = line.lstrip("├└│─ ")
+            name = words.split(":")[0]
+            if name in run.sources:
+                found[name] = words.split(": ", 1)[1].rpartition(", ")[0]
+                last = name
+            elif words.startswith("order"):
+                found[last] += ", " + words.rpartition(", ")[2]
+        return found
+
+    assert told(mixed) == {
+        "wiki": "weight 2 (50.0%), seed 7",
+        "code": "weight 1 (25.0%), seed 5",
+        "books": "weight 1 (25.0%), seed 7",
+    }
+    edited = mixed.edit(at=30, weights={"wiki": 6})
+    assert told(edited)["wiki"] == "weight 6 (75.0%) from 30 on, seed 7"
+    assert told(edited)["books"] == "weight 1 (12.5%) from 30 on, seed 7"
+    joined = edited.edit(at=40, add={"web": datasets["web"]}, weights={"web": 2}, remove=["code"])
+    assert told(joined) == {
+        "wiki": "weight 6 (66.7%) from 40 on, seed 7",
+        "code": "removed at 40, seed 5",
+        "books": "weight 1 (11.1%) from 40 on, seed 7",
+        "web": "weight 2 (22.2%) from 40 on, seed 7",
+    }
+    blank = joined.edit(at=50, quarantine=[("wiki", 0)])
+    assert told(blank) == told(joined)
+
+
+@pytest.mark.parametrize("wrong", [{"weights": {"wiki": 5}}, {"weights": {}}])
+def test_weights_inside_weights_are_answered_with_what_to_write(three, wrong):
+    inner = dict(wrong["weights"])
+    with pytest.raises(ConfigError) as caught:
+        tl.mix(three, stages={0: {"wiki": 1}, 40: wrong})
+    assert str(caught.value).startswith(f"stages.40: weights: found {wrong}, allowed: the weights")
+    assert f"themselves, {inner};" in str(caught.value)
+    with pytest.raises(ConfigError, match=r"edit\.weights: found .* allowed: the weights them"):
+        tl.mix(three).edit(at=40, weights=wrong)
+    planned = tl.mix(three, stages={40: {"wiki": 5}, 0: {"wiki": 1}})
+    assert planned == tl.mix(three).edit(at=0, weights={"wiki": 1}).edit(at=40, weights={"wiki": 5})
 
 
 def test_an_endless_source_cannot_join_what_stops_when_all_are_exhausted(datasets, three):

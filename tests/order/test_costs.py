@@ -15,6 +15,7 @@ from tokenloom.batch.paint import TrainedCount
 from tokenloom.batch.spec import RenderSpec
 from tokenloom.layout.pack import rows as grouping
 from tokenloom.order import costs as costs_module
+from tokenloom.order import epochs as epochs_module
 from tokenloom.order import prices as prices_module
 from tokenloom.order.costs import ShortLastCosts, SummedCosts
 from tokenloom.order.prices import RunPrices, TokenCount, costs_of
@@ -190,6 +191,25 @@ def test_sums_are_worked_out_once_for_each_source_and_epoch(folder):
         ]
         assert len(files(folder, "sums")) == 1 + len(others)
         assert len(files(folder, "trained")) == 2
+
+
+def test_another_order_version_finds_nothing_that_was_remembered(folder, monkeypatch):
+    """Ruling 18: the version is in the key of every plan cache, so no old rows are believed."""
+    with ToyStore(numbered(SIZES)) as toy:
+
+        def names():
+            for made in (toy.store.pack(16), toy.store.splice(8, edge="clip", fill="pack")):
+                sums_of(made.shuffle().seed(1))
+                sums_of(made.shuffle().seed(1), count=TrainedCount(RenderSpec()))
+            return {path.name for path in folder.iterdir()}
+
+        before = names()
+        assert {name.split("-")[0] for name in before} >= {"sums", "trained", "pack", "packed"}
+        assert names() == before
+        for module in (grouping, epochs_module, prices_module):
+            monkeypatch.setattr(module, "ORDER_VERSION", 10**6)
+        after = names() - before
+        assert len(after) == len(before)
 
 
 def test_a_mix_in_another_process_finds_its_sums(folder):

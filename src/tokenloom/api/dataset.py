@@ -7,16 +7,21 @@ order of calls does not matter: ``.seed(7).shuffle()`` is ``.shuffle().seed(7)``
 
 from __future__ import annotations
 
-import operator
 from collections.abc import Iterable, Mapping
 from dataclasses import astuple, replace
-from typing import Any, SupportsIndex
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from tokenloom.api import describe as description
-from tokenloom.api.edits import read_edit, read_stores, refuse_if_given, tell_blank
+from tokenloom.api.edits import (
+    read_edit,
+    read_stores,
+    refuse_if_given,
+    tell_blank,
+    weights_given,
+)
 from tokenloom.api.source import Source, check_alike, count_words, described, tree
 from tokenloom.arguments import (
     AS_IS,
@@ -25,9 +30,8 @@ from tokenloom.arguments import (
     given_fields,
     mapping,
     near_misses,
-    number_map,
 )
-from tokenloom.arrays import checked
+from tokenloom.arrays import checked, sliced
 from tokenloom.batch.batch import Batch
 from tokenloom.batch.read import RowReader
 from tokenloom.batch.render import Renderer
@@ -284,7 +288,7 @@ class Dataset:
     def _staged(self, at: int, weights: Mapping[str, float]) -> Dataset:
         """A copy with other weights from an index on, known before the run starts."""
         try:
-            change = Edit(at=at, weights=number_map("weights", weights))
+            change = Edit(at=at, weights=weights_given("weights", weights))
             return self._changed(change, stages=self._stages + 1)
         except ConfigError as error:
             raise ConfigError(f"stages.{at}: {error}") from None
@@ -344,6 +348,9 @@ class Dataset:
         if self.run.n is None:
             raise TypeError("this dataset is endless (epochs=None), so it has no length.")
         return self.run.n
+
+    def __bool__(self) -> bool:
+        return self.run.n != 0  # an endless dataset has no length, but it has examples
 
     @lazy
     def run(self) -> Run:
@@ -426,11 +433,12 @@ class Dataset:
 
     # -- what is in it ---------------------------------------------------------------------
 
-    def __getitem__(self, index: SupportsIndex) -> Batch:
-        """One example, as a batch of one row."""
-        if isinstance(index, bool):
-            raise TypeError("index: found bool, allowed: integers.")
-        return self.batch([operator.index(index)])
+    def __getitem__(self, index: slice | ArrayLike) -> Batch:
+        """One example as a batch of one row; or those of a slice, a list or an array of indices."""
+        if isinstance(index, (bool, tuple)):
+            kind = type(index).__name__
+            raise TypeError(f"index: found {kind}, allowed: an integer, a slice, a list of them.")
+        return self.batch(sliced(index, self.run.n) if isinstance(index, slice) else index)
 
     def spans(self, indices: ArrayLike) -> Spans:
         """Which documents are where in these examples; no token is read."""

@@ -35,7 +35,8 @@ __all__ = [
 
 FORMAT = "tokenloom.dataset/2"
 
-_ELSEWHERE = ("store.path", "store.snapshot")  # where a source is, not what it is
+# where a source is and how much of it is kept in memory, not what it is
+_ELSEWHERE = ("store.path", "store.snapshot", "shuffle.cache_windows", "mix.shuffle.cache_windows")
 
 _ENDS = ("epochs", "take", "mix.take")
 

@@ -15,17 +15,21 @@ from tokenloom.order.grown import check_grown
 from tokenloom.order.run import Run
 from tokenloom.store.reader import Reader
 
-__all__ = ["OpenStore", "read_edit", "read_stores", "refuse_if_given", "tell_blank"]
+__all__ = [
+    "OpenStore",
+    "read_edit",
+    "read_stores",
+    "refuse_if_given",
+    "tell_blank",
+    "weights_given",
+]
 
 
 class OpenStore(Protocol):
     """The part of `tokenloom.Store` that an edit needs."""
 
     reader: Reader
-
-    @property
-    def path(self) -> Any:
-        """The path, as the user wrote it."""
+    _path: str  # as the user wrote it
 
 
 def read_edit(
@@ -40,7 +44,7 @@ def read_edit(
     try:
         return Edit(
             at=at,
-            weights=dict.fromkeys(add, 1.0) | number_map("weights", weights),
+            weights=dict.fromkeys(add, 1.0) | weights_given("weights", weights),
             add=add,
             remove=remove,
             quarantine=quarantine,
@@ -48,6 +52,17 @@ def read_edit(
         )
     except ConfigError as error:
         raise ConfigError(f"edit.{error}") from None
+
+
+def weights_given(where: str, weights: Any) -> dict[str, float]:
+    """Weights by name; one mapping inside another is a mistake with a remedy of its own."""
+    inner = weights.get("weights") if isinstance(weights, Mapping) else None
+    if isinstance(inner, Mapping):
+        raise ConfigError(
+            f"{where}: found {dict(weights)!r}, allowed: the weights themselves, "
+            f"{dict(inner)!r}; other changes are made with .edit(...)."
+        )
+    return number_map(where, weights)
 
 
 def read_stores(
@@ -97,7 +112,7 @@ def _pinned(store: OpenStore) -> Pinned:
     """The snapshot of a store, as an edit records it."""
     manifest = store.reader.manifest
     return Pinned(
-        path=str(store.path),
+        path=store._path,
         snapshot=manifest.number,
         digest=manifest.digest,
         documents=manifest.documents,

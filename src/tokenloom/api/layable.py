@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 
 from tokenloom.api import rebuild  # noqa: F401 - registers how a dataset is pickled
 from tokenloom.api.dataset import Dataset
-from tokenloom.api.source import Source, with_known_eos
-from tokenloom.api.specials import check_used, filler_token, named_token, special, tell_losses
+from tokenloom.api.source import Source, usual_render
+from tokenloom.api.specials import check_used, named_token, special, tell_losses
 from tokenloom.api.splice import say_what_it_costs, splice_settings, tell
 from tokenloom.arguments import field_names, near_misses
 from tokenloom.batch.spec import RenderSpec
@@ -309,7 +309,8 @@ class Layable:
             balance_tau: the temperature: 1 is proportional, 0 is equal.
             balance_measure: the measure of a document, "length" or "starts"; None: "starts" with
                 edge="clip", else "length".
-            epoch_length: examples of an epoch; None: as many as there are choices.
+            epoch_length: examples of an epoch (frames, also with fill="pack"); None: as many as
+                show every choice once.
             max_epochs: at most how often one epoch shows the choices of a document.
             doc_weights: a factor for each document, in the order of selection.
             doc_strides: a `content_stride` for each document.
@@ -368,17 +369,12 @@ class Layable:
 
     def _laid_out(self, layout: LayoutSpec, render: dict[str, Any]) -> Dataset:
         """The dataset, with the defaults that depend on the store and the layout filled in."""
-        usual = {
-            "pad_id": filler_token(self._reader),
-            "label_layout": "shifted" if layout.lookahead else "aligned",
-        }
-        render = with_known_eos(usual | render, self._reader)
         source = Source(
             reader=self._reader,
             path=self._path,
             config=SourceConfig(layout=layout, choice=self._choice),
             layout=make_layout(layout, self.line),
-            render=RenderSpec(**render),
+            render=RenderSpec(**usual_render(layout, self._reader, render)),
         )
         return Dataset({MAIN: source})
 

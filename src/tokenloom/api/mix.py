@@ -11,7 +11,7 @@ from tokenloom.api.dataset import Dataset, source_of
 from tokenloom.api.source import check_alike
 from tokenloom.arguments import check_names, integer, mapping, name_of, near_misses, number, rounded
 from tokenloom.errors import ConfigError
-from tokenloom.mixture.spec import LEAST, MixSpec, weights_of
+from tokenloom.mixture.spec import LEAST, MixSpec, usual_cost, weights_of
 from tokenloom.order.prices import TokenCount
 
 __all__ = ["mix"]
@@ -49,7 +49,8 @@ def mix(
         max_epochs: maximum epochs of every source, or of some by name; a source ends after them.
         initial: what sources have already consumed, by name.
         block: examples of a block, for "rounds" and "random".
-        stages: {example: weights}: new weights from that example on; edits known from the start.
+        stages: new weights from an example on, such as ``{0: {"web": 3}, 6400: {"web": 1}}``:
+            edits known from the start. Sources that a stage does not name keep their weights.
 
     >>> import tempfile, tokenloom as tl
     >>> with tempfile.TemporaryDirectory() as folder:
@@ -70,7 +71,7 @@ def mix(
             "each in turn. Use rule='weights'."
         )
     if cost is None:
-        cost = "tokens" if rule == "least_consumed" else "rows"
+        cost = usual_cost(rule)
     resolved = dict.fromkeys(known, 1.0)
     if weights is not None:
         if temperature is not None:

@@ -1,7 +1,8 @@
 """Datasets from their descriptions: the inverse of `Dataset.describe()`.
 
 A description holds the digest of its store; a store with different content is refused, because the
-same indices would be other examples.
+same indices would be other examples. What follows from other keys (digests, numbers, defaults) may
+be left out, so that a description can be written by hand.
 
 A copy or a pickle of a dataset is its description and its readers, which open their snapshots again
 by absolute paths (`tokenloom.store.reader`); the description keeps the paths as the user wrote
@@ -12,20 +13,20 @@ from __future__ import annotations
 
 import copyreg
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 from tokenloom.api import describe as description
 from tokenloom.api.dataset import Dataset
-from tokenloom.api.source import Source
+from tokenloom.api.source import Source, usual_render
 from tokenloom.batch.spec import RenderSpec
 from tokenloom.bind import BindError, bind
 from tokenloom.documents.resolve import line_of, rebuild_choice
 from tokenloom.errors import ConfigError
 from tokenloom.layout.kinds import KINDS, make_layout
-from tokenloom.mixture.spec import Edit, MixSpec, Pinned
-from tokenloom.order.shuffle import BlockShuffle, rebuild_shuffle
-from tokenloom.order.spec import SourceConfig
+from tokenloom.mixture.spec import Edit, MixSpec, Pinned, usual_cost
+from tokenloom.order.shuffle import rebuild_shuffle
+from tokenloom.order.spec import MAIN, SourceConfig
 from tokenloom.store.reader import Reader, open_reader
 from tokenloom.version import ORDER_VERSION
 
@@ -43,33 +44,33 @@ class _StoreKeys:
     """The keys of the store in a description."""
 
     path: str
-    digest: str
-    documents: int
-    tokens: int
+    digest: str | None = None
+    documents: int | None = None
+    tokens: int | None = None
     snapshot: int | None = None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _SourceKeys:
-    """The keys of a source and their types."""
+    """The keys of a source and their types; defaults are for what somebody wrote by hand."""
 
-    name: str
     store: _StoreKeys
-    choice: dict[str, Any] | None
     layout: dict[str, Any]
-    shuffle: dict[str, Any] | None
-    epochs: int | None
-    seed: int
-    take: int | None
-    render: RenderSpec
+    name: str = MAIN
+    choice: dict[str, Any] | None = None
+    shuffle: dict[str, Any] | bool | int | None = None
+    epochs: int | None = 1
+    seed: int | None = None
+    take: int | None = None
+    render: RenderSpec = field(default_factory=RenderSpec)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _Keys(_SourceKeys):
     """The keys of the description of a single source."""
 
-    format: str
-    order_version: int
+    format: str = description.FORMAT
+    order_version: int = ORDER_VERSION
     edits: tuple[Edit, ...] = ()
 
 
@@ -77,10 +78,10 @@ class _Keys(_SourceKeys):
 class _MixKeys:
     """The keys of the description of a mix."""
 
-    format: str
-    order_version: int
     mix: dict[str, Any]
     sources: tuple[dict[str, Any], ...]
+    format: str = description.FORMAT
+    order_version: int = ORDER_VERSION
 
 
 def rebuild(
@@ -117,7 +118,7 @@ def rebuild(
 def _alone(config: Mapping[str, Any], path: str | None, hints: Hints, known: Readers) -> Dataset:
     """The dataset of a described single source."""
     keys = bind(_Keys, config)
-    source = _source(keys, path, hints, known)
+    source = _source(keys, config, path, hints, known)
     paths = {} if path is None else {keys.name: path}
     appended = _reopened(keys.edits, paths, hints, known)
     return Dataset({keys.name: source}, edits=keys.edits, appended=appended)
@@ -131,6 +132,7 @@ def _mix(
     settings = dict(keys.mix)
     shuffle = rebuild_shuffle(settings.pop("shuffle", None), path="$.mix.shuffle")
     edits = bind(tuple[Edit, ...], settings.pop("edits", ()), path="$.mix.edits")
+    settings.setdefault("cost", usual_cost(settings.get("rule")))
     rule = bind(MixSpec, settings, path="$.mix")
     sources: dict[str, Source] = {}
     for number, one in enumerate(keys.sources):
@@ -138,7 +140,8 @@ def _mix(
         if name in sources:
             raise ConfigError(f"$.sources[{number}].name: there are two sources named {name!r}.")
         known = bind(_SourceKeys, one, path=f"$.sources[{number}]")
-        sources[name] = _source(known, paths.get(name), hints, readers, f"$.sources[{number}]")
+        here = f"$.sources[{number}]"
+        sources[name] = _source(known, one, paths.get(name), hints, readers, here)
     named = [*rule.weights, *(name for edit in edits for name in edit.add)]
     if sorted(named) != sorted(sources):
         raise ConfigError(
@@ -149,14 +152,21 @@ def _mix(
 
 
 def _source(
-    keys: _SourceKeys, where: str | None, hints: Hints, readers: Readers, path: str = "$"
+    keys: _SourceKeys,
+    given: Mapping[str, Any],
+    where: str | None,
+    hints: Hints,
+    readers: Readers,
+    path: str = "$",
 ) -> Source:
-    """A described source, over its store."""
+    """A described source, over its store; `given` are the keys as they were written."""
     layout = dict(keys.layout)
     kind = layout.pop("kind", None)
     if kind not in KINDS:
         allowed = ", ".join(KINDS)
         raise BindError([f"{path}.layout.kind: found {kind!r}, allowed: {allowed}"])
+    if kind == "windows" and layout.get("lookahead") is True:
+        layout.setdefault("overlap", 1)  # as `Store.windows` does
     spec = bind(KINDS[kind], layout, path=f"{path}.layout")
     try:
         config = SourceConfig(
@@ -177,14 +187,18 @@ def _source(
         made_from = "the description was made from"
         reader = _opened(place, store.snapshot, store.digest, made_from, hints)
     rows = make_layout(spec, line_of(reader, config.choice))
-    return Source(reader=reader, path=place, config=config, layout=rows, render=keys.render)
+    written = {name: getattr(keys.render, name) for name in given.get("render", ())}
+    render = RenderSpec(**usual_render(spec, reader, written))
+    return Source(reader=reader, path=place, config=config, layout=rows, render=render)
 
 
-def _opened(place: str, snapshot: int | None, digest: str, made_from: str, hints: Hints) -> Reader:
-    """The reader of a store, which must still have this digest."""
+def _opened(
+    place: str, snapshot: int | None, digest: str | None, made_from: str, hints: Hints
+) -> Reader:
+    """The reader of a store, which must still have this digest, if one is known."""
     reader = open_reader(place, snapshot=snapshot, **hints)
     found = reader.manifest.digest
-    if found != digest:
+    if digest is not None and found != digest:
         raise ConfigError(
             f"{place}: its digest is {found}, {made_from} {digest}. Give the path of the store it "
             "was made from."
@@ -216,25 +230,12 @@ def _require(config: Mapping[str, Any], name: str, value: Any) -> None:
 # -- a dataset travels to another process as its description and readers ---------------------
 def _travel(dataset: Dataset) -> tuple[Any, ...]:
     readers = {(0, name): source.reader for name, source in dataset.sources.items()}
-    windows = {
-        name: getattr(source.config.shuffle, "cache_windows", None)
-        for name, source in dataset.sources.items()
-    }
     opened = {**readers, **dataset._appended}
-    return _arrive, (dataset.describe(), opened, windows, dataset._stages)
+    return _arrive, (dataset.describe(), opened, dataset._stages)
 
 
-def _arrive(
-    config: dict[str, Any], readers: Readers, windows: Mapping[str, int | None], stages: int
-) -> Dataset:
-    made = rebuild(config, None, {}, readers)
-    sources = {}
-    for name, source in made.sources.items():
-        shuffle = source.config.shuffle
-        if isinstance(shuffle, BlockShuffle):
-            source = source.with_config(shuffle=replace(shuffle, cache_windows=windows[name]))
-        sources[name] = source
-    return made._but(sources=sources, stages=stages)
+def _arrive(config: dict[str, Any], readers: Readers, stages: int) -> Dataset:
+    return rebuild(config, None, {}, readers)._but(stages=stages)
 
 
 copyreg.pickle(Dataset, _travel)

@@ -7,13 +7,14 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from tokenloom.api.describe import FORMAT
+from tokenloom.api.specials import filler_token
 from tokenloom.batch.paint import trained_count
 from tokenloom.batch.spec import RenderSpec
 from tokenloom.bind import unbind
 from tokenloom.documents.line import Line
 from tokenloom.documents.resolve import describe_choice
 from tokenloom.errors import ConfigError, plural
-from tokenloom.layout.kinds import kind_of
+from tokenloom.layout.kinds import LayoutSpec, kind_of
 from tokenloom.layout.layout import Layout
 from tokenloom.mixture.assemble import MixSource
 from tokenloom.mixture.spec import Edit, MixSpec
@@ -23,7 +24,7 @@ from tokenloom.order.spec import SourceConfig
 from tokenloom.store.reader import Reader
 from tokenloom.version import ORDER_VERSION
 
-__all__ = ["Source", "check_alike", "count_words", "described", "tree", "with_known_eos"]
+__all__ = ["Source", "check_alike", "count_words", "described", "tree", "usual_render"]
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -55,7 +56,7 @@ class Source:
 
     def with_render(self, **fields: Any) -> Source:
         """A copy, rendered differently; the tokenizer's EOS is used if one is needed."""
-        wanted = with_known_eos(unbind(self.render) | fields, self.reader)
+        wanted = _with_known_eos(unbind(self.render) | fields, self.reader)
         return replace(self, render=RenderSpec(**wanted))
 
     def taken(self, name: str, counts: bool) -> MixSource:
@@ -147,17 +148,29 @@ def tree(
     for edit in edits:
         told = {key: value for key, value in unbind(edit).items() if value and key != "at"}
         lines.append(f"├─ edit    at {edit.at:,}: {told}")
+    shares = {} if rule is None else _shares(rule, edits)
     for place, (name, source) in enumerate(sources.items()):
         inner = source.lines(run.sources[place], cache_bytes[place])
         if rule is None:
             return lines + inner
-        last, weight, share = place == len(sources) - 1, rule.weights.get(name), "joins later"
-        if weight is not None:
-            share = f"weight {weight:g} ({weight / sum(rule.weights.values()):.1%})"
-        rows = plural(run.sources[place].rows, "row")
-        lines.append(f"{'└─' if last else '├─'} {name}: {share}, {rows} an epoch")
+        last, rows = place == len(sources) - 1, plural(run.sources[place].rows, "row")
+        lines.append(f"{'└─' if last else '├─'} {name}: {shares[name]}, {rows} an epoch")
         lines += [f"{' ' if last else '│'}  {line}" for line in inner]
     return lines
+
+
+def _shares(rule: MixSpec, edits: Sequence[Edit]) -> dict[str, str]:
+    """The weight and share of each source after the last edit, in words."""
+    weights, since, ended = dict(rule.weights), 0, {}
+    for edit in edits:
+        weights |= edit.weights
+        for name in edit.remove:
+            weights.pop(name)
+            ended[name] = f"removed at {edit.at:,}"
+        since = edit.at if edit.weights or edit.remove else since
+    whole, when = sum(weights.values()), f" from {since:,} on" if since else ""
+    live = {name: f"weight {one:g} ({one / whole:.1%}){when}" for name, one in weights.items()}
+    return ended | live
 
 
 def check_alike(sources: Mapping[str, Source]) -> None:
@@ -171,7 +184,16 @@ def check_alike(sources: Mapping[str, Source]) -> None:
             raise ConfigError(f"mix: sources differ in {what}: {found}. Give all of them the same.")
 
 
-def with_known_eos(render: dict[str, Any], reader: Reader) -> dict[str, Any]:
+def usual_render(spec: LayoutSpec, reader: Reader, given: Mapping[str, Any]) -> dict[str, Any]:
+    """The fields of a rendering: those given, and defaults that depend on store and layout."""
+    usual = {
+        "pad_id": filler_token(reader),
+        "label_layout": "shifted" if spec.lookahead else "aligned",
+    }
+    return _with_known_eos(usual | dict(given), reader)
+
+
+def _with_known_eos(render: dict[str, Any], reader: Reader) -> dict[str, Any]:
     """The fields of a rendering, with the tokenizer's EOS if one is needed and none is given."""
     if render.get("train_on_eos", True) or render.get("eos_id") is not None:
         return render

@@ -150,6 +150,7 @@ def say_what_it_costs(layout: Spliced, render: RenderSpec, position_scheme: str 
         )
     _warn_of_temperature(spec)
     _warn_of_uneven_clips(spec, part)
+    _warn_of_short_clips(spec, part)
     told = position_scheme == "absolute" and render.position_scheme == "absolute"
     if spec.sweeps and not told and not render.attend_prefix:
         _warn_of_offsets(layout, part)
@@ -203,6 +204,20 @@ def _warn_of_uneven_clips(spec: SpliceSpec, part: SplicePhase) -> None:
             f"tokens: tokens are targets {int(times)} or {int(times) + 1} times. A stride that "
             f"divides {int(uneven[-1])} makes it the same for all."
         )
+
+
+def _warn_of_short_clips(spec: SpliceSpec, part: SplicePhase) -> None:
+    """Warn if documents much shorter than K take about K frames each."""
+    short = (part.quota > 0) & (4 * part.length < part.content)
+    if spec.edge != "clip" or part.packed or not short.any():
+        return
+    rows, most = int(part.quota[short].sum()), int(part.content.max())
+    warn(
+        f"edge: found 'clip' with fill='one': {plural(int(short.sum()), 'document')} shorter than "
+        f"a quarter of content_length={most:,} take {rows:,} of {part.slots.rows:,} rows, about "
+        "one for each of the K windows that reach them, mostly filler. Use fill='pack', lower "
+        "content_length, select longer documents, or leave short ones out with adaptive_k=False."
+    )
 
 
 def tell(layout: Spliced, path: str, *, selected: bool) -> None:

@@ -48,10 +48,10 @@ class Store(Documents):
     (2, [100, 101, 102, 103, 104], [99, 100, 101])
     """
 
-    def __init__(self, reader: Reader, root: Path) -> None:
-        super().__init__(reader, str(root), None)
+    def __init__(self, reader: Reader, root: str | Path) -> None:
+        super().__init__(reader, str(root), None)  # as written: a Path turns "./a" into "a"
         self.reader = reader
-        self.path = root
+        self.path = Path(root)
 
     # -- what it is ------------------------------------------------------------------------
 
@@ -234,7 +234,7 @@ class Store(Documents):
             seed: another seed gives another split.
         """
         parts = SplitSpec.all_of(shares, by, seed)
-        return {name: Documents(self.reader, str(self.path), spec) for name, spec in parts.items()}
+        return {name: Documents(self.reader, self._path, spec) for name, spec in parts.items()}
 
     # -- health ----------------------------------------------------------------------------
 
@@ -309,7 +309,7 @@ class Store(Documents):
 
 
 def _copied(reader: Reader) -> Store:
-    return Store(reader, Path(reader.path))
+    return Store(reader, reader.path)
 
 
 def _index(index: SupportsIndex) -> int:
@@ -376,4 +376,4 @@ def open_store(
         cap_bytes=cap_bytes,
         source=source,
     )
-    return Store(reader, Path(path))
+    return Store(reader, path)

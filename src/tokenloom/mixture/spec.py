@@ -22,7 +22,7 @@ from tokenloom.mixture.merge import LONGEST
 from tokenloom.mixture.stages import Rule
 from tokenloom.random.keys import check_seed
 
-__all__ = ["LEAST", "Edit", "MixSpec", "Pinned", "weights_of"]
+__all__ = ["LEAST", "Edit", "MixSpec", "Pinned", "usual_cost", "weights_of"]
 
 RULES = ("least_consumed", "weights", "rounds", "round_robin", "random")
 
@@ -160,6 +160,11 @@ class MixSpec:
             stop=self.stop,
             seed=self.seed or 0,
         )
+
+
+def usual_cost(rule: str | None) -> str:
+    """What a rule shares by default."""
+    return "tokens" if rule in (None, "least_consumed") else "rows"
 
 
 def weights_of(where: str, value: Any) -> dict[str, float]:

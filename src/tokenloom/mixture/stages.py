@@ -169,8 +169,10 @@ def _check(change: Change, stage: Stage, rule: Rule) -> None:
     if rule.block and change.at % rule.block:
         low = change.at // rule.block * rule.block
         raise ConfigError(
-            f"edit: at={change.at:,} is inside a block of {rule.block:,}. Allowed: its edges, "
-            f"{low:,} or {low + rule.block:,}."
+            f"edit: at={change.at:,} is inside a block of {rule.block:,} examples, whose shares "
+            "the rules 'rounds' and 'random' decide as a whole. Allowed: its edges, "
+            f"{low:,} or {low + rule.block:,}. The rules 'weights' and 'least_consumed' take an "
+            "edit anywhere."
         )
 
 

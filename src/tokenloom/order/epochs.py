@@ -18,7 +18,7 @@ from tokenloom.arrays import answered, grouped, with_newest
 from tokenloom.layout.blocks import Blocks
 from tokenloom.layout.layout import Phases
 from tokenloom.order.orders import Order, identity
-from tokenloom.order.shuffle import FullShuffle, Shuffle, describe_shuffle
+from tokenloom.order.shuffle import FullShuffle, Shuffle, shuffle_identity
 from tokenloom.order.shuffle_windows import ShuffleWindows
 from tokenloom.store.handles import lazy
 from tokenloom.version import ORDER_VERSION
@@ -87,7 +87,7 @@ class FreshEpochs:
     def identity(self) -> dict[str, Any]:
         """See `EpochOrders`."""
         return {
-            "shuffle": describe_shuffle(self.shuffle),
+            "shuffle": shuffle_identity(self.shuffle),
             "seed": self.seed,
             "name": self.name,
             "order_version": ORDER_VERSION,

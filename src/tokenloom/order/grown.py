@@ -40,7 +40,13 @@ def grown_run(
     before: SourceRun, spec: LayoutSpec, choice: Choice | None, reader: Reader, at: int
 ) -> SourceRun:
     """The run of a source with the documents that its store has now, shown from item `at` on."""
-    if isinstance(choice, SelectSpec) or isinstance(spec, SpliceSpec):
+    if isinstance(spec, SpliceSpec):
+        raise ConfigError(
+            f"edit.append.{before.name}: it is spliced, and its quotas are shares of all its "
+            "documents, so new ones would change what every document still gets. Splice the new "
+            "documents as a source of their own: add={...}; doc_growth plans growth in advance."
+        )
+    if isinstance(choice, SelectSpec):
         raise ConfigError(
             f"edit.append.{before.name}: its documents were selected one by one, so there are no "
             "new ones. Add them as a source of their own: add={...}."

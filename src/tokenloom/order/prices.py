@@ -19,6 +19,7 @@ from tokenloom.order.costs import Costs, EqualCosts, ShortLastCosts, SummedCosts
 from tokenloom.order.orders import Order
 from tokenloom.store.handles import lazy
 from tokenloom.store.plan_cache import remembered_array
+from tokenloom.version import ORDER_VERSION
 
 __all__ = ["RunPrices", "SpanCount", "TokenCount", "costs_of", "examples_for"]
 
@@ -106,6 +107,7 @@ class RunPrices:
             "line": layout.line.identity,
             "layout": layout.tag,
             "render": None if self._counter is None else self._counter.identity,
+            "order_version": ORDER_VERSION,
         }
         kind = np.dtype(np.min_scalar_type(layout.width))
 

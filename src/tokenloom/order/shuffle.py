@@ -12,6 +12,7 @@ alike, raise `window_blocks` before anything else.
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -32,6 +33,7 @@ __all__ = [
     "describe_shuffle",
     "parse_shuffle",
     "rebuild_shuffle",
+    "shuffle_identity",
 ]
 
 BAND_TOKENS = 1 << 27  # tokens mixed together by default
@@ -232,20 +234,37 @@ def parse_shuffle(
 
 
 def describe_shuffle(shuffle: Shuffle | None) -> dict[str, Any] | None:
-    """The shuffle as plain JSON; how much is kept in memory is not part of it."""
+    """The shuffle as plain JSON."""
     if shuffle is None:
         return None
     kind = next(name for name, cls in _KINDS.items() if isinstance(shuffle, cls))
     fields = unbind(shuffle)
-    return {"kind": kind, **{k: v for k, v in fields.items() if k != "cache_windows"}}
+    if fields.get("cache_windows", 0) is None:  # most users have one cache for all stores
+        del fields["cache_windows"]
+    return {"kind": kind, **fields}
+
+
+def shuffle_identity(shuffle: Shuffle | None) -> dict[str, Any] | None:
+    """What decides the order, as plain JSON: how much is kept in memory does not."""
+    found = describe_shuffle(shuffle)
+    return found and {key: value for key, value in found.items() if key != "cache_windows"}
 
 
 def rebuild_shuffle(described: Any, path: str = "$.shuffle") -> Shuffle | None:
-    """The shuffle that `describe_shuffle` described."""
-    if described is None:
-        return None
-    kind = described.get("kind") if isinstance(described, dict) else described
+    """The shuffle that `describe_shuffle` described, or that a configuration file gives.
+
+    By hand one may write what `parse_shuffle` takes, or the fields of a block shuffle alone.
+
+    >>> rebuild_shuffle({"window_blocks": 8}).window_blocks, rebuild_shuffle(1024).length
+    (8, 1024)
+    """
+    if described is None or isinstance(described, (bool, int)):
+        return parse_shuffle(described)
+    if not isinstance(described, Mapping):
+        allowed = "true, false, the length of an era, or fields such as {window_blocks: 8}"
+        raise BindError([f"{path}: found {described!r}, allowed: {allowed}"])
+    kind = described.get("kind", "block")
     if not isinstance(kind, str) or kind not in _KINDS:
-        raise BindError([f"{path}.kind: found {kind!r}, allowed: {', '.join(_KINDS)}, or null"])
+        raise BindError([f"{path}.kind: found {kind!r}, allowed: {', '.join(_KINDS)}"])
     fields = {key: value for key, value in described.items() if key != "kind"}
     return bind(_KINDS[kind], fields, path=path)

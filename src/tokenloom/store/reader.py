@@ -320,7 +320,7 @@ def open_reader(
     return Reader(
         found.manifest,
         source,
-        path=str(root),
+        path=str(path),  # as it was written
         cache=process_cache() if cache_bytes is None else BlockCache(cache_bytes),
         identity=found.sha256,
         rules=FetchRules(verify=verify, gap=gap_bytes, cap=cap_bytes),

@@ -22,24 +22,26 @@ def edge_weights(length, content_length, alpha, stride=1):
 def slow_choices(length, spec, content_length, stride):
     """Every (t, offsets into the document, s) of one document, in order."""
     content = min(content_length or spec.seq_len, spec.seq_len)
-    balanced = spec.content_start_mode == "coverage_balanced"
-    return (slow_windows if balanced else slow_sweeps)(length, spec, content, stride)
+    if spec.content_start_mode != "coverage_balanced":
+        return slow_sweeps(length, spec, content, stride)
+    asked = content_length is not None or spec.mode == "slide"  # else K = min(S, L): all fit
+    if length < content and asked and not spec.adaptive_k:
+        return []
+    return slow_windows(length, spec, content, stride)
 
 
 def slow_windows(length, spec, content, stride):
     """One offset for each start."""
     size, least = spec.seq_len, spec.min_copy_len
-    if length < content and not spec.adaptive_k:
+    if min(content, length) < least:
         return []
-    content = min(content, length)
-    if content < least:
-        return []
-    if spec.edge == "clip":
+    if spec.edge == "clip":  # K as asked, also where the document is shorter
         found = []
         for t in range(least - content, length - least + 1, stride):
             inside = [i for i in range(t, t + content) if 0 <= i < length]
             found.append((t, inside, size - content + inside[0] - t))
         return found
+    content = min(content, length)
     starts = list(range(0, length - content + 1, stride))
     if spec.include_tail and starts[-1] != length - content:
         starts.append(length - content)
@@ -121,9 +123,16 @@ def slow_shown(slots, quota, epoch, wraps):
     return [slots[(k * count + shift) // quota] for k in range(quota)]
 
 
-def slow_plan(lengths, spec, content_length, active):
+def slow_together(length, spec, content_length):
+    """How many slots of a document fit into a frame: a slot takes the cells that it has."""
+    size = min(content_length or spec.seq_len, spec.seq_len, length)
+    return spec.seq_len // size if spec.fill == "pack" and size else 1
+
+
+def slow_plan(lengths, spec, content_length, active, blocks=None):
     """(slots, quota, wraps) of every document."""
     plans = []
+    blocks = [0] * len(lengths) if blocks is None else blocks
     for place, length in enumerate(lengths):
         stride = spec.doc_strides[place] if spec.doc_strides else spec.content_stride
         virtual = length + (spec.bos_id is not None) if length else 0
@@ -155,21 +164,46 @@ def slow_plan(lengths, spec, content_length, active):
         caps = None
         if spec.max_epochs is not None:
             caps = [math.floor(count * spec.max_epochs) for count in counts]
-        quota = slow_quotas(heat, spec.epoch_length or sum(counts), caps)
+        if spec.epoch_length is None:
+            quota = slow_quotas(heat, sum(counts), caps)
+        else:
+            many = [slow_together(virtual, spec, content_length) for virtual, _ in plans]
+            quota = slow_framed(heat, spec.epoch_length, caps, blocks, many)
     return [slots for _, slots in plans], quota, wraps
+
+
+def slow_framed(heat, frames, caps, blocks, many):
+    """Quotas that fill exactly so many frames: first frames to groups, then slots to documents.
+
+    Documents that share frames are a group; one that has its frames alone is a group of its own.
+    """
+    groups = {}
+    for i, (block, m) in enumerate(zip(blocks, many, strict=True)):
+        groups.setdefault((block, m) if m > 1 else i, []).append(i)
+    mass = [sum(heat[i] for i in own) / many[own[0]] for own in groups.values()]
+    most = None
+    if caps is not None:
+        held = [sum(caps[i] for i in own if heat[i]) for own in groups.values()]
+        most = [-(-h // many[own[0]]) for h, own in zip(held, groups.values(), strict=True)]
+    quota = [0] * len(heat)
+    for own, share in zip(groups.values(), slow_quotas(mass, frames, most), strict=True):
+        inside = None if caps is None else [caps[i] for i in own]
+        units = slow_quotas([heat[i] for i in own], share * many[own[0]], inside)
+        for i, unit in zip(own, units, strict=True):
+            quota[i] = unit
+    return quota
 
 
 def slow_rows(lengths, spec, epoch, *, content_length=None, active=None, blocks=None):
     """The rows of an epoch: lists of (document place, t, offsets, s)."""
     active = len(lengths) if active is None else active
     content = spec.content_length if content_length is None else content_length
-    slots, quota, wraps = slow_plan(lengths, spec, content, active)
     blocks = [0] * len(lengths) if blocks is None else blocks
+    slots, quota, wraps = slow_plan(lengths, spec, content, active, blocks)
     cells = {}  # (block, splices per frame) → units
     for place in range(len(lengths)):
         virtual = lengths[place] + (spec.bos_id is not None)
-        size = min(content or spec.seq_len, spec.seq_len, virtual)
-        many = spec.seq_len // size if spec.fill == "pack" and quota[place] else 1
+        many = slow_together(virtual, spec, content) if quota[place] else 1
         shown = slow_shown(slots[place], quota[place], epoch, wraps)
         cells.setdefault((blocks[place], many), []).extend((place, unit) for unit in shown)
     rows = []

@@ -19,7 +19,7 @@ GOLDEN = {
     "edge weights": "c397115cc38121037e1bb682fbd260ee",
     "low discrepancy": "734f8182748c6ded20d0c62441c3bc4a",
     "duplicates": "a8dbe3f70123cc06779e09ff8b875f89",
-    "clip and pack": "d334d49852493bb996ecf033b4ff3534",
+    "clip and pack": "aee5747b4e8045c9b8a9df1f812b71e1",
     "slide_within": "995f7786db9dc7167abd914f69b85384",
     "axes": "48e3b968e6fcb068601294b1a62f4d0f",
     "cyclic_roll": "af73b81b1696237b4fbede9606d27756",

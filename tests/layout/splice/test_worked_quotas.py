@@ -392,6 +392,37 @@ def test_sm_18_an_epoch_has_the_length_that_was_asked_for(three):
     assert len(spliced(three, content_stride=2)) == 2 + 1 + 1  # floor((L - K) / k_t) + 1
 
 
+@pytest.mark.parametrize("edge", ["inside", "clip"])
+@pytest.mark.parametrize("sampler", ["quota", "stream"])
+def test_sm_18_an_epoch_of_packed_frames_has_the_length_that_was_asked_for(three, edge, sampler):
+    """An example is a frame, and the frames of an epoch are full."""
+    for epoch_length in (1, 2, 3, 12, 40, 1000):
+        made = splice(
+            three,
+            16,
+            content_length=4,
+            fill="pack",
+            edge=edge,
+            sampler=sampler,
+            epoch_length=epoch_length,
+        )
+        assert made.run.phases.rows.tolist() == [epoch_length]
+        part = made.run.layout.parts[0]
+        assert part.slots.rows == epoch_length
+        # lengths 7, 5, 3 and K = 4: four, four and five units in a frame
+        assert int(part.quota[:2].sum()) % 4 == 0
+        assert int(part.quota[2]) % 5 == 0
+        exact = np.array(part.weights) / np.sum(part.weights) * part.quota.sum()
+        assert np.abs(part.quota - exact).max() < 5 + 1  # a frame, and a remainder
+
+
+def test_sm_18_an_epoch_of_frames_is_shorter_only_if_every_document_is_capped(three):
+    made = splice(three, 16, content_length=4, fill="pack", epoch_length=100, max_epochs=2.0)
+    part = made.run.layout.parts[0]
+    assert part.quota.tolist() == (2 * part.shown).tolist()
+    assert len(made) == part.slots.rows < 100
+
+
 def test_sm_19_a_stream_is_its_seed_and_its_epoch(three):
     def stream(seed, epoch):
         made = spliced(three, sampler="stream", epoch_length=50).seed(seed)

@@ -11,7 +11,10 @@ from collections import Counter
 import numpy as np
 import pytest
 import tokenizers
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
 from slowsplice import edge_weights
+from toydata import ToyStore
 from toysplices import N, making_stores, pairs, row, shown, splice, triples, whole
 
 import tokenloom as tl
@@ -795,3 +798,83 @@ def test_ruling_34_clipped_windows_train_every_token_equally_often(five):
     assert targets == {0: 2, 1: 2, 2: 2, 3: 2, 4: 2}
     with pytest.warns(UserWarning, match="content_stride: found 3 .* 2 makes it the same"):
         splice(five, 8, content_length=3, edge="clip", content_stride=3)
+
+
+@pytest.mark.parametrize("fill", ["one", "pack"])
+def test_ruling_34_a_short_document_keeps_the_windows_that_were_asked_for(stores, fill):
+    documents = stores(range(10, 13), range(20, 30))
+    options = {"content_length": 6, "edge": "clip", "sampler": "enumerate", "fill": fill}
+    made = splice(documents, 8, **options)
+    starts = [t for document, t, _ in triples(made) if document == 0]
+    assert sorted(starts) == list(range(2 - 6, 3 - 2 + 1))  # L + K - 3 = 6 of them
+    targets = Counter(whole(made).labels[whole(made).labels >= 0].tolist())
+    assert targets == dict.fromkeys((11, 12, *range(21, 30)), 6 - 1)
+    if fill == "one":
+        assert len(made) == (3 + 6 - 3) + (10 + 6 - 3)
+    else:  # K slots of 3 cells, two to a frame, and L slots of 6 cells
+        assert len(made) == 6 // 2 + 10
+        assert whole(made).tokens.tolist()[-3:] == [
+            [10, 11, 10, 11, 12, N, N, N],
+            [10, 11, 12, 10, 11, 12, N, N],
+            [10, 11, 12, 11, 12, N, N, N],
+        ]
+
+
+@given(
+    st.lists(st.integers(0, 12), min_size=1, max_size=4),
+    st.integers(2, 14),
+    st.sampled_from(("one", "pack")),
+    st.booleans(),
+    st.data(),
+)
+@settings(max_examples=120)
+def test_ruling_34_every_token_is_a_target_k_minus_1_times(lengths, content, fill, bos, data):
+    divisors = [d for d in range(1, content) if (content - 1) % d == 0]
+    stride = data.draw(st.sampled_from(divisors))
+    assume(max(lengths) + bos >= 2)
+    documents = [list(range(100 * n, 100 * n + length)) for n, length in enumerate(lengths)]
+    with ToyStore([documents]) as toy, warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        made = splice(
+            toy.store,
+            16,
+            content_length=content,
+            content_stride=stride,
+            edge="clip",
+            fill=fill,
+            bos=999 if bos else False,
+        )
+        labels = whole(made).labels
+        targets = Counter(labels[labels >= 0].tolist())
+        long = [one for one in documents if one and len(one) + bos >= 2]
+        expected = {token for one in long for token in (one if bos else one[1:])}
+        assert targets == dict.fromkeys(expected, (content - 1) // stride)
+
+
+def test_ruling_34_documents_much_shorter_than_k_are_told_with_their_rows(stores):
+    documents = stores(range(10, 13), range(20, 36), range(40, 42))
+    options = {"content_length": 16, "edge": "clip"}
+    with pytest.warns(UserWarning, match="2 documents shorter than a quarter") as told:
+        splice(documents, 16, **options)
+    assert f"take {(3 + 13) + (2 + 13)} of {(3 + 13) + (2 + 13) + (16 + 13)} rows" in str(
+        told[0].message
+    )
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        splice(documents, 16, fill="pack", **options)
+        splice(documents, 16, adaptive_k=False, **options)
+        splice(stores(range(10, 14)), 16, **options)  # L = K / 4
+
+
+def test_c_04_without_a_content_length_no_document_is_too_short(stores):
+    """K is min(S, L), so `adaptive_k=False` has nothing to leave out, except with "slide"."""
+    documents = stores(range(7), range(10, 13), range(20, 32))
+    expected = [(0, 0, 1), (1, 0, 5), *[(2, t, 0) for t in range(5)]]
+    for adaptive in (True, False):
+        made = splice(documents, 8, adaptive_k=adaptive, sampler="enumerate")
+        assert triples(made) == expected
+        slid = splice(documents, 8, adaptive_k=adaptive, mode="slide")
+        assert {document for document, _, _ in triples(slid)} == ({0, 1, 2} if adaptive else {2})
+    assert {d for d, _, _ in triples(splice(documents, 8, adaptive_k=False, content_length=8))} == {
+        2
+    }

@@ -103,9 +103,17 @@ class Balanced:
 class Clipped(Balanced):
     """Every start whose window has at least `least` tokens of the document, cut to those inside.
 
-    A left part of n tokens and a right part of K - n tokens fit where one whole window fits, so
-    choice x can share its cells with choice ``x + slots``: see `slots`.
+    K is the same for all documents, however short: each token is then in K - 1 windows together
+    with the token before it, so it is a target that often.
+
+    The longest part of a document has C = min(K, L) tokens. A left part of n tokens and a right
+    part of C - n fit where such a part fits, so choice x can share its cells with choice
+    ``x + slots``: see `slots`.
     """
+
+    def content(self, length: Int64) -> Int64:
+        """See `Choices`."""
+        return np.where(super().content(length) > 0, self._content, 0)
 
     def count(self, length: Int64) -> Int64:
         """See `Choices`."""
@@ -114,11 +122,11 @@ class Clipped(Balanced):
         return np.where(content > 0, found, 0)
 
     def slots(self, length: Int64) -> Int64:
-        """Stretches of K cells that hold all choices: x and x + slots share one [N]."""
+        """Stretches of C cells that hold all choices: x and x + slots share one [N]."""
         content, count = self.content(length), self.count(length)
-        # tokens of the last choice
+        # tokens of the last choice, if it starts inside the document; else it has no partner
         last = length - (self._least - content + (count - 1) * self._stride)
-        pairs = (content - self._least - last) // self._stride + 1
+        pairs = (np.minimum(content, length) - self._least - last) // self._stride + 1
         return count - np.where(content > 0, np.maximum(pairs, 0), 0)
 
     def splice(self, start: Int64, offset: Int64, length: Int64) -> Splices:
@@ -260,6 +268,7 @@ class ChoiceGrid:
 def choices_for(spec: SpliceSpec, content_length: int | None, stride: int) -> Choices:
     """The choices that a spec allows, for a content length K and a stride between starts."""
     content = min(content_length or spec.seq_len, spec.seq_len)
+    fits = content_length is None and spec.mode == "splice"  # K is min(S, L), so all documents fit
     if spec.content_start_mode != "coverage_balanced" and spec.mode == "splice" and not spec.grid:
         return Swept(spec, content, stride)
     kind = Clipped if spec.edge == "clip" else Balanced
@@ -268,7 +277,7 @@ def choices_for(spec: SpliceSpec, content_length: int | None, stride: int) -> Ch
         content,
         stride,
         spec.min_copy_len,
-        adaptive=spec.adaptive_k,
+        adaptive=spec.adaptive_k or fits,
         tail=spec.include_tail,
     )
     return ChoiceGrid(made, spec.seq_len, *spec.grid) if spec.grid else made

@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 
 from tokenloom.errors import ConfigError
 from tokenloom.layout.splice.choices import Choices, Clipped, choices_for
-from tokenloom.layout.splice.shares import Edges, quotas, temperature_weights
+from tokenloom.layout.splice.shares import Edges, framed, quotas, temperature_weights
 from tokenloom.layout.splice.spec import SpliceSpec
 from tokenloom.layout.splice.turns import Axes, Duplicates, Edged, Even, Way, Wrapped, jitter
 from tokenloom.random.keys import GOLDEN
@@ -135,7 +135,8 @@ class SplicePhase:
         slots: which units are in which row.
         packed: whether splices are placed side by side.
         length: tokens of each document, 0 if it is not in this phase [documents].
-        content: K of each document, 0 if it is not spliced [documents].
+        content: K of each document, 0 if it is not spliced; with edge="clip" it may exceed the
+            document's length [documents].
         choices: number of choices of each document [documents].
         shown: number of units it can show: choices, or pairs of clipped choices [documents].
         quota: units of each document per epoch [documents].
@@ -184,13 +185,14 @@ class SplicePhase:
         for stride, doubled in self._duplicates.items():
             self.shown[self._strides == stride] += doubled.extra
         self._check_any(content_length)
-        self.weights, self.quota = self._shares()
+        cells = np.maximum(np.minimum(self.content, self.length), 1)  # of a unit: what it has
+        together = spec.seq_len // cells if self.packed else np.ones_like(length)
+        self.weights, self.quota = self._shares(block, together)
         if not self.quota.any():
             raise ConfigError(
                 f"max_epochs: found {spec.max_epochs}, which leaves no examples: no document has "
                 f"more than {int(self.shown.max())} choices. Raise it."
             )
-        together = spec.seq_len // np.maximum(self.content, 1) if self.packed else 0 * length + 1
         self.slots = Slots(self.quota, block, together)
         self._kinds, self._kind_of = self._make_kinds()
 
@@ -229,7 +231,7 @@ class SplicePhase:
         special = spec.doc_weights or spec.doc_groups or spec.epoch_length or spec.max_epochs
         return spec.balance_mode == "by_document" and not special
 
-    def _shares(self) -> tuple[list[int], Int64]:
+    def _shares(self, block: Int64, together: Int64) -> tuple[list[int], Int64]:
         """The weight and the quota of each document."""
         spec, shown, count = self._spec, self.shown, len(self.shown)
         if self._wraps:
@@ -246,11 +248,15 @@ class SplicePhase:
             spec.per_document("doc_weights", count),
             spec.per_document("doc_groups", count),
         )
-        total = spec.epoch_length or int(shown.sum()) * self._rounds(weights)
         caps = None
         if spec.max_epochs is not None:
             caps = np.floor(shown * spec.max_epochs).astype(np.int64)
-        return weights, quotas(weights, total, caps)
+        if spec.epoch_length is not None:
+            groups = np.where(
+                together > 1, block * (spec.seq_len + 1) + together, ~np.arange(count)
+            )
+            return weights, framed(weights, spec.epoch_length, groups, together, caps)
+        return weights, quotas(weights, int(shown.sum()) * self._rounds(weights), caps)
 
     def _rounds(self, weights: list[int]) -> int:
         """How often an epoch repeats all choices: for a stream, enough to make shares exact."""

@@ -26,6 +26,7 @@ from tokenloom.errors import ConfigError
 __all__ = [
     "Edges",
     "floor_sum",
+    "framed",
     "largest_remainder",
     "quotas",
     "temperature_weights",
@@ -211,3 +212,44 @@ def quotas(weights: Sequence[int], total: int, caps: Int64 | None = None) -> Int
         open_ &= ~over
         if not open_.any():
             return out
+
+
+def framed(
+    weights: Sequence[int], frames: int, group: Int64, together: Int64, caps: Int64 | None = None
+) -> Int64:
+    """Units of each document in an epoch of exactly `frames` frames.
+
+    Frames go to groups first, then the units that fill them to the documents inside, both by
+    largest remainder. A document whose frames hold one unit each is a group of its own, so with one
+    splice per frame these are the `quotas` of an epoch of `frames`.
+
+    Args:
+        weights: units are in proportion to these [N].
+        frames: frames of the epoch.
+        group: documents that share frames have the same number [N].
+        together: units in one frame, the same for a whole group [N].
+        caps: most units of each document [N].
+
+    >>> framed([7, 5, 3], 12, np.array([0, 0, 1]), np.array([4, 4, 5])).tolist()
+    [23, 17, 10]
+    """
+    if (together == 1).all():
+        return quotas(weights, frames, caps)
+    _, first, which = np.unique(group, return_index=True, return_inverse=True)
+    order = np.argsort(first)  # groups in the order of their first documents
+    members = np.split(np.argsort(which, kind="stable"), np.cumsum(np.bincount(which))[:-1])
+    unit = math.lcm(*np.unique(together).tolist())
+    inside = [[weights[i] for i in members[one].tolist()] for one in order.tolist()]
+    many = together[first[order]]
+    mass = [sum(own) * (unit // m) for own, m in zip(inside, many.tolist(), strict=True)]
+    most = None
+    if caps is not None:
+        usable = np.where(np.array([weight > 0 for weight in weights]), caps, 0)
+        most = -(-np.bincount(which, usable).astype(np.int64)[order] // many)
+    out = np.zeros(len(group), np.int64)
+    shares = quotas(mass, frames, most) * many
+    for one, own, units in zip(order.tolist(), inside, shares.tolist(), strict=True):
+        if units:
+            here = members[one]
+            out[here] = quotas(own, units, None if caps is None else caps[here])
+    return out

@@ -56,18 +56,19 @@ class SpliceSpec:
             "cyclic_roll": as slide_within, but the document wraps around to its start.
         placement: when offsets are swept, "fit" keeps the whole splice inside the frame;
             "truncate" lets the end of the frame cut it off.
-        content_length: K; None means as many tokens as fit.
+        content_length: K; None means as many tokens as fit: min(S, L), and S with edge="clip".
         content_stride: tokens from one start to the next.
         offset_stride: cells from one offset to the next.
         min_copy_len: splices with fewer tokens are left out.
         include_tail: also show the last start, L - K, if the stride does not land on it.
         edge: "inside": splices lie inside the document; "clip": starts run past both ends and only
-            the part inside is shown, so that every token is a target equally often.
+            the part inside is shown, so that every token is a target equally often, K - 1 times,
+            also in documents shorter than K.
         fill: "one" splice per frame, or "pack": as many as fit, each a segment of its own.
         alpha: prefer starts near the ends by (K / distance)^alpha.
         edge_mode: "continuous" weights, or "duplicate": duplicate starts near the ends at random
             (the older method).
-        adaptive_k: show documents shorter than K whole; otherwise they are left out.
+        adaptive_k: show documents shorter than the given K whole; otherwise they are left out.
         offset_jitter: J; shift splices left by 0 to J cells, differently at each visit.
         jitter_mode: visit the J + 1 offsets in random order ("uniform"), or one after the other
             from an arbitrary first one ("low_discrepancy").
@@ -78,7 +79,8 @@ class SpliceSpec:
         balance_tau: the temperature; 1 is proportional, 0 is equal.
         balance_measure: measure of a document, its "length" or its "starts"; default: "starts" with
             edge="clip", otherwise "length".
-        epoch_length: examples per epoch; default: as many as there are choices.
+        epoch_length: examples per epoch, which are frames also with fill="pack"; default: as many
+            as show every choice once. `max_epochs` can make an epoch shorter.
         max_epochs: most times that a document's choices are shown in one epoch.
         doc_weights, doc_strides, doc_alphas: one value per document, in the order of selection.
         doc_groups: group number of each document; groups get equal shares.
