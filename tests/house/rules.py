@@ -247,8 +247,67 @@ def wrong_effects(tree: Tree) -> list[str]:
 
 OPENS = {"open", "io.open", "os.open"}
 TOUCHES = {"read_text", "read_bytes", "write_text", "write_bytes", "Thread", "ThreadPoolExecutor"}
+TOUCHES |= {"start_new_thread"}
 PROCESSES = ("subprocess.", "multiprocessing.")
 READERS = {"tokenizer.find"}  # reads the files of a tokenizer, which is its job
+
+
+def wrong_locks(tree: Tree) -> list[str]:
+    """11. Every lock comes from store.handles, which renews it in the child of a fork."""
+    wrong = []
+    for module in tree.sources:
+        if module == HANDLES:
+            continue
+        for name in _names(tree, module):
+            last = name.split(".")[-1]
+            made = name in {f"threading.{last}", f"_thread.{last}", f"queue.{last}"}
+            if last == "cached_property":  # in Python 3.11 it has one lock for all instances
+                wrong.append(f"{module} uses {name}: take store.handles.lazy")
+            lock = (made and last in LOCKS) or (last == "Lock" and not made)
+            if lock and (module, last) not in OF_ONE_CALL:
+                wrong.append(f"{module} makes a {name}: take store.handles.lock_of")
+    return sorted(set(wrong))
+
+
+HANDLES = "store.handles"
+LOCKS = {"Lock", "RLock", "Condition", "Event", "Semaphore", "BoundedSemaphore", "Barrier"}
+LOCKS |= {"allocate_lock", "Queue", "LifoQueue", "PriorityQueue", "SimpleQueue"}
+OF_ONE_CALL = {  # locks of one call and its threads: a child has neither of them
+    ("store.cache", "Lock"),
+    ("ingest.identity", "Lock"),
+    ("ingest.identity", "Event"),
+    ("ingest.executors", "SimpleQueue"),
+}
+
+
+def half_copies(tree: Tree) -> list[str]:
+    """12. What owns a lock, or frees something when it goes, says what a copy of it is."""
+    wrong = []
+    for module in tree.sources:
+        for node in ast.walk(tree.parsed(module)):
+            if not isinstance(node, ast.ClassDef) or (module, node.name) == (HANDLES, "Single"):
+                continue
+            methods = {one.name for one in node.body if isinstance(one, ast.FunctionDef)}
+            says = "__reduce__" in methods or any("Single" in ast.unparse(b) for b in node.bases)
+            calls = [ast.unparse(one) for one in ast.walk(node) if isinstance(one, ast.Call)]
+            locks = "lock_of(self)" in calls
+            if (locks or "__del__" in methods) and not says:
+                wrong.append(f"{module}.{node.name} has neither __reduce__ nor Single")
+            if locks and "_forked" not in methods:
+                wrong.append(f"{module}.{node.name} has no _forked")
+    return wrong
+
+
+def _names(tree: Tree, module: str) -> list[str]:
+    """Dotted names that are used, and those imported by themselves, with their module."""
+    found, alone = [], {}
+    for node in ast.walk(tree.parsed(module)):
+        if isinstance(node, ast.ImportFrom) and node.module in ("threading", "functools", "queue"):
+            alone |= {one.asname or one.name: f"{node.module}.{one.name}" for one in node.names}
+        if isinstance(node, ast.Attribute | ast.Name):
+            name = ast.unparse(node)
+            found.append(alone.get(name, name))
+    return found
 
 
 def unreferenced(tree: Tree, others: str) -> list[str]:

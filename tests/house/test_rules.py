@@ -21,6 +21,8 @@ RULES = [
     rules.wrong_sizes,
     rules.wrong_docstrings,
     rules.wrong_effects,
+    rules.wrong_locks,
+    rules.half_copies,
 ]
 
 
@@ -72,6 +74,36 @@ BROKEN = {
     "a thread started": (
         rules.wrong_effects,
         {"order.x": LONG + "import threading\nthreading.Thread()\n"},
+    ),
+    "a thread started below": (
+        rules.wrong_effects,
+        {"order.x": LONG + "import _thread\n_thread.start_new_thread(f, ())\n"},
+    ),
+    "a lock": (rules.wrong_locks, {"batch.x": LONG + "import threading\nx = threading.RLock()\n"}),
+    "a lock by its name": (
+        rules.wrong_locks,
+        {"batch.x": LONG + "from threading import Condition as C\nx = C()\n"},
+    ),
+    "a lock nobody renews": (
+        rules.wrong_locks,
+        {"batch.x": LONG + "from tokenloom.store.handles import Lock\nx = Lock()\n"},
+    ),
+    "a queue": (rules.wrong_locks, {"batch.x": LONG + "import queue\nx = queue.SimpleQueue()\n"}),
+    "a property with a lock": (
+        rules.wrong_locks,
+        {"batch.x": LONG + "import functools\n@functools.cached_property\ndef f(): ...\n"},
+    ),
+    "an owner that can be half-copied": (
+        rules.half_copies,
+        {"batch.x": LONG + "class X:\n    def _forked(self, torn): lock_of(self)\n"},
+    ),
+    "a handle that can be half-copied": (
+        rules.half_copies,
+        {"batch.x": LONG + "class X:\n    def __del__(self): ...\n"},
+    ),
+    "an owner that a fork forgets": (
+        rules.half_copies,
+        {"batch.x": LONG + "class X(Single):\n    def f(self): lock_of(self)\n"},
     ),
 }
 

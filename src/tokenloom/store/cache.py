@@ -138,6 +138,8 @@ class BlockCache:
                 found |= {place: flight.values[keys[place]] for place in mine}
         except BaseException as error:
             flight.error, flight.is_over = error, True  # before anything that may fail again
+            with self._lock:  # it may have been raised between a change and its count
+                self._bytes = sum(block.nbytes for block in self._blocks.values())
             self._land(flight, [key for key, one in self._flights.copy().items() if one is flight])
             raise
         for place, (other, landed) in theirs.items():
@@ -216,10 +218,7 @@ class BlockCache:
                 landed.release()
 
     def _keep(self, key: Hashable, block: Block) -> None:
-        """Keep a block and let the oldest go; the lock is held.
-
-        Between a change and its count nothing is called, so no exception comes between them.
-        """
+        """Keep a block and let the oldest go; the lock is held."""
         old = self._blocks.get(key)
         size = block.nbytes - (0 if old is None else old.nbytes)
         self._blocks[key] = block
