@@ -6,7 +6,7 @@ BIN    := $(VENV)/bin
 WORKERS ?= auto
 NATIVE := $(wildcard src/native/*.[ch])  # compiled when tokenloom is installed
 
-.PHONY: demo test test-slow lint types docs bench clean
+.PHONY: demo test test-slow sanitize lint types docs bench clean
 
 demo: $(VENV)/.demo
 	$(BIN)/python -m examples.demo
@@ -16,6 +16,10 @@ test: $(VENV)/.test lint types
 
 test-slow: $(VENV)/.test
 	$(BIN)/python -m pytest -n $(WORKERS) -q -m slow
+
+# the compiled loops under ASAN and UBSAN: their tests, and a minute of fuzzing; needs gcc
+sanitize: $(VENV)/.test
+	$(BIN)/python tests/native/sanitize.py --seconds 60
 
 lint: $(VENV)/.test
 	$(BIN)/ruff check .

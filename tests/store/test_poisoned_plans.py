@@ -183,6 +183,22 @@ def test_a_changed_place_is_found_if_it_is_looked_at_and_only_then(toy, folder, 
     assert path.read_bytes() == raw
 
 
+@pytest.mark.parametrize("kind", sorted(KINDS))
+def test_damage_is_found_by_the_digest_wherever_it_is(toy, folder, kind, monkeypatch):
+    for module in (grouping, costs, prices):
+        monkeypatch.setattr(module, "random_places", lambda count: np.empty(0, np.int64))
+    cost = "loss_tokens" if kind == "trained" else "tokens"
+    order = order_of(mixed(toy, cost))
+    path = files(folder, kind)[0]
+    raw = path.read_bytes()
+    begin = raw.index(b'"value"' if kind == "pack" else b"\n") + 1
+    places = np.linspace(begin, len(raw) - 2, 5).astype(int).tolist()
+    for place in places:
+        path.write_bytes(raw[:place] + bytes([raw[place] ^ 1]) + raw[place + 1 :])
+        assert order_of(mixed(toy, cost)) == order, place
+        assert path.read_bytes() == raw, place
+
+
 def test_places_are_few_spread_and_drawn_by_the_system(monkeypatch):
     for count in (0, 1, 63, 64):
         assert plan_cache.random_places(count).tolist() == list(range(count))
@@ -290,8 +306,7 @@ def test_a_directory_of_another_owner_is_not_used(toy, folder, give_away, caplog
 def test_a_file_that_others_can_write_to_is_replaced(toy, folder):
     order = order_of(mixed(toy, "tokens"))
     for path in files(folder):
-        path.chmod(0o666)
-        poison(path, shifted)
+        path.chmod(0o666)  # the right numbers, but who knows for how long
     assert order_of(mixed(toy, "tokens")) == order
     assert {oct(path.stat().st_mode & 0o777) for path in files(folder)} == {"0o600"}
 

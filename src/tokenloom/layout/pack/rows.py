@@ -238,11 +238,8 @@ def _look_at(line: Bounded, spec: PackSpec, groups: Groups) -> dict[int, NDArray
     for number in random_places(len(groups)).tolist():
         first, last = groups.document[number : number + 2].tolist()
         bounds, planned = _group_from(line, spec, number, first)
-        edges = bounds[0], bounds[-1]
-        right = (
-            edges == tuple(groups.address[number : number + 2]) and len(bounds) - 1 == last - first
-        )
-        if not right or len(planned) != groups.rows[number]:
+        here = first + len(bounds) - 1, bounds[0], bounds[-1], len(planned)
+        if here != (last, *groups.address[number : number + 2], groups.rows[number]):
             return None
         found[number] = planned.tokens.astype(kind)
     return found
