@@ -6,7 +6,7 @@ BIN    := $(VENV)/bin
 WORKERS ?= auto
 NATIVE := $(wildcard src/native/*.[ch])  # compiled when tokenloom is installed
 
-.PHONY: demo test test-slow mutate lint types docs bench clean
+.PHONY: demo test test-slow sanitize mutate lint types docs bench clean
 
 demo: $(VENV)/.demo
 	$(BIN)/python -m examples.demo
@@ -19,6 +19,10 @@ test-slow: $(VENV)/.test
 
 mutate: $(VENV)/.test
 	PYTHONPATH=tests $(BIN)/python -m mutation --workers $(WORKERS)
+
+# the compiled loops under ASAN and UBSAN: their tests, and a minute of fuzzing; needs gcc
+sanitize: $(VENV)/.test
+	$(BIN)/python tests/native/sanitize.py --seconds 60
 
 lint: $(VENV)/.test
 	$(BIN)/ruff check .

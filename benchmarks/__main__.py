@@ -17,6 +17,7 @@ from benchmarks import (
     lanes,
     loaders,
     mix,
+    native,
     opening,
     order,
     packing,
@@ -39,6 +40,7 @@ JOBS = {
     "packing": packing.run,
     "splice": splice.run,
     "mix": mix.run,
+    "native": native.run,
 }
 SIZES = ("tiny", "small", "default", "full")
 

@@ -1,41 +1,12 @@
 /* The compiled loops over cells: copy runs of tokens into cells, and paint tiles into arrays. The
- * packers are in _packers.c, orders in _order.c.
+ * packers are in _packers.c, orders in _order.c, and what all do with their arguments in
+ * _arguments.c.
  *
  * Optional: `tokenloom.native` says whether this module is available; without it NumPy code gives
  * the same bytes. It uses only Python's limited API and no NumPy headers, so arrays come as
- * buffers. No input is trusted: every range is checked against its buffer before a byte moves.
+ * buffers. No input is trusted: the rules are in _native.h.
  */
 #include "_native.h"
-
-/* -- buffers -------------------------------------------------------------------------------- */
-
-int
-get_items(PyObject *array, Py_buffer *view, Index item, int flags, const char *name)
-{
-    if (PyObject_GetBuffer(array, view, flags) < 0)
-        return -1;
-    if (view->itemsize == item)
-        return 0;
-    PyErr_Format(PyExc_TypeError, "%s: items of %zd bytes, wanted %zd", name, view->itemsize, item);
-    PyBuffer_Release(view);
-    return -1;
-}
-
-int
-get_int(PyObject *value, Index *out)
-{
-    *out = PyLong_AsSsize_t(value);
-    return *out == -1 && PyErr_Occurred() ? -1 : 0;
-}
-
-int
-wrong_count(const char *what, Index found, Index wanted)
-{
-    if (found == wanted)
-        return 0;
-    PyErr_Format(PyExc_TypeError, "%s takes %zd arguments, %zd were given", what, wanted, found);
-    return -1;
-}
 
 /* -- loops ---------------------------------------------------------------------------------- */
 
@@ -79,30 +50,36 @@ typedef struct {
     PyObject_HEAD
     Py_buffer *views;
     Index count; /* buffers held */
-    Run *runs;
+    Run *runs;   /* nobody else has them, so they stay as they were checked */
     Index total; /* runs */
+    int ascend;  /* whether every run ends before the cell of the next one */
 } Copier;
 
 static int
 take_views(Copier *self, PyObject *arrays)
 {
+    static const Wanted view = {"tokens", TOKENS, 0, 0};
+    char name[40];
     Index count = PySequence_Size(arrays);
-    if (count < 0 || !(self->views = PyMem_Calloc((size_t)count + 1, sizeof(Py_buffer))))
-        return count < 0 ? -1 : (PyErr_NoMemory(), -1);
+    if (count < 0) {
+        if (PyErr_ExceptionMatches(PyExc_TypeError))
+            PyErr_SetString(PyExc_TypeError, "views: allowed: a sequence of arrays");
+        return -1;
+    }
+    if (!(self->views = PyMem_Calloc((size_t)count + 1, sizeof(Py_buffer))))
+        return PyErr_NoMemory(), -1;
     for (Index i = 0; i < count; i++) {
         PyObject *array = PySequence_GetItem(arrays, i);
         if (!array)
             return -1;
-        int failed = PyObject_GetBuffer(array, &self->views[i], PyBUF_SIMPLE);
+        int failed = get_array(array, &self->views[i], &view);
         Py_DECREF(array);
-        if (failed < 0)
-            return -1;
-        self->count = i + 1;
-        Index item = self->views[i].itemsize;
-        if (item != 2 && item != 4) {
-            PyErr_Format(PyExc_TypeError, "view %zd: tokens of %zd bytes", i, item);
+        if (failed) {
+            PyOS_snprintf(name, sizeof name, "views[%zd]", i);
+            name_it(name);
             return -1;
         }
+        self->count = i + 1;
     }
     return 0;
 }
@@ -110,12 +87,12 @@ take_views(Copier *self, PyObject *arrays)
 static int
 take_runs(Copier *self, PyObject *const *arrays)
 {
-    static const char *names[] = {"which", "low", "length", "cell"};
+    static const Wanted wanted[] = {
+        {"which", INT64, 0, 0}, {"low", INT64, 0, 0}, {"length", INT64, 0, 0}, {"cell", INT64, 0, 0}};
     Py_buffer held[4];
-    int got = 0, failed = -1;
-    for (; got < 4; got++)
-        if (get_items(arrays[got], &held[got], 8, PyBUF_SIMPLE, names[got]) < 0)
-            goto done;
+    int failed = -1;
+    if (get_arrays(arrays, held, wanted, 4))
+        return -1;
     if (held[1].len != held[0].len || held[2].len != held[0].len || held[3].len != held[0].len) {
         PyErr_SetString(PyExc_ValueError, "which, low, length and cell: not of one length");
         goto done;
@@ -125,28 +102,34 @@ take_runs(Copier *self, PyObject *const *arrays)
         PyErr_NoMemory();
         goto done;
     }
-    const int64_t *which = held[0].buf, *low = held[1].buf, *length = held[2].buf;
-    const int64_t *cell = held[3].buf;
-    for (Index i = 0; i < self->total; i++) {
-        int inside = which[i] >= 0 && which[i] < self->count && low[i] >= 0 && length[i] >= 0;
-        Index item = inside ? self->views[which[i]].itemsize : 2;
+    const int64_t *all_which = held[0].buf, *all_low = held[1].buf, *all_length = held[2].buf;
+    const int64_t *all_cell = held[3].buf;
+    const Py_buffer *views = self->views;
+    const Index total = self->total, count = self->count;
+    Run *runs = self->runs;
+    int64_t end = INT64_MIN;
+    int ascend = 1;
+    for (Index i = 0; i < total; i++) {
+        int64_t which = READ(int64_t, all_which + i), low = READ(int64_t, all_low + i);
+        int64_t length = READ(int64_t, all_length + i), cell = READ(int64_t, all_cell + i);
+        int inside = which >= 0 && which < count && low >= 0 && length >= 0;
+        Index item = inside ? views[which].itemsize : 2;
         if (inside) {
-            int64_t tokens = self->views[which[i]].len / item;
-            inside = low[i] <= tokens && length[i] <= tokens - low[i];
+            int64_t tokens = views[which].len >> (item == 2 ? 1 : 2);
+            inside = low <= tokens && length <= tokens - low;
         }
         if (!inside) {
-            PyErr_Format(PyExc_IndexError, "run %zd: not inside its view", i);
+            PyErr_Format(PyExc_IndexError, "which, low, length: run %zd is not inside its view", i);
             goto done;
         }
-        self->runs[i].from = (const char *)self->views[which[i]].buf + low[i] * item;
-        self->runs[i].item = item;
-        self->runs[i].length = length[i];
-        self->runs[i].cell = cell[i];
+        runs[i] = (Run){(const char *)views[which].buf + low * item, length, cell, item};
+        ascend &= cell >= end;
+        ascend &= !__builtin_add_overflow(cell, length, &end);
     }
+    self->ascend = ascend;
     failed = 0;
 done:
-    while (got--)
-        PyBuffer_Release(&held[got]);
+    release(held, 4);
     return failed;
 }
 
@@ -187,41 +170,76 @@ PyDoc_STRVAR(fill_doc,
     "fill(out, first, last, base, filler)\n--\n\n"
     "Copy runs [first, last) to their cells, counted from `base`; all others get `filler`.");
 
+/* Whether a run starts at cell `done` or later, counted from `base`, and ends at `total` or before. */
+static inline int
+has_room(const Run *run, Index base, Index done, Index total)
+{
+    int64_t at;
+    return !__builtin_sub_overflow(run->cell, (int64_t)base, &at) && at >= done && at <= total &&
+           run->length <= total - at;
+}
+
+/* The first run of [first, last) that has no room; `last` if all have. */
+static Index
+first_without_room(const Copier *self, Index first, Index last, Index base, Index total)
+{
+    Index done = 0;
+    if (self->ascend && first < last) /* then the outermost two tell */
+        return !has_room(&self->runs[first], base, 0, total)      ? first
+             : !has_room(&self->runs[last - 1], base, 0, total) ? last - 1 : last;
+    for (Index i = first; i < last; i++) {
+        const Run *run = &self->runs[i];
+        if (!has_room(run, base, done, total))
+            return i;
+        done = run->cell - base + run->length;
+    }
+    return last;
+}
+
 static PyObject *
 copier_fill(Copier *self, PyObject *const *args, Index nargs)
 {
+    static const Wanted wanted = {"out", INT32, 1, 0};
     Index first, last, base, filler, done = 0;
     Py_buffer out;
-    if (wrong_count("fill", nargs, 5) || get_int(args[1], &first) || get_int(args[2], &last) ||
-        get_int(args[3], &base) || get_int(args[4], &filler))
+    if (wrong_count("fill", nargs, 5) ||
+        get_int(args[1], &first, PY_SSIZE_T_MIN, PY_SSIZE_T_MAX, "first") ||
+        get_int(args[2], &last, PY_SSIZE_T_MIN, PY_SSIZE_T_MAX, "last") ||
+        get_int(args[3], &base, PY_SSIZE_T_MIN, PY_SSIZE_T_MAX, "base") ||
+        get_int(args[4], &filler, INT32_MIN, INT32_MAX, "filler"))
         return NULL;
     if (first < 0 || first > last || last > self->total) {
-        PyErr_Format(PyExc_IndexError, "runs %zd to %zd of %zd", first, last, self->total);
+        PyErr_Format(PyExc_IndexError, "first, last: runs %zd to %zd of %zd", first, last,
+                     self->total);
         return NULL;
     }
-    if (get_items(args[0], &out, 4, PyBUF_WRITABLE, "out") < 0)
+    if (get_array(args[0], &out, &wanted))
         return NULL;
+    for (Index i = 0; i < self->count; i++)
+        if (share(&out, &self->views[i])) {
+            PyErr_Format(PyExc_ValueError, "out: it shares memory with views[%zd]", i);
+            PyBuffer_Release(&out);
+            return NULL;
+        }
     int32_t *cells = out.buf;
-    Index total = out.len / 4, i;
+    Index total = out.len / 4, wrong = first_without_room(self, first, last, base, total);
+    if (wrong < last) {
+        PyErr_Format(PyExc_IndexError,
+                     "out: run %zd overlaps the one before it or lies outside", wrong);
+        PyBuffer_Release(&out);
+        return NULL;
+    }
     Py_BEGIN_ALLOW_THREADS
-    for (i = first; i < last; i++) {
+    for (Index i = first; i < last; i++) {
         const Run *run = &self->runs[i];
-        int64_t at = run->cell - base;
-        if (at < done || at > total || run->length > total - at)
-            break;
+        Index at = (Index)(run->cell - base);
         set_all(cells + done, at - done, (int32_t)filler);
         copy_wide(cells + at, run->from, run->length, run->item);
         done = at + run->length;
     }
-    if (i == last)
-        set_all(cells + done, total - done, (int32_t)filler);
+    set_all(cells + done, total - done, (int32_t)filler);
     Py_END_ALLOW_THREADS
     PyBuffer_Release(&out);
-    if (i < last) {
-        PyErr_Format(PyExc_IndexError,
-                     "run %zd overlaps the one before it or lies outside the output", i);
-        return NULL;
-    }
     Py_RETURN_NONE;
 }
 
@@ -243,18 +261,72 @@ static PyType_Spec copier_spec = {
 
 /* -- paint: tiles into arrays ---------------------------------------------------------------- */
 
-enum { FIRST, LENGTH, SEGMENT, SEGMENTS, POSITIONS, MASK, TOKENS, LABELS, ARRAYS };
+enum { FIRST, LENGTH, SEGMENT, SEGMENTS, POSITIONS, MASK, TOKENS_IN, LABELS, ARRAYS };
 
-static const struct {
-    const char *name;
-    Index item;
-    int flags;
-} ARRAY[ARRAYS] = {
-    {"first", 8, PyBUF_SIMPLE},         {"length", 8, PyBUF_SIMPLE},
-    {"segment", 4, PyBUF_SIMPLE},       {"segment_ids", 4, PyBUF_WRITABLE},
-    {"position_ids", 4, PyBUF_WRITABLE}, {"loss_mask", 1, PyBUF_WRITABLE},
-    {"tokens", 4, PyBUF_SIMPLE},        {"labels", 4, PyBUF_WRITABLE},
+static const Wanted ARRAY[ARRAYS] = {
+    {"first", INT64, 0, 0},       {"length", INT64, 0, 0},      {"segment", INT32, 0, 0},
+    {"segment_ids", INT32, 1, 1}, {"position_ids", INT32, 1, 1}, {"loss_mask", BOOL, 1, 1},
+    {"tokens", INT32, 0, 1},      {"labels", INT32, 1, 1},
 };
+
+/* Arrays of one length; -1 with an exception if they are not, or a wanted one is missing. */
+static int
+sizes_of(const Py_buffer *held, Index *tiles, Index *cells)
+{
+    *tiles = held[FIRST].len / 8;
+    *cells = -1;
+    for (int i = LENGTH; i < ARRAYS; i++) {
+        if (!held[i].obj)
+            continue;
+        Index items = held[i].len / held[i].itemsize, *wanted = i <= SEGMENT ? tiles : cells;
+        if (*wanted == -1)
+            *wanted = items;
+        if (items != *wanted) {
+            PyErr_Format(PyExc_ValueError, "%s: %zd items, wanted %zd", ARRAY[i].name, items,
+                         *wanted);
+            return -1;
+        }
+    }
+    if (!held[TOKENS_IN].obj != !held[LABELS].obj) {
+        PyErr_SetString(PyExc_ValueError, "tokens and labels: one without the other");
+        return -1;
+    }
+    return 0;
+}
+
+/* Whether the tiles cover the cells, one after the other. No step needs the one before it, so this
+ * takes a fraction of a nanosecond a tile: signs of `bad` and bits of `gap` collect what is wrong. */
+static int
+cover(const int64_t *first, const int64_t *length, Index tiles, Index cells)
+{
+    uint64_t bad, gap, end = (uint64_t)cells;
+    if (!tiles)
+        return cells == 0;
+    uint64_t count = (uint64_t)length[tiles - 1];
+    bad = count | (end - count); /* negative, or more than all cells */
+    gap = (uint64_t)first[0] | (((uint64_t)first[tiles - 1] + count) ^ end);
+    for (Index i = 0; i < tiles - 1; i++) {
+        count = (uint64_t)length[i];
+        bad |= count | (end - count);
+        gap |= ((uint64_t)first[i] + count) ^ (uint64_t)first[i + 1];
+    }
+    return !(bad >> 63) && !gap;
+}
+
+/* An exception about the first tile that is not where it should be. */
+static void
+misplaced(const int64_t *first, const int64_t *length, Index tiles, Index cells)
+{
+    Index i = 0, done = 0;
+    for (; i < tiles; i++) {
+        int64_t count = READ(int64_t, length + i);
+        if (READ(int64_t, first + i) != done || count < 0 || count > cells - done)
+            break;
+        done += (Index)count;
+    }
+    PyErr_Format(PyExc_IndexError, "first, length: tile %zd: tiles cover %zd cells of %zd", i, done,
+                 cells);
+}
 
 static void
 paint_labels(int32_t *restrict to, const int32_t *restrict tokens, Index count, int real, int32_t no)
@@ -275,66 +347,51 @@ static PyObject *
 paint(PyObject *Py_UNUSED(module), PyObject *const *args, Index nargs)
 {
     Py_buffer held[ARRAYS];
-    Index ignore, cells = -1, i = 0, tiles = 0, done = 0;
+    Index ignore, cells, tiles, covered = 0, i = 0;
     PyObject *result = NULL;
-    int got = 0;
-    if (wrong_count("paint", nargs, ARRAYS + 1) || get_int(args[ARRAYS], &ignore))
+    if (wrong_count("paint", nargs, ARRAYS + 1) ||
+        get_int(args[ARRAYS], &ignore, INT32_MIN, INT32_MAX, "ignore") ||
+        get_arrays(args, held, ARRAY, ARRAYS))
         return NULL;
-    for (; got < ARRAYS; got++) {
-        held[got].buf = NULL;
-        held[got].obj = NULL;
-        if (args[got] == Py_None && got > SEGMENT)
-            continue;
-        if (get_items(args[got], &held[got], ARRAY[got].item, ARRAY[got].flags, ARRAY[got].name))
-            goto release;
-        Index items = held[got].len / ARRAY[got].item;
-        Index *wanted = got <= SEGMENT ? &tiles : &cells;
-        if (got == FIRST)
-            tiles = items;
-        else if (cells == -1 && got > SEGMENT)
-            cells = items;
-        if (items != *wanted) {
-            PyErr_Format(PyExc_ValueError, "%s: %zd items, wanted %zd", ARRAY[got].name, items,
-                         *wanted);
-            got++;
-            goto release;
-        }
-    }
-    if (!held[TOKENS].buf != !held[LABELS].buf && cells > 0) {
-        PyErr_SetString(PyExc_ValueError, "tokens and labels: one without the other");
-        goto release;
+    if (sizes_of(held, &tiles, &cells))
+        goto done;
+    if (cells == -1) { /* nothing to paint */
+        result = Py_NewRef(Py_None);
+        goto done;
     }
     const int64_t *first = held[FIRST].buf, *length = held[LENGTH].buf;
-    const int32_t *segment = held[SEGMENT].buf, *tokens = held[TOKENS].buf;
+    const int32_t *segment = held[SEGMENT].buf, *tokens = held[TOKENS_IN].buf;
     int32_t *segments = held[SEGMENTS].buf, *positions = held[POSITIONS].buf;
     int32_t *labels = held[LABELS].buf;
     char *mask = held[MASK].buf;
-    Py_BEGIN_ALLOW_THREADS
-    for (; i < tiles; i++) {
-        Index at = (Index)first[i], count = (Index)length[i];
-        if (at != done || count < 0 || count > cells - at)
-            break;
-        if (segments)
-            set_all(segments + at, count, segment[i]);
-        if (positions)
-            count_up(positions + at, count);
-        if (mask && count) {
-            memset(mask + at, segment[i] != 0, (size_t)count);
-            mask[at + count - 1] = 0;
+    if (cover(first, length, tiles, cells)) {
+        Py_BEGIN_ALLOW_THREADS
+        for (; i < tiles; i++) {
+            int64_t count = READ(int64_t, length + i); /* another thread may have changed it */
+            int32_t here = READ(int32_t, segment + i);
+            Index at = covered;
+            if (count < 0 || count > cells - at)
+                break;
+            if (segments)
+                set_all(segments + at, (Index)count, here);
+            if (positions)
+                count_up(positions + at, (Index)count);
+            if (mask && count) {
+                memset(mask + at, here != 0, (size_t)count);
+                mask[at + count - 1] = 0;
+            }
+            if (labels)
+                paint_labels(labels + at, tokens + at, (Index)count, here != 0, (int32_t)ignore);
+            covered = at + (Index)count;
         }
-        if (labels)
-            paint_labels(labels + at, tokens + at, count, segment[i] != 0, (int32_t)ignore);
-        done = at + count;
+        Py_END_ALLOW_THREADS
     }
-    Py_END_ALLOW_THREADS
-    if (cells == -1 || (i == tiles && done == cells))
+    if (i == tiles && covered == cells)
         result = Py_NewRef(Py_None);
     else
-        PyErr_Format(PyExc_IndexError, "tile %zd: tiles cover %zd cells of %zd", i, done, cells);
-release:
-    while (got--)
-        if (held[got].obj)
-            PyBuffer_Release(&held[got]);
+        misplaced(first, length, tiles, cells);
+done:
+    release(held, ARRAYS);
     return result;
 }
 

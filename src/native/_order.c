@@ -182,6 +182,10 @@ enum { X, WHICH, KEYS, OUT };
 static int
 get_size(PyObject *value, uint64_t *out, const char *name)
 {
+    if (!PyLong_Check(value)) {
+        PyErr_Format(PyExc_TypeError, "%s: found %R, allowed: an integer", name, value);
+        return -1;
+    }
     *out = PyLong_AsUnsignedLongLong(value);
     if (!PyErr_Occurred())
         return 0;
@@ -210,32 +214,22 @@ take_sizes(Network *net, PyObject *n, PyObject *side)
 static int
 take_arrays(Network *net, PyObject *const *arrays)
 {
-    static const char *names[] = {"x", "which", "keys", "out"};
-    int got = 0;
-    for (; got < 4; got++) {
-        net->held[got].obj = NULL;
-        net->held[got].buf = NULL;
-        if (got == WHICH && arrays[got] == Py_None)
-            continue;
-        int flags = got == OUT ? PyBUF_WRITABLE : PyBUF_SIMPLE;
-        if (get_items(arrays[got], &net->held[got], 8, flags, names[got]))
-            goto release;
-    }
+    static const Wanted wanted[] = {
+        {"x", UINT64, 0, 0}, {"which", WORD64, 0, 1}, {"keys", UINT64, 0, 0}, {"out", UINT64, 1, 0}};
     Py_buffer *held = net->held;
+    if (get_arrays(arrays, held, wanted, 4))
+        return -1;
     net->x = held[X].buf;
-    net->which = arrays[WHICH] == Py_None ? NULL : held[WHICH].buf;
+    net->which = held[WHICH].buf;
     net->keys = held[KEYS].buf;
     net->out = held[OUT].buf;
     net->count = held[X].len / 8;
     net->columns = (uint64_t)held[KEYS].len / (8 * ROUNDS);
     if (held[OUT].len == held[X].len && held[KEYS].len % (8 * ROUNDS) == 0 &&
-        (arrays[WHICH] == Py_None || held[WHICH].len == held[X].len))
+        (!held[WHICH].obj || held[WHICH].len == held[X].len))
         return 0;
     PyErr_SetString(PyExc_ValueError, "x, which and out: not of one length, or keys not of 8 rows");
-release:
-    while (got--)
-        if (net->held[got].obj)
-            PyBuffer_Release(&net->held[got]);
+    release(held, 4);
     return -1;
 }
 
@@ -247,17 +241,17 @@ feistel(PyObject *Py_UNUSED(module), PyObject *const *args, Index nargs)
     if (wrong_count("feistel", nargs, 7) || take_sizes(&net, args[3], args[4]))
         return NULL;
     int backwards = PyObject_IsTrue(args[5]);
-    if (backwards < 0)
+    if (backwards < 0) {
+        name_it("backwards");
         return NULL;
+    }
     PyObject *arrays[] = {args[0], args[1], args[2], args[6]};
     if (take_arrays(&net, arrays))
         return NULL;
     Py_BEGIN_ALLOW_THREADS
     done = walk(&net, backwards);
     Py_END_ALLOW_THREADS
-    for (int got = 0; got < 4; got++)
-        if (net.held[got].obj)
-            PyBuffer_Release(&net.held[got]);
+    release(net.held, 4);
     if (done == net.count)
         Py_RETURN_NONE;
     PyErr_Format(PyExc_ValueError, "x or which: out of range, at %zd or up to %d places on", done,

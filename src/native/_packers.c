@@ -7,48 +7,66 @@
 
 /* The input of both packers: items [count] of 0 to `capacity`, at most `most` in a bin. */
 typedef struct {
-    Py_buffer lengths, out;
-    const int64_t *length;
+    Py_buffer held[2];
+    int64_t *length; /* a copy: what was checked cannot change */
     int64_t *bin;
     Index count, capacity, most;
 } Job;
 
+enum { LENGTHS, OUT };
+
+/* Copy the lengths, and lower the capacity to their sum: more room than that changes nothing. */
+static int
+take_lengths(Job *job)
+{
+    const int64_t *all = job->held[LENGTHS].buf;
+    int64_t sum = 0;
+    for (Index i = 0; i < job->count; i++) {
+        int64_t length = READ(int64_t, all + i);
+        if (length < 0 || length > job->capacity) {
+            PyErr_Format(PyExc_ValueError, "lengths: item %zd is %lld, allowed: 0 to capacity, %zd",
+                         i, (long long)length, job->capacity);
+            return -1;
+        }
+        job->length[i] = length;
+        sum += length; /* below 2^62: both factors are below 2^31 */
+    }
+    if (sum < job->capacity)
+        job->capacity = sum ? (Index)sum : 1;
+    return 0;
+}
+
 static int
 take_job(const char *what, PyObject *const *args, Index nargs, Job *job)
 {
-    if (wrong_count(what, nargs, 4) || get_int(args[1], &job->capacity) ||
-        get_int(args[2], &job->most))
+    static const Wanted wanted[] = {{"lengths", INT64, 0, 0}, {"out", INT64, 1, 0}};
+    if (wrong_count(what, nargs, 4) ||
+        get_int(args[1], &job->capacity, 1, INT32_MAX, "capacity") ||
+        get_int(args[2], &job->most, 1, PY_SSIZE_T_MAX, "most"))
         return -1;
-    if (job->capacity < 1 || job->capacity > INT32_MAX || job->most < 1) {
-        PyErr_SetString(PyExc_ValueError, "capacity and most: allowed: 1 to 2^31 - 1");
+    PyObject *arrays[] = {args[0], args[3]};
+    if (get_arrays(arrays, job->held, wanted, 2))
         return -1;
-    }
-    if (get_items(args[0], &job->lengths, 8, PyBUF_SIMPLE, "lengths"))
-        return -1;
-    if (get_items(args[3], &job->out, 8, PyBUF_WRITABLE, "out")) {
-        PyBuffer_Release(&job->lengths);
-        return -1;
-    }
-    job->length = job->lengths.buf;
-    job->bin = job->out.buf;
-    job->count = job->lengths.len / 8;
-    int right = job->out.len == job->lengths.len && job->count <= INT32_MAX;
-    for (Index i = 0; right && i < job->count; i++)
-        right = job->length[i] >= 0 && job->length[i] <= job->capacity;
-    if (!right) {
-        PyErr_SetString(PyExc_ValueError, "lengths: not in 0 to capacity, or not as many as out");
-        PyBuffer_Release(&job->lengths);
-        PyBuffer_Release(&job->out);
-        return -1;
-    }
-    return 0;
+    job->bin = job->held[OUT].buf;
+    job->count = job->held[LENGTHS].len / 8;
+    job->length = NULL;
+    if (job->held[OUT].len != job->held[LENGTHS].len || job->count > INT32_MAX)
+        PyErr_Format(PyExc_ValueError, "out: %zd items, lengths: %zd; allowed: as many, below 2^31",
+                     job->held[OUT].len / 8, job->count);
+    else if (!(job->length = malloc(((size_t)job->count + 1) * sizeof(int64_t))))
+        PyErr_NoMemory();
+    else if (!take_lengths(job))
+        return 0;
+    free(job->length);
+    release(job->held, 2);
+    return -1;
 }
 
 static PyObject *
 answer(Job *job, Index bins)
 {
-    PyBuffer_Release(&job->lengths);
-    PyBuffer_Release(&job->out);
+    free(job->length);
+    release(job->held, 2);
     return bins < 0 ? PyErr_NoMemory() : PyLong_FromSsize_t(bins);
 }
 
@@ -56,21 +74,21 @@ answer(Job *job, Index bins)
 
 typedef struct {
     int32_t *bin; /* a heap with the newest bin on top */
-    int32_t count, size;
+    Index count, size;
 } Heap;
 
 static int
 heap_push(Heap *heap, int32_t bin)
 {
     if (heap->count == heap->size) {
-        int32_t size = heap->size ? 2 * heap->size : 4;
+        Index size = heap->size ? 2 * heap->size : 4;
         int32_t *more = realloc(heap->bin, (size_t)size * sizeof(int32_t));
         if (!more)
             return -1;
         heap->bin = more;
         heap->size = size;
     }
-    int32_t at = heap->count++;
+    Index at = heap->count++;
     while (at && heap->bin[(at - 1) / 2] < bin) {
         heap->bin[at] = heap->bin[(at - 1) / 2];
         at = (at - 1) / 2;
@@ -82,9 +100,10 @@ heap_push(Heap *heap, int32_t bin)
 static int32_t
 heap_pop(Heap *heap)
 {
-    int32_t top = heap->bin[0], last = heap->bin[--heap->count], at = 0;
+    int32_t top = heap->bin[0], last = heap->bin[--heap->count];
+    Index at = 0;
     for (;;) {
-        int32_t child = 2 * at + 1;
+        Index child = 2 * at + 1;
         if (child >= heap->count)
             break;
         if (child + 1 < heap->count && heap->bin[child + 1] > heap->bin[child])
@@ -126,10 +145,12 @@ run_best_fit(Job *job)
     uint64_t *bits = calloc((size_t)(rooms >> 6) + 1, 8);
     uint64_t *words = calloc((size_t)(rooms >> 12) + 1, 8);
     int32_t *held = calloc((size_t)job->count + 1, sizeof(int32_t));
-    if (!heaps || !bits || !words || !held)
+    int32_t *used = malloc(((size_t)job->count + 1) * sizeof(int32_t)); /* rooms that got memory */
+    Index uses = 0;
+    if (!heaps || !bits || !words || !held || !used)
         bins = -1;
     for (Index i = 0; bins >= 0 && i < job->count; i++) {
-        Index length = (Index)job->length[i], room = next_room(bits, words, length, job->capacity);
+        Index length = job->length[i], room = next_room(bits, words, length, job->capacity);
         int32_t bin;
         if (room < 0) {
             bin = (int32_t)bins++;
@@ -146,13 +167,16 @@ run_best_fit(Job *job)
         if (++held[bin] == job->most)
             continue; /* the bin is closed */
         room -= length;
+        if (!heaps[room].size)
+            used[uses++] = (int32_t)room;
         if (heap_push(&heaps[room], bin))
             bins = -1;
         bits[room >> 6] |= 1ULL << (room & 63);
         words[room >> 12] |= 1ULL << ((room >> 6) & 63);
     }
-    for (Index room = 0; heaps && room < rooms; room++)
-        free(heaps[room].bin);
+    while (uses) /* not all rooms: most of their memory was never touched */
+        free(heaps[used[--uses]].bin);
+    free(used);
     free(heaps);
     free(bits);
     free(words);
@@ -178,6 +202,9 @@ best_fit(PyObject *Py_UNUSED(module), PyObject *const *args, Index nargs)
 static Index
 run_first_fit(Job *job)
 {
+    const int64_t *restrict lengths = job->length;
+    int64_t *restrict out = job->bin;
+    const Index most = job->most;
     Index leaves = 1, bins = 0;
     while (leaves < job->count)
         leaves *= 2;
@@ -188,14 +215,14 @@ run_first_fit(Job *job)
     for (Index node = 1; bins >= 0 && node < 2 * leaves; node++)
         room[node] = (int32_t)job->capacity; /* a bin that is not open yet has all its room */
     for (Index i = 0; bins >= 0 && i < job->count; i++) {
-        int32_t length = (int32_t)job->length[i];
+        int32_t length = (int32_t)lengths[i];
         Index node = 1;
         while (node < leaves)
             node = 2 * node + (room[2 * node] < length);
         Index bin = node - leaves;
-        job->bin[i] = bin;
+        out[i] = bin;
         bins = bin >= bins ? bin + 1 : bins;
-        room[node] = ++held[bin] == job->most ? -1 : room[node] - length;
+        room[node] = ++held[bin] == most ? -1 : room[node] - length;
         for (node /= 2; node; node /= 2) {
             int32_t a = room[2 * node], b = room[2 * node + 1];
             room[node] = a > b ? a : b;

@@ -11,7 +11,10 @@ import importlib
 import os
 from typing import Any
 
-__all__ = ["compiled"]
+import numpy as np
+from numpy.typing import NDArray
+
+__all__ = ["compiled", "plain"]
 
 
 def _found() -> Any:
@@ -24,3 +27,13 @@ def _found() -> Any:
 
 
 compiled: Any = _found()
+
+
+def plain(array: Any, dtype: Any) -> NDArray[Any]:
+    """The array as the compiled loops take it: of this dtype, contiguous and aligned.
+
+    It is copied only if it is not like that already. The loops check it again, because whoever
+    calls them may be somebody else.
+    """
+    made = np.ascontiguousarray(array, dtype)
+    return made if made.flags.aligned else made.copy()

@@ -17,6 +17,7 @@ TITLES = {
     "packing": ["packing 1", "packing 2", "packing 3", "packing 4"],
     "splice": ["splice 1", "splice 2", "splice 3"],
     "mix": ["mix 1", "mix 2"],
+    "native": ["native"],
 }
 
 

@@ -96,7 +96,7 @@ def copier(views: Sequence[Array], which: Int64, low: Int64, length: Int64, cell
     """
     tokens = {view.dtype for view in views} <= TOKENS
     make = _NumpyCopier if native.compiled is None or not tokens else native.compiled.Copier
-    index = (np.ascontiguousarray(part, np.int64) for part in (which, low, length, cell))
+    index = (native.plain(part, np.int64) for part in (which, low, length, cell))
     made: Copier = make(views, *index)
     return made
 

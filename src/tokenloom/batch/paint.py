@@ -71,7 +71,7 @@ def paint(tiles: Tiles, names: Sequence[str], tokens: Int32 | None = None) -> di
             _PAINTERS[name](tiles, out.reshape(-1), tokens)
         return made
     if tokens is not None:
-        tokens = np.ascontiguousarray(tokens) if "labels" in made else None
+        tokens = native.plain(tokens, np.int32) if "labels" in made else None
     get = made.get
     outputs = get("segment_ids"), get("position_ids"), get("loss_mask"), tokens, get("labels")
     native.compiled.paint(tiles.first, tiles.length, tiles.segment, *outputs, IGNORE)

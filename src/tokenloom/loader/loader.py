@@ -27,7 +27,7 @@ from tokenloom.errors import ConfigError, LoaderExhausted, StateError, warn
 from tokenloom.loader.maker import Maker
 from tokenloom.loader.prefetch import Prefetcher, log
 from tokenloom.loader.ranks import find_ranks
-from tokenloom.loader.state import check_state, make_state
+from tokenloom.loader.state import check_arrays, check_state, make_state
 from tokenloom.loader.steps import Steps, rank_rows
 from tokenloom.store.cache import BlockCache, CacheStats
 from tokenloom.store.fetch import ReadCounters
@@ -361,6 +361,8 @@ class Loader:
                 f"state: it is {examples:,} examples into the run, but this run ends after "
                 f"{run.n:,}. Give the dataset more epochs, or a larger take."
             )
+        if not allow_mismatch:
+            check_arrays(state, self.dataset)
         steps, step = self._steps, self._steps.step_at(examples)
         if step is None:  # no step of this batch size starts there: count from there
             step = int(state["step"])

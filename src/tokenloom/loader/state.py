@@ -17,10 +17,19 @@ from typing import Any
 
 from tokenloom.api import describe as description
 from tokenloom.api.dataset import Dataset
-from tokenloom.errors import StateError, StoreError
+from tokenloom.errors import StateError, StoreError, warn
 from tokenloom.store.files import LOCAL, temporary_name
+from tokenloom.store.plan_cache import cache_dir
 
-__all__ = ["FORMAT", "check_state", "latest_state", "make_state", "read_state", "write_state"]
+__all__ = [
+    "FORMAT",
+    "check_arrays",
+    "check_state",
+    "latest_state",
+    "make_state",
+    "read_state",
+    "write_state",
+]
 
 FORMAT = "tokenloom.state/2"
 
@@ -43,10 +52,12 @@ def make_state(
     """The state of a run after `examples` delivered examples.
 
     Past its end the run has wrapped around. The next example then depends on where the run ends, so
-    the state also records that.
+    the state also records that. Arrays from the plan cache may have decided the order, so the state
+    records one sha256 over them, too (`check_arrays`).
     """
     n = dataset.run.n
     wrapped = {"wrapped": n} if n is not None and examples > n else {}
+    arrays = _arrays_digest(dataset, examples)
     return {
         "format": FORMAT,
         "examples": examples,
@@ -54,6 +65,7 @@ def make_state(
         "fingerprint": dataset.fingerprint,
         "render": dataset.render_fingerprint,
         **wrapped,
+        **({} if arrays is None else {"arrays": arrays}),
         "dataset": dataset.describe(),
         "sources": sources,
     }
@@ -116,6 +128,33 @@ def check_state(
     return int(known["examples"])
 
 
+def check_arrays(state: Mapping[str, Any], dataset: Dataset) -> None:
+    """Warn if a state of this run was saved with other cached arrays than those in use here.
+
+    The fingerprint says that it is the same run, and that alone decides whether a state loads. But
+    then the arrays are the same as well, unless a file of the plan cache was wrong, here or there.
+    """
+    saved = state.get("arrays")
+    if saved is None:
+        return
+    here = _arrays_digest(dataset, int(state["examples"]))
+    if saved == here:
+        return
+    now = "none" if here is None else f"{here[:12]}…"
+    warn(
+        f"state: it was saved with other cached arrays (sha256 {saved[:12]}…, here {now}), though "
+        "the run is the same: a file of the plan cache is wrong here, or was wrong there. From "
+        f"{state['examples']:,} on, examples may come that it has shown already, and others never. "
+        f"Remove the files in {cache_dir()} and load the state again: if this warning is gone, "
+        "they were wrong; if it stays, those of the saved run were."
+    )
+
+
+def _arrays_digest(dataset: Dataset, examples: int) -> str | None:
+    n = dataset.run.n
+    return dataset.run.arrays_digest(examples if not n or examples <= n else n)
+
+
 def _renders(saved: Any) -> Any:
     """How a saved description renders; None if it is not a description."""
     try:
@@ -167,7 +206,7 @@ def _shape(state: Any) -> dict[str, Any]:
         value = state.get(name)
         if type(value) is not int or not 0 <= value <= MAX_EXAMPLES:
             wrong.append(f"{name}: found {_shown(value)}, allowed: an integer from 0 to 2^62")
-    for name in ("fingerprint", "render"):
+    for name in ("fingerprint", "render", *(["arrays"] if "arrays" in state else [])):
         value = state.get(name)
         if not isinstance(value, str) or not _HEX.fullmatch(value):
             wrong.append(f"{name}: found {_shown(value)}, allowed: 64 hex digits")

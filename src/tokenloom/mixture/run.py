@@ -18,9 +18,11 @@ from tokenloom.layout.spans import Spans
 from tokenloom.mixture.stages import Stage
 from tokenloom.order import Order
 from tokenloom.order.block_order import golden
+from tokenloom.order.costs import SummedCosts
 from tokenloom.order.prices import TokenCount
 from tokenloom.order.run import Consumed, Placed, SourceRun
 from tokenloom.order.shuffle import Shuffle
+from tokenloom.store.plan_cache import joined_digest
 
 __all__ = ["MixedRun", "joined_spans"]
 
@@ -209,6 +211,24 @@ class MixedRun:
     def tokens_in(self, examples: int) -> int:
         """Tokens of the first `examples` of the run."""
         return sum(one.tokens for one in self.consumed(examples))
+
+    def arrays_digest(self, examples: int) -> str | None:
+        """See `Run`: plans of the sources, their costs, and sums of the costs where they are now.
+
+        Asked of the stage of the last example, so an edit from `examples` on changes nothing.
+        """
+        if not examples:
+            return None
+        stage = self.stages[int(np.searchsorted(self._at, examples - 1, side="right")) - 1]
+        # a mix that is shuffled as a whole has shown a bit of everything
+        shown = examples if self._order is None else stage.end or 0
+        counts = stage.order.cut(stage.order.whole(shown)).tolist()
+        found: list[str] = []
+        for source, clock, k in zip(self.sources, stage.merge.clocks, counts, strict=True):
+            if clock.costs.n != 0:  # else it joins later
+                found += source.plan_digests(max(1, k))
+                found += clock.costs.digests(k) if isinstance(clock.costs, SummedCosts) else ()
+        return joined_digest(found)
 
     def fractions(self, indices: Int64) -> NDArray[np.float64] | None:
         """Lane over lanes of each index [N]; None for a run without lanes.

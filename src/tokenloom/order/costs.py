@@ -21,7 +21,7 @@ from tokenloom.arrays import with_newest
 from tokenloom.layout.layout import Phases
 from tokenloom.progress import Progress
 from tokenloom.store.handles import lazy
-from tokenloom.store.plan_cache import remembered_array
+from tokenloom.store.plan_cache import Remembered, random_places, remembered_array
 
 __all__ = ["Costs", "EqualCosts", "Priced", "ShortLastCosts", "SummedCosts"]
 
@@ -182,6 +182,10 @@ class Priced(Protocol):
     def identity(self) -> dict[str, Any] | None:
         """Names the items and their prices; None if their sums are not worth caching."""
 
+    @property
+    def digests(self) -> tuple[str, ...]:
+        """Digests of the cached arrays that prices are read from."""
+
     def prices(self, first: int, last: int) -> Int64:
         """The prices of items [first, last), in order."""
 
@@ -199,7 +203,7 @@ class SummedCosts:
 
     def __init__(self, priced: Priced, n: int | None) -> None:
         self._priced, self.most, self.n = priced, priced.most, n
-        self._sums: dict[int, Int64] = {}
+        self._sums: dict[int, Remembered] = {}
         self._kept: dict[tuple[int, int], Int64] = {}
         self._totals: dict[int, int] = {}
         self._begins: dict[int, int] = {0: 0}
@@ -245,31 +249,46 @@ class SummedCosts:
 
     def _sums_of(self, epoch: int) -> Int64:
         """C inside an epoch at every `STRIDE` items, and at its end."""
+        return self._remembered(epoch).array
+
+    def _remembered(self, epoch: int) -> Remembered:
+        """The same, with its digest."""
         found = self._sums.get(epoch)
         if found is None:
             found = self._recalled(epoch)
             self._sums = with_newest(self._sums, epoch, found, KEPT_EPOCHS)
         return found
 
-    def _recalled(self, epoch: int) -> Int64:
-        """The same from a cached file if it is plausible; otherwise computed and cached."""
+    def _recalled(self, epoch: int) -> Remembered:
+        """The same from a cached file if it agrees; otherwise computed and cached."""
         length = self._length(epoch)
         identity = self._priced.identity if length >= WORTH_KEEPING else None
         if identity is None:
-            return self._added_up(epoch)
+            return Remembered(self._added_up(epoch), "")
         named = {**identity, "epoch": epoch, "rows": length, "stride": STRIDE}
-        can_be = functools.partial(self._can_be, epoch)
-        return remembered_array("sums", named, can_be, lambda: self._added_up(epoch))
+        shape = np.dtype(np.int64), -(-length // STRIDE) + 1
+        agrees = functools.partial(self._agrees, epoch)
+        return remembered_array("sums", named, shape, agrees, lambda: self._added_up(epoch))
 
-    def _can_be(self, epoch: int, sums: Int64) -> bool:
-        """Whether sums have the right type and size, and one stretch of them is correct."""
-        length = self._length(epoch)
-        right = sums.dtype == np.int64 and len(sums) == -(-length // STRIDE) + 1
-        if not right or sums[0] or (np.diff(sums) < 0).any():
+    def _agrees(self, epoch: int, sums: Int64) -> bool:
+        """Whether sums start at 0 and ascend, and random stretches of them are correct."""
+        if sums[0] or (np.diff(sums) < 0).any():
             return False
-        number = int(sums[-1]) % (len(sums) - 1)
-        some = self._inside(epoch, number * STRIDE, STRIDE)
-        return bool(sums[number] + some.sum() == sums[number + 1])
+        return all(
+            sums[one] + self._inside(epoch, one * STRIDE, STRIDE).sum() == sums[one + 1]
+            for one in random_places(len(sums) - 1).tolist()
+        )
+
+    def digests(self, k: int) -> list[str]:
+        """Digests of the cached arrays that decide when item k comes.
+
+        These are its price, the sums of its epoch, and the totals that say where its epoch starts.
+        """
+        phases, steady = self._priced.phases, self._priced.is_steady
+        epoch = phases.place(k if self.n is None else min(k, max(0, self.n - 1)))[0]
+        firsts = {one for one in phases.epoch.tolist() if one <= epoch and steady(one)}
+        sums = [self._remembered(one).digest for one in sorted({*firsts, epoch})]
+        return [one for one in (*sums, *self._priced.digests) if one]
 
     def _added_up(self, epoch: int) -> Int64:
         length, parts = self._length(epoch), []

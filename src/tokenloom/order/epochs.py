@@ -21,7 +21,6 @@ from tokenloom.order.orders import Order, identity
 from tokenloom.order.shuffle import FullShuffle, Shuffle, shuffle_identity
 from tokenloom.order.shuffle_windows import ShuffleWindows
 from tokenloom.store.handles import lazy
-from tokenloom.version import ORDER_VERSION
 
 __all__ = ["Bridge", "EpochOrders", "FreshEpochs", "GrownEpochs"]
 
@@ -50,6 +49,10 @@ class EpochOrders(Protocol):
         """Names the orders: equal for equal orders over equal rows."""
 
     @property
+    def grown_at(self) -> tuple[int, ...]:
+        """The first item that may show a row of each appended part."""
+
+    @property
     def extended(self) -> tuple[int, ...]:
         """Epochs that continue the one before them; together the two count as one."""
 
@@ -76,6 +79,8 @@ class FreshEpochs:
 
     extended: tuple[int, ...] = ()
 
+    grown_at: tuple[int, ...] = ()
+
     def __init__(
         self, phases: Phases, blocks: list[Blocks], shuffle: Shuffle | None, seed: int, name: str
     ) -> None:
@@ -90,7 +95,6 @@ class FreshEpochs:
             "shuffle": shuffle_identity(self.shuffle),
             "seed": self.seed,
             "name": self.name,
-            "order_version": ORDER_VERSION,
         }
 
     def order(self, epoch: int) -> Order:
@@ -214,6 +218,7 @@ class GrownEpochs:
     def __init__(self, before: EpochOrders, later: FreshEpochs, added: Blocks, at: int) -> None:
         self._before, self._later, self._added, self._cut = before, later, added, at
         self.name, self.shuffle, self.seed = later.name, later.shuffle, later.seed
+        self.grown_at = (*before.grown_at, at)
         old, rows = before.phases, int(later.phases.rows[0])
         self._old_rows = rows - added.rows
         self._running, self._inside = old.place(at)  # the epoch in progress

@@ -18,8 +18,7 @@ from tokenloom.layout.spans import Spans
 from tokenloom.order.costs import Costs, EqualCosts, ShortLastCosts, SummedCosts
 from tokenloom.order.orders import Order
 from tokenloom.store.handles import lazy
-from tokenloom.store.plan_cache import remembered_array
-from tokenloom.version import ORDER_VERSION
+from tokenloom.store.plan_cache import Remembered, random_places, remembered_array
 
 __all__ = ["RunPrices", "SpanCount", "TokenCount", "costs_of", "examples_for"]
 
@@ -90,7 +89,7 @@ class RunPrices:
             return layout.costs(epoch, rows)
         if not layout.is_constant:
             return self._count(epoch, rows)
-        return self._table[rows].astype(np.int64)
+        return self._table.array[rows].astype(np.int64)
 
     def _count(self, epoch: Epochs, rows: Int64) -> Int64:
         """The count of each row, from its spans."""
@@ -99,7 +98,7 @@ class RunPrices:
         return self._counter(layout.spans(epoch, rows), layout.seq_len)
 
     @lazy
-    def _table(self) -> NDArray[Any]:
+    def _table(self) -> Remembered:
         """The count of every row, for a layout whose rows do not change between epochs [rows]."""
         layout = self._run.layout
         count = int(layout.phases.rows[0])
@@ -107,12 +106,12 @@ class RunPrices:
             "line": layout.line.identity,
             "layout": layout.tag,
             "render": None if self._counter is None else self._counter.identity,
-            "order_version": ORDER_VERSION,
         }
         kind = np.dtype(np.min_scalar_type(layout.width))
 
-        def can_be(known: NDArray[Any]) -> bool:
-            return known.dtype == kind and len(known) == count
+        def agrees(known: NDArray[Any]) -> bool:
+            rows = random_places(count)
+            return np.array_equal(known[rows], self._count(0, rows))
 
         def make() -> NDArray[Any]:
             made = np.empty(count, kind)
@@ -122,8 +121,16 @@ class RunPrices:
             return made
 
         if count < WORTH_KEEPING:
-            return make()
-        return remembered_array("trained", identity, can_be, make)
+            return Remembered(make(), "")
+        return remembered_array("trained", identity, (kind, count), agrees, make)
+
+    @property
+    def digests(self) -> tuple[str, ...]:
+        """See `Priced`."""
+        layout = self._run.layout
+        if self._counter is None:
+            return layout.cost_digests
+        return (self._table.digest,) if layout.is_constant and self._table.digest else ()
 
     @property
     def identity(self) -> dict[str, Any]:

@@ -174,8 +174,8 @@ class Feistel:
     def _through(self, x: UInt64, which: Which, *, backwards: bool) -> UInt64:
         if native.compiled is None:
             return _walk(x, which, self.n, self._decrypt if backwards else self._encrypt)
-        of = None if which is None else np.ascontiguousarray(which, np.int64)
-        words, keys = np.ascontiguousarray(x, np.uint64), np.ascontiguousarray(self._keys)
+        of = None if which is None else native.plain(which, np.int64)
+        words, keys = native.plain(x, np.uint64), np.ascontiguousarray(self._keys)
         out = np.empty(len(x), np.uint64)
         native.compiled.feistel(words, of, keys, self.n, self._side, backwards, out)
         return out

@@ -1,30 +1,56 @@
 """Plans that are remembered between processes: files in the user's cache directory.
 
-One idea: what is remembered can always be worked out again, so nothing here may fail a run. A file
-is named by the hash of everything that decides it, appears whole or not at all, and is trusted only
-as far as it can be checked; whatever is wrong with it, it is forgotten. Small things are JSON, long
-lists of integers raw bytes after a line of JSON.
+One idea: what is remembered can always be worked out again, so nothing here may fail a run, and a
+file is believed only as far as it can be checked. It is named by the hash of everything that
+decides it, the version of the orders included, and appears whole or not at all.
 
-The directory is ``TOKENLOOM_CACHE_DIR``, else ``tokenloom`` in the user's cache directory.
+=============================  ==================================================================
+who could have written it      what happens
+=============================  ==================================================================
+another user                   files of another owner, and files in a directory that others can
+                               write to, are neither read nor removed; this is told once
+nobody: the disk               the sha256 of the file differs; it is worked out again
+other code of this user        `PLACES` random places are worked out again and must agree
+this user, on purpose          nothing: see SECURITY.md
+=============================  ==================================================================
+
+Small things are JSON, long lists of integers raw bytes after a line of JSON. The directory is
+``TOKENLOOM_CACHE_DIR``, else ``tokenloom`` in the user's cache directory.
 """
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import logging
 import os
-from collections.abc import Callable, Mapping
+import stat
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from tokenloom.errors import TokenloomError
-from tokenloom.store.files import LOCAL, publish_file
+from tokenloom.store.files import LOCAL, temporary_name
+from tokenloom.version import ORDER_VERSION
 
-__all__ = ["cache_dir", "forget", "recall", "remember", "remember_array", "remembered_array"]
+__all__ = [
+    "PLACES",
+    "Remembered",
+    "cache_dir",
+    "forget",
+    "joined_digest",
+    "random_places",
+    "recall",
+    "remember",
+    "remember_array",
+    "remembered_array",
+]
+
+PLACES = 64  # places of an array that are worked out again before a file is believed
 
 MAX_BYTES = 256 << 20
 
@@ -32,7 +58,23 @@ MAX_ARRAY_BYTES = 16 << 30
 
 KINDS = ("|u1", "<u2", "<u4", "<i8")  # of integers in arrays
 
+OTHERS_WRITE = stat.S_IWGRP | stat.S_IWOTH
+
 log = logging.getLogger("tokenloom")
+
+_told: set[tuple[str, str]] = set()
+
+
+class Remembered(NamedTuple):
+    """An array that is worth a file, from the file or worked out.
+
+    Attributes:
+        array: the integers.
+        digest: sha256 of their bytes, little-endian, as 64 hex digits.
+    """
+
+    array: NDArray[Any]
+    digest: str
 
 
 def cache_dir() -> Path:
@@ -45,7 +87,12 @@ def cache_dir() -> Path:
 
 
 def _path(kind: str, identity: Mapping[str, Any], ending: str = "json") -> Path:
-    return cache_dir() / f"{kind}-{_hash(identity)}.{ending}"
+    return cache_dir() / f"{kind}-{_hash(_named(identity))}.{ending}"
+
+
+def _named(identity: Mapping[str, Any]) -> dict[str, Any]:
+    """An identity with what every plan depends on."""
+    return {**identity, "order_version": ORDER_VERSION}
 
 
 def _hash(value: Any) -> str:
@@ -53,21 +100,45 @@ def _hash(value: Any) -> str:
     return hashlib.sha256(text.encode()).hexdigest()
 
 
+def joined_digest(digests: Iterable[str]) -> str | None:
+    """One sha256 over several, whatever their order and however often each comes; None of none.
+
+    >>> joined_digest(["b", "a", "b"]) == joined_digest(["a", "b"]), joined_digest([])
+    (True, None)
+    """
+    every = sorted(set(digests))
+    return hashlib.sha256("\n".join(every).encode()).hexdigest() if every else None
+
+
+def random_places(count: int) -> NDArray[np.int64]:
+    """Up to `PLACES` numbers below `count`, ascending; the system's randomness, never a seed.
+
+    >>> random_places(3)
+    array([0, 1, 2])
+    """
+    if count <= PLACES:
+        return np.arange(count)
+    drawn = np.frombuffer(os.urandom(8 * PLACES), np.uint64) % np.uint64(count)
+    return np.unique(drawn).astype(np.int64)
+
+
+# -- small things --------------------------------------------------------------------------
 def remember(kind: str, identity: Mapping[str, Any], value: Mapping[str, Any]) -> bool:
     """Keep a value; False, with a note, where that is not possible."""
-    kept = {"identity": identity, "value": value, "sha256": _hash([identity, value])}
+    named = _named(identity)
+    kept = {"identity": named, "value": value, "sha256": _hash([named, value])}
     return _keep(_path(kind, identity), json.dumps(kept, allow_nan=False).encode())
 
 
 def recall(kind: str, identity: Mapping[str, Any]) -> dict[str, Any] | None:
-    """What was kept for this identity, if it is there and whole."""
-    path = _path(kind, identity)
+    """What was kept for this identity, if it is there, whole, and ours."""
+    path, named = _path(kind, identity), _named(identity)
     try:
-        raw = LOCAL.read(path, MAX_BYTES)
+        raw = _read(path, MAX_BYTES)
         if raw is None:
             return None
         kept = json.loads(raw)
-        if kept["identity"] == identity and kept["sha256"] == _hash([identity, kept["value"]]):
+        if kept["identity"] == named and kept["sha256"] == _hash([named, kept["value"]]):
             value: dict[str, Any] = kept["value"]
             return value
     except (OSError, TokenloomError, ValueError, KeyError, TypeError, RecursionError):
@@ -77,62 +148,162 @@ def recall(kind: str, identity: Mapping[str, Any]) -> dict[str, Any] | None:
 
 
 def forget(kind: str, identity: Mapping[str, Any]) -> None:
-    """Remove what was kept for this identity."""
-    _remove(_path(kind, identity))
+    """Remove what was kept for this identity, because it turned out to be wrong."""
+    for ending in ("json", "ints"):
+        path = _path(kind, identity, ending)
+        if path.exists():
+            _wrong(path)
 
 
+# -- long lists of integers ----------------------------------------------------------------
 def remembered_array(
     kind: str,
     identity: Mapping[str, Any],
-    can_be: Callable[[NDArray[Any]], bool],
+    shape: tuple[Any, int],
+    agrees: Callable[[NDArray[Any]], bool],
     make: Callable[[], NDArray[Any]],
-) -> NDArray[Any]:
-    """The integers that were kept for this identity, if they can be true; else made, and kept."""
+) -> Remembered:
+    """The integers that were kept for this identity, if they can be true; else made, and kept.
+
+    Args:
+        kind: what they are; part of the file's name.
+        identity: everything that decides them, as JSON.
+        shape: their dtype, and how many there are.
+        agrees: works `random_places` of them out again, and answers whether they are the same.
+        make: works all of them out.
+    """
     known = _recalled(kind, identity)
-    if known is not None and can_be(known):
-        return known
+    if known is not None:
+        right = known.array.dtype == shape[0] and len(known.array) == shape[1]
+        if right and agrees(known.array):
+            return known
+        _wrong(_path(kind, identity, "ints"))
     made = make()
-    remember_array(kind, identity, made)
-    return made
+    return Remembered(made, remember_array(kind, identity, made)[0])
 
 
-def remember_array(kind: str, identity: Mapping[str, Any], array: NDArray[Any]) -> bool:
-    """Keep these integers and no others; False, with a note, where that is not possible."""
+def remember_array(kind: str, identity: Mapping[str, Any], array: NDArray[Any]) -> tuple[str, bool]:
+    """Keep these integers and no others; their digest, and whether it was possible."""
     little = array.dtype.newbyteorder("<")
     raw = np.ascontiguousarray(array, little).tobytes()
-    head = {"kind": little.str, "items": len(array), "sha256": hashlib.sha256(raw).hexdigest()}
+    digest = hashlib.sha256(raw).hexdigest()
+    head = {"kind": little.str, "items": len(array), "sha256": digest}
     path = _path(kind, identity, "ints")
     _remove(path)
-    return _keep(path, json.dumps({"identity": _hash(identity), **head}).encode() + b"\n" + raw)
+    line = json.dumps({"identity": _hash(_named(identity)), **head}).encode() + b"\n"
+    return digest, _keep(path, line, raw)
 
 
-def _recalled(kind: str, identity: Mapping[str, Any]) -> NDArray[Any] | None:
+def _recalled(kind: str, identity: Mapping[str, Any]) -> Remembered | None:
     path = _path(kind, identity, "ints")
     try:
-        raw = LOCAL.read(path, MAX_ARRAY_BYTES)
+        raw = _read(path, MAX_ARRAY_BYTES)
         if raw is None:
             return None
         after = raw.index(b"\n", 0, 4096) + 1
         head = json.loads(raw[:after])
-        right = head["identity"] == _hash(identity) and head["kind"] in KINDS
-        if right and head["sha256"] == hashlib.sha256(memoryview(raw)[after:]).hexdigest():
+        right = head["identity"] == _hash(_named(identity)) and head["kind"] in KINDS
+        digest = hashlib.sha256(memoryview(raw)[after:]).hexdigest()
+        if right and head["sha256"] == digest:
             found = np.frombuffer(raw, head["kind"], offset=after)
             if len(found) == head["items"]:
-                return found.astype(found.dtype.newbyteorder("="))
+                return Remembered(found.astype(found.dtype.newbyteorder("=")), digest)
     except (OSError, TokenloomError, ValueError, KeyError, TypeError, RecursionError, MemoryError):
         pass
     _wrong(path)
     return None
 
 
-def _keep(path: Path, raw: bytes) -> bool:
+# -- files ---------------------------------------------------------------------------------
+@contextlib.contextmanager
+def _ours(path: Path) -> Iterator[int | None]:
+    """The directory of a file, opened; None, told once, unless only this user can write to it.
+
+    Files are opened relative to it, so what was looked at is what is used.
+    """
+    fd = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY | getattr(os, "O_CLOEXEC", 0))
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        publish_file(LOCAL, path, raw)  # somebody else may have been faster, with the same
+        status = os.fstat(fd)
+        if status.st_uid != os.geteuid():
+            _tell(path.parent, f"it belongs to another user (uid {status.st_uid})")
+            yield None
+        elif status.st_mode & OTHERS_WRITE:
+            mode = stat.S_IMODE(status.st_mode)
+            _tell(path.parent, f"other users can write to it (mode {mode:03o}; chmod 700 mends it)")
+            yield None
+        else:
+            yield fd
+    finally:
+        os.close(fd)
+
+
+def _read(path: Path, limit: int) -> bytes | None:
+    """All bytes of a file that only this user can have written; None if there is none."""
+    flags = os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | os.O_NONBLOCK | getattr(os, "O_CLOEXEC", 0)
+    try:
+        with _ours(path) as folder:
+            if folder is None or not _owned(path, folder):
+                return None
+            file = open(os.open(path.name, flags, dir_fd=folder), "rb", buffering=0)  # noqa: SIM115
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    with file:
+        status = os.fstat(file.fileno())
+        if not stat.S_ISREG(status.st_mode) or status.st_mode & OTHERS_WRITE:
+            raise ValueError("not a regular file, or others can write to it")
+        if status.st_size > limit:
+            raise ValueError(f"more than {limit:,} bytes")
+        return file.readall()
+
+
+def _owned(path: Path, folder: int) -> bool:
+    """Whether a file is this user's, told once if not; only its owner could put another there."""
+    owner = os.stat(path.name, dir_fd=folder, follow_symlinks=False).st_uid
+    if owner == os.geteuid():
         return True
+    _tell(path.parent, f"a file in it belongs to another user (uid {owner}: {path.name})")
+    return False
+
+
+def _keep(path: Path, *parts: bytes) -> bool:
+    """Write a file that nobody else can write to, unless one of that name is there."""
+    try:
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        with _ours(path) as folder:
+            if folder is None:
+                return False
+            temporary = path.parent / temporary_name()
+            flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_CLOEXEC", 0)
+            try:
+                with open(os.open(temporary.name, flags, 0o600, dir_fd=folder), "wb") as file:
+                    for part in parts:
+                        file.write(part)
+                    file.flush()
+                    os.fsync(file.fileno())
+                # somebody may have been faster: with the same, or with a file that is not ours
+                return LOCAL.link_new(temporary, path) or _owned(path, folder)
+            finally:
+                LOCAL.remove(temporary)
     except (OSError, TokenloomError) as error:
         log.info("%s: the plan is kept in memory only (%s).", path, error)
         return False
+
+
+def _tell(folder: Path, why: str) -> None:
+    """Say why a directory or a file in it is not believed, once per directory and kind of reason.
+
+    The results are the same, so this is a line of the log and no warning.
+    """
+    reason = why.partition(" (")[0]
+    if (str(folder), reason) in _told:
+        return
+    _told.add((str(folder), reason))
+    log.warning(
+        "%s: plans that are kept there are not used: %s. They are worked out in every process. Set "
+        "TOKENLOOM_CACHE_DIR to a directory that only you can write to.",
+        folder,
+        why,
+    )
 
 
 def _wrong(path: Path) -> None:
@@ -141,7 +312,12 @@ def _wrong(path: Path) -> None:
 
 
 def _remove(path: Path) -> None:
+    """Remove a file of this user; what others own is left alone."""
     try:
-        LOCAL.remove(path)
+        with _ours(path) as folder:
+            if folder is not None and _owned(path, folder):
+                os.unlink(path.name, dir_fd=folder)
+    except (FileNotFoundError, NotADirectoryError):
+        return
     except (OSError, TokenloomError) as error:
         log.info("%s: it cannot be removed (%s).", path, error)

@@ -119,7 +119,7 @@ def _next_fit(lengths: Int64, capacity: int, most: int) -> Int64:
 def _best_fit(lengths: Int64, capacity: int, most: int) -> Int64:
     out = np.empty(len(lengths), np.int64)
     if native.compiled is not None:
-        native.compiled.best_fit(lengths, capacity, most, out)
+        native.compiled.best_fit(native.plain(lengths, np.int64), capacity, most, out)
         return out
     heaps: list[list[int]] = [[] for _ in range(capacity + 1)]  # bins by room, the newest on top
     rooms = 0  # bit r: some bin has room r
@@ -146,7 +146,7 @@ def _best_fit(lengths: Int64, capacity: int, most: int) -> Int64:
 def _first_fit(lengths: Int64, capacity: int, most: int) -> Int64:
     out = np.empty(len(lengths), np.int64)
     if native.compiled is not None:
-        native.compiled.first_fit(lengths, capacity, most, out)
+        native.compiled.first_fit(native.plain(lengths, np.int64), capacity, most, out)
         return out
     leaves = 1 << max(0, len(lengths) - 1).bit_length()
     tree = [capacity] * (2 * leaves)  # each node: the most room of any bin below it

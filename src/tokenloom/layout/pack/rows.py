@@ -12,8 +12,10 @@ row. Plans in use are cached, so adjacent rows cost one plan.
 
 from __future__ import annotations
 
+import hashlib
 from collections import OrderedDict
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Protocol
 
 import numpy as np
@@ -22,6 +24,7 @@ from numpy.typing import NDArray
 from tokenloom.arrays import grouped
 from tokenloom.bind import unbind
 from tokenloom.documents.line import Line
+from tokenloom.errors import StoreCorrupt
 from tokenloom.layout.blocks import Blocks
 from tokenloom.layout.layout import Phases, Reads
 from tokenloom.layout.pack.cut import Tally
@@ -30,14 +33,22 @@ from tokenloom.layout.pack.spec import PackSpec
 from tokenloom.layout.spans import Spans
 from tokenloom.progress import Progress
 from tokenloom.store.handles import lazy, lock_of
-from tokenloom.store.plan_cache import forget, recall, remember, remember_array, remembered_array
-from tokenloom.version import ORDER_VERSION
+from tokenloom.store.plan_cache import (
+    Remembered,
+    cache_dir,
+    forget,
+    random_places,
+    recall,
+    remember,
+    remember_array,
+    remembered_array,
+)
 
 __all__ = ["Bounded", "Groups", "Packed", "group_rows", "groups_of", "tokens_of"]
 
 Int64 = NDArray[np.int64]
 
-WORTH_KEEPING = 200_000  # documents; planning fewer is faster than looking up a cached file
+WORTH_KEEPING = 1_000_000  # documents; planning fewer takes hardly longer than checking a file
 
 SHOWN = 2_000_000  # documents; planning more takes seconds, so it shows progress
 
@@ -71,6 +82,9 @@ class Groups:
         rows: rows of each group [groups].
         tally: what became of all documents.
         tokens: tokens of each row; None if they are cached in a file, see `tokens_of` [rows].
+        looked_at: random groups, planned here → tokens of their rows, to check that file with.
+        digest: sha256 of the arrays; empty if they are not worth a file.
+        tokens_digest: the same of `tokens`.
     """
 
     document: Int64
@@ -78,6 +92,9 @@ class Groups:
     rows: Int64
     tally: Tally
     tokens: NDArray[Any] | None = None
+    looked_at: Mapping[int, NDArray[Any]] = field(default_factory=dict)
+    digest: str = ""
+    tokens_digest: str = ""
 
     def __len__(self) -> int:
         """Number of groups."""
@@ -103,41 +120,60 @@ def groups_of(line: Bounded, spec: PackSpec) -> Groups:
     if line.documents < WORTH_KEEPING:
         return _work_out(line, spec)
     identity = _identity(line, spec)
-    known = _checked(recall("pack", identity), line, spec)
-    if known is not None:
-        return known
-    forget("pack", identity)
+    found = recall("pack", identity)
+    if found is not None:
+        known = _checked(found, line, spec)
+        if known is not None:
+            return _signed(known)
+        forget("pack", identity)
     groups = _work_out(line, spec)
     remember("pack", identity, _as_json(groups))
-    return _without_tokens(groups, identity)
+    return _signed(_without_tokens(groups, identity))
 
 
-def tokens_of(line: Bounded, spec: PackSpec, groups: Groups) -> NDArray[Any]:
+def tokens_of(line: Bounded, spec: PackSpec, groups: Groups) -> Remembered:
     """Stored tokens in the frame of each row, in the smallest dtype that fits [rows]."""
     if groups.tokens is not None:
-        return groups.tokens
-    count, tokens = int(groups.first_row[-1]), groups.tally.frame_tokens
+        return Remembered(groups.tokens, groups.tokens_digest)
+    first, tokens = groups.first_row, groups.tally.frame_tokens
 
-    def can_be(known: NDArray[Any]) -> bool:
-        return len(known) == count and int(known.sum(dtype=np.int64)) == tokens
+    def agrees(known: NDArray[Any]) -> bool:
+        """Whether the sum is right, and every row of the groups that were planned again."""
+        return int(known.sum(dtype=np.int64)) == tokens and all(
+            np.array_equal(known[first[one] : first[one + 1]], right)
+            for one, right in groups.looked_at.items()
+        )
 
     def make() -> NDArray[Any]:
         made = _work_out(line, spec).tokens
         assert made is not None
         return made
 
-    return remembered_array("packed-tokens", _identity(line, spec), can_be, make)
+    shape = np.min_scalar_type(spec.seq_len), int(first[-1])
+    return remembered_array("packed-tokens", _identity(line, spec), shape, agrees, make)
 
 
 def _without_tokens(groups: Groups, identity: dict[str, Any]) -> Groups:
     """A copy whose row tokens are in a cache file, if one could be written."""
     assert groups.tokens is not None
-    kept = remember_array("packed-tokens", identity, groups.tokens)
-    return replace(groups, tokens=None) if kept else groups
+    digest, kept = remember_array("packed-tokens", identity, groups.tokens)
+    if not kept:
+        return replace(groups, tokens_digest=digest)
+    first, some = groups.first_row, random_places(len(groups)).tolist()
+    looked_at = {one: groups.tokens[first[one] : first[one + 1]].copy() for one in some}
+    return replace(groups, tokens=None, looked_at=looked_at, tokens_digest=digest)
+
+
+def _signed(groups: Groups) -> Groups:
+    """A copy with its digest."""
+    raw = b"".join(
+        a.astype("<i8").tobytes() for a in (groups.document, groups.address, groups.rows)
+    )
+    return replace(groups, digest=hashlib.sha256(raw).hexdigest())
 
 
 def _identity(line: Bounded, spec: PackSpec) -> dict[str, Any]:
-    return {"line": line.identity, "pack": unbind(spec), "order_version": ORDER_VERSION}
+    return {"line": line.identity, "pack": unbind(spec)}
 
 
 def _work_out(line: Bounded, spec: PackSpec) -> Groups:
@@ -148,19 +184,24 @@ def _work_out(line: Bounded, spec: PackSpec) -> Groups:
     shown = None if line.documents >= SHOWN else False
     with Progress("packing", total=line.documents, unit=" documents", show=shown) as progress:
         while document[-1] < line.documents:
-            first = document[-1]
-            numbers, bounds = line.bounds(first, min(first + spec.group_docs, line.documents))
-            ends = bounds[1:] - bounds[0]
-            count = min(int(np.searchsorted(ends, spec.group_tokens)) + 1, len(ends))
-            planned = plan_group(np.diff(bounds[: count + 1]), spec, len(rows), numbers)
-            document.append(first + count)
-            address.append(int(bounds[count]))
+            bounds, planned = _group_from(line, spec, len(rows), document[-1])
+            document.append(document[-1] + len(bounds) - 1)
+            address.append(int(bounds[-1]))
             rows.append(len(planned))
             tokens.append(planned.tokens.astype(kind))
             tally += planned.tally
-            progress.reach(first + count)
+            progress.reach(document[-1])
     edges, starts, counts = (np.array(part, np.int64) for part in (document, address, rows))
     return Groups(edges, starts, counts, tally, np.concatenate(tokens))
+
+
+def _group_from(line: Bounded, spec: PackSpec, number: int, first: int) -> tuple[Int64, PackedRows]:
+    """The group that starts at document `first`: edges of its documents on the line, its rows."""
+    numbers, bounds = line.bounds(first, min(first + spec.group_docs, line.documents))
+    ends = bounds[1:] - bounds[0]
+    count = min(int(np.searchsorted(ends, spec.group_tokens)) + 1, len(ends))
+    planned = plan_group(np.diff(bounds[: count + 1]), spec, number, numbers)
+    return bounds[: count + 1], planned
 
 
 def _as_json(groups: Groups) -> dict[str, Any]:
@@ -172,10 +213,8 @@ def _as_json(groups: Groups) -> dict[str, Any]:
     }
 
 
-def _checked(found: dict[str, Any] | None, line: Bounded, spec: PackSpec) -> Groups | None:
-    """The cached groups if they are plausible: the laws hold, and one group plans as recorded."""
-    if found is None:
-        return None
+def _checked(found: dict[str, Any], line: Bounded, spec: PackSpec) -> Groups | None:
+    """The cached groups if the laws hold, and random groups are planned again as recorded."""
     try:
         document, address, rows = (
             np.array(found[name], np.int64) for name in ("document", "address", "rows")
@@ -186,12 +225,23 @@ def _checked(found: dict[str, Any] | None, line: Bounded, spec: PackSpec) -> Gro
         whole = whole and (document[0], document[-1]) == (0, line.documents)
         whole = whole and (address[0], address[-1]) == (0, line.tokens)
         whole = whole and bool((rows >= 0).all()) and groups.tally.rows == rows.sum()
-        if whole and len(rows):
-            probe = int(rows.sum()) % len(rows)
-            whole = len(group_rows(line, spec, groups, probe)[2]) == rows[probe]
+        looked_at = _look_at(line, spec, groups) if whole else None
     except (KeyError, TypeError, ValueError, OverflowError, IndexError):
         return None
-    return groups if whole else None
+    return None if looked_at is None else replace(groups, looked_at=looked_at)
+
+
+def _look_at(line: Bounded, spec: PackSpec, groups: Groups) -> dict[int, NDArray[Any]] | None:
+    """Random groups → the tokens of their rows, all planned again; None if one differs."""
+    kind, found = np.min_scalar_type(spec.seq_len), {}
+    for number in random_places(len(groups)).tolist():
+        first, last = groups.document[number : number + 2].tolist()
+        bounds, planned = _group_from(line, spec, number, first)
+        here = first + len(bounds) - 1, bounds[0], bounds[-1], len(planned)
+        if here != (last, *groups.address[number : number + 2], groups.rows[number]):
+            return None
+        found[number] = planned.tokens.astype(kind)
+    return found
 
 
 KEPT_PIECES = 4_000_000  # in all cached plans: about 200 MB
@@ -271,7 +321,21 @@ class Packed:
 
     @lazy
     def _tokens(self) -> NDArray[Any]:
+        return self._remembered.array
+
+    @lazy
+    def _remembered(self) -> Remembered:
         return tokens_of(self.line, self.spec, self.groups)
+
+    @property
+    def plan_digests(self) -> tuple[str, ...]:
+        """Digests of the cached arrays that its rows follow from."""
+        return (self.groups.digest,) if self.groups.digest else ()
+
+    @property
+    def cost_digests(self) -> tuple[str, ...]:
+        """Digests of the cached arrays that `costs` reads."""
+        return (self._remembered.digest,) if self._remembered.digest else ()
 
     def _group_of(self, rows: Int64) -> Int64:
         """The group of each row [N]; groups without rows are skipped."""
@@ -298,8 +362,22 @@ class Packed:
                 del self._plans[oldest]
         return made
 
+    def _compare(self, number: int, rows: PackedRows) -> None:
+        """Refuse a group whose rows are not those that the cached plan announced."""
+        low, high = self.groups.first_row[number : number + 2].tolist()
+        kind = "pack" if len(rows) != high - low else "packed-tokens"
+        known = self.__dict__.get("_remembered")  # if they were needed
+        if kind == "pack" or (known and not np.array_equal(known.array[low:high], rows.tokens)):
+            forget(kind, _identity(self.line, self.spec))
+            raise StoreCorrupt(
+                f"plan cache: what it says about documents {self.groups.document[number]:,} to "
+                f"{self.groups.document[number + 1] - 1:,} is wrong, and an order may follow from "
+                f"it. The file is removed; run again. ({cache_dir()})"
+            )
+
     def _spans_of(self, number: int) -> Spans:
         documents, begin, rows = group_rows(self.line, self.spec, self.groups, number)
+        self._compare(number, rows)
         pieces = rows.pieces
         return Spans(
             width=self.width,

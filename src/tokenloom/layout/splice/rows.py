@@ -88,6 +88,10 @@ class Spliced:
 
     is_constant: bool = False
 
+    plan_digests: tuple[str, ...] = ()  # nothing is cached
+
+    cost_digests: tuple[str, ...] = ()
+
     def is_steady(self, epoch: int) -> bool:
         """Whether all epochs of that epoch's phase have the same number of tokens."""
         return self.parts[int(self.phases.of(epoch))].steady

@@ -1,0 +1,136 @@
+"""The compiled loops: what their checks cost a call.
+
+Two modules are compiled into a temporary folder, one from the sources as they are and one without
+the checks of dtype, alignment, overlap and bounds (`UNCHECKED`), and called in turn in one process.
+The calls are small, so that what is done once a call is what is seen. Set
+``TOKENLOOM_NATIVE_BEFORE`` to another compiled module, such as one of an older checkout, to compare
+with that instead.
+"""
+
+from __future__ import annotations
+
+import importlib.machinery
+import importlib.util
+import os
+import shlex
+import shutil
+import subprocess
+import sysconfig
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from benchmarks.clock import Row, Table, Timing, interleave, want
+
+__all__ = ["SIZES", "run"]
+
+SIZES = {"tiny": (3, 20), "small": (40, 400), "default": (200, 1000), "full": (600, 1000)}
+"""Size → rounds, and calls in each."""
+
+SOURCES = Path(__file__).parents[1] / "src/native"
+LIMIT = 1.0  # µs that a checked call may cost more
+ITEMS = (4, 256)  # tiles, runs, lengths or indices of a call
+
+UNCHECKED = [  # file, what is there, what is there instead
+    ("_arguments.c", "PyBUF_ND | PyBUF_FORMAT |", "PyBUF_SIMPLE |"),
+    ("_arguments.c", "    if (!fits(view, wanted))\n", "    (void)fits;\n    if (1)\n"),
+    ("_arguments.c", "    for (int out = 0; out < count; out++)\n", "    for (int out = 0; 0;)\n"),
+    ("_native.c", "    if (cover(first, length, tiles, cells)) {\n", "    (void)cover;\n    {\n"),
+    ("_native.c", "        if (share(&out, &self->views[i])) {\n", "        if (0) {\n"),
+]
+
+
+def run(folder: Path, size: str, command: str) -> list[Table]:
+    """The table of checked calls."""
+    rounds, calls = SIZES[size]
+    given = os.environ.get("TOKENLOOM_NATIVE_BEFORE")
+    if not shutil.which(_compiler()[0]):
+        return [Table(title="native", command=command, rows=[], notes=["There is no compiler."])]
+    now = _loaded("now", _compiled(folder / "now", []))
+    before = _loaded("before", Path(given) if given else _compiled(folder / "before", UNCHECKED))
+    rows = []
+    for items in ITEMS:
+        both = _entries(now, items), _entries(before, items)
+        for name in both[0]:
+            pair = {"now": _many(both[0][name], calls), "before": _many(both[1][name], calls)}
+            timing = interleave(pair, rounds)
+            rows.append(_more(f"{name}, {items} items", timing, calls))
+    than = f"`{given}`" if given else "the same sources without the checks"
+    notes = [f"µs of CPU a call, more than {than}; the ratio is of both calls."]
+    return [Table(title="native", command=command, rows=rows, notes=notes)]
+
+
+def _more(what: str, timing: dict[str, Timing], calls: int) -> Row:
+    """A row with what a checked call costs more."""
+    now, before = timing["now"], timing["before"]
+    each = 1e6 / calls
+    row = Row(
+        what=what,
+        value=(now.best - before.best) * each,
+        median=(now.median - before.median) * each,
+        unit="µs",
+        ratio=now.best / before.best,
+        of="unchecked",
+    )
+    return want(row, "<=", LIMIT)
+
+
+def _many(entry: Callable[[], object], calls: int) -> Callable[[], None]:
+    def loop() -> None:
+        for _ in range(calls):
+            entry()
+
+    return loop
+
+
+def _entries(module: Any, items: int) -> dict[str, Callable[[], object]]:
+    """A small call of every entry; tiles and runs of 8 cells."""
+    first, length, cells = np.arange(items) * 8, np.full(items, 8), 8 * items
+    segment, mask = np.ones(items, np.int32), np.zeros(cells, np.bool_)
+    ids, positions, tokens, labels, out = (np.zeros(cells, np.int32) for _ in range(5))
+    views = [np.arange(cells, dtype=np.uint16)]
+    runs = np.zeros(items, np.int64), first, length, first
+    copier = module.Copier(views, *runs)
+    lengths, bins = np.full(items, 3), np.zeros(items, np.int64)
+    x, words = np.arange(items, dtype=np.uint64), np.zeros(items, np.uint64)
+    keys = np.arange(8, dtype=np.uint64).reshape(8, 1)
+    outputs = ids, positions, mask, tokens, labels
+    return {
+        "paint": lambda: module.paint(first, length, segment, *outputs, -100),
+        "Copier": lambda: module.Copier(views, *runs),
+        "Copier.fill": lambda: copier.fill(out, 0, items, 0, 0),
+        "best_fit": lambda: module.best_fit(lengths, 8, 9, bins),
+        "first_fit": lambda: module.first_fit(lengths, 8, 9, bins),
+        "feistel": lambda: module.feistel(x, None, keys, 1000, 32, False, words),
+    }
+
+
+def _compiler() -> list[str]:
+    return shlex.split(os.environ.get("CC") or "cc")
+
+
+def _compiled(folder: Path, changes: list[tuple[str, str, str]]) -> Path:
+    """A module compiled from the sources, with some changes."""
+    shutil.copytree(SOURCES, folder)
+    for name, text, other in changes:
+        source = (folder / name).read_text()
+        if source.count(text) != 1:
+            raise ValueError(f"{name}: {text!r} is not there once; mend benchmarks/native.py.")
+        (folder / name).write_text(source.replace(text, other))
+    out, include = folder / "_native.abi3.so", sysconfig.get_paths()["include"]
+    flags = ["-O3", "-DNDEBUG", "-shared", "-fPIC", "-DPy_LIMITED_API=0x030B0000", f"-I{include}"]
+    sources = sorted(map(str, folder.glob("*.c")))
+    subprocess.run([*_compiler(), *flags, *sources, "-o", str(out)], check=True)
+    return out
+
+
+def _loaded(name: str, path: Path) -> Any:
+    """A compiled module under a name of its own."""
+    loader = importlib.machinery.ExtensionFileLoader(f"{name}._native", str(path))
+    spec = importlib.util.spec_from_file_location(f"{name}._native", path, loader=loader)
+    assert spec is not None
+    module = importlib.util.module_from_spec(spec)
+    loader.exec_module(module)
+    return module

@@ -1,0 +1,328 @@
+"""A fuzzer of the compiled module: `python tests/native/fuzz.py --seconds 60 --seed 0`.
+
+One idea: a valid call is made, then some of its arguments are spoiled, then the oracle says whether
+it must be refused and what it must answer. So every accepted call is compared with a slow loop, and
+every refusal is asked for. Outputs lie between guards, which must stay as they are. `race` has
+threads that change the numbers during a call: the answer may be anything, but inside the arrays.
+"""
+
+import argparse
+import array as arrays
+import collections
+import ctypes
+import math
+import sys
+import threading
+import time
+from pathlib import Path
+
+import numpy as np
+
+sys.path.insert(0, str(Path(__file__).parent))
+
+import oracles
+from oracles import Refused
+
+from tokenloom import native
+
+GUARD = 16  # bytes on either side of an output
+
+HUGE = [-1, 1, 2**31 - 1, 2**31, 2**32, 2**53, 2**62, 2**63 - 1, -(2**31), -(2**62), -(2**63)]
+
+
+OTHER_KINDS = ["i1", "i2", "i4", "i8", "u1", "u2", "u4", "u8", "f4", "f8", "c16", "q", "Q", "?"]
+OTHER_KINDS += [">i8", ">i4", ">u8", ">u2"]
+
+
+class Fuzzer:
+    """Calls with arguments from one seed; the same seed makes the same calls."""
+
+    def __init__(self, module, seed):
+        self.module, self.rng = module, np.random.default_rng(seed)
+        self.guards, self.seen, self.spoils = [], collections.Counter(), 0
+
+    # -- arguments -------------------------------------------------------------------------
+
+    def guarded(self, count, dtype):
+        """An output between two guards."""
+        size = count * np.dtype(dtype).itemsize
+        memory = np.full(size + 2 * GUARD, 0xA5, np.uint8)
+        self.guards.append((memory, size))
+        return memory[GUARD : GUARD + size].view(dtype)
+
+    def cut(self, total, parts):
+        """`parts` numbers of 0 or more that add up to `total`."""
+        edges = np.sort(self.rng.integers(0, total + 1, max(0, parts - 1)))
+        return np.diff(edges, prepend=0, append=total).astype(np.int64)
+
+    def paint(self):
+        rng = self.rng
+        cells = int(rng.integers(0, 60))
+        length = self.cut(cells, int(rng.integers(1, 9)))
+        first, segment = np.cumsum(length) - length, rng.integers(0, 3, len(length), np.int32)
+        outputs = [self.guarded(cells, kind) for kind in (np.int32, np.int32, np.bool_, np.int32)]
+        tokens = rng.integers(0, 99, cells, np.int32)
+        args = [first, length, segment, *outputs[:3], tokens, outputs[3], -100]
+        if rng.random() < 0.3:
+            args[6] = args[7] = None
+        for place in (3, 4, 5):
+            args[place] = None if rng.random() < 0.2 else args[place]
+        return args
+
+    def copier(self):
+        rng = self.rng
+        kinds = rng.choice([np.uint16, np.uint32, np.int32], int(rng.integers(1, 4)))
+        views = [rng.integers(0, 2**15, int(rng.integers(0, 20))).astype(kind) for kind in kinds]
+        runs, cell = [], int(rng.integers(-5, 5))
+        for _ in range(int(rng.integers(0, 6))):
+            which = int(rng.integers(len(views)))
+            low = int(rng.integers(0, len(views[which]) + 1))
+            length = int(rng.integers(0, len(views[which]) - low + 1))
+            runs.append((which, low, length, cell))
+            cell += length + int(rng.integers(-1 if rng.random() < 0.1 else 0, 4))
+        return [views, *np.array(runs, np.int64).reshape(-1, 4).T.copy()]
+
+    def fill(self, made):
+        rng, total = self.rng, len(made[1])
+        first = int(rng.integers(0, total + 1))
+        last = int(rng.integers(first, total + 1))
+        base = int(made[4][first]) - int(rng.integers(0, 3)) if first < last else 0
+        end = int(made[4][last - 1] + made[3][last - 1]) if first < last else 0
+        out = self.guarded(min(max(0, end - base + int(rng.integers(-1, 4))), 200), np.int32)
+        return [out, first, last, base, -7]
+
+    def packer(self):
+        rng = self.rng
+        count, capacity = int(rng.integers(0, 40)), int(rng.integers(1, 70))
+        lengths = rng.integers(0, capacity + 1, count)
+        wide = capacity if rng.random() < 0.8 else int(rng.choice([200, 5000]))
+        return [lengths, wide, int(rng.choice([1, 2, 5, 2**40])), self.guarded(count, np.int64)]
+
+    def feistel(self):
+        rng = self.rng
+        count, keys = int(rng.choice([0, 1, 3, 63, 64, 65, 130])), int(rng.integers(1, 4))
+        n = int(rng.choice([1, 2, 7, 1000, 2**31, 2**32 + 1, 2**62, 2**63 - 1]))
+        side = math.isqrt(n - 1) + 1
+        if n < 2**32 and rng.random() < 0.3:
+            side = int(rng.integers(1, min(n, 99) + 1))
+        x = rng.integers(0, n, count, np.uint64)
+        which = None if rng.random() < 0.4 else rng.integers(0, keys, count)
+        words = rng.integers(0, 2**64, (8, keys), np.uint64)
+        return [x, which, words, n, side, bool(rng.random() < 0.5), self.guarded(count, np.uint64)]
+
+    # -- spoiling --------------------------------------------------------------------------
+
+    def spoil(self, args):
+        """One argument is replaced or altered."""
+        place = int(self.rng.integers(len(args)))
+        value = args[place]
+        if isinstance(value, list) and value and self.rng.random() < 0.8:
+            value[int(self.rng.integers(len(value)))] = self.other(value[0], args)
+        elif isinstance(value, (int, bool)) and self.rng.random() < 0.8:
+            args[place] = int(self.rng.choice(HUGE[:4])) if self.rng.random() < 0.5 else 2**63
+        elif self.rng.random() < 0.05:
+            args[:] = args[:-1] if self.rng.random() < 0.5 else [*args, args[-1]]
+        else:
+            args[place] = self.other(value, args)
+
+    def other(self, value, args):
+        """Another argument in place of one."""
+        known = isinstance(value, np.ndarray) and value.dtype.kind in "iub"
+        if not known or self.rng.random() < 0.1:
+            return self.odd()
+        ways = sorted(name for name in dir(self) if name.startswith("as_"))
+        return getattr(self, str(self.rng.choice(ways)))(value, args)
+
+    def odd(self):
+        odd = [None, 3, -1, 2.5, "x", b"12345678" * 4, [1, 2], object(), 2**64, np.int64(3), ()]
+        odd += [
+            memoryview(bytes(64)),
+            arrays.array("q", [1, 2]),
+            (ctypes.c_int64 * 4)(),
+            bytearray(),
+        ]
+        odd += [np.zeros(3, object), np.zeros(2, "M8[s]"), np.zeros(2, "i8,i8"), np.zeros((), int)]
+        return odd[int(self.rng.integers(len(odd)))]
+
+    def as_values(self, value, args):
+        """Some huge or negative numbers in it."""
+        if value.dtype.kind not in "iu" or not value.size or not value.flags.writeable:
+            return value
+        made, bounds = value.copy(), np.iinfo(value.dtype)
+        wanted = [one for one in HUGE if bounds.min <= one <= bounds.max]
+        made.reshape(-1)[int(self.rng.integers(made.size))] = wanted[
+            int(self.rng.integers(len(wanted)))
+        ]
+        return made
+
+    def as_dtype(self, value, args):
+        return np.zeros(value.shape, str(self.rng.choice(OTHER_KINDS)))
+
+    def as_misaligned(self, value, args):
+        memory = bytearray(value.nbytes + 8)
+        made = np.frombuffer(memory, value.dtype, value.size, int(self.rng.integers(1, 8)))
+        made[:] = value.reshape(-1)
+        return made
+
+    def as_strided(self, value, args):
+        step = int(self.rng.choice([2, -1, 3]))
+        made = np.zeros(abs(step) * value.size, value.dtype)[::step][: value.size]
+        made[:] = value.reshape(-1)
+        return made
+
+    def as_fortran(self, value, args):
+        return np.asfortranarray(np.stack([value.reshape(-1)] * 2))
+
+    def as_shape(self, value, args):
+        """Another shape, or one axis more: contiguous memory is all that counts."""
+        return value.reshape(1, *value.shape, 1)
+
+    def as_longer(self, value, args):
+        flat = value.reshape(-1)
+        return np.append(flat, flat[:1]) if self.rng.random() < 0.5 else flat[:-1]
+
+    def as_read_only(self, value, args):
+        made = value.copy()
+        made.flags.writeable = False
+        return made
+
+    def as_overlap(self, value, args):
+        """Memory of another argument, at the same place or a little later."""
+        others = [one for one in args if isinstance(one, np.ndarray) and one.nbytes]
+        others = [one for one in others if one.flags.c_contiguous and one.dtype.kind in "iub"]
+        if not others:
+            return value
+        chosen = others[int(self.rng.integers(len(others)))].reshape(-1).view(np.uint8)
+        return chosen[: chosen.size // value.itemsize * value.itemsize].view(value.dtype)
+
+    # -- calls -----------------------------------------------------------------------------
+
+    def one(self):
+        """One call of one entry; for a copier, of its constructor and perhaps of `fill`."""
+        self.guards.clear()
+        name = str(self.rng.choice(["paint", "Copier", "best_fit", "first_fit", "feistel"]))
+        if name == "Copier":
+            made = self.spoiled(self.copier())
+            found = self.call(name, self.module.Copier, oracles.copier, made)
+            known = found is not None and isinstance(made[0], list)
+            if known and all(isinstance(one, np.ndarray) for one in (*made[0], *made[1:])):
+                made = [made[0], *(one.reshape(-1) for one in made[1:])]
+                args = self.spoiled(self.fill(made))
+                self.call("fill", found.fill, lambda args: oracles.fill(made, args), args)
+            return
+        make = {"paint": self.paint, "feistel": self.feistel}.get(name, self.packer)
+        args = self.spoiled(make())
+        self.call(name, getattr(self.module, name), getattr(oracles, name), args)
+
+    def spoiled(self, args):
+        self.spoils = int(self.rng.choice([0, 1, 1, 1, 2, 3]))
+        for _ in range(self.spoils):
+            if args:
+                self.spoil(args)
+        return args
+
+    def call(self, name, entry, oracle, args):
+        """The call and its oracle; what the call returned, or None if it was refused."""
+        inside = args[0] if args and isinstance(args[0], list) else []
+        plain = all(one is None or isinstance(one, (np.ndarray, int, list)) for one in args)
+        plain = plain and all(isinstance(one, np.ndarray) for one in inside)  # what oracles know
+        try:
+            expected, refused = oracle(args), None
+        except Refused as error:
+            expected, refused = {}, error.args[0]
+        words, found = None, None
+        try:
+            found = entry(*args)
+        except (TypeError, ValueError, IndexError) as error:
+            words = str(error)
+        except MemoryError:
+            return None
+        self.seen[name, "accepted" if words is None else "refused"] += 1
+        for memory, size in self.guards:
+            ends = np.concatenate([memory[:GUARD], memory[GUARD + size :]])
+            assert (ends == 0xA5).all(), f"{name}: written outside its output"
+        if words is None:
+            assert refused is None or not plain, f"{name}{args}: accepted, but {refused} is wrong"
+            for place, answer in expected.items():
+                assert np.array_equal(args[place].reshape(-1), answer), (name, place, args, answer)
+        else:
+            assert refused is not None, f"{name}{args}: it is right, but was refused: {words}"
+            named = any(str(one).split("[")[0] in words for one in refused)
+            assert named or self.spoils > 1 or not plain, (name, words, refused)
+        return found
+
+
+def race(module, seconds, seed):
+    """Other threads change lengths and indices during calls; counts the calls."""
+    rng, stop, calls = np.random.default_rng(seed), threading.Event(), collections.Counter()
+    count = 20_000
+    length = np.full(count, 4)
+    first, segment = np.cumsum(length) - length, np.ones(count, np.int32)
+    lengths, which = rng.integers(0, 64, count), rng.integers(0, 3, count)
+    x, keys = rng.integers(0, 1000, count, np.uint64), rng.integers(0, 2**64, (8, 3), np.uint64)
+    cells = [np.zeros(4 * count, kind) for kind in (np.int32, np.int32, np.bool_, np.int32)]
+    tokens, out, words = np.zeros(4 * count, np.int32), np.zeros(count, np.int64), x.copy()
+    kept = [(one, one.copy()) for one in (length, first, lengths, which, x, keys)]
+    index = (np.zeros(count, np.int64), first, length, first.copy())
+
+    def change():
+        mine = np.random.default_rng(seed + 1)
+        while not stop.is_set():
+            for one, right in kept:
+                place = int(mine.integers(one.size))
+                old = one.reshape(-1)[place]
+                one.reshape(-1)[place] = mine.integers(0, 2**62) >> int(mine.integers(0, 62))
+                one.reshape(-1)[place] = old if mine.random() < 0.5 else right.reshape(-1)[place]
+
+    def entries():
+        yield "paint", lambda: module.paint(first, length, segment, *cells[:3], tokens, cells[3], 1)
+        yield "best_fit", lambda: module.best_fit(lengths, 63, 9, out)
+        yield "first_fit", lambda: module.first_fit(lengths, 63, 9, out)
+        yield "feistel", lambda: module.feistel(x, which, keys, 1000, 32, False, words)
+        yield "Copier", lambda: module.Copier([tokens], *index).fill(cells[0], 0, count, 0, 0)
+
+    threads = [threading.Thread(target=change, daemon=True) for _ in range(2)]
+    for one in threads:
+        one.start()
+    end = time.monotonic() + seconds
+    try:
+        while time.monotonic() < end:
+            for name, entry in entries():
+                try:
+                    entry()
+                    calls[name, "accepted"] += 1
+                except (ValueError, IndexError):
+                    calls[name, "refused"] += 1
+    finally:
+        stop.set()
+        for one in threads:
+            one.join()
+    return calls
+
+
+def fuzz(module, seed, *, seconds=None, calls=None):
+    """Calls until the time is over or there were enough; counts them by entry and outcome."""
+    fuzzer, end = Fuzzer(module, seed), None if seconds is None else time.monotonic() + seconds
+    number = 0
+    while (calls is None or number < calls) and (end is None or time.monotonic() < end):
+        fuzzer.one()
+        number += 1
+    return fuzzer.seen
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--seconds", type=float, default=60)
+    parser.add_argument("--seed", type=int, default=0)
+    asked = parser.parse_args()
+    assert native.compiled is not None, "the loops are not compiled here"
+    print(f"seed {asked.seed}, {native.compiled.__file__}", flush=True)
+    seen = fuzz(native.compiled, asked.seed, seconds=asked.seconds * 0.75)
+    raced = race(native.compiled, asked.seconds * 0.25, asked.seed)
+    for title, counts in (("fuzzed", seen), ("raced", raced)):
+        for (name, outcome), count in sorted(counts.items()):
+            print(f"{title} {name:>9} {outcome}: {count:,}")
+
+
+if __name__ == "__main__":
+    main()

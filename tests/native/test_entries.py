@@ -1,0 +1,279 @@
+"""Every entry of the compiled module refuses every kind of bad argument, and says which it is."""
+
+import collections
+
+import numpy as np
+import pytest
+from fuzz import HUGE, Fuzzer, fuzz, race
+
+from tokenloom import native
+
+COMPILED = native.compiled
+
+pytestmark = pytest.mark.skipif(
+    COMPILED is None, reason="the loops are not compiled here, or turned off"
+)
+
+
+def copier(*args):
+    return COMPILED.Copier([np.arange(9, dtype=np.uint16)], *args)
+
+
+def fill(*args):
+    runs = np.array([(0, 0, 3, 0), (0, 5, 3, 4)], np.int64).T.copy()
+    return COMPILED.Copier([np.arange(9, dtype=np.uint16)], *runs).fill(*args)
+
+
+def call(name, args):
+    """A call of an entry with a list of its arguments."""
+    return {"Copier": copier, "fill": fill}.get(name, getattr(COMPILED, name, None))(*args)
+
+
+def good(name):
+    """Arguments that work, made anew."""
+    words, cells = np.arange(16, dtype=np.uint64), [np.zeros(8, np.int32) for _ in range(4)]
+    tiles = [np.array([0, 5]), np.array([5, 3]), np.array([1, 0], np.int32)]
+    return {
+        "paint": [*tiles, *cells[:2], np.zeros(8, np.bool_), cells[2], cells[3], -100],
+        "Copier": list(np.array([(0, 0, 3, 0), (0, 5, 3, 4)], np.int64).T.copy()),
+        "fill": [np.zeros(7, np.int32), 0, 2, 0, -1],
+        "best_fit": [np.array([3, 2, 4]), 8, 9, np.zeros(3, np.int64)],
+        "first_fit": [np.array([3, 2, 4]), 8, 9, np.zeros(3, np.int64)],
+        "feistel": [words, np.arange(16) % 3, np.ones((8, 3), np.uint64), 40, 7, False, 0 * words],
+    }[name]
+
+
+NAMES = {
+    "paint": "first length segment segment_ids position_ids loss_mask tokens labels ignore",
+    "Copier": "which low length cell",
+    "fill": "out first last base filler",
+    "best_fit": "lengths capacity most out",
+    "first_fit": "lengths capacity most out",
+    "feistel": "x which keys n side backwards out",
+}
+WRITTEN = {"segment_ids", "position_ids", "loss_mask", "labels", "out"}
+ALL = [(entry, place, name) for entry in NAMES for place, name in enumerate(NAMES[entry].split())]
+ARRAYS = [one for one in ALL if isinstance(good(one[0])[one[1]], np.ndarray)] if COMPILED else []
+INTEGERS = [one for one in ALL if one not in ARRAYS and one[2] != "backwards"]
+OUTPUTS = [one for one in ARRAYS if one[2] in WRITTEN]
+
+
+def misaligned(array):
+    made = np.frombuffer(bytearray(array.nbytes + 1), np.uint8)[1:].view(array.dtype)
+    made[:] = array.reshape(-1)
+    return made.reshape(array.shape)
+
+
+def apart(array):
+    wide = np.zeros((*array.shape, 2), array.dtype)
+    wide[..., 0] = array
+    return wide[..., 0]
+
+
+WRONG = {
+    "another width": lambda a: a.astype(np.int16),
+    "floats": lambda a: a.astype(np.float64 if a.itemsize == 8 else np.float32),
+    "the other sign": lambda a: a.view(
+        {"i": "u", "u": "i", "b": "i"}[a.dtype.kind] + f"{a.itemsize}"
+    ),
+    "another byte order": lambda a: a.astype(a.dtype.newbyteorder(">")),
+    "records": lambda a: a.reshape(-1).view([("a", a.dtype)]),
+    "objects": lambda a: a.astype(object),
+    "misaligned": misaligned,
+    "not contiguous": apart,
+    "backwards": lambda a: a.reshape(-1)[::-1],
+    "too long": lambda a: np.concatenate([a.reshape(-1), a.reshape(-1)[:1]]),
+    "too short": lambda a: a.reshape(-1)[:-1],
+    "a list": lambda a: a.tolist(),
+    "a text": lambda a: "x",
+    "a number": lambda a: 7,
+    "bytes": lambda a: a.tobytes(),
+}
+
+
+def test_what_is_altered_below_works():
+    for entry in NAMES:
+        assert call(entry, good(entry)) is not NotImplemented
+
+
+RIGHT = {  # what looks wrong and is not
+    ("feistel", "which", "the other sign"),
+    ("fill", "out", "too long"),  # more cells than runs
+    ("paint", "loss_mask", "misaligned"),
+    ("paint", "loss_mask", "another byte order"),
+}
+
+
+@pytest.mark.parametrize("wrong", list(WRONG))
+@pytest.mark.parametrize(("entry", "place", "name"), ARRAYS)
+def test_an_array_of_another_kind_is_refused_by_name(entry, place, name, wrong):
+    args = good(entry)
+    args[place] = WRONG[wrong](args[place])
+    if (entry, name, wrong) in RIGHT:
+        call(entry, args)
+        return
+    errors, told = (TypeError, ValueError), f"(^|[ ,]){name}[:, ]"
+    if wrong.startswith("too"):  # compared with another, which may be named instead
+        errors, told = (ValueError, IndexError), r"^[a-z_, ]+: "
+    with pytest.raises(errors, match=told):
+        call(entry, args)
+
+
+@pytest.mark.parametrize(("entry", "place", "name"), OUTPUTS)
+def test_an_output_that_is_read_only_is_refused_by_name(entry, place, name):
+    args = good(entry)
+    args[place].flags.writeable = False
+    with pytest.raises(ValueError, match=f"^{name}: .*(read-only|writ)"):
+        call(entry, args)
+
+
+@pytest.mark.parametrize(("entry", "place", "name"), OUTPUTS)
+def test_an_output_that_shares_a_byte_with_another_array_is_refused_by_name(entry, place, name):
+    count = 0
+    for other, value in enumerate(good(entry)):
+        if other == place or not isinstance(value, np.ndarray):
+            continue
+        item, size = good(entry)[place].itemsize, good(entry)[place].nbytes
+        for shift in (item - size, 0, value.nbytes - item):  # its end, all of it, its start
+            args, room = good(entry), np.zeros(4096, np.uint8)
+            out, first = args[place], 2048 + shift
+            args[place] = room[first : first + size].view(out.dtype)
+            shared = room[2048 : 2048 + value.nbytes].view(value.dtype).reshape(value.shape)
+            shared[...] = value
+            args[other] = shared
+            with pytest.raises(ValueError, match="shares memory with") as caught:
+                call(entry, args)
+            assert name in str(caught.value)
+            args[place] = room[1024 : 1024 + size].view(out.dtype)  # control
+            call(entry, args)
+            count += 1
+    assert count or entry == "fill"
+
+
+def test_cells_that_share_memory_with_a_view_are_refused():
+    memory = np.zeros(64, np.int32)
+    views = [np.zeros(4, np.uint16), memory[8:16]]
+    made = COMPILED.Copier(views, *np.array([(1, 0, 4, 0)], np.int64).T.copy())
+    for low in (1, 4, 8, 12, 15):
+        with pytest.raises(ValueError, match=r"^out: it shares memory with views\[1\]"):
+            made.fill(memory[low : low + 8], 0, 1, 0, 0)
+    made.fill(memory[:8], 0, 1, 0, 0)
+    made.fill(memory[16:24], 0, 1, 0, 0)
+
+
+@pytest.mark.parametrize("wrong", ["x", 1.5, None, [1], 2**63, -(2**63) - 1, 2**200])
+@pytest.mark.parametrize(("entry", "place", "name"), INTEGERS)
+def test_an_integer_that_is_none_is_refused_by_name(entry, place, name, wrong):
+    args = good(entry)
+    args[place] = wrong
+    with pytest.raises((TypeError, ValueError), match=f"(^|[ ,]){name}[:, ]"):
+        call(entry, args)
+
+
+@pytest.mark.parametrize(
+    ("entry", "name"), [("fill", "filler"), ("paint", "ignore"), ("best_fit", "capacity")]
+)
+def test_an_integer_beyond_32_bits_is_refused_and_not_cut(entry, name):
+    args, place = good(entry), NAMES[entry].split().index(name)
+    for wrong in (2**31, 2**32 - 100, -(2**31) - 1):
+        args[place] = wrong
+        with pytest.raises(ValueError, match=f"^{name}: found {wrong}, allowed: "):
+            call(entry, args)
+
+
+@pytest.mark.parametrize("entry", list(NAMES))
+def test_another_number_of_arguments_is_refused(entry):
+    args = good(entry)
+    for wrong in ([], args[:-1], [*args, 1]):
+        with pytest.raises(TypeError, match="argument"):
+            call(entry, wrong)
+
+
+@pytest.mark.parametrize("value", HUGE)
+@pytest.mark.parametrize(("entry", "place", "name"), [one for one in ARRAYS if one[2] != "segment"])
+def test_a_number_out_of_range_is_refused_before_anything_is_written(entry, place, name, value):
+    for at in range(good(entry)[place].size):
+        args = good(entry)
+        kind = args[place].dtype
+        read_only = name in WRITTEN or name in ("tokens", "keys", "cell")
+        if read_only or kind.itemsize < 8 or (kind.kind == "u" and value < 0) or value == 1:
+            continue
+        before = [one.copy() for one in args if isinstance(one, np.ndarray)]
+        args[place].reshape(-1)[at] = value
+        before[[id(one) for one in args if isinstance(one, np.ndarray)].index(id(args[place]))] = (
+            args[place].copy()
+        )
+        with pytest.raises((ValueError, IndexError), match=rf"(^|[ ,]){name}[:, ]"):
+            call(entry, args)
+        after = [one for one in args if isinstance(one, np.ndarray)]
+        assert all(np.array_equal(a, b) for a, b in zip(before, after, strict=True))
+
+
+@pytest.mark.parametrize("entry", ["best_fit", "first_fit"])
+def test_lengths_that_overlap_their_bins_are_refused(entry):
+    """The finding: bins were written over lengths that had been checked already."""
+    memory = np.ones(5, np.int64)
+    with pytest.raises(ValueError, match="out: it shares memory with lengths"):
+        getattr(COMPILED, entry)(memory[:-1], 2, 2, memory[1:])
+
+
+@pytest.mark.parametrize("entry", ["best_fit", "first_fit"])
+def test_more_capacity_than_all_items_need_takes_no_memory_and_changes_nothing(entry):
+    lengths = np.array([3, 0, 7, 7, 1])
+    found = []
+    for capacity in (18, 19, 1000, 2**31 - 1):
+        out = np.zeros(5, np.int64)
+        for most in (1, 2, 9):
+            getattr(COMPILED, entry)(lengths, capacity, most, out)
+            found.append((most, out.tolist()))
+    assert len(set(map(str, found))) == 3
+
+
+def test_random_calls_are_refused_or_answered_as_the_oracles_say():
+    seen = fuzz(COMPILED, 1, calls=4_000)
+    assert {name for name, _ in seen} == {
+        "paint",
+        "Copier",
+        "fill",
+        "best_fit",
+        "first_fit",
+        "feistel",
+    }
+    assert min(seen.values()) > 30
+
+
+def test_control_a_module_with_other_answers_is_found():
+    class Other:
+        """Everything right but one number of one entry."""
+
+        def __getattr__(self, name):
+            def entry(*args):
+                found = getattr(COMPILED, name)(*args)
+                if name == "best_fit" and args[3].size:
+                    args[3].reshape(-1)[-1] += 1
+                return found
+
+            return entry
+
+    with pytest.raises(AssertionError, match="best_fit"):
+        fuzz(Other(), 1, calls=4_000)
+
+
+def test_control_bytes_beside_an_output_are_found():
+    class Wild:
+        def __getattr__(self, name):
+            def entry(*args):
+                found = getattr(COMPILED, name)(*args)
+                fuzzer.guards[0][0][0] = 1
+                return found
+
+            return entry
+
+    fuzzer = Fuzzer(Wild(), 0)
+    with pytest.raises(AssertionError, match="written outside"):
+        collections.deque(iter(fuzzer.one, 1), maxlen=0)  # until something is found
+
+
+def test_numbers_that_change_during_a_call_never_lead_outside():
+    calls = race(COMPILED, 1.0, 3)
+    assert {name for name, _ in calls} == {"paint", "Copier", "best_fit", "first_fit", "feistel"}
