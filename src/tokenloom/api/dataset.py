@@ -29,10 +29,10 @@ from tokenloom.arguments import (
 )
 from tokenloom.arrays import checked
 from tokenloom.batch.batch import Batch
-from tokenloom.batch.paint import trained_count
 from tokenloom.batch.read import RowReader
 from tokenloom.batch.render import Renderer
 from tokenloom.batch.spec import RenderSpec
+from tokenloom.batch.trained import trained_count
 from tokenloom.errors import ConfigError
 from tokenloom.layout.spans import Spans
 from tokenloom.mixture.assemble import Appended, MixSource, check_edits, mixed_run, single_run
@@ -336,7 +336,7 @@ class Dataset:
             name: MixSource(
                 source.config,
                 source.layout,
-                trained_count(name, source.reader, source.render) if counts else None,
+                trained_count(name, source.render) if counts else None,
             )
             for name, source in self.sources.items()
         }

@@ -204,14 +204,15 @@ class Packed:
     Args:
         spec: how to pack.
         line: what to pack.
+        groups: its groups, if they are known.
     """
 
-    def __init__(self, spec: PackSpec, line: Line) -> None:
+    def __init__(self, spec: PackSpec, line: Line, groups: Groups | None = None) -> None:
         self.spec, self.line = spec, line
         self.seq_len, self.width = spec.seq_len, spec.width
         self.inserted: tuple[int | None, int | None] = spec.bos_id, spec.eos_id
         self.tag = f"{spec}"
-        self.groups: Groups = groups_of(line, spec)
+        self.groups: Groups = groups_of(line, spec) if groups is None else groups
         self._plans: OrderedDict[int, Spans] = OrderedDict()
         self._pieces = 0
         self._lock = threading.Lock()
