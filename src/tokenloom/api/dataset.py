@@ -18,7 +18,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from tokenloom.api import describe as description
 from tokenloom.api.edits import read_edit, read_stores, refuse_if_given, tell_blank
-from tokenloom.api.source import Source, check_alike, described, tree
+from tokenloom.api.source import Source, check_alike, check_tokenizers, described, tree
 from tokenloom.arguments import (
     check_names,
     check_options,
@@ -95,6 +95,8 @@ class Dataset:
         if rule is None:
             return
         check_alike(self.sources)
+        if not rule.different_tokenizers:
+            check_tokenizers("mix", self.sources)
         if isinstance(rule.max_epochs, Mapping):
             check_names("max_epochs", rule.max_epochs, list(self.sources))
         check_names("initial", rule.initial, list(self.sources))
@@ -229,6 +231,7 @@ class Dataset:
         remove: Iterable[str] = (),
         quarantine: Iterable[tuple[str, int]] = (),
         append: Mapping[str, Any] | None = None,
+        different_tokenizers: bool = False,
     ) -> Dataset:
         """A copy with another future: nothing before `at` changes.
 
@@ -243,10 +246,16 @@ class Dataset:
                 on; order, counts and costs stay the same.
             append: newly opened stores of some sources, after documents were appended to them. The
                 new rows are spread through the rest of the epoch and belong to all later ones.
+            different_tokenizers: let sources join whose ids mean other tokens.
         """
         joined = mapping("edit.add", add, "{name: dataset}")
         if self.rule is None:
-            refuse_if_given(weights=weights, add=joined or None, remove=remove or None)
+            refuse_if_given(
+                weights=weights,
+                add=joined or None,
+                remove=remove or None,
+                different_tokenizers=different_tokenizers or None,
+            )
         new = {name: source_of(f"edit.add.{name}", ds) for name, ds in joined.items()}
         stores = read_stores(append, self.sources, self._appended)
         change = read_edit(at, weights, tuple(new), remove, quarantine, stores)
@@ -255,9 +264,13 @@ class Dataset:
                 raise ConfigError(f"edit.add.{name}: a source of that name already exists.")
         number = len(self.edits) + 1
         grown = {(number, name): store.reader for name, store in stores.items()}
-        made = self._changed(
-            change, sources={**self.sources, **new}, appended={**self._appended, **grown}
-        )
+        every, rule = {**self.sources, **new}, self.rule
+        if rule is not None and different_tokenizers:
+            rule = replace(rule, different_tokenizers=True)
+        if rule is not None and not rule.different_tokenizers:
+            check_tokenizers("edit.add", every)
+        appended = {**self._appended, **grown}
+        made = self._changed(change, sources=every, appended=appended, rule=rule)
         tell_blank(change, made.run)
         return made
 

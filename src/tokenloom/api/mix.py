@@ -30,6 +30,7 @@ def mix(
     initial: Mapping[str, int] | None = None,
     block: int = 2048,
     stages: Mapping[int, Mapping[str, float]] | None = None,
+    different_tokenizers: bool = False,
 ) -> Dataset:
     """Several datasets as one; the source of an example is a function of its index.
 
@@ -50,6 +51,8 @@ def mix(
         initial: what sources have already consumed, by name.
         block: examples of a block, for "rounds" and "random".
         stages: {example: weights}: new weights from that example on; edits known from the start.
+        different_tokenizers: allow sources whose ids mean other tokens; refused otherwise. Stores
+            without a tokenizer compare their vocabulary sizes.
 
     >>> import tempfile, tokenloom as tl
     >>> with tempfile.TemporaryDirectory() as folder:
@@ -92,6 +95,7 @@ def mix(
         block=block,
         max_epochs=max_epochs,
         initial=mapping("initial", initial, "{source: count}"),
+        different_tokenizers=different_tokenizers,
     )
     made = Dataset(drawn, spec)
     planned = mapping("stages", stages, "{example: weights}")
