@@ -23,6 +23,7 @@ ROOT = Path(__file__).resolve().parents[2]
 LISTS = {  # caption → pages; a page that is in none of them is an error
     "Guide": [
         "docs/building",
+        "docs/fine-tuning",
         "docs/order",
         "docs/packing",
         "docs/boundaries",

@@ -87,6 +87,32 @@ def test_show_prints_tokens_beside_text(store, capsys):
     assert about["metadata"]["_input"] == "c.jsonl"
 
 
+def test_show_of_a_chat_store_prints_what_is_trained_and_the_text(tmp_path, capsys):
+    row = {
+        "input_ids": list(b"hi ok"),
+        "loss_weights": [0, 0, 0, 0.5, 1],
+        "labels": [-100, -100, -100, *b"ok"],
+        "part": [0, 0, 0, 70_000, 1],
+    }
+    tl.build([row], tmp_path / "s", tokenizer="bytes", columns={"part": "uint32"})
+    code, out, _ = run(capsys, "show", tmp_path / "s", "--doc", 0, "--start", 1, "--limit", 3)
+    assert code == 0
+    lines = [line.split() for line in out.splitlines()[3:]]
+    assert lines[0] == ["offset", "id", "loss_weights", "part", "text"]
+    assert lines[1] == ["1", "105", "0", "0", "i"]
+    assert lines[3] == ["3", "111", "0.5", "70000", "o"]
+    _, about = as_json(capsys, "show", tmp_path / "s", "--doc", 0, "--start", 3)
+    assert about["columns"] == {"loss_weights": [0.5, 1.0], "part": [70_000, 1]}
+    assert about["text"] == "ok"
+    mask = [{"input_ids": [1, 2], "loss_mask": [0, 1]}]
+    tl.build(mask, tmp_path / "m", tokenizer=None, vocab_size=9, columns={"loss_mask": "bool"})
+    _, out, _ = run(capsys, "show", tmp_path / "m", "--doc", 0)
+    assert [line.split() for line in out.splitlines()[-2:]] == [
+        ["0", "1", "0", "1"],
+        ["1", "2", "1", "2"],
+    ]
+
+
 def test_show_of_ready_made_ids_prints_ids(tmp_path, capsys):
     tl.build([{"input_ids": [5, 6]}], tmp_path / "s", tokenizer=None, vocab_size=9)
     code, out, _ = run(capsys, "show", tmp_path / "s", "--doc", 0)

@@ -305,7 +305,7 @@ def test_ready_made_ids_and_their_columns_are_kept_exactly(tmp_path):
         {
             "input_ids": list(range(i)),
             "loss_mask": [j % 2 for j in range(i)],
-            "loss_weights": [j / 2 for j in range(i)],
+            "loss_weights": [j % 2 * j / 2 for j in range(i)],
             "name": f"n{i}",
         }
         for i in range(20)
@@ -331,7 +331,7 @@ def test_ready_made_ids_and_their_columns_are_kept_exactly(tmp_path):
         ({"input_ids": [1.5], "loss_mask": [1]}, "list of whole numbers"),
         ({"input_ids": [0, True], "loss_mask": [1, 1]}, "holds true or false"),
         ({"input_ids": [[1], [2]], "loss_mask": [1, 1]}, "list of whole numbers"),
-        ({"input_ids": [1], "loss_mask": [0.5]}, "do not fit uint8"),
+        ({"input_ids": [1], "loss_mask": [0.5]}, "0.5 at position 0, allowed: 0 or 1"),
         ({"input_ids": [1], "loss_mask": [1], "loss_weights": [1]}, "'loss_weights', which the"),
         ({"text": "a", "loss_mask": []}, "no key 'input_ids'"),
     ],

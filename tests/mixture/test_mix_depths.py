@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import tokenloom as tl
-from tokenloom.batch.paint import TrainedCount
+from tokenloom.batch.trained import TrainedCount
 from tokenloom.layout.layout import Phases
 from tokenloom.layout.pack import rows as grouping
 from tokenloom.loader.state import read_state, write_state

@@ -19,6 +19,7 @@ from slowmix import (
     SEQ_LEN,
     Loop,
     begin,
+    lengths_of,
     listed,
     picks_of,
     slow_rounds,
@@ -170,16 +171,37 @@ def test_c_50_loss_tokens_are_a_cost_of_their_own(tmp_path):
     assert tokens == {"whole": 128, "parts": 224}, "tokens are told all the same"
 
 
+@pytest.fixture(scope="module", params=["boundaries", "columns"])
+def sources_of_loss(request, three, tmp_path_factory):
+    """Sources whose trained tokens follow from boundaries, and such with loss columns."""
+    if request.param == "boundaries":
+        return three
+    root = tmp_path_factory.mktemp("loss")
+    mask = {"loss_mask": ("uint8", lambda ids: ids % 3 == 0)}
+    weights = {"loss_weights": ("float32", lambda ids: ids % 4 / 2)}
+    stores = {
+        "wiki": toy(root / "wiki", lengths_of(1, 12 * SEQ_LEN), columns=mask),
+        "code": toy(root / "code", lengths_of(2, 5 * SEQ_LEN + 3), columns=weights),
+        "books": toy(root / "books", lengths_of(3, 90, most=8), columns=mask | weights),
+    }
+    return {
+        "wiki": stores["wiki"].windows(SEQ_LEN).shuffle(),
+        "code": stores["code"].windows(SEQ_LEN, tail="keep").shuffle(),
+        "books": stores["books"].pack(SEQ_LEN).shuffle(),
+    }
+
+
 @pytest.mark.parametrize("options", [{}, {"mask_boundary_loss": False}])
 @pytest.mark.parametrize("rule", ["least_consumed", "weights"])
-def test_c_50_a_mix_by_loss_tokens_is_the_loop_over_trained_cells(three, rule, options):
+def test_c_50_a_mix_by_loss_tokens_is_the_loop_over_trained_cells(sources_of_loss, rule, options):
     """C-50: the costs of the loop are counted in the batches of each source by itself."""
+    three = sources_of_loss
     sources = {name: ds.render(**options) for name, ds in many(three).items()}
     run = tl.mix(sources, rule=rule, cost="loss_tokens", weights={"wiki": 0.5}).seed(2)
     slow = []
     for name, own in zip(run.run.names, run.run.sources, strict=True):
         told = sources[name].describe() | {"name": name, "seed": own.seed, "epochs": None}
-        trained = tl.from_config(told).batch(range(120)).loss_mask.sum(1)
+        trained = tl.from_config(told).batch(range(120)).trained().sum(1)
         costs = np.maximum(trained, 1).tolist()
         slow.append(begin(name, listed(costs), weight=0.5 if name == "wiki" else 1.0))
     loop = Loop(slow, seed=2, midpoint=rule == "weights")

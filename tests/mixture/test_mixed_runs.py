@@ -47,6 +47,11 @@ def varied(stores):
     }
 
 
+def mix_of(sources, **options):
+    """A mix of stores with vocabularies of two sizes, and so of two dtypes."""
+    return tl.mix(sources, different_tokenizers=True, **options)
+
+
 @pytest.fixture(scope="module")
 def simple(stores):
     return {
@@ -68,7 +73,7 @@ def alone_under(mixed, name):
 
 
 def test_rows_of_a_mix_are_the_rows_of_its_sources(varied):
-    mixed = tl.mix(varied, weights={"spliced": 0.7}).seed(11)
+    mixed = mix_of(varied, weights={"spliced": 0.7}).seed(11)
     n = len(mixed)
     names, item = mixed.picked(np.arange(n))
     batch = mixed.batch(np.arange(n))
@@ -88,7 +93,7 @@ def test_rows_of_a_mix_are_the_rows_of_its_sources(varied):
 
 
 def test_different_ways_of_rendering_stand_in_one_batch(varied):
-    mixed = tl.mix(varied, rule="round_robin").seed(2)
+    mixed = mix_of(varied, rule="round_robin").seed(2)
     batch = mixed.batch(np.arange(len(mixed)))
     names = np.array(batch.source)
     spliced = names == "spliced"
@@ -109,7 +114,7 @@ def test_different_ways_of_rendering_stand_in_one_batch(varied):
 
 
 def test_arrays_that_vary_in_shape_are_those_of_the_rows(varied):
-    mixed = tl.mix(varied, rule="weights").seed(2)
+    mixed = mix_of(varied, rule="weights").seed(2)
     indices = np.arange(len(mixed))
     batch = mixed.batch(indices)
     edges, cells = [], 0
@@ -128,7 +133,7 @@ def test_arrays_that_vary_in_shape_are_those_of_the_rows(varied):
 
 @pytest.mark.parametrize("fetch", ["blocks", "rows"])
 def test_the_loader_gives_the_same_rows_by_blocks_and_by_ranges(varied, fetch):
-    mixed = tl.mix(varied).seed(3)
+    mixed = mix_of(varied).seed(3)
     fields = ("tokens", "labels", "loss_weights", "segment_ids", "position_ids", "cu_seqlens")
     with tl.Loader(mixed, 12, fetch=fetch, fields=fields, end="pad") as loader:
         for batch in loader:
@@ -141,7 +146,7 @@ def test_the_loader_gives_the_same_rows_by_blocks_and_by_ranges(varied, fetch):
 
 
 def test_any_list_of_indices_is_the_stack_of_singles(varied):
-    mixed = tl.mix(varied).seed(1)
+    mixed = mix_of(varied).seed(1)
     wanted = np.random.default_rng(0).integers(0, len(mixed), 40)
     batch = mixed.batch(wanted)
     for row, index in enumerate(wanted.tolist()):
@@ -242,7 +247,7 @@ def test_chunks_are_seams_that_nobody_sees(simple, monkeypatch):
 )
 def test_im_11_resume_and_ranks(varied, rule, cost, stop):
     weights = None if rule == "round_robin" else {"packed": 2.0, "spliced": 0.5}
-    mixed = tl.mix(varied, rule=rule, cost=cost, stop=stop, weights=weights, block=9).seed(8)
+    mixed = mix_of(varied, rule=rule, cost=cost, stop=stop, weights=weights, block=9).seed(8)
     assert_resumable(mixed, batch_size=9, steps=3)
     assert_elastic(mixed, (1, 2, 9), batch_size=9, steps=3)
 
@@ -281,7 +286,7 @@ def test_lanes_in_one_source(stores, simple):
 
 @pytest.mark.parametrize("rule", RULES)
 def test_descriptions_and_pickles_give_the_same_run_back(varied, rule):
-    mixed = tl.mix(
+    mixed = mix_of(
         varied,
         rule=rule,
         max_epochs={"windows": 1.5},
@@ -343,11 +348,11 @@ def test_other_sources_leave_a_source_s_own_order_alone(varied):
     """Keys are by name."""
     three = {name: varied[name] for name in ("windows", "packed", "weighed")}
     mixes = [
-        tl.mix(three).seed(3),
-        tl.mix(varied).seed(3),
+        mix_of(three).seed(3),
+        mix_of(varied).seed(3),
         tl.mix({name: varied[name] for name in ("spliced", "windows")}, rule="weights").seed(3),
-        tl.mix({name: varied[name] for name in reversed(list(varied))}).seed(3),
-        tl.mix(three).seed(3).edit(at=4, add={"spliced": varied["spliced"]}),
+        mix_of({name: varied[name] for name in reversed(list(varied))}).seed(3),
+        mix_of(three).seed(3).edit(at=4, add={"spliced": varied["spliced"]}),
     ]
     orders = [own_order(mixed, "windows") for mixed in mixes]
     assert all(order == orders[0] for order in orders)
@@ -511,7 +516,7 @@ def test_the_way_back_knows_of_the_cut_of_a_run_shuffled_as_a_whole(simple):
 @pytest.mark.parametrize("end", ["drop", "pad", "wrap"])
 def test_ends_are_those_of_any_dataset(varied, end):
     """Rows of all ranks, 1 to 16, for rows that are rendered in different ways."""
-    mixed = tl.mix(varied, stop="first_exhausted").seed(2).take(39)
+    mixed = mix_of(varied, stop="first_exhausted").seed(2).take(39)
     size, n = 16, len(mixed)
     assert n == 39
     steps = {"drop": 2, "pad": 3, "wrap": 5}[end]

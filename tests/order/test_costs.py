@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from toydata import ToyStore, numbered
 
 import tokenloom as tl
-from tokenloom.batch.paint import TrainedCount
 from tokenloom.batch.spec import RenderSpec
+from tokenloom.batch.trained import TrainedCount
 from tokenloom.layout.pack import rows as grouping
 from tokenloom.order import costs as costs_module
 from tokenloom.order import epochs as epochs_module

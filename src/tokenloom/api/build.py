@@ -67,14 +67,16 @@ def build_store(
         tokenizer: a tokenizer.json (or its directory), ``"bytes"``, a SentencePiece .model,
             ``"tiktoken:NAME"``, the name of a transformers tokenizer available on this machine, an
             object of one of those libraries, or a function text → ids (with `vocab_size`). None
-            for records that hold ready-made ids (with `vocab_size`).
+            for records that hold ready-made ids (with `vocab_size`). A tokenizer beside ready-made
+            ids is kept for decoding and for its specials.
         text_key: key of the text in each record.
         id_key: key of the document's id, kept as ``id`` in its metadata.
-        ids_key: key of ready-made ids; "input_ids" if `tokenizer` is None. Ids are stored
-            exactly as given.
+        ids_key: key of ready-made ids; "input_ids" if `tokenizer` is None, or if the first record
+            has that key and no text. Ids are stored exactly as given.
         metadata_keys: which other keys to keep as metadata; default: all.
-        columns: per-token columns stored with ready-made ids, name → dtype; `loss_mask` (uint8) and
-            `loss_weights` (float32) are detected if the first record has them.
+        columns: further per-token columns stored with ready-made ids, name → dtype. `labels`,
+            `completion_mask`, `assistant_masks`, `loss_mask`, `loss_weights` and `attention_mask`
+            are found in the first record and keep their meaning.
         vocab_size: every id must be below it; most tokenizers provide it.
         bos: id or token string that starts a document; None declares that there is none.
         eos: id or token string that ends a document.

@@ -9,12 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import astuple, replace
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from tokenloom.api import describe as description
+from tokenloom.api.alike import check_alike, check_tokenizers
 from tokenloom.api.edits import (
     read_edit,
     read_stores,
@@ -22,28 +23,22 @@ from tokenloom.api.edits import (
     tell_blank,
     weights_given,
 )
-from tokenloom.api.source import Source, check_alike, count_words, described, tree
+from tokenloom.api.settings import Settings
+from tokenloom.api.source import Source, count_words, described, tree
 from tokenloom.arguments import (
-    AS_IS,
-    AsIs,
     check_names,
-    given_fields,
     mapping,
-    near_misses,
 )
 from tokenloom.arrays import checked, sliced
 from tokenloom.batch.batch import Batch
 from tokenloom.batch.read import RowReader
 from tokenloom.batch.render import Renderer
-from tokenloom.batch.spec import RenderSpec
 from tokenloom.errors import ConfigError
 from tokenloom.layout.spans import Spans
 from tokenloom.mixture.assemble import Appended, MixSource, check_edits, mixed_run, single_run
 from tokenloom.mixture.spec import Edit, MixSpec
-from tokenloom.order.prices import examples_for
 from tokenloom.order.run import Run
-from tokenloom.order.shuffle import BlockShuffle, EraShuffle, Shuffle, parse_shuffle
-from tokenloom.random.keys import check_seed
+from tokenloom.order.shuffle import Shuffle
 from tokenloom.store.cache import BlockCache
 from tokenloom.store.fetch import ReadCounters
 from tokenloom.store.handles import lazy
@@ -53,7 +48,7 @@ __all__ = ["Dataset", "source_of"]
 Int64 = NDArray[np.int64]
 
 
-class Dataset:
+class Dataset(Settings):
     """Given an index, answers an example.
 
     Made by `Store.windows`, `Store.pack` and `Store.splice`, and from several of these by
@@ -94,6 +89,8 @@ class Dataset:
         if rule is None:
             return
         check_alike(self.sources)
+        if not rule.different_tokenizers:
+            check_tokenizers("mix", self.sources)
         if isinstance(rule.max_epochs, Mapping):
             check_names("max_epochs", rule.max_epochs, list(self.sources))
         check_names("initial", rule.initial, list(self.sources))
@@ -102,147 +99,7 @@ class Dataset:
         if shuffle is not None and self.edits:
             raise ConfigError("shuffle: this mix was edited; what came before must not change.")
 
-    # -- what to change --------------------------------------------------------------------
-
-    def shuffle(
-        self,
-        shuffle: bool | int | Shuffle | None = None,
-        *,
-        block_shuffle: BlockShuffle | None = None,
-        perm_type: str | None = None,
-    ) -> Dataset:
-        """A copy with its rows in another order.
-
-        Args:
-            shuffle: True (every row anywhere; the default), False (as stored), an integer (inside
-                stretches of that many rows), or a shuffle such as `BlockShuffle`.
-            block_shuffle: same as ``shuffle=BlockShuffle(...)``.
-            perm_type: "feistel", "linear", "levanter" or "levanter_linear".
-        """
-        if shuffle is None and block_shuffle is None:
-            shuffle = True
-        found = parse_shuffle(shuffle, block_shuffle)
-        if found is not None and perm_type is not None:
-            found = replace(found, perm_type=perm_type)
-        return self._shuffled(found)
-
-    def era_shuffle(self, length: int, *, perm_type: str = "feistel") -> Dataset:
-        """A copy with its rows shuffled inside stretches of `length` rows."""
-        return self._shuffled(EraShuffle(length=length, perm_type=perm_type))
-
-    @near_misses("block_shuffle")
-    def block_shuffle(
-        self,
-        shuffle: BlockShuffle | None = None,
-        *,
-        io_block_size: int | None = None,
-        window_blocks: int | None = None,
-        lanes: int = 1,
-        perm_type: str = "feistel",
-        shuffle_block_size: int | None = None,
-        cache_windows: int | None = None,
-    ) -> Dataset:
-        """A copy with storage-local blocks in shuffled order, rows mixed inside shuffle windows.
-
-        Args:
-            shuffle: a complete setting, instead of its individual fields.
-            io_block_size: rows of a block; None uses the blocks of the layout.
-            window_blocks: blocks that are mixed together; None uses 128 Mi tokens or 512 blocks,
-                whichever is less, over all lanes.
-            lanes: shuffle windows open at once; with at least 8 times as many as ranks, each rank
-                can read its own.
-            perm_type: "feistel", "linear", "levanter" or "levanter_linear".
-            shuffle_block_size: a unit to shuffle that is larger than a block, in rows.
-            cache_windows: shuffle windows to keep in memory, instead of using the cache that all
-                stores share.
-        """
-        given = BlockShuffle(
-            io_block_size=io_block_size,
-            window_blocks=window_blocks,
-            lanes=lanes,
-            perm_type=perm_type,
-            shuffle_block_size=shuffle_block_size,
-            cache_windows=cache_windows,
-        )
-        if shuffle is not None and given != BlockShuffle():
-            raise ConfigError(f"block_shuffle: found both {shuffle} and {given}. Give one of them.")
-        return self._shuffled(shuffle or given)
-
-    def _shuffled(self, shuffle: Shuffle | None) -> Dataset:
-        if self.rule is not None:
-            made = self._but(shuffle=shuffle)
-            _ = made.run  # refuses to shuffle an endless mix
-            return made
-        self._refuse_if_edited("shuffle")
-        made = self._with(shuffle=shuffle)
-        if made.run.lanes == 1:  # with lanes it depends on the ranks, which only the loader knows
-            made.run.warn_if_too_large(made.cache_bytes)
-        return made
-
-    def epochs(self, count: int | None) -> Dataset:
-        """A copy that shows its rows `count` times, each time in a fresh order; None: endlessly."""
-        if self.rule is not None:
-            raise ConfigError(
-                "epochs: a mix has the epochs of its sources. Call .epochs(...) on each source, "
-                "and pass stop=... to the mix."
-            )
-        return self._with(epochs=count)
-
-    def seed(self, seed: int) -> Dataset:
-        """A copy with another seed, and so another order."""
-        self._refuse_if_edited("seed")
-        if self.rule is None:
-            return self._with(seed=check_seed(seed))
-        return self._but(rule=replace(self.rule, seed=check_seed(seed)))
-
-    def take(self, examples: int | None = None, *, tokens: int | None = None) -> Dataset:
-        """A copy with the first examples only.
-
-        Args:
-            examples: the number of examples.
-            tokens: take as many examples as it takes to reach that many tokens; all examples if
-                they have fewer.
-        """
-        if (examples is None) == (tokens is None):
-            raise ConfigError(
-                f"take: found examples={examples} and tokens={tokens}. Give one of them."
-            )
-        if tokens is not None:
-            examples = examples_for(tokens, self.tokens_in, self.run.n)
-        if self.rule is None:
-            return self._with(take=examples)
-        return self._but(rule=replace(self.rule, take=examples))
-
-    @near_misses("render")
-    def render(
-        self,
-        *,
-        label_layout: str | AsIs = AS_IS,
-        mask_boundary_loss: bool | AsIs = AS_IS,
-        position_scheme: str | AsIs = AS_IS,
-        ignore_id: int | AsIs | None = AS_IS,
-        train_on_eos: bool | AsIs = AS_IS,
-        eos_mask: str | AsIs = AS_IS,
-        segments: str | AsIs = AS_IS,
-        eos_id: int | AsIs | None = AS_IS,
-        pad_id: int | AsIs = AS_IS,
-        trailing: str | AsIs = AS_IS,
-        attend_prefix: bool | AsIs = AS_IS,
-        position_offset: int | AsIs = AS_IS,
-    ) -> Dataset:
-        """A copy with other labels, masks or positions; what is left out stays as it is.
-
-        The arguments are those of `Store.windows`.
-
-        >>> import tempfile, tokenloom as tl
-        >>> with tempfile.TemporaryDirectory() as folder:
-        ...     store = tl.build([{"text": "abcd"}], folder + "/toy", tokenizer="bytes")
-        ...     store.windows(4).render(label_layout="shifted", ignore_id=98)[0].labels.tolist()
-        [[-100, 99, 100, -100]]
-        """
-        fields = given_fields(RenderSpec, locals())
-        made = {name: source.with_render(**fields) for name, source in self.sources.items()}
-        return self._but(sources=made)
+    # -- what to change ------------------------------------------------------------------
 
     def edit(
         self,
@@ -253,6 +110,7 @@ class Dataset:
         remove: Iterable[str] = (),
         quarantine: Iterable[tuple[str, int]] = (),
         append: Mapping[str, Any] | None = None,
+        different_tokenizers: bool = False,
     ) -> Dataset:
         """A copy with another future: nothing before `at` changes.
 
@@ -267,10 +125,16 @@ class Dataset:
                 on; order, counts and costs stay the same.
             append: newly opened stores of some sources, after documents were appended to them. The
                 new rows are spread through the rest of the epoch and belong to all later ones.
+            different_tokenizers: let sources join whose ids mean other tokens.
         """
         joined = mapping("edit.add", add, "{name: dataset}")
         if self.rule is None:
-            refuse_if_given(weights=weights, add=joined or None, remove=remove or None)
+            refuse_if_given(
+                weights=weights,
+                add=joined or None,
+                remove=remove or None,
+                different_tokenizers=different_tokenizers or None,
+            )
         new = {name: source_of(f"edit.add.{name}", ds) for name, ds in joined.items()}
         stores = read_stores(append, self.sources, self._appended)
         change = read_edit(at, weights, tuple(new), remove, quarantine, stores)
@@ -279,9 +143,13 @@ class Dataset:
                 raise ConfigError(f"edit.add.{name}: a source of that name already exists.")
         number = len(self.edits) + 1
         grown = {(number, name): store.reader for name, store in stores.items()}
-        made = self._changed(
-            change, sources={**self.sources, **new}, appended={**self._appended, **grown}
-        )
+        every, rule = {**self.sources, **new}, self.rule
+        if rule is not None and different_tokenizers:
+            rule = replace(rule, different_tokenizers=True)
+        if rule is not None and not rule.different_tokenizers:
+            check_tokenizers("edit.add", every)
+        appended = {**self._appended, **grown}
+        made = self._changed(change, sources=every, appended=appended, rule=rule)
         tell_blank(change, made.run)
         return made
 
@@ -309,14 +177,7 @@ class Dataset:
         _ = made.run  # refuses an edit in the past
         return made
 
-    def _refuse_if_edited(self, what: str) -> None:
-        if len(self.edits) > self._stages:
-            raise ConfigError(
-                f"{what}: this run was edited; another {what} would change what came before. Call "
-                f".{what}(...) before .edit(...)."
-            )
-
-    def _but(self, **fields: Any) -> Dataset:
+    def _but(self, **fields: Any) -> Self:
         """A copy with other sources, or another rule, shuffle, edits, appended or stages."""
         usual: dict[str, Any] = {
             "sources": self.sources,
@@ -326,11 +187,7 @@ class Dataset:
             "appended": self._appended,
             "stages": self._stages,
         }
-        return Dataset(**(usual | fields))
-
-    def _with(self, **fields: Any) -> Dataset:
-        """A copy with other settings of its only source."""
-        return self._but(sources={n: one.with_config(**fields) for n, one in self.sources.items()})
+        return type(self)(**(usual | fields))
 
     # -- what it is ------------------------------------------------------------------------
 

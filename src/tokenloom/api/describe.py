@@ -4,6 +4,8 @@ One idea: the description *is* the configuration. `Dataset.describe()` writes it
 reads it, and the fingerprint is a hash of the part that decides which tokens are trained when.
 Paths, batch sizes, ranks and caches are not in that part; rendering has a hash of its own.
 
+Permissions (`different_tokenizers`) are not in it: they change nothing that is shown.
+
 The end of a run is not in it either: `take`, and the `epochs` of a single source, decide how far a
 run goes and not what is where in it, so a longer run continues a shorter one. In a mix, `epochs`
 and `stop` decide when sources drop out or restart, so they are part of it. A finite dataset is
@@ -40,6 +42,8 @@ _ELSEWHERE = ("store.path", "store.snapshot", "shuffle.cache_windows", "mix.shuf
 
 _ENDS = ("epochs", "take", "mix.take")
 
+_PERMITTED = ("mix.different_tokenizers",)  # what was allowed, not what is shown
+
 _OF_A_SOURCE = re.compile(r"^sources\[\d+\]\.")
 
 
@@ -51,7 +55,8 @@ def identity(description: Mapping[str, Any]) -> dict[str, Any]:
     found = {}
     for path, value in flattened(description):
         own = _OF_A_SOURCE.sub("", path)
-        if path not in _ENDS and not any(own == one or own.startswith(one + ".") for one in aside):
+        left_out = path in (*_ENDS, *_PERMITTED)
+        if not left_out and not any(own == one or own.startswith(one + ".") for one in aside):
             found[path] = value
     return found
 

@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
+from tokenloom.api.alike import check_alike
 from tokenloom.api.dataset import Dataset, source_of
-from tokenloom.api.source import check_alike
 from tokenloom.arguments import check_names, integer, mapping, name_of, near_misses, number, rounded
 from tokenloom.errors import ConfigError
 from tokenloom.mixture.spec import LEAST, MixSpec, usual_cost, weights_of
@@ -30,6 +30,7 @@ def mix(
     initial: Mapping[str, int] | None = None,
     block: int = 2048,
     stages: Mapping[int, Mapping[str, float]] | None = None,
+    different_tokenizers: bool = False,
 ) -> Dataset:
     """Several datasets as one; the source of an example is a function of its index.
 
@@ -51,6 +52,8 @@ def mix(
         block: examples of a block, for "rounds" and "random".
         stages: new weights from an example on, such as ``{0: {"web": 3}, 6400: {"web": 1}}``:
             edits known from the start. Sources that a stage does not name keep their weights.
+        different_tokenizers: allow sources whose ids mean other tokens; refused otherwise. Stores
+            without a tokenizer compare their vocabulary sizes.
 
     >>> import tempfile, tokenloom as tl
     >>> with tempfile.TemporaryDirectory() as folder:
@@ -93,6 +96,7 @@ def mix(
         block=block,
         max_epochs=max_epochs,
         initial=mapping("initial", initial, "{source: count}"),
+        different_tokenizers=different_tokenizers,
     )
     made = Dataset(drawn, spec)
     planned = mapping("stages", stages, "{example: weights}")

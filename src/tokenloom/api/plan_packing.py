@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+import itertools
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, overload
 
@@ -12,10 +13,14 @@ from numpy.typing import ArrayLike, NDArray
 
 from tokenloom.api.documents import Documents
 from tokenloom.arguments import field_names, near_misses
+from tokenloom.batch.spec import RenderSpec
+from tokenloom.batch.trained import trained_in
+from tokenloom.documents.line import Line
 from tokenloom.errors import ConfigError
 from tokenloom.layout.pack.compare import SIMPLE, PackingChoice, PackingPlan, compare_packings
-from tokenloom.layout.pack.rows import Bounded
+from tokenloom.layout.pack.rows import Bounded, Groups, Packed
 from tokenloom.layout.pack.spec import PackSpec
+from tokenloom.order.working_set import loss_columns
 
 __all__ = ["line_of", "plan_packing"]
 
@@ -105,6 +110,8 @@ def plan_packing(
 ) -> PackingChoice | PackingPlan:
     """What packing would cost, exactly as `Store.pack` would do it; no token is read.
 
+    If the store has a loss column, its trained tokens are counted from the counts kept with it.
+
     Args:
         source: a store, documents of one, or the lengths of documents.
         seq_len: tokens of a frame, one length or several.
@@ -146,9 +153,27 @@ def plan_packing(
         options["eos_id"] = 0
     lengths: list[Any] = [seq_len] if _is_one(seq_len) else np.asarray(seq_len).tolist()
     strategies = list(SIMPLE) if strategy is None else _listed(strategy)
-    plan = compare_packings(line_of(source), lengths, strategies, _listed(overflow), **options)
+    line = line_of(source)
+    count = _counter(line)
+    plan = compare_packings(line, lengths, strategies, _listed(overflow), count, **options)
     single = _is_one(seq_len) and isinstance(strategy, str) and isinstance(overflow, str)
     return plan.choices[0] if single else plan
+
+
+def _counter(line: Bounded) -> Callable[[PackSpec, Groups], int] | None:
+    """Counts the trained predictions of a packing; None if all tokens are trained on."""
+    if not isinstance(line, Line) or not loss_columns(line.reader):
+        return None
+
+    def count(spec: PackSpec, groups: Groups) -> int:
+        layout, found = Packed(spec, line, groups), 0
+        for first, last in itertools.pairwise(groups.first_row.tolist()):
+            if last > first:
+                spans = layout.spans(0, np.arange(first, last))
+                found += int(trained_in(spans, spec.width, RenderSpec(), line).sum())
+        return found
+
+    return count
 
 
 def _is_one(seq_len: Any) -> bool:

@@ -8,12 +8,12 @@ from typing import Any
 
 from tokenloom.api.describe import FORMAT
 from tokenloom.api.specials import filler_token
-from tokenloom.batch.paint import trained_count
 from tokenloom.batch.spec import RenderSpec
+from tokenloom.batch.trained import trained_count
 from tokenloom.bind import unbind
 from tokenloom.documents.line import Line
 from tokenloom.documents.resolve import describe_choice
-from tokenloom.errors import ConfigError, plural
+from tokenloom.errors import plural
 from tokenloom.layout.kinds import LayoutSpec, kind_of
 from tokenloom.layout.layout import Layout
 from tokenloom.mixture.assemble import MixSource
@@ -24,7 +24,7 @@ from tokenloom.order.spec import SourceConfig
 from tokenloom.store.reader import Reader
 from tokenloom.version import ORDER_VERSION
 
-__all__ = ["Source", "check_alike", "count_words", "described", "tree", "usual_render"]
+__all__ = ["Source", "count_words", "described", "tree", "usual_render"]
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -61,7 +61,7 @@ class Source:
 
     def taken(self, name: str, counts: bool) -> MixSource:
         """What a mix needs of it; `counts` is whether it pays by trained tokens."""
-        count = trained_count(name, self.reader, self.render) if counts else None
+        count = trained_count(name, self.render) if counts else None
         return MixSource(self.config, self.layout, count)
 
     def describe(self, run: SourceRun) -> dict[str, Any]:
@@ -171,17 +171,6 @@ def _shares(rule: MixSpec, edits: Sequence[Edit]) -> dict[str, str]:
     whole, when = sum(weights.values()), f" from {since:,} on" if since else ""
     live = {name: f"weight {one:g} ({one / whole:.1%}){when}" for name, one in weights.items()}
     return ended | live
-
-
-def check_alike(sources: Mapping[str, Source]) -> None:
-    """Refuse sources whose rows do not fit into one batch."""
-    for what, found in (
-        ("seq_len", {name: one.layout.seq_len for name, one in sources.items()}),
-        ("cells of a row", {name: one.layout.width for name, one in sources.items()}),
-        ("label_layout", {name: one.render.label_layout for name, one in sources.items()}),
-    ):
-        if len(set(found.values())) > 1:
-            raise ConfigError(f"mix: sources differ in {what}: {found}. Give all of them the same.")
 
 
 def usual_render(spec: LayoutSpec, reader: Reader, given: Mapping[str, Any]) -> dict[str, Any]:

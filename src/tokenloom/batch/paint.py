@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -20,24 +19,16 @@ from numpy.typing import NDArray
 
 from tokenloom import native
 from tokenloom.batch.cells import new_arrays
-from tokenloom.batch.spec import PAINTED, RenderSpec
-from tokenloom.batch.tiles import Tiles, tile
-from tokenloom.bind import unbind
-from tokenloom.errors import ConfigError
-from tokenloom.layout.spans import EOS, Spans
-from tokenloom.order.working_set import loss_columns
-from tokenloom.store.reader import Reader
+from tokenloom.batch.spec import PAINTED
+from tokenloom.batch.tiles import Tiles
 
 __all__ = [
     "IGNORE",
-    "TrainedCount",
     "document_starts",
     "labels_from",
     "paint",
     "positions",
     "trained_across",
-    "trained_count",
-    "trained_in",
     "untrain",
 ]
 
@@ -166,56 +157,3 @@ def document_starts(tiles: Tiles) -> tuple[Int32, Bool]:
     starts[row, column] = tiles.first[real] - row * tiles.width
     continues[row, column] = tiles.continues[real]
     return starts, continues
-
-
-def trained_in(spans: Spans, width: int, render: RenderSpec) -> Int64:
-    """The number of predictions that count in each frame, from boundaries alone [frames]."""
-    tiles = tile(spans, width)
-    row, real = tiles.first // width, tiles.segment > 0
-    trained = np.where(real, tiles.length - 1, 0)
-    heads = np.zeros(len(real), np.bool_)  # tiles whose first cell also counts
-    if not render.mask_boundary_loss:  # that of a document right after another one
-        heads[1:] = real[1:] & real[:-1] & (row[1:] == row[:-1])
-    found = np.bincount(row, trained + heads, minlength=tiles.frames)
-    blank = np.setdiff1d(tiles.blank, tiles.first[~heads], assume_unique=True)
-    found -= np.bincount(blank // width, minlength=tiles.frames)
-    if not render.train_on_eos and render.eos_mask == "inserted":
-        ends = ((spans.flags & EOS) > 0) & (spans.at + spans.cells <= width) & (spans.cells > 1)
-        found -= np.bincount(spans.row[ends], minlength=tiles.frames)
-    return found.astype(np.int64)
-
-
-@dataclass(frozen=True, slots=True)
-class TrainedCount:
-    """Counts the trained predictions of each frame, rendered by `render`."""
-
-    render: RenderSpec
-
-    @property
-    def identity(self) -> dict[str, Any]:
-        """See `tokenloom.order.prices.SpanCount`."""
-        found: dict[str, Any] = unbind(self.render)
-        return found
-
-    def __call__(self, spans: Spans, seq_len: int) -> Int64:
-        """See `tokenloom.order.prices.SpanCount`."""
-        width = spans.width if self.render.label_layout == "shifted" else seq_len
-        return trained_in(spans, width, self.render)
-
-
-def trained_count(name: str, reader: Reader, render: RenderSpec) -> TrainedCount:
-    """A counter of the trained predictions of a source.
-
-    Raises:
-        ConfigError: the count depends on token values or stored columns.
-    """
-    by_value = render.ignore_id is not None or render.segments == "eos"
-    by_value |= not render.train_on_eos and render.eos_mask == "all"
-    columns = loss_columns(reader)
-    if by_value or columns:
-        why = f"the columns {', '.join(columns)}" if columns else "the values of tokens"
-        raise ConfigError(
-            f"cost: found 'loss_tokens', but which tokens of source {name!r} are trained depends "
-            f"on {why}, which would have to be read. Use cost='tokens'."
-        )
-    return TrainedCount(render)

@@ -35,7 +35,7 @@ def add_commands(commands: Any, common: argparse.ArgumentParser) -> None:
         "-t",
         "--tokenizer",
         help="tokenizer.json, its directory, bytes, a .model, tiktoken:NAME, a local transformers "
-        "name, or module:function; leave out for ready-made ids (with --vocab-size)",
+        "name, or module:function; may be left out for ready-made ids (with --vocab-size)",
     )
     _add_record_options(build.add_argument_group("records"))
     _add_token_options(build.add_argument_group("tokens"))

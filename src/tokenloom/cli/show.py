@@ -28,7 +28,8 @@ def add_commands(commands: Any, common: argparse.ArgumentParser) -> None:
         parents=[common],
         allow_abbrev=False,  # a later option must not change what an old command means
         help="one document, token by token",
-        description="One document of a store: its metadata, and each token with its text.",
+        description="One document of a store: its metadata, and each token with the values of "
+        "its per-token columns and its text.",
     )
     show.set_defaults(run=_show)
     show.add_argument("--doc", type=int, required=True, help="index of the document, from 0")
@@ -81,7 +82,8 @@ def _info_lines(store: Store, about: dict[str, Any]) -> Iterator[str]:
 def _show(arguments: argparse.Namespace) -> int:
     store = open_store(arguments.store, snapshot=arguments.snapshot)
     ids = store.document(arguments.doc)
-    window = ids[max(0, arguments.start) :][: max(0, arguments.limit)]
+    shown = slice(max(0, arguments.start), max(0, arguments.start) + max(0, arguments.limit))
+    window = ids[shown]
     tokenizer = store.tokenizer
     strings = tokenizer.token_strings(window) if tokenizer else [str(i) for i in window]
     about = {
@@ -90,6 +92,9 @@ def _show(arguments: argparse.Namespace) -> int:
         "start": arguments.start,
         "metadata": store.metadata(arguments.doc),
         "ids": window.tolist(),
+        "columns": {
+            name: store.document(arguments.doc, name)[shown].tolist() for name in store.columns
+        },
         "strings": strings,
         "text": tokenizer.decode(window) if tokenizer else None,
     }
@@ -101,10 +106,18 @@ def _show_lines(store: Store, about: dict[str, Any]) -> Iterator[str]:
     yield f"document {about['document']:,} of {store.num_documents:,}: {about['length']:,} tokens"
     for key, value in about["metadata"].items():
         yield f"  {key}: {value}"
-    yield f"{'offset':>10} {'id':>8}  text"
-    rows = zip(about["ids"], about["strings"], strict=True)
-    for offset, (token, text) in enumerate(rows, about["start"]):
-        yield f"{offset:>10,} {token:>8}  {text}"
+    columns = {name: list(map(_value, some)) for name, some in about["columns"].items()}
+    widths = [max(len(name), 8) for name in columns]
+    heads = "".join(f" {name:>{width}}" for name, width in zip(columns, widths, strict=True))
+    yield f"{'offset':>10} {'id':>8}{heads}  text"
+    rows = zip(about["ids"], about["strings"], *columns.values(), strict=True)
+    for offset, (token, text, *values) in enumerate(rows, about["start"]):
+        shown = "".join(f" {value:>{width}}" for value, width in zip(values, widths, strict=True))
+        yield f"{offset:>10,} {token:>8}{shown}  {text}"
     left = about["length"] - about["start"] - len(about["ids"])
     if left > 0:
         yield f"{'':>20}… {left:,} more; --start and --limit show them"
+
+
+def _value(value: bool | int | float) -> str:
+    return f"{value:g}" if isinstance(value, float) else str(int(value))

@@ -166,7 +166,7 @@ class WholeLine(Line):
         """See `Line`."""
         numbers = np.arange(first, last)
         begin, end = self.reader.offsets.bounds(numbers)
-        return numbers, np.append(begin, end[-1:] if len(end) else [])
+        return numbers, np.append(begin, end[-1:] if len(end) else np.zeros(1, np.int64))
 
     def pieces(self, start: Int64, stop: Int64) -> Stretches:
         """See `Line`."""

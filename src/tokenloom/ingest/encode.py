@@ -15,7 +15,17 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tokenloom.errors import TokenizerError, choices
+from tokenloom.errors import TokenizerError
+from tokenloom.ingest.columns import (
+    PER_TOKEN,
+    BadRecord,
+    a_kind,
+    check_keys,
+    number_array,
+    refuse_beside_text,
+    take,
+    token_values,
+)
 from tokenloom.ingest.cuts import Block
 from tokenloom.ingest.inputs import Input, label
 from tokenloom.ingest.records import read_block
@@ -24,7 +34,7 @@ from tokenloom.store.metadata import json_line
 from tokenloom.tokenizer.encoders import Encoder
 from tokenloom.tokenizer.guard import EngineDisagrees, GuardedEncoder
 
-__all__ = ["EncodedBlock", "Job", "Kitchen", "encode_block"]
+__all__ = ["EncodedBlock", "Job", "Kitchen", "apply_hooks", "encode_block"]
 
 Array = NDArray[Any]
 
@@ -38,7 +48,8 @@ class Job:
         ids_key: key of ready-made ids; None when records hold text.
         id_key: key of the document's id, kept as `id`.
         metadata_keys: which other keys to keep; None for all.
-        columns: per-token columns of ready-made ids, name → dtype.
+        columns: per-token columns to store, name → dtype.
+        token_keys: what says which tokens are trained on or padding; see `ingest.columns`.
         bos, eos: ids put around each document, or None.
         vocab_size: every id must be below this.
         dtype: how ids are stored.
@@ -51,6 +62,7 @@ class Job:
     id_key: str | None
     metadata_keys: tuple[str, ...] | None
     columns: dict[str, str]
+    token_keys: tuple[str, ...]
     bos: int | None
     eos: int | None
     vocab_size: int
@@ -121,12 +133,12 @@ def encode_block(
     for place, record in enumerate(read.records):
         where = (int(read.piece[place]), int(read.number[place]))
         try:
-            cooked = _apply_hooks(kitchen, record)
+            cooked = apply_hooks(kitchen, record)
             if cooked is None:
                 filtered += 1
                 continue
             _check_record(job, cooked)
-        except _BadRecord as bad:
+        except BadRecord as bad:
             errors.append((*where, str(bad)))
             continue
         kept.append(cooked)
@@ -160,14 +172,10 @@ def _needed(job: Job, kitchen: Kitchen) -> list[str] | None:
         return None
     own = (job.text_key, job.ids_key, job.id_key)
     keys = [key for key in own if key is not None]
-    return [*keys, *job.columns, *_TOKEN_COLUMNS, *job.metadata_keys]
+    return [*keys, *job.columns, *PER_TOKEN, *job.metadata_keys]
 
 
-class _BadRecord(ValueError):
-    """Why a record cannot be used."""
-
-
-def _apply_hooks(kitchen: Kitchen, record: dict[str, Any]) -> dict[str, Any] | None:
+def apply_hooks(kitchen: Kitchen, record: dict[str, Any]) -> dict[str, Any] | None:
     """The record after the hooks, or None if they dropped it."""
     if kitchen.filter is not None and not kitchen.filter(record):
         return None
@@ -175,7 +183,7 @@ def _apply_hooks(kitchen: Kitchen, record: dict[str, Any]) -> dict[str, Any] | N
         return record
     changed = kitchen.transform(record)
     if changed is not None and not isinstance(changed, dict):
-        raise _BadRecord(
+        raise BadRecord(
             f"transform gave {type(changed).__name__}, allowed: a record (dict), or None to drop it"
         )
     return changed
@@ -184,34 +192,16 @@ def _apply_hooks(kitchen: Kitchen, record: dict[str, Any]) -> dict[str, Any] | N
 def _check_record(job: Job, record: dict[str, Any]) -> None:
     """Everything that a record must have before its tokens are looked at."""
     if job.text_key is not None:
-        text = _take(record, job.text_key, "the text")
+        text = take(record, job.text_key, "the text")
         if not isinstance(text, str):
-            raise _BadRecord(f"{job.text_key!r} is {_a(text)}, allowed: a string")
+            raise BadRecord(f"{job.text_key!r} is {a_kind(text)}, allowed: a string")
+        refuse_beside_text(record, job.metadata_keys)
     else:
         assert job.ids_key is not None  # one of the two is set
-        _take(record, job.ids_key, "the ids")
-        for name in _TOKEN_COLUMNS - set(job.columns):
-            if name in record:
-                raise _BadRecord(
-                    f"it has {name!r}, which the first record had not, so the store has no such "
-                    f"column; pass columns={{{name!r}: ...}} to keep it"
-                )
+        take(record, job.ids_key, "the ids")
+        check_keys(record, job.token_keys)
     if job.id_key is not None:
-        _take(record, job.id_key, "the document's id")
-
-
-_TOKEN_COLUMNS = frozenset({"loss_mask", "loss_weights"})
-
-
-def _take(record: dict[str, Any], key: str, what: str) -> Any:
-    if key in record:
-        return record[key]
-    has = choices(key, record).removesuffix(".")  # the text goes on with the place
-    raise _BadRecord(f"there is no key {key!r} ({what}); it has: {has}")
-
-
-def _a(value: Any) -> str:
-    return "null" if value is None else type(value).__name__
+        take(record, job.id_key, "the document's id")
 
 
 # -- tokens --------------------------------------------------------------------------------
@@ -265,19 +255,18 @@ def _with_specials(
 
 
 def _take_ids(job: Job, records: list[dict[str, Any]], result: EncodedBlock) -> None:
-    """Ready-made ids and their columns, exactly as given."""
+    """Ready-made ids without their padding, and their columns."""
     assert job.ids_key is not None
     good: list[int] = []
     ids: list[Array] = []
     columns: dict[str, list[Array]] = {name: [] for name in job.columns}
     for place, record in enumerate(records):
         try:
-            one = _number_array(record[job.ids_key], job.ids_key, "iu")
-            values = {
-                name: _column_values(record, name, dtype, len(one))
-                for name, dtype in job.columns.items()
-            }
-        except _BadRecord as bad:
+            one = number_array(record[job.ids_key], job.ids_key, "iu")
+            values: dict[str, Array] = {}
+            if job.columns or job.token_keys:
+                one, values = token_values(record, one, job.token_keys, job.columns)
+        except BadRecord as bad:
             result.errors.append((int(result.piece[place]), int(result.record[place]), str(bad)))
             continue
         good.append(place)
@@ -293,32 +282,6 @@ def _take_ids(job: Job, records: list[dict[str, Any]], result: EncodedBlock) -> 
         name: np.concatenate(parts) if parts else np.empty(0, job.columns[name])
         for name, parts in columns.items()
     }
-
-
-def _number_array(value: Any, key: str, kinds: str) -> Array:
-    try:
-        array = np.asarray(value)
-        if array.size == 0:
-            array = np.empty(0, np.int64)
-    except (ValueError, OverflowError) as error:
-        raise _BadRecord(f"{key!r} is not a list of numbers: {error}") from error
-    if array.ndim != 1 or array.dtype.kind not in kinds:
-        allowed = "a list of whole numbers" if kinds == "iu" else "a list of numbers"
-        raise _BadRecord(f"{key!r} is {_a(value)} of {array.dtype}, allowed: {allowed}")
-    if "b" not in kinds and isinstance(value, list) and bool in set(map(type, value)):
-        raise _BadRecord(f"{key!r} holds true or false, allowed: a list of whole numbers")
-    return array
-
-
-def _column_values(record: dict[str, Any], name: str, dtype: str, length: int) -> Array:
-    values = _number_array(_take(record, name, "a per-token column"), name, "biuf")
-    if len(values) != length:
-        raise _BadRecord(f"{name!r} has {len(values)} values for {length} ids")
-    kept = values.astype(dtype)
-    whole = np.dtype(dtype).kind in "biu"
-    if whole and not np.array_equal(kept, values):
-        raise _BadRecord(f"{name!r} holds values that do not fit {dtype}")
-    return kept
 
 
 def _check_ids(job: Job, inputs: Sequence[Input], block: Block, result: EncodedBlock) -> None:
@@ -338,7 +301,7 @@ def _check_ids(job: Job, inputs: Sequence[Input], block: Block, result: EncodedB
 
 # -- metadata ------------------------------------------------------------------------------
 def _metadata(job: Job, record: dict[str, Any]) -> dict[str, Any]:
-    used = {job.text_key, job.ids_key, job.id_key, *job.columns}
+    used = {job.text_key, job.ids_key, job.id_key, *job.columns, *job.token_keys}
     keys = (
         job.metadata_keys if job.metadata_keys is not None else [k for k in record if k not in used]
     )

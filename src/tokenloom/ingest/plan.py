@@ -8,19 +8,19 @@ same fingerprint is the same build, and an unfinished one can be resumed.
 from __future__ import annotations
 
 import hashlib
+import itertools
 import logging
 import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
-
 from tokenloom.arguments import integer, one_of
 from tokenloom.errors import ConfigError, TokenizerError, warn
+from tokenloom.ingest.columns import STORED, given_columns, stored_columns
 from tokenloom.ingest.cuts import BLOCK_BYTES, blocks
-from tokenloom.ingest.encode import Job, Kitchen
-from tokenloom.ingest.hooks import resolve_hook
+from tokenloom.ingest.encode import Job, Kitchen, apply_hooks
+from tokenloom.ingest.hooks import Hook, resolve_hook
 from tokenloom.ingest.inputs import Input
 from tokenloom.ingest.records import read_block
 from tokenloom.ingest.wire import Setup, make_kitchen
@@ -37,9 +37,9 @@ log = logging.getLogger("tokenloom")
 
 ENGINES = ("auto", "reference", "tiktoken", "fast")
 
-KNOWN_COLUMNS = {"loss_mask": "uint8", "loss_weights": "float32"}
-
 SAMPLE_RATE = 1 / 1000
+
+GLANCE_BYTES = 1 << 16  # of input, in which the first record is usually found
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -100,16 +100,19 @@ def make_plan(inputs: Sequence[Input], options: BuildOptions, parent: str | None
         parent: sha256 of the manifest that is appended to, or None.
     """
     spec, live = resolve_tokenizer(options)
-    ids_key = options.ids_key or ("input_ids" if options.tokenizer is None else None)
-    columns = _columns(inputs, options, ids_key)
-    bos, eos = _specials(spec, options, ids_key)
-    rate = 1.0 if options.verify_all else SAMPLE_RATE
-    engine, label, encoder = _engine(spec, live, options, ids_key, rate)
-    vocab_size = spec.vocab_size if spec is not None else _vocab_size(options)
     hooks = {
         "filter": resolve_hook(options.filter, "filter"),
         "transform": resolve_hook(options.transform, "transform"),
     }
+    first = _first_record(inputs, options, hooks)
+    ids_key = _ids_key(options, first)
+    if ids_key is not None:
+        live = None  # nothing is encoded
+    columns, token_keys = _columns(first, options, ids_key)
+    bos, eos = _specials(spec, options, ids_key)
+    rate = 1.0 if options.verify_all else SAMPLE_RATE
+    engine, label, encoder = _engine(spec, live, options, ids_key, rate)
+    vocab_size = spec.vocab_size if spec is not None else _vocab_size(options)
     keys = options.metadata_keys
     settings: dict[str, Any] = {
         "build": 2,
@@ -125,6 +128,7 @@ def make_plan(inputs: Sequence[Input], options: BuildOptions, parent: str | None
         "metadata_keys": None if keys is None else list(keys),
         "metadata_file": metadata.file_name(),
         "columns": columns,
+        **({"token_keys": list(token_keys)} if token_keys else {}),
         "vocab_size": vocab_size,
         "dtype": fmt.token_dtype(vocab_size),
         "on_error": options.on_error,
@@ -142,6 +146,7 @@ def make_plan(inputs: Sequence[Input], options: BuildOptions, parent: str | None
         id_key=options.id_key,
         metadata_keys=None if keys is None else tuple(keys),
         columns=columns,
+        token_keys=token_keys,
         bos=bos,
         eos=eos,
         vocab_size=vocab_size,
@@ -258,38 +263,55 @@ def _specials(
     return bos, eos
 
 
-def _columns(inputs: Sequence[Input], options: BuildOptions, ids_key: str | None) -> dict[str, str]:
-    """Per-token columns, name → dtype: as asked, or as the first record has them."""
-    asked = options.columns
+def _ids_key(options: BuildOptions, first: dict[str, Any]) -> str | None:
+    """The key of ready-made ids; None for text. Only where there is no text, ids are taken."""
+    if options.ids_key is not None or options.tokenizer is None:
+        return options.ids_key or "input_ids"
+    return "input_ids" if options.text_key not in first and "input_ids" in first else None
+
+
+def _columns(
+    first: dict[str, Any], options: BuildOptions, ids_key: str | None
+) -> tuple[dict[str, str], tuple[str, ...]]:
+    """Per-token columns to store, name → dtype, and what of `ingest.columns` the records have."""
+    asked = options.columns or {}
     if ids_key is None:
         if asked:
             raise ConfigError(
                 "columns: per-token columns come with ready-made ids; pass ids_key='input_ids'."
             )
-        return {}
-    if asked is None:
-        first = _first_record(inputs, options.block_bytes)
-        return {name: kind for name, kind in KNOWN_COLUMNS.items() if name in first}
-    pairs = (
-        asked.items() if isinstance(asked, Mapping) else ((n, KNOWN_COLUMNS.get(n)) for n in asked)
-    )
-    columns = {}
-    for name, dtype in pairs:
-        if not fmt.COLUMN_NAME.fullmatch(name) or name in fmt.RESERVED_COLUMNS:
-            raise ConfigError(f"columns.{name}: this name is not allowed for a column.")
-        if dtype not in fmt.COLUMN_DTYPES:
-            raise ConfigError(
-                f"columns.{name}: dtype {dtype!r}, allowed: {', '.join(fmt.COLUMN_DTYPES)}."
-            )
-        columns[name] = str(np.dtype(dtype))
-    return columns
+        return {}, ()
+    named = asked if isinstance(asked, Mapping) else {name: STORED.get(name, "") for name in asked}
+    given = given_columns(first, named)
+    return stored_columns(given, named), given
 
 
-def _first_record(inputs: Sequence[Input], block_bytes: int) -> dict[str, Any]:
-    for block in blocks(inputs, block_bytes=block_bytes):
-        records = read_block(inputs, block).records
-        if records:
-            return records[0]
+def _first_record(
+    inputs: Sequence[Input], options: BuildOptions, hooks: Mapping[str, Hook | None]
+) -> dict[str, Any]:
+    """The first record that the hooks keep, as they leave it; empty if there is none.
+
+    If records may be skipped, one without text or ids does not count.
+    """
+    needed = {options.ids_key or "input_ids"}
+    if options.tokenizer is not None and options.ids_key is None:
+        needed.add(options.text_key)
+    called: dict[str, Any] = {name: hook.function for name, hook in hooks.items() if hook}
+    if not called and all(one.kind in ("txt", "lines") for one in inputs):
+        return {}  # these have a text and nothing else
+    kitchen = Kitchen(**called)
+    size = options.block_bytes
+    glance = itertools.islice(blocks(inputs, block_bytes=min(size, GLANCE_BYTES)), 1)
+    for block in itertools.chain(glance, blocks(inputs, block_bytes=size)):
+        for record in read_block(inputs, block).records:
+            try:
+                kept = apply_hooks(kitchen, record)
+            except Exception:  # noqa: BLE001 - told with its place when the record is encoded
+                if options.on_error == "raise":
+                    return {}
+                continue
+            if kept is not None and (options.on_error == "raise" or not needed.isdisjoint(kept)):
+                return kept
     return {}
 
 

@@ -90,7 +90,7 @@ class Edit:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class MixSpec:
-    """How to mix; every field is part of a run's identity.
+    """How to mix; every field but the last two is part of a run's identity.
 
     Attributes:
         weights: weight of every source that is present from the start, by name.
@@ -106,6 +106,7 @@ class MixSpec:
         initial: what sources have consumed before the run starts, by name.
         seed: seed for ties, blocks, and all sources without one of their own.
         take: the maximum number of examples.
+        different_tokenizers: the stores may have different tokenizers.
     """
 
     weights: Any  # dict[str, float], read below
@@ -117,6 +118,7 @@ class MixSpec:
     initial: dict[str, Any] = field(default_factory=dict)  # dict[str, int]
     seed: int | None = None
     take: int | None = None
+    different_tokenizers: bool = False
 
     def __post_init__(self) -> None:
         check_fields(self)

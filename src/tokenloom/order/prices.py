@@ -12,6 +12,7 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from tokenloom.documents.line import Line
 from tokenloom.errors import ConfigError
 from tokenloom.layout.layout import Epochs, Layout, Phases
 from tokenloom.layout.spans import Spans
@@ -56,14 +57,14 @@ class PricedRun(Protocol):
 
 
 class SpanCount(Protocol):
-    """Counts something in each frame from its spans alone."""
+    """Counts something in each frame from its spans, without reading tokens."""
 
     @property
     def identity(self) -> dict[str, Any]:
         """Names what is counted: equal for equal counts."""
 
-    def __call__(self, spans: Spans, seq_len: int) -> Int64:
-        """The count of each frame [frames]."""
+    def __call__(self, spans: Spans, seq_len: int, line: Line) -> Int64:
+        """The count of each frame [frames]; the spans were cut from `line`."""
 
 
 class RunPrices:
@@ -95,7 +96,7 @@ class RunPrices:
         """The count of each row, from its spans."""
         layout = self._run.layout
         assert self._counter is not None
-        return self._counter(layout.spans(epoch, rows), layout.seq_len)
+        return self._counter(layout.spans(epoch, rows), layout.seq_len, layout.line)
 
     @lazy
     def _table(self) -> Remembered:

@@ -9,20 +9,20 @@ lost            source tokens in no row
 cut             documents in several pieces; *needless* if they would fit into a frame
 segments        pieces per row, on average
 attention       sum of squared piece lengths relative to full frames: block-diagonal attention cost
-trained         predictions that count toward the loss
+trained         predictions that count toward the loss, by the loss columns of the store
 ==============  ====================================================================================
 """
 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from tokenloom.layout.pack.cut import Tally
 from tokenloom.layout.pack.packers import STRATEGIES
-from tokenloom.layout.pack.rows import Bounded, groups_of
+from tokenloom.layout.pack.rows import Bounded, Groups, groups_of
 from tokenloom.layout.pack.spec import SEQUENTIAL, PackSpec
 
 __all__ = ["PackingChoice", "PackingPlan", "compare_packings"]
@@ -162,6 +162,7 @@ def compare_packings(
     seq_lens: Sequence[int],
     strategies: Sequence[str] = SIMPLE,
     overflows: Sequence[str] = ("split",),
+    trained: Callable[[PackSpec, Groups], int] | None = None,
     **options: Any,
 ) -> PackingPlan:
     """What packing the documents of a line would cost, for every combination of settings.
@@ -171,6 +172,7 @@ def compare_packings(
         seq_lens: frame lengths to compare.
         strategies: see `tokenloom.layout.pack.packers`.
         overflows: what to do with documents longer than a frame; sequential allows only "split".
+        trained: counts the predictions that count; None if all tokens are trained on.
         options: further fields of `PackSpec`, the same for all combinations.
     """
     choices = []
@@ -178,7 +180,11 @@ def compare_packings(
         if strategy == SEQUENTIAL and overflow != "split":
             continue
         spec = PackSpec(seq_len=seq_len, strategy=strategy, overflow=overflow, **options)
-        choices.append(PackingChoice(spec=spec, tally=groups_of(line, spec).tally))
+        groups = groups_of(line, spec)
+        tally = groups.tally
+        if trained is not None:
+            tally = replace(tally, trained=trained(spec, groups))
+        choices.append(PackingChoice(spec=spec, tally=tally))
     lengths = dict.fromkeys(choice.spec.seq_len for choice in choices)
     best = [_recommend([c for c in choices if c.spec.seq_len == length]) for length in lengths]
     return PackingPlan(choices=tuple(choices), recommended=tuple(one for one in best if one))

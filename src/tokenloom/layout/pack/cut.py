@@ -50,7 +50,8 @@ class Tally:
         cut, cut_needlessly: documents in several pieces, and those that would have fit a frame.
         placed: cells that hold a stored or an inserted token.
         frame_tokens: cells that hold a stored token.
-        trained: predictions that count toward the loss, with default rendering.
+        trained: predictions that count toward the loss, with default rendering, if all tokens are
+            trained on; `plan_packing` counts those of a store's loss columns.
         attention: sum over pieces of their squared number of cells.
     """
 

@@ -23,9 +23,11 @@ from tokenloom.store import format as fmt
 from tokenloom.store.reader import Reader
 from tokenloom.store.shard import corrupt
 
-__all__ = ["LossCounter", "loss_counts"]
+__all__ = ["LossCounter", "loss_counts", "trained_tokens"]
 
 Int64 = NDArray[np.int64]
+
+TOGETHER = 1 << 22  # tokens read at a time, where two columns have to be multiplied
 
 
 class LossCounter:
@@ -70,6 +72,29 @@ def loss_counts(reader: Reader, column: str, start: Int64, stop: Int64) -> Int64
     return before[len(start) :] - before[: len(start)]
 
 
+def trained_tokens(reader: Reader, columns: list[str], start: Int64, stop: Int64) -> Int64:
+    """The tokens of each stretch that all of the loss columns train on [N].
+
+    Two columns are read: which tokens both train on does not follow from their counts.
+    """
+    if len(columns) == 1:
+        return loss_counts(reader, columns[0], start, stop)
+    found = np.empty(len(start), np.int64)
+    edges = np.concatenate([[0], np.cumsum(stop - start)])
+    first = 0
+    while first < len(start):
+        last = int(np.searchsorted(edges, edges[first] + TOGETHER, side="right")) - 1
+        last = max(last, first + 1)
+        trained = np.ones(int(edges[last] - edges[first]), np.bool_)
+        for column in columns:
+            views = reader.read(start[first:last], stop[first:last], column)
+            trained &= np.concatenate([np.empty(0), *views]) > 0
+        before = np.concatenate([[0], np.cumsum(trained)])
+        found[first:last] = np.diff(before[edges[first : last + 1] - edges[first]])
+        first = last
+    return found
+
+
 def _before(reader: Reader, column: str, addresses: Int64) -> Int64:
     """Non-zero values before each address of the store [N]; addresses ascend, each once.
 
@@ -81,8 +106,9 @@ def _before(reader: Reader, column: str, addresses: Int64) -> Int64:
     # an address between two shards belongs to the first of them: it is the end of that one
     owner = np.maximum(np.searchsorted(reader.first_token, addresses, side="left") - 1, 0)
     passed = 0
+    edges = np.searchsorted(owner, np.arange(int(owner[0]), int(owner[-1]) + 2))
     for number in range(int(owner[0]), int(owner[-1]) + 1):
-        here = np.flatnonzero(owner == number)
+        here = np.arange(*edges[number - owner[0] :][:2])
         if len(here):
             local = addresses[here] - reader.first_token[number]
             found[here] = passed + _before_in_shard(reader, column, number, local)
@@ -106,8 +132,7 @@ def _before_in_shard(reader: Reader, column: str, number: int, places: Int64) ->
     found = _counts(reader, column, number, entry)
     inner = fmt.inner_of(column, reader.manifest.inner)
     open_ended = np.flatnonzero(places > base)
-    for chunk in np.unique(base[open_ended] // inner).tolist():
-        among = open_ended[base[open_ended] // inner == chunk]
+    for among in _runs(base[open_ended] // inner, open_ended):
         low, high = int(base[among[0]]), int(places[among[-1]])
         before = np.zeros(high - low + 1, np.int64)
         np.cumsum(reader.elements(number, column, low, high) != 0, out=before[1:])
@@ -122,7 +147,8 @@ def _counts(reader: Reader, column: str, number: int, entries: Int64) -> Int64:
     tokens = reader.manifest.shards[number].tokens
     total = _entries(tokens)
     found = np.empty(len(entries), np.int64)
-    for chunk in np.unique(entries // inner).tolist():
+    for here in _runs(entries // inner, np.arange(len(entries))):
+        chunk = int(entries[here[0]]) // inner
         low, high = chunk * inner, min((chunk + 1) * inner, total)
 
         def load(low: int = low, high: int = high) -> NDArray[Any]:
@@ -133,6 +159,12 @@ def _counts(reader: Reader, column: str, number: int, entries: Int64) -> Int64:
             return counts
 
         block = reader.cache.get((reader.identity, number, name, chunk), load)
-        here = entries // inner == chunk
         found[here] = block[entries[here] - low]
     return found
+
+
+def _runs(ascending: Int64, values: Int64) -> list[Int64]:
+    """The values, divided where the other array changes."""
+    if not len(values):
+        return []
+    return np.split(values, np.flatnonzero(np.diff(ascending)) + 1)

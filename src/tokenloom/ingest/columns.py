@@ -1,0 +1,320 @@
+"""What ready-made columns mean: which tokens of a record are trained on, and which are padding.
+
+One idea: people who fine-tune bring the columns of their trainer, and each says the same thing in
+its own way. All of them become the one or two columns that a store keeps, a value for each token,
+and it belongs to the token itself: it weights the prediction *of* that token.
+
+==================  ===========================================  =============================
+column              a token is trained on where                  stored as
+==================  ===========================================  =============================
+labels              it equals the token (-100: not trained)      loss_mask
+completion_mask     it is 1                                      loss_mask
+assistant_masks     it is 1, and completion_mask too if given    loss_mask
+loss_mask           it is 1                                      loss_mask
+loss_weights        it is more than 0                            loss_weights
+attention_mask      (0: padding on either side, which is cut     not stored
+                    off from all columns alike)
+==================  ===========================================  =============================
+
+Whatever cannot be kept that way is refused: columns that disagree, a record that lacks a column of
+the first one or has one more, values that mean nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tokenloom.errors import ConfigError, choices
+from tokenloom.store import format as fmt
+
+__all__ = [
+    "PER_TOKEN",
+    "STORED",
+    "BadRecord",
+    "a_kind",
+    "check_keys",
+    "given_columns",
+    "number_array",
+    "refuse_beside_text",
+    "stored_columns",
+    "take",
+    "token_values",
+]
+
+Array = NDArray[Any]
+
+Bool = NDArray[np.bool_]
+
+MASKS: Final = ("completion_mask", "assistant_masks", "loss_mask")
+
+PER_TOKEN: Final = frozenset({"labels", *MASKS, "loss_weights", "attention_mask"})
+
+STORED: Final = {"loss_mask": "uint8", "loss_weights": "float32"}
+
+IGNORE: Final = -100  # the label of a token that is not trained on
+
+LARGEST: Final = float(np.finfo(np.float32).max)
+
+
+class BadRecord(ValueError):
+    """Why a record cannot be used."""
+
+
+def given_columns(first: Mapping[str, Any], asked: Iterable[str] = ()) -> tuple[str, ...]:
+    """The columns of this module that records have: those of the first one, and those asked for."""
+    found = {name for name in PER_TOKEN if first.get(name) is not None}
+    wanted = {name for name in asked if name in STORED}
+    if found & {"labels", *MASKS}:
+        wanted.discard("loss_mask")  # it is made from these
+    return tuple(sorted(found | wanted))
+
+
+def stored_columns(given: Sequence[str], asked: Mapping[str, str]) -> dict[str, str]:
+    """The columns that a store keeps, name → dtype.
+
+    Args:
+        given: what `given_columns` found.
+        asked: columns that the user named, with their dtypes.
+
+    Raises:
+        ConfigError: a name or dtype that a store cannot have.
+
+    >>> stored_columns(["attention_mask", "labels"], {"score": "float32"})
+    {'loss_mask': 'uint8', 'score': 'float32'}
+    """
+    found = {}
+    masked = any(name in given for name in ("labels", *MASKS))
+    if masked and ("loss_mask" in given or "loss_weights" not in given):
+        found["loss_mask"] = STORED["loss_mask"]
+    if "loss_weights" in given:
+        found["loss_weights"] = STORED["loss_weights"]
+    for name, dtype in asked.items():
+        if name in PER_TOKEN and name not in STORED:
+            raise ConfigError(
+                f"columns.{name}: it is not stored as it is: it decides which tokens the store "
+                "trains on, in its column loss_mask. Leave it out of columns; it is found in the "
+                "records."
+            )
+        if not fmt.COLUMN_NAME.fullmatch(name) or name in fmt.RESERVED_COLUMNS:
+            raise ConfigError(f"columns.{name}: this name is not allowed for a column.")
+        if dtype not in fmt.COLUMN_DTYPES:
+            raise ConfigError(
+                f"columns.{name}: dtype {dtype!r}, allowed: {', '.join(fmt.COLUMN_DTYPES)}."
+            )
+        found[name] = str(np.dtype(dtype))
+    return found
+
+
+def check_keys(record: Mapping[str, Any], given: Sequence[str]) -> None:
+    """Refuse a record with a column that the first one did not have."""
+    if PER_TOKEN.isdisjoint(record):
+        return
+    for name in sorted(PER_TOKEN.intersection(record)):
+        if name not in given and record[name] is not None:
+            raise BadRecord(
+                f"it has {name!r}, which the first record had not, so what it means would be lost; "
+                "allowed: the same columns in all records"
+            )
+
+
+def refuse_beside_text(record: Mapping[str, Any], metadata_keys: Sequence[str] | None) -> None:
+    """Refuse per-token columns of a record whose text is tokenised here: nothing fits them."""
+    if PER_TOKEN.isdisjoint(record):
+        return
+    for name in sorted(PER_TOKEN.intersection(record)):
+        if name not in (metadata_keys or ()) and isinstance(
+            record[name], (list, tuple, np.ndarray)
+        ):
+            raise BadRecord(
+                f"it has {name!r}, a value for each token, but its text is tokenised here, so they "
+                "cannot be matched; allowed: per-token columns beside ready-made ids "
+                f"(ids_key='input_ids'). If {name!r} is something else, name it in metadata_keys"
+            )
+
+
+# -- one record ----------------------------------------------------------------------------
+def token_values(
+    record: Mapping[str, Any], ids: Array, given: Sequence[str], stored: Mapping[str, str]
+) -> tuple[Array, dict[str, Array]]:
+    """The ids of a record without padding, and the values of every stored column.
+
+    Args:
+        record: the record.
+        ids: all its ids.
+        given: which columns of this module it has.
+        stored: the columns to keep, name → dtype.
+
+    Raises:
+        BadRecord: a column is missing, does not fit the ids, or disagrees with another one.
+
+    >>> row = {"attention_mask": [0, 1, 1], "labels": [-100, -100, 7]}
+    >>> ids, columns = token_values(row, np.array([0, 5, 7]), tuple(row), {"loss_mask": "uint8"})
+    >>> ids.tolist(), columns["loss_mask"].tolist()
+    ([5, 7], [0, 1])
+    """
+    for name in given:
+        take(record, name, "a per-token column, as in the first record")
+    whole = {name: _values(record, name, len(ids)) for name in (*given, *stored) if name in record}
+    low, high = 0, len(ids)
+    if "attention_mask" in given:
+        low, high = _kept(whole.pop("attention_mask"))
+    ids = ids[low:high]
+    values = {name: column[low:high] for name, column in whole.items()}
+    trained = {
+        name: _trained(name, values[name], ids, low) for name in given if name != "attention_mask"
+    }
+    mask = _agreed(trained, low)
+    columns = {}
+    for name, dtype in stored.items():
+        if name == "loss_mask":
+            assert mask is not None  # it is stored only if some column says what is trained
+            columns[name] = mask.astype(dtype)
+        else:
+            take(record, name, "a per-token column")
+            columns[name] = _stored(name, values[name], dtype, low)
+    return ids, columns
+
+
+def _values(record: Mapping[str, Any], name: str, length: int) -> Array:
+    kinds = "iu" if name == "labels" else "biuf"
+    values = number_array(take(record, name, "a per-token column"), name, kinds)
+    if len(values) != length:
+        raise BadRecord(f"{name!r} has {len(values)} values for {length} ids")
+    return values
+
+
+def _kept(mask: Array) -> tuple[int, int]:
+    """The tokens that an attention mask keeps, [low, high); zeros are allowed on the sides only."""
+    _zeros_and_ones("attention_mask", mask, 0)
+    ones = np.flatnonzero(mask)
+    if not len(ones):
+        return 0, 0
+    low, high = int(ones[0]), int(ones[-1]) + 1
+    if high - low != len(ones):
+        hole = low + int(np.flatnonzero(mask[low:high] == 0)[0])
+        raise BadRecord(
+            f"'attention_mask' is 0 at position {hole}, between tokens that it keeps; allowed: "
+            "zeros before and after them, as padding, which is cut off"
+        )
+    return low, high
+
+
+def _zeros_and_ones(name: str, values: Array, low: int) -> None:
+    wrong = (values != 0) & (values != 1)
+    if wrong.any():
+        at = int(np.flatnonzero(wrong)[0])
+        raise BadRecord(f"{name!r} is {values[at]} at position {low + at}, allowed: 0 or 1")
+
+
+def _trained(name: str, values: Array, ids: Array, low: int) -> Bool:
+    """The tokens that a column trains on; `low` is the position of the first."""
+    if name == "labels":
+        return _labelled(values, ids, low)
+    if name == "loss_weights":
+        with np.errstate(over="ignore"):
+            kept = values.astype(np.float32)
+        wrong = ~((values >= 0) & np.isfinite(kept))
+        if wrong.any():
+            at = int(np.flatnonzero(wrong)[0])
+            raise BadRecord(
+                f"'loss_weights' is {values[at]} at position {low + at}, allowed: 0 to "
+                f"{LARGEST:.2g}, the largest float32"
+            )
+        found: Bool = values > 0
+        lost = found & (kept == 0)
+        if lost.any():
+            at = int(np.flatnonzero(lost)[0])
+            raise BadRecord(
+                f"'loss_weights' is {values[at]} at position {low + at}, which is 0 as a float32, "
+                "so the token would not be trained on; allowed: 0, or 1e-45 and more"
+            )
+        return found
+    _zeros_and_ones(name, values, low)
+    one: Bool = values != 0
+    return one
+
+
+def _labelled(labels: Array, ids: Array, low: int) -> Bool:
+    trained: Bool = labels != IGNORE
+    wrong = trained & (labels != ids)
+    if wrong.any():
+        at = int(np.flatnonzero(wrong)[0])
+        shifted = (labels[:-1] == ids[1:]) | ~trained[:-1]
+        hint = ""
+        if len(ids) > 2 and trained[:-1].any() and shifted.all():
+            hint = ". They are shifted by one: the label of a token is that token, not the next one"
+        raise BadRecord(
+            f"'labels' is {labels[at]} at position {low + at}, where the token is {ids[at]}; "
+            f"allowed: the token itself, or {IGNORE} where it is not trained on{hint}"
+        )
+    return trained
+
+
+def _agreed(trained: Mapping[str, Bool], low: int) -> Bool | None:
+    """The tokens that all columns train on; None without any column."""
+    said = dict(trained)
+    if "completion_mask" in said and "assistant_masks" in said:
+        both = said.pop("completion_mask") & said.pop("assistant_masks")
+        said["completion_mask and assistant_masks"] = both
+    first, *others = said or [""]
+    for name in others:
+        differ = said[name] != said[first]
+        if differ.any():
+            at = int(np.flatnonzero(differ)[0])
+            yes, no = (first, name) if said[first][at] else (name, first)
+            raise BadRecord(
+                f"{yes} trains the token at position {low + at}, {no} does not; allowed: columns "
+                "that agree. Leave one of them out"
+            )
+    return said.get(first)
+
+
+def _stored(name: str, values: Array, dtype: str, low: int) -> Array:
+    """Values in their stored dtype, if they fit."""
+    with np.errstate(over="ignore", invalid="ignore"):
+        kept = values.astype(dtype)
+    if np.dtype(dtype).kind in "biu":
+        if not np.array_equal(kept, values):
+            raise BadRecord(f"{name!r} holds values that do not fit {dtype}")
+        return kept
+    lost = np.isinf(kept) & ~np.isinf(values)
+    if lost.any():
+        at = int(np.flatnonzero(lost)[0])
+        raise BadRecord(
+            f"{name!r} is {values[at]} at position {low + at}, which does not fit {dtype}"
+        )
+    return kept
+
+
+# -- values of a record --------------------------------------------------------------------
+def take(record: Mapping[str, Any], key: str, what: str) -> Any:
+    """The value under a key, which must be there; null is not there for a per-token column."""
+    if key in record and (record[key] is not None or key not in PER_TOKEN):
+        return record[key]
+    has = choices(key, record).removesuffix(".")  # the text goes on with the place
+    raise BadRecord(f"there is no key {key!r} ({what}); it has: {has}")
+
+
+def number_array(value: Any, key: str, kinds: str) -> Array:
+    """A list of numbers of these kinds (as in `numpy.dtype.kind`) as an array."""
+    try:
+        array = np.asarray(value)
+        if array.size == 0:
+            array = np.empty(0, np.int64)
+    except (ValueError, OverflowError) as error:
+        raise BadRecord(f"{key!r} is not a list of numbers: {error}") from error
+    if array.ndim != 1 or array.dtype.kind not in kinds:
+        allowed = "a list of whole numbers" if kinds == "iu" else "a list of numbers"
+        raise BadRecord(f"{key!r} is {a_kind(value)} of {array.dtype}, allowed: {allowed}")
+    if "b" not in kinds and isinstance(value, list) and bool in set(map(type, value)):
+        raise BadRecord(f"{key!r} holds true or false, allowed: a list of whole numbers")
+    return array
+
+
+def a_kind(value: Any) -> str:
+    """What a value is, in a word."""
+    return "null" if value is None else type(value).__name__

@@ -1,0 +1,463 @@
+"""Columns of fine-tuning data mean in a store what they mean to the trainer that made them."""
+
+import contextlib
+import json
+import math
+import struct
+
+import datasets
+import numpy as np
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+from kit import quick_folder
+
+import tokenloom as tl
+from tokenloom.ingest.columns import (
+    PER_TOKEN,
+    BadRecord,
+    check_keys,
+    given_columns,
+    stored_columns,
+    token_values,
+)
+
+IDS = {"tokenizer": None, "vocab_size": 10}
+
+
+# -- the oracle: one token after the other, from the rules ---------------------------------
+class Refused(Exception):
+    pass
+
+
+def slow_says(name, value, token):
+    """Whether one value of a column trains its token."""
+    if name == "labels":
+        if value not in (-100, token):
+            raise Refused(name)
+        return value == token and value != -100
+    if name == "loss_weights":
+        try:
+            (small,) = struct.unpack("f", struct.pack("f", value))
+        except OverflowError:
+            raise Refused(name) from None
+        if not math.isfinite(small) or value < 0 or (value > 0 and small == 0):
+            raise Refused(name)
+        return value > 0
+    if value not in (0, 1):
+        raise Refused(name)
+    return value == 1
+
+
+def slow_columns(record):
+    """(ids, trained or None, weights or None) of a record, or Refused."""
+    ids = record["input_ids"]
+    if any(len(values) != len(ids) for values in record.values()):
+        raise Refused("length")
+    seen = [slow_says("attention_mask", v, 0) for v in record.get("attention_mask", [1] * len(ids))]
+    places = [i for i, yes in enumerate(seen) if yes]
+    if places != list(range(min(places, default=0), max(places, default=-1) + 1)):
+        raise Refused("attention_mask")
+    trained = None
+    for i in places:
+        said = {
+            name: slow_says(name, record[name][i], ids[i])
+            for name in record
+            if name not in ("input_ids", "attention_mask")
+        }
+        if "completion_mask" in said and "assistant_masks" in said:
+            said["both"] = said.pop("completion_mask") & said.pop("assistant_masks")
+        if len(set(said.values())) > 1:
+            raise Refused("disagree")
+        if said:
+            trained = [*(trained or []), next(iter(said.values()))]
+    weights = [record["loss_weights"][i] for i in places] if "loss_weights" in record else None
+    return [ids[i] for i in places], trained or [], weights
+
+
+@st.composite
+def rows(draw, names=None):
+    """Records whose columns agree, with a change now and then that may break them."""
+    ids = draw(st.lists(st.integers(0, 3), max_size=6))
+    trained = [draw(st.booleans()) for _ in ids]
+    if names is None:
+        names = draw(st.sets(st.sampled_from(sorted(PER_TOKEN))))
+    pad = draw(st.integers(0, 2)), draw(st.integers(0, 2))
+    record = {"input_ids": ids}
+    for name in sorted(names):
+        record[name] = {
+            "labels": [t if yes else -100 for t, yes in zip(ids, trained, strict=True)],
+            "loss_weights": [draw(st.sampled_from([0.5, 2, 3])) * yes for yes in trained],
+            "attention_mask": [1] * len(ids),
+        }.get(name, [int(yes) for yes in trained])
+    if {"completion_mask", "assistant_masks"} <= names:
+        wide = [max(v, draw(st.integers(0, 1))) for v in record["completion_mask"]]
+        record["completion_mask"] = wide
+        narrow = [yes or not w for yes, w in zip(trained, wide, strict=True)]
+        some = [draw(st.booleans()) for _ in ids]
+        both = zip(trained, narrow, some, strict=True)
+        record["assistant_masks"] = [int(yes or (n and one)) for yes, n, one in both]
+    if "attention_mask" in names:
+        for name, values in record.items():
+            fill = 0 if name == "attention_mask" else draw(st.sampled_from([0, 1, -100]))
+            record[name] = [fill] * pad[0] + values + [fill] * pad[1]
+    for _ in range(draw(st.integers(0, 1))):
+        name = draw(st.sampled_from(sorted(record)))
+        if record[name]:
+            place = draw(st.integers(0, len(record[name]) - 1))
+            odd = [0, 1, 2, -100, -1]
+            odd += [0.5, 1e39, -1e-9, math.nan, math.inf, 1e-60, 3e38] * (name == "loss_weights")
+            changed = draw(st.sampled_from(odd[:3] if name == "input_ids" else odd))
+            record[name] = [*record[name][:place], changed, *record[name][place + 1 :]]
+    return record
+
+
+@given(rows())
+@example({"input_ids": [1, 2], "labels": [2, -100]})
+@example({"input_ids": [1], "loss_weights": [3.4028235e38]})
+@example({"input_ids": [1], "loss_weights": [3.4028236e38]})
+def test_every_column_means_what_the_loop_over_its_tokens_says(record):
+    given_ = given_columns(record)
+    stored = stored_columns(given_, {})
+    try:
+        ids, trained, weights = slow_columns(record)
+    except Refused:
+        with pytest.raises(BadRecord):
+            token_values(record, np.array(record["input_ids"], np.int64), given_, stored)
+        return
+    found, columns = token_values(record, np.array(record["input_ids"], np.int64), given_, stored)
+    assert found.tolist() == ids
+    assert set(columns) == set(stored)
+    if "loss_mask" in columns:
+        assert columns["loss_mask"].tolist() == trained
+    if weights is not None:
+        assert columns["loss_weights"].tolist() == np.float32(weights).tolist()
+        assert (columns["loss_weights"] > 0).tolist() == trained
+    assert bool(stored) == bool(set(record) - {"input_ids", "attention_mask"})
+
+
+# -- the findings --------------------------------------------------------------------------
+SAME = {
+    "labels": [-100, -100, -100, 4],
+    "completion_mask": [0, 0, 0, 1],
+    "assistant_masks": [0, 0, 0, 1],
+    "loss_mask": [0, 0, 0, 1],
+    "loss_weights": [0, 0, 0, 0.5],
+}
+
+
+@pytest.mark.parametrize("name", SAME)
+@pytest.mark.parametrize("form", ["hf", "rows", "jsonl", "parquet"])
+def test_every_column_of_a_trainer_trains_the_same_token(tmp_path, name, form):
+    rows = [{"input_ids": [1, 2, 3, 4], name: SAME[name]}] * 2
+    table = datasets.Dataset.from_list(rows)
+    if form == "jsonl":
+        (tmp_path / "a.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    if form == "parquet":
+        table.to_parquet(tmp_path / "a.parquet")
+    source = {"hf": table, "rows": rows}.get(form, tmp_path / f"a.{form}")
+    store = tl.build(source, tmp_path / "s", **IDS)
+    assert store.pack(4)[0].labels.tolist() == [[-100, -100, -100, 4]]
+    assert list(store.columns) == ["loss_weights" if name == "loss_weights" else "loss_mask"]
+    assert set(store.metadata(1)) == {"_input", "_record"}, "a column is not kept a second time"
+
+
+def test_rows_as_trl_makes_them_train_the_answers_of_the_assistant(tmp_path):
+    """TRL trains what is both completion and assistant; a collator pads on the right."""
+    row = {
+        "input_ids": [5, 6, 7, 8, 9, 0, 0],
+        "attention_mask": [1, 1, 1, 1, 1, 0, 0],
+        "completion_mask": [0, 0, 1, 1, 1, 0, 0],
+        "assistant_masks": [0, 1, 0, 1, 1, 0, 0],
+        "labels": [-100, -100, -100, 8, 9, -100, -100],
+    }
+    left = {name: values[5:] + values[:5] for name, values in row.items()}
+    for i, one in enumerate((row, left)):
+        table = datasets.Dataset.from_list([one] * 3)
+        store = tl.build(table, tmp_path / f"{i}", **IDS)
+        assert store.lengths.tolist() == [5, 5, 5], "padding is no token"
+        assert store.document(2).tolist() == [5, 6, 7, 8, 9]
+        assert store.document(0, column="loss_mask").tolist() == [0, 0, 0, 1, 1]
+        assert store.pack(8)[0].labels.tolist() == [[-100, -100, -100, 8, 9, -100, -100, -100]]
+
+
+def test_every_column_is_cut_with_the_padding(tmp_path):
+    row = {
+        "input_ids": [0, 1, 2, 0],
+        "attention_mask": [0, 1, 1, 0],
+        "loss_weights": [1e39, 1.5, 0, -1],
+        "score": [0.0, 0.25, 0.5, 0.75],
+    }
+    store = tl.build([row], tmp_path / "s", columns={"score": "float32"}, **IDS)
+    assert store.document(0).tolist() == [1, 2]
+    assert store.document(0, column="loss_weights").tolist() == [1.5, 0]
+    assert store.document(0, column="score").tolist() == [0.25, 0.5]
+    empty = tl.build(
+        [{"input_ids": [0, 0], "attention_mask": [0, 0]}, {**row, "attention_mask": [1] * 4}],
+        tmp_path / "empty",
+        on_error="skip",
+        **IDS,
+    )
+    assert empty.lengths.tolist() == [0]
+
+
+@pytest.mark.parametrize(
+    ("row", "words"),
+    [
+        ({"labels": [1, 7]}, r"'labels' is 7 at position 1, where the token is 2; allowed: the to"),
+        ({"labels": [2, 3, -100], "input_ids": [1, 2, 3]}, "They are shifted by one"),
+        ({"labels": [1]}, "'labels' has 1 values for 2 ids"),
+        ({"labels": [1.0, 2.0]}, "'labels' is list of float64, allowed: a list of whole numbers"),
+        ({"labels": 1}, "'labels' is int"),
+        ({"completion_mask": [0, 2]}, "'completion_mask' is 2 at position 1, allowed: 0 or 1"),
+        ({"assistant_masks": [0, -1]}, "'assistant_masks' is -1 at position 1"),
+        ({"loss_mask": [0, 0.5]}, "'loss_mask' is 0.5 at position 1"),
+        ({"loss_weights": [0.5, 1e39]}, "'loss_weights' is 1e.39 at position 1, allowed: 0 to 3.4"),
+        ({"loss_weights": [-0.5, 1]}, "'loss_weights' is -0.5 at position 0"),
+        ({"loss_weights": [1, math.nan]}, "'loss_weights' is nan at position 1"),
+        ({"loss_weights": [math.inf, 1]}, "'loss_weights' is inf at position 0"),
+        ({"loss_weights": [1, 1e-60]}, "'loss_weights' is 1e-60 at position 1, which is 0 as a"),
+        ({"loss_mask": [1, 0], "labels": [-100, 2]}, "loss_mask trains.*position 0, labels does n"),
+        ({"loss_mask": [1, 1], "loss_weights": [1, 0]}, "loss_mask trains.*position 1, loss_weig"),
+        ({"loss_mask": [1, 1], "completion_mask": [1, 0]}, "disagree|position 1"),
+        (
+            {"assistant_masks": [1, 1], "completion_mask": [1, 0], "labels": [1, 2]},
+            "labels trains the token at position 1, completion_mask and assistant_masks does not",
+        ),
+        (
+            {"attention_mask": [1, 0, 1], "input_ids": [1, 2, 3]},
+            "'attention_mask' is 0 at position 1, between tokens that it keeps",
+        ),
+        ({"attention_mask": [0, 2]}, "'attention_mask' is 2 at position 1"),
+        (  # positions are those of the record, with its padding
+            {"attention_mask": [0, 1, 1], "labels": [-100, 2, 9], "input_ids": [0, 2, 3]},
+            "'labels' is 9 at position 2, where the token is 3",
+        ),
+    ],
+)
+def test_what_a_column_cannot_mean_is_refused_with_its_place(tmp_path, row, words):
+    source = tmp_path / "chat.jsonl"
+    row = {"input_ids": [1, 2], **row}
+    good = {
+        "labels": [1, 2],
+        "attention_mask": [1, 1],
+        "completion_mask": [1, 1],
+        "assistant_masks": [1, 1],
+        "loss_mask": [1, 1],
+        "loss_weights": [1, 1],
+        "input_ids": [1, 2],
+    }
+    first = {name: good[name] for name in row}
+    finite = "nan" not in repr(row) and "inf" not in repr(row)  # JSON has neither
+    if finite:
+        source.write_text(json.dumps(first) + "\n" + json.dumps(row) + "\n")
+    place = "chat.jsonl: record 2: .*" if finite else "dataset-0: record 2: .*"
+    table = datasets.Dataset.from_list
+    with pytest.raises(tl.InputError, match=place + words):
+        tl.build(source if finite else table([first, row]), tmp_path / "s", **IDS)
+    rows = [first, row, first]
+    left = tl.build(rows if finite else table(rows), tmp_path / "t", on_error="skip", **IDS)
+    assert left.num_documents == 2
+
+
+def test_a_weight_that_does_not_fit_is_refused_not_infinite(tmp_path):
+    row = {"input_ids": [1, 2, 3], "loss_weights": [1, 1e39, 0]}
+    for dtype in ("float32", "float64"):
+        with pytest.raises(tl.InputError, match=r"'loss_weights' is 1e.39 at position 1"):
+            tl.build([row], tmp_path / dtype, columns={"loss_weights": dtype}, **IDS)
+    row = {"input_ids": [1], "score": [1e39]}
+    with pytest.raises(tl.InputError, match=r"'score' is 1e.39 at position 0, which does not fit"):
+        tl.build([row], tmp_path / "score", columns={"score": "float32"}, **IDS)
+
+
+# -- records that differ -------------------------------------------------------------------
+@pytest.mark.parametrize("name", sorted(PER_TOKEN))
+def test_a_record_that_lacks_a_column_or_has_another_is_refused(tmp_path, name):
+    bare = {"input_ids": [4]}
+    full = bare | {name: SAME.get(name, [1])[-1:]}
+    with pytest.raises(tl.InputError, match=f"record 2: there is no key '{name}'"):
+        tl.build([full, bare], tmp_path / "a", **IDS)
+    with pytest.raises(tl.InputError, match=f"record 2: there is no key '{name}'"):
+        tl.build([full, bare | {name: None}], tmp_path / "a", **IDS)
+    with pytest.raises(tl.InputError, match=f"record 2: it has '{name}', which the first record"):
+        tl.build([bare, full], tmp_path / "a", **IDS)
+    kept = tl.build([bare | {name: None}, bare], tmp_path / "nothing", **IDS)
+    assert kept.columns == {}, "a column of nulls is no column"
+
+
+@given(st.lists(st.sets(st.sampled_from(sorted(PER_TOKEN))), min_size=1, max_size=4))
+def test_all_records_have_the_columns_of_the_first(sets):
+    """The control of both sides: refused exactly where the sets differ."""
+    first = given_columns({name: [1] for name in sets[0]})
+    for names in sets:
+        record = {"input_ids": [1]} | {name: [1] for name in names}
+        refused = False
+        try:
+            check_keys(record, first)
+            token_values(record, np.array([1]), first, stored_columns(first, {}))
+        except BadRecord:
+            refused = True
+        assert refused == (names != sets[0])
+
+
+def test_a_bad_first_record_does_not_decide_the_columns(tmp_path):
+    rows = [{"wrong": 1}, {"input_ids": [4], "loss_mask": [1]}, {"input_ids": [5]}]
+    store = tl.build(rows, tmp_path / "s", on_error="skip", **IDS)
+    assert store.columns == {"loss_mask": "uint8"}
+    assert store.num_documents == 1
+
+
+# -- hooks ---------------------------------------------------------------------------------
+def spell(record):
+    text = record["text"]
+    return {"input_ids": list(text.encode()), "loss_mask": [c.isupper() for c in text]}
+
+
+def test_columns_are_those_that_a_transform_leaves(tmp_path):
+    rows = [{"text": "skip"}, {"text": "aB"}, {"text": "Cd"}]
+    options = {"transform": spell, "filter": lambda record: record["text"] != "skip"}
+    store = tl.build(rows, tmp_path / "s", tokenizer=None, vocab_size=256, **options)
+    assert store.columns == {"loss_mask": "uint8"}
+    assert store.documents([0, 1], "loss_mask")[0].tolist() == [0, 1]
+    assert store.tokenizer is None
+    bare = tl.build(
+        [{"input_ids": [1], "loss_mask": [1]}],
+        tmp_path / "bare",
+        transform=lambda record: {"input_ids": record["input_ids"]},
+        **IDS,
+    )
+    assert bare.columns == {}
+    with_tokenizer = tl.build(rows, tmp_path / "t", tokenizer="bytes", **options)
+    assert with_tokenizer.tokenizer.decode(with_tokenizer.document(1)) == "Cd"
+    assert with_tokenizer.digest == store.digest
+
+
+def fail_on_skip(record):
+    if record["text"] == "skip":
+        raise KeyError("a bad hook")
+    return spell(record)
+
+
+def test_a_hook_that_fails_is_not_hidden_by_the_look_at_the_first_record(tmp_path):
+    with pytest.raises(Exception, match="a bad hook"):
+        tl.build(
+            [{"text": "skip"}, {"text": "aB"}],
+            tmp_path / "s",
+            tokenizer=None,
+            vocab_size=256,
+            transform=fail_on_skip,
+        )
+
+
+# -- text and tokenizers -------------------------------------------------------------------
+@pytest.mark.parametrize("name", sorted(PER_TOKEN))
+def test_a_per_token_column_beside_text_is_refused(tmp_path, name):
+    rows = [{"text": "ab", name: [1, 1]}]
+    with pytest.raises(tl.InputError, match=f"record 1: it has '{name}'.*text is tokenised here"):
+        tl.build(rows, tmp_path / "s", tokenizer="bytes")
+    kept = tl.build(rows, tmp_path / "kept", tokenizer="bytes", metadata_keys=[name])
+    assert kept.metadata(0)[name] == [1, 1], "named as metadata, it is metadata"
+    single = tl.build([{"text": "ab", name: 1}], tmp_path / "one", tokenizer="bytes")
+    assert single.metadata(0)[name] == 1, "one value for a document is no column of tokens"
+    table = datasets.Dataset.from_list(rows)
+    with pytest.raises(tl.InputError, match="text is tokenised here"):
+        tl.build(table, tmp_path / "t", tokenizer="bytes", metadata_keys=[])
+
+
+def test_a_tokenizer_beside_ids_is_kept_checked_and_named_by_the_build(tmp_path):
+    rows = [{"input_ids": [104, 105], "labels": [-100, 105]}]
+    plain = tl.build(rows, tmp_path / "plain", tokenizer=None, vocab_size=256)
+    known = tl.build(rows, tmp_path / "known", tokenizer="bytes")
+    named = tl.build(rows, tmp_path / "named", tokenizer="bytes", ids_key="input_ids", eos=0)
+    assert known.tokenizer.decode(known.document(0)) == "hi"
+    assert named.tokenizer.eos == 0
+    assert named.pack(4, add_eos=True)[0].tokens.tolist() == [[104, 105, 0, 0]]
+    assert plain.digest == known.digest == named.digest, "content, whoever can read it"
+    prints = {s.reader.manifest.parts[0].fingerprint for s in (plain, known, named)}
+    assert len(prints) == 3, "but another build"
+    with pytest.raises(tl.StoreExists, match="tokenizer"):
+        tl.build(rows, tmp_path / "plain", tokenizer="bytes", vocab_size=256)
+    with pytest.raises(tl.TokenizerError, match=r"id 256 in a document, allowed: 0 to 255"):
+        tl.build([{"input_ids": [256]}], tmp_path / "wide", tokenizer="bytes")
+    with pytest.raises(tl.ConfigError, match="vocab_size: 10 is less than the 256 ids of 'bytes'"):
+        tl.build(rows, tmp_path / "few", tokenizer="bytes", vocab_size=10)
+    assert tl.build(rows, tmp_path / "room", tokenizer="bytes", vocab_size=300).vocab_size == 300
+
+
+def test_text_is_tokenised_where_a_record_has_both(tmp_path):
+    both = [{"text": "hi", "input_ids": [1, 2, 3]}]
+    assert tl.build(both, tmp_path / "s", tokenizer="bytes").num_tokens == 2
+    ids = tl.build(both, tmp_path / "t", tokenizer="bytes", ids_key="input_ids")
+    assert ids.num_tokens == 3
+    with pytest.raises(tl.InputError, match="no key 'text'"):
+        tl.build([{"body": "hi"}], tmp_path / "u", tokenizer="bytes")
+
+
+def test_a_tokenizer_of_this_process_beside_ids_needs_no_process(tmp_path, caplog):
+    rows = [{"input_ids": [1, 2]}] * 3
+    store = tl.build(
+        rows,
+        tmp_path / "s",
+        tokenizer=lambda text: [1],
+        vocab_size=9,
+        ids_key="input_ids",
+        workers=2,
+    )
+    assert store.num_tokens == 6
+    assert "one process" not in caplog.text
+
+
+# -- columns that were asked for -----------------------------------------------------------
+def test_columns_that_were_asked_for_do_not_hide_the_others(tmp_path):
+    row = {"input_ids": [1, 2], "labels": [-100, 2], "score": [0.5, 1]}
+    store = tl.build([row], tmp_path / "s", columns={"score": "float32"}, **IDS)
+    assert store.columns == {"loss_mask": "uint8", "score": "float32"}
+    assert store.document(0, column="loss_mask").tolist() == [0, 1]
+    wide = tl.build([row], tmp_path / "wide", columns={"loss_mask": "bool"}, **IDS)
+    assert wide.columns == {"loss_mask": "bool"}
+    assert wide.document(0, column="loss_mask").tolist() == [False, True]
+    for name in sorted(PER_TOKEN - {"loss_mask", "loss_weights"}):
+        with pytest.raises(tl.ConfigError, match=f"columns.{name}: it is not stored as it is"):
+            tl.build([row], tmp_path / "no", columns={name: "int32"}, **IDS)
+    with pytest.raises(tl.InputError, match="no key 'loss_weights'"):
+        tl.build([row], tmp_path / "no", columns=["loss_weights"], **IDS)
+    with pytest.raises(tl.ConfigError, match=r"columns.score: dtype ''"):
+        tl.build([row], tmp_path / "no2", columns=["score"], **IDS)
+
+
+def test_masks_beside_weights_are_checked_and_only_weights_are_stored(tmp_path):
+    row = {"input_ids": [1, 2], "labels": [-100, 2], "loss_weights": [0, 0.5]}
+    store = tl.build([row], tmp_path / "s", **IDS)
+    assert store.columns == {"loss_weights": "float32"}
+    both = tl.build([{**row, "loss_mask": [0, 1]}], tmp_path / "both", **IDS)
+    assert both.columns == {"loss_mask": "uint8", "loss_weights": "float32"}
+
+
+def test_an_append_may_say_the_same_in_another_way(tmp_path):
+    tl.build([{"input_ids": [1, 2], "labels": [-100, 2]}], tmp_path / "s", **IDS)
+    more = [{"input_ids": [3, 4], "completion_mask": [0, 1], "attention_mask": [1, 1]}]
+    store = tl.build(more, tmp_path / "s", append=True, **IDS)
+    assert store.tokens(0, 4, "loss_mask").tolist() == [0, 1, 0, 1]
+    with pytest.raises(tl.StoreExists, match="columns"):
+        tl.build([{"input_ids": [5]}], tmp_path / "s", append=True, **IDS)
+
+
+@settings(max_examples=25)
+@given(st.sets(st.sampled_from(sorted(PER_TOKEN))), st.data())
+def test_a_store_keeps_just_the_records_that_can_be_kept(names, data):
+    """Through the whole build: what the oracle refuses is skipped, the rest is as it says."""
+    records = [{"input_ids": [1]} | {name: [1] for name in names}]
+    records += data.draw(st.lists(rows(names), max_size=5))
+    expected = []
+    for record in records:
+        with contextlib.suppress(Refused):
+            expected.append(slow_columns(record))
+    table = datasets.Dataset.from_list(records)
+    with quick_folder() as folder:
+        store = tl.build(table, folder / "s", on_error="skip", **IDS)
+        every = range(store.num_documents)
+        assert [one.tolist() for one in store.documents(every)] == [one[0] for one in expected]
+        for name in store.columns:
+            place = 1 if name == "loss_mask" else 2
+            wanted = [np.float32(one[place]).tolist() for one in expected]
+            assert [values.tolist() for values in store.documents(every, name)] == wanted
