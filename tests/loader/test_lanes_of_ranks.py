@@ -16,7 +16,7 @@ from toyruns import toy_store
 import tokenloom as tl
 from tokenloom.loader.forecast import reading_of
 from tokenloom.order.block_order import bit_reversed
-from tokenloom.order.working_set import Share, WorkingSet, touched_lanes
+from tokenloom.order.working_set import RankShare, WorkingSet, touched_lanes
 from tokenloom.testing.stores import write_flat
 
 BLOCKS, ROWS, SEQ_LEN = 8, 8, 2  # of a window, of a block, of a row
@@ -58,14 +58,14 @@ def slow_touched(lanes, size, rank, world, starts):
 @settings(max_examples=150)
 def test_touched_lanes_are_those_of_the_loop(lanes, world, more, data):
     size, rank = world + more, data.draw(st.integers(0, world - 1))
-    share = Share(rank, world, (size,))
+    share = RankShare(rank, world, (size,))
     steps = [n * size for n in range(lanes)]
     expected = slow_touched(lanes, size, rank, world, steps)
     assert touched_lanes(lanes, share, multiple=lanes) == expected
     anywhere = slow_touched(lanes, size, rank, world, range(lanes))
     assert touched_lanes(lanes, share, multiple=1) == anywhere
     assert touched_lanes(lanes, share) >= anywhere  # an estimate is not too small
-    both = Share(rank, world, (size, size + 1))
+    both = RankShare(rank, world, (size, size + 1))
     assert touched_lanes(lanes, both, multiple=lanes) >= expected
 
 
@@ -73,7 +73,7 @@ def fetched(stores, lanes, world, size):
     """Fetches of all ranks over the blocks of the run; each rank has memory for what it touches."""
     whole, total = laned(stores(lanes), lanes), 0
     for rank in range(world):
-        need = reading_of(whole, Share(rank, world, (size,))).needed
+        need = reading_of(whole, RankShare(rank, world, (size,))).needed
         loader = tl.Loader(laned(stores(lanes, cache_bytes=need), lanes), size, rank, world)
         forecast = loader.forecast(len(whole) // size)
         assert (forecast.how, forecast.advice) == ("fits", "")
@@ -164,7 +164,7 @@ def test_the_advice_names_what_would_help(stores):
 @pytest.mark.parametrize(("world", "size"), [(8, 13), (7, 77), (3, 50)])
 def test_a_forecast_is_what_the_counters_say(stores, world, size, fetch):
     for rank in (0, world - 1):
-        need = reading_of(laned(stores(64), 64), Share(rank, world, (size,))).needed
+        need = reading_of(laned(stores(64), 64), RankShare(rank, world, (size,))).needed
         store = stores(64, cache_bytes=need)
         loader = tl.Loader(laned(store, 64), size, rank, world, prefetch=0, fetch=fetch)
         forecast = loader.forecast(10**9)
@@ -213,7 +213,7 @@ def test_every_source_of_a_mix_is_judged_by_its_own_cache(tmp_path):
     store = toy_store(tmp_path, rows=400, cache_bytes=1 << 20)
     plain = store.windows(8).block_shuffle(window_blocks=4).seed(1)
     tight = store.windows(8).block_shuffle(window_blocks=4, cache_windows=1).seed(2)
-    share = Share(0, 1, (8,))
+    share = RankShare(0, 1, (8,))
     assert reading_of(tl.mix({"a": plain, "b": tight}), share).fits
     mixed = tl.mix({"a": plain.shuffle(), "b": tight})
     assert reading_of(mixed, share).fits
@@ -251,7 +251,7 @@ def test_what_is_estimated_is_enough_for_a_mix(tmp_path):
                 own = item[source == 0]
                 band = own // (32 * 2 * 2)
                 lanes = mixed.run.sources[0].fractions(own)
-                share = Share(rank, world, (size,))
+                share = RankShare(rank, world, (size,))
                 most = mixed.run.sources[0].working.touched(share, len(sources))
                 assert max(len(np.unique(lanes[band == b])) for b in np.unique(band)) <= most
 

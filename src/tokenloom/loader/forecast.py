@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from tokenloom.api.dataset import Dataset
 from tokenloom.errors import binary_size, plural, warn
 from tokenloom.loader.maker import Maker
-from tokenloom.order.working_set import Share, WorkingSet
+from tokenloom.order.working_set import RankShare, WorkingSet
 from tokenloom.store.cache import BlockCache
 
 __all__ = ["Forecast", "Reading", "forecast_of", "reading_of"]
@@ -89,7 +89,7 @@ class Reading:
             warn(f"block_shuffle: {self.why} {then}{ending}. {self.advice}")
 
 
-def reading_of(dataset: Dataset, share: Share) -> Reading:
+def reading_of(dataset: Dataset, share: RankShare) -> Reading:
     """How a rank should read a dataset."""
     sources, caches = dataset.run.sources, dataset._caches
     working = [source.working for source in sources]
@@ -124,7 +124,7 @@ def reading_of(dataset: Dataset, share: Share) -> Reading:
     )
 
 
-def _advice(working: WorkingSet, share: Share, sources: int, needed: int, times: int) -> str:
+def _advice(working: WorkingSet, share: RankShare, sources: int, needed: int, times: int) -> str:
     """What would make a rank's windows fit into its cache, or fit `times` as often."""
     memory = f"Open the store with cache_bytes={times * needed:,}"
     ranks, lanes = share.world_size, working.lanes
@@ -138,7 +138,7 @@ def _advice(working: WorkingSet, share: Share, sources: int, needed: int, times:
     sizes = [size for size in share.batch_sizes if size % ranks]
     if sizes:
         whole = -(-sizes[0] // ranks) * ranks
-        fewer = working.touched(Share(share.rank, ranks, (whole,)), sources)
+        fewer = working.touched(RankShare(share.rank, ranks, (whole,)), sources)
         if fewer < touched:
             found.append(f"use a batch size that is a multiple of {ranks}, such as {whole:,}")
             found[-1] += f", which touches {plural(fewer, 'window')} instead of {touched}"

@@ -25,7 +25,7 @@ from tokenloom.loader.maker import Maker
 from tokenloom.loader.prefetch import Prefetcher, log
 from tokenloom.loader.state import check_state, make_state
 from tokenloom.loader.steps import Steps, rank_rows
-from tokenloom.order.working_set import Share
+from tokenloom.order.working_set import RankShare
 from tokenloom.store.cache import CacheStats
 from tokenloom.store.fetch import ReadCounters
 
@@ -118,7 +118,7 @@ class Loader:
             for size in self._steps.sizes:
                 _check_groups(size, rank, world_size, accumulate)
         self._patience = patience
-        share = Share(rank, world_size, tuple(self._steps.sizes))
+        share = RankShare(rank, world_size, tuple(self._steps.sizes))
         self._reading = reading_of(dataset, share)
         by_blocks = fetch == "blocks" or (fetch == "auto" and self._reading.by_blocks)
         if fetch == "auto":

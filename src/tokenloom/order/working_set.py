@@ -21,7 +21,7 @@ from tokenloom.order.block_order import bit_reversed
 from tokenloom.order.shuffle import BlockShuffle, Shuffle
 from tokenloom.store.reader import Reader
 
-__all__ = ["Share", "WorkingSet", "loss_columns", "touched_lanes"]
+__all__ = ["RankShare", "WorkingSet", "loss_columns", "touched_lanes"]
 
 Int64 = NDArray[np.int64]
 
@@ -30,7 +30,7 @@ READ_BYTES = 1 << 16  # reading this much takes about as long as starting a read
 EXACT_LANES = 2048  # with more, the lanes that a rank touches are estimated, not counted
 
 
-class Share(NamedTuple):
+class RankShare(NamedTuple):
     """Which rows of every step belong to a rank.
 
     Attributes:
@@ -45,7 +45,7 @@ class Share(NamedTuple):
 
 
 def touched_lanes(
-    lanes: int, share: Share, *, multiple: int | None = None, sources: int = 1
+    lanes: int, share: RankShare, *, multiple: int | None = None, sources: int = 1
 ) -> int:
     """How many lanes the rows of a rank come from.
 
@@ -60,8 +60,8 @@ def touched_lanes(
             lengths, or other sources are in between, and the lanes can only be estimated.
         sources: the number of sources that are mixed.
 
-    >>> [touched_lanes(64, Share(3, 8, (b,)), multiple=64) for b in (64, 77, 13)]
-    [8, 10, 12]
+    >>> [touched_lanes(64, RankShare(3, 8, (b,)), multiple=64) for b in (64, 77, 13)]
+    [8, 10, 16]
     """
     if share.world_size == 1:
         return lanes
@@ -73,7 +73,7 @@ def touched_lanes(
     return max(_touched(turn, share, size, multiple) for size in share.batch_sizes)
 
 
-def _touched(turn: Int64, share: Share, size: int, multiple: int) -> int:
+def _touched(turn: Int64, share: RankShare, size: int, multiple: int) -> int:
     """The lanes of a rank's rows, given when each lane has its turn in a round."""
     lanes, common = len(turn), math.gcd(size, len(turn), multiple)
     rounds, rest = divmod(size, lanes)
@@ -143,11 +143,11 @@ class WorkingSet:
         largest, together = self._block_bytes
         return min(working * largest, together)
 
-    def share_bytes(self, share: Share, sources: int = 1) -> int:
+    def share_bytes(self, share: RankShare, sources: int = 1) -> int:
         """The same for one of several ranks: with lanes, each rank needs the windows it touches."""
         return min(self.bytes, self.touched(share, sources) * self.window_bytes)
 
-    def touched(self, share: Share, sources: int = 1) -> int:
+    def touched(self, share: RankShare, sources: int = 1) -> int:
         """Shuffle windows that a rank needs at the same time; without lanes, the only one."""
         equal = sources == 1 and self.blocks.size > 0
         multiple = math.gcd(self.lanes, self.blocks.rows) if equal else None
