@@ -49,7 +49,7 @@ def run(folder: Path, size: str, command: str) -> list[Table]:
     ]
     geometry = f"{bands} bands of {LANES} lanes x {WINDOW} blocks x {ROWS} rows"
     memory = "memory of a rank: its share of the lanes and two windows, the same without lanes"
-    goals = f"Goals: up to lanes / 8 = {LANES // 8} ranks 1.15 at any batch size, above 2."
+    goals = f"Up to lanes / 8 = {LANES // 8} ranks 1 for multiples of the ranks, else up to 1.2."
     notes = [
         f"{rows:,} rows, {geometry}; {memory}.",
         f"ratio: over one fetch for every {ROWS} examples, which one rank needs. {goals}",

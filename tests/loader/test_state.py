@@ -49,6 +49,54 @@ def test_a_state_is_small_json_and_says_what_it_counts(dataset):
     assert tl.from_config(state["dataset"]).fingerprint == dataset.fingerprint
 
 
+INFORMATIVE = ("dataset", "sources")
+
+
+def deciding(state):
+    return {key: value for key, value in state.items() if key not in INFORMATIVE}
+
+
+@pytest.mark.parametrize("sources", [1, 2, 30, 300])
+def test_ruling_19_what_decides_is_under_1_kib_for_any_number_of_sources(store, sources, tmp_path):
+    """And it is enough: `dataset` and `sources` are for people, and for messages."""
+    named = {f"a source with a long name, number {n}": store.windows(8) for n in range(sources)}
+    run = tl.mix(named).seed(2) if sources > 1 else store.windows(8).shuffle().epochs(9)
+    run = run.take(10**6) if sources == 1 else run
+    with tl.Loader(run, 4, prefetch=0, end="wrap") as loader:
+        for step in (0, 3, 10**5):  # the last one has wrapped around
+            state = loader.seek(step).state_dict()
+            small = deciding(state)
+            assert len(json.dumps(small)) < 512
+            assert set(state) - set(small) == set(INFORMATIVE)
+            assert ("wrapped" in small) == (step == 10**5)
+            again = tl.Loader(run, 2, end="wrap", prefetch=0)
+            again.load_state_dict(json.loads(json.dumps(small)))
+            assert again.examples == loader.examples
+            assert again.state_dict()["sources"] == state["sources"]
+    path = write_state(small, tmp_path / "state.json")
+    assert read_state(path) == small
+
+
+def test_ruling_19_a_state_without_its_description_meets_the_same_checks(store):
+    run = tl.mix({"a": store.windows(8), "b": store.windows(8).shuffle()}).seed(2)
+    small = deciding(state_at(run))
+    edited = run.edit(at=12, weights={"b": 3})
+    loader = tl.Loader(edited, 4)
+    loader.load_state_dict(small)  # saved before the edit
+    assert loader.examples == 12
+    with pytest.raises(tl.StateError, match="the edit at 8 changes what it has already seen"):
+        tl.Loader(run.edit(at=8, weights={"b": 3}), 4).load_state_dict(small)
+    with pytest.raises(tl.StateError, match=r"fingerprint: the state has .*, this run has"):
+        tl.Loader(run.seed(3), 4).load_state_dict(small)
+    with pytest.raises(tl.StateError, match="rendered otherwise"):
+        tl.Loader(run.render(pad_id=7), 4).load_state_dict(small)
+    with pytest.raises(tl.StateError, match="this run ends after 8"):
+        tl.Loader(run.take(8), 4).load_state_dict(small)
+    for name in small:  # a control: each of these is needed
+        with pytest.raises(tl.StateError, match=name):
+            tl.Loader(run, 4).load_state_dict({k: v for k, v in small.items() if k != name})
+
+
 def test_a_state_does_not_know_ranks_prefetch_batch_size_or_cache(store, dataset):
     states = [
         state_at(dataset),

@@ -161,10 +161,15 @@ class Renderer:
         held = (self._readers[p.number].at_hand(p, low, high) for p, low, high in shares)
         return bool(shares) and all(held)
 
-    def pretend(self, plan: Plan, start: int, stop: int, cache: BlockCache) -> None:
-        """Fetch the blocks of some examples through a cache, without reading anything."""
+    @property
+    def caches(self) -> list[BlockCache]:
+        """The cache of each source."""
+        return [reader.cache for reader in self._readers]
+
+    def pretend(self, plan: Plan, start: int, stop: int, caches: Sequence[BlockCache]) -> None:
+        """Fetch the blocks of some examples through other caches, without reading anything."""
         for part, low, high in plan.shares(start, stop):
-            self._readers[part.number].pretend(part, low, high, cache)
+            self._readers[part.number].pretend(part, low, high, caches[part.number])
 
     def look_up(self, plan: Plan, start: int, stop: int, fields: Sequence[str]) -> None:
         """Prepare what these fields of some examples need in addition to tokens."""

@@ -24,15 +24,17 @@ from tokenloom.arguments import near_misses, one_of
 from tokenloom.batch.batch import FIELDS, Batch
 from tokenloom.batch.render import Pending
 from tokenloom.errors import ConfigError, LoaderExhausted, StateError, warn
+from tokenloom.loader.forecast import Forecast, forecast_of, reading_of
 from tokenloom.loader.maker import Maker
 from tokenloom.loader.prefetch import Prefetcher, log
 from tokenloom.loader.ranks import find_ranks
 from tokenloom.loader.state import check_arrays, check_state, make_state
 from tokenloom.loader.steps import Steps, rank_rows
-from tokenloom.store.cache import BlockCache, CacheStats
+from tokenloom.order.working_set import RankShare
+from tokenloom.store.cache import CacheStats
 from tokenloom.store.fetch import ReadCounters
 
-__all__ = ["Forecast", "Loader", "LoaderStats"]
+__all__ = ["Loader", "LoaderStats"]
 
 GROUP_ROWS, GROUP_BATCHES = 8192, 256  # maximum rows and batches looked up together
 
@@ -76,37 +78,6 @@ class LoaderStats:
         return self.tokens / self.seconds if self.seconds else 0.0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Forecast:
-    """What the next steps of a rank will fetch, if nothing else uses the cache.
-
-    Attributes:
-        steps, examples: the steps simulated, and their examples on this rank.
-        blocks: distinct blocks they need.
-        fetches: fetches of blocks; a block that was evicted is fetched again.
-
-    >>> import tempfile, tokenloom as tl
-    >>> with tempfile.TemporaryDirectory() as folder:
-    ...     store = tl.build([{"text": "abcdefgh"}], folder + "/toy", tokenizer="bytes")
-    ...     found = tl.Loader(store.windows(2), batch_size=2).forecast(2)
-    ...     found.steps, found.examples, found.blocks, found.fetches  # all in one block
-    (2, 4, 1, 1)
-    """
-
-    steps: int
-    examples: int
-    blocks: int
-    fetches: int
-
-    def __str__(self) -> str:
-        each = self.fetches / self.examples if self.examples else 0.0
-        times = self.fetches / self.blocks if self.blocks else 0.0
-        return (
-            f"{self.steps:,} steps, {self.examples:,} rows of this rank: {self.fetches:,} fetches "
-            f"of {self.blocks:,} blocks, {each:.4f} a row, each block {times:.2f} times"
-        )
-
-
 class _Books(NamedTuple):
     """What delivering a step changes, replaced as a whole: it is never half-changed.
 
@@ -138,7 +109,8 @@ class Loader:
         accumulate: shape every array of rows as [accumulate, rows / accumulate, …], for gradient
             accumulation; the rows of a rank must be divisible by it.
         fetch: how tokens are read: "blocks" (whole, through the cache), "rows" (one by one), or
-            "auto": by blocks if this rank's share of the shuffle window fits into the cache.
+            "auto": by blocks if the shuffle windows that this rank touches fit into the cache, or
+            so nearly that blocks are still cheaper.
         patience: seconds between warnings while no batch arrives.
         untrained: what to do with a step in which no token of any rank is trained: "raise"
             NoTrainedTokens when its labels or masks are made, or deliver it with a mask of "zero"s,
@@ -189,15 +161,16 @@ class Loader:
             for size in self._steps.sizes:
                 _check_groups(size, rank, world_size, accumulate)
         self._patience = patience
-        fits = dataset.run.share_bytes(world_size) <= dataset.cache_bytes
-        by_blocks = fetch == "blocks" or (fetch == "auto" and fits)
-        if fetch == "auto" and dataset.run.lanes > 1:
-            dataset.run.warn_if_too_large(dataset.cache_bytes, world_size)
+        share = RankShare(rank, world_size, tuple(self._steps.sizes))
+        self._reading = reading_of(dataset, share)
+        by_blocks = fetch == "blocks" or (fetch == "auto" and self._reading.by_blocks)
+        if fetch == "auto":
+            self._reading.warn_if_too_large()
         maker = Maker(
             dataset, self._steps, rank, world_size, end, tuple(fields), by_blocks, untrained
         )
         self._prefetch, self._group = prefetch, max(1, prefetch)
-        if by_blocks and fits:  # batches kept ready then cost no memory beyond the cache
+        if by_blocks and self._reading.by_blocks:  # batches kept ready then cost little memory
             group = min(GROUP_BATCHES, GROUP_ROWS * world_size // self._steps.smallest)
             self._group = max(self._group, group)
             self._prefetch = self._group if prefetch else 0
@@ -408,18 +381,18 @@ class Loader:
     def forecast(self, steps: int = 1000) -> Forecast:
         """What the next steps will fetch, found by simulating them without reading.
 
-        With several ranks, each rank needs blocks of its own shuffle windows only if there are
-        enough lanes: eight per rank keep fetches within 1.15 times those of one rank.
+        It says which of three it is: "fits" (the cache holds the shuffle windows that this rank
+        touches, each block is fetched once), "thrashes" (blocks are evicted and fetched again) or
+        "reads rows" (each row by itself), and what would mend it.
+
+        With several ranks and lanes, a batch size that is a multiple of the ranks, and a number of
+        lanes that is too, keep every rank in windows of its own: all ranks together fetch each
+        block once. Other batch sizes shift a rank's rows over the windows of its neighbours. With
+        eight lanes per rank and a cache for the windows it touches, all ranks together then fetch
+        up to 1.2 times as much if a step has as many rows as there are lanes or more, and about
+        twice as much with fewer rows. With a smaller cache it can be 10 to 40 times as much.
         """
-        maker, limit = self._maker.over(self._maker.steps), self._maker.renderer.cache.capacity
-        if not maker.renderer.by_blocks:
-            step, rows = maker.pretend(self.step, steps, self._group, BlockCache(limit))
-            return Forecast(steps=step, examples=rows, blocks=rows, fetches=rows)
-        real, endless = BlockCache(limit), BlockCache(1 << 62)
-        step, rows = maker.pretend(self.step, steps, self._group, real)
-        maker.pretend(self.step, steps, self._group, endless)
-        needed, fetched = endless.stats().misses, real.stats().misses
-        return Forecast(steps=step, examples=rows, blocks=needed, fetches=fetched)
+        return forecast_of(self._maker, self._reading, self.step, steps, self._group)
 
     def close(self) -> None:
         """Stop the thread. The position is kept, and the next batch starts the thread again.

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import copy
 import functools
+from collections.abc import Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -101,12 +102,15 @@ class Maker:
         plan, cuts, _ = self._part(first, count)
         return self.renderer.at_hand(plan, cuts[0], cuts[-1])
 
-    def pretend(self, first: int, steps: int, group: int, cache: BlockCache) -> tuple[int, int]:
+    def pretend(
+        self, first: int, steps: int, group: int, caches: Sequence[BlockCache] | None
+    ) -> tuple[int, int]:
         """Fetch the blocks of some steps like a loader, without reading: (steps, examples)."""
         step, rows, size = first, 0, 1
         while step < first + steps and not self._is_over(step):
             plan, cuts, last = self._part(step, min(size, first + steps - step))
-            self.renderer.pretend(plan, cuts[0], cuts[-1], cache)
+            if caches is not None:
+                self.renderer.pretend(plan, cuts[0], cuts[-1], caches)
             rows, step, size = rows + cuts[-1] - cuts[0], last, min(2 * size, group)
         return step - first, rows
 

@@ -246,14 +246,10 @@ class MixedRun:
         out[indices < self._lanes_from] = 0.0  # as if without lanes: they joined later
         return out
 
-    def share_bytes(self, world_size: int) -> int:
-        """Bytes of the blocks that one of several ranks needs at the same time."""
-        return sum(source.share_bytes(world_size) for source in self.sources)
-
-    def warn_if_too_large(self, capacity: int, world_size: int = 1) -> None:
-        """Warn when a rank's shuffle windows do not fit into the cache."""
+    def warn_if_too_large(self, capacity: int) -> None:
+        """Warn when the shuffle windows of a source do not fit into the cache."""
         for source in self.sources:
-            source.warn_if_too_large(capacity, world_size)
+            source.warn_if_too_large(capacity)
 
 
 def joined_spans(parts: Sequence[Placed], width: int) -> Spans:

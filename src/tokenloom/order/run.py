@@ -150,11 +150,8 @@ class Run(Protocol):
     def fractions(self, indices: Int64) -> NDArray[np.float64] | None:
         """Lane over lanes of each index [N]; None for a run without lanes."""
 
-    def share_bytes(self, world_size: int) -> int:
-        """Bytes of the blocks that one of several ranks needs at the same time."""
-
-    def warn_if_too_large(self, capacity: int, world_size: int = 1) -> None:
-        """Warn when a rank's shuffle windows do not fit into the cache."""
+    def warn_if_too_large(self, capacity: int) -> None:
+        """Warn when the shuffle windows do not fit into the cache."""
 
 
 class SourceRun:
@@ -351,13 +348,9 @@ class SourceRun:
             out[here] = golden(indices[here]) if found is None else found
         return out
 
-    def share_bytes(self, world_size: int) -> int:
+    def warn_if_too_large(self, capacity: int) -> None:
         """See `Run`."""
-        return self.working.share_bytes(world_size)
-
-    def warn_if_too_large(self, capacity: int, world_size: int = 1) -> None:
-        """See `Run`."""
-        self.working.warn_if_too_large(capacity, world_size)
+        self.working.warn_if_too_large(capacity)
 
 
 def source_run(

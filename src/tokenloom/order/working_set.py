@@ -6,6 +6,9 @@ many of them an order needs at the same time decides whether reading by blocks p
 
 from __future__ import annotations
 
+import math
+from typing import NamedTuple
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -13,13 +16,73 @@ from tokenloom.arrays import grouped
 from tokenloom.errors import binary_size, plural, warn
 from tokenloom.layout.blocks import Blocks
 from tokenloom.layout.layout import Layout, Phases
+from tokenloom.order.block_order import bit_reversed
 from tokenloom.order.shuffle import BlockShuffle, Shuffle
 from tokenloom.store.handles import lazy
 from tokenloom.store.reader import Reader
 
-__all__ = ["WorkingSet", "loss_columns"]
+__all__ = ["RankShare", "WorkingSet", "loss_columns", "touched_lanes"]
 
 Int64 = NDArray[np.int64]
+
+READ_BYTES = 1 << 16  # reading this much takes about as long as starting a read
+
+EXACT_LANES = 2048  # with more, the lanes that a rank touches are estimated, not counted
+
+
+class RankShare(NamedTuple):
+    """Which rows of every step belong to a rank.
+
+    Attributes:
+        rank: the number of the rank.
+        world_size: the number of ranks.
+        batch_sizes: rows of a step over all ranks; several if they change.
+    """
+
+    rank: int = 0
+    world_size: int = 1
+    batch_sizes: tuple[int, ...] = (1,)
+
+
+def touched_lanes(
+    lanes: int, share: RankShare, *, multiple: int | None = None, sources: int = 1
+) -> int:
+    """How many lanes the rows of a rank come from.
+
+    A step has B consecutive rows, one from each lane in turn, and a rank takes a slice of them in
+    order of lane. If B is a multiple of the ranks, and the ranks divide the lanes, the slice is
+    always the same; otherwise it moves over the lanes of its neighbours.
+
+    Args:
+        lanes: the number of lanes.
+        share: the rows of the rank.
+        multiple: bands and epochs have multiples of this many rows; None if lanes have different
+            lengths, or other sources are in between, and the lanes can only be estimated.
+        sources: the number of sources that are mixed.
+
+    >>> [touched_lanes(64, RankShare(3, 8, (b,)), multiple=64) for b in (64, 77, 13)]
+    [8, 10, 16]
+    """
+    if share.world_size == 1:
+        return lanes
+    if multiple is None or lanes > EXACT_LANES:
+        own = -(-lanes // share.world_size)
+        most = max(2 * -(-(sources + 1) * lanes // size) for size in share.batch_sizes)
+        return min(lanes, own + most)
+    turn = np.argsort(np.array(bit_reversed(lanes)))
+    return max(_touched(turn, share, size, multiple) for size in share.batch_sizes)
+
+
+def _touched(turn: Int64, share: RankShare, size: int, multiple: int) -> int:
+    """The lanes of a rank's rows, given when each lane has its turn in a round."""
+    lanes, common = len(turn), math.gcd(size, len(turn), multiple)
+    rounds, rest = divmod(size, lanes)
+    # [where a step may start in a round, lanes]: the rows of each lane in that step
+    rows = rounds + ((turn - np.arange(0, lanes, common)[:, None]) % lanes < rest)
+    stop = np.cumsum(rows, axis=1)
+    low, high = (one * size // share.world_size for one in (share.rank, share.rank + 1))
+    used = (stop > low) & (stop - rows < high) & (rows > 0)
+    return int(used.any(axis=0).sum())
 
 
 def loss_columns(reader: Reader) -> list[str]:
@@ -80,9 +143,35 @@ class WorkingSet:
         largest, together = self._block_bytes
         return min(working * largest, together)
 
-    def share_bytes(self, world_size: int) -> int:
-        """The same for one of several ranks: with lanes, each rank keeps to its own windows."""
-        return self.bytes if self.lanes == 1 else -(-self.bytes // world_size)
+    def share_bytes(self, share: RankShare, sources: int = 1) -> int:
+        """The same for one of several ranks: with lanes, each rank needs the windows it touches."""
+        return min(self.bytes, self.touched(share, sources) * self.window_bytes)
+
+    def touched(self, share: RankShare, sources: int = 1) -> int:
+        """Shuffle windows that a rank needs at the same time; without lanes, the only one."""
+        equal = sources == 1 and self.blocks.size > 0
+        multiple = math.gcd(self.lanes, self.blocks.rows) if equal else None
+        return touched_lanes(self.lanes, share, multiple=multiple, sources=sources)
+
+    @property
+    def has_own_cache(self) -> bool:
+        """Whether its shuffle says how many windows to keep in memory."""
+        return getattr(self._shuffle, "cache_windows", None) is not None
+
+    @property
+    def window_bytes(self) -> int:
+        """Bytes of a shuffle window."""
+        return -(-self.bytes // self.lanes)
+
+    def cheaper_by_blocks(self, missing: float) -> bool:
+        """Whether blocks are cheaper than rows if this share of rows finds its block missing.
+
+        A read costs as much as reading `READ_BYTES` more.
+        """
+        blocks, largest = self.blocks, self._block_bytes[0]
+        rows = max(1.0, blocks.rows / max(1, len(blocks)))
+        fetches = missing + 1 / rows  # of a row, on average
+        return fetches * (READ_BYTES + largest) <= READ_BYTES + largest / rows
 
     @lazy
     def _block_bytes(self) -> tuple[int, int]:
@@ -103,18 +192,24 @@ class WorkingSet:
         reader = self._layout.line.reader
         return sum(reader.dtype(c).itemsize for c in ("input_ids", *loss_columns(reader)))
 
-    def warn_if_too_large(self, capacity: int, world_size: int = 1) -> None:
-        """Warn, with the arithmetic, when a rank's shuffle windows do not fit into the cache."""
-        needed = self.share_bytes(world_size)
-        if not isinstance(self._shuffle, BlockShuffle) or needed <= capacity or not capacity:
+    def warn_if_too_large(self, capacity: int) -> None:
+        """Warn, with the arithmetic, when the shuffle window does not fit into the cache."""
+        if not isinstance(self._shuffle, BlockShuffle) or self.bytes <= capacity or not capacity:
             return  # no warning if the cache was turned off on purpose
+        warn(
+            f"block_shuffle: {self.arithmetic(self.lanes)} take {binary_size(self.bytes)}, the "
+            f"cache has {binary_size(capacity)}. Rows are then read one by one. Lower "
+            "window_blocks, or open the store with more cache_bytes."
+        )
+
+    def arithmetic(self, touched: int) -> str:
+        """What some shuffle windows hold, as a product in words."""
+        assert isinstance(self._shuffle, BlockShuffle)
         blocks = self._shuffle.blocks(self.blocks)
         window = min(self._shuffle.window_blocks or 1, len(blocks))
         rows = min(blocks.size, blocks.rows) or -(-blocks.rows // len(blocks))
-        lanes = f" x {self.lanes} lanes over {world_size} ranks" if self.lanes > 1 else ""
-        warn(
-            f"block_shuffle: {plural(window, 'block')}{lanes} x {rows} rows x "
-            f"{self._layout.seq_len:,} tokens x {self._token_bytes} bytes take "
-            f"{binary_size(needed)}, the cache has {binary_size(capacity)}. Rows are then read one "
-            "by one. Lower window_blocks, or open the store with more cache_bytes."
+        lanes = f" x {touched} of {self.lanes} lanes" if self.lanes > 1 else ""
+        return (
+            f"{plural(window, 'block')}{lanes} x {rows} rows x {self._layout.seq_len:,} tokens x "
+            f"{self._token_bytes} bytes"
         )

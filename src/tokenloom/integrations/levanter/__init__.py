@@ -41,6 +41,7 @@ from tokenloom.integrations.levanter.sources import (
     TextLmDatasetFormat,
     UrlDatasetSourceConfig,
     UrlSingleDatasetLMConfig,
+    build_caches,
 )
 from tokenloom.integrations.levanter.yaml import load_yaml
 
@@ -51,6 +52,7 @@ __all__ = [
     "TextLmDatasetFormat",
     "UrlDatasetSourceConfig",
     "UrlSingleDatasetLMConfig",
+    "build_caches",
     "load_yaml",
     "recommended",
     "splice_from_config",

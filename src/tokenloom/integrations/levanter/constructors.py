@@ -13,7 +13,7 @@ because building one from text may take hours.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -24,10 +24,11 @@ from tokenloom.api.splice import splice_settings
 from tokenloom.api.store import Store
 from tokenloom.arguments import check_options
 from tokenloom.batch.spec import RenderSpec
+from tokenloom.bind import BindError
 from tokenloom.documents.spec import SelectSpec, training_cutoff, with_selector
 from tokenloom.errors import ConfigError, warn
 from tokenloom.integrations.levanter.sources import Base, find_place, open_or_build
-from tokenloom.order.shuffle import parse_shuffle
+from tokenloom.order.shuffle import Shuffle, parse_shuffle, rebuild_shuffle
 from tokenloom.order.spec import SourceConfig
 from tokenloom.random.keys import check_seed
 
@@ -77,7 +78,7 @@ def make_splices(
     restrict_to_training_subset: bool,
     max_train_batches: int | None,
     initial_batch_size: int | None,
-    shuffle: bool | int,
+    shuffle: Any,
     shuffle_per_epoch: bool,
     seq_len: int | None,
     epochs: int | None,
@@ -101,7 +102,8 @@ def make_splices(
     if all_trained:
         subset["restrict_to_training_subset"] = False
     order: dict[str, Any] = {
-        "shuffle": _first(shuffle, False),
+        "shuffle": shuffle,
+        "base_shuffle": place.shuffle,
         "shuffle_per_epoch": shuffle_per_epoch,
         "epochs": epochs,
         "seed": seed,
@@ -122,13 +124,30 @@ def make_splices(
         )
     documents = store.select(**selecting, **subset, seed=select_seed)
     made = documents.splice(subset["seq_len"], **_with_tokens(splicing, store, **tokens))
+    order["shuffle"] = _shuffle_of(**{name: order[name] for name in ("shuffle", "base_shuffle")})
+    del order["base_shuffle"]
     return _ordered(made, by_axes="shuffle_per_epoch" in splicing, **order)
+
+
+def _shuffle_of(shuffle: Any, base_shuffle: Any) -> Shuffle | None:
+    """The shuffle of the settings, else of the base; a mapping has the fields of `BlockShuffle`."""
+    name, given = ("base.shuffle", base_shuffle) if shuffle is None else ("shuffle", shuffle)
+    try:
+        return rebuild_shuffle(given, path=name) if _is_plain(given) else parse_shuffle(given)
+    except (BindError, ConfigError) as error:
+        text = str(error)
+        raise ConfigError(text if text.startswith(name) else f"base.{text}") from None
+
+
+def _is_plain(value: Any) -> bool:
+    """Whether a shuffle is written as in a file."""
+    return isinstance(value, Mapping | str | list)
 
 
 def _ordered(
     made: Dataset,
     by_axes: bool,
-    shuffle: bool | int,
+    shuffle: Any,
     shuffle_per_epoch: bool,
     epochs: int | None,
     seed: int,
@@ -137,7 +156,7 @@ def _ordered(
     """Rows shuffled as requested; endless by default only if every epoch is shuffled anew."""
     if epochs is not None or shuffle_per_epoch:
         made = made.epochs(epochs)
-    if shuffle is not False:
+    if shuffle is not None:
         made = made.shuffle(shuffle)
     elif shuffle_per_epoch and not by_axes:
         made = made.shuffle()
@@ -222,7 +241,7 @@ def _check_tokens(tokens: dict[str, int | None]) -> None:
 
 
 def _check_order(order: dict[str, Any]) -> None:
-    parse_shuffle(order["shuffle"])
+    _shuffle_of(order["shuffle"], order["base_shuffle"])
     if not isinstance(order["shuffle_per_epoch"], bool):
         raise ConfigError(
             f"shuffle_per_epoch: found {order['shuffle_per_epoch']!r}, allowed: True and False."
@@ -260,7 +279,7 @@ def SpliceSingleDocumentLMConfig(  # noqa: N802 - the name that its users know
     restrict_to_training_subset: bool = False,
     initial_batch_size: int | None = None,
     max_train_batches: int | None = None,
-    shuffle: bool | int = False,
+    shuffle: bool | int | dict[str, Any] | None = None,
     shuffle_per_epoch: bool = False,
     seq_len: int | None = None,
     epochs: int | None = None,
@@ -301,7 +320,8 @@ def SpliceSingleDocumentLMConfig(  # noqa: N802 - the name that its users know
         initial_batch_size: rows of a batch.
         max_train_batches: number of batches trained on; default: the mixture's. If neither is
             given, the whole store counts, with a warning.
-        shuffle: True, or the number of rows to shuffle among each other.
+        shuffle: True, the number of rows to shuffle among each other, a `BlockShuffle`, or a
+            mapping of its fields, such as {"window_blocks": 8}; None takes the base's, else False.
         shuffle_per_epoch: shuffle anew in every epoch: the orders of `shuffle_offsets` and
             `shuffle_content` if there are any, else all rows.
         seq_len: tokens of a frame.
@@ -348,7 +368,7 @@ def SpliceMultiDocumentLMConfig(  # noqa: N802 - the name that its users know
     restrict_to_training_subset: bool = False,
     initial_batch_size: int | None = None,
     max_train_batches: int | None = None,
-    shuffle: bool | int = False,
+    shuffle: bool | int | dict[str, Any] | None = None,
     shuffle_per_epoch: bool = False,
     seq_len: int | None = None,
     epochs: int | None = None,
@@ -363,7 +383,8 @@ def SpliceMultiDocumentLMConfig(  # noqa: N802 - the name that its users know
     `adaptive_k` splices documents shorter than `content_length` as a whole; `offset_jitter` moves
     splices to the left by up to that many cells, in the order of `jitter_mode`; `balance_mode` and
     `balance_tau` decide how often each document is shown; `epoch_length` is the number of examples
-    in an epoch (None: the number of splices). See `tokenloom.layout.splice.spec.SpliceSpec`.
+    in an epoch (None: as many as show every splice once). See
+    `tokenloom.layout.splice.spec.SpliceSpec`.
 
     >>> import tempfile, tokenloom as tl
     >>> with tempfile.TemporaryDirectory() as folder:

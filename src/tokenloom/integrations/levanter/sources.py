@@ -1,14 +1,15 @@
 """Where the documents of a splice are, as records under the names that users of Levanter know.
 
-One idea: a base tells where documents are, and nothing else. Its other fields (weights, validation
-data, the order of a mixture) are for training on the base itself: they are accepted, so that a
-configuration loads unchanged, and ignored.
+One idea: a base tells where documents are, and how they are shuffled unless the splices say. Its
+other fields (weights, the rule of a mixture) are for training on the base itself: they are
+accepted, so that a configuration loads unchanged, and ignored.
 
 The store of a configured dataset: opened, or built from local text.
 
 One idea: nothing is ever downloaded. If there is a store at `cache_dir`, it is opened; otherwise it
-is built there from the text that `train_urls` names. Addresses such as ``gs://...``, and tokenizers
-that are not on this machine, are refused with their keys, all at once.
+is built there from the text that `train_urls` names; text of `validation_urls` has a store of its
+own, at `cache_dir` with "-validation" at the end (`build_caches`). Addresses such as ``gs://...``,
+and tokenizers that are not on this machine, are refused with their keys, all at once.
 """
 
 from __future__ import annotations
@@ -16,13 +17,13 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from tokenloom.api.build import build_store
 from tokenloom.api.store import Store, open_store
-from tokenloom.arguments import wrong_type
+from tokenloom.arguments import one_of, wrong_type
 from tokenloom.bind import check_fields
 from tokenloom.errors import (
     ConfigError,
@@ -42,6 +43,7 @@ __all__ = [
     "TextLmDatasetFormat",
     "UrlDatasetSourceConfig",
     "UrlSingleDatasetLMConfig",
+    "build_caches",
     "find_place",
     "open_or_build",
 ]
@@ -72,7 +74,8 @@ class UrlDatasetSourceConfig:
         cache_dir: directory of the store.
         train_urls: local files, directories or globs; read if there is no store yet.
         format: format of the records in them.
-        validation_urls, tags: ignored.
+        validation_urls: text of the validation side, of which `build_caches` makes a store.
+        tags: ignored.
 
     >>> import pathlib, tempfile
     >>> from tokenloom.integrations.levanter import SpliceSingleDocumentLMConfig
@@ -104,6 +107,10 @@ class UrlDatasetSourceConfig:
             raise wrong_type("format", self.format, "a TextLmDatasetFormat")
         check_fields(self)
 
+    def build_caches(self, split: str, *, tokenizer: Any = None) -> dict[str, Store]:
+        """The stores of a split by name, opened or built; see `build_caches`."""
+        return build_caches(self, split, tokenizer=tokenizer)
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class UrlSingleDatasetLMConfig(UrlDatasetSourceConfig):
@@ -111,7 +118,8 @@ class UrlSingleDatasetLMConfig(UrlDatasetSourceConfig):
 
     Attributes:
         tokenizer: as for `tokenloom.build`.
-        shuffle, shuffle_per_epoch, permutation_type, cache_options: ignored.
+        shuffle: as for `LMMixtureDatasetConfig`.
+        shuffle_per_epoch, permutation_type, cache_options: ignored.
 
     >>> import pathlib, tempfile
     >>> from tokenloom.integrations.levanter import SpliceSingleDocumentLMConfig
@@ -141,8 +149,10 @@ class LMMixtureDatasetConfig:
         configs: name → dataset.
         cache_dir: parent directory of datasets that have no directory of their own, by name.
         max_train_batches: name → number of its batches that were trained on.
-        train_weights, shuffle, shuffle_per_epoch, permutation_type, stop_strategy,
-            mixture_block_size, num_validation_sequences, cache_options: ignored.
+        shuffle: the shuffle of splices that have none of their own: True, False, a number of rows,
+            a `BlockShuffle`, or a mapping of its fields.
+        train_weights, shuffle_per_epoch, permutation_type, stop_strategy, mixture_block_size,
+            num_validation_sequences, cache_options: ignored.
 
     >>> import tempfile, tokenloom as tl
     >>> from tokenloom.integrations.levanter import SpliceSingleDocumentLMConfig
@@ -179,6 +189,10 @@ class LMMixtureDatasetConfig:
                     "UrlDatasetSourceConfig."
                 )
 
+    def build_caches(self, split: str, *, tokenizer: Any = None) -> dict[str, Store]:
+        """The stores of a split by name, opened or built; see `build_caches`."""
+        return build_caches(self, split, tokenizer=tokenizer)
+
 
 Base = LMMixtureDatasetConfig | UrlDatasetSourceConfig | str | os.PathLike[str] | None
 
@@ -194,6 +208,8 @@ class Place:
         tokenizer: tokenizer of its text, None if not given.
         tokenizer_key: the key that gave the tokenizer.
         max_train_batches: number of its batches that were trained on, if the base has it.
+        shuffle: the base's.
+        split: "train" or "validation".
     """
 
     where: str
@@ -202,6 +218,50 @@ class Place:
     tokenizer: Any
     tokenizer_key: str
     max_train_batches: int | None = None
+    shuffle: Any = None
+    split: str = "train"
+
+    @property
+    def urls(self) -> tuple[str, ...]:
+        """The text of its split."""
+        found: tuple[str, ...] = getattr(self.source, self.urls_key)
+        return found
+
+    @property
+    def urls_key(self) -> str:
+        """The key of that text."""
+        return f"{self.split}_urls"
+
+    def side(self, split: str) -> Place:
+        """The same dataset, of another split."""
+        if split == self.split:
+            return self
+        return replace(self, split=split, cache_dir=f"{self.cache_dir.rstrip('/')}-{split}")
+
+
+def build_caches(base: Base, split: str, *, tokenizer: Any = None) -> dict[str, Store]:
+    """The stores of all datasets of a base, opened, or built from their text if there is none yet.
+
+    Args:
+        base: the datasets.
+        split: "train", or "validation": datasets without `validation_urls` are then left out.
+        tokenizer: tokenizer of the text; default: the base's.
+
+    Raises:
+        ConfigError: something is not on this machine; names every such key.
+    """
+    one_of("split", split, ("train", "validation"))
+    names = list(base.configs) if isinstance(base, LMMixtureDatasetConfig) else [None]
+    places = {name or "main": find_place(base, name, tokenizer).side(split) for name in names}
+    return {
+        name: open_or_build(place)
+        for name, place in places.items()
+        if split == "train" or place.urls or _is_store(place)
+    }
+
+
+def _is_store(place: Place) -> bool:
+    return Path(os.path.expanduser(place.cache_dir)).is_dir()
 
 
 def find_place(base: Base, dataset_name: str | None, tokenizer: Any) -> Place:
@@ -216,7 +276,8 @@ def find_place(base: Base, dataset_name: str | None, tokenizer: Any) -> Place:
             "LMMixtureDatasetConfig, a UrlSingleDatasetLMConfig, a UrlDatasetSourceConfig or the "
             "path of a store."
         )
-    return _place("base", base, base.cache_dir, tokenizer, getattr(base, "tokenizer", None))
+    made = _place("base", base, base.cache_dir, tokenizer, getattr(base, "tokenizer", None))
+    return replace(made, shuffle=getattr(base, "shuffle", None))
 
 
 def _chosen(base: LMMixtureDatasetConfig, name: str | None) -> str:
@@ -236,7 +297,8 @@ def _component(base: LMMixtureDatasetConfig, name: str, tokenizer: Any) -> Place
     if folder is None and base.cache_dir is not None:
         folder = f"{base.cache_dir.rstrip('/')}/{name}"
     most = (base.max_train_batches or {}).get(name)
-    return _place(f"base.configs.{name}", source, folder, tokenizer, base.tokenizer, most)
+    made = _place(f"base.configs.{name}", source, folder, tokenizer, base.tokenizer, most)
+    return replace(made, shuffle=base.shuffle)
 
 
 def _place(
@@ -290,10 +352,10 @@ def open_or_build(place: Place) -> Store:
         try:
             store = open_store(folder)
         except StoreNotFound as error:
-            if not place.source.train_urls:
+            if not place.urls:
                 raise StoreNotFound(
-                    f"{place.where}.cache_dir: {error} Or pass train_urls, local text to build it "
-                    "from."
+                    f"{place.where}.cache_dir: {error} Or pass {place.urls_key}, local text to "
+                    "build it from."
                 ) from None
         else:
             _compare_tokenizers(store, place)
@@ -301,20 +363,20 @@ def open_or_build(place: Place) -> Store:
     problems = list(_not_here(place))
     if problems:
         raise ConfigError("\n".join(problems))
-    urls = [os.path.expanduser(url) for url in place.source.train_urls]
+    urls = [os.path.expanduser(url) for url in place.urls]
     try:
         return build_store(
             urls, folder, tokenizer=place.tokenizer, text_key=place.source.format.text_key
         )
     except InputError as error:  # its message calls them inputs[0], inputs[1], ...
-        text = re.sub(r"^inputs\b", lambda _: f"{place.where}.train_urls", str(error))
+        text = re.sub(r"^inputs\b", lambda _: f"{place.where}.{place.urls_key}", str(error))
         raise InputError(text) from error
 
 
 def _not_here(place: Place) -> Iterator[str]:
     """What a build needs that is not on this machine."""
     named = {"cache_dir": place.cache_dir}
-    named |= {f"train_urls[{n}]": url for n, url in enumerate(place.source.train_urls)}
+    named |= {f"{place.urls_key}[{n}]": url for n, url in enumerate(place.urls)}
     for key, text in named.items():
         if ADDRESS.match(text):
             yield (
