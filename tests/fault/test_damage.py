@@ -254,7 +254,7 @@ def test_d6_files_swapped_with_a_sibling_are_named(store):
 def test_d6_a_compressed_column_of_a_sibling_of_the_same_size_is_not_believed(scratch):
     """It agrees with the checksums that it has itself, but not with those of its shard."""
     path = scratch / "s"
-    masks = [[1] * 150, [2] * 150]
+    masks = [[1, 0] * 75, [0, 1] * 75]
     rows = [{"input_ids": [7] * 150, "loss_mask": mask} for mask in masks]
     store = tl.build(rows, path, tokenizer=None, vocab_size=8, shard_tokens=150, files=QUICK)
     assert [store.document(i, "loss_mask").tolist() for i in range(2)] == masks

@@ -18,7 +18,8 @@ LARGEST = (1 << 32) - 1  # tokens of a shard
 @pytest.fixture
 def empty(scratch):
     (scratch / "none.jsonl").write_text("")
-    return tl.build(scratch / "none.jsonl", scratch / "s", tokenizer="bytes", files=QUICK)
+    with pytest.warns(UserWarning, match="no record became a document"):
+        return tl.build(scratch / "none.jsonl", scratch / "s", tokenizer="bytes", files=QUICK)
 
 
 def test_d10_a_store_without_documents_is_a_store(empty):
@@ -48,11 +49,13 @@ def test_d10_an_empty_store_can_be_appended_to(empty, scratch):
 def test_d10_nothing_can_be_appended_to_a_store(scratch):
     (scratch / "none.jsonl").write_text("")
     tl.build([{"text": "ab"}], scratch / "s", tokenizer="bytes", files=QUICK)
-    store = tl.build(scratch / "none.jsonl", scratch / "s", tokenizer="bytes", append=True)
+    with pytest.warns(UserWarning, match="no record became a document"):
+        store = tl.build(scratch / "none.jsonl", scratch / "s", tokenizer="bytes", append=True)
     assert (store.snapshot, store.num_documents) == (2, 1)
     assert not read_everything(scratch / "s").errors
 
 
+@pytest.mark.filterwarnings("ignore:.*nothing to train on")
 @pytest.mark.parametrize("texts", [[""], ["", "", ""], ["a"], ["a", "b"], ["", "a", "", "b", ""]])
 @pytest.mark.parametrize("inner", [1, 2, 64])
 def test_d10_empty_and_one_token_documents_are_kept(texts, inner, scratch):

@@ -191,6 +191,7 @@ def test_d13_the_same_records_in_memory_are_duplicates_too(scratch):
         build([rows, [json.loads(json.dumps(row)) for row in rows]], scratch / "s")
 
 
+@pytest.mark.filterwarnings("ignore:.*nothing to train on")
 def test_d13_two_empty_files_are_no_duplicates(scratch):
     for name in ("a", "b"):
         (scratch / f"{name}.jsonl").write_text("")

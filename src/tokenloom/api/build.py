@@ -8,6 +8,7 @@ from typing import Any
 
 from tokenloom.api.store import Store, open_store
 from tokenloom.arguments import near_misses
+from tokenloom.errors import warn
 from tokenloom.ingest.cuts import BLOCK_BYTES
 from tokenloom.ingest.pipeline import run_build
 from tokenloom.ingest.plan import BuildOptions
@@ -111,6 +112,8 @@ def build_store(
         StoreExists: another store is at `out`.
         StoreError: the disk is full or fails. In all of these cases nothing is published.
 
+    Warns if every document is empty.
+
     >>> import tempfile, tokenloom as tl
     >>> folder = tempfile.TemporaryDirectory()
     >>> store = tl.build([{"text": "ab"}, {"text": ""}], folder.name + "/toy", tokenizer="bytes")
@@ -154,4 +157,22 @@ def build_store(
         progress=progress,
         files=files,
     )
-    return open_store(out)
+    store = open_store(out)
+    _tell_empty(out, store.reader.manifest.parts[-1])
+    return store
+
+
+def _tell_empty(out: str | Path, part: fmt.Part) -> None:
+    """Warn if what was built holds nothing to train on."""
+    inserted = sum(part.settings.get(name) is not None for name in ("bos", "eos"))
+    if part.tokens > part.documents * inserted:
+        return
+    what = f"all {part.documents:,} documents are empty"
+    if not part.documents:
+        what = f"no record became a document ({part.skipped:,} skipped, {part.filtered:,} filtered)"
+    if part.documents == 1:
+        what = "its only document is empty"
+    warn(
+        f"{out}: {what}, so there is nothing to train on. Check the inputs, and text_key or "
+        "ids_key, filter and transform."
+    )

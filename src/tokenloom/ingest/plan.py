@@ -114,6 +114,7 @@ def make_plan(inputs: Sequence[Input], options: BuildOptions, parent: str | None
     engine, label, encoder = _engine(spec, live, options, ids_key, rate)
     vocab_size = spec.vocab_size if spec is not None else _vocab_size(options)
     keys = options.metadata_keys
+    others = [name for name in token_keys if name not in columns]
     settings: dict[str, Any] = {
         "build": 2,
         "parent": parent,
@@ -128,7 +129,7 @@ def make_plan(inputs: Sequence[Input], options: BuildOptions, parent: str | None
         "metadata_keys": None if keys is None else list(keys),
         "metadata_file": metadata.file_name(),
         "columns": columns,
-        **({"token_keys": list(token_keys)} if token_keys else {}),
+        **({"token_keys": others} if others else {}),
         "vocab_size": vocab_size,
         "dtype": fmt.token_dtype(vocab_size),
         "on_error": options.on_error,
