@@ -107,7 +107,7 @@ get_arrays(PyObject *const *arrays, Py_buffer *views, const Wanted *wanted, int 
         }
     }
     for (int out = 0; out < count; out++)
-        for (int other = 0; wanted[out].written && other < count; other++)
+        for (int other = 0; wanted[out].written && views[out].len && other < count; other++)
             if (other != out && (other < out || !wanted[other].written) &&
                 share(&views[out], &views[other])) {
                 PyErr_Format(PyExc_ValueError, "%s: it shares memory with %s", wanted[out].name,

@@ -8,6 +8,8 @@
  */
 #include "_native.h"
 
+#include <stdlib.h>
+
 /* -- loops ---------------------------------------------------------------------------------- */
 
 static void
@@ -46,10 +48,17 @@ typedef struct {
     Index item; /* bytes of a token */
 } Run;
 
+/* Memory that views lie in, from `begin` up to but not including `end`. */
+typedef struct {
+    uintptr_t begin, end;
+} Stretch;
+
 typedef struct {
     PyObject_HEAD
     Py_buffer *views;
     Index count; /* buffers held */
+    Stretch *lent;   /* all memory of the views, ascending, with gaps between them */
+    Index stretches;
     Run *runs;   /* nobody else has them, so they stay as they were checked */
     Index total; /* runs */
     int ascend;  /* whether every run ends before the cell of the next one */
@@ -82,6 +91,53 @@ take_views(Copier *self, PyObject *arrays)
         self->count = i + 1;
     }
     return 0;
+}
+
+static int
+by_begin(const void *one, const void *other)
+{
+    uintptr_t a = ((const Stretch *)one)->begin, b = ((const Stretch *)other)->begin;
+    return (a > b) - (a < b);
+}
+
+/* Views are many and outputs are made one after the other: sorted once, they are searched. */
+static int
+sort_views(Copier *self)
+{
+    Index count = 0, last = -1;
+    if (!(self->lent = PyMem_Calloc((size_t)self->count + 1, sizeof(Stretch))))
+        return PyErr_NoMemory(), -1;
+    for (Index i = 0; i < self->count; i++)
+        if (self->views[i].len) {
+            uintptr_t begin = (uintptr_t)self->views[i].buf;
+            self->lent[count++] = (Stretch){begin, begin + (uintptr_t)self->views[i].len};
+        }
+    qsort(self->lent, (size_t)count, sizeof(Stretch), by_begin);
+    for (Index i = 0; i < count; i++) {
+        Stretch next = self->lent[i];
+        if (last < 0 || next.begin > self->lent[last].end)
+            self->lent[++last] = next;
+        else if (next.end > self->lent[last].end)
+            self->lent[last].end = next.end;
+    }
+    self->stretches = last + 1;
+    return 0;
+}
+
+/* Whether an output shares a byte with a view: the last stretch that begins before its end tells. */
+static int
+is_lent(const Copier *self, const Py_buffer *out)
+{
+    uintptr_t begin = (uintptr_t)out->buf, end = begin + (uintptr_t)out->len;
+    Index low = 0, high = self->stretches;
+    while (low < high) {
+        Index middle = low + (high - low) / 2;
+        if (self->lent[middle].begin < end)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    return out->len && low && self->lent[low - 1].end > begin;
 }
 
 static int
@@ -147,7 +203,7 @@ copier_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
     Copier *self = (Copier *)alloc(type, 0);
     if (!self)
         return NULL;
-    if (take_views(self, arrays) < 0 || take_runs(self, index) < 0) {
+    if (take_views(self, arrays) || sort_views(self) || take_runs(self, index)) {
         Py_DECREF(self);
         return NULL;
     }
@@ -161,6 +217,7 @@ copier_dealloc(Copier *self)
     while (self->count--)
         PyBuffer_Release(&self->views[self->count]);
     PyMem_Free(self->views);
+    PyMem_Free(self->lent);
     PyMem_Free(self->runs);
     ((freefunc)PyType_GetSlot(type, Py_tp_free))(self);
     Py_DECREF(type);
@@ -215,12 +272,14 @@ copier_fill(Copier *self, PyObject *const *args, Index nargs)
     }
     if (get_array(args[0], &out, &wanted))
         return NULL;
-    for (Index i = 0; i < self->count; i++)
-        if (share(&out, &self->views[i])) {
-            PyErr_Format(PyExc_ValueError, "out: it shares memory with views[%zd]", i);
-            PyBuffer_Release(&out);
-            return NULL;
-        }
+    if (is_lent(self, &out)) {
+        Index i = 0;
+        while (i < self->count - 1 && !share(&out, &self->views[i]))
+            i++;
+        PyErr_Format(PyExc_ValueError, "out: it shares memory with views[%zd]", i);
+        PyBuffer_Release(&out);
+        return NULL;
+    }
     int32_t *cells = out.buf;
     Index total = out.len / 4, wrong = first_without_room(self, first, last, base, total);
     if (wrong < last) {
