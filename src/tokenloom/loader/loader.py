@@ -23,7 +23,7 @@ from tokenloom.errors import ConfigError, StateError
 from tokenloom.loader.maker import Maker
 from tokenloom.loader.prefetch import Prefetcher, log
 from tokenloom.loader.state import check_state, make_state
-from tokenloom.loader.steps import Steps, rank_rows
+from tokenloom.loader.steps import Steps, rank_rows, refuse_no_steps
 from tokenloom.store.cache import BlockCache, CacheStats
 from tokenloom.store.fetch import ReadCounters
 
@@ -100,6 +100,9 @@ class Loader:
             "auto": by blocks if this rank's share of the shuffle window fits into the cache.
         patience: seconds between warnings while no batch arrives.
 
+    Raises:
+        ConfigError: an argument is not allowed, or the run has not a single step.
+
     >>> import tempfile, tokenloom as tl
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     store = tl.build([{"text": "abcdefgh"}], folder + "/toy", tokenizer="bytes")
@@ -154,6 +157,13 @@ class Loader:
         self._steps_given = self._rows_given = 0
         self._begin: float | None = None
         self._waited = 0.0
+        refuse_no_steps(
+            self._steps,
+            dataset.run.n,
+            end,
+            seq_len=dataset.seq_len,
+            tokens=sum(source.line.tokens for source in dataset.sources.values()),
+        )
 
     # -- batches ---------------------------------------------------------------------------
 
