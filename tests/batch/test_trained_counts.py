@@ -14,6 +14,7 @@ from toystore import Recording
 import tokenloom as tl
 from tokenloom.batch.trained import TrainedCount
 from tokenloom.cli import main
+from tokenloom.inspect import coverage
 from tokenloom.layout.pack.packers import STRATEGIES
 from tokenloom.order.prices import RunPrices
 from tokenloom.store import format as fmt
@@ -307,3 +308,31 @@ def test_a_row_without_trained_tokens_costs_1_so_that_time_goes_on(tmp_path):
     names = run.picked(range(len(run)))[0]
     assert names.count("never") == 9
     assert names.count("always") in (2, 3), "a row of 3 for every 3 rows of 1"
+
+
+# -- how often each token is trained -------------------------------------------------------
+@pytest.mark.filterwarnings("ignore:splice")
+@pytest.mark.parametrize("which", [0, 1, 2, 3])
+@pytest.mark.parametrize("options", [{}, {"edge": "clip"}, {"bos": 11}], ids=str)
+def test_the_targets_of_a_coverage_are_the_trained_cells_of_its_rows(which, options):
+    shards = [[list(range(1, 10)), [7, 8, 9, 1]], [[2, 3, 4, 5, 6]]]
+    with ToyStore(shards, columns=columned(shards, which, Random(which))) as toy:
+        run = toy.store.splice(8, content_length=4, **options)
+        found = coverage(run)
+        batch = run.batch(range(len(run)))
+        trained = {number: [0] * len(one) for number, one in enumerate(toy.documents)}
+        for row in range(len(run)):
+            spans = batch.spans.frames(row, row + 1)
+            for document, start, length, at, flags in zip(
+                spans.document, spans.start, spans.length, spans.at, spans.flags, strict=True
+            ):
+                for j in range(length):
+                    cell = at + (flags & 1) + j
+                    trained[document][start + j] += bool(cell and batch.trained()[row, cell - 1])
+        for number, expected in trained.items():
+            assert found.targets(number).tolist() == expected
+            left = [one for one in expected if one]
+            assert found.trained(number).sum() == sum(expected)
+            if which:
+                assert set(left) <= set(found.trained(number).tolist())
+        assert sum(map(sum, trained.values())) == batch.trained().sum()

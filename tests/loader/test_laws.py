@@ -18,11 +18,12 @@ def test_every_order_has_every_row_exactly_once(store, kind):
     assert_exactly_once(toy_run(store, kind, tail="keep").take(50))
 
 
-def test_an_empty_run_holds_every_law(store):
+def test_an_empty_run_shows_everything_once_and_has_no_step_to_resume(store):
     empty = toy_run(store).take(0)
     assert_exactly_once(empty)
-    assert_resumable(empty)
-    assert_elastic(empty)
+    for law in (assert_resumable, assert_elastic):
+        with pytest.raises(tl.ConfigError, match="no step at all"):
+            law(empty)
 
 
 # -- runs that break them ------------------------------------------------------------------

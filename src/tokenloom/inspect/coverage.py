@@ -4,8 +4,9 @@ One idea: what a run shows is known before it runs, so its coverage is counted
 (`tokenloom.inspect.counts`) and shown as arrays, a table, a map or a picture.
 
 A token is *context* wherever it is in a frame, and a *target* where its prediction is trained. The
-first token of a splice is not a target, because no token precedes it, unless BOS is inserted.
-Exclusions by a store's loss columns, `ignore_id` or `train_on_eos` are ignored: no token is read.
+first token of a splice is not a target, because no token precedes it, unless BOS is inserted; a
+token that the store's loss columns leave out never is. Exclusions by `ignore_id` or `train_on_eos`
+are ignored: no token is read.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from tokenloom.inspect.counts import Counts, all_offsets, all_starts, count, cou
 from tokenloom.inspect.grids import Grid, bars, even_bins, exact_bins, heat_lines, table
 from tokenloom.inspect.picture import COLUMNS, LINES, draw
 from tokenloom.inspect.splices import examples_of, spliced
+from tokenloom.order.working_set import loss_columns
 
 __all__ = ["Coverage", "Starts", "coverage"]
 
@@ -143,15 +145,26 @@ class Coverage:
 
     def targets(self, document: int) -> Int64:
         """How often the prediction of each token of a document is trained [L]."""
-        return self.counts.of(self.counts.targets, self._place(document))
+        found = self.counts.of(self.counts.targets, self._place(document))
+        allowed = self._allowed(document)
+        return found if allowed is None else np.where(allowed, found, 0)
+
+    def _allowed(self, document: int) -> NDArray[np.bool_] | None:
+        """Which tokens the loss columns of the store train [L]; None: it has none."""
+        reader = spliced(self.dataset).line.reader
+        (start,), (stop,) = (edge.tolist() for edge in reader.bounds(np.array([document])))
+        columns = [reader.read_one(start, stop, name) > 0 for name in loss_columns(reader)]
+        return np.logical_and.reduce(columns) if columns else None
 
     def trained(self, document: int) -> Int64:
-        """Target counts of the tokens that can be one: all, or all but the first [L or L - 1]."""
+        """Target counts of the tokens that can be one: by place, and by the loss columns."""
         (source,) = self.dataset.sources.values()
         spec, render = spliced(self.dataset).spec, source.render
         across = spec.fill == "pack" and not render.mask_boundary_loss
         every = spec.bos_id is not None or spec.roll_loss or across
-        return self.targets(document)[0 if every else 1 :]
+        found, allowed = self.targets(document), self._allowed(document)
+        possible = slice(0 if every else 1, None)
+        return found[possible] if allowed is None else found[possible][allowed[possible]]
 
     def variation(self, document: int) -> float:
         """Coefficient of variation of `trained`: 0 if every token is a target equally often."""

@@ -29,7 +29,7 @@ from tokenloom.loader.maker import Maker
 from tokenloom.loader.prefetch import Prefetcher, log
 from tokenloom.loader.ranks import find_ranks
 from tokenloom.loader.state import check_arrays, check_state, make_state
-from tokenloom.loader.steps import Steps, rank_rows
+from tokenloom.loader.steps import Steps, rank_rows, refuse_no_steps
 from tokenloom.order.working_set import RankShare
 from tokenloom.store.cache import CacheStats
 from tokenloom.store.fetch import ReadCounters
@@ -118,6 +118,9 @@ class Loader:
         group: a process group of torch, or a DeviceMesh of one dimension, whose ranks share the
             rows of a step; instead of `rank` and `world_size`.
 
+    Raises:
+        ConfigError: an argument is not allowed, or the run has not a single step.
+
     >>> import tempfile, tokenloom as tl
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     store = tl.build([{"text": "abcdefgh"}], folder + "/toy", tokenizer="bytes")
@@ -187,6 +190,13 @@ class Loader:
         self._producer: Prefetcher[Pending] | None = None
         self._begin: float | None = None
         self._waited = 0.0
+        refuse_no_steps(
+            self._steps,
+            dataset.run.n,
+            end,
+            seq_len=dataset.seq_len,
+            tokens=sum(source.line.tokens for source in dataset.sources.values()),
+        )
 
     def __reduce__(self) -> tuple[Any, ...]:
         books, batch_size = self._books, self._steps.batch_size

@@ -23,7 +23,7 @@ from typing import Any
 
 from tokenloom.errors import ConfigError
 
-__all__ = ["Steps", "rank_rows"]
+__all__ = ["Steps", "rank_rows", "refuse_no_steps"]
 
 
 class Steps:
@@ -87,6 +87,37 @@ class Steps:
         k = max(0, bisect.bisect_right(self._begins, examples) - 1)
         steps, rest = divmod(max(0, examples - self._begins[k]), self._sizes[k])
         return self._steps[k] + steps + (partial and rest > 0)
+
+
+def refuse_no_steps(steps: Steps, n: int | None, end: str, *, seq_len: int, tokens: int) -> None:
+    """Refuse a run without a single step: a training loop over it would end at once, silently.
+
+    Args:
+        steps: the steps, counted from the start of the run.
+        n: examples of the run; None is endless.
+        end: what becomes of a short last step.
+        seq_len: tokens of a frame.
+        tokens: tokens of all sources together.
+    """
+    size = steps.size(0)
+    if n is None or (n > 0 and (n >= size or end != "drop")):
+        return
+    if n > 0:
+        raise ConfigError(
+            f"batch_size: found {size:,}, but the run has {n:,} examples and end='drop' leaves the "
+            f"short step out, so there is no step at all. Use a batch_size of {n:,} or less, "
+            "end='pad' or end='wrap'."
+        )
+    why = "Look at epochs, take and select, and at what the layout leaves out."
+    if tokens < seq_len:
+        why = (
+            f"Its sources have {tokens:,} tokens in all, and seq_len is {seq_len:,}. Use a seq_len "
+            f"of {tokens:,} or less, or a layout that keeps short rows: pack(...), or "
+            "windows(..., tail='keep')."
+        )
+    if not tokens:
+        why = "Its sources have no token."
+    raise ConfigError(f"Loader: the run has 0 examples, so there is no step at all. {why}")
 
 
 def _entries(batch_size: Any) -> list[tuple[int, int]]:
