@@ -85,6 +85,9 @@ class Details(Protocol):
     def weights(self) -> Float32 | None:
         """The stored loss weight of every cell [B, width]; None if the store has none."""
 
+    def metadata(self) -> list[list[dict[str, Any]]]:
+        """The metadata of the documents of each row."""
+
 
 class Kind(NamedTuple):
     """How some rows of a batch are rendered.
@@ -120,6 +123,11 @@ class _Some:
         """See `Details`."""
         found = self._details.weights()
         return None if found is None else found[self._rows]
+
+    def metadata(self) -> list[list[dict[str, Any]]]:
+        """See `Details`."""
+        every = self._details.metadata()
+        return [every[row] for row in self._rows.tolist()]
 
 
 class Batch:
@@ -205,6 +213,14 @@ class Batch:
     def source(self) -> list[str]:
         """The name of each row's source [B]."""
         return [self.spans.sources[i] for i in self.spans.source.tolist()]
+
+    @lazy
+    def metadata(self) -> list[list[dict[str, Any]]]:
+        """What the store keeps about the documents of each row, in order of their cells.
+
+        Read on first use, a document at a time: for looking at examples, not for every step.
+        """
+        return self._details.metadata()
 
     @property
     def plain(self) -> Batch:
