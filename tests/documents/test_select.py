@@ -477,7 +477,15 @@ def test_ds_22_what_is_chosen_is_logged(stores, caplog):
         stores(*[2] * 50).select(num_docs=45)
     lines = [record.getMessage() for record in caplog.records]
     assert len(lines) == 1 + 20 + 1
-    assert lines[-1] == "Selected 25 more documents"
+    assert lines[-1].startswith("Selected 25 more documents; level DEBUG lists them")
+    caplog.clear()
+    with caplog.at_level(logging.DEBUG, logger="tokenloom"):
+        chosen = stores(*[2] * 50).select(num_docs=45)
+    lines = [record.getMessage() for record in caplog.records]
+    every = [f"Selected doc_idx={one}, length=2" for one in chosen.indices.tolist()]
+    assert lines[1:-1] == every  # one line for each
+    levels = [record.levelno for record in caplog.records]
+    assert levels == [logging.INFO] * 21 + [logging.DEBUG] * 25 + [logging.INFO]
 
 
 def test_cf_06_the_settings_of_a_yaml_file_are_arguments(stores):

@@ -14,7 +14,7 @@ from tokenloom.api.layable import Layable
 from tokenloom.arguments import near_misses
 from tokenloom.documents.conditions import documents_where
 from tokenloom.documents.resolve import Choice, choose_documents
-from tokenloom.documents.select import Selection
+from tokenloom.documents.select import Selection, tell_documents
 from tokenloom.documents.spec import SelectSpec, training_cutoff, with_selector
 from tokenloom.documents.split import SplitSpec
 from tokenloom.errors import ConfigError, plural, warn
@@ -22,8 +22,6 @@ from tokenloom.store.handles import lazy
 from tokenloom.store.reader import Reader
 
 __all__ = ["Documents"]
-
-LOGGED = 20  # documents of a selection that are logged individually
 
 log = logging.getLogger("tokenloom")
 
@@ -140,11 +138,7 @@ class Documents(Layable):
         if self._selection.warning is not None:
             warn(f"{self._path}: {self._selection.warning}")
         log.info("%s: selected %s.", self._path, self._selection.why)
-        numbers, lengths = self.indices[:LOGGED].tolist(), self.lengths[:LOGGED].tolist()
-        for document, length in zip(numbers, lengths, strict=True):
-            log.info("Selected doc_idx=%d, length=%d", document, length)
-        if self.num_documents > LOGGED:
-            log.info("Selected %d more documents", self.num_documents - LOGGED)
+        tell_documents("", self.indices, self.lengths)
 
     def load(self) -> tuple[list[NDArray[np.int32]], NDArray[np.int64]]:
         """The tokens of every document, in one coalesced read, and their numbers in the store."""

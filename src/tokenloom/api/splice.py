@@ -16,6 +16,7 @@ import numpy as np
 
 from tokenloom.arguments import field_names
 from tokenloom.batch.spec import RenderSpec
+from tokenloom.documents.select import tell_documents
 from tokenloom.errors import ConfigError, near_miss, plural, warn
 from tokenloom.layout.splice.phase import SplicePhase
 from tokenloom.layout.splice.rows import Spliced
@@ -260,20 +261,19 @@ def tell(layout: Spliced, path: str, *, selected: bool) -> None:
         quota.sum(),
     )
     log.info("[multi_splice] pairs_per_doc=%s", _listed(quota.tolist()))
-    for place in [] if selected else used[:LISTED].tolist():
-        log.info(
-            "[multi_splice] Selected doc_idx=%d, length=%d",
-            layout.documents[place],
-            part.length[place],
-        )
+    if not selected:
+        tell_documents("[multi_splice] ", layout.documents[used], lengths)
     if spec.balance_mode == "by_temperature" and spec.sampler != "enumerate":
         log.info("[multi_splice] doc_probs ~ %s normalized", _formula(spec))
         total = sum(part.weights)
         shares = [f"{part.weights[place] / total:.4f}" for place in used.tolist()]
         log.info("[multi_splice] expected_doc_fraction=[%s]", ", ".join(_short(shares)))
-    skipped = len(used) - int((quota > 0).sum())
+    short = int((part.shown[used] == 0).sum())
+    if short:
+        log.info("[multi_splice] %s not shown: too short", plural(short, "document"))
+    skipped = len(used) - short - int((quota > 0).sum())
     if skipped:
-        log.info("[multi_splice] %s not shown: too short", plural(skipped, "document"))
+        log.info("[multi_splice] %s not shown: too small a share", plural(skipped, "document"))
     missed = int(np.maximum(part.shown - part.quota, 0)[used].sum())
     if missed:
         epochs = int((-(-part.shown[used] // np.maximum(quota, 1)))[quota > 0].max())

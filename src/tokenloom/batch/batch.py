@@ -200,6 +200,14 @@ class Batch:
         """The name of each row's source [B]."""
         return [self.spans.sources[i] for i in self.spans.source.tolist()]
 
+    @lazy
+    def metadata(self) -> list[list[dict[str, Any]]]:
+        """What the store keeps about the documents of each row, in order of their cells.
+
+        Read on first use, a document at a time: for looking at examples, not for every step.
+        """
+        return self._details.metadata()
+
     @property
     def plain(self) -> Batch:
         """A copy with segment 0 for all filler and positions from 0, as the laws require."""

@@ -7,12 +7,13 @@ rows of one kind have some of these (`SomeRows`), and a copy has them in memory 
 
 from __future__ import annotations
 
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from tokenloom.batch.tiles import Tiles, tile
+from tokenloom.errors import ConfigError
 from tokenloom.layout.spans import Spans
 from tokenloom.store.handles import lazy
 
@@ -35,6 +36,9 @@ class Details(Protocol):
     def weights(self) -> Float32 | None:
         """The stored loss weight of every cell [B, width]; None if the store has none."""
 
+    def metadata(self) -> list[list[dict[str, Any]]]:
+        """The metadata of the documents of each row."""
+
 
 class KnownRows(NamedTuple):
     """The `Details` of a copied batch, without a store."""
@@ -53,6 +57,13 @@ class KnownRows(NamedTuple):
     def weights(self) -> Float32 | None:
         """See `Details`."""
         return self.known_weights
+
+    def metadata(self) -> list[list[dict[str, Any]]]:
+        """See `Details`."""
+        raise ConfigError(
+            "metadata: this batch is a copy without its store. Read batch.metadata before it is "
+            "copied or pickled, or ask the store: store.metadata(document)."
+        )
 
 
 class SomeRows:
@@ -77,3 +88,8 @@ class SomeRows:
         """See `Details`."""
         found = self._details.weights()
         return None if found is None else found[self._rows]
+
+    def metadata(self) -> list[list[dict[str, Any]]]:
+        """See `Details`."""
+        every = self._details.metadata()
+        return [every[row] for row in self._rows.tolist()]

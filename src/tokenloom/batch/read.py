@@ -7,7 +7,9 @@ its neighbours, for orders that no cache could serve.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -20,6 +22,7 @@ from tokenloom.layout.layout import Reads
 from tokenloom.order.run import SourceRun
 from tokenloom.order.working_set import loss_columns
 from tokenloom.store.cache import BlockCache
+from tokenloom.store.snapshots import read_inputs
 
 __all__ = ["Fetched", "RowReader", "merged"]
 
@@ -119,6 +122,26 @@ class RowReader:
                 values.reshape(-1)[part.inserted(start, stop)[0]] = 1
             out *= values
         return out
+
+    def metadata(self, document: int) -> dict[str, Any]:
+        """What the store keeps about a document; `_input` is the name of its input."""
+        row = self._line.reader.metadata(document)
+        number = row.get("_input")
+        if isinstance(number, int):
+            parts = [part.documents for part in self._line.reader.manifest.parts]
+            names = self._inputs[int(np.searchsorted(np.cumsum(parts), document, side="right"))]
+            row["_input"] = names[number] if 0 <= number < len(names) else number
+        return row
+
+    @functools.cached_property
+    def _inputs(self) -> list[list[str]]:
+        """The names of what was read, for every build or append."""
+        reader = self._line.reader
+        root, manifest = Path(reader.path), reader.manifest
+        return [
+            [one.name for one in read_inputs(reader.source, root, manifest, part.manifest)]
+            for part in manifest.parts
+        ]
 
     def _blocks(
         self, part: PlanPart, start: int, stop: int, column: str

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -96,6 +96,10 @@ class RowsOf:
     def weights(self) -> Float32 | None:
         """See `Details`."""
         return self.renderer.weights(self.plan, self.start, self.stop, self.extra)
+
+    def metadata(self) -> list[list[dict[str, Any]]]:
+        """See `Details`."""
+        return self.renderer.metadata(self.spans())
 
 
 class Renderer:
@@ -191,6 +195,19 @@ class Renderer:
             if out is None:
                 out = np.ones((stop - start + extra, plan.width), np.float32)
             out[slice(stop - start) if part.at is None else part.at[low:high] - start] = found
+        return out
+
+    def metadata(self, spans: Spans) -> list[list[dict[str, Any]]]:
+        """What the stores keep about the documents of each frame; rows of filler have none."""
+        readers = dict(zip(self._run.names, self._readers, strict=True))
+        names = [spans.sources[number] for number in spans.source.tolist()]
+        found: dict[tuple[str, int], dict[str, Any]] = {}
+        out: list[list[dict[str, Any]]] = [[] for _ in names]
+        for row, document in zip(spans.row.tolist(), spans.document.tolist(), strict=True):
+            which = names[row], document
+            if which not in found:
+                found[which] = readers[which[0]].metadata(document)
+            out[row].append(found[which])
         return out
 
     def kinds_of(self, rows: RowsOf) -> list[Kind]:

@@ -14,6 +14,7 @@ one core takes 0.1 s (first), 0.3 s (random) or 1.6 s (longest); choosing half o
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -25,7 +26,11 @@ from tokenloom.documents.spec import SHOWN, SelectSpec, listed
 from tokenloom.errors import ConfigError, plural
 from tokenloom.random.keys import children, key
 
-__all__ = ["Selection", "choose"]
+__all__ = ["Selection", "choose", "tell_documents"]
+
+log = logging.getLogger("tokenloom")
+
+LOGGED = 20  # documents of a selection that are logged one by one at level INFO
 
 Int64 = NDArray[np.int64]
 
@@ -245,3 +250,18 @@ def _least(values: NDArray[Any], documents: Int64, count: int) -> Int64:
         near = np.flatnonzero(values <= np.partition(values, count - 1)[count - 1])
     order = np.lexsort((documents[near], values[near]))
     return near[order[:count]]
+
+
+def tell_documents(head: str, documents: Int64, lengths: Int64) -> None:
+    """Log a line for every document: the first ones at level INFO, the others at DEBUG."""
+    line = head + "Selected doc_idx=%d, length=%d"
+    shown = len(documents) if log.isEnabledFor(logging.DEBUG) else LOGGED
+    pairs = zip(documents[:shown].tolist(), lengths[:shown].tolist(), strict=True)
+    for number, (document, length) in enumerate(pairs):
+        log.log(logging.INFO if number < LOGGED else logging.DEBUG, line, document, length)
+    if len(documents) > LOGGED:
+        log.info(
+            "%sSelected %d more documents; level DEBUG lists them, and so do .indices and .lengths",
+            head,
+            len(documents) - LOGGED,
+        )

@@ -27,7 +27,7 @@ Int64 = NDArray[np.int64]
 
 READ_BYTES = 1 << 16  # reading this much takes about as long as starting a read
 
-EXACT_LANES = 2048  # with more, the lanes that a rank touches are estimated, not counted
+EXACT_LANES = 1024  # with more, the lanes that a rank touches are estimated, not counted
 
 
 class RankShare(NamedTuple):
@@ -44,6 +44,7 @@ class RankShare(NamedTuple):
     batch_sizes: tuple[int, ...] = (1,)
 
 
+@functools.lru_cache(maxsize=256)
 def touched_lanes(
     lanes: int, share: RankShare, *, multiple: int | None = None, sources: int = 1
 ) -> int:

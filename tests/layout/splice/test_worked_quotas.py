@@ -123,8 +123,20 @@ def test_sm_10_the_metadata_of_a_document_is_found_with_the_example(tmp_path):
     rows = [{"text": "ABCDEFG", "lang": "en"}, {"text": "HIJKL", "lang": "de"}]
     store = tl.build(rows, tmp_path / "store", tokenizer="bytes", progress=False)
     made = spliced(store, sampler="enumerate")
-    found = [store.metadata(document)["lang"] for document in whole(made).document]
+    found = [row[0]["lang"] for row in whole(made).metadata]
     assert found == ["en"] * 4 + ["de"] * 2
+    packed = store.pack(16)
+    assert packed[0].metadata == [[store.metadata(0), store.metadata(1)]]
+    mixed = tl.mix({"a": made, "b": store.windows(8).shuffle()})
+    batch = mixed.batch(range(len(mixed)))
+    for row, spans in enumerate(batch.metadata):
+        of_row = batch.spans.document[batch.spans.row == row].tolist()
+        assert spans == [store.metadata(document) for document in of_row]
+    with tl.Loader(made, 4, end="pad") as loader:
+        last = list(loader)[-1]
+        assert last.metadata == [[store.metadata(1)]] * 2 + [[]] * 2  # filler is of no document
+    bare = tl.build([{"input_ids": [1, 2, 3]}], tmp_path / "bare", tokenizer=None, vocab_size=9)
+    assert bare.pack(4)[0].metadata == [[bare.metadata(0)]]
 
 
 def test_sm_11_every_batch_tells_its_documents(three):
