@@ -33,7 +33,13 @@ LISTS = {  # caption → pages; a page that is in none of them is an error
         "docs/troubleshooting",
     ],
     "Reference": ["reference/index", "docs/store-format"],
-    "Project": ["docs/architecture", "docs/decisions/README", "CONTRIBUTING", "CHANGELOG"],
+    "Project": [
+        "docs/architecture",
+        "docs/decisions/README",
+        "CONTRIBUTING",
+        "SECURITY",
+        "CHANGELOG",
+    ],
 }
 LINKED = ("src", "tests", "examples", "benchmarks", "LICENSE")  # pages may link to files of these
 

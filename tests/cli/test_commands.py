@@ -114,9 +114,10 @@ def test_verify_says_all_is_well_or_names_the_damage_with_exit_code_1(store, cap
 
 
 def test_gc_says_what_it_removes(store, capsys):
-    (store / ".tmp-1").mkdir()
-    assert run(capsys, "gc", store, "--dry-run")[1].startswith("would remove .tmp-1")
-    assert run(capsys, "gc", store)[1].startswith("removed .tmp-1")
+    dead = ".tmp-" + "0123456789abcdef" * 2
+    (store / dead).mkdir()
+    assert run(capsys, "gc", store, "--dry-run")[1].startswith(f"would remove {dead}")
+    assert run(capsys, "gc", store)[1].startswith(f"removed {dead}")
     assert "nothing to remove" in run(capsys, "gc", store)[1]
 
 

@@ -43,6 +43,7 @@ def build_store(
     transform: Callable[[dict[str, Any]], Any] | str | None = None,
     on_error: str = "raise",
     append: bool = False,
+    overwrite: bool = False,
     allow_duplicates: bool = False,
     workers: int | None = None,
     executor: str = "local",
@@ -93,6 +94,9 @@ def build_store(
         transform: called with each record; returns the record to use, or None to drop it.
         on_error: "raise" at the first unusable record, or "skip" and count such records.
         append: add to the store at `out`, as a new snapshot.
+        overwrite: replace the store at `out` if it is another one. It stays readable until the new
+            one is published; then its files are removed, and nothing else. A directory that holds
+            other things is refused as ever.
         allow_duplicates: accept the same input twice.
         workers: number of encoding processes; default: one for small inputs, else one per core.
         executor: "local".
@@ -143,11 +147,12 @@ def build_store(
     )
     run_build(
         inputs,
-        Path(out),
+        out,
         options,
         workers=workers,
         executor=executor,
         append=append,
+        overwrite=overwrite,
         allow_duplicates=allow_duplicates,
         progress=progress,
         files=files,

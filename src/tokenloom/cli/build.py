@@ -80,6 +80,9 @@ def _add_token_options(group: Any) -> None:
 def _add_run_options(group: Any) -> None:
     group.add_argument("--workers", type=int, help="processes (default: one per core)")
     group.add_argument("--append", action="store_true", help="add to an existing store")
+    group.add_argument(
+        "--overwrite", action="store_true", help="replace an existing store when this one is done"
+    )
     group.add_argument("--allow-duplicates", action="store_true", help="accept an input twice")
     group.add_argument("--chunk-tokens", type=int, help="tokens per io block")
     group.add_argument("--shard-tokens", type=int, help="largest number of tokens per shard")
@@ -102,6 +105,7 @@ _PASSED_ON = (
     "verify_all",
     "workers",
     "append",
+    "overwrite",
     "allow_duplicates",
 )
 

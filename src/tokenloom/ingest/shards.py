@@ -67,23 +67,27 @@ def write_shards(
     files: Files,
     root: Path,
     *,
+    snapshot: int,
     first: int,
     cursor: Cursor,
     bar: Progress,
 ) -> tuple[list[fmt.ShardEntry], Cursor]:
-    """Write all shards from `cursor` on, numbered from `first`; gives them and the last cursor."""
+    """Write all shards of a snapshot from `cursor` on, numbered from `first`.
+
+    Gives them and the last cursor.
+    """
     entries: list[fmt.ShardEntry] = []
     stream = _Stream(plan, executor, bar, cursor, slow=False)
     while True:
         number, start = first + len(entries), stream.cursor
         try:
-            entry = _write_shard(stream, files, root, number)
+            entry = _write_shard(stream, files, root, number, snapshot)
         except _Disagreement as disagreement:
             log.warning(
                 "shard %d is encoded again by the tokenizers library: %s", number, disagreement
             )
             stream = _Stream(plan, executor, bar, start, slow=True)
-            entry = _write_shard(stream, files, root, number)
+            entry = _write_shard(stream, files, root, number, snapshot)
             stream = _Stream(plan, executor, bar, stream.cursor, slow=False)
         if entry is None:
             return entries, stream.cursor
@@ -175,7 +179,9 @@ class _Stream:
             self._shown += 1
 
 
-def _write_shard(stream: _Stream, files: Files, root: Path, number: int) -> fmt.ShardEntry | None:
+def _write_shard(
+    stream: _Stream, files: Files, root: Path, number: int, snapshot: int
+) -> fmt.ShardEntry | None:
     """One committed shard, or None if there are no more documents."""
     plan = stream.plan
     writer: ShardWriter | None = None
@@ -201,7 +207,9 @@ def _write_shard(stream: _Stream, files: Files, root: Path, number: int) -> fmt.
             return None
         engine = "reference" if stream.slow else plan.engine
         progress = stream.cursor.as_progress()
-        return writer.commit(fingerprint=plan.fingerprint, engine=engine, progress=progress)
+        return writer.commit(
+            fingerprint=plan.fingerprint, engine=engine, progress=progress, snapshot=snapshot
+        )
     except BaseException:
         if writer is not None:
             writer.abandon()

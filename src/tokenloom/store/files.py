@@ -12,6 +12,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
+import re
 import secrets
 import shutil
 import stat
@@ -24,6 +25,8 @@ from tokenloom.errors import StoreError, StoreExists
 __all__ = ["LOCAL", "Files", "LocalFiles", "OutFile", "publish_file", "temporary_name"]
 
 TEMPORARY_PREFIX = ".tmp-"
+
+TEMPORARY_NAME = re.compile(r"\.tmp-[0-9a-f]{32}")  # exactly what `temporary_name` gives
 
 LOCK_NAME = ".lock"
 
@@ -222,7 +225,7 @@ class LocalFiles:
             if not path.is_dir() or path.is_symlink():
                 path.unlink(missing_ok=True)
                 return
-            if not path.name.startswith(TEMPORARY_PREFIX):
+            if not TEMPORARY_NAME.fullmatch(path.name):
                 doomed = path.parent / temporary_name()
                 os.rename(path, doomed)
                 path = doomed
@@ -233,11 +236,14 @@ class LocalFiles:
         """See `Files`. The kernel frees it when its holder dies, so it is never stale.
 
         The lock only saves work; renames decide what is published (a network file system may
-        not lock at all).
+        not lock at all). A link of that name is not followed, a pipe is not waited for.
         """
-        with _named(path / LOCK_NAME, "opening it"):
-            file = open(path / LOCK_NAME, "ab")  # noqa: SIM115 - closed below
-        with file:
+        place, flags = path / LOCK_NAME, os.O_RDWR | os.O_CREAT | getattr(os, "O_CLOEXEC", 0)
+        with _named(place, "opening it"):
+            fd = os.open(place, flags | getattr(os, "O_NOFOLLOW", 0) | os.O_NONBLOCK, 0o666)
+        with open(fd, "rb", buffering=0) as file:
+            if not stat.S_ISREG(os.fstat(fd).st_mode):
+                raise StoreError(f"{place}: this is not a regular file, so it is no lock of ours.")
             held: bool | None
             try:
                 import fcntl

@@ -227,9 +227,13 @@ class ShardWriter:
         self._records.append(records)
         self.metadata_bytes += sum(map(len, lines))
 
-    def commit(self, *, fingerprint: str, engine: str, progress: dict[str, int]) -> fmt.ShardEntry:
+    def commit(
+        self, *, fingerprint: str, engine: str, progress: dict[str, int], snapshot: int = 0
+    ) -> fmt.ShardEntry:
         """Make everything durable, write the commit record, give the shard its name.
 
+        The record names the `snapshot` that the shard is written for (0: unknown), so that a lost
+        manifest leaves a trace.
         Should another builder have committed the same shard meanwhile, theirs is kept if its
         content is the same, and it is an error otherwise.
         """
@@ -267,6 +271,7 @@ class ShardWriter:
             columns=columns,
             files=records,
             progress=progress,
+            snapshot=snapshot,
         )
         sealed = fmt.seal(record)
         _write_file(self._files, self._folder / "shard.json", sealed)
