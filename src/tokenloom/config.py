@@ -6,8 +6,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from tokenloom.api.dataset import Dataset
-from tokenloom.api.rebuild import rebuild
-from tokenloom.errors import ConfigError
+from tokenloom.api.rebuild import check_plain, rebuild
+from tokenloom.arguments import MAX_COUNT
+from tokenloom.errors import ConfigError, TokenloomError
 from tokenloom.integrations.levanter.mapping import is_splice_config, splice_from_config
 
 __all__ = ["from_config"]
@@ -37,6 +38,45 @@ def from_config(
     ...     tl.from_config(run.describe()).fingerprint == run.fingerprint
     True
     """
+    check_plain(config)
+    try:
+        if not is_splice_config(config):
+            return rebuild(config, path, hints)
+        if path is not None:
+            raise ConfigError(f"path: found {path!r}, but splice settings give it as cache_dir.")
+        return splice_from_config(config, **hints)
+    except TokenloomError:
+        raise
+    except (
+        ValueError,
+        TypeError,
+        LookupError,
+        AttributeError,
+        ArithmeticError,
+        MemoryError,
+    ) as bad:
+        # plain data of a shape that nobody has thought of: its author is told, not the reader's log
+        raise ConfigError(
+            f"$: this is no description that can be rebuilt ({type(bad).__name__}: {bad!s:.200}). "
+            "Compare it with what describe() gives."
+        ) from bad
+    if n is not None and n > MAX_COUNT:
+        raise ConfigError(f"$: a run of {n:,} examples, allowed: below 2^63. Look at epochs.")
+    return made
+
+
+_UNFORESEEN = (
+    ValueError,
+    TypeError,
+    LookupError,
+    AttributeError,
+    ArithmeticError,
+    MemoryError,
+    RecursionError,
+)
+
+
+def _made(config: Mapping[str, Any], path: Any, hints: Mapping[str, Any]) -> Dataset:
     if not is_splice_config(config):
         return rebuild(config, path, hints)
     if path is not None:

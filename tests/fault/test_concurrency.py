@@ -20,7 +20,7 @@ from kit import (
 )
 
 import tokenloom as tl
-from tokenloom.ingest.remains import collect
+from tokenloom.ingest.target import collect
 from tokenloom.store.files import LocalFiles
 
 BUILDERS = 8

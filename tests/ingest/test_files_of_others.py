@@ -14,8 +14,7 @@ from kit import QUICK, quick_folder
 
 import tokenloom as tl
 from tokenloom.cli import main
-from tokenloom.ingest.remains import collect
-from tokenloom.ingest.target import look
+from tokenloom.ingest.target import collect, look
 from tokenloom.store.files import LOCAL, temporary_name
 from tokenloom.store.snapshots import is_store_name
 
@@ -354,7 +353,7 @@ def test_a_pipe_named_lock_is_not_waited_for_and_a_link_not_followed(tmp_path):
     os.mkfifo(root / ".lock")
     code = (
         "import sys, tokenloom as tl\nfrom pathlib import Path\n"
-        "from tokenloom.ingest.remains import collect\n"
+        "from tokenloom.ingest.target import collect\n"
         "for call in (lambda: collect(Path(sys.argv[1])),"
         " lambda: tl.build([{'text': 'b'}], sys.argv[1], tokenizer='bytes', append=True)):\n"
         "    try: call()\n"

@@ -5,7 +5,7 @@ import pytest
 from toystore import random_shards, toy, write_store
 
 import tokenloom as tl
-from tokenloom.ingest.remains import collect
+from tokenloom.ingest.target import collect
 from tokenloom.store import format as fmt
 from tokenloom.store.metadata import DocumentsReader, encode_documents, json_line
 

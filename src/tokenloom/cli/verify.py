@@ -13,7 +13,7 @@ from tokenloom.api.describe import named_snapshots
 from tokenloom.api.store import open_store
 from tokenloom.cli.printing import write
 from tokenloom.errors import ConfigError, StoreCorrupt, binary_size, plural
-from tokenloom.ingest.remains import Collected, collect, held
+from tokenloom.ingest.target import Collected, collect, held
 from tokenloom.store.files import LOCAL
 from tokenloom.store.verify import VerifyReport
 

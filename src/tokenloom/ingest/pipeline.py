@@ -16,7 +16,7 @@ from typing import Any
 
 from tokenloom import version
 from tokenloom.arguments import integer, one_of
-from tokenloom.errors import ConfigError, InputError, StoreExists, StoreNotFound, plural
+from tokenloom.errors import ConfigError, InputError, StoreExists, StoreNotFound, plural, warn
 from tokenloom.ingest.executors import Executor, InProcess, Processes
 from tokenloom.ingest.identity import identify, refuse_duplicates
 from tokenloom.ingest.inputs import Input, expand
@@ -27,11 +27,12 @@ from tokenloom.ingest.plan import (
     describe_inputs,
     make_plan,
 )
-from tokenloom.ingest.remains import drop_older
 from tokenloom.ingest.shards import Cursor, write_shards
+from tokenloom.ingest.skips import Skips, read_skips
 from tokenloom.ingest.target import (
     Standing,
     alone,
+    drop_older,
     is_our_shard,
     is_our_sidecar,
     look,
@@ -81,7 +82,7 @@ def run_build(
     refuse(root, standing)
     if append and standing.snapshot is None:
         raise StoreNotFound(f"{root}: there is no store to append to. Build it first.")
-    found = expand(inputs)
+    found = expand(inputs, options.reading())
     total = sum(one.size for one in found)
     workers = workers or default_workers(total)
     with Progress("inputs", total=total, show=progress) as bar:
@@ -204,13 +205,14 @@ def _build(
 ) -> None:
     overwrite = mode.overwrite and locked  # else it may be of a builder that lives
     done, cursor, broken = _committed(files, root, plan, before, overwrite=overwrite)
+    kept = _kept_skips(files, root, done)
     if broken:
         log.warning("%s: not whole, or of another build; it is written again", root / broken[0])
     remove_names(root, broken, files)
     if done:
         log.info("%s: going on after %s", root, plural(len(done), "finished shard"))
     with _executor(plan, workers) as executor:
-        fresh, cursor = write_shards(
+        fresh, cursor, skips = write_shards(
             plan,
             executor,
             files,
@@ -218,9 +220,23 @@ def _build(
             snapshot=_next_number(before),
             first=_next_shard(before) + len(done),
             cursor=cursor,
+            skips=kept[-1].flushed() if kept else Skips(),
             bar=bar,
         )
-    _publish(plan, files, root, before, done + fresh, cursor, keeps=not mode.overwrite)
+    kept += _kept_skips(files, root, fresh)
+    skips = replace(skips, places=tuple(line for one in [*kept, skips] for line in one.places))
+    _publish(plan, files, root, before, done + fresh, cursor, skips, keeps=not mode.overwrite)
+
+
+def _kept_skips(files: Files, root: Path, entries: list[fmt.ShardEntry]) -> list[Skips]:
+    """What the shards of a build kept of records that were left out."""
+    found = []
+    for entry in entries:
+        path = root / entry.name / "skipped.jsonl.zst"
+        size = entry.files.get(path.name)
+        if size is not None:
+            found.append(read_skips(files.read(path, size) or b"", str(path)))
+    return found
 
 
 def _inputs_json(plan: BuildPlan) -> bytes:
@@ -306,6 +322,7 @@ def _publish(
     before: Snapshot | None,
     entries: list[fmt.ShardEntry],
     cursor: Cursor,
+    skips: Skips,
     *,
     keeps: bool,
 ) -> None:
@@ -318,6 +335,10 @@ def _publish(
     if not old:
         tokenizer, more = _publish_tokenizer(plan, files, root)
         sidecars |= more
+    listed = f"skipped-{number:06d}.jsonl"
+    if skips.table:
+        places = b"\n".join([*skips.places, b""])
+        sidecars[listed] = publish_sidecar(files, root, listed, places)
     part = fmt.Part(
         manifest=number,
         fingerprint=plan.fingerprint,
@@ -349,15 +370,31 @@ def _publish(
         shards=shards,
         producer={"tokenloom": version.__version__},
     )
+    _warn_if_empty(root, part, skips)
     # shards and sidecars of a killed run may be there without being safe: first they, then we
     files.sync_directory(root)
     publish_manifest(files, root, with_digest(manifest, LocalSource(root), root, known=old))
-    if cursor.skipped or cursor.filtered:
-        log.warning(
-            "%s: %s skipped, %d filtered",
-            root,
-            plural(cursor.skipped, "record"),
-            cursor.filtered,
+    counts = f"{plural(cursor.skipped, 'record')} skipped, {cursor.filtered:,} filtered"
+    if skips.table:
+        told = "\n".join([*skips.rows(), f"their places: {root / listed}"])
+        level = logging.WARNING if cursor.skipped else logging.INFO
+        log.log(level, "%s: %s; reasons:\n%s", root, counts, told)
+    elif cursor.filtered:
+        log.warning("%s: %s", root, counts)
+
+
+def _warn_if_empty(root: Path, part: fmt.Part, skips: Skips) -> None:
+    """A store without a text is told before it is published."""
+    empty = sum(n for why, (n, _, _) in skips.table.items() if why.startswith("kept: empty text"))
+    if part.documents and empty == part.documents:
+        warn(
+            f"{root}: every one of its {plural(part.documents, 'text')} is empty, so there is "
+            "nothing to train on. Is the text under another key? Look at text_key and transform."
+        )
+    elif not part.documents and (part.skipped or part.filtered):
+        warn(
+            f"{root}: it has no documents: {plural(part.skipped, 'record')} skipped, "
+            f"{part.filtered:,} filtered."
         )
 
 

@@ -47,7 +47,7 @@ Message = tuple[dict[str, Any], list[Any]]
 
 ARRAYS = ("ids", "lengths", "piece", "record")
 
-PLAIN = ("counts", "errors", "filtered", "text_bytes", "disagreement")
+PLAIN = ("counts", "errors", "filtered", "text_bytes", "disagreement", "notes", "fatal")
 
 
 def send(pipe: IO[bytes], header: dict[str, Any], buffers: Sequence[Any] = ()) -> None:
@@ -117,6 +117,8 @@ def unpack_encoded(header: dict[str, Any], buffers: list[Any]) -> EncodedBlock:
     values: dict[str, Any] = {name: arrays[name] for name in ARRAYS}
     values |= {name: header[name] for name in PLAIN}
     values["errors"] = [tuple(error) for error in header["errors"]]
+    values["notes"] = [tuple(note) for note in header["notes"]]
+    values["fatal"] = header["fatal"] and tuple(header["fatal"])
     return EncodedBlock(**values, columns=columns, lines=lines)
 
 

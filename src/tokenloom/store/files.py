@@ -20,7 +20,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Protocol
 
-from tokenloom.errors import StoreError, StoreExists
+from tokenloom.errors import StoreCorrupt, StoreError, StoreExists
 
 __all__ = ["LOCAL", "Files", "LocalFiles", "OutFile", "publish_file", "temporary_name"]
 
@@ -119,9 +119,41 @@ def failed(error: OSError, path: Path, what: str) -> StoreError:
     what_to_do = (
         "Free some space and run the same build again: finished shards are kept."
         if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+        else _MANY_OPEN
+        if error.errno in (errno.EMFILE, errno.ENFILE)
         else "Run the same command again when this is mended: finished shards are kept."
     )
     failure = StoreError(f"{path}: {what}: {reason}. {what_to_do}")
+    failure.errno = error.errno
+    return failure
+
+
+_MANY_OPEN = "The file itself is fine: close others, or raise the limit with `ulimit -n`."
+
+
+def unreadable(error: OSError, path: object) -> StoreError:
+    """What a system call that failed while reading says about a store.
+
+    Only a file that is not there, or is something else, is damage; a process with too many open
+    files, a disk that failed for a moment or a lack of permission are told as what they are.
+    """
+    reason = os.strerror(error.errno) if error.errno else str(error)
+    if error.errno in (errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.EISDIR, errno.ENXIO):
+        failure: StoreError = StoreCorrupt(
+            f"{path}: it cannot be opened: {reason}. Restore it or build the store again."
+        )
+    else:
+        advice = {
+            errno.EMFILE: _MANY_OPEN,
+            errno.ENFILE: _MANY_OPEN,
+            errno.EACCES: "Ask for permission to read it.",
+            errno.EPERM: "Ask for permission to read it.",
+        }.get(
+            error.errno or 0,
+            "The disk or the network failed; nothing says that the store is damaged. Try again, "
+            "and run `tokenloom verify` if it goes on.",
+        )
+        failure = StoreError(f"{path}: reading failed: {reason}. {advice}")
     failure.errno = error.errno
     return failure
 
