@@ -40,22 +40,11 @@ def from_config(
     """
     check_plain(config)
     try:
-        if not is_splice_config(config):
-            return rebuild(config, path, hints)
-        if path is not None:
-            raise ConfigError(f"path: found {path!r}, but splice settings give it as cache_dir.")
-        return splice_from_config(config, **hints)
+        made = _made(config, path, hints)
+        n = made.run.n
     except TokenloomError:
         raise
-    except (
-        ValueError,
-        TypeError,
-        LookupError,
-        AttributeError,
-        ArithmeticError,
-        MemoryError,
-    ) as bad:
-        # plain data of a shape that nobody has thought of: its author is told, not the reader's log
+    except _UNFORESEEN as bad:  # plain data of a shape that nobody has thought of
         raise ConfigError(
             f"$: this is no description that can be rebuilt ({type(bad).__name__}: {bad!s:.200}). "
             "Compare it with what describe() gives."

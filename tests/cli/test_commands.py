@@ -162,8 +162,8 @@ def test_gc_keeps_snapshots_that_a_run_names(tmp_path, capsys):
         (("show", "{store}", "--doc", "99"), 2, "document 99 of 30"),
         (("build", "missing.jsonl", "-o", "x", "-t", "bytes"), 3, "missing.jsonl"),
         (("build", "{corpus}", "-o", "x", "-t", "no-such-tokenizer"), 3, "no-such-tokenizer"),
-        (("build", "{corpus}", "-o", "x"), 2, "vocab_size"),
-        (("build", "{corpus}", "-o", "{store}", "-t", "bytes"), 1, "differs in id_key"),
+        (("build", "{corpus}", "-o", "x"), 2, "--vocab-size"),
+        (("build", "{corpus}", "-o", "{store}", "-t", "bytes"), 1, "differs in --id-key"),
     ],
 )
 def test_errors_are_one_paragraph_and_exit_codes_mean_something(

@@ -11,6 +11,7 @@ import math
 import traceback
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -212,9 +213,13 @@ def _called(what: str, function: Callable[[Any], Any], value: Any) -> Any:
         raise _BadRecord(_raised(what, error)) from error
 
 
+_PACKAGE = str(Path(__file__).parent.parent)
+
+
 def _raised(what: str, error: Exception) -> str:
-    frames = traceback.extract_tb(error.__traceback__)[1:2]  # its own line, not the deepest one
-    where = "".join(f" ({frame.filename}, line {frame.lineno})" for frame in frames)
+    frames = traceback.extract_tb(error.__traceback__)  # its own line, not the deepest one
+    own = [frame for frame in frames if not frame.filename.startswith(_PACKAGE)][:1]
+    where = "".join(f" ({frame.filename}, line {frame.lineno})" for frame in own)
     return f"{what} raised {type(error).__name__}: {error!s:.200}{where}"
 
 

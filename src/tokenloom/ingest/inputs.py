@@ -170,7 +170,7 @@ def expand(inputs: object, reading: Reading | None = None) -> list[Input]:
 
 def _check_encodings(one: Input, reading: Reading) -> None:
     """Lines are found by their newline, which must be the byte that it is in ASCII."""
-    wide = [name for name in reading.encodings if "\n".encode(name) != b"\n"]
+    wide = [name for name in reading.encodings if b"\n".decode(name, "replace") != "\n"]
     if one.kind in ("lines", "jsonl") and wide:
         raise InputError(
             f"{label(one)}: encoding {wide[0]!r} is for whole files (txt:), since a newline is not "

@@ -21,7 +21,7 @@ from tokenloom.ingest.encode import EncodedBlock
 from tokenloom.ingest.executors import Executor, Task
 from tokenloom.ingest.inputs import label
 from tokenloom.ingest.plan import BuildPlan
-from tokenloom.ingest.skips import Place, Skips
+from tokenloom.ingest.skips import Skips, Told
 from tokenloom.progress import Progress
 from tokenloom.store import format as fmt
 from tokenloom.store.files import Files
@@ -172,7 +172,7 @@ class _Stream:
 
     def _places(
         self, block: Block, encoded: EncodedBlock, starts: NDArray[np.int64]
-    ) -> Iterator[Place]:
+    ) -> Iterator[Told]:
         """What there is to tell of the records of a block, in their order."""
         job = self.plan.setup.job
         extra = (job.bos is not None) + (job.eos is not None)
@@ -185,7 +185,7 @@ class _Stream:
         for piece, record, kind, why in sorted(told):
             number = block[piece].input
             name = self.plan.setup.inputs[number].name
-            yield Place(number, name, int(starts[piece]) + record, kind, why)
+            yield Told(number, name, int(starts[piece]) + record, kind, why)
 
     def _report(self, block: Block, encoded: EncodedBlock) -> None:
         """Raise for the first bad record, or count them and show the first few."""

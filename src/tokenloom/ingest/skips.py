@@ -18,7 +18,7 @@ import zstandard
 
 from tokenloom.errors import StoreCorrupt
 
-__all__ = ["Place", "Skips", "read_skips", "reason_of"]
+__all__ = ["Skips", "Told", "read_skips", "reason_of"]
 
 MAX_PLACES = 100_000
 
@@ -30,7 +30,7 @@ MAX_REASONS = 1000  # different ones; the rest are counted together
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class Told:
     """One record and what is to be told of it: `kind` is "skipped" or "kept"."""
 
     input: int
@@ -54,7 +54,7 @@ class Skips:
     places: tuple[bytes, ...] = ()
     listed: int = 0
 
-    def plus(self, places: Iterable[Place]) -> Skips:
+    def plus(self, places: Iterable[Told]) -> Skips:
         """With more places, which come in the order of inputs."""
         table, lines, listed = dict(self.table), list(self.places), self.listed
         for place in places:
@@ -90,7 +90,7 @@ class Skips:
             yield f"{records:>10,} {inputs:>8,}  {reason}"
 
 
-def _line(place: Place, reason: str) -> bytes:
+def _line(place: Told, reason: str) -> bytes:
     found: dict[str, Any] = {"input": place.name, "record": place.record, "reason": reason}
     if place.kind == "skipped":
         found["message"] = place.message[:MESSAGE]
@@ -119,8 +119,10 @@ def reason_of(message: str) -> str:
     'not valid JSON'
     >>> reason_of("there is no key 'text' (the text); it has: body, lang.")
     "there is no key 'text'"
+    >>> reason_of("not valid UTF-8: byte 0xe9 at byte 3 of the text.")
+    'not valid UTF-8'
     >>> reason_of("'loss_mask' has 3 values for 4 ids")
     "'loss_mask' has N values for N ids"
     """
     head = re.split(r" \(|: |, allowed|, the most|; |\. ", message, maxsplit=1)[0]
-    return re.sub(r"\d+", "N", head.rstrip("."))[:120]
+    return re.sub(r"(?<![\w-])\d[\d,]*", "N", head.rstrip("."))[:120]

@@ -20,10 +20,11 @@ import os
 import shutil
 import sys
 import tempfile
+import weakref
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import IO, Any
+from typing import Any
 
 import numpy as np
 import zstandard
@@ -39,17 +40,17 @@ READ_BYTES = 1 << 20
 SHARE = 0.9  # of the free space: an endless iterator must not fill the disk for everybody
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(frozen=True, kw_only=True, slots=True, weakref_slot=True)
 class Spool:
-    """Records in a temporary file.
+    """Records in a temporary file, which is closed with this.
 
     Attributes:
-        file: the open file, packed; without a name.
+        descriptor: of the open file, packed; it has no name.
         count: how many records.
         sha256: of their canonical lines, as `identify` would give for a list of them.
     """
 
-    file: IO[bytes]
+    descriptor: int
     count: int
     sha256: str
 
@@ -60,7 +61,7 @@ class Spool:
         """The canonical line of every record, without its newline, as often as asked."""
         unpack = zstandard.ZstdDecompressor().decompressobj()
         rest, place = b"", 0
-        while data := os.pread(self.file.fileno(), READ_BYTES, place):
+        while data := os.pread(self.descriptor, READ_BYTES, place):
             place += len(data)
             *lines, rest = (rest + unpack.decompress(data)).split(b"\n")
             yield from lines
@@ -115,7 +116,10 @@ def spool(where: str, kind: str, first: object, rest: Iterable[object]) -> Spool
         binary_size(size),
         folder,
     )
-    return Spool(file=file, count=count, sha256=sha256.hexdigest())
+    kept = Spool(descriptor=os.dup(file.fileno()), count=count, sha256=sha256.hexdigest())
+    weakref.finalize(kept, os.close, kept.descriptor)
+    file.close()
+    return kept
 
 
 def _records(where: str, first: object, rest: Iterable[object]) -> Iterator[Mapping[str, Any]]:

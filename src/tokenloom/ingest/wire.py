@@ -11,6 +11,7 @@ user's own objects, or in a worker process from what came over the pipe.
 
 from __future__ import annotations
 
+import itertools
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
@@ -112,7 +113,7 @@ def unpack_encoded(header: dict[str, Any], buffers: list[Any]) -> EncodedBlock:
     }
     ends = np.cumsum(arrays.pop("line_lengths")).tolist()
     text = bytes(buffers[-1])
-    lines = [text[a:b] for a, b in zip([0, *ends[:-1]], ends, strict=True)]
+    lines = [text[a:b] for a, b in itertools.pairwise([0, *ends])]
     columns = {name[7:]: array for name, array in arrays.items() if name.startswith("column:")}
     values: dict[str, Any] = {name: arrays[name] for name in ARRAYS}
     values |= {name: header[name] for name in PLAIN}
