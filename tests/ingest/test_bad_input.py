@@ -134,7 +134,7 @@ def test_metadata_of_any_depth_is_kept_or_told(depth, kind, tmp_path):
 def test_a_missing_text_key_names_the_option_and_the_likely_column(tmp_path, capsys):
     rows = [{"doc_id": "7", "body": "the long text of it", "lang": "en", "score": 1}]
     source = write_jsonl(tmp_path / "a.jsonl", rows)
-    with pytest.raises(tl.InputError, match=r"If the text is in 'body', pass text_key='body'\."):
+    with pytest.raises(tl.InputError, match=r"For the text in 'body', pass text_key='body'\."):
         tl.build(source, tmp_path / "s", tokenizer="bytes")
     assert main(["build", str(source), "-o", str(tmp_path / "s"), "-t", "bytes"]) == 3
     said = capsys.readouterr().err
@@ -142,7 +142,7 @@ def test_a_missing_text_key_names_the_option_and_the_likely_column(tmp_path, cap
     assert "--on-error skip" in said
     assert "on_error" not in said
     ids = [{"tokens": [1, 2, 3], "n": 1}]
-    with pytest.raises(tl.InputError, match=r"If the ids is in 'tokens', pass ids_key='tokens'\."):
+    with pytest.raises(tl.InputError, match=r"For the ids in 'tokens', pass ids_key='tokens'\."):
         tl.build(ids, tmp_path / "s", tokenizer=None, vocab_size=9)
 
 

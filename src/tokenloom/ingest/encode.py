@@ -260,7 +260,7 @@ def _likely(record: dict[str, Any], what: str) -> str:
     name, kind = {"the text": ("text_key", str), "the ids": ("ids_key", list)}.get(what, ("", None))
     found = [key for key, value in record.items() if kind and isinstance(value, kind)]
     longest = max(found, key=lambda key: len(record[key]), default=None)
-    return "" if longest is None else f" If {what} is in {longest!r}, pass {name}={longest!r}."
+    return "" if longest is None else f" For {what} in {longest!r}, pass {name}={longest!r}."
 
 
 def _a(value: Any) -> str:
