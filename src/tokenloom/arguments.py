@@ -22,9 +22,12 @@ import importlib
 import math
 import numbers
 import operator
+import os
+import re
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from decimal import Decimal
+from pathlib import Path
 from typing import Any, TypeVar, cast
 
 import numpy as np
@@ -43,6 +46,7 @@ __all__ = [
     "given_fields",
     "import_reference",
     "integer",
+    "local_path",
     "mapping",
     "name_of",
     "names_of",
@@ -131,6 +135,36 @@ def given_fields(spec: type, arguments: Mapping[str, Any]) -> dict[str, Any]:
 
 
 MAX_COUNT = (1 << 63) - 1
+
+_SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+):/")  # one letter would be a drive
+
+
+def local_path(where: str, value: Any) -> Path:
+    """A path of this machine; a URL is refused, since it would become a directory named ``s3:``.
+
+    >>> local_path("out", "stores/wiki")
+    PosixPath('stores/wiki')
+    >>> local_path("out", "s3://bucket/wiki")  # doctest: +ELLIPSIS
+    Traceback (most recent call last):
+        ...
+    tokenloom.errors.ConfigError: out: found 's3://bucket/wiki', a URL, allowed: a path on this ...
+    """
+    text = os.fspath(value) if isinstance(value, (str, os.PathLike)) else value
+    if not isinstance(text, str) or not text:
+        raise ConfigError(f"{where}: found {value!a:.100}, allowed: a path on this machine.")
+    scheme = _SCHEME.match(text)
+    if scheme:
+        raise ConfigError(
+            f"{where}: found {text!r}, a URL, allowed: a path on this machine. Use one, and copy "
+            f"what is there from or to {scheme[1]}."
+        )
+    try:
+        os.fsencode(text)
+    except UnicodeEncodeError:
+        text = "\0"
+    if "\0" in text:
+        raise ConfigError(f"{where}: found {value!a:.100}, which no file can be named.")
+    return Path(text)
 
 
 # -- refusals -----------------------------------------------------------------------------------

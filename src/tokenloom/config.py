@@ -7,9 +7,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from tokenloom.api.dataset import Dataset
-from tokenloom.api.rebuild import rebuild
-from tokenloom.arguments import near_misses
-from tokenloom.errors import ConfigError
+from tokenloom.api.rebuild import check_plain, rebuild
+from tokenloom.arguments import MAX_COUNT, near_misses
+from tokenloom.errors import ConfigError, TokenloomError
 from tokenloom.integrations.levanter.mapping import is_splice_config, splice_from_config
 from tokenloom.store.byte_source import ByteSource
 from tokenloom.store.coalesce import CAP_BYTES
@@ -64,6 +64,36 @@ def from_config(
         "cap_bytes": cap_bytes,
         "source": source,
     }
+    check_plain(config)
+    try:
+        made = _made(config, path, hints, seq_len)
+        n = made.run.n
+    except TokenloomError:
+        raise
+    except _UNFORESEEN as bad:  # plain data of a shape that nobody has thought of
+        raise ConfigError(
+            f"$: this is no description that can be rebuilt ({type(bad).__name__}: {bad!s:.200}). "
+            "Compare it with what describe() gives."
+        ) from bad
+    if n is not None and n > MAX_COUNT:
+        raise ConfigError(f"$: a run of {n:,} examples, allowed: below 2^63. Look at epochs.")
+    return made
+
+
+_UNFORESEEN = (
+    ValueError,
+    TypeError,
+    LookupError,
+    AttributeError,
+    ArithmeticError,
+    MemoryError,
+    RecursionError,
+)
+
+
+def _made(
+    config: Mapping[str, Any], path: Any, hints: Mapping[str, Any], seq_len: int | None
+) -> Dataset:
     if not is_splice_config(config):
         if seq_len is not None:
             raise ConfigError(

@@ -140,9 +140,10 @@ def test_verify_says_all_is_well_or_names_the_damage_with_exit_code_1(store, cap
 
 
 def test_gc_says_what_it_removes(store, capsys):
-    (store / ".tmp-1").mkdir()
-    assert run(capsys, "gc", store, "--dry-run")[1].startswith("would remove .tmp-1")
-    assert run(capsys, "gc", store)[1].startswith("removed .tmp-1")
+    dead = ".tmp-" + "0123456789abcdef" * 2
+    (store / dead).mkdir()
+    assert run(capsys, "gc", store, "--dry-run")[1].startswith(f"would remove {dead}")
+    assert run(capsys, "gc", store)[1].startswith(f"removed {dead}")
     assert "nothing to remove" in run(capsys, "gc", store)[1]
 
 
@@ -187,8 +188,8 @@ def test_gc_keeps_snapshots_that_a_run_names(tmp_path, capsys):
         (("show", "{store}", "--doc", "99"), 2, "document 99 of 30"),
         (("build", "missing.jsonl", "-o", "x", "-t", "bytes"), 3, "missing.jsonl"),
         (("build", "{corpus}", "-o", "x", "-t", "no-such-tokenizer"), 3, "no-such-tokenizer"),
-        (("build", "{corpus}", "-o", "x"), 2, "vocab_size"),
-        (("build", "{corpus}", "-o", "{store}", "-t", "bytes"), 1, "differs in id_key"),
+        (("build", "{corpus}", "-o", "x"), 2, "--vocab-size"),
+        (("build", "{corpus}", "-o", "{store}", "-t", "bytes"), 1, "differs in --id-key"),
     ],
 )
 def test_errors_are_one_paragraph_and_exit_codes_mean_something(

@@ -75,7 +75,7 @@ def hold_lock(path):
     """Hold the lock of a directory until killed."""
     with LocalFiles().lock(Path(path)) as held:
         assert held
-        Path(path, ".held").touch()
+        Path(path + "-held").touch()
         time.sleep(600)
 
 

@@ -18,6 +18,7 @@ from tokenloom.errors import InputError
 from tokenloom.ingest import cuts as module
 from tokenloom.ingest.cuts import BLOCK_BYTES, Cut, blocks
 from tokenloom.ingest.inputs import Input, expand
+from tokenloom.ingest.records import read_block
 
 MiB = 1 << 20
 
@@ -269,14 +270,17 @@ def test_an_archive_made_to_explode_is_refused_in_bounded_memory(tmp_path, suffi
     inputs = archive(tmp_path, suffix, content, name)
     tracemalloc.start()
     try:
-        with pytest.raises(
-            InputError, match=r"the record at byte \d of the unpacked data is longer"
-        ):
-            joined(inputs, block_bytes=1 << 16, max_record_bytes=1 << 20)
+        kept = list(blocks(inputs, block_bytes=1 << 16, max_record_bytes=1 << 20))
         _, peak = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()
     assert peak < 420 * MiB  # one call of the decompressor, its parts joined, and the buffer
+    (piece,) = [piece for block in kept for piece in block]
+    assert len(piece.data) <= (1 << 20) + len(b"first\n") + 1  # just enough to be seen as too long
+    read = [read_block(inputs, block, max_record_bytes=1 << 20) for block in kept]
+    (error,) = [e for one in read for e in one.errors if "not valid JSON" not in e.message]
+    assert error.message.startswith("longer than 1048576 bytes")
+    assert error.record == (1 if name == "x.jsonl" else 0)
 
 
 @pytest.mark.parametrize("suffix", ["gz", "zst"])
@@ -285,8 +289,13 @@ def test_a_record_of_exactly_the_limit_passes_and_one_byte_more_does_not(tmp_pat
         fits = archive(tmp_path, suffix, PACKERS[suffix]([b"a\n" + b"b" * 50 + end]))
         assert len(joined(fits, block_bytes=10, max_record_bytes=50)) == 52 + len(end)
         over = archive(tmp_path, suffix, PACKERS[suffix]([b"a\n" + b"b" * 51 + end]))
-        with pytest.raises(InputError, match="the record at byte 2 of"):
-            joined(over, block_bytes=10, max_record_bytes=50)
+        found = list(blocks(over, block_bytes=10, max_record_bytes=50))
+        read = [read_block(over, block, max_record_bytes=50) for block in found]
+        bad = [(e.record, e.message[:20]) for one in read for e in one.errors]
+        assert [place for place in bad if place[1].startswith("longer")] == [
+            (1, "longer than 50 bytes")
+        ]
+        assert sum(sum(one.counts) for one in read) == 2 + (end == b"\nz\n")  # what follows is read
 
 
 def test_a_txt_archive_is_one_piece(tmp_path):

@@ -178,8 +178,10 @@ def test_an_input_that_cannot_be_meant_is_refused_with_the_remedy(corpus, spec, 
         expand(spec)
 
 
-def test_an_iterator_is_refused_because_it_cannot_be_resumed():
-    with pytest.raises(InputError, match=r"inputs: found list_iterator.*make it a list"):
+def test_an_iterator_of_paths_is_a_list_of_paths(tmp_path):
+    (tmp_path / "a.txt").write_text("a")
+    assert expand(iter([tmp_path / "a.txt"])) == expand([tmp_path / "a.txt"])
+    with pytest.raises(InputError, match=r"inputs\[0\]: no file or directory 'wiki.jsonl'"):
         expand(iter(["wiki.jsonl"]))
 
 

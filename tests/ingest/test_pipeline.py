@@ -210,7 +210,7 @@ def test_bad_records_are_named_by_file_and_line_and_nothing_is_published(tmp_pat
     path = tmp_path / "a.jsonl"
     good = [json.dumps(r) for r in records(40)]
     path.write_text("\n".join([*good[:33], "{not json", *good[33:]]) + "\n")
-    with pytest.raises(tl.InputError, match=r"a\.jsonl: record 34: .*"):
+    with pytest.raises(tl.InputError, match=r"a\.jsonl: record 33 \(line 34\): .*"):
         tl.build(path, tmp_path / "s", tokenizer="bytes", **TINY)
     with pytest.raises(tl.StoreNotFound):
         tl.open(tmp_path / "s")

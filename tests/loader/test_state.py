@@ -603,3 +603,46 @@ def test_ruling_18_no_number_of_epochs_changes_what_is_where(store, order):
             wanted = np.arange(len(whole) if epochs is None else len(part))
             for a, b in zip(part.run.locate(wanted), whole.run.locate(wanted), strict=True):
                 assert np.array_equal(a, b), (name, epochs)
+
+
+# -- folders -------------------------------------------------------------------------------
+
+
+def test_a_missing_folder_is_made_and_what_was_written_is_found(dataset, tmp_path):
+    """The finding: write_state into a folder that was missing wrote a file that nobody found."""
+    folder = tmp_path / "run/7/states"
+    for steps in (2, 3):
+        path = write_state(state_at(dataset, steps), folder)
+        assert path.parent == folder
+    assert latest_state(folder) == state_at(dataset, 3)
+    path = write_state(state_at(dataset, 5), tmp_path / "other/deep/mine.json")
+    assert path == tmp_path / "other/deep/mine.json"
+    assert latest_state(path) == latest_state(path.parent) == state_at(dataset, 5)
+
+
+@pytest.mark.parametrize("name", ["states", "s", "run.d", "a.json/states", "x.json", "..", "é"])
+def test_whatever_name_is_written_to_the_same_name_finds_it(dataset, tmp_path, name):
+    (tmp_path / "in").mkdir()
+    where = tmp_path / "in" / name
+    write_state(state_at(dataset, 4), where)
+    assert latest_state(where) == state_at(dataset, 4)
+
+
+def test_the_state_with_the_most_examples_wins_under_whatever_name(dataset, tmp_path):
+    write_state(state_at(dataset, 4), tmp_path)
+    write_state(state_at(dataset, 6), tmp_path / "before-the-edit.json")
+    (tmp_path / "trainer_state.json").write_text('{"step": 9}')
+    (tmp_path / "notes.txt").write_text("n")
+    os.mkfifo(tmp_path / "pipe.json")
+    assert latest_state(tmp_path) == state_at(dataset, 6)
+    write_state(state_at(dataset, 7), tmp_path)
+    assert latest_state(tmp_path) == state_at(dataset, 7)
+
+
+def test_a_url_is_no_folder(dataset, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(tl.ConfigError, match="a URL"):
+        write_state(state_at(dataset), "s3://bucket/states")
+    with pytest.raises(tl.ConfigError, match="a URL"):
+        latest_state("s3://bucket/states")
+    assert os.listdir(tmp_path) == []

@@ -5,9 +5,9 @@ import pytest
 from toystore import random_shards, toy, write_store
 
 import tokenloom as tl
+from tokenloom.ingest.target import collect
 from tokenloom.store import format as fmt
 from tokenloom.store.metadata import DocumentsReader, encode_documents, json_line
-from tokenloom.store.snapshots import collect
 
 
 def test_a_missing_store_says_so_and_suggests_the_near_miss(tmp_path):
@@ -117,17 +117,18 @@ def test_gc_removes_temporary_files_and_only_asked_for_more(tmp_path):
     root = tmp_path / "s"
     tl.build([{"text": "a"}], root, tokenizer="bytes")
     tl.build([{"text": "b"}], root, tokenizer="bytes", append=True)
-    (root / ".tmp-dead").mkdir()
-    (root / ".tmp-dead/x").write_text("x")
-    os.rename(tmp_path / "s/.tmp-dead", root / ".tmp-0")
-    (root / "shard-00007").mkdir()
+    dead = ".tmp-" + "7" * 32
+    (root / dead).mkdir()
+    (root / dead / "x").write_text("x")
+    write_store(tmp_path / "other", [[[1]], [[2]], [[3]]])
+    os.rename(tmp_path / "other/shard-00002", root / "shard-00002")
     planned = collect(root, dry_run=True)
-    assert planned.removed == (".tmp-0",)
-    assert (root / ".tmp-0").exists()
+    assert planned.removed == (dead,)
+    assert (root / dead).exists()
     done = collect(root)
-    assert done.removed == (".tmp-0",)
-    assert done.unfinished == ("shard-00007",)
-    assert collect(root, unfinished=True).removed == ("shard-00007",)
+    assert done.removed == (dead,)
+    assert done.unfinished == ("shard-00002",)
+    assert collect(root, unfinished=True).removed == ("shard-00002",)
     assert collect(root).removed == ()
     assert tl.open(root).verify().ok
     assert tl.open(root, snapshot=1).num_documents == 1

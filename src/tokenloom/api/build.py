@@ -10,6 +10,7 @@ from tokenloom.api.store import Store, open_store
 from tokenloom.arguments import near_misses
 from tokenloom.errors import warn
 from tokenloom.ingest.cuts import BLOCK_BYTES
+from tokenloom.ingest.encodings import MAX_RECORD_BYTES
 from tokenloom.ingest.pipeline import run_build
 from tokenloom.ingest.plan import BuildOptions
 from tokenloom.store import format as fmt
@@ -43,7 +44,11 @@ def build_store(
     filter: Callable[[dict[str, Any]], Any] | str | None = None,
     transform: Callable[[dict[str, Any]], Any] | str | None = None,
     on_error: str = "raise",
+    encoding: str | Sequence[str] = "utf-8",
+    errors: str = "strict",
+    max_record_bytes: int = MAX_RECORD_BYTES,
     append: bool = False,
+    overwrite: bool = False,
     allow_duplicates: bool = False,
     workers: int | None = None,
     executor: str = "local",
@@ -61,9 +66,11 @@ def build_store(
     `out` already holds a store made by the same call, that store is opened and returned.
 
     Args:
-        inputs: one or several of: a file, a directory, a glob, a `datasets.Dataset`, a list of
-            records. The prefix ``txt:``, ``lines:``, ``jsonl:``, ``parquet:`` or ``hf:`` of a path
-            sets its kind. Files may be plain, .gz or .zst.
+        inputs: one or several of: a file, a directory, a glob, a `datasets.Dataset`, a DataFrame or
+            Arrow table, a list of records, or an iterator of records (a generator, a streaming
+            dataset), which is kept in a temporary file first. The prefix ``txt:``, ``lines:``,
+            ``jsonl:``, ``parquet:`` or ``hf:`` of a path sets its kind. Files may be plain, .gz or
+            .zst.
         out: directory of the store.
         tokenizer: a tokenizer.json (or its directory), ``"bytes"``, a SentencePiece .model,
             ``"tiktoken:NAME"``, the name of a transformers tokenizer available on this machine, an
@@ -94,8 +101,16 @@ def build_store(
         verify_all: check every document against the reference, not one in a thousand.
         filter: called with each record; the record is kept if the result is true.
         transform: called with each record; returns the record to use, or None to drop it.
-        on_error: "raise" at the first unusable record, or "skip" and count such records.
+        on_error: "raise" at the first unusable record, or "skip" such records; a table of reasons
+            and a file of their places tell which.
+        encoding: encoding of text files, lines and JSON; several are tried in order.
+        errors: what becomes of bytes that fit no encoding: "strict" makes the record unusable,
+            "replace" puts U+FFFD in their place, "ignore" leaves them out. Both are counted.
+        max_record_bytes: a longer record is unusable, and is not read whole.
         append: add to the store at `out`, as a new snapshot.
+        overwrite: replace the store at `out` if it is another one. It stays readable until the new
+            one is published; then its files are removed, and nothing else. A directory that holds
+            other things is refused as ever.
         allow_duplicates: accept the same input twice.
         workers: number of encoding processes; default: one for small inputs, else one per core.
         executor: "local".
@@ -141,6 +156,9 @@ def build_store(
         filter=filter,
         transform=transform,
         on_error=on_error,
+        encoding=encoding,
+        errors=errors,
+        max_record_bytes=max_record_bytes,
         chunk_tokens=chunk_tokens,
         shard_tokens=shard_tokens,
         block_bytes=block_bytes,
@@ -148,11 +166,12 @@ def build_store(
     )
     run_build(
         inputs,
-        Path(out),
+        out,
         options,
         workers=workers,
         executor=executor,
         append=append,
+        overwrite=overwrite,
         allow_duplicates=allow_duplicates,
         progress=progress,
         files=files,

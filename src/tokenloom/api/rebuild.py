@@ -12,9 +12,12 @@ them. Copying is also here; whoever makes datasets imports this module.
 from __future__ import annotations
 
 import copyreg
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
+
+import numpy as np
 
 from tokenloom.api import describe as description
 from tokenloom.api.dataset import Dataset
@@ -30,7 +33,7 @@ from tokenloom.order.spec import MAIN, SourceConfig
 from tokenloom.store.reader import Reader, open_reader
 from tokenloom.version import ORDER_VERSION
 
-__all__ = ["rebuild"]
+__all__ = ["check_plain", "rebuild"]
 
 Hints = Mapping[str, Any]
 
@@ -82,6 +85,55 @@ class _MixKeys:
     sources: tuple[dict[str, Any], ...]
     format: str = description.FORMAT
     order_version: int = ORDER_VERSION
+
+
+MAX_DEPTH = 32  # levels; a description has six
+
+LARGEST = 1 << 63
+
+
+def check_plain(config: Any) -> None:
+    """Refuse what is not plain JSON of moderate depth: descriptions come from files of others.
+
+    Raises:
+        ConfigError: with the path of the first value that no description holds.
+    """
+    level: list[tuple[str, Any]] = [("$", config)]
+    for _ in range(MAX_DEPTH):
+        inner: list[tuple[str, Any]] = []
+        for path, value in level:
+            if isinstance(value, Mapping):
+                for key in value:
+                    _check_leaf(f"{path}.<key>", key if isinstance(key, str) else [key])
+                inner += [(f"{path}.{key}", one) for key, one in value.items()]
+            elif isinstance(value, (list, tuple)):
+                inner += [(f"{path}[{number}]", one) for number, one in enumerate(value)]
+            else:
+                _check_leaf(path, value)
+        level = inner
+        if not level:
+            return
+    raise ConfigError(f"{level[0][0]:.200}: nested more than {MAX_DEPTH} levels deep.")
+
+
+def _check_leaf(path: str, value: Any) -> None:
+    if isinstance(value, np.generic):
+        value = value.item()
+    if isinstance(value, str):
+        good = "\0" not in value and not any(0xD800 <= ord(one) < 0xE000 for one in value)
+    elif isinstance(value, int):
+        good = -LARGEST <= value < LARGEST
+    elif isinstance(value, float):
+        good = math.isfinite(value)
+    else:
+        good = value is None
+    if not good:
+        large = isinstance(value, int) and not isinstance(value, bool)
+        shown = f"an integer of {value.bit_length()} bits" if large else ascii(value)
+        raise ConfigError(
+            f"{ascii(path)[1:-1]:.200}: found {shown:.100}, allowed: null, true, false, integers "
+            "below 2^63, finite numbers, text, lists and objects."
+        )
 
 
 def rebuild(
@@ -162,7 +214,7 @@ def _source(
     """A described source, over its store; `given` are the keys as they were written."""
     layout = dict(keys.layout)
     kind = layout.pop("kind", None)
-    if kind not in KINDS:
+    if not isinstance(kind, str) or kind not in KINDS:
         allowed = ", ".join(KINDS)
         raise BindError([f"{path}.layout.kind: found {kind!r}, allowed: {allowed}"])
     if kind == "windows" and layout.get("lookahead") is True:

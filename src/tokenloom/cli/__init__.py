@@ -19,6 +19,7 @@ from typing import Any
 from tokenloom import errors
 from tokenloom.cli import bench, build, pack, splice, verify
 from tokenloom.cli import show as looking
+from tokenloom.cli.words import as_typed, options_of
 from tokenloom.version import __version__
 
 __all__ = ["main"]
@@ -57,7 +58,7 @@ def parser() -> argparse.ArgumentParser:
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command and return its exit code."""
     arguments = parser().parse_args(argv)
-    _set_up_messages(arguments.quiet)
+    _set_up_messages(arguments)
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):  # a terminal that cannot show █ shows ?
             stream.reconfigure(errors="replace")
@@ -72,25 +73,39 @@ def main(argv: Sequence[str] | None = None) -> int:
     except tuple(EXIT_CODES) as error:
         if arguments.debug:
             raise
-        _print_error(error, arguments.json)
+        _print_error(error, arguments)
         return next(code for kind, code in EXIT_CODES.items() if isinstance(error, kind))
     return code
 
 
-def _print_error(error: Exception, as_json: bool) -> None:
+def _print_error(error: Exception, arguments: argparse.Namespace) -> None:
     message = str(error.args[0]) if isinstance(error, KeyError) else str(error)
-    if as_json:
+    message = as_typed(message, options_of(arguments))
+    if arguments.json:
         print(json.dumps({"error": type(error).__name__, "message": message}))
     print(f"tokenloom: {message}", file=sys.stderr)
 
 
-def _set_up_messages(quiet: bool) -> None:
-    logging.basicConfig(
-        level=logging.ERROR if quiet else logging.INFO, format="tokenloom: %(message)s"
-    )
+class _Typed(logging.Formatter):
+    """Log lines in the words of the command that runs."""
+
+    options: frozenset[str] = frozenset()
+
+    def format(self, record: logging.LogRecord) -> str:
+        return as_typed(super().format(record), self.options)
+
+
+_TYPED = _Typed("tokenloom: %(message)s")
+
+
+def _set_up_messages(arguments: argparse.Namespace) -> None:
+    quiet, _TYPED.options = arguments.quiet, options_of(arguments)
+    handler = logging.StreamHandler()
+    handler.setFormatter(_TYPED)
+    logging.basicConfig(level=logging.ERROR if quiet else logging.INFO, handlers=[handler])
 
     def show(message: Any, *_: Any, **__: Any) -> None:
         if not quiet:
-            print(f"tokenloom: {message}", file=sys.stderr)
+            print(as_typed(f"tokenloom: {message}", _TYPED.options), file=sys.stderr)
 
     warnings.showwarning = show

@@ -58,6 +58,18 @@ def _add_record_options(group: Any) -> None:
     group.add_argument(
         "--on-error", choices=("raise", "skip"), default="raise", help="what to do on bad records"
     )
+    group.add_argument(
+        "--encoding", nargs="+", default=["utf-8"], help="of text; several are tried in order"
+    )
+    group.add_argument(
+        "--errors",
+        choices=("strict", "replace", "ignore"),
+        default="strict",
+        help="what becomes of bytes that fit no encoding",
+    )
+    group.add_argument(
+        "--max-record-bytes", type=int, help="longer records are bad records (default: 128 MiB)"
+    )
 
 
 def _add_token_options(group: Any) -> None:
@@ -80,6 +92,9 @@ def _add_token_options(group: Any) -> None:
 def _add_run_options(group: Any) -> None:
     group.add_argument("--workers", type=int, help="processes (default: one per core)")
     group.add_argument("--append", action="store_true", help="add to an existing store")
+    group.add_argument(
+        "--overwrite", action="store_true", help="replace an existing store when this one is done"
+    )
     group.add_argument("--allow-duplicates", action="store_true", help="accept an input twice")
     group.add_argument("--chunk-tokens", type=int, help="tokens per io block")
     group.add_argument("--shard-tokens", type=int, help="largest number of tokens per shard")
@@ -93,6 +108,8 @@ _PASSED_ON = (
     "filter",
     "transform",
     "on_error",
+    "encoding",
+    "errors",
     "vocab_size",
     "add_bos",
     "add_eos",
@@ -102,13 +119,14 @@ _PASSED_ON = (
     "verify_all",
     "workers",
     "append",
+    "overwrite",
     "allow_duplicates",
 )
 
 
 def _build(arguments: argparse.Namespace) -> int:
     settings: dict[str, Any] = {name: getattr(arguments, name) for name in _PASSED_ON}
-    for name in ("chunk_tokens", "shard_tokens"):
+    for name in ("chunk_tokens", "shard_tokens", "max_record_bytes"):
         if getattr(arguments, name) is not None:
             settings[name] = getattr(arguments, name)
     for name in ("bos", "eos", "pad"):

@@ -13,8 +13,8 @@ from tokenloom.api.describe import named_snapshots
 from tokenloom.api.store import open_store
 from tokenloom.cli.printing import write
 from tokenloom.errors import ConfigError, StoreCorrupt, binary_size, plural
+from tokenloom.ingest.target import Collected, collect, held
 from tokenloom.store.files import LOCAL
-from tokenloom.store.snapshots import Collected, collect, held
 from tokenloom.store.verify import VerifyReport
 
 __all__ = ["add_commands"]
@@ -30,7 +30,7 @@ def add_commands(commands: Any, common: argparse.ArgumentParser) -> None:
         allow_abbrev=False,  # a later option must not change what an old command means
         help="compare every byte with what was published",
         description="Read a whole store and compare it with what was published. "
-        "Exit code 1 if anything differs.",
+        "Exit code 1 if anything differs, or if a newer snapshot is unfinished or lost.",
     )
     verify.set_defaults(run=_verify)
     gc = commands.add_parser(
@@ -66,17 +66,20 @@ def _verify(arguments: argparse.Namespace) -> int:
         report = VerifyReport(arguments.store, 0, 0, 0, 0, 0, (str(error),))
     else:
         report = store.check(progress=False if arguments.quiet else None)
-    write(arguments, {**asdict(report), "ok": report.ok}, _verify_lines(report))
-    return 0 if report.ok else 1
+    ok = report.ok and not report.unfinished
+    write(arguments, {**asdict(report), "ok": ok}, _verify_lines(report))
+    return 0 if ok else 1
 
 
 def _verify_lines(report: VerifyReport) -> Iterator[str]:
     yield from report.problems
+    yield from report.unfinished
     if report.problems:
         yield f"{report.path}: {plural(len(report.problems), 'problem')}"
         return
+    well = "what was published is well" if report.unfinished else "all is well"
     yield (
-        f"{report.path}: all is well ({plural(report.shards, 'shard')}, {report.files} files, "
+        f"{report.path}: {well} ({plural(report.shards, 'shard')}, {report.files} files, "
         f"{binary_size(report.bytes)}, {report.tokens:,} tokens)"
     )
 
@@ -112,8 +115,10 @@ def _gc_lines(arguments: argparse.Namespace, collected: Collected) -> Iterator[s
         yield f"{verb} {name}"
     if collected.unfinished:
         yield (
-            f"left alone: {plural(len(collected.unfinished), 'shard')} of an unfinished build "
-            "(run that build again, or gc --unfinished)"
+            f"left alone: {', '.join(collected.unfinished)}, of an unfinished or lost snapshot "
+            "(run that build again, restore its manifest, or gc --unfinished)"
         )
+    if collected.strangers:
+        yield f"left alone: {', '.join(collected.strangers)}, which tokenloom did not write"
     if not collected.removed:
         yield f"{arguments.store}: nothing to remove"

@@ -295,8 +295,16 @@ def take(record: Mapping[str, Any], key: str, what: str) -> Any:
     """The value under a key, which must be there; null is not there for a per-token column."""
     if key in record and (record[key] is not None or key not in PER_TOKEN):
         return record[key]
-    has = choices(key, record).removesuffix(".")  # the text goes on with the place
-    raise BadRecord(f"there is no key {key!r} ({what}); it has: {has}")
+    has = choices(key, record)
+    raise BadRecord(f"there is no key {key!r} ({what}); it has: {has}{_likely(record, what)}")
+
+
+def _likely(record: Mapping[str, Any], what: str) -> str:
+    """The option to pass, if one of the record's keys looks like what is missing."""
+    name, kind = {"the text": ("text_key", str), "the ids": ("ids_key", list)}.get(what, ("", None))
+    found = [key for key, value in record.items() if kind and isinstance(value, kind)]
+    longest = max(found, key=lambda key: len(record[key]), default=None)
+    return "" if longest is None else f" For {what} in {longest!r}, pass {name}={longest!r}."
 
 
 def number_array(value: Any, key: str, kinds: str) -> Array:

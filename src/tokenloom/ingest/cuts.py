@@ -8,8 +8,12 @@ number. A block is a tuple of pieces; a piece is a range of one input::
     plain txt            the whole file
     .gz, .zst            bytes of the unpacked stream, cut after a line; the piece carries them
     parquet              row groups [start, stop); the reader decodes them itself
-    hf                   rows [start, stop), carried as an Arrow stream
+    hf, table            rows [start, stop), carried as an Arrow stream
     rows                 rows [start, stop), carried as JSON lines
+
+A record in an archive that is too long is cut after `max_record_bytes` and the rest of it is thrown
+away while it is unpacked, so memory is bounded whatever an archive unpacks to; `read_block` sees
+that it is too long.
 
 Every input has at least one piece, so an empty file is still seen. Small pieces share a block
 until it is full. Planning plain files reads nothing; `first` skips those for free, while archives
@@ -26,14 +30,13 @@ from pathlib import Path
 from typing import Any
 
 from tokenloom.errors import InputError, MissingExtra
-from tokenloom.ingest.identity import arrow_bytes, canonical_line
-from tokenloom.ingest.inputs import Input, check_size, label
+from tokenloom.ingest.identity import arrow_bytes
+from tokenloom.ingest.inputs import Input, check_size, label, unreadable
+from tokenloom.ingest.spool import Spool, canonical_line
 
-__all__ = ["BLOCK_BYTES", "MAX_RECORD_BYTES", "Block", "Cut", "blocks"]
+__all__ = ["BLOCK_BYTES", "Block", "Cut", "blocks"]
 
 BLOCK_BYTES = 4 << 20
-
-MAX_RECORD_BYTES = 1 << 30
 
 # Opening a file costs about as much as parsing this many bytes; it also keeps a million empty
 # files from ending up in one block.
@@ -74,7 +77,7 @@ def blocks(
     *,
     first: int = 0,
     block_bytes: int = BLOCK_BYTES,
-    max_record_bytes: int = MAX_RECORD_BYTES,
+    max_record_bytes: int | None = None,
 ) -> Iterator[Block]:
     """The blocks of all inputs, in order, from block number `first` on.
 
@@ -82,17 +85,18 @@ def blocks(
         inputs: What `expand` gave.
         first: Number of the first block wanted, counted from 0.
         block_bytes: Bytes of text aimed at per block. Changing it changes every cut.
-        max_record_bytes: The longest line or file that is unpacked from an archive.
+        max_record_bytes: The longest line or file that is unpacked from an archive; that of the
+            input if None.
 
     Raises:
-        InputError: A file changed its size, an archive is damaged, or a record is too long.
+        InputError: A file changed its size, or an archive is damaged.
     """
     if block_bytes < 1:
         raise InputError(f"block_bytes: {block_bytes} is too small, allowed: 1 or more.")
     pieces = (
         weighed
         for index, one in enumerate(inputs)
-        for weighed in _pieces(index, one, block_bytes, max_record_bytes)
+        for weighed in _pieces(index, one, block_bytes, max_record_bytes or one.max_record_bytes)
     )
     return itertools.islice(_grouped(pieces, block_bytes), first, None)
 
@@ -116,7 +120,7 @@ def _pieces(
     index: int, one: Input, block_bytes: int, max_record_bytes: int
 ) -> Iterator[tuple[Cut, int]]:
     """The pieces of one input, each with the bytes of text it covers."""
-    if one.kind == "hf":
+    if one.kind in ("hf", "table"):
         return _dataset_pieces(index, one, block_bytes)
     if one.path is None:
         return _row_pieces(index, one, block_bytes)
@@ -137,14 +141,20 @@ def _pieces(
 # ---------------------------------------------------------------- objects and parquet
 def _row_pieces(index: int, one: Input, block_bytes: int) -> Iterator[tuple[Cut, int]]:
     start, size, lines = 0, 0, list[bytes]()
-    for i, row in enumerate(one.rows):
-        lines.append(canonical_line(row, f"rows[{i}]") + b"\n")
+    for i, line in enumerate(_row_lines(one.rows)):
+        lines.append(line + b"\n")
         size += len(lines[-1])
         if size >= block_bytes:
             yield Cut(input=index, start=start, stop=i + 1, data=b"".join(lines)), size
             start, size, lines = i + 1, 0, []
     if lines or not len(one.rows):
         yield Cut(input=index, start=start, stop=len(one.rows), data=b"".join(lines)), size
+
+
+def _row_lines(rows: Any) -> Iterator[bytes]:
+    if isinstance(rows, Spool):
+        return rows.lines()
+    return (canonical_line(row, f"rows[{i}]") for i, row in enumerate(rows))
 
 
 def _dataset_pieces(index: int, one: Input, block_bytes: int) -> Iterator[tuple[Cut, int]]:
@@ -198,50 +208,43 @@ def _row_group_sizes(one: Input) -> list[int]:
 
 # ---------------------------------------------------------------- archives
 def _archive_pieces(
-    index: int, one: Input, path: Path, block_bytes: int, max_record_bytes: int
+    index: int, one: Input, path: Path, block_bytes: int, limit: int
 ) -> Iterator[tuple[Cut, int]]:
     """Cuts the unpacked stream after the line that fills a piece; a txt file is never cut."""
-    least = max_record_bytes + 1 if one.kind == "txt" else block_bytes
+    lines = one.kind != "txt"
+    least = block_bytes if lines else limit + 1
     buffer = bytearray()
     position, given = 0, -1  # of the buffer's first byte in the stream; packed bytes given so far
+    too_long = False  # inside the rest of a line that is too long
     for chunk, packed in _unpacked(one, path):
+        if too_long:
+            newline = chunk.find(b"\n")
+            rest = len(chunk) if newline < 0 else newline + 1
+            position, chunk, too_long = position + rest, chunk[rest:], newline < 0
         scan = len(buffer)
         buffer += chunk
         while len(buffer) >= least:
-            newline = buffer.find(b"\n", max(scan, least - 1)) if one.kind != "txt" else -1
+            newline = buffer.find(b"\n", max(scan, least - 1)) if lines else -1
             end = len(buffer) if newline < 0 else newline
-            _refuse_long(one, buffer, least, end, position, max_record_bytes)
-            if newline < 0:
+            # lines before this one are shorter than a piece; `read_block` looks at those
+            start = buffer.rfind(b"\n", 0, min(least - 1, end)) + 1 if lines else 0
+            too_long = newline < 0 and end - start > limit
+            if newline < 0 and not too_long:
                 break
-            end += 1
-            data = bytes(memoryview(buffer)[:end])
-            stop, weight = position + end, packed - max(given, 0)
-            yield Cut(input=index, start=position, stop=stop, data=data, weight=weight), end
-            del buffer[:end]
-            position, given, scan = stop, packed, 0
+            stop = end if newline < 0 else newline + 1
+            data = bytes(memoryview(buffer)[: min(stop, start + limit + 1)])
+            weight = packed - max(given, 0)
+            cut = Cut(input=index, start=position, stop=position + stop, data=data, weight=weight)
+            yield cut, len(data)
+            if not lines:
+                return  # there is no other record
+            del buffer[:stop]
+            position, given, scan = position + stop, packed, 0
     if buffer or given < 0:
-        end = len(buffer)
-        _refuse_long(one, buffer, least, end, position, max_record_bytes)
-        stop, weight = position + end, one.size - max(given, 0)
+        stop, weight = position + len(buffer), one.size - max(given, 0)
         data = bytes(buffer)
-        yield Cut(input=index, start=position, stop=stop, data=data, weight=weight), end
-
-
-def _refuse_long(
-    one: Input, buffer: bytearray, least: int, end: int, position: int, limit: int
-) -> None:
-    """Raises if the record that ends, or does not yet end, at `end` is longer than `limit` bytes.
-
-    Lines before that one are shorter than a piece; `read_block` looks at those.
-    """
-    if end <= limit:
-        return
-    begin = 0 if one.kind == "txt" else buffer.rfind(b"\n", 0, min(least - 1, end)) + 1
-    if end - begin > limit:
-        raise InputError(
-            f"{label(one)}: the record at byte {position + begin} of the unpacked data is longer "
-            f"than {limit} bytes, the most allowed. Split it, or check that this is text."
-        )
+        cut = Cut(input=index, start=position, stop=stop, data=data, weight=weight)
+        yield cut, len(data)
 
 
 def _unpacked(one: Input, path: Path) -> Iterator[tuple[bytes, int]]:
@@ -271,7 +274,9 @@ def _unpacked(one: Input, path: Path) -> Iterator[tuple[bytes, int]]:
                     position += len(chunk)
                     yield chunk, packed
                     data = engine.unused_data if engine.eof else b""
-    except (OSError, zlib.error, zstandard.ZstdError) as error:
+    except OSError as error:
+        raise unreadable(label(one), error) from error
+    except (zlib.error, zstandard.ZstdError) as error:
         raise InputError(
             f"{label(one)}: damaged or followed by something else, at byte {position} of the "
             f"unpacked data ({error}). Check it with gzip -t or zstd -t and fetch it again."

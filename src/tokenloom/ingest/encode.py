@@ -8,14 +8,16 @@ shard writer; positions are counted inside the block, the pipeline knows where t
 from __future__ import annotations
 
 import math
+import traceback
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from tokenloom.errors import TokenizerError
+from tokenloom.errors import TokenizerError, TokenloomError
 from tokenloom.ingest.columns import (
     PER_TOKEN,
     BadRecord,
@@ -27,11 +29,11 @@ from tokenloom.ingest.columns import (
     token_values,
 )
 from tokenloom.ingest.cuts import Block
-from tokenloom.ingest.inputs import Input, label
+from tokenloom.ingest.inputs import Input
 from tokenloom.ingest.records import read_block
 from tokenloom.random.keys import draws
-from tokenloom.store.metadata import json_line
-from tokenloom.tokenizer.encoders import Encoder
+from tokenloom.store.metadata import json_line, unstorable
+from tokenloom.tokenizer.encoders import Encoded, Encoder
 from tokenloom.tokenizer.guard import EngineDisagrees, GuardedEncoder
 
 __all__ = ["EncodedBlock", "Job", "Kitchen", "apply_hooks", "encode_block"]
@@ -97,6 +99,8 @@ class EncodedBlock:
         filtered: records that the hooks dropped.
         text_bytes: bytes of input.
         disagreement: what an accelerated encoder did differently, or None.
+        notes: (piece, record, what) of records that were used, but not as they were.
+        fatal: (piece, record, message) of a record whose ids no build may keep, or None.
     """
 
     ids: Array
@@ -110,6 +114,8 @@ class EncodedBlock:
     filtered: int = 0
     text_bytes: int = 0
     disagreement: str | None = None
+    notes: list[tuple[int, int, str]] = field(default_factory=list)
+    fatal: tuple[int, int, str] | None = None
 
 
 def encode_block(
@@ -152,6 +158,7 @@ def encode_block(
         errors=sorted(errors),
         filtered=filtered,
         text_bytes=read.bytes,
+        notes=read.notes,
     )
     try:
         if job.ids_key is not None:
@@ -161,7 +168,14 @@ def encode_block(
     except EngineDisagrees as error:
         result.disagreement = str(error)
         return result
-    _check_ids(job, inputs, block, result)
+    except _Fatal as error:
+        result.fatal = error.where
+        return result
+    try:
+        _check_ids(job, result)
+    except _Fatal as error:
+        result.fatal = error.where
+        return result
     result.lines = [json_line(_metadata(job, record)) for record in kept]
     return result
 
@@ -175,18 +189,46 @@ def _needed(job: Job, kitchen: Kitchen) -> list[str] | None:
     return [*keys, *job.columns, *PER_TOKEN, *job.metadata_keys]
 
 
+class _Fatal(ValueError):
+    """Why a build cannot go on, whatever it does with bad records."""
+
+    def __init__(self, result: EncodedBlock, document: int, message: str) -> None:
+        super().__init__(message)
+        self.where = int(result.piece[document]), int(result.record[document]), message
+
+
 def apply_hooks(kitchen: Kitchen, record: dict[str, Any]) -> dict[str, Any] | None:
     """The record after the hooks, or None if they dropped it."""
-    if kitchen.filter is not None and not kitchen.filter(record):
+    if kitchen.filter is not None and not _called("filter", kitchen.filter, record):
         return None
     if kitchen.transform is None:
         return record
-    changed = kitchen.transform(record)
+    changed = _called("transform", kitchen.transform, record)
     if changed is not None and not isinstance(changed, dict):
         raise BadRecord(
             f"transform gave {type(changed).__name__}, allowed: a record (dict), or None to drop it"
         )
     return changed
+
+
+def _called(what: str, function: Callable[[Any], Any], value: Any) -> Any:
+    """What a function of the user gives; if it raises, the record is bad."""
+    try:
+        return function(value)
+    except MemoryError:
+        raise
+    except Exception as error:
+        raise BadRecord(_raised(what, error)) from error
+
+
+_PACKAGE = str(Path(__file__).parent.parent)
+
+
+def _raised(what: str, error: Exception) -> str:
+    frames = traceback.extract_tb(error.__traceback__)  # its own line, not the deepest one
+    own = [frame for frame in frames if not frame.filename.startswith(_PACKAGE)][:1]
+    where = "".join(f" ({frame.filename}, line {frame.lineno})" for frame in own)
+    return f"{what} raised {type(error).__name__}: {error!s:.200}{where}"
 
 
 def _check_record(job: Job, record: dict[str, Any]) -> None:
@@ -202,6 +244,9 @@ def _check_record(job: Job, record: dict[str, Any]) -> None:
         check_keys(record, job.token_keys)
     if job.id_key is not None:
         take(record, job.id_key, "the document's id")
+    problem = unstorable(record, _kept_keys(job, record))
+    if problem is not None:
+        raise BadRecord(problem)
 
 
 # -- tokens --------------------------------------------------------------------------------
@@ -216,15 +261,54 @@ def _encode_texts(
     assert job.text_key is not None  # a job has texts or ids
     texts = [record[job.text_key] for record in records]
     encoder = kitchen.reference if slow else kitchen.encoder
-    if isinstance(encoder, GuardedEncoder):
-        # keyed: which documents are checked must not follow their order
-        places = np.arange(len(texts), dtype=np.uint64) + np.uint64(number << 32)
-        keys = draws(job.sample_key, places)
-        encoded = encoder.encode(texts, keys)
-    else:
-        assert encoder is not None  # a job with texts has one
-        encoded = encoder.encode(texts)
+    assert encoder is not None  # a job with texts has one
+    # keyed: which documents are checked must not follow their order
+    places = np.arange(len(texts), dtype=np.uint64) + np.uint64(number << 32)
+
+    def encode(some: Sequence[int] | slice) -> Encoded:
+        chosen = texts[some] if isinstance(some, slice) else [texts[i] for i in some]
+        if isinstance(encoder, GuardedEncoder):
+            return encoder.encode(chosen, draws(job.sample_key, places[some]))
+        return encoder.encode(chosen)
+
+    try:
+        encoded = encode(slice(None))
+    except (EngineDisagrees, MemoryError):
+        raise
+    except Exception as error:  # noqa: BLE001 - `_encodable` raises it if nobody is to blame
+        good = _encodable(encode, len(texts), result, error)
+        encoded = encode(good)
+        _keep(good, records, result)
     result.ids, result.lengths = _with_specials(encoded.ids, encoded.lengths, job.bos, job.eos)
+
+
+def _encodable(
+    encode: Callable[[Sequence[int]], Encoded], count: int, result: EncodedBlock, first: Exception
+) -> list[int]:
+    """Which texts can be encoded, after one of them could not; the others become bad records."""
+    good: list[int] = []
+    for document in range(count):
+        try:
+            encode([document])
+            good.append(document)
+        except (EngineDisagrees, MemoryError):
+            raise
+        except TokenizerError as error:  # the ids of others would be as wrong
+            raise _Fatal(result, document, str(error)) from error
+        except Exception as error:  # noqa: BLE001 - a function of the user
+            own = str(error) if isinstance(error, TokenloomError) else _raised("tokenizer", error)
+            where = int(result.piece[document]), int(result.record[document])
+            result.errors.append((*where, own))
+    if len(good) == count:
+        raise first
+    return good
+
+
+def _keep(good: list[int], records: list[dict[str, Any]], result: EncodedBlock) -> None:
+    """Only these documents are left."""
+    records[:] = [records[place] for place in good]
+    result.errors.sort()
+    result.piece, result.record = result.piece[good], result.record[good]
 
 
 def _with_specials(
@@ -273,9 +357,7 @@ def _take_ids(job: Job, records: list[dict[str, Any]], result: EncodedBlock) -> 
         ids.append(one)
         for name, value in values.items():
             columns[name].append(value)
-    records[:] = [records[place] for place in good]
-    result.errors.sort()
-    result.piece, result.record = result.piece[good], result.record[good]
+    _keep(good, records, result)
     result.lengths = np.array([len(one) for one in ids], np.int64)
     result.ids = np.concatenate(ids) if ids else np.empty(0, job.dtype)
     result.columns = {
@@ -284,28 +366,32 @@ def _take_ids(job: Job, records: list[dict[str, Any]], result: EncodedBlock) -> 
     }
 
 
-def _check_ids(job: Job, inputs: Sequence[Input], block: Block, result: EncodedBlock) -> None:
+def _check_ids(job: Job, result: EncodedBlock) -> None:
     """Refuse ids outside the vocabulary, whoever made them, and narrow the rest."""
     ids = result.ids
     if len(ids) and (int(ids.max()) >= job.vocab_size or int(ids.min()) < 0):
         bad = int(np.flatnonzero((ids >= job.vocab_size) | (ids < 0))[0])
         document = int(np.searchsorted(np.cumsum(result.lengths), bad, side="right"))
-        where = label(inputs[block[int(result.piece[document])].input])
-        raise TokenizerError(
-            f"{where}: id {int(ids[bad])} in a document, allowed: 0 to {job.vocab_size - 1} "
-            f"(vocab_size {job.vocab_size}). The ids are of another tokenizer, or vocab_size is "
-            "too small."
+        raise _Fatal(
+            result,
+            document,
+            f"id {int(ids[bad])} in a document, allowed: 0 to {job.vocab_size - 1} (vocab_size "
+            f"{job.vocab_size}). The ids are of another tokenizer, or vocab_size is too small.",
         )
     result.ids = ids.astype(job.dtype)
 
 
 # -- metadata ------------------------------------------------------------------------------
-def _metadata(job: Job, record: dict[str, Any]) -> dict[str, Any]:
+def _kept_keys(job: Job, record: dict[str, Any]) -> list[str]:
+    """Keys of a record that become metadata."""
+    if job.metadata_keys is not None:
+        return [key for key in job.metadata_keys if key in record]
     used = {job.text_key, job.ids_key, job.id_key, *job.columns, *job.token_keys}
-    keys = (
-        job.metadata_keys if job.metadata_keys is not None else [k for k in record if k not in used]
-    )
-    kept = {key: record[key] for key in keys if key in record}
+    return [key for key in record if key not in used]
+
+
+def _metadata(job: Job, record: dict[str, Any]) -> dict[str, Any]:
+    kept = {key: record[key] for key in _kept_keys(job, record)}
     if job.id_key is not None:
         kept = {**kept, "id": record[job.id_key]}  # a key of that name gives way to what was named
         kept = {"id": kept.pop("id"), **kept}

@@ -7,12 +7,10 @@
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
-import json
 import os
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
@@ -21,9 +19,10 @@ from typing import Any
 import numpy as np
 
 from tokenloom.errors import InputError
-from tokenloom.ingest.inputs import Input, Kind, check_size, label
+from tokenloom.ingest.inputs import Input, Kind, check_size, label, unreadable
+from tokenloom.ingest.spool import Spool, canonical_line
 
-__all__ = ["arrow_bytes", "canonical_line", "identify", "refuse_duplicates"]
+__all__ = ["arrow_bytes", "identify", "refuse_duplicates"]
 
 HASH_BYTES = 1 << 20
 
@@ -31,67 +30,22 @@ HASH_ROWS = 1024
 
 
 def arrow_bytes(dataset: Any, start: int, stop: int) -> bytes:
-    """Rows [start, stop) of a ``datasets.Dataset`` as one Arrow IPC stream.
+    """Rows [start, stop) of a ``datasets.Dataset`` or an Arrow table as one Arrow IPC stream.
 
     The bytes depend on the values alone: ``take`` copies into fresh buffers, where a slice would
     carry bits of its neighbours and the layout of the files it came from.
     """
     import pyarrow as pa
 
-    table = dataset.with_format("arrow")[start:stop].replace_schema_metadata(None)
+    if isinstance(dataset, pa.Table):
+        table = dataset.slice(start, stop - start)
+    else:
+        table = dataset.with_format("arrow")[start:stop].replace_schema_metadata(None)
     fresh = table.take(pa.array(np.arange(table.num_rows))).combine_chunks()
     sink = pa.BufferOutputStream()
     with pa.ipc.new_stream(sink, fresh.schema) as writer:
         writer.write_table(fresh)
     return bytes(sink.getvalue().to_pybytes())
-
-
-def canonical_line(row: Mapping[str, Any], where: str) -> bytes:
-    """One record as JSON with sorted keys and no spaces, the same on every machine, no newline.
-
-    NumPy arrays and numbers are written as lists and numbers. The standard encoder writes it, not
-    a faster one: an identity must not depend on which packages are installed.
-
-    Raises:
-        InputError: A value or key that JSON cannot hold, with its path (``rows[17].meta.date``).
-    """
-    with contextlib.suppress(TypeError, ValueError, RecursionError):
-        if all(type(key) is str for key in row):
-            return _ENCODER.encode(dict(row)).encode()
-    with contextlib.suppress(RecursionError):
-        _refuse_value(dict(row), where)
-    raise InputError(f"{where}: nested too deeply for JSON, or inside itself. Flatten it.")
-
-
-def _plain(value: object) -> object:
-    if isinstance(value, np.ndarray | np.generic):
-        return value.tolist()
-    raise TypeError
-
-
-_ENCODER = json.JSONEncoder(
-    ensure_ascii=False, allow_nan=False, sort_keys=True, separators=(",", ":"), default=_plain
-)
-
-
-def _refuse_value(value: object, where: str) -> None:
-    """Raises for the first value inside `value` that JSON cannot hold."""
-    if isinstance(value, dict):
-        for key, inner in value.items():
-            if not isinstance(key, str):
-                raise InputError(f"{where}: the key {key!r} is not a string. Use string keys.")
-            _refuse_value(inner, f"{where}.{key}")
-    elif isinstance(value, list | tuple):
-        for i, inner in enumerate(value):
-            _refuse_value(inner, f"{where}[{i}]")
-    else:
-        try:
-            _ENCODER.encode(value).encode()
-        except (TypeError, ValueError) as error:
-            raise InputError(
-                f"{where}: found {type(value).__name__} {repr(value)[:40]}, allowed: strings of "
-                "whole characters, finite numbers, booleans, None, lists and dicts. Convert it."
-            ) from error
 
 
 def identify(
@@ -110,6 +64,8 @@ def identify(
     stop, lock = threading.Event(), threading.Lock()
 
     def digest(one: Input) -> str:
+        if isinstance(one.rows, Spool):
+            return one.rows.sha256
         hasher = hashlib.sha256()
         for part in _content(one):
             if stop.is_set():
@@ -131,7 +87,7 @@ def identify(
 
 
 def _content(one: Input) -> Iterator[bytes | memoryview]:
-    if one.kind == "hf":
+    if one.kind in ("hf", "table"):
         for start in range(0, len(one.rows), HASH_ROWS):
             yield arrow_bytes(one.rows, start, min(start + HASH_ROWS, len(one.rows)))
     elif one.path is None:
@@ -148,7 +104,7 @@ def _file_content(one: Input, path: Path) -> Iterator[memoryview]:
                 seen += count
                 yield buffer[:count]
     except OSError as error:
-        raise InputError(f"{path}: {error.strerror or error}. Make it readable.") from error
+        raise unreadable(path, error) from error
     check_size(one, seen)
 
 

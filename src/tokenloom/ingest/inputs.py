@@ -12,32 +12,43 @@ inside a directory or a glob, so the same call gives the same list on any machin
 ``jsonl:PATH``     one JSON object per line
 ``parquet:PATH``   one row per record
 ``hf:PATH``        a dataset saved with ``save_to_disk``; ``hf:PATH:split`` for a ``DatasetDict``
-objects            a ``datasets.Dataset``, or a list of mappings
+objects            a ``datasets.Dataset``, a table (pandas, Arrow and whatever speaks Arrow), or a
+                   list of mappings
+iterators          generators and streaming datasets: spooled first (`tokenloom.ingest.spool`)
 =================  ==========================================================================
 
 A path that exists always wins over a spec or a glob of the same spelling. ``.gz`` and ``.zst`` on
-top of any text suffix mean compressed. Nothing is ever downloaded.
+top of any text suffix mean compressed. Nothing is ever downloaded. What a directory holds and is
+not taken is told in the log.
 """
 
 from __future__ import annotations
 
 import difflib
+import errno
 import glob
 import importlib.util
+import io
 import json
+import logging
 import os
 import re
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal, NoReturn
 
-from tokenloom.errors import InputError, MissingExtra, choices
+from tokenloom.errors import InputError, MissingExtra, choices, plural
+from tokenloom.ingest.encodings import MAX_RECORD_BYTES, Reading
+from tokenloom.ingest.spool import as_table, spool
 
-__all__ = ["Input", "Kind", "check_size", "expand", "label"]
+__all__ = ["Input", "Kind", "check_size", "expand", "label", "unreadable"]
 
-Kind = Literal["txt", "lines", "jsonl", "parquet", "hf", "rows"]
+log = logging.getLogger("tokenloom")
+
+Kind = Literal["txt", "lines", "jsonl", "parquet", "hf", "table", "rows"]
 
 Compression = Literal["none", "gz", "zst"]
 
@@ -62,7 +73,8 @@ MAGIC: dict[Compression, re.Pattern[bytes]] = {
 
 _ALLOWED = (
     "allowed: a path, a directory, a glob, txt:PATH, lines:PATH, jsonl:PATH, parquet:PATH, "
-    "hf:PATH, a datasets.Dataset, or a list of mappings"
+    "hf:PATH, a datasets.Dataset, a DataFrame or Arrow table, a list of mappings, or an iterator "
+    "of mappings"
 )
 
 
@@ -76,9 +88,13 @@ class Input:
             between its parts. Never absolute.
         path: Where it lies, absolute; a directory for a saved dataset, None for an object.
         compression: What the bytes of the file are packed with.
-        rows: A ``datasets.Dataset`` (kind ``hf``) or a sequence of mappings (kind ``rows``).
+        rows: A ``datasets.Dataset`` (kind ``hf``), an Arrow table (``table``), a sequence of
+            mappings or a `Spool` (``rows``).
         size: Bytes of the file as stored; 0 for datasets and objects.
         sha256: Identity of the content, filled by `identify`; empty before.
+        encodings: See `Reading`; so are the next two.
+        errors: What becomes of bytes that fit no encoding.
+        max_record_bytes: The longest record that is read.
     """
 
     kind: Kind
@@ -88,11 +104,26 @@ class Input:
     rows: Any = field(default=None, repr=False, compare=False)
     size: int
     sha256: str = ""
+    encodings: Sequence[str] = ("utf-8",)
+    errors: str = "strict"
+    max_record_bytes: int = MAX_RECORD_BYTES
 
 
 def label(one: Input) -> str:
     """What an error message calls this input: its path, or the name of an object."""
     return str(one.path) if one.path is not None else one.name
+
+
+def unreadable(path: object, error: OSError) -> InputError:
+    """The error of an input file that the system does not give, with what helps."""
+    advice = {
+        errno.ENOENT: "Put it back and start again.",
+        errno.EMFILE: "The file is fine: this process has too many open. Raise `ulimit -n`.",
+        errno.ENFILE: "The file is fine: this machine has too many open. Close some.",
+        errno.EIO: "The disk or the network failed, not the file's content. Start again.",
+        errno.ESTALE: "The network file system lost it. Start again.",
+    }.get(error.errno or 0, "Make it readable.")
+    return InputError(f"{path}: {error.strerror or error}. {advice}")
 
 
 def check_size(one: Input, size: int | None = None) -> None:
@@ -105,7 +136,7 @@ def check_size(one: Input, size: int | None = None) -> None:
     try:
         size = os.stat(label(one)).st_size if size is None else size
     except OSError as error:
-        raise InputError(f"{label(one)}: {error.strerror}. Put it back and start again.") from error
+        raise unreadable(label(one), error) from error
     if size != one.size:
         raise InputError(
             f"{label(one)}: {size} bytes now, {one.size} when it was listed. "
@@ -114,13 +145,14 @@ def check_size(one: Input, size: int | None = None) -> None:
 
 
 # ---------------------------------------------------------------- what the user names
-def expand(inputs: object) -> list[Input]:
+def expand(inputs: object, reading: Reading | None = None) -> list[Input]:
     """The inputs that one value or a sequence of values names, in order.
 
     Args:
         inputs: A path, directory, glob or spec string (see the module's table), a
-            ``datasets.Dataset``, a sequence of mappings (the records themselves), or a sequence
-            of any of these.
+            ``datasets.Dataset``, a table, a sequence or an iterator of mappings (the records
+            themselves), or a sequence of any of these.
+        reading: How they will be read.
 
     Raises:
         InputError: Something is missing, empty, of an unknown kind, or not what its suffix says.
@@ -129,12 +161,27 @@ def expand(inputs: object) -> list[Input]:
     found = [one for where, item in _items(inputs) for one in _expand_one(where, item)]
     parents = [str(one.path.parent) for one in found if one.path is not None]
     root = os.path.commonpath(parents) if parents else ""
-    return [replace(one, name=_name(one, i, root)) for i, one in enumerate(found)]
+    reading = reading or Reading()
+    for one in found:
+        _check_encodings(one, reading)
+    read = {name: getattr(reading, name) for name in ("encodings", "errors", "max_record_bytes")}
+    return [replace(one, name=_name(one, i, root), **read) for i, one in enumerate(found)]
+
+
+def _check_encodings(one: Input, reading: Reading) -> None:
+    """Lines are found by their newline, which must be the byte that it is in ASCII."""
+    wide = [name for name in reading.encodings if b"\n".decode(name, "replace") != "\n"]
+    if one.kind in ("lines", "jsonl") and wide:
+        raise InputError(
+            f"{label(one)}: encoding {wide[0]!r} is for whole files (txt:), since a newline is not "
+            f"one byte in it. Convert the file, as with: iconv -f {wide[0]} -t utf-8."
+        )
 
 
 def _name(one: Input, position: int, root: str) -> str:
     if one.path is None:
-        return f"{'dataset' if one.kind == 'hf' else 'rows'}-{position}"
+        kind = {"hf": "dataset", "table": "table"}.get(one.kind, "rows")
+        return f"{kind}-{position}"
     relative = os.path.relpath(one.path, root).replace(os.sep, "/")
     # a file name need not be UTF-8, but what a store records must be
     return os.fsencode(relative).decode("utf-8", "backslashreplace")
@@ -157,24 +204,49 @@ def _expand_one(where: str, item: object) -> list[Input]:
         if isinstance(text, str):
             return _expand_text(where, text)
     if _is_dataset(item, "Dataset"):
-        return [Input(kind="hf", name="", path=None, rows=item, size=0)]
-    if _is_dataset(item, "DatasetDict"):
+        return [_object("hf", item)]
+    if _is_dataset(item, "DatasetDict") or _is_dataset(item, "IterableDatasetDict"):
         splits = ", ".join(item) if isinstance(item, Mapping) else ""
-        raise InputError(f"{where}: a DatasetDict (splits: {splits}). Pass one split, as d['…'].")
+        kind = type(item).__name__
+        raise InputError(f"{where}: a {kind} (splits: {splits}). Pass one split, as d['…'].")
+    if hasattr(item, "__arrow_c_stream__"):
+        return [_object("table", as_table(where, item))]
     if isinstance(item, Mapping):
         item = [item]
-    if isinstance(item, Sequence) and not isinstance(item, bytes | bytearray | memoryview) and item:
-        for i, row in enumerate(item):
-            if not isinstance(row, Mapping):
-                raise InputError(
-                    f"{where}[{i}]: found {type(row).__name__} among records, allowed: a mapping "
-                    f"such as {{'text': …}}. Give records and paths in lists of their own."
-                )
-        return [Input(kind="rows", name="", path=None, rows=item, size=0)]
-    raise InputError(
-        f"{where}: found {type(item).__name__}; {_ALLOWED}. "
-        f"An iterator has no length and cannot be resumed: make it a list, or write it to a file."
-    )
+    if isinstance(item, Sequence) and item and not isinstance(item, _BYTES):
+        _check_rows(where, item)
+        return [_object("rows", item)]
+    if isinstance(item, Iterable) and not isinstance(item, (*_BYTES, Sequence, io.IOBase)):
+        return _from_iterator(where, item)
+    raise InputError(f"{where}: found {type(item).__name__}; {_ALLOWED}.")
+
+
+_BYTES = (bytes, bytearray, memoryview)
+
+
+def _check_rows(where: str, rows: Sequence[Any]) -> None:
+    for i, row in enumerate(rows):
+        if not isinstance(row, Mapping):
+            raise InputError(
+                f"{where}[{i}]: found {type(row).__name__} among records, allowed: a mapping "
+                f"such as {{'text': …}}. Give records and paths in lists of their own."
+            )
+
+
+def _from_iterator(where: str, item: Iterable[Any]) -> list[Input]:
+    """Records that come once are kept in a temporary file; paths are a list of paths."""
+    records = iter(item)
+    first = next(records, None)
+    if isinstance(first, str | os.PathLike):
+        paths = [first, *records]
+        return [one for i, path in enumerate(paths) for one in _expand_one(f"{where}[{i}]", path)]
+    if first is None:
+        raise InputError(f"{where}: the {type(item).__name__} gave nothing; {_ALLOWED}.")
+    return [_object("rows", spool(where, type(item).__name__, first, records))]
+
+
+def _object(kind: Kind, rows: Any) -> Input:
+    return Input(kind=kind, name="", path=None, rows=rows, size=0)
 
 
 def _is_dataset(item: object, name: str) -> bool:
@@ -216,9 +288,12 @@ def _from_path(where: str, text: str, kind: Kind | None) -> list[Input]:
             raise InputError(
                 f"{where}: {text!r} holds a dataset saved with save_to_disk. Write 'hf:{text}'."
             )
-        candidates = sorted(_walk(where, text), key=lambda path: path.parts)
+        hidden, linked = list[str](), list[str]()
+        found = _walk(where, text, hidden, linked)
+        candidates = sorted(found, key=lambda path: path.parts)
         # a spec on a directory still goes by suffix, else it would take in every README beside it
         paths = [path for path in candidates if _fits(path, kind)]
+        _tell_of_directory(text, paths, candidates, hidden, linked)
     elif os.path.lexists(text):
         return [_file(where, Path(text), kind)]
     elif glob.has_magic(text):
@@ -237,12 +312,34 @@ def _from_path(where: str, text: str, kind: Kind | None) -> list[Input]:
     return [_file(where, path, kind) for path in paths]
 
 
-def _walk(where: str, top: str) -> Iterator[Path]:
+def _tell_of_directory(
+    text: str, taken: list[Path], seen: list[Path], hidden: list[str], linked: list[str]
+) -> None:
+    """One line about what a directory gave, and what was left out."""
+    if not taken:
+        return  # it is refused, with what was seen
+    kinds = Counter("".join(path.suffixes[-2:]) or path.name for path in taken)
+    readme = sum(path.name.upper().startswith("README") for path in taken)
+    left = Counter(path.suffix or path.name for path in set(seen) - set(taken))
+    parts = [", ".join(f"{count:,} {name}" for name, count in kinds.most_common(5))]
+    parts += [f"README among them: {readme:,}"] if readme else []
+    out = [f"{count:,} {name}" for name, count in left.most_common(5)]
+    out += [f"{len(hidden):,} hidden"] if hidden else []
+    out += [f"{len(linked):,} behind links"] if linked else []
+    parts += [f"left out: {', '.join(out)}"] if out else []
+    log.info("%s: %s taken (%s)", text, plural(len(taken), "file"), "; ".join(parts))
+
+
+def _walk(where: str, top: str, hidden: list[str], linked: list[str]) -> Iterator[Path]:
+    """Every file below a directory; hidden ones and linked directories are noted instead."""
+
     def refuse(error: OSError) -> NoReturn:
         raise InputError(f"{where}: {error.filename}: {error.strerror}. Make it readable.")
 
     for folder, names, files in os.walk(top, onerror=refuse):
+        hidden += [name for name in [*names, *files] if name.startswith(".")]
         names[:] = [name for name in names if not name.startswith(".")]
+        linked += [name for name in names if os.path.islink(os.path.join(folder, name))]
         yield from (Path(folder, name) for name in files if not name.startswith("."))
 
 
@@ -280,7 +377,7 @@ def _file(where: str, path: Path, kind: Kind | None) -> Input:
         with path.open("rb") as file:
             head = file.read(4)
     except OSError as error:
-        raise InputError(f"{where}: {path}: {error.strerror}. Make it readable.") from error
+        raise unreadable(f"{where}: {path}", error) from error
     _check_magic(where, path, kind, compression, head)
     absolute = Path(os.path.abspath(path))
     return Input(kind=kind, name="", path=absolute, compression=compression, size=size)

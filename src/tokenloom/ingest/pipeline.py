@@ -7,19 +7,16 @@ there. Killed at any instant and run again, it gives the same bytes.
 
 from __future__ import annotations
 
-import contextlib
-import errno
 import logging
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from tokenloom import version
 from tokenloom.arguments import integer, one_of
-from tokenloom.errors import InputError, StoreExists, StoreNotFound, plural
+from tokenloom.errors import ConfigError, InputError, StoreExists, StoreNotFound, plural, warn
 from tokenloom.ingest.executors import Executor, InProcess, Processes
 from tokenloom.ingest.identity import identify, refuse_duplicates
 from tokenloom.ingest.inputs import Input, expand
@@ -31,12 +28,26 @@ from tokenloom.ingest.plan import (
     make_plan,
 )
 from tokenloom.ingest.shards import Cursor, write_shards
+from tokenloom.ingest.skips import Skips, read_skips
+from tokenloom.ingest.target import (
+    Standing,
+    alone,
+    drop_older,
+    is_our_shard,
+    is_our_sidecar,
+    look,
+    make_directory,
+    place_of,
+    refuse,
+    remains,
+    remove_names,
+)
 from tokenloom.progress import Progress
 from tokenloom.store import format as fmt
 from tokenloom.store import snapshots
 from tokenloom.store.byte_source import LocalSource
 from tokenloom.store.derived.hashes import with_digest
-from tokenloom.store.files import TEMPORARY_PREFIX, Files
+from tokenloom.store.files import Files
 from tokenloom.store.snapshots import Snapshot
 from tokenloom.store.writer import publish_manifest, publish_sidecar, shard_entry
 from tokenloom.tokenizer.vocabulary import vocabulary_identity
@@ -45,76 +56,102 @@ __all__ = ["run_build"]
 
 log = logging.getLogger("tokenloom")
 
-POLL_SECONDS = 0.1
-
 
 def run_build(
     inputs: Any,
-    root: Path,
+    out: Any,
     options: BuildOptions,
     *,
     workers: int | None,
     executor: str,
     append: bool,
+    overwrite: bool,
     allow_duplicates: bool,
     progress: bool | None,
     files: Files,
 ) -> None:
-    """Build or append; afterwards the newest snapshot at `root` is the wanted one."""
+    """Build or append; afterwards the newest snapshot at `out` is the wanted one."""
     one_of("executor", executor, ("local",))
     if workers is not None:
         workers = integer("workers", workers, 1)
-    found = expand(inputs)
+    if append and overwrite:
+        raise ConfigError("append, overwrite: found both, allowed: one of them.")
+    root = place_of(out)
+    mode = _Mode(append=append, overwrite=overwrite, allow_duplicates=allow_duplicates)
+    standing = look(root, files)
+    refuse(root, standing)
+    if append and standing.snapshot is None:
+        raise StoreNotFound(f"{root}: there is no store to append to. Build it first.")
+    found = expand(inputs, options.reading())
     total = sum(one.size for one in found)
     workers = workers or default_workers(total)
     with Progress("inputs", total=total, show=progress) as bar:
         found = identify(found, threads=workers, progress=bar.advance)
     if not allow_duplicates:
         refuse_duplicates(found)
-    _make_directory(files, root)
-    with _alone(files, root):
-        before = _snapshot(files, root)
-        if append and before is None:
-            raise StoreNotFound(f"{root}: there is no store to append to. Build it first.")
-        plan = _plan(found, options, root, before, append, allow_duplicates, files)
-        if plan is None:
-            return
-        if before is not None:
-            _check_fits(root, before.manifest, plan)
-        with Progress("build", total=total or None, show=progress) as bar:
-            _build(plan, files, root, before, workers, bar)
+    plan = _plan(found, options, root, standing, mode, files)  # every refusal, and no effect
+    if plan is None and not overwrite and not remains(standing):
+        return
+    make_directory(files, root)
+    with alone(files, root) as (now, locked):
+        if now.snapshot != standing.snapshot:  # another build has finished meanwhile
+            plan = _plan(found, options, root, now, mode, files)
+        if plan is not None:
+            with Progress("build", total=total or None, show=progress) as bar:
+                _build(plan, files, root, now.snapshot, workers, bar, mode=mode, locked=locked)
+        elif remains(standing):
+            files.sync_directory(root)
+        if overwrite and locked:
+            drop_older(root, files)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Mode:
+    """What may happen to what is already there."""
+
+    append: bool
+    overwrite: bool
+    allow_duplicates: bool
 
 
 def _plan(
     found: list[Input],
     options: BuildOptions,
     root: Path,
-    before: Snapshot | None,
-    append: bool,
-    allow_duplicates: bool,
+    standing: Standing,
+    mode: _Mode,
     files: Files,
 ) -> BuildPlan | None:
     """The plan, or None if the newest snapshot is already its result."""
-    plan = make_plan(found, options, before.sha256 if before and append else None)
-    if before is None:
-        return plan
+    before = standing.snapshot
+    plan = make_plan(found, options, before.sha256 if before and mode.append else None)
+    if before is not None and _is_done(plan, root, before, files):
+        return None
+    if before is not None and not mode.overwrite:
+        if not mode.append:
+            raise StoreExists(
+                f"{root}: a store is already here and differs in "
+                f"{_differences(before.manifest.parts[0].settings, plan.settings)}. Build into "
+                "another directory, pass append=True to add to it, or overwrite=True to replace it."
+            )
+        snapshots.check_sizes(LocalSource(root), root, before.manifest)
+        if not mode.allow_duplicates:
+            _refuse_known(found, root, before.manifest)
+        _check_fits(root, before.manifest, plan)
+    _committed(files, root, plan, before, overwrite=mode.overwrite)
+    return plan
+
+
+def _is_done(plan: BuildPlan, root: Path, before: Snapshot, files: Files) -> bool:
+    """Whether the newest snapshot came from these very settings."""
     last = before.manifest.parts[-1]
     # the same call again: the newest snapshot came from these settings and its own parent
     again = {**plan.settings, "parent": before.manifest.parent}
     if last.settings == again:
         log.info("%s: this build is already there", root)
         files.sync_directory(root)  # its builder may have died before it could
-        return None
-    if not append:
-        raise StoreExists(
-            f"{root}: a store is already here and differs in "
-            f"{_differences(before.manifest.parts[0].settings, plan.settings)}. Build into another "
-            "directory, pass append=True to add to it, or remove it first."
-        )
-    snapshots.check_sizes(LocalSource(root), root, before.manifest)
-    if not allow_duplicates:
-        _refuse_known(found, root, before.manifest)
-    return plan
+        return True
+    return False
 
 
 def _differences(old: dict[str, Any], new: dict[str, Any]) -> str:
@@ -162,16 +199,52 @@ def _build(
     before: Snapshot | None,
     workers: int,
     bar: Progress,
+    *,
+    mode: _Mode,
+    locked: bool,
 ) -> None:
-    first = _next_shard(before)
-    done, cursor = _committed(files, root, plan, first)
+    overwrite = mode.overwrite and locked  # else it may be of a builder that lives
+    done, cursor, broken = _committed(files, root, plan, before, overwrite=overwrite)
+    kept = _kept_skips(files, root, done)
+    if broken:
+        log.warning("%s: not whole, or of another build; it is written again", root / broken[0])
+    remove_names(root, broken, files)
     if done:
         log.info("%s: going on after %s", root, plural(len(done), "finished shard"))
     with _executor(plan, workers) as executor:
-        fresh, cursor = write_shards(
-            plan, executor, files, root, first=first + len(done), cursor=cursor, bar=bar
+        fresh, cursor, skips = write_shards(
+            plan,
+            executor,
+            files,
+            root,
+            snapshot=_next_number(before),
+            first=_next_shard(before) + len(done),
+            cursor=cursor,
+            skips=kept[-1].flushed() if kept else Skips(),
+            bar=bar,
         )
-    _publish(plan, files, root, before, done + fresh, cursor)
+    kept += _kept_skips(files, root, fresh)
+    skips = replace(skips, places=tuple(line for one in [*kept, skips] for line in one.places))
+    _publish(plan, files, root, before, done + fresh, cursor, skips, keeps=not mode.overwrite)
+
+
+def _kept_skips(files: Files, root: Path, entries: list[fmt.ShardEntry]) -> list[Skips]:
+    """What the shards of a build kept of records that were left out."""
+    found = []
+    for entry in entries:
+        path = root / entry.name / "skipped.jsonl.zst"
+        size = entry.files.get(path.name)
+        if size is not None:
+            found.append(read_skips(files.read(path, size) or b"", str(path)))
+    return found
+
+
+def _inputs_json(plan: BuildPlan) -> bytes:
+    return fmt.canonical(describe_inputs(plan.setup.inputs)) + b"\n"
+
+
+def _next_number(before: Snapshot | None) -> int:
+    return before.manifest.number + 1 if before else 1
 
 
 def _next_shard(before: Snapshot | None) -> int:
@@ -181,21 +254,33 @@ def _next_shard(before: Snapshot | None) -> int:
 
 
 def _committed(
-    files: Files, root: Path, plan: BuildPlan, first: int
-) -> tuple[list[fmt.ShardEntry], Cursor]:
-    """Shards of this very build that are already there, and where to go on."""
-    entries: list[fmt.ShardEntry] = []
-    cursor = Cursor()
+    files: Files, root: Path, plan: BuildPlan, before: Snapshot | None, *, overwrite: bool
+) -> tuple[list[fmt.ShardEntry], Cursor, list[str]]:
+    """Shards of this very build that are already there, where to go on, and what is in the way.
+
+    In the way are a shard of ours that lacks a file, and with `overwrite` shards and the list of
+    inputs of another build that has not finished; without it, these are refused.
+    """
+    listed = fmt.inputs_name(_next_number(before))
+    raw = files.read(root / listed, fmt.MAX_RECORD_BYTES)
+    other = raw is not None and raw != _inputs_json(plan)
+    if other and not overwrite:
+        raise StoreExists(
+            f"{root / listed}: an unfinished build with other inputs left this list. Run that "
+            "build again to finish it, or `tokenloom gc --unfinished` to remove it."
+        )
+    sidecar = [listed] if other and is_our_sidecar(root, listed, files) else []
+    first, entries, cursor = _next_shard(before), list[fmt.ShardEntry](), Cursor()
     while True:
         folder = root / fmt.shard_name(first + len(entries))
         raw = files.read(folder / "shard.json", fmt.MAX_RECORD_BYTES)
         if raw is None:
-            return entries, cursor
+            return entries, cursor, sidecar
         record = fmt.unseal(fmt.ShardRecord, raw, str(folder / "shard.json"))
+        if record.fingerprint != plan.fingerprint and overwrite:
+            return entries, cursor, sidecar + _following(files, root, first + len(entries))
         if not _is_whole(folder, record):
-            log.warning("%s: a file of this shard is missing or cut; it is written again", folder)
-            files.remove(folder)
-            return entries, cursor
+            return entries, cursor, [*sidecar, folder.name]
         if record.fingerprint != plan.fingerprint:
             raise StoreExists(
                 f"{folder}: an unfinished build with other inputs or settings left this shard. "
@@ -203,6 +288,13 @@ def _committed(
             )
         entries.append(shard_entry(record, raw))
         cursor = Cursor(**record.progress)
+
+
+def _following(files: Files, root: Path, first: int) -> list[str]:
+    """Shards of ours from number `first` on."""
+    found = [fmt.SHARD_NAME.fullmatch(name) for name in files.list(root)]
+    later = [match[0] for match in found if match and int(match[1]) >= first]
+    return [name for name in later if is_our_shard(root, name, files)]
 
 
 def _is_whole(folder: Path, record: fmt.ShardRecord) -> bool:
@@ -230,17 +322,23 @@ def _publish(
     before: Snapshot | None,
     entries: list[fmt.ShardEntry],
     cursor: Cursor,
+    skips: Skips,
+    *,
+    keeps: bool,
 ) -> None:
-    old = before.manifest if before else None
-    number = old.number + 1 if old else 1
+    number = _next_number(before)
+    old = before.manifest if before and keeps else None
     sidecars = dict(old.files) if old else {}
-    listed = fmt.canonical(describe_inputs(plan.setup.inputs)) + b"\n"
     name = fmt.inputs_name(number)
-    sidecars[name] = publish_sidecar(files, root, name, listed)
+    sidecars[name] = publish_sidecar(files, root, name, _inputs_json(plan))
     tokenizer = old.tokenizer if old else None
     if not old:
         tokenizer, more = _publish_tokenizer(plan, files, root)
         sidecars |= more
+    listed = f"skipped-{number:06d}.jsonl"
+    if skips.table:
+        places = b"\n".join([*skips.places, b""])
+        sidecars[listed] = publish_sidecar(files, root, listed, places)
     part = fmt.Part(
         manifest=number,
         fingerprint=plan.fingerprint,
@@ -256,7 +354,7 @@ def _publish(
     groups = fmt.unknown_groups(documents)
     manifest = fmt.Manifest(
         number=number,
-        parent=before.sha256 if before else None,
+        parent=before.sha256 if before and keeps else None,
         dtype=plan.setup.job.dtype,
         vocab_size=plan.setup.job.vocab_size,
         chunk_tokens=plan.options.chunk_tokens,
@@ -272,15 +370,31 @@ def _publish(
         shards=shards,
         producer={"tokenloom": version.__version__},
     )
+    _warn_if_empty(root, part, skips)
     # shards and sidecars of a killed run may be there without being safe: first they, then we
     files.sync_directory(root)
     publish_manifest(files, root, with_digest(manifest, LocalSource(root), root, known=old))
-    if cursor.skipped or cursor.filtered:
-        log.warning(
-            "%s: %s skipped, %d filtered",
-            root,
-            plural(cursor.skipped, "record"),
-            cursor.filtered,
+    counts = f"{plural(cursor.skipped, 'record')} skipped, {cursor.filtered:,} filtered"
+    if skips.table:
+        told = "\n".join([*skips.rows(), f"their places: {root / listed}"])
+        level = logging.WARNING if cursor.skipped else logging.INFO
+        log.log(level, "%s: %s; reasons:\n%s", root, counts, told)
+    elif cursor.filtered:
+        log.warning("%s: %s", root, counts)
+
+
+def _warn_if_empty(root: Path, part: fmt.Part, skips: Skips) -> None:
+    """A store without a text is told before it is published."""
+    empty = sum(n for why, (n, _, _) in skips.table.items() if why.startswith("kept: empty text"))
+    if part.documents and empty == part.documents:
+        warn(
+            f"{root}: every one of its {plural(part.documents, 'text')} is empty, so there is "
+            "nothing to train on. Is the text under another key? Look at text_key and transform."
+        )
+    elif not part.documents and (part.skipped or part.filtered):
+        warn(
+            f"{root}: it has no documents: {plural(part.skipped, 'record')} skipped, "
+            f"{part.filtered:,} filtered."
         )
 
 
@@ -298,65 +412,3 @@ def _publish_tokenizer(
     name = f"tokenizer-{spec.sha256[:8]}.{suffix}"
     file = publish_sidecar(files, root, name, spec.payload)
     return replace(record, file=name), {name: file}
-
-
-# -- the target directory ------------------------------------------------------------------
-def _make_directory(files: Files, root: Path) -> None:
-    """Make the store's directory and those above it, durably."""
-    missing = []
-    path = root
-    while not path.exists():
-        missing.append(path)
-        path = path.parent
-    for path in reversed(missing):
-        with contextlib.suppress(FileExistsError):  # another builder was faster
-            files.mkdir(path)
-    # A killed run may have made directories without syncing them. Such a directory holds nothing
-    # but the next one, so sync upwards as long as that is so.
-    path = root.absolute()
-    files.sync_directory(path.parent)
-    try:
-        while len(files.list(path.parent)) == 1 and path.parent != path:
-            path = path.parent
-            files.sync_directory(path.parent)
-    except OSError as error:
-        if error.errno not in (errno.EACCES, errno.EPERM):  # those above may not be ours to open
-            raise
-
-
-@contextmanager
-def _alone(files: Files, root: Path) -> Iterator[None]:
-    """Wait until no other process builds here; remove what dead builders left."""
-    waiting = False
-    while True:
-        with files.lock(root) as held:
-            if held is not False:
-                if held:  # really locked: no temporary file here belongs to a living build
-                    _sweep(files, root)
-                yield
-                return
-        if not waiting:
-            log.warning("%s: another process is building here; waiting for it", root)
-            waiting = True
-        time.sleep(POLL_SECONDS)
-
-
-def _sweep(files: Files, root: Path) -> None:
-    for name in files.list(root):
-        if name.startswith(TEMPORARY_PREFIX):
-            files.remove(root / name)
-
-
-def _snapshot(files: Files, root: Path) -> Snapshot | None:
-    """The newest snapshot, or None; a directory that holds something else is refused."""
-    names = files.list(root)  # one look: without locks another builder may finish meanwhile
-    numbers = snapshots.numbers(names)
-    if numbers:
-        return snapshots.load(root, numbers[-1], files)
-    strangers = [name for name in names if not fmt.is_store_name(name)]
-    if strangers:
-        raise StoreExists(
-            f"{root}: this directory holds other things ({', '.join(strangers[:3])}). "
-            "Name a new directory for the store."
-        )
-    return None

@@ -20,6 +20,7 @@ from tokenloom.errors import ConfigError, TokenizerError, warn
 from tokenloom.ingest.columns import STORED, given_columns, stored_columns
 from tokenloom.ingest.cuts import BLOCK_BYTES, blocks
 from tokenloom.ingest.encode import Job, Kitchen, apply_hooks
+from tokenloom.ingest.encodings import MAX_RECORD_BYTES, Reading
 from tokenloom.ingest.hooks import Hook, resolve_hook
 from tokenloom.ingest.inputs import Input
 from tokenloom.ingest.records import read_block
@@ -65,6 +66,9 @@ class BuildOptions:
     filter: Callable[[dict[str, Any]], Any] | str | None = None
     transform: Callable[[dict[str, Any]], Any] | str | None = None
     on_error: str = "raise"
+    encoding: str | Sequence[str] = "utf-8"
+    errors: str = "strict"
+    max_record_bytes: int = MAX_RECORD_BYTES
     chunk_tokens: int = fmt.CHUNK_TOKENS
     shard_tokens: int = fmt.SHARD_TOKENS
     block_bytes: int = BLOCK_BYTES
@@ -73,10 +77,15 @@ class BuildOptions:
     def __post_init__(self) -> None:
         one_of("engine", self.engine, ENGINES)
         one_of("on_error", self.on_error, ("raise", "skip"))
+        self.reading()
         for name in ("chunk_tokens", "shard_tokens"):
             integer(name, getattr(self, name), 1, fmt.SHARD_TOKENS)
         for name in ("block_bytes", "inner"):
             integer(name, getattr(self, name), 1)
+
+    def reading(self) -> Reading:
+        """How inputs are read."""
+        return Reading.of(self.encoding, self.errors, self.max_record_bytes)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -133,6 +142,9 @@ def make_plan(inputs: Sequence[Input], options: BuildOptions, parent: str | None
         "vocab_size": vocab_size,
         "dtype": fmt.token_dtype(vocab_size),
         "on_error": options.on_error,
+        "encoding": list(options.reading().encodings),
+        "errors": options.errors,
+        "max_record_bytes": options.max_record_bytes,
         "chunk_tokens": options.chunk_tokens,
         "shard_tokens": options.shard_tokens,
         "block_bytes": options.block_bytes,

@@ -27,16 +27,16 @@ import math
 import os
 import re
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from json import JSONDecodeError
 from typing import Any, NoReturn
 
 import numpy as np
 from numpy.typing import NDArray
 
-from tokenloom.errors import InputError
-from tokenloom.ingest.cuts import MAX_RECORD_BYTES, Block, Cut
-from tokenloom.ingest.inputs import Input, Kind, check_size, label
+from tokenloom.ingest.cuts import Block, Cut
+from tokenloom.ingest.encodings import decoder
+from tokenloom.ingest.inputs import Input, check_size, label, unreadable
 from tokenloom.ingest.tables import table_records
 
 __all__ = ["RecordError", "Records", "read_block"]
@@ -72,6 +72,7 @@ class Records:
         counts: Records or lines seen per piece, good, bad and blank; their running sum over the
             pieces of an input gives line numbers.
         errors: The bad records, in order.
+        notes: What was done to good records, as (piece, number in it, what), in order.
         bytes: Bytes of text in the block: whole lines, unpacked, or the columns of a table.
     """
 
@@ -80,6 +81,7 @@ class Records:
     number: NDArray[np.int64]
     counts: list[int]
     errors: list[RecordError]
+    notes: list[tuple[int, int, str]]
     bytes: int
 
 
@@ -91,6 +93,7 @@ class _Read:
     errors: dict[int, str]
     bytes: int
     complete: bool = False  # no value is None: nothing needs to be looked for
+    notes: dict[int, str] = field(default_factory=dict)
 
 
 def read_block(
@@ -98,7 +101,7 @@ def read_block(
     block: Block,
     *,
     columns: Sequence[str] | None = None,
-    max_record_bytes: int = MAX_RECORD_BYTES,
+    max_record_bytes: int | None = None,
 ) -> Records:
     """The records of one block.
 
@@ -107,12 +110,17 @@ def read_block(
         block: One item of `blocks`.
         columns: Columns to read from parquet and Arrow, all if None. Columns that are not there
             are left out, so their keys are missing as in a JSON line without them.
-        max_record_bytes: Longer lines and files become errors and are not read whole.
+        max_record_bytes: Longer lines and files become errors and are not read whole; that of the
+            input if None.
 
     Raises:
         InputError: A file is gone, unreadable, or no longer of the size it had.
     """
-    reads = [_read(inputs[piece.input], piece, columns, max_record_bytes) for piece in block]
+    reads = [
+        _read(one, piece, columns, max_record_bytes or one.max_record_bytes)
+        for piece in block
+        for one in (inputs[piece.input],)
+    ]
     records: list[Any] = []
     numbers: list[NDArray[np.int64]] = [np.zeros(0, np.int64)]
     for read in reads:
@@ -133,13 +141,18 @@ def read_block(
             for i, read in enumerate(reads)
             for number in sorted(read.errors)
         ],
+        notes=[
+            (i, number, read.notes[number])
+            for i, read in enumerate(reads)
+            for number in sorted(read.notes)
+        ],
         bytes=sum(read.bytes for read in reads),
     )
 
 
 def _read(one: Input, piece: Cut, columns: Sequence[str] | None, limit: int) -> _Read:
-    if one.kind == "hf" or one.kind == "parquet":
-        rows, errors, size = table_records(one, piece, columns)
+    if one.kind in ("hf", "table", "parquet"):
+        rows, errors, size = table_records(one, piece, columns, limit)
         return _Read(values=rows, errors=errors, bytes=size)
     if one.kind == "txt":
         return _whole_file(one, piece, limit)
@@ -152,7 +165,7 @@ def _read(one: Input, piece: Cut, columns: Sequence[str] | None, limit: int) -> 
         lines, start, size = _own_lines(one, piece, limit)
     if start == 0 and lines and lines[0].startswith(BOM):
         lines[0], start = lines[0][len(BOM) :], len(BOM)
-    return _parse(lines, start, size, one.kind, limit)
+    return _parse(lines, start, size, one, limit)
 
 
 # ---------------------------------------------------------------- bytes to lines
@@ -166,7 +179,7 @@ def _opened(one: Input) -> Iterator[int]:
         finally:
             os.close(descriptor)
     except OSError as error:
-        raise InputError(f"{label(one)}: {error.strerror}. Make it readable.") from error
+        raise unreadable(label(one), error) from error
 
 
 def _pread(one: Input, descriptor: int, start: int, stop: int) -> bytes:
@@ -224,18 +237,59 @@ def _whole_file(one: Input, piece: Cut, limit: int) -> _Read:
     if data is None:
         with _opened(one) as descriptor:
             data = _pread(one, descriptor, 0, piece.stop)
+    notes: list[str] = []
+    data = data.removeprefix(BOM) if "utf-8" in one.encodings else data
     try:
-        return _Read(values=[{"text": data.removeprefix(BOM).decode()}], errors={}, bytes=size)
-    except UnicodeDecodeError:
-        return _Read(values=[None], errors={0: _why(data, 0, ValueError())}, bytes=size)
+        text = decoder(one.encodings, one.errors, notes.append)(data)
+    except UnicodeDecodeError as error:
+        return _Read(values=[None], errors={0: _why(data, 0, error, one)}, bytes=size)
+    return _Read(values=[{"text": text}], errors={}, bytes=size, notes=dict(enumerate(notes[:1])))
 
 
 # ---------------------------------------------------------------- lines to records
-def _parse(lines: list[bytes], start: int, size: int, kind: Kind, limit: int) -> _Read:
+def _parse(lines: list[bytes], start: int, size: int, one: Input, limit: int) -> _Read:
     """The records of lines, the first of which starts at byte `start` of the text."""
-    parse: Callable[[bytes], Any] = bytes.decode if kind == "lines" else _json_parser()
+    notes: dict[int, str] = {}
+    values, failed = _parsed(lines, _parser(one, len(lines), size, limit, notes))
+    errors: dict[int, str] = {}
+    if failed:
+        starts = list(itertools.accumulate((len(line) + 1 for line in lines), initial=start))
+        errors = {n: _why(lines[n], starts[n], error, one) for n, error in failed.items()}
+    if one.kind == "lines":
+        values = [_text_record(value) for value in values]
+        return _Read(values=values, errors=errors, bytes=size, notes=notes)
+    complete = set(map(type, values)) == {dict}
+    if not complete:
+        for n, value in enumerate(values):
+            if type(value) is not dict and n not in failed and lines[n].strip():
+                errors[n] = _FOUND[type(value)]
+                values[n] = None
+    return _Read(values=values, errors=errors, bytes=size, complete=complete, notes=notes)
+
+
+def _parser(
+    one: Input, count: int, size: int, limit: int, notes: dict[int, str]
+) -> Callable[[bytes], Any]:
+    """What makes a value of a line; rows are lines that we wrote ourselves."""
+    plain = one.kind == "rows" or (tuple(one.encodings) == ("utf-8",) and one.errors == "strict")
+    decode = (
+        bytes.decode
+        if plain
+        else decoder(one.encodings, one.errors, lambda what: notes.update({count: what}))
+    )
+    loads = _json_parser()
+    parse: Callable[[bytes], Any] = decode
+    if one.kind != "lines":
+        parse = loads if plain else lambda line: loads(decode(line).encode())
     if size > limit:
         parse = _bounded(parse, limit)
+    return parse if plain else _numbered(parse, notes, count)
+
+
+def _parsed(
+    lines: list[bytes], parse: Callable[[bytes], Any]
+) -> tuple[list[Any], dict[int, Exception]]:
+    """The value of every line (None for a blank one), and why there is none."""
     values: list[Any] = []
     failed: dict[int, Exception] = {}
     rest = iter(lines)
@@ -244,23 +298,33 @@ def _parse(lines: list[bytes], start: int, size: int, kind: Kind, limit: int) ->
             # runs in C until a line fails; what came before it stays in `values`
             values.extend(map(parse, rest))
         except (ValueError, RecursionError) as error:
-            failed[len(values)] = error.with_traceback(None)
+            number = len(values)
             values.append(None)
-    errors: dict[int, str] = {}
-    if failed:
-        starts = list(itertools.accumulate((len(line) + 1 for line in lines), initial=start))
-        errors = {
-            n: _why(lines[n], starts[n], error) for n, error in failed.items() if lines[n].strip()
-        }
-    if kind == "lines":
-        return _Read(values=[_text_record(value) for value in values], errors=errors, bytes=size)
-    complete = set(map(type, values)) == {dict}
-    if not complete:
-        for n, value in enumerate(values):
-            if type(value) is not dict and n not in failed:
-                errors[n] = f"found {_FOUND[type(value)]}, allowed: one JSON object per line."
-                values[n] = None
-    return _Read(values=values, errors=errors, bytes=size, complete=complete)
+            if lines[number].strip():
+                failed[number] = error.with_traceback(None)
+                continue
+            # blank lines come in millions: no exception for each of them
+            while number + 1 < len(lines) and not lines[number + 1].strip():
+                number += 1
+                next(rest)
+                values.append(None)
+    return values, failed
+
+
+def _numbered(
+    parse: Callable[[bytes], Any], notes: dict[int, str], end: int
+) -> Callable[[bytes], Any]:
+    """Notes under the number of the line that they are about; they come under `end`."""
+    count = itertools.count()
+
+    def numbered(line: bytes) -> Any:
+        number = next(count)
+        value = parse(line)
+        if end in notes:
+            notes[number] = notes.pop(end)
+        return value
+
+    return numbered
 
 
 def _text_record(line: str | None) -> dict[str, Any] | None:
@@ -269,13 +333,17 @@ def _text_record(line: str | None) -> dict[str, Any] | None:
     return {"text": line.removesuffix("\r")}
 
 
+# one string each, however many lines are wrong
 _FOUND = {
-    list: "a list",
-    str: "a string",
-    int: "a number",
-    float: "a number",
-    bool: "a boolean",
-    type(None): "null",
+    kind: f"found {name}, allowed: one JSON object per line."
+    for kind, name in {
+        list: "a list",
+        str: "a string",
+        int: "a number",
+        float: "a number",
+        bool: "a boolean",
+        type(None): "null",
+    }.items()
 }
 
 
@@ -293,20 +361,34 @@ class _TooLong(ValueError):
 
 
 def _too_long(limit: int) -> str:
-    return f"longer than {limit} bytes, the most allowed. Split it, or check that this is text."
+    return (
+        f"longer than {limit} bytes, the most allowed. Split it, check that this is text, or pass "
+        f"max_record_bytes={2 * limit}."
+    )
 
 
-def _why(line: bytes, start: int, error: Exception) -> str:
+def _why(line: bytes, start: int, error: Exception, one: Input) -> str:
     """What is wrong with a line that starts at byte `start` and that parsing refused."""
     if isinstance(error, _TooLong):
         return str(error)
-    try:
-        seen = line[:60].decode(errors="replace") if line.decode() else ""
-    except UnicodeDecodeError as bad:
+    first = "utf-8" if one.kind == "rows" else one.encodings[0]
+    if not isinstance(error, UnicodeDecodeError):
+        try:
+            line.decode(first, one.errors)
+        except UnicodeDecodeError as bad:
+            error = bad
+    if isinstance(error, UnicodeDecodeError):
+        name = "UTF-8" if error.encoding in ("utf-8", "utf8") else error.encoding
+        byte, place = error.object[error.start], start + error.start
+        wide = line.startswith((b"\xff\xfe", b"\xfe\xff"))
+        likely = "utf-16" if wide else "cp1252"
+        also = "It starts like UTF-16: pass" if wide else "Name its encoding, as"
         return (
-            f"not valid UTF-8: byte 0x{line[bad.start]:02x} at byte {start + bad.start} of the "
-            "text. Convert the file, for example with iconv."
+            f"not valid {name}: byte 0x{byte:02x} at byte {place} of the text. {also} "
+            f"encoding={likely!r}, pass errors='replace', or convert the file, for example with "
+            "iconv."
         )
+    seen = line[:60].decode(errors="replace")
     if isinstance(error, RecursionError):
         return "JSON nested too deeply, allowed: about 1,000 levels."
     what = f"{error.msg}, character {error.pos}" if isinstance(error, JSONDecodeError) else error

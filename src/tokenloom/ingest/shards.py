@@ -15,12 +15,13 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from tokenloom.errors import InputError, sentence
+from tokenloom.errors import InputError, TokenizerError, sentence
 from tokenloom.ingest.cuts import Block, blocks
 from tokenloom.ingest.encode import EncodedBlock
 from tokenloom.ingest.executors import Executor, Task
 from tokenloom.ingest.inputs import label
 from tokenloom.ingest.plan import BuildPlan
+from tokenloom.ingest.skips import Skips, Told
 from tokenloom.progress import Progress
 from tokenloom.store import format as fmt
 from tokenloom.store.files import Files
@@ -46,6 +47,8 @@ class Cursor:
         skipped: records that could not be used, in blocks before this one.
         filtered: records that hooks dropped, in blocks before this one.
         bytes: bytes of input, as stored, in blocks before this one.
+
+    Records are counted from 0 in messages, as in `_record`.
     """
 
     block: int = 0
@@ -67,26 +70,31 @@ def write_shards(
     files: Files,
     root: Path,
     *,
+    snapshot: int,
     first: int,
     cursor: Cursor,
+    skips: Skips,
     bar: Progress,
-) -> tuple[list[fmt.ShardEntry], Cursor]:
-    """Write all shards from `cursor` on, numbered from `first`; gives them and the last cursor."""
+) -> tuple[list[fmt.ShardEntry], Cursor, Skips]:
+    """Write all shards of a snapshot from `cursor` on, numbered from `first`.
+
+    Gives them, the last cursor, and what there is to tell of records that no shard has.
+    """
     entries: list[fmt.ShardEntry] = []
-    stream = _Stream(plan, executor, bar, cursor, slow=False)
+    stream = _Stream(plan, executor, bar, cursor, skips, slow=False)
     while True:
-        number, start = first + len(entries), stream.cursor
+        number, start = first + len(entries), (stream.cursor, stream.skips)
         try:
-            entry = _write_shard(stream, files, root, number)
+            entry = _write_shard(stream, files, root, number, snapshot)
         except _Disagreement as disagreement:
             log.warning(
                 "shard %d is encoded again by the tokenizers library: %s", number, disagreement
             )
-            stream = _Stream(plan, executor, bar, start, slow=True)
-            entry = _write_shard(stream, files, root, number)
-            stream = _Stream(plan, executor, bar, stream.cursor, slow=False)
+            stream = _Stream(plan, executor, bar, *start, slow=True)
+            entry = _write_shard(stream, files, root, number, snapshot)
+            stream = _Stream(plan, executor, bar, stream.cursor, stream.skips, slow=False)
         if entry is None:
-            return entries, stream.cursor
+            return entries, stream.cursor, stream.skips
         entries.append(entry)
 
 
@@ -102,6 +110,7 @@ class _Stream:
     executor: Executor
     bar: Progress
     cursor: Cursor
+    skips: Skips
     slow: bool
     documents: int = 0
     tokens: int = 0
@@ -146,6 +155,7 @@ class _Stream:
             filtered=at.filtered + encoded.filtered,
             bytes=at.bytes + sum(piece.weight for piece in block),
         )
+        self.skips = self.skips.plus(self._places(block, encoded, starts))
         self._current = None
         self.documents += len(encoded.lengths)
         self.tokens += len(encoded.ids)
@@ -160,12 +170,33 @@ class _Stream:
             seen[piece.input] = starts[-1] + count
         return np.array(starts, np.int64)
 
+    def _places(
+        self, block: Block, encoded: EncodedBlock, starts: NDArray[np.int64]
+    ) -> Iterator[Told]:
+        """What there is to tell of the records of a block, in their order."""
+        job = self.plan.setup.job
+        extra = (job.bos is not None) + (job.eos is not None)
+        empty = np.flatnonzero(encoded.lengths == extra)
+        told = [(piece, record, "skipped", why) for piece, record, why in encoded.errors]
+        told += [(piece, record, "kept", why) for piece, record, why in encoded.notes]
+        places = zip(encoded.piece[empty].tolist(), encoded.record[empty].tolist(), strict=True)
+        what = f"empty text, a document of {extra} tokens" if extra else "empty text"
+        told += [(piece, record, "kept", what) for piece, record in places]
+        for piece, record, kind, why in sorted(told):
+            number = block[piece].input
+            name = self.plan.setup.inputs[number].name
+            yield Told(number, name, int(starts[piece]) + record, kind, why)
+
     def _report(self, block: Block, encoded: EncodedBlock) -> None:
         """Raise for the first bad record, or count them and show the first few."""
         starts = self.piece_starts(block, encoded)
+        if encoded.fatal is not None:
+            piece, record, message = encoded.fatal
+            where = _where(self.plan, block[piece].input, int(starts[piece]) + record)
+            raise TokenizerError(f"{where}: {message}")
         for piece, record, message in encoded.errors:
-            name = label(self.plan.setup.inputs[block[piece].input])
-            text = sentence(f"{name}: record {int(starts[piece]) + record + 1}: {message}")
+            where = _where(self.plan, block[piece].input, int(starts[piece]) + record)
+            text = sentence(f"{where}: {message}")
             if self.plan.options.on_error == "raise":
                 raise InputError(
                     f"{text} Mend the record, or pass on_error='skip' to leave such records out."
@@ -175,7 +206,16 @@ class _Stream:
             self._shown += 1
 
 
-def _write_shard(stream: _Stream, files: Files, root: Path, number: int) -> fmt.ShardEntry | None:
+def _where(plan: BuildPlan, number: int, record: int) -> str:
+    """The place of a record: input and number from 0, and the line where there are lines."""
+    one = plan.setup.inputs[number]
+    line = f" (line {record + 1})" if one.kind in ("lines", "jsonl") else ""
+    return f"{label(one)}: record {record}{line}"
+
+
+def _write_shard(
+    stream: _Stream, files: Files, root: Path, number: int, snapshot: int
+) -> fmt.ShardEntry | None:
     """One committed shard, or None if there are no more documents."""
     plan = stream.plan
     writer: ShardWriter | None = None
@@ -201,7 +241,15 @@ def _write_shard(stream: _Stream, files: Files, root: Path, number: int) -> fmt.
             return None
         engine = "reference" if stream.slow else plan.engine
         progress = stream.cursor.as_progress()
-        return writer.commit(fingerprint=plan.fingerprint, engine=engine, progress=progress)
+        entry = writer.commit(
+            fingerprint=plan.fingerprint,
+            engine=engine,
+            progress=progress,
+            snapshot=snapshot,
+            skipped=stream.skips.packed(),
+        )
+        stream.skips = stream.skips.flushed()
+        return entry
     except BaseException:
         if writer is not None:
             writer.abandon()

@@ -18,7 +18,7 @@ __all__ = ["table_records"]
 
 
 def table_records(
-    one: Input, piece: Cut, columns: Sequence[str] | None
+    one: Input, piece: Cut, columns: Sequence[str] | None, limit: int
 ) -> tuple[list[dict[str, Any] | None], dict[int, str], int]:
     """The rows of a piece (None where one cannot be used), why not, and the bytes decoded.
 
@@ -26,6 +26,7 @@ def table_records(
         one: An input of kind ``parquet`` or ``hf``.
         piece: Row groups of a parquet file, or rows carried as an Arrow stream.
         columns: Columns to read, all if None; those that are not there are left out.
+        limit: Bytes of the longest value of a row.
     """
     try:
         import pyarrow as pa
@@ -40,6 +41,8 @@ def table_records(
             table = table.select([name for name in table.column_names if name in set(columns)])
         names = table.column_names
         parts = [_column(name, table.column(i), errors) for i, name in enumerate(names)]
+        if table.nbytes > limit:
+            _refuse_long(names, parts, limit, errors)
     except (OSError, ValueError, OverflowError, pa.ArrowException) as error:
         raise InputError(
             f"{label(one)}: cannot be read ({error}). Check the file, or read fewer columns."
@@ -49,6 +52,18 @@ def table_records(
     for number in errors:
         values[number] = None
     return values, errors, table.nbytes
+
+
+def _refuse_long(
+    names: list[str], parts: list[list[Any]], limit: int, errors: dict[int, str]
+) -> None:
+    for name, values in zip(names, parts, strict=True):
+        for number, value in enumerate(values):
+            if isinstance(value, str | bytes) and len(value) > limit:
+                errors[number] = (
+                    f"{name} is longer than {limit} bytes, the most allowed. Split it, or pass "
+                    f"max_record_bytes={2 * limit}."
+                )
 
 
 def _row_groups(one: Input, piece: Cut, columns: Sequence[str] | None) -> Any:

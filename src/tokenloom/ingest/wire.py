@@ -11,6 +11,7 @@ user's own objects, or in a worker process from what came over the pipe.
 
 from __future__ import annotations
 
+import itertools
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
@@ -47,7 +48,7 @@ Message = tuple[dict[str, Any], list[Any]]
 
 ARRAYS = ("ids", "lengths", "piece", "record")
 
-PLAIN = ("counts", "errors", "filtered", "text_bytes", "disagreement")
+PLAIN = ("counts", "errors", "filtered", "text_bytes", "disagreement", "notes", "fatal")
 
 
 def send(pipe: IO[bytes], header: dict[str, Any], buffers: Sequence[Any] = ()) -> None:
@@ -112,11 +113,13 @@ def unpack_encoded(header: dict[str, Any], buffers: list[Any]) -> EncodedBlock:
     }
     ends = np.cumsum(arrays.pop("line_lengths")).tolist()
     text = bytes(buffers[-1])
-    lines = [text[a:b] for a, b in zip([0, *ends[:-1]], ends, strict=True)]
+    lines = [text[a:b] for a, b in itertools.pairwise([0, *ends])]
     columns = {name[7:]: array for name, array in arrays.items() if name.startswith("column:")}
     values: dict[str, Any] = {name: arrays[name] for name in ARRAYS}
     values |= {name: header[name] for name in PLAIN}
     values["errors"] = [tuple(error) for error in header["errors"]]
+    values["notes"] = [tuple(note) for note in header["notes"]]
+    values["fatal"] = header["fatal"] and tuple(header["fatal"])
     return EncodedBlock(**values, columns=columns, lines=lines)
 
 

@@ -7,6 +7,7 @@ appear whole or not at all, so the newest one can be trusted.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import logging
 import os
@@ -17,6 +18,7 @@ from typing import Any
 
 from tokenloom.api import describe as description
 from tokenloom.api.dataset import Dataset
+from tokenloom.arguments import local_path
 from tokenloom.errors import StateError, StoreError, warn
 from tokenloom.store.files import LOCAL, temporary_name
 from tokenloom.store.plan_cache import cache_dir
@@ -224,8 +226,8 @@ def write_state(state: Mapping[str, Any], path: str | Path) -> Path:
 
     Args:
         state: what `Loader.state_dict()` returned.
-        path: a file, which is replaced; or an existing directory, in which the file is named after
-            its examples, so that `latest_state` finds the newest.
+        path: a file ``NAME.json``, which is replaced; or a directory, made if it is missing, in
+            which the file is named after its examples. `latest_state` finds both.
 
     Returns:
         The path of the file.
@@ -237,15 +239,16 @@ def write_state(state: Mapping[str, Any], path: str | Path) -> Path:
     ...     write_state(loader.state_dict(), folder).name
     'state-000000000002.json'
     """
-    known, target = _shape(state), Path(path)
+    known, target = _shape(state), local_path("path", path)
     try:
         raw = json.dumps(known, indent=1, allow_nan=False).encode() + b"\n"
     except (TypeError, ValueError, RecursionError) as error:
         raise StateError(f"state: it cannot be written as JSON ({error}).") from None
     if len(raw) > MAX_BYTES:
         raise StateError(f"state: it has {len(raw):,} bytes as JSON, allowed: {MAX_BYTES:,}.")
-    if target.is_dir():
+    if target.is_dir() or (target.suffix != ".json" and not target.exists()):
         target = target / f"state-{known['examples']:012d}.json"
+    _make_folder(target.parent)
     temporary = target.parent / temporary_name()
     try:
         out = LOCAL.create(temporary)
@@ -256,6 +259,15 @@ def write_state(state: Mapping[str, Any], path: str | Path) -> Path:
         LOCAL.remove(temporary)
     LOCAL.sync_directory(target.parent)
     return target
+
+
+def _make_folder(folder: Path) -> None:
+    """A directory and those above it, durably; nothing if it is there."""
+    missing = [one for one in (folder, *folder.parents) if not one.exists()]
+    for one in reversed(missing):
+        with contextlib.suppress(FileExistsError):  # another rank was faster
+            LOCAL.mkdir(one)
+        LOCAL.sync_directory(one.parent)
 
 
 def read_state(path: str | Path) -> dict[str, Any]:
@@ -292,7 +304,9 @@ def read_state(path: str | Path) -> dict[str, Any]:
 
 
 def latest_state(folder: str | Path) -> dict[str, Any] | None:
-    """The state with the most examples in a directory, None if it has none; damaged are skipped.
+    """The state with the most examples in a directory (or in a file); damaged files are skipped.
+
+    Files that `write_state` was given a name for are found, too; other JSON files are passed over.
 
     >>> import tempfile, tokenloom as tl
     >>> with tempfile.TemporaryDirectory() as folder:
@@ -302,10 +316,27 @@ def latest_state(folder: str | Path) -> dict[str, Any] | None:
     ...     latest_state(folder)["examples"], latest_state(folder + "/toy")
     (3, None)
     """
-    names = [name for name in LOCAL.list(Path(folder)) if _NAME.fullmatch(name)]
-    for name in sorted(names, key=lambda name: (len(name), name), reverse=True):
+    root = local_path("folder", folder)
+    if root.is_file():
+        return read_state(root)
+    names = LOCAL.list(root)
+    named = [found for found in map(_named_state, names, [root] * len(names)) if found is not None]
+    best = max(named, key=lambda state: int(state["examples"]), default=None)
+    numbered = [match for match in map(_NAME.fullmatch, names) if match]
+    for match in sorted(numbered, key=lambda match: int(match[1]), reverse=True):
+        if best is not None and int(match[1]) <= best["examples"]:
+            break
         try:
-            return read_state(Path(folder) / name)
+            return read_state(root / match[0])
         except StateError as error:
             log.warning("%s; using an older state.", str(error).rstrip("."))
+    return best
+
+
+def _named_state(name: str, root: Path) -> dict[str, Any] | None:
+    """A state under a name of the user's own; None for anything else."""
+    if not name.endswith(".json") or _NAME.fullmatch(name):
+        return None
+    with contextlib.suppress(StateError):
+        return read_state(root / name)
     return None

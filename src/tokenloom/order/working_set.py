@@ -6,6 +6,7 @@ many of them an order needs at the same time decides whether reading by blocks p
 
 from __future__ import annotations
 
+import functools
 import math
 from typing import NamedTuple
 

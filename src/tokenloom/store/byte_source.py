@@ -20,6 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tokenloom.errors import StoreCorrupt, StoreError
+from tokenloom.store.files import unreadable
 from tokenloom.store.handles import Single, lock_of
 from tokenloom.store.slabs import LARGE, PAGE, SAFE, SlabPool
 
@@ -108,10 +109,21 @@ class LocalSource:
             status = os.stat(os.path.join(self._root, name), follow_symlinks=False)
         except (FileNotFoundError, NotADirectoryError):
             return None
+        except OSError as error:
+            raise unreadable(error, os.path.join(self._root, name)) from error
         return status.st_size if stat.S_ISREG(status.st_mode) else None
 
     def read(self, ranges: Sequence[Range]) -> list[Bytes]:
         """See `ByteSource`."""
+        try:
+            return self._read(ranges)
+        except StoreError:
+            raise
+        except OSError as error:
+            name = ranges[0][0] if len({one[0] for one in ranges}) == 1 else ""
+            raise unreadable(error, os.path.join(self._root, name)) from error
+
+    def _read(self, ranges: Sequence[Range]) -> list[Bytes]:
         if len(ranges) == 1:  # the short way
             name, offset, size = ranges[0]
             if size < LARGE:
@@ -153,10 +165,7 @@ class LocalSource:
         except StoreError:
             raise
         except OSError as error:
-            raise StoreCorrupt(
-                f"{path}: it cannot be opened: {os.strerror(error.errno or 0)}. Restore it or "
-                "build the store again."
-            ) from error
+            raise unreadable(error, path) from error
         with self._lock:
             self._handles[name] = handle
             while len(self._handles) > self._open_files:

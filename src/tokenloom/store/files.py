@@ -12,6 +12,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
+import re
 import secrets
 import shutil
 import stat
@@ -19,12 +20,14 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Protocol
 
-from tokenloom.errors import StoreError, StoreExists
+from tokenloom.errors import StoreCorrupt, StoreError, StoreExists
 from tokenloom.store.handles import Single
 
 __all__ = ["LOCAL", "Files", "LocalFiles", "OutFile", "publish_file", "temporary_name"]
 
 TEMPORARY_PREFIX = ".tmp-"
+
+TEMPORARY_NAME = re.compile(r"\.tmp-[0-9a-f]{32}")  # exactly what `temporary_name` gives
 
 LOCK_NAME = ".lock"
 
@@ -117,9 +120,41 @@ def failed(error: OSError, path: Path, what: str) -> StoreError:
     what_to_do = (
         "Free some space and run the same build again: finished shards are kept."
         if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+        else _MANY_OPEN
+        if error.errno in (errno.EMFILE, errno.ENFILE)
         else "Run the same command again when this is mended: finished shards are kept."
     )
     failure = StoreError(f"{path}: {what}: {reason}. {what_to_do}")
+    failure.errno = error.errno
+    return failure
+
+
+_MANY_OPEN = "The file itself is fine: close others, or raise the limit with `ulimit -n`."
+
+
+def unreadable(error: OSError, path: object) -> StoreError:
+    """What a system call that failed while reading says about a store.
+
+    Only a file that is not there, or is something else, is damage; a process with too many open
+    files, a disk that failed for a moment or a lack of permission are told as what they are.
+    """
+    reason = os.strerror(error.errno) if error.errno else str(error)
+    if error.errno in (errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.EISDIR, errno.ENXIO):
+        failure: StoreError = StoreCorrupt(
+            f"{path}: it cannot be opened: {reason}. Restore it or build the store again."
+        )
+    else:
+        advice = {
+            errno.EMFILE: _MANY_OPEN,
+            errno.ENFILE: _MANY_OPEN,
+            errno.EACCES: "Ask for permission to read it.",
+            errno.EPERM: "Ask for permission to read it.",
+        }.get(
+            error.errno or 0,
+            "The disk or the network failed; nothing says that the store is damaged. Try again, "
+            "and run `tokenloom verify` if it goes on.",
+        )
+        failure = StoreError(f"{path}: reading failed: {reason}. {advice}")
     failure.errno = error.errno
     return failure
 
@@ -223,7 +258,7 @@ class LocalFiles:
             if not path.is_dir() or path.is_symlink():
                 path.unlink(missing_ok=True)
                 return
-            if not path.name.startswith(TEMPORARY_PREFIX):
+            if not TEMPORARY_NAME.fullmatch(path.name):
                 doomed = path.parent / temporary_name()
                 os.rename(path, doomed)
                 path = doomed
@@ -234,11 +269,14 @@ class LocalFiles:
         """See `Files`. The kernel frees it when its holder dies, so it is never stale.
 
         The lock only saves work; renames decide what is published (a network file system may
-        not lock at all).
+        not lock at all). A link of that name is not followed, a pipe is not waited for.
         """
-        with _named(path / LOCK_NAME, "opening it"):
-            file = open(path / LOCK_NAME, "ab")  # noqa: SIM115 - closed below
-        with file:
+        place, flags = path / LOCK_NAME, os.O_RDWR | os.O_CREAT | getattr(os, "O_CLOEXEC", 0)
+        with _named(place, "opening it"):
+            fd = os.open(place, flags | getattr(os, "O_NOFOLLOW", 0) | os.O_NONBLOCK, 0o666)
+        with open(fd, "rb", buffering=0) as file:
+            if not stat.S_ISREG(os.fstat(fd).st_mode):
+                raise StoreError(f"{place}: this is not a regular file, so it is no lock of ours.")
             held: bool | None
             try:
                 import fcntl

@@ -66,7 +66,6 @@ __all__ = [
 T = TypeVar("T")
 
 FORMAT: Final = "tokenloom-store"
-
 VERSION: Final = 2
 
 INNER: Final = 32_768  # elements per inner chunk
@@ -85,14 +84,17 @@ MAX_RECORD_BYTES: Final = 1 << 28  # a manifest above this is refused unread
 
 MAX_DEPTH: Final = 32  # levels of nesting in a record
 
-MANIFEST_NAME = re.compile(r"manifest-(\d{6,9})\.json")
+_SIX: Final = "([0-9]{6}|[1-9][0-9]{6,8})"  # exactly what `manifest_name` and the others write
+MANIFEST_NAME = re.compile(rf"manifest-{_SIX}\.json")
 
-SHARD_NAME = re.compile(r"shard-(\d{5,9})")
+SHARD_NAME = re.compile(r"shard-([0-9]{5}|[1-9][0-9]{5,8})")
 
-ROOT_FILE_NAME = re.compile(r"(inputs-\d{6,9}\.json|tokenizer-[0-9a-f]{8}\.(json|model))")
+ROOT_FILE_NAME = re.compile(
+    rf"inputs-{_SIX}\.json|skipped-{_SIX}\.jsonl|tokenizer-([0-9a-f]{{8}})\.(json|model)"
+)
 
 SHARD_FILE_NAME = re.compile(
-    r"([a-z][a-z0-9_]{0,62}/(zarr\.json|c/0)|docs\.(parquet|jsonl\.zst)|shard\.json)"
+    r"([a-z][a-z0-9_]{0,62}/(zarr\.json|c/0)|(docs\.parquet|(docs|skipped)\.jsonl\.zst|shard\.json))"
 )
 
 COLUMN_NAME = re.compile(r"[a-z][a-z0-9_]{0,62}")
@@ -122,12 +124,6 @@ COUNT_TOKENS: Final = 1024  # tokens between two counts of a loss column
 INDEX_WORDS: Final = 512  # uint64 of one page of the id index, 4 KiB
 
 SMALL: Final = 8  # columns that are not read by token have chunks that much smaller
-
-
-def is_store_name(name: str) -> bool:
-    """Whether a file or directory of that name may be at the top of a store."""
-    patterns = (MANIFEST_NAME, SHARD_NAME, ROOT_FILE_NAME)
-    return name.startswith(".") or any(pattern.fullmatch(name) for pattern in patterns)
 
 
 def manifest_name(number: int) -> str:
@@ -171,7 +167,7 @@ def group_count(documents: int) -> int:
 
 
 def unknown_groups(documents: int) -> tuple[str, ...]:
-    """A placeholder for group digests until they are computed: one zero for each."""
+    """Zeros in place of the group digests until they are computed."""
     return ("0" * 64,) * group_count(documents)
 
 
@@ -225,7 +221,7 @@ class Column:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ShardRecord:
-    """The commit record of one shard, `shard.json`."""
+    """The commit record of one shard, `shard.json`; `snapshot` is whose it is (0: unknown)."""
 
     format: str = FORMAT
     version: int = VERSION
@@ -238,6 +234,7 @@ class ShardRecord:
     columns: dict[str, Column]
     files: dict[str, FileRecord]
     progress: dict[str, int]
+    snapshot: int = 0
 
     def __post_init__(self) -> None:
         _require(self.format == FORMAT, f"format is {self.format!r}, allowed: {FORMAT!r}")
@@ -266,7 +263,7 @@ class ShardRecord:
                 f"column {name} has {column.length} elements, expected {expected}",
             )
         files = {f"{name}/{part}" for name in self.columns for part in ("zarr.json", "c/0")}
-        wrong = files ^ {name for name in self.files if not name.startswith("docs.")}
+        wrong = files ^ {name for name in self.files if not name.startswith(("docs.", "skipped."))}
         _require(not wrong, f"files {', '.join(sorted(wrong))} are missing or of no column")
 
     def _length_of(self, name: str, own: int) -> int | None:
@@ -477,6 +474,9 @@ def unseal(cls: type[T], raw: bytes, path: str) -> T:
     Raises:
         StoreCorrupt: naming `path`, when the seal is broken or a value is invalid.
     """
+    if b'"%s"' % FORMAT.encode() not in raw:
+        found = "it names no store format, so tokenloom did not write it, or it is damaged"
+        raise StoreCorrupt(f"{path}: {found}. Restore it from a copy, or name another directory.")
     body = raw[:-_SEAL_BYTES]
     if raw != body + _SEAL % hashlib.sha256(body).hexdigest().encode():
         raise StoreCorrupt(

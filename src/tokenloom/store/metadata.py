@@ -35,6 +35,7 @@ __all__ = [
     "id_text",
     "id_texts",
     "json_line",
+    "unstorable",
 ]
 
 GROUP = 8192  # documents per Parquet row group
@@ -44,6 +45,10 @@ MAX_LINES_BYTES = 256 << 20  # metadata of one shard: the writer starts another 
 ORIGIN_BYTES = 64  # `_input` and `_record` of one document, at most
 
 JSON_MARK = {b"tokenloom": b"json"}
+
+RESERVED = ("_input", "_record")  # where a document came from
+
+MAX_DEPTH = 64  # levels of nesting in a value; parsers and people give up at some hundreds
 
 _INT64 = range(-(1 << 63), 1 << 63)
 
@@ -63,6 +68,37 @@ def json_line(record: dict[str, Any]) -> bytes:
     return _encode({k: v for k, v in record.items() if v is not None}).encode(
         "utf-8", "surrogatepass"
     )
+
+
+def unstorable(record: dict[str, Any], keys: Sequence[str]) -> str | None:
+    """Why these keys of a record cannot be kept as metadata, or None.
+
+    >>> unstorable({"_input": "a.jsonl"}, ["_input"])[:57]
+    "the key '_input' is reserved: it says which input and rec"
+    """
+    for key in keys:
+        if key in RESERVED:
+            return (
+                f"the key {key!r} is reserved: it says which input and record a document came from."
+                " Rename it with a transform, or leave it out with metadata_keys=[…]"
+            )
+        value = record[key]
+        if isinstance(value, (dict, list, tuple)) and _is_deep(value):
+            return (
+                f"{key!r} is nested more than {MAX_DEPTH} levels deep, the most allowed. Flatten "
+                "it, or leave it out with metadata_keys=[…]"
+            )
+    return None
+
+
+def _is_deep(value: Any) -> bool:
+    level = [value]
+    for _ in range(MAX_DEPTH):
+        inner = [x for one in level for x in (one.values() if isinstance(one, dict) else one)]
+        level = [one for one in inner if isinstance(one, (dict, list, tuple))]
+        if not level:
+            return False
+    return True
 
 
 def id_text(value: Any) -> bytes | None:

@@ -23,6 +23,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from tokenloom.arguments import local_path
 from tokenloom.errors import ConfigError, StoreError
 from tokenloom.store import coalesce, snapshots
 from tokenloom.store import format as fmt
@@ -311,10 +312,10 @@ def open_reader(
     source: ByteSource | None = None,
 ) -> Reader:
     """What reads a snapshot of a store; `tokenloom.open` documents the arguments."""
-    if not isinstance(path, (str, Path)) or str(path) == "":
-        raise ConfigError(f"path: found {path!r}, allowed: the directory of a store.")
-    root = Path(path)
+    root = local_path("path", path)
     found = snapshots.current(root) if snapshot is None else snapshots.load(root, snapshot)
+    if snapshot is None:
+        snapshots.tell_of_more(root, found.manifest)
     source = source or LocalSource(root)
     snapshots.check_sizes(source, root, found.manifest)
     return Reader(

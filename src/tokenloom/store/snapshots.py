@@ -2,44 +2,44 @@
 
 One idea: the highest numbered manifest is the store. Opening reads that one file and compares
 the size of every file it names, so that a cut or missing file is found now and not at step 340;
-no token, no offset and no commit record is read.
-
-Removing what no snapshot needs, and nothing else.
-
-Temporary files of builds that died always go. Shards that no manifest names are the work of an
-unfinished build or append: they go only with ``unfinished=True``, because running that build
-again would go on after them. Older snapshots go only with ``old_snapshots=True``; pinned ones and
-the newest stay, and so does every shard that they name.
+no token, no offset and no commit record is read (but for shards beyond that manifest, which belong
+to a snapshot that is unfinished or lost, and are told).
 """
 
 from __future__ import annotations
 
+import contextlib
 import difflib
 import hashlib
-from collections.abc import Collection, Sequence
+import logging
+import stat
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from tokenloom.bind import bind
-from tokenloom.errors import StoreBusy, StoreCorrupt, StoreNotFound, plural
+from tokenloom.errors import StoreCorrupt, StoreError, StoreNotFound, plural
 from tokenloom.store import format as fmt
 from tokenloom.store.byte_source import ByteSource, read_exactly
-from tokenloom.store.files import LOCAL, TEMPORARY_PREFIX, Files
+from tokenloom.store.files import LOCAL, LOCK_NAME, TEMPORARY_NAME, Files
 
 __all__ = [
-    "Collected",
     "InputList",
     "InputRecord",
     "Snapshot",
+    "beyond",
+    "beyond_line",
     "check_sizes",
-    "collect",
+    "commit_record",
     "current",
-    "held",
+    "is_store_name",
     "load",
     "numbers",
     "read_inputs",
     "read_sidecar",
 ]
+
+log = logging.getLogger("tokenloom")
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +100,7 @@ def current(root: Path, files: Files = LOCAL) -> Snapshot:
     if published:
         return load(root, published[-1], files)
     shards = sum(fmt.SHARD_NAME.fullmatch(name) is not None for name in names)
-    if shards or any(name.startswith(TEMPORARY_PREFIX) for name in names):
+    if shards or any(TEMPORARY_NAME.fullmatch(name) for name in names):
         raise StoreNotFound(
             f"{root}: the build of this store is incomplete: {plural(shards, 'shard')} done, and "
             "no manifest is published. Run the same build again: it goes on where it stopped."
@@ -168,65 +168,65 @@ def read_sidecar(source: ByteSource, root: Path, manifest: fmt.Manifest, name: s
     return data
 
 
-@dataclass(frozen=True, slots=True)
-class Collected:
-    """Names that were removed, and unfinished shards that were left alone."""
+def is_store_name(name: str) -> bool:
+    """Whether we make files or directories of that name at the top of a store.
 
-    removed: tuple[str, ...]
-    unfinished: tuple[str, ...]
-
-
-def collect(
-    root: Path,
-    *,
-    old_snapshots: bool = False,
-    pinned: Collection[int] = (),
-    unfinished: bool = False,
-    dry_run: bool = False,
-    files: Files = LOCAL,
-) -> Collected:
-    """Remove what no snapshot needs.
-
-    Raises:
-        StoreBusy: when a build is running there.
+    >>> [is_store_name(name) for name in ("shard-00000", ".lock", ".tmp-" + "0" * 32, ".tmp-mine")]
+    [True, True, True, False]
     """
-    if not files.list(root):
-        current(root, files)  # says what is wrong with the path
-    with files.lock(root) as held:
-        if held is False:
-            raise StoreBusy(f"{root}: a build is running here. Wait for it, then collect again.")
-        return _collect(root, old_snapshots, pinned, unfinished, dry_run, files)
+    patterns = (fmt.MANIFEST_NAME, fmt.SHARD_NAME, fmt.ROOT_FILE_NAME, TEMPORARY_NAME)
+    return name == LOCK_NAME or any(pattern.fullmatch(name) for pattern in patterns)
 
 
-def held(root: Path, named: Collection[tuple[int, str]], files: Files = LOCAL) -> list[int]:
-    """Those snapshots of a store that are named as (number, digest of the content)."""
-    published = numbers(files.list(root))
-    wanted = [number for number in published if any(number == one for one, _ in named)]
-    digests = {n: load(root, n, files).manifest.digest for n in wanted}
-    return [number for number, digest in digests.items() if (number, digest) in named]
+def commit_record(root: Path, name: str, files: Files = LOCAL) -> fmt.ShardRecord | None:
+    """The commit record of a shard; None if there is none, or one that is not ours."""
+    path = root / name / "shard.json"
+    with contextlib.suppress(FileNotFoundError, NotADirectoryError):
+        if not stat.S_ISREG(path.lstat().st_mode):  # a link is a link
+            return None
+    raw = files.read(path, fmt.MAX_RECORD_BYTES)
+    if raw is None or fmt.FORMAT.encode() not in raw:
+        return None
+    return fmt.unseal(fmt.ShardRecord, raw, str(path))
 
 
-def _collect(
-    root: Path,
-    old_snapshots: bool,
-    pinned: Collection[int],
-    unfinished: bool,
-    dry_run: bool,
-    files: Files,
-) -> Collected:
-    names = files.list(root)
-    published = numbers(names)
-    drop = {n for n in published[:-1] if n not in pinned} if old_snapshots else set()
-    kept = [load(root, n, files).manifest for n in published if n not in drop]
-    needed = {shard.name for manifest in kept for shard in manifest.shards}
-    needed |= {name for manifest in kept for name in manifest.files}
-    orphans = [n for n in names if fmt.SHARD_NAME.fullmatch(n) and n not in needed]
-    removed = [name for name in names if name.startswith(TEMPORARY_PREFIX)]
-    removed += [fmt.manifest_name(number) for number in sorted(drop)]
-    removed += orphans if unfinished else []
-    removed += [n for n in names if fmt.ROOT_FILE_NAME.fullmatch(n) and n not in needed and kept]
-    if not dry_run:
-        for name in removed:
-            files.remove(root / name)
-        files.sync_directory(root)
-    return Collected(tuple(removed), () if unfinished else tuple(orphans))
+def beyond_line(what: Path, number: int | None) -> str:
+    """How a file or a shard beyond the newest manifest is told."""
+    which = "" if number is None else f" ({number})"
+    manifest = "its manifest" if number is None else fmt.manifest_name(number)
+    return (
+        f"{what}: of an unfinished or lost snapshot{which}. A build is running or was interrupted "
+        f"(run it again, or `tokenloom gc --unfinished`), or {manifest} was lost (restore it)."
+    )
+
+
+def beyond(
+    root: Path, manifest: fmt.Manifest, files: Files = LOCAL
+) -> tuple[list[str], int | None]:
+    """Shards and sidecars after the newest manifest, and the snapshot that their records name.
+
+    They are of a build that runs, or was interrupted, or whose manifest was lost.
+    """
+    known = {shard.name for shard in manifest.shards} | manifest.files.keys()
+    last = max([int(shard.name[6:]) for shard in manifest.shards], default=-1)
+    found, number = list[str](), None
+    for name in files.list(root):
+        shard, sidecar = fmt.SHARD_NAME.fullmatch(name), fmt.ROOT_FILE_NAME.fullmatch(name)
+        if shard and name not in known and int(shard[1]) > last:
+            with contextlib.suppress(StoreError):
+                record = commit_record(root, name, files)
+                number = record.snapshot or None if record and number is None else number
+            found.append(name)
+        elif sidecar and name not in known and int(sidecar[1] or sidecar[2] or 0) > manifest.number:
+            number = int(sidecar[1] or sidecar[2])
+            found.append(name)
+    return found, number
+
+
+def tell_of_more(root: Path, manifest: fmt.Manifest) -> None:
+    """A newer snapshot that is unfinished, or whose manifest was lost, is not passed over."""
+    names, number = beyond(root, manifest)
+    if names:
+        what = names[0] if len(names) == 1 else f"{names[0]} and {len(names) - 1} more"
+        line = beyond_line(root / what, number)
+        log.warning("%s Opened is snapshot %d.", line, manifest.number)

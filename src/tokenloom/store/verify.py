@@ -44,7 +44,11 @@ Tick = Callable[[int], None]
 
 @dataclass(frozen=True, slots=True)
 class VerifyReport:
-    """What was checked; `problems` is empty when all is well, else one line per problem."""
+    """What was checked; `problems` is empty when all is well, else one line per problem.
+
+    `unfinished` says what is there beyond the newest manifest. What was published before it is none
+    the worse, so it is no problem of this snapshot; but the newer one is unfinished, or lost.
+    """
 
     path: str
     shards: int
@@ -53,6 +57,7 @@ class VerifyReport:
     documents: int
     tokens: int
     problems: tuple[str, ...]
+    unfinished: tuple[str, ...] = ()
 
     @property
     def ok(self) -> bool:
@@ -88,6 +93,8 @@ def verify(
             problems.append(str(error))
             continue
         expected |= {f"{entry.name}/{name}": file for name, file in record.files.items()}
+        if record.snapshot not in (0, _snapshot_of(manifest, number)):
+            problems.append(f"{root / entry.name}: it is a shard of snapshot {record.snapshot}.")
         problems += _check_strangers(root, entry, record, files)
         lengths: list[NDArray[np.int64]] = []  # empty if the offsets are of no use
         for column in ("offsets", *(name for name in record.columns if name != "offsets")):
@@ -100,14 +107,25 @@ def verify(
     total = sum(file.bytes for file in expected.values())
     counts = (manifest.documents, manifest.tokens)
     found = tuple(dict.fromkeys(problems))
-    return VerifyReport(str(root), len(manifest.shards), len(expected), total, *counts, found)
+    shards = len(manifest.shards)
+    later = tuple(_beyond(root, manifest, files))
+    return VerifyReport(str(root), shards, len(expected), total, *counts, found, later)
+
+
+def _snapshot_of(manifest: fmt.Manifest, shard: int) -> int:
+    """The number of the snapshot that added a shard."""
+    for part in manifest.parts:
+        if shard < part.shards:
+            return part.manifest
+        shard -= part.shards
+    return manifest.number
 
 
 def _check_history(root: Path, manifest: fmt.Manifest, files: Files) -> Iterator[str]:
     """Only what we wrote is there, older snapshots are whole, the parent is the parent."""
     names = files.list(root)
     for name in names:
-        if not fmt.is_store_name(name):
+        if not name.startswith(".") and not snapshots.is_store_name(name):
             yield f"{root / name}: nobody published this file."
     for number in snapshots.numbers(names):
         if number >= manifest.number:
@@ -117,8 +135,17 @@ def _check_history(root: Path, manifest: fmt.Manifest, files: Files) -> Iterator
         except StoreError as error:
             yield str(error)
             continue
-        if number == manifest.number - 1 and older.sha256 != manifest.parent:
+        # a manifest without a parent overwrote what was there
+        if number == manifest.number - 1 and manifest.parent not in (None, older.sha256):
             yield f"{root / fmt.manifest_name(number)}: it is not the parent of the next snapshot."
+
+
+def _beyond(root: Path, manifest: fmt.Manifest, files: Files) -> list[str]:
+    """What is there after the newest manifest, if this is it."""
+    if snapshots.numbers(files.list(root))[-1:] != [manifest.number]:
+        return []
+    names, number = snapshots.beyond(root, manifest, files)
+    return [snapshots.beyond_line(root / name, number) for name in names]
 
 
 def _check_strangers(

@@ -227,9 +227,19 @@ class ShardWriter:
         self._records.append(records)
         self.metadata_bytes += sum(map(len, lines))
 
-    def commit(self, *, fingerprint: str, engine: str, progress: dict[str, int]) -> fmt.ShardEntry:
+    def commit(
+        self,
+        *,
+        fingerprint: str,
+        engine: str,
+        progress: dict[str, int],
+        snapshot: int = 0,
+        skipped: bytes = b"",
+    ) -> fmt.ShardEntry:
         """Make everything durable, write the commit record, give the shard its name.
 
+        The record names the `snapshot` that the shard is written for (0: unknown), so that a lost
+        manifest leaves a trace. `skipped` is kept beside the documents, if there is any.
         Should another builder have committed the same shard meanwhile, theirs is kept if its
         content is the same, and it is an error otherwise.
         """
@@ -257,6 +267,9 @@ class ShardWriter:
             columns[name], written = guard.close()
             records |= written
         records |= self._write_documents()
+        if skipped:
+            name = "skipped.jsonl.zst"
+            records[name] = _write_file(self._files, self._folder / name, skipped)
         record = fmt.ShardRecord(
             number=self._number,
             documents=self.documents,
@@ -267,6 +280,7 @@ class ShardWriter:
             columns=columns,
             files=records,
             progress=progress,
+            snapshot=snapshot,
         )
         sealed = fmt.seal(record)
         _write_file(self._files, self._folder / "shard.json", sealed)

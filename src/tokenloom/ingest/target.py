@@ -1,0 +1,392 @@
+"""The directory that a store goes to: whose it is, and how one builder has it alone.
+
+One idea: every refusal comes before the first effect. `look` only looks. A directory is ours if it
+holds a manifest that we sealed, or if *everything* in it is proven, by its content, to be of a
+build of ours that has not finished. What is not proven is somebody else's: it is never written to,
+locked or swept.
+
+What is ever removed (`collect`), only there and only under names that we make, exactly:
+
+- Temporary files of builds that died always go.
+- Shards that no manifest names are the work of an unfinished build or append: they go only with
+  ``unfinished=True``, because running that build again would go on after them, and only if their
+  commit record is ours.
+- Older snapshots go only with ``old_snapshots=True``; pinned ones and the newest stay, and so does
+  every shard that they name.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import hashlib
+import logging
+import os
+import stat
+import time
+from collections.abc import Collection, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from tokenloom.arguments import local_path
+from tokenloom.bind import bind
+from tokenloom.errors import StoreBusy, StoreError, StoreExists, StoreNotFound
+from tokenloom.store import format as fmt
+from tokenloom.store.byte_source import LocalSource
+from tokenloom.store.files import LOCAL, LOCK_NAME, TEMPORARY_NAME, Files
+from tokenloom.store.snapshots import (
+    InputList,
+    Snapshot,
+    beyond,
+    check_sizes,
+    commit_record,
+    current,
+    is_store_name,
+    load,
+    numbers,
+)
+
+__all__ = [
+    "Collected",
+    "Standing",
+    "alone",
+    "collect",
+    "drop_older",
+    "held",
+    "is_our_shard",
+    "is_our_sidecar",
+    "look",
+    "make_directory",
+    "place_of",
+    "refuse",
+    "remains",
+    "remove_names",
+]
+
+log = logging.getLogger("tokenloom")
+
+POLL_SECONDS = 0.1
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Standing:
+    """What a directory is to us.
+
+    Attributes:
+        names: everything in it; empty also if it does not exist.
+        snapshot: the newest one, or None.
+        strangers: names that nothing proves to be ours; only looked for where there is no
+            manifest, since a store stays ours when somebody leaves a note in it.
+    """
+
+    names: tuple[str, ...]
+    snapshot: Snapshot | None
+    strangers: tuple[str, ...] = ()
+
+
+def look(root: Path, files: Files = LOCAL) -> Standing:
+    """Whose a directory is; changes nothing.
+
+    Raises:
+        StoreExists: it is no directory.
+        StoreError: a manifest or a commit record in it is damaged, or is not one of ours.
+    """
+    if os.path.lexists(root) and not os.path.isdir(root):
+        what = "a link to nothing" if os.path.islink(root) else "no directory"
+        raise StoreExists(f"{root}: this is {what}, so it holds no store. Name another path.")
+    names = tuple(files.list(root))  # one look: without locks another builder may finish meanwhile
+    published = numbers(names)
+    if published:
+        return Standing(names=names, snapshot=load(root, published[-1], files))
+    vouched = any(
+        is_our_shard(root, name, files) or is_our_sidecar(root, name, files) for name in names
+    )
+    strangers = [name for name in names if not _is_ours(root, name, vouched, files)]
+    there = [name for name in strangers if _mode(root / name)]  # a living builder renames its files
+    return Standing(names=names, snapshot=None, strangers=tuple(there))
+
+
+def _is_ours(root: Path, name: str, vouched: bool, files: Files) -> bool:
+    """Whether something in a directory without a manifest is of a build of ours.
+
+    Args:
+        root: the directory.
+        name: what is looked at.
+        vouched: whether a shard or a list of ours is there, which vouches for temporary files.
+        files: how to read.
+    """
+    path = root / name
+    if is_our_shard(root, name, files) or is_our_sidecar(root, name, files):
+        return True
+    mode = _mode(path)
+    if name == LOCK_NAME:
+        return stat.S_ISREG(mode)
+    if not TEMPORARY_NAME.fullmatch(name):
+        return False
+    if stat.S_ISDIR(mode):
+        return vouched or _is_half_a_shard(path)
+    if not stat.S_ISREG(mode):
+        return False
+    # the first file that a build without documents publishes is its list of inputs
+    head = b"" if vouched else (files.read(path, fmt.MAX_RECORD_BYTES) or b"")[: len(_LIST_HEAD)]
+    return _LIST_HEAD.startswith(head)
+
+
+_LIST_HEAD = b'[\n {\n  "bytes": '
+
+
+def _mode(path: Path) -> int:
+    """The kind of a file, 0 if it is gone; a link is a link."""
+    try:
+        return os.lstat(path).st_mode
+    except FileNotFoundError:
+        return 0
+
+
+def is_our_shard(root: Path, name: str, files: Files) -> bool:
+    """Whether a shard's directory holds a commit record of ours; one that is damaged raises."""
+    if not fmt.SHARD_NAME.fullmatch(name) or not stat.S_ISDIR(_mode(root / name)):
+        return False
+    record = commit_record(root, name, files)
+    return record is not None and fmt.shard_name(record.number) == name
+
+
+def is_our_sidecar(root: Path, name: str, files: Files) -> bool:
+    """Whether the content of a file beside the manifests is what its name says."""
+    path = root / name
+    if not fmt.ROOT_FILE_NAME.fullmatch(name) or not stat.S_ISREG(_mode(path)):
+        return False
+    raw = files.read(path, fmt.MAX_RECORD_BYTES) or b""
+    if name.startswith("tokenizer-"):
+        return hashlib.sha256(raw).hexdigest().startswith(name[10:18])
+    with contextlib.suppress(ValueError, RecursionError):
+        if name.startswith("skipped-"):
+            first = fmt.read_json(raw.split(b"\n", 1)[0])
+            return isinstance(first, dict) and {"input", "record", "reason"} <= first.keys()
+        return bool(bind(InputList, {"inputs": fmt.read_json(raw)}).inputs)
+    return False
+
+
+def _is_half_a_shard(folder: Path) -> bool:
+    """Whether everything below a temporary directory has a name that a shard's writer gives."""
+    for place, folders, names in os.walk(folder):
+        inside = os.path.relpath(place, folder)
+        inside = "" if inside == "." else inside + "/"
+        for name in folders:
+            known = fmt.COLUMN_NAME.fullmatch(name) if not inside else name == "c"
+            if not known or os.path.islink(os.path.join(place, name)):
+                return False
+        for name in names:
+            mode = _mode(Path(place, name))  # 0: its builder lives, and has removed it
+            regular = mode == 0 or stat.S_ISREG(mode)
+            if not regular or not fmt.SHARD_FILE_NAME.fullmatch(inside + name):
+                return False
+    return True
+
+
+# -- the directory of a build --------------------------------------------------------------
+def place_of(out: object) -> Path:
+    """Where a build goes: `out`, with links resolved once, so that none can be moved later.
+
+    Raises:
+        ConfigError: it is no path of this machine.
+    """
+    root = local_path("out", out)
+    real = os.path.realpath(root)
+    linked = real != os.path.abspath(root) and os.path.exists(root)
+    return Path(real) if linked else root
+
+
+def refuse(root: Path, standing: Standing) -> None:
+    """Raises if a directory without a manifest holds anything that is not ours."""
+    if standing.strangers:
+        raise StoreExists(
+            f"{root}: this directory holds other things ({', '.join(standing.strangers[:3])}). "
+            "Name a new directory for the store; nothing here was touched."
+        )
+
+
+def make_directory(files: Files, root: Path) -> None:
+    """Make the store's directory and those above it, durably."""
+    missing = []
+    path = root
+    while not path.exists():
+        missing.append(path)
+        path = path.parent
+    for path in reversed(missing):
+        with contextlib.suppress(FileExistsError):  # another builder was faster
+            files.mkdir(path)
+    # A killed run may have made directories without syncing them. Such a directory holds nothing
+    # but the next one, so sync upwards as long as that is so.
+    path = root.absolute()
+    files.sync_directory(path.parent)
+    try:
+        while len(files.list(path.parent)) == 1 and path.parent != path:
+            path = path.parent
+            files.sync_directory(path.parent)
+    except OSError as error:
+        if error.errno not in (errno.EACCES, errno.EPERM):  # those above may not be ours to open
+            raise
+
+
+@contextmanager
+def alone(files: Files, root: Path) -> Iterator[tuple[Standing, bool]]:
+    """Wait until no other process builds here, then look again.
+
+    Gives what is there now, and whether the lock is really held. If it is, no temporary file
+    belongs to a living build: those of dead ones are removed.
+    """
+    waiting = False
+    while True:
+        with files.lock(root) as held:
+            if held is not False:
+                standing = look(root, files)
+                refuse(root, standing)
+                if held:
+                    remove_names(root, remains(standing), files)
+                yield standing, bool(held)
+                return
+        if not waiting:
+            log.warning("%s: another process is building here; waiting for it", root)
+            waiting = True
+        time.sleep(POLL_SECONDS)
+
+
+def remains(standing: Standing) -> list[str]:
+    """Temporary names, of builds that live or died."""
+    return [name for name in standing.names if TEMPORARY_NAME.fullmatch(name)]
+
+
+def remove_names(root: Path, names: Sequence[str], files: Files) -> None:
+    """Remove files and directories of a store; a name that we do not make is refused."""
+    wrong = [name for name in names if not is_store_name(name)]
+    if wrong:
+        raise StoreError(f"{root / wrong[0]}: this is no name of ours, so nothing was removed.")
+    for name in names:
+        files.remove(root / name)
+
+
+# -- removing what no snapshot needs --------------------------------------------------------
+@dataclass(frozen=True, slots=True)
+class Collected:
+    """What was removed and what was left.
+
+    Attributes:
+        removed: names that were removed.
+        unfinished: shards and lists of a build that has not finished, or whose manifest was lost.
+        strangers: names as we make them, over content that is not ours.
+    """
+
+    removed: tuple[str, ...]
+    unfinished: tuple[str, ...]
+    strangers: tuple[str, ...] = ()
+
+
+def collect(
+    root: Path,
+    *,
+    old_snapshots: bool = False,
+    pinned: Collection[int] = (),
+    unfinished: bool = False,
+    dry_run: bool = False,
+    files: Files = LOCAL,
+) -> Collected:
+    """Remove what no snapshot needs.
+
+    Raises:
+        StoreNotFound: the directory holds no store; nothing in it was touched.
+        StoreBusy: a build is running there.
+    """
+    standing = _ours(root, files)
+    locked = LOCK_NAME in standing.names or not dry_run  # a dry run leaves not even a lock
+    with files.lock(root) if locked else contextlib.nullcontext() as held:
+        if held is False:
+            raise StoreBusy(f"{root}: a build is running here. Wait for it, then collect again.")
+        standing = _ours(root, files)  # somebody may have been here before we had the lock
+        found = _collectable(root, standing, old_snapshots, pinned, unfinished, files)
+        if not dry_run:
+            remove_names(root, found.removed, files)
+            files.sync_directory(root)
+        return found
+
+
+def _ours(root: Path, files: Files) -> Standing:
+    """A directory that holds a store of ours, finished or not; any other is refused."""
+    standing = look(root, files)
+    if standing.strangers or not standing.names:
+        if standing.names and not set(standing.strangers) >= set(standing.names):
+            raise StoreNotFound(
+                f"{root}: there is no manifest here, and other things "
+                f"({', '.join(standing.strangers[:3])}), so nothing is removed."
+            )
+        current(root, files)  # says what is wrong with the path
+        raise StoreNotFound(f"{root}: this directory is not a token store.")
+    if standing.snapshot is not None:
+        check_sizes(LocalSource(root), root, standing.snapshot.manifest)
+    return standing
+
+
+def drop_older(root: Path, files: Files) -> tuple[str, ...]:
+    """Remove every snapshot but the newest, with the files that only they name.
+
+    Whoever calls this has the lock.
+    """
+    found = _collectable(root, look(root, files), True, (), False, files)
+    remove_names(root, found.removed, files)
+    files.sync_directory(root)
+    return found.removed
+
+
+def held(root: Path, named: Collection[tuple[int, str]], files: Files = LOCAL) -> list[int]:
+    """Those snapshots of a store that are named as (number, digest of the content)."""
+    published = numbers(files.list(root))
+    wanted = [number for number in published if any(number == one for one, _ in named)]
+    digests = {n: load(root, n, files).manifest.digest for n in wanted}
+    return [number for number, digest in digests.items() if (number, digest) in named]
+
+
+def _collectable(
+    root: Path,
+    standing: Standing,
+    old_snapshots: bool,
+    pinned: Collection[int],
+    unfinished: bool,
+    files: Files,
+) -> Collected:
+    names, published = standing.names, numbers(standing.names)
+    drop = {n for n in published[:-1] if n not in pinned} if old_snapshots else set()
+    manifests = {number: load(root, number, files).manifest for number in published}
+    kept = [manifest for number, manifest in manifests.items() if number not in drop]
+    needed = {name for manifest in kept for name in _named(manifest)}
+    dropped = {name for number in drop for name in _named(manifests[number])} - needed
+    others = [name for name in names if name not in needed | dropped]
+    orphans = list(_orphans(root, others, files))
+    later = set(beyond(root, kept[-1], files)[0]) if kept else {name for name, _ in orphans}
+    ours = [name for name, proven in orphans if proven]
+    removed = remains(standing)
+    # manifests last: whoever dies in between has still named what was to go
+    removed += [name for name in names if name in dropped]
+    removed += [fmt.manifest_name(number) for number in sorted(drop)]
+    # a shard that no manifest names may be gone on after; a list of an old snapshot may not
+    waiting = [name for name in ours if name in later or fmt.SHARD_NAME.fullmatch(name)]
+    removed += [name for name in ours if unfinished or name not in waiting]
+    strangers = tuple(name for name, proven in orphans if not proven)
+    return Collected(tuple(removed), () if unfinished else tuple(waiting), strangers)
+
+
+def _named(manifest: fmt.Manifest) -> set[str]:
+    """Shards and files of a snapshot."""
+    return {shard.name for shard in manifest.shards} | manifest.files.keys()
+
+
+def _orphans(root: Path, names: Sequence[str], files: Files) -> Iterator[tuple[str, bool]]:
+    """Shards and sidecars among the names, each with whether its content is ours."""
+    for name in names:
+        if fmt.SHARD_NAME.fullmatch(name):
+            try:
+                yield name, is_our_shard(root, name, files)
+            except StoreError:  # a commit record of ours, but damaged: whoever wants it gone, may
+                yield name, False
+        elif fmt.ROOT_FILE_NAME.fullmatch(name):
+            yield name, is_our_sidecar(root, name, files)
