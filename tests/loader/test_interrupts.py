@@ -231,6 +231,30 @@ def test_a_thread_that_cannot_be_started_is_an_error_and_no_step_is_lost(
     loader.close()
 
 
+@pytest.mark.parametrize("after", [False, True], ids=["not started", "started"])
+def test_a_prefetcher_without_a_thread_makes_its_items_by_itself(monkeypatch, after):
+    """It once waited for the thread that had never started."""
+    really = _thread.start_new_thread
+
+    def start(*given):
+        if after:
+            really(*given)
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr(_thread, "start_new_thread", start)
+    stalled = []
+    items = Prefetcher(
+        lambda first, many: list(range(first, first + many)),
+        4,
+        stalled=lambda seconds: (stalled.append(seconds), 1 / 0),
+        patience=2,
+    )
+    with pytest.raises(RuntimeError, match="new thread"):
+        items.take(0)
+    assert [items.take(item) for item in range(20)] == list(range(20))
+    assert stalled == []
+
+
 @pytest.mark.parametrize("prefetch", [0, 1, 4, 16])
 @pytest.mark.parametrize("fetch", ["rows", "blocks"])
 def test_a_source_that_fails_now_and_then_only_delays(tmp_path, prefetch, fetch):
