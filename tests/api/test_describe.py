@@ -242,7 +242,7 @@ def test_a_path_stays_as_it_was_written(tmp_path, monkeypatch, path):
         ),
         ({"kind": "splice", "seq_len": 8, "content_length": 4}, None),
     ],
-    ids=str,
+    ids=["windows", "label", "pack", "greedy", "splice"],
 )
 @pytest.mark.parametrize(
     ("shuffle", "same"),
