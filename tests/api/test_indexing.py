@@ -29,6 +29,9 @@ class Index:
     def __index__(self):
         return 3
 
+    def __repr__(self):
+        return "Index()"  # the name of a test must be the same in every process
+
 
 @pytest.mark.parametrize(
     ("wanted", "indices"),
