@@ -290,12 +290,11 @@ def test_ts_06_ts_07_an_index_outside_is_named_with_what_is_allowed(ten, ask, in
 
 
 @pytest.mark.parametrize(
-    "index", [1.0, 0.5, True, np.True_, np.float64(1), "1", None, 1j, slice(2)]
+    "index", [1.0, 0.5, True, np.True_, np.float64(1), "1", None, 1j, slice("2")]
 )
 def test_what_is_no_integer_is_no_index(ten, index):
-    for one in (index, slice(index)):
-        with pytest.raises(TypeError):
-            ten[one]
+    with pytest.raises(TypeError):
+        ten[index]
     for ask in (ten.batch, ten.spans, ten.locate):
         with pytest.raises(TypeError):
             ask([index])

@@ -210,7 +210,7 @@ def test_a_picture_that_cannot_be_written_is_an_error_and_leaves_nothing(
     [
         (("audit", "--seq-len", 8, "--epoch", -1), "--epoch: found -1"),
         (("audit", "--seq-len", 8, "--limit", 0), "--limit: found 0"),
-        (("audit", "--seq-len", 8, "--content-length", 1), "content_length: found 1"),
+        (("audit", "--seq-len", 8, "--content-length", 1), "--content-length: found 1"),
         (("audit", "--seq-len", 8, "--min-copy-len", 9), "none of 3 documents fits"),
         (("coverage", "--seq-len", 8, "--epochs", 0), "epochs: found 0"),
         (("coverage", "--seq-len", 8, "--document", 7), "document 7: it is not among"),

@@ -158,8 +158,8 @@ CHANGES = {
         r"\1",
     ),
     "tokenloom.Dataset.take: no docstring": (
-        "api/dataset.py",
-        r'(    def take\(.*?-> Dataset:\n) {8}""".*?"""\n',
+        "api/settings.py",
+        r'(    def take\(.*?-> Self:\n) {8}""".*?"""\n',
         r"\1",
     ),
     "tokenloom.plan_packing: its docstring describes 'overflow', which is no parameter of it": (

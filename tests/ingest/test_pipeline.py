@@ -445,29 +445,6 @@ def test_an_input_without_records_is_an_empty_store(tmp_path):
         store.document(0)
 
 
-@pytest.mark.parametrize(
-    ("options", "each"),
-    [({}, 0), ({"eos": 0}, 1), ({"eos": 0, "bos": 1, "add_bos": True}, 2)],
-    ids=str,
-)
-def test_a_store_of_empty_texts_is_told(tmp_path, options, each):
-    texts = [{"text": ""}] * 3
-    for _ in range(2):  # when it is built, and when it is already there
-        with pytest.warns(UserWarning, match="all 3 documents are empty, so there is nothing to"):
-            store = tl.build(texts, tmp_path / "s", tokenizer="bytes", **options)
-    assert store.num_tokens == 3 * each
-    with pytest.warns(UserWarning, match="its only document is empty"):
-        tl.build(texts[:1], tmp_path / "one", tokenizer="bytes", **options)
-    with pytest.warns(UserWarning, match=r"no record became a document \(0 skipped, 3 filtered\)"):
-        tl.build(texts, tmp_path / "f", tokenizer="bytes", filter=lambda record: False, **options)
-    with pytest.warns(UserWarning, match=r"no record became a document \(3 skipped, 0 filtered\)"):
-        tl.build(texts, tmp_path / "k", tokenizer="bytes", text_key="body", on_error="skip")
-    assert tl.build([*texts, {"text": "a"}], tmp_path / "t", tokenizer="bytes", **options)
-    ids = [{"input_ids": []}]
-    with pytest.warns(UserWarning, match="its only document is empty"):
-        tl.build(ids, tmp_path / "ids", tokenizer=None, vocab_size=9)
-
-
 def test_no_absolute_path_and_no_clock_goes_into_a_store(tmp_path):
     for folder in ("x", "y/z"):
         source = write_jsonl(tmp_path / folder / "c/a.jsonl", records())

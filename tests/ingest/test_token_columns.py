@@ -285,7 +285,7 @@ def test_what_a_column_cannot_mean_is_refused_with_its_place(tmp_path, row, word
     finite = "nan" not in repr(row) and "inf" not in repr(row)  # JSON has neither
     if finite:
         source.write_text(json.dumps(first) + "\n" + json.dumps(row) + "\n")
-    place = "chat.jsonl: record 2: .*" if finite else "dataset-0: record 2: .*"
+    place = r"chat.jsonl: record 1 \(line 2\): .*" if finite else "dataset-0: record 1: .*"
     table = datasets.Dataset.from_list
     with pytest.raises(tl.InputError, match=place + words):
         tl.build(source if finite else table([first, row]), tmp_path / "s", **IDS)
@@ -309,11 +309,11 @@ def test_a_weight_that_does_not_fit_is_refused_not_infinite(tmp_path):
 def test_a_record_that_lacks_a_column_or_has_another_is_refused(tmp_path, name):
     bare = {"input_ids": [4]}
     full = bare | {name: SAME.get(name, [1])[-1:]}
-    with pytest.raises(tl.InputError, match=f"record 2: there is no key '{name}'"):
+    with pytest.raises(tl.InputError, match=f"record 1.*: there is no key '{name}'"):
         tl.build([full, bare], tmp_path / "a", **IDS)
-    with pytest.raises(tl.InputError, match=f"record 2: there is no key '{name}'"):
+    with pytest.raises(tl.InputError, match=f"record 1.*: there is no key '{name}'"):
         tl.build([full, bare | {name: None}], tmp_path / "a", **IDS)
-    with pytest.raises(tl.InputError, match=f"record 2: it has '{name}', which the first record"):
+    with pytest.raises(tl.InputError, match=f"record 1.*: it has '{name}', which the first record"):
         tl.build([bare, full], tmp_path / "a", **IDS)
     kept = tl.build([bare | {name: None}, bare], tmp_path / "nothing", **IDS)
     assert kept.columns == {}, "a column of nulls is no column"
@@ -387,7 +387,7 @@ def test_a_hook_that_fails_is_not_hidden_by_the_look_at_the_first_record(tmp_pat
 @pytest.mark.parametrize("name", sorted(PER_TOKEN))
 def test_a_per_token_column_beside_text_is_refused(tmp_path, name):
     rows = [{"text": "ab", name: [1, 1]}]
-    with pytest.raises(tl.InputError, match=f"record 1: it has '{name}'.*text is tokenised here"):
+    with pytest.raises(tl.InputError, match=f"record 0.*: it has '{name}'.*text is tokenised here"):
         tl.build(rows, tmp_path / "s", tokenizer="bytes")
     kept = tl.build(rows, tmp_path / "kept", tokenizer="bytes", metadata_keys=[name])
     assert kept.metadata(0)[name] == [1, 1], "named as metadata, it is metadata"

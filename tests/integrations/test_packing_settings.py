@@ -133,7 +133,8 @@ def test_documents_of_a_row_are_capped_where_there_are_bins():
     data = {"packing_mode": "bin", "packing_max_docs_per_bin": 2}
     made = packing_settings({"data": data})
     assert made.pack["max_docs_per_bin"] == made.stream["packing_max_docs_per_bin"] == 2
-    made = packing_settings({"data": data | {"packing_mode": "sequential"}})
+    with pytest.warns(UserWarning, match="it has no effect"):
+        made = packing_settings({"data": data | {"packing_mode": "sequential"}})
     assert "max_docs_per_bin" not in made.pack
 
 

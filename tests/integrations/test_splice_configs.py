@@ -990,7 +990,7 @@ def test_from_config_reads_both_and_refuses_a_path_for_settings(toy):
         tl.from_config(config, path="x")
     with pytest.raises(tl.ConfigError, match=r"^\$\.type: found 'splice_documents'"):
         tl.from_config({"type": "splice_documents"})
-    with pytest.raises(tl.ConfigError, match=r"\$\.format: missing"):
+    with pytest.raises(tl.ConfigError, match=r"\$\.layout: missing"):
         tl.from_config({"type": "windows"})
 
 
@@ -1008,6 +1008,7 @@ def test_the_names_of_the_module_are_pinned():
         "TextLmDatasetFormat",
         "UrlDatasetSourceConfig",
         "UrlSingleDatasetLMConfig",
+        "build_caches",
         "load_yaml",
         "recommended",
         "splice_from_config",

@@ -8,7 +8,6 @@ from typing import Any
 
 from tokenloom.api.store import Store, open_store
 from tokenloom.arguments import near_misses
-from tokenloom.errors import warn
 from tokenloom.ingest.cuts import BLOCK_BYTES
 from tokenloom.ingest.encodings import MAX_RECORD_BYTES
 from tokenloom.ingest.pipeline import run_build
@@ -176,22 +175,4 @@ def build_store(
         progress=progress,
         files=files,
     )
-    store = open_store(out)
-    _tell_empty(out, store.reader.manifest.parts[-1])
-    return store
-
-
-def _tell_empty(out: str | Path, part: fmt.Part) -> None:
-    """Warn if what was built holds nothing to train on."""
-    inserted = sum(part.settings.get(name) is not None for name in ("bos", "eos"))
-    if part.tokens > part.documents * inserted:
-        return
-    what = f"all {part.documents:,} documents are empty"
-    if not part.documents:
-        what = f"no record became a document ({part.skipped:,} skipped, {part.filtered:,} filtered)"
-    if part.documents == 1:
-        what = "its only document is empty"
-    warn(
-        f"{out}: {what}, so there is nothing to train on. Check the inputs, and text_key or "
-        "ids_key, filter and transform."
-    )
+    return open_store(out)

@@ -7,7 +7,6 @@ its neighbours, for orders that no cache could serve.
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -22,6 +21,7 @@ from tokenloom.layout.layout import Reads
 from tokenloom.order.run import SourceRun
 from tokenloom.order.working_set import loss_columns
 from tokenloom.store.cache import BlockCache
+from tokenloom.store.handles import lazy
 from tokenloom.store.snapshots import read_inputs
 
 __all__ = ["Fetched", "RowReader", "merged"]
@@ -133,7 +133,7 @@ class RowReader:
             row["_input"] = names[number] if 0 <= number < len(names) else number
         return row
 
-    @functools.cached_property
+    @lazy
     def _inputs(self) -> list[list[str]]:
         """The names of what was read, for every build or append."""
         reader = self._line.reader

@@ -18,7 +18,7 @@ from tokenloom.loader.maker import Maker
 from tokenloom.order.working_set import RankShare, WorkingSet
 from tokenloom.store.cache import BlockCache
 
-__all__ = ["Forecast", "Reading", "forecast_of", "reading_of"]
+__all__ = ["Forecast", "RankReading", "forecast_of", "reading_of"]
 
 FITS, ROWS, THRASHES = "fits", "reads rows", "thrashes"
 
@@ -69,7 +69,7 @@ class Forecast:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Reading:
+class RankReading:
     """How a rank should read.
 
     Attributes:
@@ -96,7 +96,7 @@ class Reading:
             warn(f"block_shuffle: {self.why} {then}{ending}. {self.advice}")
 
 
-def reading_of(dataset: Dataset, share: RankShare) -> Reading:
+def reading_of(dataset: Dataset, share: RankShare) -> RankReading:
     """How a rank should read a dataset."""
     sources, caches = dataset.run.sources, dataset._caches
     working = [source.working for source in sources]
@@ -121,7 +121,7 @@ def reading_of(dataset: Dataset, share: RankShare) -> Reading:
             f"rank {share.rank} of {share.world_size} touches {held}, {binary_size(sum(needs))} in "
             f"all; the cache has {binary_size(sum(capacity.values()))}."
         )
-    return Reading(
+    return RankReading(
         fits=fits,
         by_blocks=fits or cheaper,
         needed=sum(needs),
@@ -156,7 +156,7 @@ def _advice(working: WorkingSet, share: RankShare, sources: int, needed: int, ti
     return "; or ".join(found) + "; or lower window_blocks."
 
 
-def forecast_of(maker: Maker, reading: Reading, first: int, steps: int, group: int) -> Forecast:
+def forecast_of(maker: Maker, reading: RankReading, first: int, steps: int, group: int) -> Forecast:
     """Given the steps from `first` on, answers what they fetch, by simulating them."""
     maker = maker.over(maker.steps)
     sizes = {"needed_bytes": reading.needed, "cache_bytes": reading.capacity}

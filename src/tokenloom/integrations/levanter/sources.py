@@ -249,6 +249,19 @@ def build_caches(base: Base, split: str, *, tokenizer: Any = None) -> dict[str, 
 
     Raises:
         ConfigError: something is not on this machine; names every such key.
+
+    >>> import pathlib, tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     _ = pathlib.Path(folder, "a.jsonl").write_text('{"text": "abc"}')
+    ...     _ = pathlib.Path(folder, "held.jsonl").write_text('{"text": "de"}')
+    ...     wiki = UrlDatasetSourceConfig(
+    ...         cache_dir=folder + "/wiki",
+    ...         train_urls=[folder + "/a.jsonl"],
+    ...         validation_urls=[folder + "/held.jsonl"],
+    ...     )
+    ...     found = build_caches(wiki, "validation", tokenizer="bytes")
+    ...     [store.num_tokens for store in found.values()]
+    [2]
     """
     one_of("split", split, ("train", "validation"))
     names = list(base.configs) if isinstance(base, LMMixtureDatasetConfig) else [None]
