@@ -32,7 +32,7 @@ from tokenloom.ingest.cuts import Block
 from tokenloom.ingest.inputs import Input
 from tokenloom.ingest.records import read_block
 from tokenloom.random.keys import draws
-from tokenloom.store.metadata import json_line, unstorable
+from tokenloom.store.metadata import MAX_DEPTH, RESERVED, json_line, unstorable
 from tokenloom.tokenizer.encoders import Encoded, Encoder
 from tokenloom.tokenizer.guard import EngineDisagrees, GuardedEncoder
 
@@ -134,6 +134,7 @@ def encode_block(
     read = read_block(inputs, block, columns=_needed(job, kitchen))
     errors = [(e.piece, e.record, e.message) for e in read.errors]
     kept: list[dict[str, Any]] = []
+    lines: list[bytes] = []
     places: list[int] = []
     filtered = 0
     for place, record in enumerate(read.records):
@@ -144,6 +145,7 @@ def encode_block(
                 filtered += 1
                 continue
             _check_record(job, cooked)
+            lines.append(_metadata_line(job, cooked))
         except BadRecord as bad:
             errors.append((*where, str(bad)))
             continue
@@ -152,6 +154,7 @@ def encode_block(
     result = EncodedBlock(
         ids=np.empty(0, job.dtype),
         lengths=np.empty(0, np.int64),
+        lines=lines,
         piece=read.piece[places].astype(np.int64),
         record=read.number[places],
         counts=list(read.counts),
@@ -165,18 +168,11 @@ def encode_block(
             _take_ids(job, kept, result)
         else:
             _encode_texts(job, kitchen, kept, number, result, slow)
+        _check_ids(job, result)
     except EngineDisagrees as error:
         result.disagreement = str(error)
-        return result
     except _Fatal as error:
         result.fatal = error.where
-        return result
-    try:
-        _check_ids(job, result)
-    except _Fatal as error:
-        result.fatal = error.where
-        return result
-    result.lines = [json_line(_metadata(job, record)) for record in kept]
     return result
 
 
@@ -244,9 +240,6 @@ def _check_record(job: Job, record: dict[str, Any]) -> None:
         check_keys(record, job.token_keys)
     if job.id_key is not None:
         take(record, job.id_key, "the document's id")
-    problem = unstorable(record, _kept_keys(job, record))
-    if problem is not None:
-        raise BadRecord(problem)
 
 
 # -- tokens --------------------------------------------------------------------------------
@@ -307,6 +300,7 @@ def _encodable(
 def _keep(good: list[int], records: list[dict[str, Any]], result: EncodedBlock) -> None:
     """Only these documents are left."""
     records[:] = [records[place] for place in good]
+    result.lines = [result.lines[place] for place in good]
     result.errors.sort()
     result.piece, result.record = result.piece[good], result.record[good]
 
@@ -390,6 +384,23 @@ def _kept_keys(job: Job, record: dict[str, Any]) -> list[str]:
     return [key for key in record if key not in used]
 
 
+def _metadata_line(job: Job, record: dict[str, Any]) -> bytes:
+    """What is kept of a record beside its tokens; what cannot be kept makes it a bad one."""
+    if not RESERVED.isdisjoint(record):
+        _refuse_metadata(job, record)
+    try:
+        return json_line(_metadata(job, record))
+    except Exception as error:
+        _refuse_metadata(job, record)
+        raise BadRecord(_raised("its metadata", error)) from error
+
+
+def _refuse_metadata(job: Job, record: dict[str, Any]) -> None:
+    problem = unstorable(record, _kept_keys(job, record))
+    if problem is not None:
+        raise BadRecord(problem)
+
+
 def _metadata(job: Job, record: dict[str, Any]) -> dict[str, Any]:
     kept = {key: record[key] for key in _kept_keys(job, record)}
     if job.id_key is not None:
@@ -398,7 +409,7 @@ def _metadata(job: Job, record: dict[str, Any]) -> dict[str, Any]:
     return {key: _plain(value) for key, value in kept.items()}
 
 
-def _plain(value: Any) -> Any:
+def _plain(value: Any, left: int = MAX_DEPTH) -> Any:
     """A JSON value; NaN becomes null, dates become text, arrays become lists."""
     if value is None or isinstance(value, (bool, int, str)):
         return value
@@ -407,9 +418,11 @@ def _plain(value: Any) -> Any:
     if isinstance(value, np.generic):
         return _plain(value.item())
     if isinstance(value, np.ndarray):
-        return [_plain(item) for item in value.tolist()]
+        return [_plain(item, left) for item in value.tolist()]
+    if left == 0 and isinstance(value, (list, tuple, dict)):
+        raise RecursionError
     if isinstance(value, (list, tuple)):
-        return [_plain(item) for item in value]
+        return [_plain(item, left - 1) for item in value]
     if isinstance(value, dict):
-        return {str(key): _plain(item) for key, item in value.items()}
+        return {str(key): _plain(item, left - 1) for key, item in value.items()}
     return value.isoformat() if hasattr(value, "isoformat") else str(value)

@@ -29,6 +29,8 @@ from tokenloom.errors import MissingExtra, StoreCorrupt
 
 __all__ = [
     "GROUP",
+    "MAX_DEPTH",
+    "RESERVED",
     "DocumentsReader",
     "encode_documents",
     "file_name",
@@ -46,7 +48,7 @@ ORIGIN_BYTES = 64  # `_input` and `_record` of one document, at most
 
 JSON_MARK = {b"tokenloom": b"json"}
 
-RESERVED = ("_input", "_record")  # where a document came from
+RESERVED = frozenset({"_input", "_record"})  # where a document came from
 
 MAX_DEPTH = 64  # levels of nesting in a value; parsers and people give up at some hundreds
 
