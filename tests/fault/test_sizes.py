@@ -18,7 +18,7 @@ LARGEST = (1 << 32) - 1  # tokens of a shard
 @pytest.fixture
 def empty(scratch):
     (scratch / "none.jsonl").write_text("")
-    with pytest.warns(UserWarning, match="no record became a document"):
+    with pytest.warns(UserWarning, match="it has no documents"):
         return tl.build(scratch / "none.jsonl", scratch / "s", tokenizer="bytes", files=QUICK)
 
 
@@ -49,7 +49,7 @@ def test_d10_an_empty_store_can_be_appended_to(empty, scratch):
 def test_d10_nothing_can_be_appended_to_a_store(scratch):
     (scratch / "none.jsonl").write_text("")
     tl.build([{"text": "ab"}], scratch / "s", tokenizer="bytes", files=QUICK)
-    with pytest.warns(UserWarning, match="no record became a document"):
+    with pytest.warns(UserWarning, match="it has no documents"):
         store = tl.build(scratch / "none.jsonl", scratch / "s", tokenizer="bytes", append=True)
     assert (store.snapshot, store.num_documents) == (2, 1)
     assert not read_everything(scratch / "s").errors

@@ -3,6 +3,7 @@
 import _thread
 import dis
 import errno
+import functools
 import gc
 import json
 import subprocess
@@ -170,7 +171,7 @@ def broken_calls(run, wanted, unit, step, every, **settings):
         else:
             assert batch.tokens.tobytes() == wanted[step], (unit, number)
         assert loader.step == step + (batch is not None)
-        rest = [one.tokens.tobytes() for one in loader]
+        rest = [one.tokens.tobytes() for one in iter(functools.partial(next, loader, None), None)]
         assert rest == wanted[loader.step - len(rest) : loader.step]
         assert loader.step == len(wanted)
         if seen[0] < number:

@@ -1085,8 +1085,8 @@ def test_a_shuffle_of_an_endless_mix_is_refused(given):
             act(run)
     told = run.describe()
     told["mix"]["shuffle"] = tl.mix(given.three).shuffle().describe()["mix"]["shuffle"]
-    with pytest.raises((TypeError, tl.ConfigError), match=r"^shuffle: this mix is endless"):
-        len(tl.from_config(told))
+    with pytest.raises(tl.ConfigError, match="shuffle: this mix is endless"):
+        tl.from_config(told)
 
 
 # -- what is no number, no name, no pair ---------------------------------------------------------

@@ -129,7 +129,7 @@ def apply(root: Path, mutant: Mutant, loaded: types.ModuleType) -> int:
     before = dict(_codes(compile(whole, where, "exec", dont_inherit=True)))
     after = dict(_codes(compile(changed, where, "exec", dont_inherit=True)))
     done = 0
-    live = [one for one in gc.get_objects() if isinstance(one, types.FunctionType)]
+    live = [one for one in gc.get_objects() if type(one) is types.FunctionType]
     for function in live:
         code = function.__code__
         if code.co_filename != where:

@@ -391,10 +391,10 @@ def _warn_if_empty(root: Path, part: fmt.Part, skips: Skips) -> None:
             f"{root}: every one of its {plural(part.documents, 'text')} is empty, so there is "
             "nothing to train on. Is the text under another key? Look at text_key and transform."
         )
-    elif not part.documents and (part.skipped or part.filtered):
+    elif not part.documents:
         warn(
             f"{root}: it has no documents: {plural(part.skipped, 'record')} skipped, "
-            f"{part.filtered:,} filtered."
+            f"{part.filtered:,} filtered, so there is nothing to train on. Look at the inputs."
         )
 
 
