@@ -15,7 +15,7 @@ import dataclasses
 import functools
 import types
 import typing
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal, TypeVar
 
 import numpy as np
@@ -100,33 +100,38 @@ def check_fields(record: Any) -> None:
 
 
 def _bind(hint: Any, value: Any, path: str, unknown: str, problems: list[str]) -> Any:
-    if hint is Any:
+    if type(value) is hint or hint is Any:  # exact, as most values are
         return value
+    return _binder(hint)(hint, value, path, unknown, problems)
+
+
+@functools.cache
+def _binder(hint: Any) -> Callable[[Any, Any, str, str, list[str]], Any]:
+    """What binds values to a hint; found once per hint, since stores are opened often."""
     if dataclasses.is_dataclass(hint):
-        if isinstance(value, typing.cast(type, hint)):  # built in Python, so already checked
-            return value
-        return _bind_record(typing.cast(type, hint), value, path, unknown, problems)
+        return _bind_record
     origin = typing.get_origin(hint)
     if origin in (typing.Union, types.UnionType):
-        return _bind_union(hint, value, path, unknown, problems)
-    if origin is Literal:
-        allowed = typing.get_args(hint)
-        if value not in allowed or isinstance(value, bool):
-            problems.append(f"{path}: found {_show(value)}, allowed: {_words(allowed)}")
-        return value
-    if origin is tuple:
-        return _bind_tuple(hint, value, path, unknown, problems)
-    if origin is dict:
-        return _bind_dict(hint, value, path, unknown, problems)
-    return _bind_scalar(hint, value, path, problems)
+        return _bind_union
+    known = {Literal: _bind_literal, tuple: _bind_tuple, dict: _bind_dict}
+    return known.get(origin, _bind_scalar)
+
+
+def _bind_literal(hint: Any, value: Any, path: str, unknown: str, problems: list[str]) -> Any:
+    allowed = typing.get_args(hint)
+    if value not in allowed or isinstance(value, bool):
+        problems.append(f"{path}: found {_show(value)}, allowed: {_words(allowed)}")
+    return value
 
 
 def _bind_record(cls: type, value: Any, path: str, unknown: str, problems: list[str]) -> Any:
+    if isinstance(value, cls):  # built in Python, so already checked
+        return value
     if not isinstance(value, Mapping):
         problems.append(f"{path}: found {_show(value)}, allowed: an object")
         return None
     schema = _schema(cls)
-    if unknown == "refuse":
+    if unknown == "refuse" and not value.keys() <= schema.keys():
         names = sorted(schema)
         problems.extend(
             f"{path}.{key}: unknown key. Allowed: {choices(key, names)}"
@@ -201,7 +206,7 @@ def _bind_dict(hint: Any, value: Any, path: str, unknown: str, problems: list[st
     }
 
 
-def _bind_scalar(hint: Any, value: Any, path: str, problems: list[str]) -> Any:
+def _bind_scalar(hint: Any, value: Any, path: str, unknown: str, problems: list[str]) -> Any:
     if isinstance(value, np.generic):
         value = value.item()
     if hint is float and isinstance(value, int) and not isinstance(value, bool):
