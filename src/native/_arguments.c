@@ -4,10 +4,16 @@
 static const struct {
     const char *name;
     const char *letters; /* of the buffer protocol */
-    Index item;
+    Index item, other; /* bytes of an item; the second size allowed, if there is one */
+    int anywhere;      /* whether it may lie at any address */
 } TYPE[] = {
-    {"int32", "il", 4},    {"int64", "lq", 8}, {"uint64", "LQ", 8},
-    {"int64 or uint64", "lqLQ", 8}, {"bool", "?", 1}, {"uint16, uint32 or int32", "HILil", 0},
+    {"int32", "il", 4, 0, 0},
+    {"int64", "lq", 8, 0, 0},
+    {"uint64", "LQ", 8, 0, 0},
+    {"int64 or uint64", "lqLQ", 8, 0, 0},
+    {"bool", "?", 1, 0, 0},
+    {"uint16, uint32 or int32", "HILil", 2, 4, 1},
+    {"int32 or int64", "ilq", 4, 8, 0},
 };
 
 /* The letter of a format in native byte order; 0 if it has another order, or is a record. */
@@ -44,15 +50,15 @@ name_it(const char *name)
 static int
 fits(const Py_buffer *view, const Wanted *wanted)
 {
-    Index item = TYPE[wanted->type].item;
+    Index item = view->itemsize;
     char found = letter(view->format);
     if (!found || !strchr(TYPE[wanted->type].letters, found) ||
-        (item ? view->itemsize != item : view->itemsize != 2 && view->itemsize != 4)) {
+        (item != TYPE[wanted->type].item && item != TYPE[wanted->type].other)) {
         PyErr_Format(PyExc_TypeError, "%s: found items %s of %zd bytes, allowed: %s", wanted->name,
-                     view->format ? view->format : "B", view->itemsize, TYPE[wanted->type].name);
+                     view->format ? view->format : "B", item, TYPE[wanted->type].name);
         return -1;
     }
-    if (item && view->len && (uintptr_t)view->buf % (uintptr_t)item) {
+    if (!TYPE[wanted->type].anywhere && view->len && (uintptr_t)view->buf % (uintptr_t)item) {
         PyErr_Format(PyExc_ValueError, "%s: it does not start at a multiple of %zd bytes",
                      wanted->name, item);
         return -1;

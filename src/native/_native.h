@@ -20,8 +20,9 @@
 
 typedef Py_ssize_t Index;
 
-/* Types of items. TOKENS are copied byte by byte, so their arrays may lie at any address. */
-typedef enum { INT32, INT64, UINT64, WORD64, BOOL, TOKENS } Type;
+/* Types of items. TOKENS are copied byte by byte, so their arrays may lie at any address; CELLS are
+ * what tokens are widened to. */
+typedef enum { INT32, INT64, UINT64, WORD64, BOOL, TOKENS, CELLS } Type;
 
 /* What an entry wants of an array. */
 typedef struct {
@@ -55,6 +56,10 @@ int wrong_count(const char *what, Index found, Index wanted);
 
 /* The value of a number now: the compiler may not read it again later, when it may have changed. */
 #define READ(type, place) (*(const volatile type *)(place))
+
+/* _cells.c */
+extern PyType_Spec copier_spec;
+PyObject *paint(PyObject *module, PyObject *const *args, Index nargs);
 
 /* _packers.c */
 PyObject *best_fit(PyObject *module, PyObject *const *args, Index nargs);

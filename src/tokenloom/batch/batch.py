@@ -17,7 +17,7 @@ pickle has its own memory and no tie to a store or a loader.
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple, cast
 
@@ -28,7 +28,7 @@ from tokenloom.batch import paint
 from tokenloom.batch.cells import new_array
 from tokenloom.batch.details import Details, KnownRows, SomeRows
 from tokenloom.batch.fields import by_row
-from tokenloom.batch.spec import PAINTED, RenderSpec
+from tokenloom.batch.spec import RenderSpec
 from tokenloom.batch.tiles import Tiles, lent, tiles_from_eos
 from tokenloom.errors import NoTrainedTokens
 from tokenloom.layout.spans import EOS, Spans
@@ -65,17 +65,6 @@ SHARED = frozenset({"labels", "loss_mask", "loss_weights", "document_starts", "c
 """Fields that do not depend on the segment given to filler."""
 
 
-@functools.cache
-def _together(fields: tuple[str, ...], render: RenderSpec) -> list[str]:
-    """Which requested fields to paint in one call.
-
-    Asking for labels adds `loss_mask`, which detects batches without trained tokens.
-    """
-    wanted = {*fields, "loss_mask"} if "labels" in fields else {*fields}
-    names = [name for name in PAINTED if name in wanted & render.painted]
-    return names if len(names) > 1 else []
-
-
 class Kind(NamedTuple):
     """How some rows of a batch are rendered.
 
@@ -99,6 +88,7 @@ class Batch:
         details: what else is known about the rows, looked up on demand.
         judge: called when labels or masks are made and no token of the batch is trained; a loader
             judges the whole step that the batch is a share of. None: nobody asks.
+        painted: arrays of `PAINTED` that were made together with the tokens.
 
     >>> import tempfile, tokenloom as tl
     >>> with tempfile.TemporaryDirectory() as folder:
@@ -117,7 +107,11 @@ class Batch:
         kinds: Sequence[Kind],
         details: Details,
         judge: Callable[[], None] | None = None,
+        painted: Mapping[str, Array] | None = None,
     ) -> None:
+        if painted is not None:
+            self._keep(painted)
+        self._is_painted = painted is not None
         self._cells, self.index, self._kinds, self._details = cells, index, kinds, details
         self._render, self._judge = kinds[0].render, judge
         self.tokens: Int32 = cells if cells.shape[1] == seq_len else cells[:, :seq_len]
@@ -347,10 +341,10 @@ class Batch:
 
     @by_row
     def _labels(self) -> Int32:
-        if self._is_plain:
+        if self._render.is_plain and self._is_usual:
             return self._painted("labels")
         mask = self._trained
-        out: Int32 = new_array(self.shape, np.int32)
+        out: Int32 = new_array(self.shape, self._cells.dtype)
         if self._render.label_layout == "aligned":
             paint.labels_from(self.tokens, mask, out)
             return out
@@ -360,10 +354,9 @@ class Batch:
         return out
 
     @property
-    def _is_plain(self) -> bool:
-        """Whether aligned labels and the loss mask follow from the tiles alone."""
-        usual = self._render.is_plain and self._stored_weights is None
-        return usual and not len(self._tiles.blank)
+    def _is_usual(self) -> bool:
+        """Whether no stored weight and no blank cell changes what is trained."""
+        return self._stored_weights is None and not len(self._tiles.blank)
 
     def _painted(self, name: str) -> Int32:
         array: Int32 = paint.paint(self._tiles, [name], self.tokens)[name]
@@ -403,18 +396,18 @@ class Batch:
 
     def prepare(self, fields: Sequence[str]) -> Batch:
         """This batch with these fields already made, several in one call where that is cheaper."""
-        names = [] if self._parts else _together(tuple(fields), self._render)
-        if names and self._is_plain:
-            made = paint.paint(self._tiles, names, self.tokens)
-            if "loss_mask" in made:
-                made["_trained"] = made.pop("loss_mask")  # not yet judged
-                fields = (*fields, "loss_mask")
-            if "labels" in made:
-                made["_labels"] = made.pop("labels")
-            self.__dict__.update(made)
+        if not (self._parts or self._is_painted):
+            names = self._render.painted_of(tuple(fields), usual=self._is_usual)
+            if len(names) > 1:
+                self._keep(paint.paint(self._tiles, names, self.tokens))
         for name in fields:
             getattr(self, name)
         return self
+
+    def _keep(self, painted: Mapping[str, Array]) -> None:
+        """Painted arrays; what is trained was not judged yet."""
+        names = {"loss_mask": "_trained", "labels": "_labels"}
+        self.__dict__.update({names.get(name, name): array for name, array in painted.items()})
 
     def folded(self, groups: int) -> Batch:
         """The same batch with its rows in groups: every array of rows is [groups, B / groups, …].

@@ -10,7 +10,7 @@ import functools
 import itertools
 import math
 from collections.abc import Sequence
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from tokenloom import native
 from tokenloom.store.slabs import LARGE, SlabPool
 
-__all__ = ["Copier", "copier", "new_array", "new_arrays"]
+__all__ = ["Copier", "Runs", "copier", "new_array", "new_arrays"]
 
 Int64 = NDArray[np.int64]
 
@@ -56,6 +56,22 @@ def _side_by_side(cells: int, dtypes: tuple[Any, ...]) -> tuple[int, list[tuple[
     return starts[-1], list(zip(kinds, starts[:-1], strict=True))
 
 
+class Runs(NamedTuple):
+    """Which runs of a copier go into a batch.
+
+    Attributes:
+        first: the first run.
+        last: one past the last run; the cells of the runs ascend and do not overlap.
+        base: the cell that is the first of the batch.
+        filler: the value of cells without a run.
+    """
+
+    first: int
+    last: int
+    base: int
+    filler: int
+
+
 class Copier(Protocol):
     """Runs of tokens in memory; any range of them can be copied into cells."""
 
@@ -63,11 +79,11 @@ class Copier(Protocol):
         """Write runs [first, last) into their cells, counted from `base`; `filler` elsewhere.
 
         Args:
-            out: contiguous, of any shape.
-            first: the first run.
-            last: one past the last run; the cells of the runs ascend and do not overlap.
-            base: the cell that is the first of `out`.
-            filler: the value of cells without a run.
+            out: contiguous, of any shape, int32 or int64.
+            first: see `Runs`, as the others.
+            last: see `Runs`.
+            base: see `Runs`.
+            filler: see `Runs`.
 
         Raises:
             IndexError: a run lies outside `out`, or two runs overlap.

@@ -12,24 +12,26 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from tokenloom import native
-from tokenloom.batch.cells import new_arrays
+from tokenloom.batch.cells import Copier, Runs, new_arrays
 from tokenloom.batch.spec import PAINTED
 from tokenloom.batch.tiles import Tiles
 
 __all__ = [
     "IGNORE",
+    "SomeTiles",
     "document_starts",
     "labels_from",
     "paint",
     "positions",
     "trained_across",
     "untrain",
+    "weave",
 ]
 
 Int64 = NDArray[np.int64]
@@ -55,18 +57,70 @@ def paint(tiles: Tiles, names: Sequence[str], tokens: Int32 | None = None) -> di
             labels: the token at every cell of a document but its first, else -100.
         tokens: the tokens, needed for labels only.
     """
-    arrays = new_arrays((tiles.frames, tiles.width), tuple([PAINTED[name] for name in names]))
+    kinds = [tokens.dtype if name == "labels" and tokens is not None else PAINTED[name] for name in names]
+    arrays = new_arrays((tiles.frames, tiles.width), tuple(kinds))
     made = dict(zip(names, arrays, strict=True))
     if native.compiled is None:
         for name, out in made.items():
             _PAINTERS[name](tiles, out.reshape(-1), tokens)
         return made
     if tokens is not None:
-        tokens = native.plain(tokens, np.int32) if "labels" in made else None
+        tokens = native.plain(tokens, tokens.dtype) if "labels" in made else None
     get = made.get
     outputs = get("segment_ids"), get("position_ids"), get("loss_mask"), tokens, get("labels")
     native.compiled.paint(tiles.first, tiles.length, tiles.segment, *outputs, IGNORE)
     return made
+
+
+class SomeTiles(NamedTuple):
+    """Tiles [low, high) of some more; the first of them is at cell `start`."""
+
+    tiles: Tiles
+    low: int
+    high: int
+    start: int
+
+
+def weave(
+    copier: Copier,
+    runs: Runs,
+    some: SomeTiles,
+    names: Sequence[str],
+    shape: tuple[int, int],
+    dtype: np.dtype[Any],
+) -> tuple[Array, dict[str, Array]]:
+    """Tokens and painted arrays in one pass over the cells, and in one piece of memory.
+
+    Args:
+        copier: holds the tokens.
+        runs: those of the tokens.
+        some: the tiles of the same cells.
+        names: which of `PAINTED`.
+        shape: frames and their width.
+        dtype: of tokens and labels.
+
+    Returns:
+        the tokens, and the arrays of `names`.
+    """
+    kinds = [dtype if name == "labels" else PAINTED[name] for name in names]
+    cells, *arrays = new_arrays(shape, (dtype, *kinds))
+    made = dict(zip(names, arrays, strict=True))
+    tiles, low, high, start = some
+    woven = getattr(copier, "weave", None)
+    if woven is None:
+        copier.fill(cells, *runs)
+        part = tiles.slice(start // tiles.width, start // tiles.width + shape[0])
+        for name, out in made.items():
+            _PAINTERS[name](part, out.reshape(-1), cells)
+        return cells, made
+    get = made.get
+    woven(
+        *runs,
+        *(low, high, start, IGNORE),
+        *(tiles.first, tiles.length, tiles.segment),
+        *(get("segment_ids"), get("position_ids"), get("loss_mask"), cells, get("labels")),
+    )
+    return cells, made
 
 
 @functools.lru_cache(maxsize=8)

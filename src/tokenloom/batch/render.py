@@ -16,7 +16,8 @@ from numpy.typing import NDArray
 
 from tokenloom.arrays import grouped
 from tokenloom.batch.batch import Batch, Kind
-from tokenloom.batch.cells import Copier, new_array
+from tokenloom.batch.cells import Copier, Runs, new_array
+from tokenloom.batch.paint import SomeTiles, weave
 from tokenloom.batch.plan import Plan
 from tokenloom.batch.read import Fetched, RowReader, merged
 from tokenloom.batch.spec import RenderSpec
@@ -31,33 +32,49 @@ Int64 = NDArray[np.int64]
 
 Float32 = NDArray[np.float32]
 
+TOKENS = ("tokens",)  # what every batch has
+
 LOSS = frozenset({"labels", "loss_mask", "loss_weights"})  # fields that need loss columns
 
 
 class Pending(NamedTuple):
-    """A batch whose tokens have been read; `make` puts them into their array."""
+    """A batch whose tokens have been read; `make` puts them into their array.
+
+    Attributes:
+        copier: copies the tokens of all batches that were read together.
+        first, last: the runs of this batch.
+        base: its first cell, counted over all these batches.
+        rows: its rows.
+        names: arrays to paint in the same pass.
+    """
 
     copier: Copier
     first: int
     last: int
     base: int
     rows: RowsOf
+    names: tuple[str, ...] = ()
 
-    def make(self, judge: Callable[[], None] | None = None) -> Batch:
+    def make(
+        self, judge: Callable[[], None] | None = None, fields: Sequence[str] = TOKENS
+    ) -> Batch:
         """The batch. It keeps no reference to the blocks its tokens come from.
 
         Args:
             judge: called when no token of the batch is trained; see `Batch`.
+            fields: arrays to make now.
         """
-        copier, first, last, base, rows = self
-        plan, renderer = rows.plan, rows.renderer
-        kinds = renderer.kinds_of(rows)
-        cells = new_array((len(rows), plan.width), np.int32)
-        copier.fill(cells, first, last, base, kinds[0].render.pad_id)
-        if plan.inserts:
-            where, what = plan.inserted(rows.start, rows.stop)
-            cells.reshape(-1)[where] = what
-        return Batch(cells, rows.index(), renderer.seq_len, kinds, rows, judge)
+        copier, first, last, base, rows, names = self
+        renderer, width = rows.renderer, rows.plan.width
+        kinds, shape = renderer.kinds_of(rows), (len(rows), width)
+        runs = Runs(first, last, base, kinds[0].render.pad_id)
+        if names:
+            cells, made = weave(copier, runs, rows.some_tiles(width), names, shape, renderer.dtype)
+        else:
+            cells, made = new_array(shape, renderer.dtype), None
+            copier.fill(cells, *runs)
+        batch = Batch(cells, rows.index(), renderer.seq_len, kinds, rows, judge, made)
+        return batch if fields == TOKENS else batch.prepare(fields)
 
 
 class RowsOf:
@@ -93,6 +110,15 @@ class RowsOf:
             return tile(self.spans(), width)
         return self.plan.tiles(width).slice(self.start, self.stop)
 
+    def some_tiles(self, width: int) -> SomeTiles:
+        """The same, as a part of the tiles of the whole plan."""
+        if self.extra:
+            tiles = self.tiles(width)
+            return SomeTiles(tiles, 0, len(tiles.first), 0)
+        tiles = self.plan.tiles(width)
+        edges = tiles.edges
+        return SomeTiles(tiles, edges[self.start], edges[self.stop], self.start * width)
+
     def weights(self) -> Float32 | None:
         """See `Details`."""
         return self.renderer.weights(self.plan, self.start, self.stop, self.extra)
@@ -109,10 +135,17 @@ class Renderer:
         run: the run of the plans.
         readers: one for each source.
         specs: how each source is rendered.
+        dtype: of tokens and labels, int32 or int64.
     """
 
-    def __init__(self, run: Run, readers: Sequence[RowReader], specs: Sequence[RenderSpec]) -> None:
-        self._run, self._readers = run, readers
+    def __init__(
+        self,
+        run: Run,
+        readers: Sequence[RowReader],
+        specs: Sequence[RenderSpec],
+        dtype: Any = np.int32,
+    ) -> None:
+        self._run, self._readers, self.dtype = run, readers, np.dtype(dtype)
         self.seq_len = run.seq_len
         self.by_blocks, self.cache = readers[0].by_blocks, readers[0].cache
         self._kinds = list(dict.fromkeys(specs))
@@ -124,7 +157,13 @@ class Renderer:
         """Where these examples come from."""
         return Plan(self._run, indices)
 
-    def batches(self, plan: Plan, cuts: Sequence[int], padding: int = 0) -> list[Pending]:
+    def batches(
+        self,
+        plan: Plan,
+        cuts: Sequence[int],
+        padding: int = 0,
+        fields: Sequence[str] = TOKENS,
+    ) -> list[Pending]:
         """One batch for the examples between each pair of adjacent cuts, read but not yet filled.
 
         Args:
@@ -132,17 +171,28 @@ class Renderer:
             cuts: places in the plan, ascending; all tokens between the first and the last cut are
                 fetched in one read.
             padding: rows of filler to add to the last batch.
+            fields: arrays that will be made at once.
         """
         first, last = cuts[0], cuts[-1]
         found = self._fetched(plan, first, last, "input_ids")
         copies, edges, width = found.copier, found.edges, plan.width
+        names = self._painted_with_tokens(plan, fields)
         made: list[Pending] = []
         for start, stop in itertools.pairwise(cuts):
             extra = padding if len(made) == len(cuts) - 2 else 0
             rows = RowsOf(self, plan, start, stop, extra)
             low, high = edges[start - first], edges[stop - first]
-            made.append(Pending(copies, low, high, (start - first) * width, rows))
+            made.append(Pending(copies, low, high, (start - first) * width, rows, names))
         return made
+
+    def _painted_with_tokens(self, plan: Plan, fields: Sequence[str]) -> tuple[str, ...]:
+        """The arrays among `fields` that are painted in one pass with the tokens of a plan."""
+        whole = plan.width == self.seq_len and self._has_tiles and not plan.inserts
+        if self._alone is None or fields == TOKENS or not whole:
+            return ()
+        weighed = any(reader.has_weights for reader in self._readers)
+        usual = not weighed and not len(plan.tiles(plan.width).blank)
+        return self._alone[0].render.painted_of(tuple(fields), usual=usual)
 
     def batch(self, indices: Int64) -> Batch:
         """These examples, in this order."""
@@ -177,7 +227,7 @@ class Renderer:
 
     def look_up(self, plan: Plan, start: int, stop: int, fields: Sequence[str]) -> None:
         """Prepare what these fields of some examples need in addition to tokens."""
-        if self._has_tiles and fields != ("tokens",):
+        if self._has_tiles and fields != TOKENS:
             plan.tiles(self.seq_len)
         if LOSS.intersection(fields):
             for part, low, high in plan.shares(start, stop):

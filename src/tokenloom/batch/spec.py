@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from dataclasses import dataclass
 
 import numpy as np
@@ -91,10 +92,25 @@ class RenderSpec:
         """Whether some filler gets the segment of a document."""
         return self.attend_prefix or self.trailing == "doc"
 
-    @property
-    def painted(self) -> frozenset[str]:
-        """Fields that follow from tiles alone."""
-        special = {"segment_ids"} if self.is_lent else set()
-        if self.position_scheme != "reset" or self.position_offset:
-            special.add("position_ids")
-        return frozenset(PAINTED) - special
+    def painted_of(self, fields: tuple[str, ...], *, usual: bool) -> tuple[str, ...]:
+        """Which requested fields follow from tiles and tokens alone, in the order of `PAINTED`.
+
+        Asking for labels adds `loss_mask`, which detects batches without trained tokens.
+
+        Args:
+            fields: what is requested.
+            usual: whether no stored weight and no blank cell changes what is trained.
+        """
+        return _painted_of(self, fields, usual)
+
+
+@functools.lru_cache(maxsize=256)
+def _painted_of(render: RenderSpec, fields: tuple[str, ...], usual: bool) -> tuple[str, ...]:
+    wanted = {*fields, "loss_mask"} if "labels" in fields else {*fields}
+    if render.is_lent:
+        wanted -= {"segment_ids"}
+    if render.position_scheme != "reset" or render.position_offset:
+        wanted -= {"position_ids"}
+    if not (usual and render.is_plain):
+        wanted -= {"labels", "loss_mask"}
+    return tuple([name for name in PAINTED if name in wanted])

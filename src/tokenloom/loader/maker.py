@@ -30,8 +30,6 @@ Int64 = NDArray[np.int64]
 
 PLAN_ROWS, PLAN_GROUPS = 8192, 16  # examples, and groups, planned together
 
-TOKENS = ("tokens",)  # what every batch has
-
 END = 1 << 63  # examples are counted by 64-bit integers
 
 SORTED_ROWS = 32768  # examples of all ranks sorted by lane together
@@ -93,7 +91,7 @@ class Maker:
             return []
         plan, cuts, last = self._part(first, count)
         self.renderer.look_up(plan, cuts[0], cuts[-1], self.fields)
-        return self.renderer.batches(plan, cuts, self._missing(last - 1))
+        return self.renderer.batches(plan, cuts, self._missing(last - 1), self.fields)
 
     def at_hand(self, first: int, count: int) -> bool:
         """Whether all tokens of these steps are in memory."""
@@ -116,8 +114,7 @@ class Maker:
 
     def finish(self, step: int, pending: Pending) -> Batch:
         """The batch, with the requested arrays."""
-        batch = pending.make(functools.partial(self._judge, step))
-        return batch if self.fields == TOKENS else batch.prepare(self.fields)
+        return pending.make(functools.partial(self._judge, step), self.fields)
 
     def _judge(self, step: int) -> None:
         """Tell if no row of a step has a trained token; a single rank's share may have none."""

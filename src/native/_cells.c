@@ -1,0 +1,662 @@
+/* The compiled loops over cells: copy runs of tokens into cells, and paint tiles into arrays.
+ *
+ * One pass over the cells of a batch: the tokens of a tile are copied and widened, and while they
+ * are in the fastest cache every other array of the tile is painted. Where the next runs lie is
+ * known, so their first bytes are asked of memory before they are needed.
+ */
+#include "_native.h"
+
+#include <stdlib.h>
+
+enum { AHEAD_RUNS = 2, AHEAD_BYTES = 1024 }; /* how far ahead, and how much, memory is asked for */
+
+/* -- loops ---------------------------------------------------------------------------------- */
+
+#define WIDEN(name, From, To)                                                                     \
+    static void name(To *restrict to, const char *restrict from, Index count)                      \
+    {                                                                                              \
+        for (Index i = 0; i < count; i++) {                                                        \
+            From token;                                                                            \
+            memcpy(&token, from + (Index)sizeof token * i, sizeof token); /* an unaligned load */  \
+            to[i] = (To)token;                                                                     \
+        }                                                                                          \
+    }
+
+WIDEN(short_to_32, uint16_t, int32_t)
+WIDEN(short_to_64, uint16_t, int64_t)
+WIDEN(signed_to_64, int32_t, int64_t)
+WIDEN(unsigned_to_64, uint32_t, int64_t)
+
+/* How a token is stored. */
+typedef enum { SHORT, SIGNED, UNSIGNED } Stored;
+
+static inline Index
+bytes_of(Stored stored)
+{
+    return stored == SHORT ? 2 : 4;
+}
+
+/* Copy tokens to cells of 4 or 8 bytes. */
+static inline void
+copy_tokens(char *to, const char *from, Index count, Stored stored, Index wide)
+{
+    if (wide == 4) {
+        if (stored == SHORT)
+            short_to_32((int32_t *)to, from, count);
+        else
+            memcpy(to, from, (size_t)count * 4);
+    } else if (stored == SHORT) {
+        short_to_64((int64_t *)to, from, count);
+    } else if (stored == SIGNED) {
+        signed_to_64((int64_t *)to, from, count);
+    } else {
+        unsigned_to_64((int64_t *)to, from, count);
+    }
+}
+
+static void
+set_all(int32_t *restrict to, Index count, int32_t value)
+{
+    for (Index i = 0; i < count; i++)
+        to[i] = value;
+}
+
+static void
+set_cells(char *cells, Index at, Index count, int32_t value, Index wide)
+{
+    if (wide == 4) {
+        set_all((int32_t *)cells + at, count, value);
+    } else {
+        int64_t *restrict to = (int64_t *)cells + at;
+        for (Index i = 0; i < count; i++)
+            to[i] = value;
+    }
+}
+
+static void
+count_up(int32_t *restrict to, Index count)
+{
+    for (Index i = 0; i < count; i++)
+        to[i] = (int32_t)i;
+}
+
+/* Ask memory for the first bytes of what is copied soon; the rest is fetched while copying. */
+static inline void
+prefetch(const char *from, Index bytes)
+{
+    if (bytes > AHEAD_BYTES)
+        bytes = AHEAD_BYTES;
+    for (Index i = 0; i < bytes; i += 64)
+        __builtin_prefetch(from + i, 0, 3);
+}
+
+/* -- tiles ---------------------------------------------------------------------------------- */
+
+/* The arrays of a batch; those not wanted are NULL. Tokens and labels have cells of `wide` bytes. */
+typedef struct {
+    char *tokens, *labels, *mask;
+    int32_t *segments, *positions;
+    Index wide;
+    int32_t ignore;
+} Arrays;
+
+/* Paint a tile: everything but its tokens. */
+static inline void
+paint_tile(const Arrays *to, Index at, Index count, int32_t segment)
+{
+    if (!count)
+        return;
+    if (to->labels) {
+        if (segment) {
+            memcpy(to->labels + at * to->wide, to->tokens + at * to->wide,
+                   (size_t)(count * to->wide));
+            set_cells(to->labels, at, 1, to->ignore, to->wide);
+        } else {
+            set_cells(to->labels, at, count, to->ignore, to->wide);
+        }
+    }
+    if (to->segments)
+        set_all(to->segments + at, count, segment);
+    if (to->positions)
+        count_up(to->positions + at, count);
+    if (to->mask) {
+        memset(to->mask + at, segment != 0, (size_t)count);
+        to->mask[at + count - 1] = 0;
+    }
+}
+
+/* Some tiles: those of the cells from `base` on. */
+typedef struct {
+    const int64_t *first, *length;
+    const int32_t *segment;
+    Index count;
+    int64_t base;
+} Tiles;
+
+/* Whether the tiles cover the cells, one after the other. No step needs the one before it, so this
+ * takes a fraction of a nanosecond a tile: signs of `bad` and bits of `gap` collect what is wrong. */
+static int
+cover(const Tiles *tiles, Index cells)
+{
+    uint64_t bad, gap, end = (uint64_t)cells, base = (uint64_t)tiles->base;
+    const int64_t *first = tiles->first, *length = tiles->length;
+    Index last = tiles->count - 1;
+    if (last < 0)
+        return cells == 0;
+    uint64_t count = (uint64_t)length[last];
+    bad = count | (end - count); /* negative, or more than all cells */
+    gap = ((uint64_t)first[0] - base) | (((uint64_t)first[last] + count - base) ^ end);
+    for (Index i = 0; i < last; i++) {
+        count = (uint64_t)length[i];
+        bad |= count | (end - count);
+        gap |= ((uint64_t)first[i] + count) ^ (uint64_t)first[i + 1];
+    }
+    return !(bad >> 63) && !gap;
+}
+
+/* An exception about the first tile that is not where it should be. */
+static void
+misplaced(const Tiles *tiles, Index cells)
+{
+    Index i = 0, done = 0;
+    for (; i < tiles->count; i++) {
+        int64_t count = READ(int64_t, tiles->length + i), first = READ(int64_t, tiles->first + i);
+        if ((uint64_t)first - (uint64_t)tiles->base != (uint64_t)done || count < 0 ||
+            count > cells - done)
+            break;
+        done += (Index)count;
+    }
+    PyErr_Format(PyExc_IndexError, "first, length: tile %zd: tiles cover %zd cells of %zd", i, done,
+                 cells);
+}
+
+/* -- Copier: runs of tokens in buffers, checked once, copied part by part --------------------- */
+
+typedef struct {
+    const char *from;
+    int64_t length, cell;
+    Stored stored;
+} Run;
+
+/* Memory that views lie in, from `begin` up to but not including `end`. */
+typedef struct {
+    uintptr_t begin, end;
+} Stretch;
+
+typedef struct {
+    PyObject_HEAD
+    Py_buffer *views;
+    Index count; /* buffers held */
+    Stretch *lent;   /* all memory of the views, ascending, with gaps between them */
+    Index stretches;
+    Run *runs;   /* nobody else has them, so they stay as they were checked */
+    Index total; /* runs */
+    int ascend;  /* whether every run ends before the cell of the next one */
+} Copier;
+/* How the tokens of a view are stored; `get_array` has checked its format. */
+static Stored
+stored_in(const Py_buffer *view)
+{
+    const char *letter = view->format + strlen(view->format) - 1;
+    return view->itemsize == 2 ? SHORT : *letter == 'i' || *letter == 'l' ? SIGNED : UNSIGNED;
+}
+
+static int
+take_views(Copier *self, PyObject *arrays)
+{
+    static const Wanted view = {"tokens", TOKENS, 0, 0};
+    char name[40];
+    Index count = PySequence_Size(arrays);
+    if (count < 0) {
+        if (PyErr_ExceptionMatches(PyExc_TypeError))
+            PyErr_SetString(PyExc_TypeError, "views: allowed: a sequence of arrays");
+        return -1;
+    }
+    if (!(self->views = PyMem_Calloc((size_t)count + 1, sizeof(Py_buffer))))
+        return PyErr_NoMemory(), -1;
+    for (Index i = 0; i < count; i++) {
+        PyObject *array = PySequence_GetItem(arrays, i);
+        if (!array)
+            return -1;
+        int failed = get_array(array, &self->views[i], &view);
+        Py_DECREF(array);
+        if (failed) {
+            PyOS_snprintf(name, sizeof name, "views[%zd]", i);
+            name_it(name);
+            return -1;
+        }
+        self->count = i + 1;
+    }
+    return 0;
+}
+
+static int
+by_begin(const void *one, const void *other)
+{
+    uintptr_t a = ((const Stretch *)one)->begin, b = ((const Stretch *)other)->begin;
+    return (a > b) - (a < b);
+}
+
+/* Views are many and outputs are made one after the other: sorted once, they are searched. */
+static int
+sort_views(Copier *self)
+{
+    Index count = 0, last = -1;
+    if (!(self->lent = PyMem_Calloc((size_t)self->count + 1, sizeof(Stretch))))
+        return PyErr_NoMemory(), -1;
+    for (Index i = 0; i < self->count; i++)
+        if (self->views[i].len) {
+            uintptr_t begin = (uintptr_t)self->views[i].buf;
+            self->lent[count++] = (Stretch){begin, begin + (uintptr_t)self->views[i].len};
+        }
+    qsort(self->lent, (size_t)count, sizeof(Stretch), by_begin);
+    for (Index i = 0; i < count; i++) {
+        Stretch next = self->lent[i];
+        if (last < 0 || next.begin > self->lent[last].end)
+            self->lent[++last] = next;
+        else if (next.end > self->lent[last].end)
+            self->lent[last].end = next.end;
+    }
+    self->stretches = last + 1;
+    return 0;
+}
+
+/* Whether an output shares a byte with a view: the last stretch that begins before its end tells. */
+static int
+is_lent(const Copier *self, const Py_buffer *out)
+{
+    uintptr_t begin = (uintptr_t)out->buf, end = begin + (uintptr_t)out->len;
+    Index low = 0, high = self->stretches;
+    while (low < high) {
+        Index middle = low + (high - low) / 2;
+        if (self->lent[middle].begin < end)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    return out->len && low && self->lent[low - 1].end > begin;
+}
+
+static int
+take_runs(Copier *self, PyObject *const *arrays)
+{
+    static const Wanted wanted[] = {
+        {"which", INT64, 0, 0}, {"low", INT64, 0, 0}, {"length", INT64, 0, 0}, {"cell", INT64, 0, 0}};
+    Py_buffer held[4];
+    int failed = -1;
+    if (get_arrays(arrays, held, wanted, 4))
+        return -1;
+    if (held[1].len != held[0].len || held[2].len != held[0].len || held[3].len != held[0].len) {
+        PyErr_SetString(PyExc_ValueError, "which, low, length and cell: not of one length");
+        goto done;
+    }
+    self->total = held[0].len / 8;
+    if (!(self->runs = PyMem_Calloc((size_t)self->total + 1, sizeof(Run)))) {
+        PyErr_NoMemory();
+        goto done;
+    }
+    const int64_t *all_which = held[0].buf, *all_low = held[1].buf, *all_length = held[2].buf;
+    const int64_t *all_cell = held[3].buf;
+    const Py_buffer *views = self->views;
+    const Index total = self->total, count = self->count;
+    Run *runs = self->runs;
+    int64_t end = INT64_MIN;
+    int ascend = 1;
+    for (Index i = 0; i < total; i++) {
+        int64_t which = READ(int64_t, all_which + i), low = READ(int64_t, all_low + i);
+        int64_t length = READ(int64_t, all_length + i), cell = READ(int64_t, all_cell + i);
+        int inside = which >= 0 && which < count && low >= 0 && length >= 0;
+        Stored stored = inside ? stored_in(&views[which]) : SHORT;
+        if (inside) {
+            int64_t tokens = views[which].len / bytes_of(stored);
+            inside = low <= tokens && length <= tokens - low;
+        }
+        if (!inside) {
+            PyErr_Format(PyExc_IndexError, "which, low, length: run %zd is not inside its view", i);
+            goto done;
+        }
+        const char *from = (const char *)views[which].buf + low * bytes_of(stored);
+        runs[i] = (Run){from, length, cell, stored};
+        ascend &= cell >= end;
+        ascend &= !__builtin_add_overflow(cell, length, &end);
+    }
+    self->ascend = ascend;
+    failed = 0;
+done:
+    release(held, 4);
+    return failed;
+}
+
+static PyObject *
+copier_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
+{
+    PyObject *arrays, *index[4];
+    if (kwargs && PyDict_Size(kwargs)) {
+        PyErr_SetString(PyExc_TypeError, "Copier takes no named arguments");
+        return NULL;
+    }
+    if (!PyArg_ParseTuple(args, "OOOOO", &arrays, &index[0], &index[1], &index[2], &index[3]))
+        return NULL;
+    allocfunc alloc = (allocfunc)PyType_GetSlot(type, Py_tp_alloc);
+    Copier *self = (Copier *)alloc(type, 0);
+    if (!self)
+        return NULL;
+    if (take_views(self, arrays) || sort_views(self) || take_runs(self, index)) {
+        Py_DECREF(self);
+        return NULL;
+    }
+    return (PyObject *)self;
+}
+
+static void
+copier_dealloc(Copier *self)
+{
+    PyTypeObject *type = Py_TYPE((PyObject *)self);
+    while (self->count--)
+        PyBuffer_Release(&self->views[self->count]);
+    PyMem_Free(self->views);
+    PyMem_Free(self->lent);
+    PyMem_Free(self->runs);
+    ((freefunc)PyType_GetSlot(type, Py_tp_free))(self);
+    Py_DECREF(type);
+}
+
+/* Whether a run starts at cell `done` or later, counted from `base`, and ends at `total` or before. */
+static inline int
+has_room(const Run *run, Index base, Index done, Index total)
+{
+    int64_t at;
+    return !__builtin_sub_overflow(run->cell, (int64_t)base, &at) && at >= done && at <= total &&
+           run->length <= total - at;
+}
+
+/* The first run of [first, last) that has no room; `last` if all have. */
+static Index
+first_without_room(const Copier *self, Index first, Index last, Index base, Index total)
+{
+    Index done = 0;
+    if (self->ascend && first < last) /* then the outermost two tell */
+        return !has_room(&self->runs[first], base, 0, total)      ? first
+             : !has_room(&self->runs[last - 1], base, 0, total) ? last - 1 : last;
+    for (Index i = first; i < last; i++) {
+        const Run *run = &self->runs[i];
+        if (!has_room(run, base, done, total))
+            return i;
+        done = run->cell - base + run->length;
+    }
+    return last;
+}
+
+/* Which runs go into a batch, and what cells without a run hold. */
+typedef struct {
+    Index first, last, base;
+    int32_t filler;
+} Part;
+
+/* Get `first, last, base, filler`, and check them against the runs; -1 with an exception. */
+static int
+get_part(const Copier *self, PyObject *const *args, Part *part)
+{
+    Index filler;
+    if (get_int(args[0], &part->first, PY_SSIZE_T_MIN, PY_SSIZE_T_MAX, "first") ||
+        get_int(args[1], &part->last, PY_SSIZE_T_MIN, PY_SSIZE_T_MAX, "last") ||
+        get_int(args[2], &part->base, PY_SSIZE_T_MIN, PY_SSIZE_T_MAX, "base") ||
+        get_int(args[3], &filler, INT32_MIN, INT32_MAX, "filler"))
+        return -1;
+    part->filler = (int32_t)filler;
+    if (part->first < 0 || part->first > part->last || part->last > self->total) {
+        PyErr_Format(PyExc_IndexError, "first, last: runs %zd to %zd of %zd", part->first,
+                     part->last, self->total);
+        return -1;
+    }
+    return 0;
+}
+
+/* -1 with an exception unless an output is apart from all views. */
+static int
+check_apart(const Copier *self, const Py_buffer *out, const char *name)
+{
+    if (!out->obj || !is_lent(self, out))
+        return 0;
+    Index i = 0;
+    while (i < self->count - 1 && !share(out, &self->views[i]))
+        i++;
+    PyErr_Format(PyExc_ValueError, "%s: it shares memory with views[%zd]", name, i);
+    return -1;
+}
+
+/* -1 with an exception unless the runs of a part have room in so many cells. */
+static int
+check_room(const Copier *self, const Part *part, Index total)
+{
+    Index wrong = first_without_room(self, part->first, part->last, part->base, total);
+    if (wrong == part->last)
+        return 0;
+    PyErr_Format(PyExc_IndexError, "out: run %zd overlaps the one before it or lies outside", wrong);
+    return -1;
+}
+
+/* Write cells [at, stop). The part's first run is the first that does not end before them; it is
+ * moved on to the first that does not end before `stop`. */
+static inline void
+copy_cells(const Copier *self, Part *part, char *cells, Index at, Index stop, Index wide)
+{
+    while (at < stop) {
+        const Run *run = &self->runs[part->first];
+        Index start = part->first < part->last ? (Index)(run->cell - part->base) : stop;
+        if (start > at) {
+            Index end = start < stop ? start : stop;
+            set_cells(cells, at, end - at, part->filler, wide);
+            at = end;
+            continue;
+        }
+        Index done = at - start, count = (Index)run->length - done;
+        if (!done && part->last - part->first > AHEAD_RUNS)
+            prefetch(run[AHEAD_RUNS].from,
+                     (Index)run[AHEAD_RUNS].length * bytes_of(run[AHEAD_RUNS].stored));
+        if (count > stop - at)
+            count = stop - at;
+        copy_tokens(cells + at * wide, run->from + done * bytes_of(run->stored), count, run->stored,
+                    wide);
+        at += count;
+        part->first += done + count == run->length;
+    }
+}
+
+PyDoc_STRVAR(fill_doc,
+    "fill(out, first, last, base, filler)\n--\n\n"
+    "Copy runs [first, last) to their cells, counted from `base`; all others get `filler`.");
+
+static PyObject *
+copier_fill(Copier *self, PyObject *const *args, Index nargs)
+{
+    static const Wanted wanted = {"out", CELLS, 1, 0};
+    Py_buffer out;
+    Part part;
+    if (wrong_count("fill", nargs, 5) || get_part(self, args + 1, &part) ||
+        get_array(args[0], &out, &wanted))
+        return NULL;
+    Index total = out.len / out.itemsize;
+    int failed = check_apart(self, &out, "out") || check_room(self, &part, total);
+    if (!failed) {
+        Py_BEGIN_ALLOW_THREADS
+        copy_cells(self, &part, out.buf, 0, total, out.itemsize);
+        Py_END_ALLOW_THREADS
+    }
+    PyBuffer_Release(&out);
+    if (failed)
+        return NULL;
+    Py_RETURN_NONE;
+}
+
+enum { FIRST, LENGTH, SEGMENT, SEGMENTS, POSITIONS, MASK, TOKENS_IN, LABELS, ARRAYS };
+
+static const Wanted PAINT[ARRAYS] = {
+    {"first", INT64, 0, 0},       {"length", INT64, 0, 0},      {"segment", INT32, 0, 0},
+    {"segment_ids", INT32, 1, 1}, {"position_ids", INT32, 1, 1}, {"loss_mask", BOOL, 1, 1},
+    {"tokens", CELLS, 0, 1},      {"labels", CELLS, 1, 1},
+};
+
+static const Wanted WEAVE[ARRAYS] = {
+    {"first", INT64, 0, 0},       {"length", INT64, 0, 0},      {"segment", INT32, 0, 0},
+    {"segment_ids", INT32, 1, 1}, {"position_ids", INT32, 1, 1}, {"loss_mask", BOOL, 1, 1},
+    {"tokens", CELLS, 1, 0},      {"labels", CELLS, 1, 1},
+};
+
+/* Tiles and arrays of one length each; -1 with an exception if they are not. `cells` is -1 if there
+ * is no array at all. */
+static int
+sizes_of(const Py_buffer *held, Tiles *tiles, Arrays *arrays, Index *cells)
+{
+    tiles->first = held[FIRST].buf;
+    tiles->length = held[LENGTH].buf;
+    tiles->segment = held[SEGMENT].buf;
+    tiles->count = held[FIRST].len / 8;
+    *cells = -1;
+    for (int i = LENGTH; i < ARRAYS; i++) {
+        if (!held[i].obj)
+            continue;
+        Index items = held[i].len / held[i].itemsize, *wanted = i <= SEGMENT ? &tiles->count : cells;
+        if (*wanted == -1)
+            *wanted = items;
+        if (items != *wanted) {
+            PyErr_Format(PyExc_ValueError, "%s: %zd items, wanted %zd", PAINT[i].name, items,
+                         *wanted);
+            return -1;
+        }
+    }
+    if (held[LABELS].obj && held[TOKENS_IN].obj && held[LABELS].itemsize != held[TOKENS_IN].itemsize) {
+        PyErr_SetString(PyExc_TypeError, "tokens and labels: not of one type");
+        return -1;
+    }
+    arrays->tokens = held[TOKENS_IN].buf;
+    arrays->labels = held[LABELS].buf;
+    arrays->mask = held[MASK].buf;
+    arrays->segments = held[SEGMENTS].buf;
+    arrays->positions = held[POSITIONS].buf;
+    arrays->wide = held[TOKENS_IN].obj ? held[TOKENS_IN].itemsize : 4;
+    return 0;
+}
+
+/* Paint all tiles, after copying the tokens of each if there are runs; whether they covered all
+ * cells. Another thread may have changed a tile, so its length is read once and checked here. */
+static int
+paint_all(const Tiles *tiles, const Arrays *arrays, Index cells, const Copier *runs, Part *part)
+{
+    Index done = 0;
+    for (Index i = 0; i < tiles->count; i++) {
+        int64_t count = READ(int64_t, tiles->length + i);
+        int32_t segment = READ(int32_t, tiles->segment + i);
+        if (count < 0 || count > cells - done)
+            return 0;
+        if (runs)
+            copy_cells(runs, part, arrays->tokens, done, done + (Index)count, arrays->wide);
+        paint_tile(arrays, done, (Index)count, segment);
+        done += (Index)count;
+    }
+    return done == cells;
+}
+
+PyDoc_STRVAR(weave_doc,
+    "weave(first, last, base, filler, tile, tiles, start, ignore, tile_first, tile_length,\n"
+    "      tile_segment, segment_ids, position_ids, loss_mask, tokens, labels)\n--\n\n"
+    "Fill `tokens` and paint the arrays that are not None in one pass over tiles [tile, tiles),\n"
+    "the first of which is at cell `start`; see tokenloom.batch.cells.Copier.");
+
+static PyObject *
+copier_weave(Copier *self, PyObject *const *args, Index nargs)
+{
+    Py_buffer held[ARRAYS];
+    Index tile, last, ignore, cells, start;
+    Part part;
+    Tiles tiles;
+    Arrays arrays;
+    int done = 0, failed;
+    if (wrong_count("weave", nargs, 8 + ARRAYS) || get_part(self, args, &part) ||
+        get_int(args[4], &tile, 0, PY_SSIZE_T_MAX, "tile") ||
+        get_int(args[5], &last, 0, PY_SSIZE_T_MAX, "tiles") ||
+        get_int(args[6], &start, PY_SSIZE_T_MIN, PY_SSIZE_T_MAX, "start") ||
+        get_int(args[7], &ignore, INT32_MIN, INT32_MAX, "ignore") ||
+        get_arrays(args + 8, held, WEAVE, ARRAYS))
+        return NULL;
+    failed = sizes_of(held, &tiles, &arrays, &cells) || check_room(self, &part, cells);
+    for (int i = SEGMENTS; i < ARRAYS && !failed; i++)
+        failed = check_apart(self, &held[i], WEAVE[i].name);
+    if (!failed && (tile > last || last > tiles.count)) {
+        PyErr_Format(PyExc_IndexError, "tile, tiles: tiles %zd to %zd of %zd", tile, last,
+                     tiles.count);
+        failed = -1;
+    }
+    if (!failed) {
+        arrays.ignore = (int32_t)ignore;
+        tiles = (Tiles){tiles.first + tile, tiles.length + tile, tiles.segment + tile, last - tile,
+                        start};
+        if (cover(&tiles, cells)) {
+            Py_BEGIN_ALLOW_THREADS
+            done = paint_all(&tiles, &arrays, cells, self, &part);
+            Py_END_ALLOW_THREADS
+        }
+        if (!done)
+            misplaced(&tiles, cells);
+    }
+    release(held, ARRAYS);
+    if (!done)
+        return NULL;
+    Py_RETURN_NONE;
+}
+
+static PyMethodDef copier_methods[] = {
+    {"fill", (PyCFunction)(void (*)(void))copier_fill, METH_FASTCALL, fill_doc},
+    {"weave", (PyCFunction)(void (*)(void))copier_weave, METH_FASTCALL, weave_doc},
+    {NULL, NULL, 0, NULL},
+};
+
+static PyType_Slot copier_slots[] = {
+    {Py_tp_doc, "Copier(views, which, low, length, cell)\n--\n\nSee tokenloom.batch.cells.Copier."},
+    {Py_tp_new, copier_new},
+    {Py_tp_dealloc, copier_dealloc},
+    {Py_tp_methods, copier_methods},
+    {0, NULL},
+};
+
+PyType_Spec copier_spec = {
+    "tokenloom._native.Copier", sizeof(Copier), 0, Py_TPFLAGS_DEFAULT, copier_slots};
+
+/* -- paint: tiles into arrays ---------------------------------------------------------------- */
+
+PyObject *
+paint(PyObject *Py_UNUSED(module), PyObject *const *args, Index nargs)
+{
+    Py_buffer held[ARRAYS];
+    Index ignore, cells;
+    Tiles tiles = {NULL, NULL, NULL, 0, 0};
+    Arrays arrays;
+    int done = 0;
+    if (wrong_count("paint", nargs, ARRAYS + 1) ||
+        get_int(args[ARRAYS], &ignore, INT32_MIN, INT32_MAX, "ignore") ||
+        get_arrays(args, held, PAINT, ARRAYS))
+        return NULL;
+    if (sizes_of(held, &tiles, &arrays, &cells))
+        goto end;
+    if (!held[TOKENS_IN].obj != !held[LABELS].obj) {
+        PyErr_SetString(PyExc_ValueError, "tokens and labels: one without the other");
+        goto end;
+    }
+    arrays.ignore = (int32_t)ignore;
+    if (cells == -1) { /* nothing to paint */
+        done = 1;
+        goto end;
+    }
+    if (cover(&tiles, cells)) {
+        Py_BEGIN_ALLOW_THREADS
+        done = paint_all(&tiles, &arrays, cells, NULL, NULL);
+        Py_END_ALLOW_THREADS
+    }
+    if (!done)
+        misplaced(&tiles, cells);
+end:
+    release(held, ARRAYS);
+    if (!done)
+        return NULL;
+    Py_RETURN_NONE;
+}
