@@ -539,11 +539,14 @@ sizes_of(const Py_buffer *held, Tiles *tiles, Arrays *arrays, Index *cells)
 }
 
 /* Paint all tiles, after copying the tokens of each if there are runs; whether they covered all
- * cells. Another thread may have changed a tile, so its length is read once and checked here. */
+ * cells. Another thread may have changed a tile, so its length is read once and checked here.
+ * `trained` tells whether some tile predicts a token of its own. */
 static int
-paint_all(const Tiles *tiles, const Arrays *arrays, Index cells, const Copier *runs, Part *part)
+paint_all(const Tiles *tiles, const Arrays *arrays, Index cells, const Copier *runs, Part *part,
+          int *trained)
 {
     Index done = 0;
+    *trained = 0;
     for (Index i = 0; i < tiles->count; i++) {
         int64_t count = READ(int64_t, tiles->length + i);
         int32_t segment = READ(int32_t, tiles->segment + i);
@@ -552,6 +555,7 @@ paint_all(const Tiles *tiles, const Arrays *arrays, Index cells, const Copier *r
         if (runs)
             copy_cells(runs, part, arrays->tokens, done, done + (Index)count, arrays->wide);
         paint_tile(arrays, done, (Index)count, segment);
+        *trained |= segment && count > 1;
         done += (Index)count;
     }
     return done == cells;
@@ -561,7 +565,8 @@ PyDoc_STRVAR(weave_doc,
     "weave(first, last, base, filler, tile, tiles, start, ignore, tile_first, tile_length,\n"
     "      tile_segment, segment_ids, position_ids, loss_mask, tokens, labels)\n--\n\n"
     "Fill `tokens` and paint the arrays that are not None in one pass over tiles [tile, tiles),\n"
-    "the first of which is at cell `start`; see tokenloom.batch.cells.Copier.");
+    "the first of which is at cell `start`. Returns whether some tile of a document has a token to\n"
+    "predict; see tokenloom.batch.paint.weave.");
 
 static PyObject *
 copier_weave(Copier *self, PyObject *const *args, Index nargs)
@@ -571,7 +576,7 @@ copier_weave(Copier *self, PyObject *const *args, Index nargs)
     Part part;
     Tiles tiles;
     Arrays arrays;
-    int done = 0, failed;
+    int done = 0, trained = 0, failed;
     if (wrong_count("weave", nargs, 8 + ARRAYS) || get_part(self, args, &part) ||
         get_int(args[4], &tile, 0, PY_SSIZE_T_MAX, "tile") ||
         get_int(args[5], &last, 0, PY_SSIZE_T_MAX, "tiles") ||
@@ -593,16 +598,14 @@ copier_weave(Copier *self, PyObject *const *args, Index nargs)
                         start};
         if (cover(&tiles, cells)) {
             Py_BEGIN_ALLOW_THREADS
-            done = paint_all(&tiles, &arrays, cells, self, &part);
+            done = paint_all(&tiles, &arrays, cells, self, &part, &trained);
             Py_END_ALLOW_THREADS
         }
         if (!done)
             misplaced(&tiles, cells);
     }
     release(held, ARRAYS);
-    if (!done)
-        return NULL;
-    Py_RETURN_NONE;
+    return done ? PyBool_FromLong(trained) : NULL;
 }
 
 static PyMethodDef copier_methods[] = {
@@ -631,7 +634,7 @@ paint(PyObject *Py_UNUSED(module), PyObject *const *args, Index nargs)
     Index ignore, cells;
     Tiles tiles = {NULL, NULL, NULL, 0, 0};
     Arrays arrays;
-    int done = 0;
+    int done = 0, trained;
     if (wrong_count("paint", nargs, ARRAYS + 1) ||
         get_int(args[ARRAYS], &ignore, INT32_MIN, INT32_MAX, "ignore") ||
         get_arrays(args, held, PAINT, ARRAYS))
@@ -649,7 +652,7 @@ paint(PyObject *Py_UNUSED(module), PyObject *const *args, Index nargs)
     }
     if (cover(&tiles, cells)) {
         Py_BEGIN_ALLOW_THREADS
-        done = paint_all(&tiles, &arrays, cells, NULL, NULL);
+        done = paint_all(&tiles, &arrays, cells, NULL, NULL, &trained);
         Py_END_ALLOW_THREADS
     }
     if (!done)

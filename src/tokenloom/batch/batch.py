@@ -17,7 +17,7 @@ pickle has its own memory and no tie to a store or a loader.
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple, cast
 
@@ -88,7 +88,7 @@ class Batch:
         details: what else is known about the rows, looked up on demand.
         judge: called when labels or masks are made and no token of the batch is trained; a loader
             judges the whole step that the batch is a share of. None: nobody asks.
-        painted: arrays of `PAINTED` that were made together with the tokens.
+        woven: arrays that were made together with the tokens.
 
     >>> import tempfile, tokenloom as tl
     >>> with tempfile.TemporaryDirectory() as folder:
@@ -107,11 +107,11 @@ class Batch:
         kinds: Sequence[Kind],
         details: Details,
         judge: Callable[[], None] | None = None,
-        painted: Mapping[str, Array] | None = None,
+        woven: paint.Woven | None = None,
     ) -> None:
-        if painted is not None:
-            self._keep(painted)
-        self._is_painted = painted is not None
+        if woven is not None:
+            self._keep(woven.painted, judged=woven.trained)
+        self._is_woven = woven is not None
         self._cells, self.index, self._kinds, self._details = cells, index, kinds, details
         self._render, self._judge = kinds[0].render, judge
         self.tokens: Int32 = cells if cells.shape[1] == seq_len else cells[:, :seq_len]
@@ -396,7 +396,7 @@ class Batch:
 
     def prepare(self, fields: Sequence[str]) -> Batch:
         """This batch with these fields already made, several in one call where that is cheaper."""
-        if not (self._parts or self._is_painted):
+        if not (self._parts or self._is_woven):
             names = self._render.painted_of(tuple(fields), usual=self._is_usual)
             if len(names) > 1:
                 self._keep(paint.paint(self._tiles, names, self.tokens))
@@ -404,10 +404,15 @@ class Batch:
             getattr(self, name)
         return self
 
-    def _keep(self, painted: Mapping[str, Array]) -> None:
-        """Painted arrays; what is trained was not judged yet."""
-        names = {"loss_mask": "_trained", "labels": "_labels"}
-        self.__dict__.update({names.get(name, name): array for name, array in painted.items()})
+    def _keep(self, painted: dict[str, Array], *, judged: bool = False) -> None:
+        """Keep painted arrays; what is trained may not have been judged yet."""
+        own = self.__dict__
+        own.update(painted)
+        for name, unjudged in (("loss_mask", "_trained"), ("labels", "_labels")):
+            if name in painted:
+                own[unjudged] = painted[name]
+                if not judged:
+                    del own[name]
 
     def folded(self, groups: int) -> Batch:
         """The same batch with its rows in groups: every array of rows is [groups, B / groups, …].

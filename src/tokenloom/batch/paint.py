@@ -25,6 +25,7 @@ from tokenloom.batch.tiles import Tiles
 __all__ = [
     "IGNORE",
     "SomeTiles",
+    "Woven",
     "document_starts",
     "labels_from",
     "paint",
@@ -81,6 +82,14 @@ class SomeTiles(NamedTuple):
     start: int
 
 
+class Woven(NamedTuple):
+    """Tokens [frames, width], painted arrays, and whether any cell has a token to predict."""
+
+    cells: Array
+    painted: dict[str, Array]
+    trained: bool
+
+
 def weave(
     copier: Copier,
     runs: Runs,
@@ -88,7 +97,7 @@ def weave(
     names: Sequence[str],
     shape: tuple[int, int],
     dtype: np.dtype[Any],
-) -> tuple[Array, dict[str, Array]]:
+) -> Woven:
     """Tokens and painted arrays in one pass over the cells, and in one piece of memory.
 
     Args:
@@ -98,9 +107,6 @@ def weave(
         names: which of `PAINTED`.
         shape: frames and their width.
         dtype: of tokens and labels.
-
-    Returns:
-        the tokens, and the arrays of `names`.
     """
     kinds = [dtype if name == "labels" else PAINTED[name] for name in names]
     cells, *arrays = new_arrays(shape, (dtype, *kinds))
@@ -112,15 +118,15 @@ def weave(
         part = tiles.slice(start // tiles.width, start // tiles.width + shape[0])
         for name, out in made.items():
             _PAINTERS[name](part, out.reshape(-1), cells)
-        return cells, made
+        return Woven(cells, made, bool(((part.segment > 0) & (part.length > 1)).any()))
     get = made.get
-    woven(
+    trained = woven(
         *runs,
         *(low, high, start, IGNORE),
         *(tiles.first, tiles.length, tiles.segment),
         *(get("segment_ids"), get("position_ids"), get("loss_mask"), cells, get("labels")),
     )
-    return cells, made
+    return Woven(cells, made, trained)
 
 
 @functools.lru_cache(maxsize=8)

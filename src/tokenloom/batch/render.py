@@ -69,11 +69,12 @@ class Pending(NamedTuple):
         kinds, shape = renderer.kinds_of(rows), (len(rows), width)
         runs = Runs(first, last, base, kinds[0].render.pad_id)
         if names:
-            cells, made = weave(copier, runs, rows.some_tiles(width), names, shape, renderer.dtype)
+            woven = weave(copier, runs, rows.some_tiles(width), names, shape, renderer.dtype)
+            cells = woven.cells
         else:
-            cells, made = new_array(shape, renderer.dtype), None
+            woven, cells = None, new_array(shape, renderer.dtype)
             copier.fill(cells, *runs)
-        batch = Batch(cells, rows.index(), renderer.seq_len, kinds, rows, judge, made)
+        batch = Batch(cells, rows.index(), renderer.seq_len, kinds, rows, judge, woven)
         return batch if fields == TOKENS else batch.prepare(fields)
 
 
