@@ -14,6 +14,8 @@ static const struct {
     {"bool", "?", 1, 0, 0},
     {"uint16, uint32 or int32", "HILil", 2, 4, 1},
     {"int32 or int64", "ilq", 4, 8, 0},
+    {"uint32", "IL", 4, 0, 0},
+    {"bytes", "Bbc?", 1, 0, 0},
 };
 
 /* The letter of a format in native byte order; 0 if it has another order, or is a record. */

@@ -5,6 +5,7 @@
  * known, so their first bytes are asked of memory before they are needed.
  */
 #include "_native.h"
+#include "_payload.h"
 
 #include <stdlib.h>
 
@@ -27,17 +28,7 @@ WIDEN(short_to_64, uint16_t, int64_t)
 WIDEN(signed_to_64, int32_t, int64_t)
 WIDEN(unsigned_to_64, uint32_t, int64_t)
 
-/* How a token is stored. */
-typedef enum { SHORT, SIGNED, UNSIGNED } Stored;
-
-static inline Index
-bytes_of(Stored stored)
-{
-    return stored == SHORT ? 2 : 4;
-}
-
-/* Copy tokens to cells of 4 or 8 bytes. */
-static inline void
+void
 copy_tokens(char *to, const char *from, Index count, Stored stored, Index wide)
 {
     if (wide == 4) {
@@ -173,7 +164,11 @@ misplaced(const Tiles *tiles, Index cells)
 /* -- Copier: runs of tokens in buffers, checked once, copied part by part --------------------- */
 
 typedef struct {
-    const char *from;
+    union {
+        const char *from; /* in memory */
+        int64_t offset;   /* in the file of a payload */
+    };
+    const Payload *payload;
     int64_t length, cell;
     Stored stored;
 } Run;
@@ -183,16 +178,25 @@ typedef struct {
     uintptr_t begin, end;
 } Stretch;
 
+/* What runs are in: an array, or a payload. */
+typedef struct {
+    Py_buffer view;   /* `obj` is NULL for a payload */
+    Payload *payload; /* NULL for an array */
+} Held;
+
 typedef struct {
     PyObject_HEAD
-    Py_buffer *views;
-    Index count; /* buffers held */
-    Stretch *lent;   /* all memory of the views, ascending, with gaps between them */
+    Held *held;
+    Index count; /* arrays and payloads held */
+    Stretch *lent;   /* all memory of the arrays, ascending, with gaps between them */
     Index stretches;
+    Map *maps;   /* of the payloads that have one */
+    Index mapped;
     Run *runs;   /* nobody else has them, so they stay as they were checked */
     Index total; /* runs */
     int ascend;  /* whether every run ends before the cell of the next one */
 } Copier;
+
 /* How the tokens of a view are stored; `get_array` has checked its format. */
 static Stored
 stored_in(const Py_buffer *view)
@@ -202,7 +206,7 @@ stored_in(const Py_buffer *view)
 }
 
 static int
-take_views(Copier *self, PyObject *arrays)
+take_views(Copier *self, PyObject *arrays, PyTypeObject *payloads)
 {
     static const Wanted view = {"tokens", TOKENS, 0, 0};
     char name[40];
@@ -212,13 +216,24 @@ take_views(Copier *self, PyObject *arrays)
             PyErr_SetString(PyExc_TypeError, "views: allowed: a sequence of arrays");
         return -1;
     }
-    if (!(self->views = PyMem_Calloc((size_t)count + 1, sizeof(Py_buffer))))
+    self->held = PyMem_Calloc((size_t)count + 1, sizeof(Held));
+    self->lent = PyMem_Calloc((size_t)count + 1, sizeof(Stretch));
+    self->maps = PyMem_Calloc((size_t)count + 1, sizeof(Map));
+    if (!self->held || !self->lent || !self->maps)
         return PyErr_NoMemory(), -1;
     for (Index i = 0; i < count; i++) {
         PyObject *array = PySequence_GetItem(arrays, i);
         if (!array)
             return -1;
-        int failed = get_array(array, &self->views[i], &view);
+        Held *held = &self->held[i];
+        if (Py_TYPE(array) == payloads) {
+            held->payload = (Payload *)array; /* and its reference */
+            if (held->payload->map.begin)
+                self->maps[self->mapped++] = held->payload->map;
+            self->count = i + 1;
+            continue;
+        }
+        int failed = get_array(array, &held->view, &view);
         Py_DECREF(array);
         if (failed) {
             PyOS_snprintf(name, sizeof name, "views[%zd]", i);
@@ -238,16 +253,14 @@ by_begin(const void *one, const void *other)
 }
 
 /* Views are many and outputs are made one after the other: sorted once, they are searched. */
-static int
+static void
 sort_views(Copier *self)
 {
     Index count = 0, last = -1;
-    if (!(self->lent = PyMem_Calloc((size_t)self->count + 1, sizeof(Stretch))))
-        return PyErr_NoMemory(), -1;
     for (Index i = 0; i < self->count; i++)
-        if (self->views[i].len) {
-            uintptr_t begin = (uintptr_t)self->views[i].buf;
-            self->lent[count++] = (Stretch){begin, begin + (uintptr_t)self->views[i].len};
+        if (self->held[i].view.len) {
+            uintptr_t begin = (uintptr_t)self->held[i].view.buf;
+            self->lent[count++] = (Stretch){begin, begin + (uintptr_t)self->held[i].view.len};
         }
     qsort(self->lent, (size_t)count, sizeof(Stretch), by_begin);
     for (Index i = 0; i < count; i++) {
@@ -258,7 +271,6 @@ sort_views(Copier *self)
             self->lent[last].end = next.end;
     }
     self->stretches = last + 1;
-    return 0;
 }
 
 /* Whether an output shares a byte with a view: the last stretch that begins before its end tells. */
@@ -297,7 +309,7 @@ take_runs(Copier *self, PyObject *const *arrays)
     }
     const int64_t *all_which = held[0].buf, *all_low = held[1].buf, *all_length = held[2].buf;
     const int64_t *all_cell = held[3].buf;
-    const Py_buffer *views = self->views;
+    const Held *views = self->held;
     const Index total = self->total, count = self->count;
     Run *runs = self->runs;
     int64_t end = INT64_MIN;
@@ -306,19 +318,28 @@ take_runs(Copier *self, PyObject *const *arrays)
         int64_t which = READ(int64_t, all_which + i), low = READ(int64_t, all_low + i);
         int64_t length = READ(int64_t, all_length + i), cell = READ(int64_t, all_cell + i);
         int inside = which >= 0 && which < count && low >= 0 && length >= 0;
-        Stored stored = inside ? stored_in(&views[which]) : SHORT;
-        if (inside) {
-            int64_t tokens = views[which].len / bytes_of(stored);
-            inside = low <= tokens && length <= tokens - low;
-        }
-        if (!inside) {
-            PyErr_Format(PyExc_IndexError, "which, low, length: run %zd is not inside its view", i);
-            goto done;
-        }
-        const char *from = (const char *)views[which].buf + low * bytes_of(stored);
-        runs[i] = (Run){from, length, cell, stored};
+        if (!inside)
+            goto outside;
+        const Payload *payload = views[which].payload;
+        Stored stored = payload ? payload->stored : stored_in(&views[which].view);
+        int64_t item = bytes_of(stored);
+        int64_t tokens = (payload ? payload->bytes : views[which].view.len) / item;
+        if (low > tokens || length > tokens - low)
+            goto outside;
+        runs[i].payload = payload;
+        runs[i].length = length;
+        runs[i].cell = cell;
+        runs[i].stored = stored;
+        if (payload)
+            runs[i].offset = low * item;
+        else
+            runs[i].from = (const char *)views[which].view.buf + low * item;
         ascend &= cell >= end;
         ascend &= !__builtin_add_overflow(cell, length, &end);
+        continue;
+    outside:
+        PyErr_Format(PyExc_IndexError, "which, low, length: run %zd is not inside its view", i);
+        goto done;
     }
     self->ascend = ascend;
     failed = 0;
@@ -341,7 +362,8 @@ copier_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
     Copier *self = (Copier *)alloc(type, 0);
     if (!self)
         return NULL;
-    if (take_views(self, arrays) || sort_views(self) || take_runs(self, index)) {
+    PyTypeObject **payloads = PyType_GetModuleState(type);
+    if (!payloads || take_views(self, arrays, *payloads) || (sort_views(self), take_runs(self, index))) {
         Py_DECREF(self);
         return NULL;
     }
@@ -352,9 +374,13 @@ static void
 copier_dealloc(Copier *self)
 {
     PyTypeObject *type = Py_TYPE((PyObject *)self);
-    while (self->count--)
-        PyBuffer_Release(&self->views[self->count]);
-    PyMem_Free(self->views);
+    while (self->count--) {
+        if (self->held[self->count].view.obj)
+            PyBuffer_Release(&self->held[self->count].view);
+        Py_XDECREF((PyObject *)self->held[self->count].payload);
+    }
+    PyMem_Free(self->held);
+    PyMem_Free(self->maps);
     PyMem_Free(self->lent);
     PyMem_Free(self->runs);
     ((freefunc)PyType_GetSlot(type, Py_tp_free))(self);
@@ -419,7 +445,7 @@ check_apart(const Copier *self, const Py_buffer *out, const char *name)
     if (!out->obj || !is_lent(self, out))
         return 0;
     Index i = 0;
-    while (i < self->count - 1 && !share(out, &self->views[i]))
+    while (i < self->count - 1 && !share(out, &self->held[i].view))
         i++;
     PyErr_Format(PyExc_ValueError, "%s: it shares memory with views[%zd]", name, i);
     return -1;
@@ -436,10 +462,22 @@ check_room(const Copier *self, const Part *part, Index total)
     return -1;
 }
 
-/* Write cells [at, stop). The part's first run is the first that does not end before them; it is
- * moved on to the first that does not end before `stop`. */
+/* Ask memory for a run that comes soon. */
 static inline void
-copy_cells(const Copier *self, Part *part, char *cells, Index at, Index stop, Index wide)
+prefetch_run(const Run *run)
+{
+    Index bytes = (Index)run->length * bytes_of(run->stored);
+    if (!run->payload)
+        prefetch(run->from, bytes);
+    else if (run->payload->map.begin)
+        prefetch(run->payload->map.begin + run->offset, bytes);
+}
+
+/* Write cells [at, stop). The part's first run is the first that does not end before them; it is
+ * moved on to the first that does not end before `stop`. -1 with `trouble` if a file failed. */
+static inline int
+copy_cells(const Copier *self, Part *part, char *cells, Index at, Index stop, Index wide,
+           Trouble *trouble)
 {
     while (at < stop) {
         const Run *run = &self->runs[part->first];
@@ -450,42 +488,85 @@ copy_cells(const Copier *self, Part *part, char *cells, Index at, Index stop, In
             at = end;
             continue;
         }
-        Index done = at - start, count = (Index)run->length - done;
+        Index done = at - start, count = (Index)run->length - done, item = bytes_of(run->stored);
         if (!done && part->last - part->first > AHEAD_RUNS)
-            prefetch(run[AHEAD_RUNS].from,
-                     (Index)run[AHEAD_RUNS].length * bytes_of(run[AHEAD_RUNS].stored));
+            prefetch_run(run + AHEAD_RUNS);
         if (count > stop - at)
             count = stop - at;
-        copy_tokens(cells + at * wide, run->from + done * bytes_of(run->stored), count, run->stored,
-                    wide);
+        if (!run->payload)
+            copy_tokens(cells + at * wide, run->from + done * item, count, run->stored, wide);
+        else if (copy_stored(cells + at * wide, run->payload, run->offset + done * item, count, wide,
+                             trouble))
+            return -1;
         at += count;
         part->first += done + count == run->length;
     }
+    return 0;
+}
+
+/* A batch to be made: what to copy, what to paint, and what came of it. */
+typedef struct {
+    const Copier *runs;
+    Part part;
+    Tiles tiles;
+    Arrays arrays;
+    Index cells;
+    int done, trained;
+    Trouble trouble;
+} Work;
+
+static void
+do_fill(void *given)
+{
+    Work *work = given;
+    work->done = !copy_cells(work->runs, &work->part, work->arrays.tokens, 0, work->cells,
+                             work->arrays.wide, &work->trouble);
+}
+
+/* Do some work with the maps guarded; what went wrong with a payload, or NULL for nothing. */
+static PyObject *
+trouble_of(const Copier *self, Work *work, void (*what)(void *))
+{
+    const char *where = NULL;
+    int fault;
+    memset(&work->trouble, 0, sizeof work->trouble);
+    Py_BEGIN_ALLOW_THREADS
+    fault = guarded(self->maps, self->mapped, what, work, &where);
+    Py_END_ALLOW_THREADS
+    for (Index i = 0; i < self->count; i++) {
+        const Payload *payload = self->held[i].payload;
+        if (fault && payload && where >= payload->map.begin && where < payload->map.end)
+            work->trouble = (Trouble){payload, (where - payload->map.begin) / PAGE, GONE};
+        if (payload && work->trouble.payload == payload)
+            return Py_BuildValue("OLi", payload, (long long)work->trouble.page, work->trouble.how);
+    }
+    return NULL;
 }
 
 PyDoc_STRVAR(fill_doc,
     "fill(out, first, last, base, filler)\n--\n\n"
-    "Copy runs [first, last) to their cells, counted from `base`; all others get `filler`.");
+    "Copy runs [first, last) to their cells, counted from `base`; all others get `filler`.\n"
+    "Returns None, or (a payload, page, how) if its file could not be read.");
 
 static PyObject *
 copier_fill(Copier *self, PyObject *const *args, Index nargs)
 {
     static const Wanted wanted = {"out", CELLS, 1, 0};
     Py_buffer out;
-    Part part;
-    if (wrong_count("fill", nargs, 5) || get_part(self, args + 1, &part) ||
+    Work work = {.runs = self};
+    PyObject *trouble = NULL;
+    if (wrong_count("fill", nargs, 5) || get_part(self, args + 1, &work.part) ||
         get_array(args[0], &out, &wanted))
         return NULL;
-    Index total = out.len / out.itemsize;
-    int failed = check_apart(self, &out, "out") || check_room(self, &part, total);
-    if (!failed) {
-        Py_BEGIN_ALLOW_THREADS
-        copy_cells(self, &part, out.buf, 0, total, out.itemsize);
-        Py_END_ALLOW_THREADS
-    }
+    work.cells = out.len / out.itemsize;
+    work.arrays.tokens = out.buf;
+    work.arrays.wide = out.itemsize;
+    int failed = check_apart(self, &out, "out") || check_room(self, &work.part, work.cells);
+    if (!failed)
+        trouble = trouble_of(self, &work, do_fill);
     PyBuffer_Release(&out);
-    if (failed)
-        return NULL;
+    if (failed || trouble || PyErr_Occurred())
+        return trouble;
     Py_RETURN_NONE;
 }
 
@@ -538,27 +619,29 @@ sizes_of(const Py_buffer *held, Tiles *tiles, Arrays *arrays, Index *cells)
     return 0;
 }
 
-/* Paint all tiles, after copying the tokens of each if there are runs; whether they covered all
- * cells. Another thread may have changed a tile, so its length is read once and checked here.
- * `trained` tells whether some tile predicts a token of its own. */
-static int
-paint_all(const Tiles *tiles, const Arrays *arrays, Index cells, const Copier *runs, Part *part,
-          int *trained)
+/* Paint all tiles, after copying the tokens of each if there are runs; `done` tells whether they
+ * covered all cells, and `trained` whether some tile predicts a token of its own. Another thread may
+ * have changed a tile, so its length is read once and checked here. */
+static void
+do_tiles(void *given)
 {
-    Index done = 0;
-    *trained = 0;
+    Work *work = given;
+    const Tiles *tiles = &work->tiles;
+    const Arrays *arrays = &work->arrays;
+    Index at = 0;
     for (Index i = 0; i < tiles->count; i++) {
         int64_t count = READ(int64_t, tiles->length + i);
         int32_t segment = READ(int32_t, tiles->segment + i);
-        if (count < 0 || count > cells - done)
-            return 0;
-        if (runs)
-            copy_cells(runs, part, arrays->tokens, done, done + (Index)count, arrays->wide);
-        paint_tile(arrays, done, (Index)count, segment);
-        *trained |= segment && count > 1;
-        done += (Index)count;
+        if (count < 0 || count > work->cells - at)
+            return;
+        if (work->runs && copy_cells(work->runs, &work->part, arrays->tokens, at, at + (Index)count,
+                                     arrays->wide, &work->trouble))
+            return;
+        paint_tile(arrays, at, (Index)count, segment);
+        work->trained |= segment && count > 1;
+        at += (Index)count;
     }
-    return done == cells;
+    work->done = at == work->cells;
 }
 
 PyDoc_STRVAR(weave_doc,
@@ -572,45 +655,87 @@ static PyObject *
 copier_weave(Copier *self, PyObject *const *args, Index nargs)
 {
     Py_buffer held[ARRAYS];
-    Index tile, last, ignore, cells, start;
-    Part part;
-    Tiles tiles;
-    Arrays arrays;
-    int done = 0, trained = 0, failed;
-    if (wrong_count("weave", nargs, 8 + ARRAYS) || get_part(self, args, &part) ||
+    Index tile, last, ignore, start;
+    Work work = {.runs = self};
+    PyObject *result = NULL;
+    if (wrong_count("weave", nargs, 8 + ARRAYS) || get_part(self, args, &work.part) ||
         get_int(args[4], &tile, 0, PY_SSIZE_T_MAX, "tile") ||
         get_int(args[5], &last, 0, PY_SSIZE_T_MAX, "tiles") ||
         get_int(args[6], &start, PY_SSIZE_T_MIN, PY_SSIZE_T_MAX, "start") ||
         get_int(args[7], &ignore, INT32_MIN, INT32_MAX, "ignore") ||
         get_arrays(args + 8, held, WEAVE, ARRAYS))
         return NULL;
-    failed = sizes_of(held, &tiles, &arrays, &cells) || check_room(self, &part, cells);
-    for (int i = SEGMENTS; i < ARRAYS && !failed; i++)
-        failed = check_apart(self, &held[i], WEAVE[i].name);
-    if (!failed && (tile > last || last > tiles.count)) {
+    if (sizes_of(held, &work.tiles, &work.arrays, &work.cells) ||
+        check_room(self, &work.part, work.cells))
+        goto end;
+    for (int i = SEGMENTS; i < ARRAYS; i++)
+        if (check_apart(self, &held[i], WEAVE[i].name))
+            goto end;
+    if (tile > last || last > work.tiles.count) {
         PyErr_Format(PyExc_IndexError, "tile, tiles: tiles %zd to %zd of %zd", tile, last,
-                     tiles.count);
-        failed = -1;
+                     work.tiles.count);
+        goto end;
     }
-    if (!failed) {
-        arrays.ignore = (int32_t)ignore;
-        tiles = (Tiles){tiles.first + tile, tiles.length + tile, tiles.segment + tile, last - tile,
-                        start};
-        if (cover(&tiles, cells)) {
-            Py_BEGIN_ALLOW_THREADS
-            done = paint_all(&tiles, &arrays, cells, self, &part, &trained);
-            Py_END_ALLOW_THREADS
-        }
-        if (!done)
-            misplaced(&tiles, cells);
+    work.arrays.ignore = (int32_t)ignore;
+    work.tiles = (Tiles){work.tiles.first + tile, work.tiles.length + tile,
+                         work.tiles.segment + tile, last - tile, start};
+    if (cover(&work.tiles, work.cells))
+        result = trouble_of(self, &work, do_tiles);
+    if (!result && !PyErr_Occurred()) {
+        if (work.done)
+            result = PyBool_FromLong(work.trained);
+        else
+            misplaced(&work.tiles, work.cells);
     }
+end:
     release(held, ARRAYS);
-    return done ? PyBool_FromLong(trained) : NULL;
+    return result;
+}
+
+PyDoc_STRVAR(announce_doc,
+    "announce(sample)\n--\n\n"
+    "Tell the system that the runs of all payloads are needed soon, in the order of their places,\n"
+    "unless `sample` of them, evenly spaced, can be had at once. Returns how many were announced.");
+
+static int
+by_place(const void *one, const void *other)
+{
+    const Run *a = *(const Run *const *)one, *b = *(const Run *const *)other;
+    if (a->payload != b->payload)
+        return (a->payload > b->payload) - (a->payload < b->payload);
+    return (a->offset > b->offset) - (a->offset < b->offset);
+}
+
+static PyObject *
+copier_announce(Copier *self, PyObject *const *args, Index nargs)
+{
+    Index sample, count = 0, waits = 0;
+    if (wrong_count("announce", nargs, 1) || get_int(args[0], &sample, 1, PY_SSIZE_T_MAX, "sample"))
+        return NULL;
+    const Run **runs = PyMem_Calloc((size_t)self->total + 1, sizeof(Run *));
+    if (!runs)
+        return PyErr_NoMemory();
+    for (Index i = 0; i < self->total; i++)
+        if (self->runs[i].payload && self->runs[i].length)
+            runs[count++] = &self->runs[i];
+    Py_BEGIN_ALLOW_THREADS
+    Index step = count / sample + 1;
+    for (Index i = 0; i < count && !waits; i += step)
+        waits = !is_at_hand(runs[i]->payload, runs[i]->offset);
+    if (waits) {
+        qsort(runs, (size_t)count, sizeof(Run *), by_place);
+        for (Index i = 0; i < count; i++)
+            announce(runs[i]->payload, runs[i]->offset, runs[i]->length * bytes_of(runs[i]->stored));
+    }
+    Py_END_ALLOW_THREADS
+    PyMem_Free(runs);
+    return PyLong_FromSsize_t(waits ? count : 0);
 }
 
 static PyMethodDef copier_methods[] = {
     {"fill", (PyCFunction)(void (*)(void))copier_fill, METH_FASTCALL, fill_doc},
     {"weave", (PyCFunction)(void (*)(void))copier_weave, METH_FASTCALL, weave_doc},
+    {"announce", (PyCFunction)(void (*)(void))copier_announce, METH_FASTCALL, announce_doc},
     {NULL, NULL, 0, NULL},
 };
 
@@ -631,35 +756,33 @@ PyObject *
 paint(PyObject *Py_UNUSED(module), PyObject *const *args, Index nargs)
 {
     Py_buffer held[ARRAYS];
-    Index ignore, cells;
-    Tiles tiles = {NULL, NULL, NULL, 0, 0};
-    Arrays arrays;
-    int done = 0, trained;
+    Index ignore;
+    Work work = {.runs = NULL};
     if (wrong_count("paint", nargs, ARRAYS + 1) ||
         get_int(args[ARRAYS], &ignore, INT32_MIN, INT32_MAX, "ignore") ||
         get_arrays(args, held, PAINT, ARRAYS))
         return NULL;
-    if (sizes_of(held, &tiles, &arrays, &cells))
+    if (sizes_of(held, &work.tiles, &work.arrays, &work.cells))
         goto end;
     if (!held[TOKENS_IN].obj != !held[LABELS].obj) {
         PyErr_SetString(PyExc_ValueError, "tokens and labels: one without the other");
         goto end;
     }
-    arrays.ignore = (int32_t)ignore;
-    if (cells == -1) { /* nothing to paint */
-        done = 1;
+    work.arrays.ignore = (int32_t)ignore;
+    if (work.cells == -1) { /* nothing to paint */
+        work.done = 1;
         goto end;
     }
-    if (cover(&tiles, cells)) {
+    if (cover(&work.tiles, work.cells)) {
         Py_BEGIN_ALLOW_THREADS
-        done = paint_all(&tiles, &arrays, cells, NULL, NULL, &trained);
+        do_tiles(&work);
         Py_END_ALLOW_THREADS
     }
-    if (!done)
-        misplaced(&tiles, cells);
+    if (!work.done)
+        misplaced(&work.tiles, work.cells);
 end:
     release(held, ARRAYS);
-    if (!done)
+    if (!work.done)
         return NULL;
     Py_RETURN_NONE;
 }

@@ -1,5 +1,5 @@
 /* The module `tokenloom._native`: all entries, and nothing else. Loops over cells are in _cells.c,
- * the packers in _packers.c, orders in _order.c, and what all do with their arguments in
+ * files of tokens in _payload.c, the packers in _packers.c, orders in _order.c, and what all do with their arguments in
  * _arguments.c.
  *
  * Optional: `tokenloom.native` says whether this module is available; without it NumPy code gives
@@ -7,18 +7,45 @@
  * buffers. No input is trusted: the rules are in _native.h.
  */
 #include "_native.h"
+#include "_payload.h"
 
 PyDoc_STRVAR(paint_doc,
     "paint(first, length, segment, segment_ids, position_ids, loss_mask, tokens, labels, ignore)\n"
     "--\n\nFill the arrays that are not None, tile by tile; see tokenloom.batch.paint.");
 
+/* The type of payloads, which copiers ask for. */
+typedef struct {
+    PyTypeObject *payload;
+} State;
+
 static int
 module_exec(PyObject *module)
 {
-    PyObject *type = PyType_FromSpec(&copier_spec);
-    int failed = !type || PyModule_AddObjectRef(module, "Copier", type) < 0;
-    Py_XDECREF(type);
+    State *state = PyModule_GetState(module);
+    PyObject *payload = PyType_FromModuleAndSpec(module, &payload_spec, NULL);
+    PyObject *copier = PyType_FromModuleAndSpec(module, &copier_spec, NULL);
+    int failed = !payload || !copier || PyModule_AddObjectRef(module, "Payload", payload) < 0 ||
+                 PyModule_AddObjectRef(module, "Copier", copier) < 0;
+    Py_XDECREF(copier);
+    state->payload = (PyTypeObject *)payload;
+    prepare_payloads();
     return failed ? -1 : 0;
+}
+
+static int
+module_traverse(PyObject *module, visitproc visit, void *arg)
+{
+    State *state = PyModule_GetState(module);
+    Py_VISIT(state->payload);
+    return 0;
+}
+
+static int
+module_clear(PyObject *module)
+{
+    State *state = PyModule_GetState(module);
+    Py_CLEAR(state->payload);
+    return 0;
 }
 
 static PyMethodDef module_methods[] = {
@@ -29,14 +56,18 @@ static PyMethodDef module_methods[] = {
      "first_fit(lengths, capacity, most, out)\n--\n\nSee tokenloom.layout.pack.packers."},
     {"feistel", (PyCFunction)(void (*)(void))feistel, METH_FASTCALL,
      "feistel(x, which, keys, n, side, backwards, out)\n--\n\nSee tokenloom.random.permute."},
+    {"crc32c", (PyCFunction)(void (*)(void))crc32c, METH_FASTCALL,
+     "crc32c(data, plain)\n--\n\nThe checksum of bytes; plain: by tables, else by the processor."},
+    {"guard", (PyCFunction)(void (*)(void))guard, METH_FASTCALL,
+     "guard()\n--\n\nWhether a page that is missing from a map is an error and not the end."},
     {NULL, NULL, 0, NULL},
 };
 
 static PyModuleDef_Slot module_slots[] = {{Py_mod_exec, module_exec}, {0, NULL}};
 
 static struct PyModuleDef module_def = {
-    PyModuleDef_HEAD_INIT, "tokenloom._native", "See tokenloom.native.", 0,
-    module_methods, module_slots, NULL, NULL, NULL};
+    PyModuleDef_HEAD_INIT, "tokenloom._native", "See tokenloom.native.", sizeof(State),
+    module_methods, module_slots, module_traverse, module_clear, NULL};
 
 PyMODINIT_FUNC
 PyInit__native(void)

@@ -22,7 +22,7 @@ typedef Py_ssize_t Index;
 
 /* Types of items. TOKENS are copied byte by byte, so their arrays may lie at any address; CELLS are
  * what tokens are widened to. */
-typedef enum { INT32, INT64, UINT64, WORD64, BOOL, TOKENS, CELLS } Type;
+typedef enum { INT32, INT64, UINT64, WORD64, BOOL, TOKENS, CELLS, UINT32, BYTES } Type;
 
 /* What an entry wants of an array. */
 typedef struct {

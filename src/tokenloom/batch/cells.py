@@ -16,15 +16,20 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tokenloom import native
+from tokenloom.store.payload import read_failed
 from tokenloom.store.slabs import LARGE, SlabPool
 
-__all__ = ["Copier", "Runs", "copier", "new_array", "new_arrays"]
+__all__ = ["Copier", "Runs", "announce", "copier", "fill", "new_array", "new_arrays"]
 
 Int64 = NDArray[np.int64]
 
 Array = NDArray[Any]
 
 LINE = 64  # bytes of a cache line
+
+SAMPLE = 64  # runs examined before all of them are announced
+
+STORED = np.dtype(np.int32)  # stands for what is in a file
 
 TOKENS = frozenset(np.dtype(one) for one in (np.uint16, np.uint32, np.int32))
 
@@ -75,7 +80,7 @@ class Runs(NamedTuple):
 class Copier(Protocol):
     """Runs of tokens in memory; any range of them can be copied into cells."""
 
-    def fill(self, out: Array, first: int, last: int, base: int, filler: int, /) -> None:
+    def fill(self, out: Array, first: int, last: int, base: int, filler: int, /) -> Any:
         """Write runs [first, last) into their cells, counted from `base`; `filler` elsewhere.
 
         Args:
@@ -85,16 +90,40 @@ class Copier(Protocol):
             base: see `Runs`.
             filler: see `Runs`.
 
+        Returns:
+            None, or what `read_failed` takes if a file could not be read.
+
         Raises:
             IndexError: a run lies outside `out`, or two runs overlap.
         """
+
+
+def fill(copier: Copier, out: Array, runs: Runs) -> None:
+    """Write runs into their cells; see `Copier`.
+
+    Raises:
+        StoreError: a file could not be read, or differs from what was published.
+    """
+    failed = copier.fill(out, *runs)
+    if failed is not None:
+        raise read_failed(*failed)
+
+
+def announce(copier: Copier) -> int:
+    """Tell the system that all runs in files are needed soon, unless a sample is in memory.
+
+    Returns:
+        the number of runs it was told of.
+    """
+    tell = getattr(copier, "announce", None)
+    return 0 if tell is None else tell(SAMPLE)
 
 
 def copier(views: Sequence[Array], which: Int64, low: Int64, length: Int64, cell: Int64) -> Copier:
     """A copier of runs; it keeps the views alive.
 
     Args:
-        views: the arrays that hold the tokens.
+        views: the arrays that hold the tokens, or payloads (`tokenloom.store.payload`).
         which: the view of each run [runs].
         low: its first element there [runs].
         length: its elements [runs].
@@ -110,7 +139,7 @@ def copier(views: Sequence[Array], which: Int64, low: Int64, length: Int64, cell
     >>> out.tolist()
     [[7, 8, -1, 5, -1]]
     """
-    tokens = {view.dtype for view in views} <= TOKENS
+    tokens = {getattr(view, "dtype", STORED) for view in views} <= TOKENS
     make = _NumpyCopier if native.compiled is None or not tokens else native.compiled.Copier
     index = (native.plain(part, np.int64) for part in (which, low, length, cell))
     made: Copier = make(views, *index)

@@ -18,9 +18,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tokenloom import native
-from tokenloom.batch.cells import Copier, Runs, new_arrays
+from tokenloom.batch.cells import Copier, Runs, fill, new_arrays
 from tokenloom.batch.spec import PAINTED
 from tokenloom.batch.tiles import Tiles
+from tokenloom.store.payload import read_failed
 
 __all__ = [
     "IGNORE",
@@ -58,7 +59,9 @@ def paint(tiles: Tiles, names: Sequence[str], tokens: Int32 | None = None) -> di
             labels: the token at every cell of a document but its first, else -100.
         tokens: the tokens, needed for labels only.
     """
-    kinds = [tokens.dtype if name == "labels" and tokens is not None else PAINTED[name] for name in names]
+    kinds = [
+        tokens.dtype if name == "labels" and tokens is not None else PAINTED[name] for name in names
+    ]
     arrays = new_arrays((tiles.frames, tiles.width), tuple(kinds))
     made = dict(zip(names, arrays, strict=True))
     if native.compiled is None:
@@ -114,7 +117,7 @@ def weave(
     tiles, low, high, start = some
     woven = getattr(copier, "weave", None)
     if woven is None:
-        copier.fill(cells, *runs)
+        fill(copier, cells, runs)
         part = tiles.slice(start // tiles.width, start // tiles.width + shape[0])
         for name, out in made.items():
             _PAINTERS[name](part, out.reshape(-1), cells)
@@ -126,6 +129,8 @@ def weave(
         *(tiles.first, tiles.length, tiles.segment),
         *(get("segment_ids"), get("position_ids"), get("loss_mask"), cells, get("labels")),
     )
+    if trained.__class__ is tuple:
+        raise read_failed(*trained)
     return Woven(cells, made, trained)
 
 

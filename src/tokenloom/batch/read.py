@@ -15,13 +15,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tokenloom.arrays import distinct
-from tokenloom.batch.cells import Copier, copier
+from tokenloom.batch.cells import Copier, Runs, copier, fill
 from tokenloom.batch.plan import PlanPart
 from tokenloom.layout.layout import Reads
 from tokenloom.order.run import SourceRun
 from tokenloom.order.working_set import loss_columns
 from tokenloom.store.cache import BlockCache
 from tokenloom.store.handles import lazy
+from tokenloom.store.payload import InFiles, payloads_of
 from tokenloom.store.snapshots import read_inputs
 
 __all__ = ["Fetched", "RowReader", "merged"]
@@ -49,7 +50,6 @@ class Fetched(NamedTuple):
     cell: Int64
     edges: list[int]
 
-    @property
     def copier(self) -> Copier:
         """Copies the tokens into cells."""
         return copier(self.views, self.which, self.low, self.length, self.cell)
@@ -70,6 +70,7 @@ class RowReader:
         self._weights = loss_columns(self._line.reader)
         self.has_weights = bool(self._weights)
         # everything that determines where a block starts and ends: datasets may share the cache
+        self._payloads = payloads_of(self._line.reader)
         self._tag = f"{run.layout.tag}/{run.working.blocks.size}"
 
     def fetched(self, part: PlanPart, start: int, stop: int, column: str) -> Fetched:
@@ -82,13 +83,24 @@ class RowReader:
             which = np.zeros(len(frame), np.int64) if found is None else found[frame]
             low = reads.address - first[which]
             return Fetched(blocks, which, low, reads.length, cell, reads.edges.tolist())
-        views = self._line.read(reads.address, reads.address + reads.length, column)
-        return _in_pieces(views, reads, cell)
+        begin, end = reads.address, reads.address + reads.length
+        in_files = self._payloads.find(*self._line.to_store(begin, end), column)
+        if in_files is not None:
+            return _in_pieces(in_files, reads, cell)
+        views = [view for view in self._line.read(begin, end, column) if len(view)]
+        length = np.array([len(view) for view in views], np.int64)
+        which, low = np.arange(len(views)), np.zeros(len(views), np.int64)
+        return _in_pieces(InFiles(views, which, low, length), reads, cell)
+
+    @lazy
+    def in_place(self) -> bool:
+        """Whether rows are read in place, so that batches kept ready take no memory."""
+        return not self.by_blocks and self._payloads.is_usable("input_ids")
 
     def at_hand(self, part: PlanPart, start: int, stop: int) -> bool:
         """Whether the tokens of some examples are in memory."""
         if not self.by_blocks or start == stop:
-            return False
+            return self.in_place
         numbers, _ = distinct(part.block[start:stop])
         return self.cache.holds(self._line.keys(self._tag, numbers.tolist(), "input_ids"))
 
@@ -117,7 +129,7 @@ class RowReader:
         for column in self._weights:
             values = np.empty_like(out)
             found = self.fetched(part, start, stop, column)
-            found.copier.fill(values, 0, found.edges[-1], 0, 0)
+            fill(found.copier(), values, Runs(0, found.edges[-1], 0, 0))
             if part.inserts:  # the store has no weights for these
                 values.reshape(-1)[part.inserted(start, stop)[0]] = 1
             out *= values
@@ -171,15 +183,13 @@ def merged(found: Sequence[Fetched], examples: int, width: int) -> Fetched:
     return Fetched(views, which[order], low[order], length[order], cell, edges)
 
 
-def _in_pieces(views: list[Array], reads: Reads, cell: Int64) -> Fetched:
-    """Consecutive reads, each of one or more views."""
-    views = [view for view in views if len(view)]
-    length = np.array([len(view) for view in views], np.int64)
-    begin = np.cumsum(length) - length  # tokens before each view
+def _in_pieces(found: InFiles, reads: Reads, cell: Int64) -> Fetched:
+    """Consecutive reads, each of one or more pieces."""
+    views, which, low, length = found
+    begin = np.cumsum(length) - length  # tokens before each piece
     ends = np.cumsum(reads.length)
     owner = np.searchsorted(ends, begin, side="right")
     places = (cell - (ends - reads.length))[owner] + begin
-    which, low = np.arange(len(views)), np.zeros(len(views), np.int64)
     before = np.concatenate([[0], ends])[reads.edges]  # tokens before each frame
     edges: list[int] = np.searchsorted(begin, before).tolist()
     return Fetched(views, which, low, length, places, edges)

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from tokenloom.arrays import grouped
 from tokenloom.batch.batch import Batch, Kind
-from tokenloom.batch.cells import Copier, Runs, new_array
+from tokenloom.batch.cells import Copier, Runs, fill, new_array
 from tokenloom.batch.paint import SomeTiles, weave
 from tokenloom.batch.plan import Plan
 from tokenloom.batch.read import Fetched, RowReader, merged
@@ -26,7 +26,7 @@ from tokenloom.layout.spans import Spans
 from tokenloom.order.run import Run
 from tokenloom.store.cache import BlockCache
 
-__all__ = ["Pending", "Renderer", "RowsOf"]
+__all__ = ["Pending", "Ready", "Renderer", "RowsOf"]
 
 Int64 = NDArray[np.int64]
 
@@ -73,9 +73,16 @@ class Pending(NamedTuple):
             cells = woven.cells
         else:
             woven, cells = None, new_array(shape, renderer.dtype)
-            copier.fill(cells, *runs)
+            fill(copier, cells, runs)
         batch = Batch(cells, rows.index(), renderer.seq_len, kinds, rows, judge, woven)
         return batch if fields == TOKENS else batch.prepare(fields)
+
+
+class Ready(NamedTuple):
+    """The tokens of some examples: what copies them, and the first run of each, and their end."""
+
+    copier: Copier
+    edges: list[int]
 
 
 class RowsOf:
@@ -164,6 +171,7 @@ class Renderer:
         cuts: Sequence[int],
         padding: int = 0,
         fields: Sequence[str] = TOKENS,
+        ready: Ready | None = None,
     ) -> list[Pending]:
         """One batch for the examples between each pair of adjacent cuts, read but not yet filled.
 
@@ -173,10 +181,11 @@ class Renderer:
                 fetched in one read.
             padding: rows of filler to add to the last batch.
             fields: arrays that will be made at once.
+            ready: what `fetch` gave for these examples, if it was asked before.
         """
         first, last = cuts[0], cuts[-1]
-        found = self._fetched(plan, first, last, "input_ids")
-        copies, edges, width = found.copier, found.edges, plan.width
+        copies, edges = ready or self.fetch(plan, first, last)
+        width = plan.width
         names = self._painted_with_tokens(plan, fields)
         made: list[Pending] = []
         for start, stop in itertools.pairwise(cuts):
@@ -199,8 +208,17 @@ class Renderer:
         """These examples, in this order."""
         return self.batches(self.plan(indices), [0, len(indices)])[0].make()
 
+    @property
+    def in_place(self) -> bool:
+        """Whether tokens are read when a batch is made, and nothing is read before."""
+        return all(reader.in_place for reader in self._readers)
+
+    def fetch(self, plan: Plan, start: int, stop: int) -> Ready:
+        """The tokens of some examples, read, or found in files."""
+        found = self._fetched(plan, start, stop, "input_ids")
+        return Ready(found.copier(), found.edges)
+
     def _fetched(self, plan: Plan, start: int, stop: int, column: str) -> Fetched:
-        """The tokens of some examples, read."""
         if len(plan.parts) == 1 and plan.parts[0].at is None:
             part = plan.parts[0]
             return self._readers[part.number].fetched(part, start, stop, column)

@@ -173,9 +173,10 @@ class Loader:
             dataset, self._steps, rank, world_size, end, tuple(fields), by_blocks, untrained
         )
         self._prefetch, self._group = prefetch, max(1, prefetch)
-        if by_blocks and self._reading.by_blocks:  # batches kept ready then cost little memory
+        # batches kept ready then cost little memory
+        if maker.renderer.in_place or (by_blocks and self._reading.by_blocks):
             group = min(GROUP_BATCHES, GROUP_ROWS * world_size // self._steps.smallest)
-            self._group = max(self._group, group)
+            self._group = maker.group = max(self._group, group)
             self._prefetch = self._group if prefetch else 0
         self._settings: dict[str, Any] = {
             "prefetch": prefetch,

@@ -16,8 +16,9 @@ from numpy.typing import NDArray
 
 from tokenloom.api.dataset import Dataset
 from tokenloom.batch.batch import Batch
+from tokenloom.batch.cells import announce
 from tokenloom.batch.plan import Plan
-from tokenloom.batch.render import Pending, Renderer
+from tokenloom.batch.render import Pending, Ready, Renderer
 from tokenloom.errors import NoTrainedTokens, warn
 from tokenloom.loader.prefetch import log
 from tokenloom.loader.steps import Steps, rank_rows
@@ -48,6 +49,7 @@ class Maker:
         fields: tuple[str, ...],
         by_blocks: bool,
         untrained: str = "raise",
+        group: int = 1,
     ) -> None:
         self.run: Run = dataset.run
         self.steps, self.end = steps, end
@@ -56,13 +58,15 @@ class Maker:
         self._paths = ", ".join(source.path for source in dataset.sources.values())
         self._counters = dataset.counters
         self._planned: tuple[int, int, Plan, list[int]] | None = None
+        self._announced: tuple[int, int, Ready] | None = None  # steps, found and not yet made
+        self.group = group
         self._raises = untrained == "raise"
         self.untrained: set[int] = set()  # steps that were found to have no trained token
 
     def over(self, steps: Steps) -> Maker:
         """A copy over other steps; batches already made stay valid."""
         made = copy.copy(self)
-        made.steps, made._planned = steps, None
+        made.steps, made._planned, made._announced = steps, None, None
         return made
 
     @property
@@ -90,8 +94,22 @@ class Maker:
         if self._is_over(first):
             return []
         plan, cuts, last = self._part(first, count)
+        known, self._announced = self._announced, None
+        ready = known[2] if known is not None and known[:2] == (first, last) else None
         self.renderer.look_up(plan, cuts[0], cuts[-1], self.fields)
-        return self.renderer.batches(plan, cuts, self._missing(last - 1), self.fields)
+        made = self.renderer.batches(plan, cuts, self._missing(last - 1), self.fields, ready)
+        if self.renderer.in_place:
+            self._announce(last, min(2 * count, self.group))
+        return made
+
+    def _announce(self, first: int, count: int) -> None:
+        """Tell the system what the next steps need, if that is not in memory."""
+        if self._is_over(first):
+            return
+        plan, cuts, last = self._part(first, count)
+        ready = self.renderer.fetch(plan, cuts[0], cuts[-1])
+        announce(ready.copier)
+        self._announced = first, last, ready
 
     def at_hand(self, first: int, count: int) -> bool:
         """Whether all tokens of these steps are in memory."""

@@ -9,10 +9,11 @@ Where buffers are placed matters for speed: see `tokenloom.store.slabs`.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import stat
 from collections import OrderedDict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -171,6 +172,12 @@ class LocalSource:
             while len(self._handles) > self._open_files:
                 self._handles.popitem(last=False)
         return handle
+
+    @contextlib.contextmanager
+    def handle(self, name: str) -> Iterator[int]:
+        """The descriptor of a file, open as long as the context lasts."""
+        opened = self._handles.get(name) or self._open(name)
+        yield opened.fd
 
     def _real(self, name: str) -> str:
         """Where a file really is; only what is below the root is examined."""

@@ -98,11 +98,18 @@ class Took(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class FetchRules:
-    """How to read: `verify` is "first", "always" or "never"; `gap` and `cap` are in bytes."""
+    """How to read.
+
+    Attributes:
+        verify: "first", "always" or "never".
+        gap, cap: in bytes; see `tokenloom.store.coalesce`.
+        map: whether files may be read from a map.
+    """
 
     verify: str = "first"
     gap: int = 0
     cap: int = coalesce.CAP_BYTES
+    map: bool = True
 
 
 def fetch(

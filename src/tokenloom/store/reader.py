@@ -188,7 +188,7 @@ class Reader:
             cap: no read is longer than this many bytes, a multiple of 8; the store's own if not
                 given.
         """
-        shard, low, high = self._inside_shards(start, stop)
+        shard, low, high = self.inside_shards(start, stop)
         if len(shard) == 0:
             return []
         used, file = shard[:1], np.zeros(len(shard), np.int64)
@@ -202,7 +202,7 @@ class Reader:
             pieces = zip(shard.tolist(), low.tolist(), high.tolist(), strict=True)
             views = [part for n, a, b in pieces for part in self._from_blocks(n, column, a, b)]
             took = Took()  # the blocks were counted when they were read
-        self._count(column, len(start), _distinct(start, stop), took)
+        self.count(column, start, stop, took)
         return views
 
     def read_one(self, start: int, stop: int, column: str = "input_ids") -> Array:
@@ -266,7 +266,7 @@ class Reader:
         name = fixed.get(column) or self.manifest.columns[column]
         return np.dtype(name).newbyteorder("<")
 
-    def _inside_shards(self, start: Int64, stop: Int64) -> tuple[Int64, Int64, Int64]:
+    def inside_shards(self, start: Int64, stop: Int64) -> tuple[Int64, Int64, Int64]:
         """Ranges of the store as (shard, first element, element after the last), as asked.
 
         A range over k shards becomes k ranges, an empty one none.
@@ -296,6 +296,10 @@ class Reader:
     def _read_offsets(self, number: int, low: int, high: int) -> Array:
         return self.elements(number, "offsets", low, high)
 
+    def count(self, column: str, start: Int64, stop: Int64, took: Took) -> None:
+        """Count a request for these ranges."""
+        self._count(column, len(start), _distinct(start, stop), took)
+
     def _count(self, column: str, examples: int, unique: int, took: Took) -> None:
         with self._lock:
             self._counters[column not in self._per_token].add(examples, unique, *took)
@@ -309,6 +313,7 @@ def open_reader(
     cache_bytes: int | None = None,
     gap_bytes: int = 0,
     cap_bytes: int = coalesce.CAP_BYTES,
+    map: bool = True,
     source: ByteSource | None = None,
 ) -> Reader:
     """What reads a snapshot of a store; `tokenloom.open` documents the arguments."""
@@ -324,7 +329,7 @@ def open_reader(
         path=str(path),  # as it was written
         cache=process_cache() if cache_bytes is None else BlockCache(cache_bytes),
         identity=found.sha256,
-        rules=FetchRules(verify=verify, gap=gap_bytes, cap=cap_bytes),
+        rules=FetchRules(verify=verify, gap=gap_bytes, cap=cap_bytes, map=map),
     )
 
 

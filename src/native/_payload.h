@@ -1,0 +1,65 @@
+/* Files of tokens, read in place: see _payload.c. */
+#ifndef TOKENLOOM_PAYLOAD_H
+#define TOKENLOOM_PAYLOAD_H
+
+#include "_native.h"
+
+enum { PAGE = 4096, DAMAGED = -2, GONE = -3 };
+
+/* How a token is stored. */
+typedef enum { SHORT, SIGNED, UNSIGNED } Stored;
+
+static inline Index
+bytes_of(Stored stored)
+{
+    return stored == SHORT ? 2 : 4;
+}
+
+/* Copy tokens to cells of 4 or 8 bytes (_cells.c). */
+void copy_tokens(char *to, const char *from, Index count, Stored stored, Index wide);
+
+/* Mapped memory, from `begin` up to but not including `end`; `begin` is NULL if nothing is mapped. */
+typedef struct {
+    const char *begin, *end;
+} Map;
+
+typedef struct {
+    PyObject_HEAD
+    int fd, keep; /* whether pages that agreed are not checked again */
+    Stored stored;
+    int64_t bytes;
+    Map map;
+    PyObject *name;
+    Py_buffer sums, checked; /* the crc32c of every page, and one byte for each: was it compared? */
+} Payload;
+
+/* What went wrong: with which payload, at which page, and how: an error number, -1 for a file that
+ * ended early, DAMAGED for a wrong checksum, GONE for a page of a map that is not there any more. */
+typedef struct {
+    const Payload *payload;
+    int64_t page;
+    int how;
+} Trouble;
+
+extern PyType_Spec payload_spec;
+
+/* Copy `count` tokens at a byte of a file, which must lie inside it; -1 with `trouble` set. */
+int copy_stored(char *to, const Payload *from, int64_t offset, Index count, Index wide,
+                Trouble *trouble);
+
+/* Do some work that touches these maps; -1, with the place, if a page of them was not there. */
+int guarded(const Map *maps, Index count, void (*work)(void *), void *given, const char **where);
+
+/* Whether a byte can be had without waiting; if nobody can tell, yes. */
+int is_at_hand(const Payload *from, int64_t offset);
+
+/* Tell the system that some bytes are needed soon. */
+void announce(const Payload *from, int64_t offset, int64_t bytes);
+
+/* Call this once before anything else here. */
+void prepare_payloads(void);
+
+PyObject *crc32c(PyObject *module, PyObject *const *args, Index nargs);
+PyObject *guard(PyObject *module, PyObject *const *args, Index nargs);
+
+#endif

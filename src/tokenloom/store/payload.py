@@ -1,0 +1,175 @@
+"""Files of tokens that the compiled loops read in place: from a map, or with `pread`.
+
+One idea: a row that no cache could serve needs no buffer of its own. Where its tokens lie (file,
+place, length) is worked out for a whole group of batches (`Payloads.find`); the loop that fills a
+batch then copies and widens them from there. What was not compared with its checksum yet is
+compared on the way, page by page (`tokenloom.store.derived.pages`).
+
+Mapped pages belong to the system's page cache, not to us: they count towards no budget, and the
+system takes them back when it needs memory. A file that is cut short under a map is an error
+(StoreError), not the end of the process; see `src/native/_payload.c`. Where maps are not wanted
+(``tl.open(path, map=False)``), or somebody replaced our signal handler, `pread` gives the same
+bytes at about half the speed. Stores that are not local, compressed columns, and installations
+without compiled loops take the way through `Reader.read`.
+"""
+
+from __future__ import annotations
+
+import os
+import weakref
+from collections import OrderedDict
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tokenloom import native
+from tokenloom.errors import StoreCorrupt, StoreError
+from tokenloom.store.byte_source import LocalSource, came_short
+from tokenloom.store.derived.pages import PAGE_BYTES, page_sums
+from tokenloom.store.fetch import Took
+from tokenloom.store.files import unreadable
+from tokenloom.store.handles import Single, lock_of
+from tokenloom.store.reader import Reader
+from tokenloom.store.shard import corrupt
+
+__all__ = ["InFiles", "Payloads", "payloads_of", "read_failed"]
+
+Int64 = NDArray[np.int64]
+
+OPEN = 512  # payloads kept open; each has a descriptor
+
+DAMAGED = -2  # as in src/native/_payload.h
+
+LETTERS = {np.dtype("<u2"): "H", np.dtype("<i4"): "i", np.dtype("<u4"): "I"}
+
+
+class InFiles(NamedTuple):
+    """Where ranges of a store lie in its files.
+
+    Attributes:
+        payloads: the files.
+        which: the file of each piece [pieces].
+        low: its first element there [pieces].
+        length: its elements; a range over several shards has several pieces [pieces].
+    """
+
+    payloads: list[Any]
+    which: Int64
+    low: Int64
+    length: Int64
+
+
+class Payloads(Single):
+    """The files of one store, opened on first use.
+
+    Args:
+        reader: the store.
+    """
+
+    def __init__(self, reader: Reader) -> None:
+        self._reader = weakref.ref(reader)
+        self._open: OrderedDict[tuple[int, str, bool], Any] = OrderedDict()
+        self._pages: dict[tuple[int, str], bytearray] = {}  # was a page compared?
+        self._lock = lock_of(self)
+
+    def _forked(self, torn: bool) -> None:
+        """A payload is in the list or not; one that is not is opened again."""
+        if torn:
+            self._open = OrderedDict()
+
+    def is_usable(self, column: str) -> bool:
+        """Whether a column can be read in place."""
+        reader = self._reader()
+        if native.compiled is None or reader is None or not isinstance(reader.source, LocalSource):
+            return False
+        if not reader.manifest.shards:
+            return True
+        opened = reader.shard(0).columns[column]
+        return opened.codec == "none" and opened.dtype in LETTERS
+
+    def find(self, start: Int64, stop: Int64, column: str) -> InFiles | None:
+        """Where these ranges of the store lie; None if they can't be read in place.
+
+        Args:
+            start: first token of each range [N].
+            stop: token after it [N].
+            column: which per-token column.
+        """
+        reader = self._reader()
+        if reader is None or not self.is_usable(column):
+            return None
+        shard, low, high = reader.inside_shards(start, stop)
+        if not len(shard):
+            return InFiles([], shard, low, high)
+        used, which = np.unique(shard, return_inverse=True)
+        if len(used) > OPEN:
+            return None
+        mapped = reader.rules.map and native.compiled.guard()
+        payloads = [self._payload(reader, number, column, mapped) for number in used.tolist()]
+        length, item = high - low, reader.dtype(column).itemsize
+        first, last = low * item // PAGE_BYTES, -(-high * item // PAGE_BYTES)
+        pages = int((last - first).sum()) * PAGE_BYTES
+        useful = int(length.sum()) * item
+        took = Took(len(low), len(low), useful if reader.rules.verify == "never" else pages, useful)
+        reader.count(column, start, stop, took)
+        return InFiles(payloads, which, low, length)
+
+    def _payload(self, reader: Reader, number: int, column: str, mapped: bool) -> Any:
+        key = number, column, mapped
+        with self._lock:
+            known = self._open.get(key)
+            if known is not None:
+                self._open.move_to_end(key)
+                return known
+        opened = reader.shard(number).columns[column]
+        sums = pages = None
+        if reader.rules.verify != "never":
+            sums = native.plain(page_sums(reader, number, column), np.uint32)
+            pages = self._pages.setdefault((number, column), bytearray(len(sums)))
+        where = f"{reader.path}/{opened.file}"
+        keep = reader.rules.verify == "first"
+        assert isinstance(reader.source, LocalSource)
+        with reader.source.handle(opened.file) as fd:
+            try:
+                made = native.compiled.Payload(
+                    fd,
+                    opened.payload_bytes,
+                    LETTERS[opened.dtype],
+                    sums,
+                    pages,
+                    keep,
+                    mapped,
+                    where,
+                )
+            except OSError as error:
+                raise unreadable(error, where) from error
+            except ValueError as error:  # the file is shorter than the store says
+                raise came_short((opened.file, 0, opened.payload_bytes), 0, reader.path) from error
+        with self._lock:
+            made = self._open.setdefault(key, made)
+            while len(self._open) > OPEN:
+                self._open.popitem(last=False)
+        return made
+
+
+def read_failed(payload: Any, page: int, how: int) -> StoreError:
+    """The error for a payload that the compiled loops could not read."""
+    where, place = payload.name, f"page {page:,} (bytes {page * PAGE_BYTES:,} on)"
+    if how > 0:
+        return unreadable(OSError(how, os.strerror(how)), where)
+    if how == DAMAGED:
+        return corrupt(where, f"{place}: the crc32c does not match")
+    return StoreCorrupt(
+        f"{where}: {place} is not there any more. The file was cut short after the store was "
+        "opened; restore it or build the store again."
+    )
+
+
+_PAYLOADS: weakref.WeakKeyDictionary[Reader, Payloads] = weakref.WeakKeyDictionary()
+
+
+def payloads_of(reader: Reader) -> Payloads:
+    """The payloads of a store, shared by all datasets over it."""
+    known = _PAYLOADS.get(reader)
+    return known if known is not None else _PAYLOADS.setdefault(reader, Payloads(reader))
