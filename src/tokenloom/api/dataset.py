@@ -351,9 +351,9 @@ def dataset_of(where: str, value: Any) -> Dataset:
     return value
 
 
-def source_of(where: str, dataset: Any) -> Source:
+def source_of(where: str, value: Any) -> Source:
     """The source of a dataset that will be mixed with others."""
-    dataset = dataset_of(where, dataset)
+    dataset = dataset_of(where, value)
     if dataset.rule is not None:
         raise ConfigError(f"{where}: it is already a mix. Name its sources here.")
     (source,) = dataset.sources.values()
