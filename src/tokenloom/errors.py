@@ -120,13 +120,21 @@ class StoreCorrupt(StoreError):
 _PACKAGE = str(Path(__file__).parent)
 
 
+ELSEWHERE = {"input_ids": "tokens", "inputs": "tokens", "targets": "labels"}
+
+"""What other libraries call our arrays: spelling alone would suggest another one."""
+
+
 def near_miss(word: str, allowed: Sequence[str]) -> str:
     """A sentence that suggests the closest allowed word; empty if none is close.
 
     >>> near_miss("wkii", ["wiki", "code"])
     " Did you mean 'wiki'?"
+    >>> near_miss("input_ids", ["tokens", "segment_ids"])  # not the one that looks like it
+    " Did you mean 'tokens'?"
     """
-    close = [name for name in allowed if word and name.startswith(word)]
+    close = [name for name in allowed if name == ELSEWHERE.get(word)]
+    close = close or [name for name in allowed if word and name.startswith(word)]
     close = close or difflib.get_close_matches(word, allowed, n=1, cutoff=0.6)
     close = close or [name for name in allowed if len(word) > 1 and word.startswith(name)]
     return f" Did you mean {close[0]!r}?" if close else ""

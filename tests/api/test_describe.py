@@ -163,6 +163,26 @@ def test_the_fingerprint_is_not_of_memory_or_rendering(toy):
     assert len(set(hashes)) == 2
 
 
+def test_runs_are_equal_if_they_give_the_same_arrays_in_the_same_order_to_the_same_end(toy):
+    """`run == same_run` was False; equal runs are one key of a dict."""
+    run = made(toy)
+    same = [
+        made(toy),
+        run.block_shuffle(window_blocks=2, cache_windows=3),
+        tl.from_config(run.describe()),
+        toy.store.windows(4).epochs(2).seed(3).block_shuffle(window_blocks=2),
+    ]
+    assert all(one == run and hash(one) == hash(run) for one in same)
+    assert len({run, *same}) == 1
+    other = [run.seed(4), run.epochs(3), run.take(5), run.render(pad_id=9), run.shuffle()]
+    assert all(one != run for one in other)
+    assert len({run, *other}) == 1 + len(other)
+    assert run != run.describe()
+    mixed = [tl.mix({"a": one, "b": run.shuffle()}).seed(1) for one in (run, same[0], other[0])]
+    assert mixed[0] == mixed[1] != mixed[2]
+    assert mixed[0] != mixed[0].edit(at=2, weights={"a": 2})
+
+
 def test_the_fingerprint_is_not_of_the_place(toy, tmp_path):
     shutil.copytree(toy.path, tmp_path / "moved")
     there = tl.open(tmp_path / "moved").windows(4).block_shuffle(window_blocks=2).seed(3).epochs(2)

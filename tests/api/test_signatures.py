@@ -10,6 +10,7 @@ from tokenloom.api.documents import Documents
 from tokenloom.arguments import AS_IS
 from tokenloom.batch.spec import RenderSpec
 from tokenloom.documents.spec import SelectSpec
+from tokenloom.inspect import coverage, triples
 from tokenloom.integrations.hf import Collator, block_report, block_tokenize
 from tokenloom.integrations.hf.tokenize import BlockOptions
 from tokenloom.layout.pack.spec import PackSpec
@@ -17,6 +18,7 @@ from tokenloom.layout.splice.spec import SpliceSpec
 from tokenloom.layout.windows import WindowsSpec
 from tokenloom.streams.pack import stream_packer
 from tokenloom.streams.pack_state import PackerSpec
+from tokenloom.testing import assert_elastic, assert_exactly_once, assert_resumable
 
 # None marks a default that depends on the store or on another argument
 DEPENDS = {
@@ -152,6 +154,8 @@ def test_a_store_is_all_its_documents(store):
         (lambda s: tl.Loader(s.pack(4), 2, rnk=0), "Loader: no option 'rnk'.*mean 'rank'"),
         (lambda s: stream_packer("bin", 4, pad=0), "stream_packer: no option 'pad'.*mean 'pad_id'"),
         (lambda s: tl.open(s.path, snapshto=1), "open: no option.*mean 'snapshot'"),
+        (lambda s: tl.mix({"a": s.pack(4)}, wieghts={}), "mix: no option.*mean 'weights'"),
+        (lambda s: s.pack(4).edit(at=1, apend={}), "edit: no option 'apend'.*mean 'append'"),
         (lambda s: s.pack(4).render(pad=0), "render: no option 'pad'.*mean 'pad_id'"),
         (lambda s: tl.from_config({}, cachebytes=1), "from_config: no option.*mean 'cache_bytes'"),
         (lambda s: block_report({}, len, maxlength=1), "block_report: no .*mean 'max_length'"),
@@ -166,6 +170,42 @@ def test_a_store_is_all_its_documents(store):
 def test_a_misspelt_argument_is_refused_with_its_near_miss(store, call, message):
     with pytest.raises(tl.ConfigError, match=message):
         call(store)
+
+
+@pytest.mark.parametrize(
+    ("known", "ours"), [("input_ids", "tokens"), ("inputs", "tokens"), ("targets", "labels")]
+)
+def test_names_of_other_libraries_lead_to_the_array_that_is_meant(store, known, ours):
+    """input_ids looks like segment_ids, which was suggested once."""
+    with pytest.raises(tl.ConfigError, match=f"fields: found '{known}'.*Did you mean '{ours}'"):
+        tl.Loader(store.pack(4), 2, fields=(known,))
+
+
+TAKES_A_DATASET = {
+    "Loader": lambda value: tl.Loader(value, 2),
+    "mix.a": lambda value: tl.mix({"a": value}),
+    "inspect": coverage,
+    "inspect again": triples,
+    "assert_exactly_once": assert_exactly_once,
+    "Loader in a law": assert_resumable,
+    "Loader in another": assert_elastic,
+}
+
+
+@pytest.mark.parametrize("what", ["store", "documents", "path", "loader", "nothing"])
+@pytest.mark.parametrize("call", TAKES_A_DATASET)
+def test_what_is_no_dataset_is_refused_with_what_is(store, call, what):
+    """A store has no examples until it has a layout; it was an AttributeError once."""
+    value = {
+        "store": store,
+        "documents": store.select(num_docs=1),
+        "path": str(store.path),
+        "loader": tl.Loader(store.pack(4), 1),
+        "nothing": None,
+    }[what]
+    words = f"{call.split()[0]}: found {type(value).__name__}, allowed: a dataset, such as"
+    with pytest.raises(tl.ConfigError, match=words):
+        TAKES_A_DATASET[call](value)
 
 
 @pytest.mark.parametrize("name", ["mask_boundary_loss", "train_on_eos", "trailing", "segments"])

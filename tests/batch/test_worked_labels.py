@@ -1,16 +1,21 @@
 """Labels and loss masks of packed rows at the values that the designs work out by hand."""
 
+import itertools
+from pathlib import Path
+
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
-from toydata import ToyStore
+from kit import quick_folder
+from toydata import ToyStore, numbered
 
 import tokenloom as tl
 from tokenloom.batch import paint
 from tokenloom.store.byte_source import LocalSource
 from tokenloom.testing import FaultSource, write_store
 
+DOCS = Path(__file__).parents[2] / "docs"
 SHAPES = ("tokens", "labels", "loss_mask", "segment_ids", "position_ids", "attention_mask")
 
 
@@ -104,23 +109,51 @@ def test_ts_18_lm_11_lm_14_only_the_completion_is_trained(tmp_path, options):
 
 @given(
     st.lists(st.lists(st.booleans(), min_size=4, max_size=4), min_size=1, max_size=4),
-    st.sampled_from(["aligned", "shifted"]),
 )
-def test_lm_13_c_62_masks_and_labels_say_the_same(rows, layout):
+def test_lm_13_c_62_masks_and_labels_say_the_same(rows):
     """One mask, seen three ways, and back without loss."""
     mask = np.array(rows)
     tokens = np.arange(1, mask.size + 1, dtype=np.int32).reshape(mask.shape)
-    if layout == "aligned":
-        mask[:, -1] = False  # the last cell has no label to give
-        labels = np.empty_like(tokens)
-        paint.labels_from(tokens, mask, labels)
-    else:
-        labels = np.where(mask, tokens, paint.IGNORE)
+    mask[:, -1] = False  # the last cell has no label to give
+    labels = np.empty_like(tokens)
+    paint.labels_from(tokens, mask, labels)
     trained = labels != paint.IGNORE
-    back = trained if layout == "shifted" else np.roll(trained, -1, axis=1)
-    if layout == "aligned":
-        assert not trained[:, 0].any()  # the first token is nobody's prediction
-    assert np.array_equal(back, mask)
+    assert not trained[:, 0].any()  # the first token is nobody's prediction
+    assert np.array_equal(np.roll(trained, -1, axis=1), mask)
+
+
+weighed = st.lists(
+    st.lists(st.sampled_from([0.0, 0.5, 2.0]), min_size=1, max_size=7), min_size=1, max_size=6
+)
+
+
+@settings(max_examples=25)
+@given(weighed, st.booleans(), st.booleans())
+def test_c_62_the_views_of_one_mask_agree_in_real_batches(weights, lookahead, boundaries):
+    """Stored weights, the mask, aligned and shifted labels: each can be had from each other."""
+    documents = numbered([list(map(len, weights))], first=1)[0]
+    stored = dict(zip(itertools.chain(*documents), itertools.chain(*weights), strict=True))
+    rows = [
+        {"input_ids": ids, "loss_weights": values}
+        for ids, values in zip(documents, weights, strict=True)
+    ]
+    how = {"lookahead": lookahead, "mask_boundary_loss": boundaries, "tail": "keep"}
+    with quick_folder() as folder:
+        store = tl.build(rows, folder / "s", tokenizer=None, vocab_size=99, allow_duplicates=True)
+        runs = [store.windows(4, label_layout=layout, **how) for layout in ("aligned", "shifted")]
+        aligned, shifted = (run.batch(range(len(run))) for run in runs)
+        for name in ("loss_mask", "loss_weights"):
+            one, other = getattr(aligned, name), getattr(shifted, name)
+            assert np.array_equal(one[:, :-1], other[:, :-1])
+            assert not one[:, -1].any()  # the last cell has no label to give
+        mask, cells = shifted.loss_mask, shifted.tokens
+        assert np.array_equal(shifted.loss_weights > 0, mask)
+        assert np.array_equal(shifted.labels != -100, mask)
+        assert np.array_equal(aligned.labels[:, 1:] != -100, mask[:, :-1])
+        assert np.array_equal(aligned.labels[:, 1:], shifted.labels[:, :-1])
+        assert np.array_equal(shifted.labels[:, :-1][mask[:, :-1]], cells[:, 1:][mask[:, :-1]])
+        for row, cell in np.argwhere(mask).tolist():
+            assert shifted.loss_weights[row, cell] == stored[int(shifted.labels[row, cell])]
 
 
 def test_c_60_rows_of_one_batch_have_the_positions_that_suit_their_layout():
@@ -135,26 +168,85 @@ def test_c_60_rows_of_one_batch_have_the_positions_that_suit_their_layout():
         assert batch.position_ids[0].tolist() == [0, 1, 2, 0, 1, 0, 1, 2]
         assert batch.position_ids[1].tolist() == list(range(8))
         assert packed[0].position_ids.tolist() == batch.position_ids[:1].tolist()
+        state = tl.Loader(run, 1).seek(1).state_dict()  # between the two
+        for size, rank, world in ((1, 0, 1), (2, 0, 2), (3, 0, 1)):
+            with tl.Loader(run, size, rank, world) as resumed:
+                resumed.load_state_dict(state)
+                (found, *_) = next(resumed).position_ids.tolist()
+                assert found == list(range(8))
+
+
+def test_c_61_filler_is_segment_0_and_other_conventions_are_one_step_away():
+    """Documents 1 to n, in every layout; what the docs say for −1 gives what it promises."""
+    with ToyStore([[[5, 6, 7], [8, 9]]]) as toy:
+        runs = {
+            "windows": (toy.store.windows(8, tail="keep"), [1, 1, 1, 2, 2, 0, 0, 0]),
+            "pack": (toy.store.pack(8), [1, 1, 1, 2, 2, 0, 0, 0]),
+            "splice": (
+                toy.store.splice(8, content_length=3, sampler="enumerate", pad_id=0),
+                [0, 0, 0, 0, 0, 1, 1, 1],
+            ),
+        }
+        for name, (run, expected) in runs.items():
+            segments = run[0].segment_ids
+            assert sorted(segments[0].tolist()) == sorted(expected), name
+            assert np.array_equal(segments > 0, run[0].attention_mask), name
+            assert set((segments - 1)[0]) == {one - 1 for one in expected}, name
+        padded = next(tl.Loader(runs["pack"][0], 2, end="pad")).segment_ids
+        assert padded[1].tolist() == [0] * 8  # a row that only fills the step up
+    segment_ids = np.array([[1, 1, 2, 0]])
+    assert (segment_ids - 1).tolist() == [[0, 0, 1, -1]]
+    assert np.where(segment_ids == 0, -1, segment_ids).tolist() == [[1, 1, 2, -1]]
+    told = (DOCS / "boundaries.md").read_text()
+    for what, code in (
+        ("0", "batch.segment_ids - 1"),
+        ("1", "np.where(batch.segment_ids == 0, -1"),
+    ):
+        assert f"| −1 for filler, documents from {what} | `{code}" in told
 
 
 def test_c_65_a_packed_run_resumes_from_a_number_without_a_buffer():
     """The state has no document in it, and any position is reached without those before it."""
     rng = np.random.default_rng(2)
-    documents = [[9] * int(n) for n in rng.integers(1, 12, 60)]
-    with ToyStore([documents]) as toy:
+    with ToyStore(numbered([rng.integers(1, 12, 60).tolist()])) as toy:
         run = toy.store.pack(16, strategy="best_fit_decreasing").shuffle().seed(3)
         with tl.Loader(run, 2) as loader:
-            whole = [batch.index.tolist() for batch in loader]
-        sizes = set()
-        for step in range(len(whole)):
-            resumed = tl.Loader(run, 2)
+            whole = [(b.tokens.tolist(), b.segment_ids.tolist()) for b in loader]
+        assert len({str(one) for one in whole}) == len(whole) > 10  # no two steps look alike
+        keys = set()
+        for step, expected in enumerate(whole):
             state = tl.Loader(run, 2).seek(step).state_dict()
-            assert (state["examples"], state["step"]) == (2 * step, step)
-            sizes.add(len(state))
-            resumed.load_state_dict(state)
-            assert next(resumed).index.tolist() == whole[step]
-            resumed.close()
-        assert len(sizes) == 1  # the same few keys, wherever the run stands
+            small = {name: state[name] for name in state if name not in ("dataset", "sources")}
+            assert (small["examples"], small["step"]) == (2 * step, step)
+            keys.add((tuple(small), len(str(small)) - len(f"{2 * step}{step}")))
+            with tl.Loader(tl.from_config(run.describe()), 2, prefetch=0) as resumed:
+                resumed.load_state_dict(small)
+                batch = next(resumed)
+            assert (batch.tokens.tolist(), batch.segment_ids.tolist()) == expected
+        assert len(keys) == 1  # the same few values, wherever the run stands: no buffer
+
+
+def test_c_68_rows_of_an_evaluation_do_not_depend_on_how_training_is_packed():
+    """One document a row, from the documents that were held out, whatever training does."""
+    with ToyStore(numbered([[3, 9, 4, 1, 7, 5, 2, 8, 6, 3, 5, 4]], first=1)) as toy:
+        parts = toy.store.split({"train": 0.6, "eval": 0.4}, by="content", seed=4)
+        held = parts["eval"].pack(10, strategy="one_doc")
+        rows = held.batch(range(len(held)))
+        assert rows.segment_ids.max() == 1
+        assert len(held) == parts["eval"].num_documents > 1
+        trainings = [
+            parts["train"].windows(8),
+            parts["train"].pack(16, strategy="sequential").block_shuffle().seed(9),
+            parts["train"].pack(10, strategy="best_fit_decreasing").shuffle().epochs(3),
+            parts["train"].splice(8, content_length=3),
+        ]
+        for training in trainings:
+            seen = training.batch(range(len(training)))
+            again = parts["eval"].pack(10, strategy="one_doc")
+            assert again == held
+            assert np.array_equal(again.batch(range(len(again))).tokens, rows.tokens)
+            shown = set(seen.tokens[seen.attention_mask].tolist())
+            assert not shown & set(rows.tokens[rows.attention_mask].tolist())
 
 
 def test_c_63_c_58_boundaries_never_come_from_tokens():

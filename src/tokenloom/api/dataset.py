@@ -25,10 +25,7 @@ from tokenloom.api.edits import (
 )
 from tokenloom.api.settings import Settings
 from tokenloom.api.source import Source, count_words, described, tree
-from tokenloom.arguments import (
-    check_names,
-    mapping,
-)
+from tokenloom.arguments import check_names, mapping, near_misses, wrong_type
 from tokenloom.arrays import checked, sliced
 from tokenloom.batch.batch import Batch
 from tokenloom.batch.read import RowReader
@@ -43,7 +40,7 @@ from tokenloom.store.cache import BlockCache
 from tokenloom.store.fetch import ReadCounters
 from tokenloom.store.handles import lazy
 
-__all__ = ["Dataset", "source_of"]
+__all__ = ["Dataset", "dataset_of", "source_of"]
 
 Int64 = NDArray[np.int64]
 
@@ -101,6 +98,7 @@ class Dataset(Settings):
 
     # -- what to change ------------------------------------------------------------------
 
+    @near_misses("edit")
     def edit(
         self,
         *,
@@ -340,13 +338,22 @@ class Dataset(Settings):
         return Renderer(self.run, readers, [source.render for source in self.sources.values()])
 
 
-def source_of(where: str, dataset: Any) -> Source:
+def dataset_of(where: str, value: Any) -> Dataset:
+    """The value, if it is a dataset; a store has no examples until it has a layout.
+
+    >>> dataset_of("Loader", "stores/wiki")
+    Traceback (most recent call last):
+        ...
+    tokenloom.errors.ConfigError: Loader: found str, allowed: a dataset, such as store.pack(2048).
+    """
+    if not isinstance(value, Dataset):
+        raise wrong_type(where, value, "a dataset, such as store.pack(2048)")
+    return value
+
+
+def source_of(where: str, value: Any) -> Source:
     """The source of a dataset that will be mixed with others."""
-    if not isinstance(dataset, Dataset):
-        raise ConfigError(
-            f"{where}: found {type(dataset).__name__}, allowed: a dataset, such as "
-            "store.pack(2048)."
-        )
+    dataset = dataset_of(where, value)
     if dataset.rule is not None:
         raise ConfigError(f"{where}: it is already a mix. Name its sources here.")
     (source,) = dataset.sources.values()

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from tokenloom.api.dataset import Dataset
+from tokenloom.api.dataset import Dataset, dataset_of
 from tokenloom.arguments import check_between
 from tokenloom.arrays import checked
 from tokenloom.errors import ConfigError
@@ -157,7 +157,7 @@ def places(ds: Dataset, document: int, t: int | None = None, *, epochs: int = 1)
 
 def alone(ds: Dataset) -> SourceRun:
     """The run of a dataset of one source."""
-    if ds.rule is not None:
+    if dataset_of("inspect", ds).rule is not None:
         raise ConfigError(
             f"{', '.join(ds.sources)}: this dataset is a mix. Pass the spliced dataset that was "
             "mixed; mixed.index(source, items) gives the indices of its examples."

@@ -19,7 +19,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from tokenloom.api.dataset import Dataset
+from tokenloom.api.dataset import Dataset, dataset_of
 from tokenloom.arguments import near_misses, one_of
 from tokenloom.batch.batch import FIELDS, Batch
 from tokenloom.batch.render import Pending
@@ -146,7 +146,7 @@ class Loader:
         untrained: str = "raise",
         group: Any = None,
     ) -> None:
-        self.dataset, self._steps = dataset, Steps(batch_size)
+        self.dataset, self._steps = dataset_of("Loader", dataset), Steps(batch_size)
         rank, world_size = find_ranks(rank, world_size, group)
         _check_rank(rank, world_size, self._steps.smallest)
         one_of("end", end, ("drop", "pad", "wrap"))

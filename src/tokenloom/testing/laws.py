@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tokenloom.api.dataset import Dataset
+from tokenloom.api.dataset import Dataset, dataset_of
 from tokenloom.batch.batch import FIELDS, Batch
 from tokenloom.errors import NoTrainedTokens
 from tokenloom.loader.loader import Loader
@@ -136,7 +136,7 @@ def assert_exactly_once(dataset: Dataset, *, epochs: int = 2) -> None:
     ...     store = tl.build([{"text": "the quick brown fox"}], folder + "/toy", tokenizer="bytes")
     ...     assert_exactly_once(store.windows(2).shuffle().epochs(3))
     """
-    (run,) = dataset.run.sources
+    (run,) = dataset_of("assert_exactly_once", dataset).run.sources
     phases = run.phases
     end = len(dataset) if dataset.is_finite else phases.end(epochs)
     epoch, begin = 0, 0
