@@ -220,6 +220,8 @@ def test_a_thread_that_cannot_be_started_is_an_error_and_no_step_is_lost(
         return really(*given)
 
     monkeypatch.setattr(_thread, "start_new_thread", start)
+    # rows of a local store are read in place, without a thread
+    store = tl.open(store.path, source=FaultSource(LocalSource(store.path)))
     loader = tl.Loader(toy_run(store, epochs=None), 4, prefetch=4, fetch="rows", patience=0.5)
     found, errors = [], 0
     while len(found) < 40:

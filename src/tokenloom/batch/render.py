@@ -197,7 +197,7 @@ class Renderer:
 
     def _painted_with_tokens(self, plan: Plan, fields: Sequence[str]) -> tuple[str, ...]:
         """The arrays among `fields` that are painted in one pass with the tokens of a plan."""
-        whole = plan.width == self.seq_len and self._has_tiles and not plan.inserts
+        whole = plan.width == self.seq_len and self._has_tiles
         if self._alone is None or fields == TOKENS or not whole:
             return ()
         weighed = any(reader.has_weights for reader in self._readers)
@@ -216,6 +216,8 @@ class Renderer:
     def fetch(self, plan: Plan, start: int, stop: int) -> Ready:
         """The tokens of some examples, read, or found in files."""
         found = self._fetched(plan, start, stop, "input_ids")
+        if plan.inserts:
+            found = merged([found, _inserted(plan, start, stop)], stop - start, plan.width)
         return Ready(found.copier(), found.edges)
 
     def _fetched(self, plan: Plan, start: int, stop: int, column: str) -> Fetched:
@@ -286,3 +288,10 @@ class Renderer:
         kind = np.zeros(len(rows), np.int64)
         kind[: rows.real] = self._kind_of[rows.plan.source[rows.start : rows.stop]]
         return [Kind(self._kinds[number], here) for number, here in grouped(kind)]
+
+
+def _inserted(plan: Plan, start: int, stop: int) -> Fetched:
+    """The tokens of some examples that no store has, as reads of one token each."""
+    cell, token = plan.inserted(start, stop)
+    which, one = np.zeros(len(cell), np.int64), np.ones(len(cell), np.int64)
+    return Fetched([token.astype(np.int32)], which, np.arange(len(cell)), one, cell, [])

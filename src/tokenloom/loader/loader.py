@@ -176,8 +176,8 @@ class Loader:
         # batches kept ready then cost little memory
         if maker.renderer.in_place or (by_blocks and self._reading.by_blocks):
             group = min(GROUP_BATCHES, GROUP_ROWS * world_size // self._steps.smallest)
-            self._group = maker.group = max(self._group, group)
-            self._prefetch = self._group if prefetch else 0
+            self._group = max(self._group, group)
+            self._prefetch = maker.ahead = self._group if prefetch else 0
         self._settings: dict[str, Any] = {
             "prefetch": prefetch,
             "end": end,

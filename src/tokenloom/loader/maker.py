@@ -49,7 +49,6 @@ class Maker:
         fields: tuple[str, ...],
         by_blocks: bool,
         untrained: str = "raise",
-        group: int = 1,
     ) -> None:
         self.run: Run = dataset.run
         self.steps, self.end = steps, end
@@ -59,7 +58,7 @@ class Maker:
         self._counters = dataset.counters
         self._planned: tuple[int, int, Plan, list[int]] | None = None
         self._announced: tuple[int, int, Ready] | None = None  # steps, found and not yet made
-        self.group = group
+        self.ahead = 0  # most steps to announce before they are made
         self._raises = untrained == "raise"
         self.untrained: set[int] = set()  # steps that were found to have no trained token
 
@@ -98,8 +97,8 @@ class Maker:
         ready = known[2] if known is not None and known[:2] == (first, last) else None
         self.renderer.look_up(plan, cuts[0], cuts[-1], self.fields)
         made = self.renderer.batches(plan, cuts, self._missing(last - 1), self.fields, ready)
-        if self.renderer.in_place:
-            self._announce(last, min(2 * count, self.group))
+        if self.ahead and self.renderer.in_place:
+            self._announce(last, min(2 * count, self.ahead))
         return made
 
     def _announce(self, first: int, count: int) -> None:

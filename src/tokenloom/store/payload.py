@@ -25,7 +25,9 @@ from numpy.typing import NDArray
 
 from tokenloom import native
 from tokenloom.errors import StoreCorrupt, StoreError
+from tokenloom.store import coalesce
 from tokenloom.store.byte_source import LocalSource, came_short
+from tokenloom.store.coalesce import FILE_SHIFT
 from tokenloom.store.derived.pages import PAGE_BYTES, page_sums
 from tokenloom.store.fetch import Took
 from tokenloom.store.files import unreadable
@@ -107,13 +109,23 @@ class Payloads(Single):
             return None
         mapped = reader.rules.map and native.compiled.guard()
         payloads = [self._payload(reader, number, column, mapped) for number in used.tolist()]
-        length, item = high - low, reader.dtype(column).itemsize
-        first, last = low * item // PAGE_BYTES, -(-high * item // PAGE_BYTES)
-        pages = int((last - first).sum()) * PAGE_BYTES
-        useful = int(length.sum()) * item
-        took = Took(len(low), len(low), useful if reader.rules.verify == "never" else pages, useful)
-        reader.count(column, start, stop, took)
-        return InFiles(payloads, which, low, length)
+        reader.count(column, start, stop, self._took(reader, column, used, which, low, high))
+        return InFiles(payloads, which, low, high - low)
+
+    def _took(
+        self, reader: Reader, column: str, used: Int64, which: Int64, low: Int64, high: Int64
+    ) -> Took:
+        """What a request costs: gap-free stretches, and whole pages where some are unchecked."""
+        item, rules, base = reader.dtype(column).itemsize, reader.rules, which << FILE_SHIFT
+        start, stop = base + low * item, base + high * item
+        first, last = coalesce.union(start, stop)
+        useful = int((last - first).sum())
+        pages = [self._pages.get((number, column)) for number in used.tolist()]
+        if rules.verify == "always" or _has_unchecked(pages, which, low * item, high * item):
+            start, stop = start // PAGE_BYTES * PAGE_BYTES, -(-stop // PAGE_BYTES) * PAGE_BYTES
+        first, last = coalesce.union(start, stop, rules.gap)
+        size = last - first
+        return Took(len(first), int((-(-size // rules.cap)).sum()), int(size.sum()), useful)
 
     def _payload(self, reader: Reader, number: int, column: str, mapped: bool) -> Any:
         key = number, column, mapped
@@ -151,6 +163,17 @@ class Payloads(Single):
             while len(self._open) > OPEN:
                 self._open.popitem(last=False)
         return made
+
+
+def _has_unchecked(pages: list[Any], which: Int64, start: Int64, stop: Int64) -> bool:
+    """Whether the first or last page of some bytes was not compared yet."""
+    for number, known in enumerate(pages):
+        if known is not None:
+            checked, here = np.frombuffer(known, np.bool_), which == number
+            for place in (start[here], stop[here] - 1):
+                if not checked[place // PAGE_BYTES].all():
+                    return True
+    return False
 
 
 def read_failed(payload: Any, page: int, how: int) -> StoreError:
