@@ -26,6 +26,7 @@ import zstandard
 from numpy.typing import NDArray
 
 from tokenloom.errors import MissingExtra, StoreCorrupt
+from tokenloom.store.handles import Single, lock_of
 
 __all__ = [
     "GROUP",
@@ -261,8 +262,10 @@ def _cell(row: dict[str, Any], key: str, kind: str) -> Any:
     return _encode(value) if kind == "json" and value is not None else value
 
 
-class DocumentsReader:
+class DocumentsReader(Single):
     """The metadata of one shard, from the bytes of its file.
+
+    One thread reads at a time: two that read the same `ParquetFile` crash the process.
 
     Args:
         name: `docs.parquet` or `docs.jsonl.zst`.
@@ -276,14 +279,12 @@ class DocumentsReader:
         # the group read last and its rows: one value, as several threads may ask
         self._held: tuple[int, list[dict[str, Any]]] = -1, []
         self._parquet: Any = None
+        self._raw, self._lock = raw, lock_of(self)
         if name == "docs.parquet" and not have_pyarrow():
             raise MissingExtra(f"{path}: reading it", "pyarrow", "parquet")
         with self._guarded("cannot be read"):
             if name == "docs.parquet":
-                import pyarrow as pa
-                import pyarrow.parquet as pq
-
-                self._parquet = pq.ParquetFile(pa.BufferReader(pa.py_buffer(raw)))
+                self._parquet = _opened(raw)
                 rows = self._parquet.metadata.num_rows
             else:
                 limit = MAX_LINES_BYTES + ORIGIN_BYTES * documents
@@ -293,6 +294,11 @@ class DocumentsReader:
             if rows != documents:
                 raise ValueError(f"it has {rows:,} rows for {documents:,} documents")
 
+    def _forked(self, torn: bool) -> None:
+        """A file that another thread was reading is opened again."""
+        if torn and self._parquet is not None:
+            self._parquet = _opened(self._raw)
+
     def row(self, document: int) -> dict[str, Any]:
         """The metadata of one document; `document` counts inside the shard."""
         with self._guarded(f"has no metadata of document {document}"):
@@ -301,9 +307,7 @@ class DocumentsReader:
                 return dict(rows[document])
             group, place = divmod(document, GROUP)
             if group != held:
-                if self._parquet.metadata.row_group(group).num_rows > GROUP:
-                    raise ValueError(f"row group {group} has more than {GROUP} rows")
-                rows = _decode_group(self._parquet.read_row_group(group))
+                rows = _decode_group(self._read(group, None))
                 self._held = group, rows
             return dict(rows[place])
 
@@ -315,10 +319,15 @@ class DocumentsReader:
                 return
             known = key in self._parquet.schema_arrow.names
             for group in range(self._parquet.num_row_groups):
-                if self._parquet.metadata.row_group(group).num_rows > GROUP:
-                    raise ValueError(f"row group {group} has more than {GROUP} rows")
-                table = self._parquet.read_row_group(group, [key] if known else ["_record"])
+                table = self._read(group, [key] if known else ["_record"])
                 yield [row.get(key) for row in _decode_group(table)]
+
+    def _read(self, group: int, columns: list[str] | None) -> Any:
+        """A row group; all columns by default."""
+        with self._lock:
+            if self._parquet.metadata.row_group(group).num_rows > GROUP:
+                raise ValueError(f"row group {group} has more than {GROUP} rows")
+            return self._parquet.read_row_group(group, columns)
 
     @contextlib.contextmanager
     def _guarded(self, what: str) -> Iterator[None]:
@@ -332,6 +341,13 @@ class DocumentsReader:
             raise StoreCorrupt(
                 f"{self._path}: it {what} ({kind}: {error!s:.200}). It is not what was written."
             ) from error
+
+
+def _opened(raw: NDArray[np.uint8]) -> Any:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    return pq.ParquetFile(pa.BufferReader(pa.py_buffer(raw)))
 
 
 def _decompress(raw: NDArray[np.uint8], limit: int) -> bytes:
