@@ -38,9 +38,16 @@ class PlanPart:
         self.inserts = placed.run.layout.inserted != (None, None)
 
     @lazy
+    def spans(self) -> Spans:
+        """The documents in each example."""
+        return self.placed.spans()
+
+    @lazy
     def reads(self) -> Reads:
         """What to read for the examples."""
-        return self.placed.reads()
+        run, epoch, row = self.placed.run, self.placed.epoch, self.placed.row
+        reads = run.layout.runs(epoch, row) if run.blanks is None else None
+        return Reads.of(self.spans) if reads is None else reads
 
     @lazy
     def block(self) -> Int64:
@@ -72,7 +79,7 @@ class PlanPart:
 
     @lazy
     def _inserted(self) -> tuple[Int64, Int64]:
-        spans, (bos, eos) = self.placed.spans(), self.placed.run.layout.inserted
+        spans, (bos, eos) = self.spans, self.placed.run.layout.inserted
         first = spans.row * spans.width + spans.at
         begins, ends = (spans.flags & BOS) > 0, (spans.flags & EOS) > 0
         before = (spans.flags & EOS_BEFORE) > 0
@@ -116,7 +123,8 @@ class Plan:
     @lazy
     def spans(self) -> Spans:
         """The spans of all examples."""
-        return joined_spans([part.placed for part in self.parts], self.width)
+        parts = self.parts
+        return joined_spans([p.placed for p in parts], [p.spans for p in parts], self.width)
 
     @lazy
     def source(self) -> Int64:

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from tokenloom.arrays import grouped
 from tokenloom.documents.line import Line
 from tokenloom.layout.blocks import Blocks
-from tokenloom.layout.layout import Epochs, Layout, Phases, Reads
+from tokenloom.layout.layout import Epochs, Layout, Phases
 from tokenloom.layout.spans import Spans
 
 __all__ = ["Joined"]
@@ -100,9 +100,8 @@ class Joined:
         found: Int64 = np.searchsorted(self._row, rows, side="right") - 1
         return np.minimum(found, len(self.parts) - 1)
 
-    def runs(self, epoch: Epochs, rows: Int64) -> Reads:
-        """The tokens of each row."""
-        return Reads.of(self.spans(epoch, rows))
+    def runs(self, epoch: Epochs, rows: Int64) -> None:
+        """See `Layout`: the spans tell."""
 
     def spans(self, epoch: Epochs, rows: Int64) -> Spans:
         """The documents in each row."""

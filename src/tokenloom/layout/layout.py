@@ -216,8 +216,8 @@ class Layout(Protocol):
     def blocks(self, phase: int = 0) -> Blocks:
         """Where the storage-local blocks lie in epochs of a phase."""
 
-    def runs(self, epoch: Epochs, rows: Int64) -> Reads:
-        """The tokens of each row."""
+    def runs(self, epoch: Epochs, rows: Int64) -> Reads | None:
+        """The tokens of each row, where they are known without spans; else `Reads.of` tells."""
 
     def stretch(self, block: Int64, blocks: Blocks, phase: int = 0) -> tuple[Int64, Int64]:
         """The part of the line that the rows of each block cover in epochs of a phase."""

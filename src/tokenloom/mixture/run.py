@@ -135,7 +135,8 @@ class MixedRun:
 
     def spans(self, indices: Int64) -> Spans:
         """See `Run`."""
-        return joined_spans(self.placed(indices), self.width)
+        placed = self.placed(indices)
+        return joined_spans(placed, [part.spans() for part in placed], self.width)
 
     # -- item → index ----------------------------------------------------------------------
 
@@ -252,14 +253,14 @@ class MixedRun:
             source.warn_if_too_large(capacity)
 
 
-def joined_spans(parts: Sequence[Placed], width: int) -> Spans:
+def joined_spans(parts: Sequence[Placed], spans: Sequence[Spans], width: int) -> Spans:
     """The spans of examples of several sources, in the order of the request."""
     if not parts:
         return Spans.none(width)
     if parts[0].at is None:
-        return parts[0].spans()
+        return spans[0]
     places = [part.at for part in parts if part.at is not None]
-    joined = Spans.joined([part.spans() for part in parts], places)
+    joined = Spans.joined(spans, places)
     which = np.empty(sum(map(len, places)), np.int32)
     for number, place in enumerate(places):
         which[place] = number

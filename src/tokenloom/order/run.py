@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from tokenloom.arrays import checked, grouped
 from tokenloom.layout.joined import Joined
-from tokenloom.layout.layout import Layout, Phases, Reads
+from tokenloom.layout.layout import Layout, Phases
 from tokenloom.layout.spans import Spans
 from tokenloom.order.block_order import golden
 from tokenloom.order.epochs import EpochOrders, FreshEpochs
@@ -89,12 +89,6 @@ class Placed(NamedTuple):
     def spans(self) -> Spans:
         """The documents in each example."""
         return self.run.spans_of(self.item, self.epoch, self.row)
-
-    def reads(self) -> Reads:
-        """What to read for these examples."""
-        if self.run.blanks is None:
-            return self.run.layout.runs(self.epoch, self.row)
-        return Reads.of(self.spans())
 
 
 class Run(Protocol):

@@ -26,7 +26,7 @@ from tokenloom.bind import unbind
 from tokenloom.documents.line import Line
 from tokenloom.errors import StoreCorrupt
 from tokenloom.layout.blocks import Blocks
-from tokenloom.layout.layout import Phases, Reads
+from tokenloom.layout.layout import Phases
 from tokenloom.layout.pack.cut import Tally
 from tokenloom.layout.pack.plan import PackedRows, plan_group
 from tokenloom.layout.pack.spec import PackSpec
@@ -291,9 +291,8 @@ class Packed:
         """Where the storage-local blocks lie: every group is one."""
         return Blocks.cut(self.groups.first_row)
 
-    def runs(self, epoch: Int64 | int, rows: Int64) -> Reads:
-        """The tokens of each row."""
-        return Reads.of(self.spans(epoch, rows))
+    def runs(self, epoch: Int64 | int, rows: Int64) -> None:
+        """See `Layout`: the spans tell."""
 
     def stretch(self, block: Int64, blocks: Blocks, phase: int = 0) -> tuple[Int64, Int64]:
         """The part of the line that the rows of each block cover [N]."""

@@ -19,7 +19,7 @@ from tokenloom.arrays import grouped
 from tokenloom.documents.line import Line
 from tokenloom.errors import ConfigError
 from tokenloom.layout.blocks import Blocks
-from tokenloom.layout.layout import Phases, Reads
+from tokenloom.layout.layout import Phases
 from tokenloom.layout.spans import BOS, EOS_BEFORE, JOINED, Spans
 from tokenloom.layout.splice.phase import SplicePhase
 from tokenloom.layout.splice.spec import SpliceSpec
@@ -100,9 +100,8 @@ class Spliced:
         """Where the storage-local blocks lie: adjacent documents, about 256 Ki tokens."""
         return Blocks.cut(self.parts[phase].slots.block_row)
 
-    def runs(self, epoch: Int64 | int, rows: Int64) -> Reads:
-        """The tokens of each row."""
-        return Reads.of(self.spans(epoch, rows))
+    def runs(self, epoch: Int64 | int, rows: Int64) -> None:
+        """See `Layout`: the spans tell."""
 
     def stretch(self, block: Int64, blocks: Blocks, phase: int = 0) -> tuple[Int64, Int64]:
         """The part of the line that the rows of each block cover [N]."""
