@@ -9,7 +9,7 @@
 
 #include <stdlib.h>
 
-enum { AHEAD_RUNS = 2, AHEAD_BYTES = 1024 }; /* how far ahead, and how much, memory is asked for */
+enum { AHEAD_RUNS = 4, AHEAD_BYTES = 1024 }; /* how far ahead, and how much, memory is asked for */
 
 /* -- loops ---------------------------------------------------------------------------------- */
 
@@ -114,6 +114,26 @@ paint_tile(const Arrays *to, Index at, Index count, int32_t segment)
         memset(to->mask + at, segment != 0, (size_t)count);
         to->mask[at + count - 1] = 0;
     }
+}
+
+/* A whole tile of a document in one loop, for the usual case: every array is wanted, cells of four
+ * bytes, tokens of two in memory. Short documents gain most: there is one loop instead of five. */
+static inline void
+weave_tile(const Arrays *to, Index at, Index count, int32_t segment, const char *restrict from)
+{
+    int32_t *restrict tokens = (int32_t *)to->tokens + at, *restrict labels = (int32_t *)to->labels + at;
+    int32_t *restrict segments = to->segments + at, *restrict positions = to->positions + at;
+    for (Index i = 0; i < count; i++) {
+        uint16_t token;
+        memcpy(&token, from + 2 * i, 2);
+        tokens[i] = token;
+        labels[i] = token;
+        segments[i] = segment;
+        positions[i] = (int32_t)i;
+    }
+    labels[0] = to->ignore;
+    memset(to->mask + at, 1, (size_t)count);
+    to->mask[at + count - 1] = 0;
 }
 
 /* Some tiles: those of the cells from `base` on. */
@@ -628,12 +648,28 @@ do_tiles(void *given)
     Work *work = given;
     const Tiles *tiles = &work->tiles;
     const Arrays *arrays = &work->arrays;
+    int usual = work->runs && arrays->wide == 4 && arrays->labels && arrays->mask &&
+                arrays->segments && arrays->positions;
     Index at = 0;
     for (Index i = 0; i < tiles->count; i++) {
         int64_t count = READ(int64_t, tiles->length + i);
         int32_t segment = READ(int32_t, tiles->segment + i);
         if (count < 0 || count > work->cells - at)
             return;
+        if (usual && segment && count) {
+            Part *part = &work->part;
+            const Run *run = &work->runs->runs[part->first];
+            Index done = part->first < part->last ? at - (Index)(run->cell - part->base) : -1;
+            if (done >= 0 && count <= run->length - done && !run->payload && run->stored == SHORT) {
+                if (part->last - part->first > AHEAD_RUNS && !done)
+                    prefetch_run(run + AHEAD_RUNS);
+                weave_tile(arrays, at, (Index)count, segment, run->from + 2 * done);
+                part->first += done + count == run->length;
+                work->trained |= count > 1;
+                at += (Index)count;
+                continue;
+            }
+        }
         if (work->runs && copy_cells(work->runs, &work->part, arrays->tokens, at, at + (Index)count,
                                      arrays->wide, &work->trouble))
             return;

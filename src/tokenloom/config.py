@@ -26,6 +26,7 @@ def from_config(
     cache_bytes: int | None = None,
     gap_bytes: int = 0,
     cap_bytes: int = CAP_BYTES,
+    map: bool = True,
     source: ByteSource | None = None,
     seq_len: int | None = None,
 ) -> Dataset:
@@ -42,6 +43,7 @@ def from_config(
         cache_bytes: memory for decoded blocks of each store; default: one cache for all.
         gap_bytes: merge reads up to this many bytes apart.
         cap_bytes: maximum length of a read.
+        map: read rows beyond the cache from a map of the files.
         source: where the bytes come from, if not from the directory of the store.
         seq_len: tokens of a frame; only for splice settings, which may have it elsewhere.
 
@@ -62,6 +64,7 @@ def from_config(
         "cache_bytes": cache_bytes,
         "gap_bytes": gap_bytes,
         "cap_bytes": cap_bytes,
+        "map": map,
         "source": source,
     }
     check_plain(config)

@@ -329,13 +329,14 @@ class Dataset(Settings):
     def _renderer(self) -> Renderer:
         return self.renderer(by_blocks=False)
 
-    def renderer(self, *, by_blocks: bool) -> Renderer:
+    def renderer(self, *, by_blocks: bool, dtype: str = "int32") -> Renderer:
         """The renderer that makes its batches; used by the loader."""
         readers = [
             RowReader(run, by_blocks=by_blocks, cache=cache)
             for run, cache in zip(self.run.sources, self._caches, strict=True)
         ]
-        return Renderer(self.run, readers, [source.render for source in self.sources.values()])
+        specs = [source.render for source in self.sources.values()]
+        return Renderer(self.run, readers, specs, dtype)
 
 
 def dataset_of(where: str, value: Any) -> Dataset:

@@ -340,6 +340,7 @@ def open_store(
     cache_bytes: int | None = None,
     gap_bytes: int = 0,
     cap_bytes: int = coalesce.CAP_BYTES,
+    map: bool = True,
     source: ByteSource | None = None,
 ) -> Store:
     """Open a store.
@@ -355,6 +356,8 @@ def open_store(
             process share 640 MiB.
         gap_bytes: merge reads up to this many bytes apart.
         cap_bytes: maximum length of a read.
+        map: read rows beyond the cache from a map of the files; False uses `pread`, which gives the
+            same bytes at half the speed (see `tokenloom.store.payload`).
         source: where the bytes come from, if not from the directory.
 
     Raises:
@@ -374,6 +377,7 @@ def open_store(
         cache_bytes=cache_bytes,
         gap_bytes=gap_bytes,
         cap_bytes=cap_bytes,
+        map=map,
         source=source,
     )
     return Store(reader, path)

@@ -115,6 +115,7 @@ class Loader:
         untrained: what to do with a step in which no token of any rank is trained: "raise"
             NoTrainedTokens when its labels or masks are made, or deliver it with a mask of "zero"s,
             counted in `stats`. A loader of bare tokens never asks.
+        dtype: of tokens and labels, "int32" or "int64", as most losses of torch want them.
         group: a process group of torch, or a DeviceMesh of one dimension, whose ranks share the
             rows of a step; instead of `rank` and `world_size`.
 
@@ -144,6 +145,7 @@ class Loader:
         fetch: str = "auto",
         patience: float = 30.0,
         untrained: str = "raise",
+        dtype: str = "int32",
         group: Any = None,
     ) -> None:
         self.dataset, self._steps = dataset_of("Loader", dataset), Steps(batch_size)
@@ -152,6 +154,7 @@ class Loader:
         one_of("end", end, ("drop", "pad", "wrap"))
         one_of("fetch", fetch, ("auto", "blocks", "rows"))
         one_of("untrained", untrained, ("raise", "zero"))
+        one_of("dtype", dtype, ("int32", "int64"))
         for name in fields:
             one_of("fields", name, FIELDS)
         if not patience > 0:
@@ -170,7 +173,7 @@ class Loader:
         if fetch == "auto":
             self._reading.warn_if_too_large()
         maker = Maker(
-            dataset, self._steps, rank, world_size, end, tuple(fields), by_blocks, untrained
+            dataset, self._steps, rank, world_size, end, tuple(fields), by_blocks, untrained, dtype
         )
         self._prefetch, self._group = prefetch, max(1, prefetch)
         # batches kept ready then cost little memory
@@ -186,6 +189,7 @@ class Loader:
             "fetch": fetch,
             "patience": patience,
             "untrained": untrained,
+            "dtype": dtype,
         }
         self._books = _Books(maker, 0)
         self._producer: Prefetcher[Pending] | None = None

@@ -49,11 +49,12 @@ class Maker:
         fields: tuple[str, ...],
         by_blocks: bool,
         untrained: str = "raise",
+        dtype: str = "int32",
     ) -> None:
         self.run: Run = dataset.run
         self.steps, self.end = steps, end
         self.rank, self.world_size, self.fields = rank, world_size, fields
-        self.renderer: Renderer = dataset.renderer(by_blocks=by_blocks)
+        self.renderer: Renderer = dataset.renderer(by_blocks=by_blocks, dtype=dtype)
         self._paths = ", ".join(source.path for source in dataset.sources.values())
         self._counters = dataset.counters
         self._planned: tuple[int, int, Plan, list[int]] | None = None
