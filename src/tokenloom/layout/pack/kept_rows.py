@@ -33,7 +33,7 @@ __all__ = ["KeptRows", "Planner", "digest_of"]
 
 Int64 = NDArray[np.int64]
 
-KIND = "packed-rows"
+TOGETHER = 32  # groups that are read or planned before they are put into the table
 
 SHOWN = 200  # groups; planning more takes seconds, so it shows progress
 
@@ -90,20 +90,22 @@ class KeptRows:
         if torn:
             self._table = self._new_table()
 
-    def _new_table(self, pieces: int = 0) -> PieceTable:
-        return PieceTable(self._kinds, self._first_row, max(self._capacity, pieces))
+    def _new_table(self) -> PieceTable:
+        return PieceTable(self._kinds, self._first_row, self._capacity)
 
     def of(self, group: Int64, planner: Planner) -> PieceTable:
         """A table that has these groups; others take from it at the same time."""
-        table = self._table
+        table, room = self._table, self._capacity
         while not (there := table.has[group]).all():
-            missing = np.unique(group[~there]).tolist()
+            # few at a time: their memory is used again, and stays in the CPU's cache
+            missing = np.unique(group[~there])[:TOGETHER].tolist()
             made = self._read(missing, planner)
             made.update({one: planner.plan(one) for one in missing if one not in made})
             with self._lock:  # one thread adds, the others may take
                 added = table.put(made)
-            if not added:
-                table = self._table = self._new_table(sum(map(len, made.values())))
+            if not added:  # a second time only if this request alone is more than fits
+                table = self._table = PieceTable(self._kinds, self._first_row, room)
+                room *= 2
                 self._keep(planner.plan)  # reading is cheaper than planning again
         if not self._written and table.has.all():
             self._keep(table.group)
@@ -133,7 +135,7 @@ class KeptRows:
     def _found(self, planner: Planner) -> Parts | None:
         """The rows of all groups in the plan cache, if they are there and random groups agree."""
         assert self._identity is not None
-        kept = recall_parts(KIND, self._identity, self._groups)
+        kept = recall_parts("packed-rows", self._identity, self._groups)
         if kept is None:
             return None
         known = planner.looked_at() or {
@@ -158,5 +160,5 @@ class KeptRows:
                     yield rows_of(number).to_bytes(self._kinds)
                     progress.reach(number + 1)
 
-        if remember_parts(KIND, self._identity, parts()) and not self._all_fit:
-            self._parts = recall_parts(KIND, self._identity, self._groups)
+        if remember_parts("packed-rows", self._identity, parts()) and not self._all_fit:
+            self._parts = recall_parts("packed-rows", self._identity, self._groups)

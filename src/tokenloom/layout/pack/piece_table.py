@@ -15,8 +15,10 @@ tokens) and at most 15; `start`, `flags` and `seen` take memory only where they 
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -54,22 +56,27 @@ class Kinds:
         >>> sum(kind.itemsize for kind in Kinds(2049, 10_000, 1 << 25).dtypes.values())
         17
         """
-        short, long = np.min_scalar_type(self.width), np.min_scalar_type(self.tokens)
-        kinds = {
-            "count": short,
-            "document": np.min_scalar_type(self.documents),
-            "address": long,
-            "length": short,
-            "start": long,
-            "flags": np.dtype(np.uint8),
-            "seen": short,
-        }
-        return {name: kind.newbyteorder("<") for name, kind in kinds.items()}
+        return dict(_dtypes(self.width, self.documents, self.tokens))
 
     @property
     def piece_bytes(self) -> int:
         """The most bytes that a piece takes."""
         return sum(kind.itemsize for name, kind in self.dtypes.items() if name != "count")
+
+
+@functools.lru_cache(maxsize=16)
+def _dtypes(width: int, documents: int, tokens: int) -> dict[str, np.dtype[np.integer]]:
+    short, long = np.min_scalar_type(width), np.min_scalar_type(tokens)
+    kinds = {
+        "count": short,
+        "document": np.min_scalar_type(documents),
+        "address": long,
+        "length": short,
+        "start": long,
+        "flags": np.dtype(np.uint8),
+        "seen": short,
+    }
+    return {name: kind.newbyteorder("<") for name, kind in kinds.items()}
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -156,16 +163,17 @@ class Columns:
 
     def is_lawful(self, width: int, documents: int, tokens: int) -> bool:
         """Whether the rows fit their frames, and the pieces a group of this size."""
-        cells = self.cells
-        before = np.concatenate([[0], np.cumsum(cells)])
-        end = self.address.astype(np.int64) + self.length
+        cells, zero = self.cells, np.int64(0)
+        before = np.zeros(len(cells) + 1, np.int64)
+        np.cumsum(cells, out=before[1:])
+        end = np.add(self.address, self.length, dtype=np.int64)
         return bool(
-            (np.diff(before[self.edges]) <= width).all()
-            and (cells > 0).all()
-            and (self.seen <= cells).all()
-            and (self.document < documents).all()
-            and (self.start <= self.address).all()
-            and (end <= tokens).all()
+            np.diff(before[self.edges]).max(initial=zero) <= width
+            and cells.min(initial=1) > 0
+            and self.document.max(initial=0) < max(1, documents)
+            and end.max(initial=zero) <= tokens
+            and (not self.seen.any() or (self.seen <= cells).all())
+            and (not self.start.any() or (self.start <= self.address).all())
         )
 
 
@@ -188,9 +196,14 @@ class PieceTable:
         self._first_row = first_row
         self._first = np.zeros(rows, np.min_scalar_type(capacity))
         self._count = np.zeros(rows, dtypes.pop("count"))
-        self._columns = {name: np.zeros(capacity, kind) for name, kind in dtypes.items()}
+        self._columns: dict[str, NDArray[Any]] = {
+            name: np.zeros(capacity, kind) for name, kind in dtypes.items()
+        }
         self.has = first_row[1:] == first_row[:-1]  # a group without rows needs nothing
         self.pieces, self.capacity = 0, capacity
+        self._used: frozenset[str] = frozenset(dtypes) - set(
+            OPTIONAL
+        )  # columns that hold others than 0
 
     def put(self, groups: Mapping[int, Columns]) -> bool:
         """Add groups; False, and none is added, unless there is room for all of them.
@@ -207,6 +220,7 @@ class PieceTable:
                 values = getattr(one, name)
                 if name not in OPTIONAL or values.any():  # memory that is not touched costs none
                     column[place] = values
+                    self._used |= {name}
             counts = one.count.astype(np.int64)
             self._first[low:high] = self.pieces + np.cumsum(counts) - counts
             self._count[low:high] = counts
@@ -229,4 +243,8 @@ class PieceTable:
         # piece k of the result: the first piece of its row, plus how far k is past it
         part = np.repeat(self._first[rows].astype(np.int64) - (ends - count), count)
         part += np.arange(len(part))
-        return Columns(count, *(column[part] for column in self._columns.values()))
+        found = [
+            column[part] if name in self._used else np.zeros(len(part), column.dtype)
+            for name, column in self._columns.items()
+        ]
+        return Columns(count, *found)

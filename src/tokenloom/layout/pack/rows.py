@@ -342,15 +342,16 @@ class Packed:
     def _gathered(self, group: Int64, rows: Int64) -> Spans:
         """The documents in each row, given the group of each."""
         found = self._kept.of(group, self).take(rows)
-        edges, group = found.edges, np.repeat(group, found.count)
+        edges, groups = found.edges, self.groups
+        document = np.repeat(groups.document[group], found.count) + found.document
         return Spans(
             width=self.width,
             frame=edges,
-            document=self._numbers(self.groups.document[group] + found.document),
+            document=self._numbers(document),
             start=found.start.astype(np.int64),
             length=found.length.astype(np.int64),
             at=found.at(edges, found.cells),
-            address=self.groups.address[group] + found.address,
+            address=np.repeat(groups.address[group], found.count) + found.address,
             flags=found.flags,
             seen=found.seen.astype(np.int64),
             source=np.zeros(len(rows), np.int32),
