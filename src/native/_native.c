@@ -473,6 +473,8 @@ static PyMethodDef module_methods[] = {
      "first_fit(lengths, capacity, most, out)\n--\n\nSee tokenloom.layout.pack.packers."},
     {"feistel", (PyCFunction)(void (*)(void))feistel, METH_FASTCALL,
      "feistel(x, which, keys, n, side, backwards, out)\n--\n\nSee tokenloom.random.permute."},
+    {"hash_rank", (PyCFunction)(void (*)(void))hash_rank, METH_FASTCALL,
+     "hash_rank(keys, sizes, x, backwards, out)\n--\n\nSee tokenloom.random.permute."},
     {NULL, NULL, 0, NULL},
 };
 

@@ -62,5 +62,6 @@ PyObject *first_fit(PyObject *module, PyObject *const *args, Index nargs);
 
 /* _order.c */
 PyObject *feistel(PyObject *module, PyObject *const *args, Index nargs);
+PyObject *hash_rank(PyObject *module, PyObject *const *args, Index nargs);
 
 #endif

@@ -117,6 +117,8 @@ def golden(indices: Int64) -> NDArray[np.float64]:
     return words.astype(np.float64) / 2.0**64
 
 
+MANY_BANDS = 8  # of different sizes; places in fewer bands are computed band by band
+
 STRETCH = 4096  # blocks whose shuffled positions are computed together
 
 
@@ -177,10 +179,15 @@ class BlockOrder:
     def _map_body(self, index: Int64) -> Int64:
         if not len(index):
             return index
+        whole = self._geometry.in_whole_bands(index)
+        if whole is not None:
+            band, start, size = whole
+            inner = self._windows.each(size, band, index - start, backwards=False)
+            return self._geometry.rows(start + inner, band)
         out = np.empty_like(index)
         for here, rounds, band, start in self._geometry.bands(index):
             lane, height = rounds.locate(index[here] - start)
-            inner = self._in_lane(rounds, band, lane, height, self._windows.forward)
+            inner = self._in_lane(rounds, band, lane, height, backwards=False)
             out[here] = self._geometry.rows(start + rounds.starts[lane] + inner, band)
         return out
 
@@ -196,30 +203,29 @@ class BlockOrder:
 
     def _inverse_body(self, row: Int64) -> Int64:
         place = self._geometry.places(row)
+        whole = self._geometry.in_whole_bands(place)
+        if whole is not None:
+            band, start, size = whole
+            return start + self._windows.each(size, band, place - start, backwards=True)
         index = np.empty_like(place)
         for here, rounds, band, start in self._geometry.bands(place):
             inner = place[here] - start
             lane = np.searchsorted(rounds.starts, inner, side="right") - 1
             inner -= rounds.starts[lane]
-            height = self._in_lane(rounds, band, lane, inner, self._windows.inverse)
+            height = self._in_lane(rounds, band, lane, inner, backwards=True)
             index[here] = start + rounds.place(lane, height)
         return index
 
     def _in_lane(
-        self, rounds: LaneRounds, band: Int64, lane: Int64, x: Int64, through: Any
+        self, rounds: LaneRounds, band: Int64, lane: Int64, x: Int64, *, backwards: bool
     ) -> Int64:
         """Each x permuted in its lane; lanes of equal length are computed together."""
         windows = band * self.lanes + lane
         first = int(rounds.lengths[0])
         if (rounds.lengths == first).all():
-            result: Int64 = through(first, windows, x)
-            return result
-        out = np.empty_like(x)
-        length = rounds.lengths[lane]
-        for n in np.unique(length).tolist():
-            here = length == n
-            out[here] = through(n, windows[here], x[here])
-        return out
+            through = self._windows.inverse if backwards else self._windows.forward
+            return through(first, windows, x)
+        return self._windows.each(rounds.lengths[lane], windows, x, backwards=backwards)
 
 
 Band = tuple[Any, LaneRounds, Int64, Any]
@@ -235,8 +241,11 @@ class _Geometry(Protocol):
     def bands(self, place: Int64) -> Iterator[Band]:
         """Places (or indices) grouped by bands that have the same rounds."""
 
+    def in_whole_bands(self, place: Int64) -> tuple[Int64, Int64, Int64] | None:
+        """Band, its first place and its rows for each place [N]; None if `bands` is cheaper."""
+
     def rows(self, place: Int64, band: Int64) -> Int64:
-        """The row at each place [N]; `bands` must have yielded these places together."""
+        """The row at each place [N], given its band."""
 
     def places(self, row: Int64) -> Int64:
         """The place of each row [N]."""
@@ -272,6 +281,10 @@ class _Equal:
             yield here, self._full, band[here], start[here]
         here = np.flatnonzero(~full)
         yield here, self._last, band[here], start[here]
+
+    def in_whole_bands(self, place: Int64) -> None:
+        """All bands of equal blocks are computed together anyway."""
+        return
 
     def rows(self, place: Int64, band: Int64) -> Int64:
         block = place // self._size
@@ -326,8 +339,22 @@ class _Cut:
         for number, here in grouped(band):
             yield here, self._band(number), band[here], np.int64(self._band_starts[number])
 
+    def in_whole_bands(self, place: Int64) -> tuple[Int64, Int64, Int64] | None:
+        if self._lanes > 1 or len(self._band_starts) < MANY_BANDS:
+            return None
+        band = np.searchsorted(self._band_starts, place, side="right") - 1
+        low, high = int(band.min()), int(band.max())
+        if high - low < MANY_BANDS:
+            return None
+        start = self._band_starts[band]
+        return band, start, np.append(self._band_starts, self.body)[band + 1] - start
+
     def rows(self, place: Int64, band: Int64) -> Int64:
-        first = int(band[0]) * self._band_blocks  # `bands` yields them one by one
+        if (band != band[0]).any():
+            block = np.searchsorted(self._places, place, side="right") - 1
+            apart: Int64 = self._starts[self._order[block]] + place - self._places[block]
+            return apart
+        first = int(band[0]) * self._band_blocks
         edges = self._places[first : first + self._band_blocks + 1]
         if 8 * len(place) > edges[-1] - edges[0]:  # a good part of a band: list all its rows
             begins = self._starts[self._order[first : first + len(edges) - 1]]
