@@ -344,16 +344,26 @@ word_of_rank(const uint64_t *words, uint64_t *near, uint64_t n, uint64_t x)
     return pick(near, n, x);
 }
 
-/* out[i] = where index x[i] goes under keys[i], or what goes there; -1 or the place of a wrong x. */
+static inline int
+fits_size(int64_t size, uint64_t x)
+{
+    return size >= 1 && size <= SMALL && x < (uint64_t)size;
+}
+
+/* out[i] = where index x[i] goes under keys[i], or what goes there; -1 or the place of a wrong x,
+ * with nothing written unless it became wrong meanwhile. */
 static Index
 rank_all(const uint64_t *keys, const int64_t *sizes, const uint64_t *x, uint64_t *out, Index count,
          int backwards)
 {
     uint64_t words[SMALL], near[SMALL + 1];
+    for (Index at = 0; at < count; at++)
+        if (!fits_size(READ(int64_t, sizes + at), READ(uint64_t, x + at)))
+            return at;
     for (Index at = 0; at < count; at++) {
         int64_t size = READ(int64_t, sizes + at);
         uint64_t place = READ(uint64_t, x + at), n = (uint64_t)size;
-        if (size < 1 || size > SMALL || place >= n)
+        if (!fits_size(size, place))
             return at;
         hash_all(words, READ(uint64_t, keys + at), n);
         out[at] = backwards ? count_below(words, n, words[place])
