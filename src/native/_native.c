@@ -60,6 +60,8 @@ static PyMethodDef module_methods[] = {
      "crc32c(data, plain)\n--\n\nThe checksum of bytes; plain: by tables, else by the processor."},
     {"guard", (PyCFunction)(void (*)(void))guard, METH_FASTCALL,
      "guard()\n--\n\nWhether a page that is missing from a map is an error and not the end."},
+    {"hash_rank", (PyCFunction)(void (*)(void))hash_rank, METH_FASTCALL,
+     "hash_rank(keys, sizes, x, backwards, out)\n--\n\nSee tokenloom.random.permute."},
     {NULL, NULL, 0, NULL},
 };
 

@@ -67,5 +67,6 @@ PyObject *first_fit(PyObject *module, PyObject *const *args, Index nargs);
 
 /* _order.c */
 PyObject *feistel(PyObject *module, PyObject *const *args, Index nargs);
+PyObject *hash_rank(PyObject *module, PyObject *const *args, Index nargs);
 
 #endif

@@ -1,5 +1,5 @@
-/* Compiled orders: the Feistel network of tokenloom.random.permute, forward and back. The NumPy
- * version is there, too.
+/* Compiled orders: the Feistel network and the sorted hashes of tokenloom.random.permute, forward and
+ * back. The NumPy versions are there, too.
  *
  * Each round of an index needs the round before it. So LANES indices take each round together,
  * which keeps the processor busy. There is a round in plain C, and one for processors with AVX2.
@@ -256,5 +256,152 @@ feistel(PyObject *Py_UNUSED(module), PyObject *const *args, Index nargs)
         Py_RETURN_NONE;
     PyErr_Format(PyExc_ValueError, "x or which: out of range, at %zd or up to %d places on", done,
                  LANES - 1);
+    return NULL;
+}
+
+/* -- single places of sorted hashes ---------------------------------------------------------- */
+
+#define SMALL 4096 /* most indices of a permutation; a power of 2 */
+#define GOLDEN 0x9E3779B97F4A7C15
+#define WHOLE 18446744073709551616.0 /* 2^64 */
+
+/* The words of range(n) under a key: a hash whose low bits are the index, so all differ. */
+static void
+hash_all(uint64_t *words, uint64_t key, uint64_t n)
+{
+    for (uint64_t i = 0; i < n; i++) {
+        uint64_t word = key + (i + 1) * GOLDEN;
+        word = (word ^ word >> 30) * FIRST;
+        word = (word ^ word >> 27) * SECOND;
+        word ^= word >> 31;
+        words[i] = (word & ~(uint64_t)(SMALL - 1)) | i;
+    }
+}
+
+/* Number of words below a limit. */
+static uint64_t
+count_below(const uint64_t *words, uint64_t n, uint64_t limit)
+{
+    uint64_t count = 0;
+    for (uint64_t i = 0; i < n; i++)
+        count += words[i] < limit;
+    return count;
+}
+
+/* The word of rank x among n words, which it moves around. */
+static uint64_t
+pick(uint64_t *words, uint64_t n, uint64_t x)
+{
+    while (n > 1) {
+        uint64_t pivot = words[n / 2], below = 0;
+        for (uint64_t i = 0; i < n; i++) { /* the smaller words to the front, without a branch */
+            uint64_t word = words[i];
+            words[i] = words[below];
+            words[below] = word;
+            below += word < pivot;
+        }
+        if (x < below) {
+            n = below;
+        } else if (below) {
+            words += below;
+            n -= below;
+            x -= below;
+        } else { /* the pivot is the smallest */
+            for (uint64_t i = 0; i < n; i++)
+                if (words[i] == pivot) {
+                    words[i] = words[0];
+                    words[0] = pivot;
+                }
+            if (!x)
+                return pivot;
+            words++, n--, x--;
+        }
+    }
+    return words[0];
+}
+
+/* The word of rank x. Hashes are spread evenly, so it lies close to x / n of 2^64: only words around
+ * there are looked at more closely, or all of them if it is not among those.
+ */
+static uint64_t
+word_of_rank(const uint64_t *words, uint64_t *near, uint64_t n, uint64_t x)
+{
+    double middle = ((double)x + 0.5) / (double)n, apart = 4.0 / (double)n;
+    for (uint64_t root = 1; root * root < n; root++)
+        apart += 1.5 / (double)n; /* three times how far it is off on average, at most */
+    double least = (middle - apart) * WHOLE, most = (middle + apart) * WHOLE;
+    uint64_t low = least <= 0 ? 0 : (uint64_t)least;
+    uint64_t high = most >= WHOLE ? UINT64_MAX : (uint64_t)most;
+    uint64_t below = 0, some = 0;
+    for (uint64_t i = 0; i < n; i++) { /* `near` has room for one word more than there are */
+        near[some] = words[i];
+        below += words[i] < low;
+        some += words[i] >= low && words[i] <= high;
+    }
+    if (x >= below && x - below < some)
+        return pick(near, some, x - below);
+    memcpy(near, words, (size_t)n * 8);
+    return pick(near, n, x);
+}
+
+static inline int
+fits_size(int64_t size, uint64_t x)
+{
+    return size >= 1 && size <= SMALL && x < (uint64_t)size;
+}
+
+/* out[i] = where index x[i] goes under keys[i], or what goes there; -1 or the place of a wrong x,
+ * with nothing written unless it became wrong meanwhile. */
+static Index
+rank_all(const uint64_t *keys, const int64_t *sizes, const uint64_t *x, uint64_t *out, Index count,
+         int backwards)
+{
+    uint64_t words[SMALL], near[SMALL + 1];
+    for (Index at = 0; at < count; at++)
+        if (!fits_size(READ(int64_t, sizes + at), READ(uint64_t, x + at)))
+            return at;
+    for (Index at = 0; at < count; at++) {
+        int64_t size = READ(int64_t, sizes + at);
+        uint64_t place = READ(uint64_t, x + at), n = (uint64_t)size;
+        if (!fits_size(size, place))
+            return at;
+        hash_all(words, READ(uint64_t, keys + at), n);
+        out[at] = backwards ? count_below(words, n, words[place])
+                            : word_of_rank(words, near, n, place) & (SMALL - 1);
+    }
+    return -1;
+}
+
+PyObject *
+hash_rank(PyObject *Py_UNUSED(module), PyObject *const *args, Index nargs)
+{
+    static const Wanted wanted[] = {
+        {"keys", UINT64, 0, 0}, {"sizes", INT64, 0, 0}, {"x", UINT64, 0, 0}, {"out", UINT64, 1, 0}};
+    Py_buffer held[4];
+    if (wrong_count("hash_rank", nargs, 5))
+        return NULL;
+    int backwards = PyObject_IsTrue(args[3]);
+    if (backwards < 0) {
+        name_it("backwards");
+        return NULL;
+    }
+    PyObject *arrays[] = {args[0], args[1], args[2], args[4]};
+    if (get_arrays(arrays, held, wanted, 4))
+        return NULL;
+    Index length = held[0].len, wrong = -1;
+    int same = held[1].len == length && held[2].len == length && held[3].len == length;
+    if (same) {
+        Py_BEGIN_ALLOW_THREADS
+        wrong = rank_all(held[0].buf, held[1].buf, held[2].buf, held[3].buf, length / 8, backwards);
+        Py_END_ALLOW_THREADS
+    }
+    release(held, 4);
+    if (same && wrong < 0)
+        Py_RETURN_NONE;
+    if (same)
+        PyErr_Format(PyExc_ValueError, "sizes or x: out of range, at %zd; allowed: sizes of 1 to %d, "
+                     "x below its size", wrong, SMALL);
+    else
+        PyErr_SetString(PyExc_ValueError, "keys, sizes, x and out: not of one length");
     return NULL;
 }

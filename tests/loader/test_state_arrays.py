@@ -70,7 +70,7 @@ def forge(folder, *kinds):
     """Believable files with other numbers; what would find them is turned off by the caller."""
     count = 0
     for path in folder.iterdir():
-        kind = re.fullmatch(r"(.+)-[0-9a-f]{64}\.(json|ints)", path.name)[1]
+        kind = re.fullmatch(r"(.+)-[0-9a-f]{64}\.(json|ints|parts)", path.name)[1]
         if kind not in kinds:
             continue
         count += 1

@@ -110,6 +110,13 @@ class Fuzzer:
         words = rng.integers(0, 2**64, (8, keys), np.uint64)
         return [x, which, words, n, side, bool(rng.random() < 0.5), self.guarded(count, np.uint64)]
 
+    def hash_rank(self):
+        rng, count = self.rng, int(self.rng.choice([0, 1, 3, 20]))
+        sizes = rng.choice([1, 2, 7, 100, 4095, 4096], count)
+        x = (rng.random(count) * sizes).astype(np.uint64)
+        keys = rng.integers(0, 2**64, count, np.uint64)
+        return [keys, sizes, x, bool(rng.random() < 0.5), self.guarded(count, np.uint64)]
+
     # -- spoiling --------------------------------------------------------------------------
 
     def spoil(self, args):
@@ -200,7 +207,8 @@ class Fuzzer:
     def one(self):
         """One call of one entry; for a copier, of its constructor and perhaps of `fill`."""
         self.guards.clear()
-        name = str(self.rng.choice(["paint", "Copier", "best_fit", "first_fit", "feistel"]))
+        names = ["paint", "Copier", "best_fit", "first_fit", "feistel", "hash_rank"]
+        name = str(self.rng.choice(names))
         if name == "Copier":
             made = self.spoiled(self.copier())
             found = self.call(name, self.module.Copier, oracles.copier, made)
@@ -210,7 +218,8 @@ class Fuzzer:
                 args = self.spoiled(self.fill(made))
                 self.call("fill", found.fill, lambda args: oracles.fill(made, args), args)
             return
-        make = {"paint": self.paint, "feistel": self.feistel}.get(name, self.packer)
+        others = {"paint": self.paint, "feistel": self.feistel, "hash_rank": self.hash_rank}
+        make = others.get(name, self.packer)
         args = self.spoiled(make())
         self.call(name, getattr(self.module, name), getattr(oracles, name), args)
 
@@ -264,6 +273,7 @@ def race(module, seconds, seed):
     tokens, out, words = np.zeros(4 * count, np.int32), np.zeros(count, np.int64), x.copy()
     kept = [(one, one.copy()) for one in (length, first, lengths, which, x, keys)]
     index = (np.zeros(count, np.int64), first, length, first.copy())
+    few = keys.reshape(-1)[np.arange(200) % 24], np.full(200, 1000), x[:200]
 
     def change():
         mine = np.random.default_rng(seed + 1)
@@ -279,6 +289,7 @@ def race(module, seconds, seed):
         yield "best_fit", lambda: module.best_fit(lengths, 63, 9, out)
         yield "first_fit", lambda: module.first_fit(lengths, 63, 9, out)
         yield "feistel", lambda: module.feistel(x, which, keys, 1000, 32, False, words)
+        yield "hash_rank", lambda: module.hash_rank(*few, False, words[:200])
         yield "Copier", lambda: module.Copier([tokens], *index).fill(cells[0], 0, count, 0, 0)
 
     threads = [threading.Thread(target=change, daemon=True) for _ in range(2)]

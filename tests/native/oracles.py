@@ -203,3 +203,32 @@ def _walk(x, keys, n, sizes, backwards):
         x = halves[0] * sizes[1] + halves[1]
         if x < n:
             return x
+
+
+# -- hash_rank ------------------------------------------------------------------------------
+def hash_rank(args):
+    need(len(args) == 5, "takes")
+    keys, sizes, x, backwards, out = args
+    try:
+        backwards = bool(backwards)
+    except (TypeError, ValueError):
+        raise Refused(("backwards",)) from None
+    streams, counts = array(keys, "keys", UINT64), array(sizes, "sizes", INT64)
+    words, flat = array(x, "x", UINT64), array(out, "out", UINT64, written=True)
+    apart({"out": flat}, {"keys": streams, "sizes": counts, "x": words})
+    need(len(streams) == len(counts) == len(words) == len(flat), "keys", "sizes", "x", "out")
+    need(all(1 <= n <= 4096 for n in counts.tolist()), "sizes")
+    need(all(int(w) < n for w, n in zip(words, counts.tolist(), strict=True)), "x")
+    answer = []
+    for key, n, word in zip(streams.tolist(), counts.tolist(), words.tolist(), strict=True):
+        order = sorted(range(n), key=lambda i, key=key: _hashed(key, i))
+        answer.append(order.index(word) if backwards else order[word])
+    return {4: np.array(answer, np.uint64)}
+
+
+def _hashed(key, index):
+    """A word of the splitmix64 stream of a key, with the index in its low 12 bits."""
+    word = (key + (index + 1) * 0x9E3779B97F4A7C15) & MASK
+    word = ((word ^ word >> 30) * 0xBF58476D1CE4E5B9) & MASK
+    word = ((word ^ word >> 27) * 0x94D049BB133111EB) & MASK
+    return (word ^ word >> 31) & ~4095 | index

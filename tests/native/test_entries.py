@@ -40,6 +40,7 @@ def good(name):
         "best_fit": [np.array([3, 2, 4]), 8, 9, np.zeros(3, np.int64)],
         "first_fit": [np.array([3, 2, 4]), 8, 9, np.zeros(3, np.int64)],
         "feistel": [words, np.arange(16) % 3, np.ones((8, 3), np.uint64), 40, 7, False, 0 * words],
+        "hash_rank": [words, np.full(16, 40), words + words, False, 0 * words],
     }[name]
 
 
@@ -50,6 +51,7 @@ NAMES = {
     "best_fit": "lengths capacity most out",
     "first_fit": "lengths capacity most out",
     "feistel": "x which keys n side backwards out",
+    "hash_rank": "keys sizes x backwards out",
 }
 WRITTEN = {"segment_ids", "position_ids", "loss_mask", "labels", "out"}
 ALL = [(entry, place, name) for entry in NAMES for place, name in enumerate(NAMES[entry].split())]
@@ -238,6 +240,7 @@ def test_random_calls_are_refused_or_answered_as_the_oracles_say():
         "best_fit",
         "first_fit",
         "feistel",
+        "hash_rank",
     }
     assert min(seen.values()) > 30
 
@@ -276,4 +279,5 @@ def test_control_bytes_beside_an_output_are_found():
 
 def test_numbers_that_change_during_a_call_never_lead_outside():
     calls = race(COMPILED, 1.0, 3)
-    assert {name for name, _ in calls} == {"paint", "Copier", "best_fit", "first_fit", "feistel"}
+    every = {"paint", "Copier", "best_fit", "first_fit", "feistel", "hash_rank"}
+    assert {name for name, _ in calls} == every

@@ -35,6 +35,7 @@ place takes one binary search over those lengths and one division.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterator
 from typing import Any, Protocol
 
@@ -43,9 +44,11 @@ from numpy.typing import NDArray
 
 from tokenloom.arrays import answered, checked, grouped
 from tokenloom.layout.blocks import Blocks
+from tokenloom.order.band_lanes import BandLanes, ManyBands
 from tokenloom.order.shuffle_windows import OrderKeys, ShuffleWindows
 from tokenloom.random.keys import GOLDEN
 from tokenloom.random.permute import Permutations, permutations
+from tokenloom.store.handles import lazy
 
 __all__ = ["BlockOrder", "LaneRounds", "bit_reversed", "golden"]
 
@@ -69,13 +72,17 @@ class LaneRounds:
         lengths: rows of each lane [lanes].
         starts: rows of all lanes before each one [lanes].
         rows: rows of all lanes.
+        lanes: number of lanes.
+        equal: rows of every lane if all have the same number, else 0.
     """
 
     def __init__(self, lengths: Int64) -> None:
         self.lengths = lengths
         self.starts = np.cumsum(lengths) - lengths
         self.rows = int(lengths.sum())
-        order = np.array(bit_reversed(len(lengths)), np.int64)
+        self.lanes = len(lengths)
+        self.equal = int(lengths[0]) if (lengths == lengths[0]).all() else 0
+        order = _turns(len(lengths))
         heights = np.unique(np.concatenate([[0], lengths]))[:-1]  # where the live set changes
         live = lengths[order][None, :] > heights[:, None]  # [stretches, lanes]
         self._heights = heights
@@ -110,12 +117,33 @@ class LaneRounds:
         before += self._turn[stretch, lane]
         return before
 
+    def lane_at(self, inner: Int64) -> Int64:
+        """The lane that owns each place, lanes end to end [N]."""
+        return np.searchsorted(self.starts, inner, side="right") - 1
+
+    def start_of(self, lane: Int64) -> Int64:
+        """Rows of all lanes before each one [N]."""
+        found: Int64 = self.starts[lane]
+        return found
+
+    def length_of(self, lane: Int64) -> Int64:
+        """Rows of each lane [N]."""
+        found: Int64 = self.lengths[lane]
+        return found
+
+
+@functools.lru_cache(maxsize=64)
+def _turns(lanes: int) -> Int64:
+    return np.array(bit_reversed(lanes), np.int64)
+
 
 def golden(indices: Int64) -> NDArray[np.float64]:
     """Fractions in [0, 1) that spread consecutive indices evenly [N]."""
     words = indices.astype(np.uint64) * np.uint64(GOLDEN)
     return words.astype(np.float64) / 2.0**64
 
+
+MANY_BANDS = 8  # of different sizes; places in fewer bands are computed band by band
 
 STRETCH = 4096  # blocks whose shuffled positions are computed together
 
@@ -161,7 +189,7 @@ class BlockOrder:
         body = np.flatnonzero(flat < self._body)
         for here, rounds, _, start in self._geometry.bands(flat[body]):
             lane, _height = rounds.locate(flat[body[here]] - start)
-            out[body[here]] = lane / len(rounds.lengths)
+            out[body[here]] = lane / rounds.lanes
         return out.reshape(asked.shape)
 
     def _map(self, index: Int64) -> Int64:
@@ -180,8 +208,8 @@ class BlockOrder:
         out = np.empty_like(index)
         for here, rounds, band, start in self._geometry.bands(index):
             lane, height = rounds.locate(index[here] - start)
-            inner = self._in_lane(rounds, band, lane, height, self._windows.forward)
-            out[here] = self._geometry.rows(start + rounds.starts[lane] + inner, band)
+            inner = self._in_lane(rounds, band, lane, height, backwards=False)
+            out[here] = self._geometry.rows(start + rounds.start_of(lane) + inner, band)
         return out
 
     def _inverse(self, row: Int64) -> Int64:
@@ -199,30 +227,24 @@ class BlockOrder:
         index = np.empty_like(place)
         for here, rounds, band, start in self._geometry.bands(place):
             inner = place[here] - start
-            lane = np.searchsorted(rounds.starts, inner, side="right") - 1
-            inner -= rounds.starts[lane]
-            height = self._in_lane(rounds, band, lane, inner, self._windows.inverse)
+            lane = rounds.lane_at(inner)
+            inner -= rounds.start_of(lane)
+            height = self._in_lane(rounds, band, lane, inner, backwards=True)
             index[here] = start + rounds.place(lane, height)
         return index
 
     def _in_lane(
-        self, rounds: LaneRounds, band: Int64, lane: Int64, x: Int64, through: Any
+        self, rounds: LaneRounds | BandLanes, band: Int64, lane: Int64, x: Int64, *, backwards: bool
     ) -> Int64:
         """Each x permuted in its lane; lanes of equal length are computed together."""
         windows = band * self.lanes + lane
-        first = int(rounds.lengths[0])
-        if (rounds.lengths == first).all():
-            result: Int64 = through(first, windows, x)
-            return result
-        out = np.empty_like(x)
-        length = rounds.lengths[lane]
-        for n in np.unique(length).tolist():
-            here = length == n
-            out[here] = through(n, windows[here], x[here])
-        return out
+        if rounds.equal:
+            through = self._windows.inverse if backwards else self._windows.forward
+            return through(rounds.equal, windows, x)
+        return self._windows.each(rounds.length_of(lane), windows, x, backwards=backwards)
 
 
-Band = tuple[Any, LaneRounds, Int64, Any]
+Band = tuple[Any, LaneRounds | BandLanes, Int64, Any]
 
 """(which places, their rounds, the band number of each, the first place of each one's band)"""
 
@@ -236,7 +258,7 @@ class _Geometry(Protocol):
         """Places (or indices) grouped by bands that have the same rounds."""
 
     def rows(self, place: Int64, band: Int64) -> Int64:
-        """The row at each place [N]; `bands` must have yielded these places together."""
+        """The row at each place [N], given its band."""
 
     def places(self, row: Int64) -> Int64:
         """The place of each row [N]."""
@@ -319,15 +341,38 @@ class _Cut:
         sizes = np.diff(blocks.starts)[self._order]
         self._places = np.concatenate([[0], np.cumsum(sizes)])
         self._band_starts = self._places[: -1 : self._band_blocks]
+        self._full_bands = count // self._band_blocks
         self._rounds: dict[int, LaneRounds] = {}
 
     def bands(self, place: Int64) -> Iterator[Band]:
         band = np.searchsorted(self._band_starts, place, side="right") - 1
-        for number, here in grouped(band):
+        if int(band.max()) - int(band.min()) >= MANY_BANDS:  # not one by one
+            full = band < self._full_bands
+            if full.any():
+                here = slice(None) if full.all() else np.flatnonzero(full)
+                yield here, self._many.of(band[here]), band[here], self._band_starts[band[here]]
+            if full.all():
+                return
+            last = np.flatnonzero(~full)
+        else:
+            last = np.arange(len(band))
+        for number, among in grouped(band[last]):
+            here = last[among]
             yield here, self._band(number), band[here], np.int64(self._band_starts[number])
 
+    @lazy
+    def _many(self) -> ManyBands:
+        """The lanes of all bands but a short last one."""
+        pattern = np.concatenate([[0], np.cumsum(_lane_blocks(self._band_blocks, self._lanes))])
+        first = np.arange(self._full_bands) * self._band_blocks
+        return ManyBands(self._places[first[:, None] + pattern], _turns(self._lanes))
+
     def rows(self, place: Int64, band: Int64) -> Int64:
-        first = int(band[0]) * self._band_blocks  # `bands` yields them one by one
+        if (band != band[0]).any():
+            block = np.searchsorted(self._places, place, side="right") - 1
+            apart: Int64 = self._starts[self._order[block]] + place - self._places[block]
+            return apart
+        first = int(band[0]) * self._band_blocks
         edges = self._places[first : first + self._band_blocks + 1]
         if 8 * len(place) > edges[-1] - edges[0]:  # a good part of a band: list all its rows
             begins = self._starts[self._order[first : first + len(edges) - 1]]

@@ -8,12 +8,11 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from tokenloom.arrays import distinct
+from tokenloom.arrays import distinct, grouped
 from tokenloom.errors import ConfigError
 from tokenloom.random import levanter
 from tokenloom.random.keys import below, check_seed, child, children, key
@@ -25,12 +24,17 @@ from tokenloom.random.permute import (
     hash_sorted,
     permutations,
 )
+from tokenloom.random.scatter import scattered
 
 __all__ = ["OrderKeys", "ShuffleWindows"]
 
 Int64 = NDArray[np.int64]
 
 UInt64 = NDArray[np.uint64]
+
+SCATTERED = 16  # windows; of fewer, tables are made, because the next request may need them, too
+
+A_WINDOW = 4  # places; a table costs as much as about ten of them
 
 
 class OrderKeys:
@@ -94,10 +98,16 @@ def _epoch_keys(seed: int, perm_type: str, source: str, epochs: UInt64) -> UInt6
     return np.where(epochs == 0, np.uint64(root), levanter.folded(root, epochs))
 
 
+def is_scattered(count: int, windows: int) -> bool:
+    """Whether places in this many windows are cheaper one by one than from tables."""
+    return windows >= SCATTERED and count <= A_WINDOW * windows
+
+
 class ShuffleWindows:
     """The permutations inside numbered windows, made on first use.
 
-    Windows of at most 4,096 rows are sorted tables; the latest are kept, up to 1 Mi rows in all.
+    Windows of at most 4,096 rows are sorted tables; the latest are kept, up to 1 Mi rows in all. A
+    request for a few places in each of many windows makes no table (`tokenloom.random.scatter`).
 
     Args:
         keys: window numbers → keys.
@@ -112,15 +122,41 @@ class ShuffleWindows:
 
     def forward(self, n: int, windows: Int64, x: Int64) -> Int64:
         """Where row x of its window of n rows goes [N]."""
-        return self._through(n, windows, x, lambda made, x, which: made.forward(x, which))
+        return self._through(n, windows, x, backwards=False)
 
     def inverse(self, n: int, windows: Int64, y: Int64) -> Int64:
         """Which row of its window of n rows goes to y [N]."""
-        return self._through(n, windows, y, lambda made, y, which: made.inverse(y, which))
+        return self._through(n, windows, y, backwards=True)
 
-    def _through(self, n: int, windows: Int64, x: Int64, ask: Any) -> Int64:
+    def each(self, sizes: Int64, windows: Int64, x: Int64, *, backwards: bool) -> Int64:
+        """`forward`, or `inverse`, in windows of different sizes [N]."""
         present, which = distinct(windows)
+        if self._perm_type == "feistel" and is_scattered(len(x), len(present)):
+            return self._place_by_place(sizes, present, which, x, backwards)
+        out = np.empty_like(x)
+        for n, here in grouped(sizes):
+            out[here] = self._through(n, windows[here], x[here], backwards=backwards)
+        return out
+
+    def _place_by_place(
+        self, sizes: Int64, present: Int64, which: Int64 | None, x: Int64, backwards: bool
+    ) -> Int64:
+        keys = self._keys(present.view(np.uint64))
+        every = np.repeat(keys, len(x)) if which is None else keys[which]
+        return scattered(sizes, every, x.view(np.uint64), backwards=backwards).view(np.int64)
+
+    def _through(self, n: int, windows: Int64, x: Int64, *, backwards: bool) -> Int64:
+        present, which = distinct(windows)
+        if self._sorts(n) and is_scattered(len(x), len(present)):
+            missing = sum((n, number) not in self._tables for number in present.tolist())
+            if is_scattered(len(x), missing):
+                sizes = np.full(len(x), n)
+                return self._place_by_place(sizes, present, which, x, backwards)
         words = x.view(np.uint64)
+
+        def ask(made: Permutations, x: UInt64, which: Int64 | None) -> UInt64:
+            return made.inverse(x, which) if backwards else made.forward(x, which)
+
         at_once = max(1, self.KEPT_ROWS // n)
         if which is None or len(present) <= at_once or not self._sorts(n):
             result: Int64 = ask(self._make(n, present), words, which).view(np.int64)

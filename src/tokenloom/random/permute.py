@@ -43,6 +43,7 @@ __all__ = [
     "Linear",
     "Permutations",
     "check_perm_type",
+    "hash_of_half",
     "hash_sorted",
     "permutations",
 ]
@@ -216,13 +217,21 @@ class Feistel:
     def _hash(self, half: UInt64, number: int, which: Which, size: np.uint64, out: UInt64) -> None:
         """A keyed hash of one half, spread evenly over [0, size); size is below 2^32."""
         key = self._keys[number, 0] if which is None else self._keys[number][which]
-        np.bitwise_xor(half, key, out=out)
-        out *= _A
-        np.bitwise_xor(out, out >> _32, out=out)
-        out *= _B
-        out >>= _32
-        out *= size
-        out >>= _32
+        hash_of_half(half, key, size, out)
+
+
+def hash_of_half(
+    half: UInt64, key: np.uint64 | UInt64, size: np.uint64 | UInt64, out: UInt64 | None = None
+) -> UInt64:
+    """The round function: a keyed hash of one half, spread evenly over [0, size), size < 2^32."""
+    out = np.bitwise_xor(half, key, out=out)
+    out *= _A
+    np.bitwise_xor(out, out >> _32, out=out)
+    out *= _B
+    out >>= _32
+    out *= size
+    out >>= _32
+    return out
 
 
 def _walk(x: UInt64, which: Which, n: int, once: Callable[[UInt64, Which], UInt64]) -> UInt64:

@@ -14,8 +14,10 @@ other code of this user        `PLACES` random places are worked out again and m
 this user, on purpose          nothing: see SECURITY.md
 =============================  ==================================================================
 
-Small things are JSON, long lists of integers raw bytes after a line of JSON. The directory is
-``TOKENLOOM_CACHE_DIR``, else ``tokenloom`` in the user's cache directory.
+Small things are JSON, long lists of integers raw bytes after a line of JSON. What is read in parts
+(`Parts`) has a sha256 for each of them, so that a part costs its own bytes however large the file;
+who reads it works `PLACES` random parts out again. The directory is ``TOKENLOOM_CACHE_DIR``, else
+``tokenloom`` in the user's cache directory.
 """
 
 from __future__ import annotations
@@ -26,9 +28,10 @@ import json
 import logging
 import os
 import stat
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, BinaryIO, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -39,14 +42,17 @@ from tokenloom.version import ORDER_VERSION
 
 __all__ = [
     "PLACES",
+    "Parts",
     "Remembered",
     "cache_dir",
     "forget",
     "joined_digest",
     "random_places",
     "recall",
+    "recall_parts",
     "remember",
     "remember_array",
+    "remember_parts",
     "remembered_array",
 ]
 
@@ -127,7 +133,7 @@ def remember(kind: str, identity: Mapping[str, Any], value: Mapping[str, Any]) -
     """Keep a value; False, with a note, where that is not possible."""
     named = _named(identity)
     kept = {"identity": named, "value": value, "sha256": _hash([named, value])}
-    return _keep(_path(kind, identity), json.dumps(kept, allow_nan=False).encode())
+    return _keep(_path(kind, identity), [json.dumps(kept, allow_nan=False).encode()])
 
 
 def recall(kind: str, identity: Mapping[str, Any]) -> dict[str, Any] | None:
@@ -149,7 +155,7 @@ def recall(kind: str, identity: Mapping[str, Any]) -> dict[str, Any] | None:
 
 def forget(kind: str, identity: Mapping[str, Any]) -> None:
     """Remove what was kept for this identity, because it turned out to be wrong."""
-    for ending in ("json", "ints"):
+    for ending in ("json", "ints", "parts"):
         path = _path(kind, identity, ending)
         if path.exists():
             _wrong(path)
@@ -191,7 +197,7 @@ def remember_array(kind: str, identity: Mapping[str, Any], array: NDArray[Any]) 
     path = _path(kind, identity, "ints")
     _remove(path)
     line = json.dumps({"identity": _hash(_named(identity)), **head}).encode() + b"\n"
-    return digest, _keep(path, line, raw)
+    return digest, _keep(path, [line, raw])
 
 
 def _recalled(kind: str, identity: Mapping[str, Any]) -> Remembered | None:
@@ -212,6 +218,117 @@ def _recalled(kind: str, identity: Mapping[str, Any]) -> Remembered | None:
         pass
     _wrong(path)
     return None
+
+
+# -- what is read in parts -----------------------------------------------------------------
+TAIL = 4096  # bytes at the end of a file that hold its last line
+
+ENTRY = np.dtype([("end", "<u8"), ("sha256", "V32")])  # of each part, before the last line
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Parts:
+    """A file of parts; it is opened for every request, so nothing has to be closed.
+
+    Attributes:
+        path: the file.
+        version: tells it from another file in its place.
+        edges: where each part starts, then where the last one ends, in bytes [parts + 1].
+        digests: sha256 of each part [parts].
+        checked: which parts were compared with their digests in this process [parts].
+    """
+
+    path: Path
+    version: tuple[int, ...]
+    edges: NDArray[np.int64]
+    digests: NDArray[np.void]
+    checked: NDArray[np.bool_]
+
+    def __len__(self) -> int:
+        """Number of parts."""
+        return len(self.digests)
+
+    def read(self, numbers: Sequence[int]) -> list[bytes] | None:
+        """These parts; None, and the file is removed, unless each is what was kept.
+
+        Like the chunks of a store, each is compared with its digest when it is first read.
+        """
+        found = []
+        try:
+            with _opened(self.path, MAX_ARRAY_BYTES) as file:
+                if file is None or _version(file) != self.version:
+                    return None  # another process has replaced it
+                for number in numbers:
+                    low, high = self.edges[number : number + 2].tolist()
+                    raw = os.pread(file.fileno(), high - low, low)
+                    if len(raw) != high - low or not self._is_right(number, raw):
+                        raise ValueError("a part differs from its digest")
+                    found.append(raw)
+        except (OSError, TokenloomError, ValueError):
+            _wrong(self.path)
+            return None
+        return found
+
+    def _is_right(self, number: int, raw: bytes) -> bool:
+        if not self.checked[number]:
+            right = hashlib.sha256(raw).digest() == self.digests[number].tobytes()
+            self.checked[number] = right
+        return bool(self.checked[number])
+
+    def wrong(self) -> None:
+        """Remove the file, because its parts turned out to be wrong."""
+        _wrong(self.path)
+
+
+def remember_parts(kind: str, identity: Mapping[str, Any], parts: Iterable[bytes]) -> bool:
+    """Keep these parts and no others; False, with a note, where that is not possible."""
+    path = _path(kind, identity, "parts")
+    _remove(path)
+    return _keep(path, _with_table(parts, _hash(_named(identity))))
+
+
+def _with_table(parts: Iterable[bytes], identity: str) -> Iterator[bytes]:
+    """The bytes of a file: all parts, the table of their ends and digests, a line of JSON."""
+    end, rows = 0, []
+    for part in parts:
+        end += len(part)
+        rows.append((end, hashlib.sha256(part).digest()))
+        yield part
+    table = np.array(rows, ENTRY).tobytes()
+    digest = hashlib.sha256(table).hexdigest()
+    last = {"identity": identity, "parts": len(rows), "sha256": digest}
+    yield table + b"\n" + json.dumps(last).encode()
+
+
+def recall_parts(kind: str, identity: Mapping[str, Any], count: int) -> Parts | None:
+    """The `count` parts that were kept for this identity, if they are there and ours."""
+    path = _path(kind, identity, "parts")
+    try:
+        with _opened(path, MAX_ARRAY_BYTES) as file:
+            if file is None:
+                return None
+            size = os.fstat(file.fileno()).st_size
+            last = os.pread(file.fileno(), TAIL, max(0, size - TAIL)).rpartition(b"\n")[2]
+            told = json.loads(last)
+            begin = size - len(last) - 1 - count * ENTRY.itemsize
+            right = told["identity"] == _hash(_named(identity)) and told["parts"] == count
+            if right and begin >= 0:
+                table = os.pread(file.fileno(), count * ENTRY.itemsize, begin)
+                if hashlib.sha256(table).hexdigest() == told["sha256"]:
+                    rows = np.frombuffer(table, ENTRY)
+                    edges = np.concatenate([[0], rows["end"].astype(np.int64)])
+                    if edges[-1] == begin and (np.diff(edges) >= 0).all():
+                        unread = np.zeros(count, np.bool_)
+                        return Parts(path, _version(file), edges, rows["sha256"], unread)
+    except (OSError, TokenloomError, ValueError, KeyError, TypeError, RecursionError):
+        pass
+    _wrong(path)
+    return None
+
+
+def _version(file: BinaryIO) -> tuple[int, ...]:
+    status = os.fstat(file.fileno())
+    return status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns
 
 
 # -- files ---------------------------------------------------------------------------------
@@ -239,21 +356,28 @@ def _ours(path: Path) -> Iterator[int | None]:
 
 def _read(path: Path, limit: int) -> bytes | None:
     """All bytes of a file that only this user can have written; None if there is none."""
+    with _opened(path, limit) as file:
+        return None if file is None else file.read()
+
+
+@contextlib.contextmanager
+def _opened(path: Path, limit: int) -> Iterator[BinaryIO | None]:
+    """A file that only this user can have written; None if there is none."""
     flags = os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | os.O_NONBLOCK | getattr(os, "O_CLOEXEC", 0)
-    try:
-        with _ours(path) as folder:
-            if folder is None or not _owned(path, folder):
-                return None
+    file: BinaryIO | None = None
+    with contextlib.suppress(FileNotFoundError, NotADirectoryError), _ours(path) as folder:
+        if folder is not None and _owned(path, folder):
             file = open(os.open(path.name, flags, dir_fd=folder), "rb", buffering=0)  # noqa: SIM115
-    except (FileNotFoundError, NotADirectoryError):
-        return None
+    if file is None:
+        yield None
+        return
     with file:
         status = os.fstat(file.fileno())
         if not stat.S_ISREG(status.st_mode) or status.st_mode & OTHERS_WRITE:
             raise ValueError("not a regular file, or others can write to it")
         if status.st_size > limit:
             raise ValueError(f"more than {limit:,} bytes")
-        return file.readall()
+        yield file
 
 
 def _owned(path: Path, folder: int) -> bool:
@@ -265,7 +389,7 @@ def _owned(path: Path, folder: int) -> bool:
     return False
 
 
-def _keep(path: Path, *parts: bytes) -> bool:
+def _keep(path: Path, parts: Iterable[bytes]) -> bool:
     """Write a file that nobody else can write to, unless one of that name is there."""
     try:
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)

@@ -7,32 +7,35 @@ the last stay the same, and planning a group needs only the number of rows of th
 `Packed`: packed documents by row number.
 
 One idea: row i belongs to one group, and the plan of that group says which documents are in the
-row. Plans in use are cached, so adjacent rows cost one plan.
+row. A group is planned on first use and its rows are kept (`tokenloom.layout.pack.piece_table`), in
+memory up to `KEPT_BYTES`; when all groups of a large store have been planned, they are also kept in
+the plan cache, and no other process plans them again. So a row of a full shuffle costs a gather.
 """
 
 from __future__ import annotations
 
 import hashlib
-from collections import OrderedDict
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from tokenloom.arrays import grouped
 from tokenloom.bind import unbind
-from tokenloom.documents.line import Line
+from tokenloom.documents.line import Line, WholeLine
 from tokenloom.errors import StoreCorrupt
 from tokenloom.layout.blocks import Blocks
 from tokenloom.layout.layout import Phases
 from tokenloom.layout.pack.cut import Tally
+from tokenloom.layout.pack.kept_rows import KeptRows, digest_of
+from tokenloom.layout.pack.piece_table import Columns, Kinds
 from tokenloom.layout.pack.plan import PackedRows, plan_group
 from tokenloom.layout.pack.spec import PackSpec
 from tokenloom.layout.spans import Spans
 from tokenloom.progress import Progress
-from tokenloom.store.handles import lazy, lock_of
+from tokenloom.store.handles import lazy
 from tokenloom.store.plan_cache import (
     Remembered,
     cache_dir,
@@ -72,6 +75,18 @@ class Bounded(Protocol):
         """Documents [first, last): their numbers [N], and their edges [N + 1]."""
 
 
+class LookedAt(NamedTuple):
+    """A group that was planned in this process.
+
+    Attributes:
+        tokens: tokens of its rows [rows].
+        digest: of its rows, see `tokenloom.layout.pack.kept_rows`; empty if nobody needs it.
+    """
+
+    tokens: NDArray[Any]
+    digest: bytes = b""
+
+
 @dataclass(frozen=True, eq=False)
 class Groups:
     """The groups of a line.
@@ -82,7 +97,7 @@ class Groups:
         rows: rows of each group [groups].
         tally: what became of all documents.
         tokens: tokens of each row; None if they are cached in a file, see `tokens_of` [rows].
-        looked_at: random groups, planned here → tokens of their rows, to check that file with.
+        looked_at: random groups, planned here → what to check such files with.
         digest: sha256 of the arrays; empty if they are not worth a file.
         tokens_digest: the same of `tokens`.
     """
@@ -92,7 +107,7 @@ class Groups:
     rows: Int64
     tally: Tally
     tokens: NDArray[Any] | None = None
-    looked_at: Mapping[int, NDArray[Any]] = field(default_factory=dict)
+    looked_at: Mapping[int, LookedAt] = field(default_factory=dict)
     digest: str = ""
     tokens_digest: str = ""
 
@@ -104,6 +119,11 @@ class Groups:
     def first_row(self) -> Int64:
         """First row of each group, then the number of rows [groups + 1]."""
         return np.concatenate([[0], np.cumsum(self.rows)]).astype(np.int64)
+
+    def kinds(self, spec: PackSpec) -> Kinds:
+        """The dtypes in which rows are kept."""
+        sizes = (np.diff(part).max(initial=1) for part in (self.document, self.address))
+        return Kinds(spec.width, *map(int, sizes))
 
 
 def group_rows(
@@ -140,7 +160,7 @@ def tokens_of(line: Bounded, spec: PackSpec, groups: Groups) -> Remembered:
     def agrees(known: NDArray[Any]) -> bool:
         """Whether the sum is right, and every row of the groups that were planned again."""
         return int(known.sum(dtype=np.int64)) == tokens and all(
-            np.array_equal(known[first[one] : first[one + 1]], right)
+            np.array_equal(known[first[one] : first[one + 1]], right.tokens)
             for one, right in groups.looked_at.items()
         )
 
@@ -160,7 +180,7 @@ def _without_tokens(groups: Groups, identity: dict[str, Any]) -> Groups:
     if not kept:
         return replace(groups, tokens_digest=digest)
     first, some = groups.first_row, random_places(len(groups)).tolist()
-    looked_at = {one: groups.tokens[first[one] : first[one + 1]].copy() for one in some}
+    looked_at = {one: LookedAt(groups.tokens[first[one] : first[one + 1]].copy()) for one in some}
     return replace(groups, tokens=None, looked_at=looked_at, tokens_digest=digest)
 
 
@@ -231,20 +251,35 @@ def _checked(found: dict[str, Any], line: Bounded, spec: PackSpec) -> Groups | N
     return None if looked_at is None else replace(groups, looked_at=looked_at)
 
 
-def _look_at(line: Bounded, spec: PackSpec, groups: Groups) -> dict[int, NDArray[Any]] | None:
-    """Random groups → the tokens of their rows, all planned again; None if one differs."""
-    kind, found = np.min_scalar_type(spec.seq_len), {}
+def _look_at(line: Bounded, spec: PackSpec, groups: Groups) -> dict[int, LookedAt] | None:
+    """Random groups, all planned again; None if one differs."""
+    kind, kinds, found = np.min_scalar_type(spec.seq_len), groups.kinds(spec), {}
     for number in random_places(len(groups)).tolist():
         first, last = groups.document[number : number + 2].tolist()
         bounds, planned = _group_from(line, spec, number, first)
         here = first + len(bounds) - 1, bounds[0], bounds[-1], len(planned)
         if here != (last, *groups.address[number : number + 2], groups.rows[number]):
             return None
-        found[number] = planned.tokens.astype(kind)
+        digest = digest_of(_columns(planned, bounds[:-1] - bounds[0]), kinds)
+        found[number] = LookedAt(planned.tokens.astype(kind), digest)
     return found
 
 
-KEPT_PIECES = 4_000_000  # in all cached plans: about 200 MB
+def _columns(rows: PackedRows, begin: Int64) -> Columns:
+    """The rows of a group as they are kept, given where its documents start in the group."""
+    pieces = rows.pieces
+    return Columns(
+        count=np.diff(rows.edges),
+        document=pieces.document,
+        address=begin[pieces.document] + pieces.start,
+        length=pieces.length,
+        start=pieces.start,
+        flags=pieces.flags,
+        seen=pieces.seen,
+    )
+
+
+KEPT_BYTES = 256 << 20  # of rows in memory: 17 to 33 million pieces
 
 
 class Packed:
@@ -262,17 +297,9 @@ class Packed:
         self.inserted: tuple[int | None, int | None] = spec.bos_id, spec.eos_id
         self.tag = f"{spec}"
         self.groups: Groups = groups_of(line, spec) if groups is None else groups
-        self._plans: OrderedDict[int, Spans] = OrderedDict()
-        self._pieces = 0
-        self._lock = lock_of(self)
 
     def __reduce__(self) -> tuple[Any, ...]:
         return Packed, (self.spec, self.line, self.groups)
-
-    def _forked(self, torn: bool) -> None:
-        """Plans that another thread was changing are computed again."""
-        if torn:
-            self._plans, self._pieces = OrderedDict(), 0
 
     row_tokens: tuple[int, int] | None = None
 
@@ -304,15 +331,36 @@ class Packed:
     def spans(self, epoch: Int64 | int, rows: Int64) -> Spans:
         """The documents in each row."""
         group = self._group_of(rows)
-        parts, places = [], []
-        for number, here in grouped(group):
-            parts.append(self._plan(number).take(rows[here] - self.groups.first_row[number]))
-            places.append(here)
-        if not parts:
-            return Spans.none(self.width)
-        if len(parts) == 1:
-            return parts[0]  # `grouped` keeps the order inside a group
-        return Spans.joined(parts, places)
+        most = self._kept.most_groups
+        if len(rows) <= most or len(numbers := np.unique(group)) <= most:
+            return self._gathered(group, rows)
+        turn = np.searchsorted(numbers, group) // most  # so many groups that all fit in memory
+        parts = [(self._gathered(group[here], rows[here]), here) for _, here in grouped(turn)]
+        return Spans.joined([part for part, _ in parts], [here for _, here in parts])
+
+    def _gathered(self, group: Int64, rows: Int64) -> Spans:
+        """The documents in each row, given the group of each."""
+        found = self._kept.of(group, self).take(rows)
+        edges, groups = found.edges, self.groups
+        document = np.repeat(groups.document[group], found.count) + found.document
+        return Spans(
+            width=self.width,
+            frame=edges,
+            document=self._numbers(document),
+            start=found.start.astype(np.int64),
+            length=found.length.astype(np.int64),
+            at=found.at(edges, found.cells),
+            address=np.repeat(groups.address[group], found.count) + found.address,
+            flags=found.flags,
+            seen=found.seen.astype(np.int64),
+            source=np.zeros(len(rows), np.int32),
+        )
+
+    def _numbers(self, places: Int64) -> Int64:
+        """The documents at these places of the line, as the store numbers them [N]."""
+        if isinstance(self.line, WholeLine):
+            return places
+        return self.line.bounds(0, self.line.documents)[0][places]
 
     def costs(self, epoch: Int64 | int, rows: Int64) -> Int64:
         """Source tokens of each row that are in its frame [N]."""
@@ -342,51 +390,49 @@ class Packed:
         found = np.searchsorted(self.groups.first_row, rows, side="right") - 1
         return np.minimum(found, last)
 
-    def _plan(self, number: int) -> Spans:
-        with self._lock:
-            known = self._plans.get(number)
-            if known is not None:
-                self._plans.move_to_end(number)
-                return known
-        made = self._spans_of(number)
-        size = len(made.document)
-        with self._lock:  # nothing is called, so nothing is raised, between a change and its count
-            if number not in self._plans:
-                self._plans[number] = made
-                self._pieces += size
-            while self._pieces > KEPT_PIECES and len(self._plans) > 1:
-                oldest = next(iter(self._plans))
-                size = len(self._plans[oldest].document)
-                self._pieces -= size
-                del self._plans[oldest]
-        return made
+    @lazy
+    def _kept(self) -> KeptRows:
+        groups, tally, kinds = self.groups, self.groups.tally, self.groups.kinds(self.spec)
+        worth = self.line.documents >= WORTH_KEEPING
+        return KeptRows(
+            kinds,
+            groups.first_row,
+            _identity(self.line, self.spec) if worth else None,
+            capacity=KEPT_BYTES // kinds.piece_bytes,
+            total=tally.segments + tally.rows,  # a piece in a look-ahead cell is no segment
+        )
 
-    def _compare(self, number: int, rows: PackedRows) -> None:
+    def looked_at(self) -> dict[int, bytes]:
+        """Random groups → digest of their rows, planned in this process."""
+        looked_at = self.groups.looked_at
+        return {number: one.digest for number, one in looked_at.items() if one.digest}
+
+    def plan(self, number: int) -> Columns:
+        """The rows of a group, planned."""
+        _, begin, rows = group_rows(self.line, self.spec, self.groups, number)
+        self._compare(number, len(rows), rows.tokens)
+        return _columns(rows, begin - self.groups.address[number])
+
+    def check(self, number: int, rows: Columns) -> bool:
+        """Whether rows that were kept fit the group, and the tokens that were kept of them."""
+        groups = self.groups
+        documents = int(groups.document[number + 1] - groups.document[number])
+        tokens = int(groups.address[number + 1] - groups.address[number])
+        if not rows.is_lawful(self.width, documents, tokens):
+            return False
+        if "_remembered" in self.__dict__:
+            self._compare(number, len(rows.count), rows.tokens(self.seq_len))
+        return True
+
+    def _compare(self, number: int, rows: int, tokens: Int64) -> None:
         """Refuse a group whose rows are not those that the cached plan announced."""
         low, high = self.groups.first_row[number : number + 2].tolist()
-        kind = "pack" if len(rows) != high - low else "packed-tokens"
+        kind = "pack" if rows != high - low else "packed-tokens"
         known = self.__dict__.get("_remembered")  # if they were needed
-        if kind == "pack" or (known and not np.array_equal(known.array[low:high], rows.tokens)):
+        if kind == "pack" or (known and not np.array_equal(known.array[low:high], tokens)):
             forget(kind, _identity(self.line, self.spec))
             raise StoreCorrupt(
                 f"plan cache: what it says about documents {self.groups.document[number]:,} to "
                 f"{self.groups.document[number + 1] - 1:,} is wrong, and an order may follow from "
                 f"it. The file is removed; run again. ({cache_dir()})"
             )
-
-    def _spans_of(self, number: int) -> Spans:
-        documents, begin, rows = group_rows(self.line, self.spec, self.groups, number)
-        self._compare(number, rows)
-        pieces = rows.pieces
-        return Spans(
-            width=self.width,
-            frame=rows.edges,
-            document=documents[pieces.document],
-            start=pieces.start,
-            length=pieces.length,
-            at=rows.at,
-            address=begin[pieces.document] + pieces.start,
-            flags=pieces.flags,
-            seen=pieces.seen,
-            source=np.zeros(len(rows), np.int32),
-        )

@@ -1,0 +1,386 @@
+"""Rows of packed groups are planned once, kept in few bytes, and never believed blindly."""
+
+import dataclasses
+import gc
+import hashlib
+import itertools
+import json
+import os
+import threading
+import weakref
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from toydata import ToyStore, lengths, numbered
+
+import tokenloom as tl
+from tokenloom.documents.line import ChosenLine, WholeLine
+from tokenloom.layout.pack import kept_rows
+from tokenloom.layout.pack import rows as grouping
+from tokenloom.layout.pack.piece_table import Columns, Kinds
+from tokenloom.layout.pack.plan import plan_group
+from tokenloom.layout.pack.spec import PackSpec
+from tokenloom.layout.spans import Spans
+from tokenloom.store import plan_cache
+
+FIELDS = ("frame", "document", "start", "length", "at", "address", "flags", "seen", "source")
+SIZES = [np.random.default_rng(2).integers(0, 14, 150).tolist(), [40, 3, 9] * 20]
+
+
+@pytest.fixture(scope="module")
+def toy():
+    with ToyStore(numbered(SIZES)) as made:
+        yield made
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path, monkeypatch):
+    monkeypatch.setenv("TOKENLOOM_CACHE_DIR", str(tmp_path / "cache"))
+    monkeypatch.setattr(grouping, "WORTH_KEEPING", 1)
+    return tmp_path / "cache"
+
+
+@pytest.fixture
+def planned(monkeypatch):
+    """The numbers of the groups that were planned, in order."""
+    calls, inner = [], grouping.plan_group
+
+    def counting(lengths, spec, group=0, names=None):
+        calls.append(group)
+        return inner(lengths, spec, group, names)
+
+    monkeypatch.setattr(grouping, "plan_group", counting)
+    return calls
+
+
+def packed(toy, **options):
+    """A run whose store is opened anew, so that nothing is at hand."""
+    return tl.open(toy.path).pack(16, **{"group_docs": 5, **options}).shuffle()
+
+
+def slow_spans(layout, rows):
+    """Every row from a plan of its group, one by one: the oracle."""
+    groups, parts = layout.groups, []
+    for row in rows:
+        number = int(np.flatnonzero(groups.first_row[:-1] <= row)[-1])
+        while not groups.first_row[number] <= row < groups.first_row[number + 1]:
+            number -= 1
+        first, last = groups.document[number : number + 2].tolist()
+        documents, edges = layout.line.bounds(first, last)
+        plan = plan_group(np.diff(edges), layout.spec, number)
+        here = slice(*plan.edges[row - groups.first_row[number] :][:2].tolist())
+        pieces = plan.pieces
+        part = pieces.document[here]
+        parts.append(
+            Spans(
+                width=layout.width,
+                frame=np.array([0, len(part)]),
+                document=documents[part],
+                start=pieces.start[here],
+                length=pieces.length[here],
+                at=plan.at[here],
+                address=edges[part] + pieces.start[here],
+                flags=pieces.flags[here],
+                seen=pieces.seen[here],
+                source=np.zeros(1, np.int32),
+            )
+        )
+    return Spans.joined(parts) if parts else Spans.none(layout.width)
+
+
+def assert_same(found, expected):
+    for name in FIELDS:
+        one, other = getattr(found, name), getattr(expected, name)
+        assert one.dtype == other.dtype, name
+        assert one.tolist() == other.tolist(), name
+
+
+options = st.sampled_from(
+    [
+        {},
+        {"strategy": "first_fit"},
+        {"strategy": "greedy", "max_docs_per_bin": 2},
+        {"strategy": "one_doc", "overflow": "truncate"},
+        {"strategy": "sequential"},
+        {"strategy": "sequential", "lookahead": True, "overlap": 1},
+        {"stride": 3, "eos_id": 1, "bos_id": 2},
+        {"stride": 3, "mask_overlap": False, "lookahead": True},
+        {"shuffle_output": True, "shuffle_seed": 4, "min_row_len": 5},
+        {"strategy": "best_fit", "overflow": "drop", "max_doc_tokens": 7, "eos_id": 1},
+    ]
+)
+
+
+@settings(max_examples=60)
+@given(lengths, options, st.integers(1, 5), st.booleans(), st.sampled_from([1, 200, 1 << 20]))
+def test_rows_in_any_order_are_those_of_their_groups_planned_anew(
+    lengths, options, group_docs, chosen, budget
+):
+    with ToyStore(numbered(lengths)) as toy, pytest.MonkeyPatch.context() as patch:
+        patch.setattr(grouping, "KEPT_BYTES", budget)
+        patch.setattr(kept_rows, "TOGETHER", 2)
+        reader, every = toy.store._reader, np.arange(toy.store.num_documents)
+        line = ChosenLine(reader, every[::-2]) if chosen else WholeLine(reader)
+        layout = grouping.Packed(PackSpec(seq_len=8, group_docs=group_docs, **options), line)
+        rows = np.random.default_rng(0).integers(0, max(1, layout.phases.rows[0]), 40)
+        rows = rows if layout.phases.rows[0] else rows[:0]
+        expected = slow_spans(layout, rows.tolist())
+        for _ in range(2):  # planned, then kept
+            assert_same(layout.spans(0, rows), expected)
+        fresh = grouping.Packed(layout.spec, layout.line)  # from the plan cache, if it is there
+        assert_same(fresh.spans(0, rows), expected)
+        assert_same(fresh.spans(0, rows[:0]), slow_spans(layout, []))
+
+
+# -- counts ----------------------------------------------------------------------------------
+
+
+def shown(run, times=40):
+    """The documents of all rows, in small batches of the shuffled order."""
+    rows = np.arange(len(run))
+    return [
+        run.spans(part).document.tolist() for part in np.array_split(rows, min(times, len(rows)))
+    ]
+
+
+def kept(folder):
+    return sorted(folder.glob("packed-rows-*.parts"))
+
+
+def test_every_group_is_planned_once_and_in_another_process_none(toy, folder, planned, monkeypatch):
+    monkeypatch.setattr(plan_cache, "PLACES", 3)
+    run = packed(toy)
+    groups = len(run.run.layout.groups)
+    counted, _ = len(planned), planned.clear()
+    assert (counted, groups) == (groups, 42)  # the numbers of rows
+    found = shown(run)
+    assert sorted(planned) == list(range(groups))
+    assert len(kept(folder)) == 1
+    assert shown(run) == found
+    assert len(planned) == groups
+    planned.clear()
+    again = packed(toy)  # what was counted is looked at in 3 places, and nothing else is planned
+    assert shown(again) == found
+    assert 0 < len(planned) <= 3
+
+
+def test_rows_that_are_asked_for_in_order_leave_no_file_until_all_were(toy, folder):
+    run = tl.open(toy.path).pack(16, group_docs=5)
+    run.spans(np.arange(len(run) // 2))
+    assert kept(folder) == []
+    run.spans(np.arange(len(run)))
+    assert len(kept(folder)) == 1
+
+
+def test_small_stores_leave_no_file(toy, folder, monkeypatch):
+    monkeypatch.setattr(grouping, "WORTH_KEEPING", 10**6)
+    shown(packed(toy))
+    assert kept(folder) == []
+
+
+def test_where_memory_is_short_all_groups_are_planned_once_more_and_then_read(
+    toy, folder, planned, monkeypatch
+):
+    expected = shown(packed(toy))
+    for path in folder.iterdir():
+        path.unlink()
+    monkeypatch.setattr(grouping, "KEPT_BYTES", 600)
+    run = packed(toy)
+    groups = len(run.run.layout.groups)
+    planned.clear()
+    assert shown(run) == expected
+    assert groups < len(planned) < 2 * groups  # until memory was full, then all
+    assert len(kept(folder)) == 1
+    planned.clear()
+    assert shown(run) == expected
+    assert planned == []
+    assert run.run.layout._kept._table.pieces * 9 <= 600
+
+
+def test_a_budget_of_nothing_and_no_folder_still_give_the_rows(toy, folder, monkeypatch):
+    expected, before = shown(packed(toy)), kept(folder)
+    folder.chmod(0o777)  # others could write there: not used
+    monkeypatch.setattr(grouping, "KEPT_BYTES", 1)
+    assert shown(packed(toy)) == expected
+    assert kept(folder) == before
+
+
+def test_a_piece_takes_eight_bytes_at_the_usual_settings():
+    kinds = Kinds(2048, 10_000, 1 << 25)
+    count = 10_000
+    every = np.arange(count)
+    zeros = np.zeros(count, np.uint8)
+    rows = Columns(np.full(100, 100), every, every * 3, zeros + 3, zeros, zeros, zeros)
+    assert len(rows.to_bytes(kinds)) == 1 + 100 * 2 + count * 8
+
+
+# -- whether a file is believed ----------------------------------------------------------------
+
+
+def poison(path, change):
+    """The file with other parts, and right digests."""
+    raw = path.read_bytes()
+    told = json.loads(raw.rpartition(b"\n")[2])
+    end = len(raw) - len(raw.rpartition(b"\n")[2]) - 1
+    table = np.frombuffer(raw[end - told["parts"] * 40 : end], plan_cache.ENTRY)
+    edges = [0, *table["end"].tolist()]
+    parts = [raw[low:high] for low, high in itertools.pairwise(edges)]
+    path.write_bytes(b"".join(plan_cache._with_table(change(parts), told["identity"])))
+    assert path.read_bytes() != raw
+
+
+def turned(toy):
+    """Rows that could be those of a plan: only the documents are in another order."""
+    groups, spec = packed(toy).run.layout.groups, packed(toy).run.layout.spec
+    kinds = groups.kinds(spec)
+
+    def change(parts):
+        for part, rows in zip(parts, groups.rows.tolist(), strict=True):
+            found = Columns.from_bytes(part, kinds, rows)
+            yield dataclasses.replace(found, document=found.document[::-1]).to_bytes(kinds)
+
+    return change
+
+
+def test_a_forged_file_is_found_and_written_again(toy, folder, caplog):
+    expected = shown(packed(toy))
+    (path,) = kept(folder)
+    raw = path.read_bytes()
+    poison(path, turned(toy))
+    assert shown(packed(toy)) == expected
+    assert path.read_bytes() == raw
+    assert f"{path}: it is not the plan" in caplog.text
+
+
+def test_control_without_the_check_of_places_a_forged_file_is_believed(toy, folder, monkeypatch):
+    expected = shown(packed(toy))
+    (path,) = kept(folder)
+
+    poison(path, turned(toy))
+    for module in (grouping, kept_rows):
+        monkeypatch.setattr(module, "random_places", lambda count: np.empty(0, np.int64))
+    assert shown(packed(toy)) != expected
+
+
+def test_a_part_that_no_plan_can_have_made_is_found_wherever_it_is(toy, folder, monkeypatch):
+    expected = shown(packed(toy))
+    (path,) = kept(folder)
+    raw = path.read_bytes()
+    for module in (grouping, kept_rows):
+        monkeypatch.setattr(module, "random_places", lambda count: np.empty(0, np.int64))
+    for change in (
+        lambda parts: [*parts[:-1], parts[-1][:-1] + b"\xff"],  # longer than its frame
+        lambda parts: [parts[0][:-1], *parts[1:]],
+        lambda parts: [b"\xff" + parts[0][1:], *parts[1:]],
+        lambda parts: [b"", *parts[1:]],
+        lambda parts: parts[:-1],
+        lambda parts: [*parts, parts[0]],
+    ):
+        poison(path, change)
+        assert shown(packed(toy)) == expected
+        assert path.read_bytes() == raw
+        path.write_bytes(raw)
+
+
+@pytest.mark.parametrize("share", np.linspace(0, 1, 9).tolist())
+def test_damage_is_found_by_the_digests_wherever_it_is(toy, folder, share, monkeypatch):
+    expected = shown(packed(toy))
+    (path,) = kept(folder)
+    raw = path.read_bytes()
+    for module in (grouping, kept_rows):
+        monkeypatch.setattr(module, "random_places", lambda count: np.empty(0, np.int64))
+    place = int(share * (len(raw) - 1))
+    path.write_bytes(raw[:place] + bytes([raw[place] ^ 1]) + raw[place + 1 :])
+    assert shown(packed(toy)) == expected
+    assert path.read_bytes() == raw
+    path.write_bytes(raw[:place])
+    assert shown(packed(toy)) == expected
+    assert path.read_bytes() == raw
+
+
+def test_a_file_that_is_replaced_or_cut_while_it_is_used_is_left(toy, folder):
+    expected = shown(packed(toy))
+    (path,) = kept(folder)
+    for change in (path.unlink, lambda: path.write_bytes(b""), lambda: os.truncate(path, 9)):
+        run = packed(toy)
+        half = len(run) // 2
+        first = run.spans(np.arange(3)).document.tolist()
+        change()
+        assert run.spans(np.arange(half)).document.tolist()[: len(first)] == first
+        assert shown(run) == expected
+        shown(packed(toy))  # it is there again
+
+
+def test_files_of_others_are_not_used(toy, folder):
+    expected = shown(packed(toy))
+    (path,) = kept(folder)
+    poison(path, turned(toy))
+    forged = path.read_bytes()
+    folder.chmod(0o777)
+    assert shown(packed(toy)) == expected
+    assert path.read_bytes() == forged
+    folder.chmod(0o700)
+    path.chmod(0o666)  # others may have written it
+    assert shown(packed(toy)) == expected
+    assert path.read_bytes() != forged
+    assert path.stat().st_mode & 0o777 == 0o600
+
+
+def test_the_version_of_orders_is_in_the_name_and_in_the_file(toy, folder, monkeypatch):
+    shown(packed(toy))
+    (old,) = kept(folder)
+    monkeypatch.setattr(plan_cache, "ORDER_VERSION", plan_cache.ORDER_VERSION + 1)
+    expected = shown(packed(toy))
+    (new,) = set(kept(folder)) - {old}
+    raw = new.read_bytes()
+    assert hashlib.sha256(raw).digest() != hashlib.sha256(old.read_bytes()).digest()
+    new.write_bytes(old.read_bytes())
+    assert shown(packed(toy)) == expected
+    assert new.read_bytes() == raw
+
+
+def test_rows_that_differ_from_the_tokens_kept_of_them_are_an_error(toy, folder, monkeypatch):
+    """As if they had been planned: an order may follow from these numbers."""
+    run = packed(toy)
+    run.tokens_in(3)
+    shown(run)
+    again = packed(toy)
+    again.tokens_in(3)
+    tokens = again.run.layout._remembered
+    again.run.layout.__dict__["_remembered"] = tokens._replace(array=tokens.array[::-1].copy())
+    with pytest.raises(tl.StoreCorrupt, match="plan cache"):
+        shown(again)
+
+
+# -- threads -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("budget", [1 << 20, 900])
+def test_threads_that_share_a_layout_get_the_same_rows(toy, budget, monkeypatch):
+    expected = shown(packed(toy))
+    monkeypatch.setattr(grouping, "KEPT_BYTES", budget)
+    run, found = packed(toy), {}
+
+    def ask(number):
+        found[number] = [shown(run) for _ in range(3)]
+
+    threads = [threading.Thread(target=ask, args=(number,)) for number in range(4)]
+    for one in threads:
+        one.start()
+    for one in threads:
+        one.join()
+    assert all(one == expected for number in range(4) for one in found[number])
+
+
+def test_a_run_that_is_dropped_frees_its_rows_at_once(toy):
+    run = packed(toy)
+    shown(run)
+    table = weakref.ref(run.run.layout._kept._table)
+    gc.disable()
+    try:
+        del run
+        assert table() is None
+    finally:
+        gc.enable()
