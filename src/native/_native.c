@@ -50,6 +50,9 @@ module_clear(PyObject *module)
 
 static PyMethodDef module_methods[] = {
     {"paint", (PyCFunction)(void (*)(void))paint, METH_FASTCALL, paint_doc},
+    {"tile", (PyCFunction)(void (*)(void))tile, METH_FASTCALL,
+     "tile(frame, at, length, start, flags, first, cells, segment, continues, width)\n--\n\n"
+     "See tokenloom.batch.tiles."},
     {"best_fit", (PyCFunction)(void (*)(void))best_fit, METH_FASTCALL,
      "best_fit(lengths, capacity, most, out)\n--\n\nSee tokenloom.layout.pack.packers."},
     {"first_fit", (PyCFunction)(void (*)(void))first_fit, METH_FASTCALL,

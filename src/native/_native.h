@@ -61,6 +61,9 @@ int wrong_count(const char *what, Index found, Index wanted);
 extern PyType_Spec copier_spec;
 PyObject *paint(PyObject *module, PyObject *const *args, Index nargs);
 
+/* _tiles.c */
+PyObject *tile(PyObject *module, PyObject *const *args, Index nargs);
+
 /* _packers.c */
 PyObject *best_fit(PyObject *module, PyObject *const *args, Index nargs);
 PyObject *first_fit(PyObject *module, PyObject *const *args, Index nargs);

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from tokenloom import native
 from tokenloom.layout.spans import JOINED, Spans
 from tokenloom.store.handles import lazy
 
@@ -86,6 +87,25 @@ class Tiles:
 
 def tile(spans: Spans, width: int) -> Tiles:
     """The tiles of the first `width` cells of some frames."""
+    if native.compiled is None or width != spans.width:
+        return _tile(spans, width)
+    flags = spans.flags
+    columns = [native.plain(one, np.int64) for one in (spans.at, spans.length, spans.start)]
+    room = 2 * len(flags) + len(spans) + 1  # a stretch of filler before each span, and at the end
+    first, length = np.empty(room, np.int64), np.empty(room, np.int64)
+    segment, continues = np.empty(room, np.int32), np.empty(room, np.bool_)
+    outputs = first, length, segment, continues
+    frame = native.plain(spans.frame, np.int64)
+    count = native.compiled.tile(frame, *columns, native.plain(flags, np.uint8), *outputs, width)
+    blank = np.empty(0, np.int64)
+    if spans.seen.any():
+        blank = _cells(spans.row * width + spans.at, np.minimum(spans.seen, spans.cells))
+    made = [one[:count] for one in outputs]
+    return Tiles(len(spans), width, made[1], made[2], made[0], made[3], blank)
+
+
+def _tile(spans: Spans, width: int) -> Tiles:
+    """The same in NumPy, also for less than all cells of a frame."""
     frames, row, at = len(spans), spans.row, spans.at
     end = np.minimum(at + spans.cells, width)
     segment = (np.arange(len(row)) - spans.frame[row] + 1).astype(np.int32)
