@@ -7,7 +7,8 @@ its neighbours, for orders that no cache could serve.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import functools
+from collections.abc import Hashable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -20,6 +21,7 @@ from tokenloom.batch.plan import PlanPart
 from tokenloom.layout.layout import Reads
 from tokenloom.order.run import SourceRun
 from tokenloom.order.working_set import loss_columns
+from tokenloom.store.ahead import Fetchers
 from tokenloom.store.cache import BlockCache
 from tokenloom.store.handles import lazy
 from tokenloom.store.payload import InFiles, payloads_of
@@ -102,7 +104,7 @@ class RowReader:
         if not self.by_blocks or start == stop:
             return self.in_place
         numbers, _ = distinct(part.block[start:stop])
-        return self.cache.holds(self._line.keys(self._tag, numbers.tolist(), "input_ids"))
+        return self.cache.holds(self._keys(numbers, "input_ids"))
 
     def pretend(self, part: PlanPart, start: int, stop: int, cache: BlockCache) -> None:
         """Fetch the blocks of some examples through a cache, without reading anything."""
@@ -114,6 +116,50 @@ class RowReader:
             return [np.broadcast_to(nothing, int(last[i] - first[i])) for i in places]
 
         cache.get_many(self._line.keys(self._tag, numbers.tolist(), "input_ids"), load)
+
+    def fetch_ahead(self, part: PlanPart, start: int, stop: int, *, weights: bool) -> int:
+        """Have those blocks of some examples fetched that are not in the cache.
+
+        Args:
+            part: the examples.
+            start: the first of them.
+            stop: one past the last.
+            weights: also their loss columns.
+
+        Returns:
+            the bytes of these blocks.
+        """
+        numbers, place = np.unique(part.block[start:stop], return_index=True)
+        numbers = numbers[np.argsort(place)]  # in order of their first use
+        found = 0
+        for column in ("input_ids", *(self._weights if weights else ())):
+            some = numbers[self.cache.missing(self._keys(numbers, column))]
+            first, last = self._working.stretch(some)
+            found += int((last - first).sum()) * self._line.reader.dtype(column).itemsize
+            if self._fetchers is None:
+                self._line.reader.announce(*self._line.to_store(first, last), column)
+                continue
+            read = functools.partial(self._line.stretches, self._tag)
+            jobs = zip(some.tolist(), first, last, strict=True)
+            self._fetchers.put(
+                functools.partial(read, [n], np.array([a]), np.array([b]), column, self.cache)
+                for n, a, b in jobs
+            )
+        return found
+
+    def _keys(self, numbers: Int64, column: str) -> list[Hashable]:
+        return self._line.keys(self._tag, numbers.tolist(), column)
+
+    @lazy
+    def _fetchers(self) -> Fetchers | None:
+        """Threads for a source that answers several requests at once."""
+        parallel = getattr(self._line.reader.source, "parallel", 1)
+        return Fetchers(parallel) if parallel > 1 else None
+
+    def drop_ahead(self) -> None:
+        """Fetch nothing more ahead of time."""
+        if self._fetchers is not None:
+            self._fetchers.drop()
 
     def look_up_weights(self, part: PlanPart, start: int, stop: int) -> None:
         """Load the loss columns of some examples into the cache."""

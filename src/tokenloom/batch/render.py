@@ -246,6 +246,20 @@ class Renderer:
         for part, low, high in plan.shares(start, stop):
             self._readers[part.number].pretend(part, low, high, caches[part.number])
 
+    def fetch_ahead(self, plan: Plan, start: int, stop: int, fields: Sequence[str]) -> int:
+        """Have the blocks of some examples fetched that are not in memory; the bytes of these."""
+        weights = bool(LOSS.intersection(fields))
+        shares = plan.shares(start, stop)
+        return sum(
+            self._readers[p.number].fetch_ahead(p, low, high, weights=weights)
+            for p, low, high in shares
+        )
+
+    def drop_ahead(self) -> None:
+        """Fetch nothing more ahead of time."""
+        for reader in self._readers:
+            reader.drop_ahead()
+
     def look_up(self, plan: Plan, start: int, stop: int, fields: Sequence[str]) -> None:
         """Prepare what these fields of some examples need in addition to tokens."""
         if self._has_tiles and fields != TOKENS:

@@ -100,8 +100,8 @@ def tile(spans: Spans, width: int) -> Tiles:
     blank = np.empty(0, np.int64)
     if spans.seen.any():
         blank = _cells(spans.row * width + spans.at, np.minimum(spans.seen, spans.cells))
-    made = [one[:count] for one in outputs]
-    return Tiles(len(spans), width, made[1], made[2], made[0], made[3], blank)
+    length, segment, continues = length[:count], segment[:count], continues[:count]
+    return Tiles(len(spans), width, length, segment, first[:count], continues, blank)
 
 
 def _tile(spans: Spans, width: int) -> Tiles:

@@ -181,6 +181,8 @@ class Loader:
             group = min(GROUP_BATCHES, GROUP_ROWS * world_size // self._steps.smallest)
             self._group = max(self._group, group)
             self._prefetch = maker.ahead = self._group if prefetch else 0
+        if by_blocks and self._reading.fits and prefetch:
+            maker.budget = max(0, self._reading.capacity - self._reading.needed)
         self._settings: dict[str, Any] = {
             "prefetch": prefetch,
             "end": end,
@@ -433,6 +435,7 @@ class Loader:
         if producer is not None:
             self._waited += producer.waited
             producer.stop(seconds)
+            self._books.maker.renderer.drop_ahead()
 
 
 def _copied(

@@ -10,6 +10,7 @@ from __future__ import annotations
 import copy
 import functools
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -33,7 +34,26 @@ PLAN_ROWS, PLAN_GROUPS = 8192, 16  # examples, and groups, planned together
 
 END = 1 << 63  # examples are counted by 64-bit integers
 
+PLANS_AHEAD = 8  # plans whose blocks are fetched before they are needed
+
 SORTED_ROWS = 32768  # examples of all ranks sorted by lane together
+
+
+class Planned(NamedTuple):
+    """Steps [first, stop) of a rank.
+
+    Attributes:
+        first, stop: the steps.
+        plan: their examples.
+        cuts: the first example of each step in the plan, and the end.
+        fetched: bytes of blocks that are fetched ahead of time for it.
+    """
+
+    first: int
+    stop: int
+    plan: Plan
+    cuts: list[int]
+    fetched: int = 0
 
 
 class Maker:
@@ -57,7 +77,9 @@ class Maker:
         self.renderer: Renderer = dataset.renderer(by_blocks=by_blocks, dtype=dtype)
         self._paths = ", ".join(source.path for source in dataset.sources.values())
         self._counters = dataset.counters
-        self._planned: tuple[int, int, Plan, list[int]] | None = None
+        # ascending; replaced as a whole, because a thread that was left behind may do it, too
+        self._planned: tuple[Planned, ...] = ()
+        self.budget = 0  # bytes of blocks that may be fetched ahead of time
         self._announced: tuple[int, int, Ready] | None = None  # steps, found and not yet made
         self.ahead = 0  # most steps to announce before they are made
         self._raises = untrained == "raise"
@@ -66,7 +88,7 @@ class Maker:
     def over(self, steps: Steps) -> Maker:
         """A copy over other steps; batches already made stay valid."""
         made = copy.copy(self)
-        made.steps, made._planned, made._announced = steps, None, None
+        made.steps, made._planned, made._announced = steps, (), None
         return made
 
     @property
@@ -100,7 +122,26 @@ class Maker:
         made = self.renderer.batches(plan, cuts, self._missing(last - 1), self.fields, ready)
         if self.ahead and self.renderer.in_place:
             self._announce(last, min(2 * count, self.ahead))
+        elif self.budget and count > 1:
+            self._fetch_ahead(last - 1)
         return made
+
+    def _fetch_ahead(self, step: int) -> None:
+        """Plan further steps, and have their blocks fetched while these are consumed.
+
+        As long as what is on its way stays within the budget, and some plans ahead at most.
+        """
+        here = self._plan_for(step, 1)
+        planned = tuple(one for one in self._planned if one.first >= here.first)
+        size = sum(one.fetched for one in planned[1:])
+        while size < self.budget and len(planned) <= PLANS_AHEAD:
+            if self._is_over(planned[-1].stop):
+                break
+            new = self._new_plan(planned[-1].stop, PLAN_ROWS)
+            rows = len(new.plan.indices)
+            new = new._replace(fetched=self.renderer.fetch_ahead(new.plan, 0, rows, self.fields))
+            planned, size = (*planned, new), size + new.fetched
+        self._planned = planned
 
     def _announce(self, first: int, count: int) -> None:
         """Tell the system what the next steps need, if that is not in memory."""
@@ -203,24 +244,29 @@ class Maker:
 
     def _part(self, first: int, count: int) -> tuple[Plan, list[int], int]:
         """A plan, its cuts between some steps, and one past the last step that it covers."""
-        begin, end, plan, cuts = self._plan_for(first, count)
+        begin, end, plan, cuts, _ = self._plan_for(first, count)
         last = min(first + count, end)
         return plan, cuts[first - begin : last - begin + 1], last
 
-    def _plan_for(self, step: int, count: int) -> tuple[int, int, Plan, list[int]]:
-        """(first step, one past the last, plan, cuts) of a stretch of steps that contains `step`.
+    def _plan_for(self, step: int, count: int) -> Planned:
+        """The plan of a stretch of steps that contains `step`.
 
         The fewer steps are requested, the shorter it is, so that the first batch is ready soon.
         """
-        known = self._planned
-        if known is not None and known[0] <= step < known[1]:
-            return known
+        for known in self._planned:
+            if known.first <= step < known.stop:
+                return known
+        made = self._new_plan(step, PLAN_GROUPS * count)
+        self._planned = (made,)
+        return made
+
+    def _new_plan(self, step: int, most: int) -> Planned:
+        """The plan of at most so many steps."""
         size = self.steps.size(step)
         low, high = rank_rows(size, self.rank, self.world_size)
-        most = min(PLAN_ROWS // (high - low), PLAN_GROUPS * count)
+        most = min(PLAN_ROWS // (high - low), most)
         if self.run.lanes > 1:
             most = min(most, SORTED_ROWS // size)
         stop = min(step + max(1, most), self.steps.stretch_end(step), self._end)
         indices, cuts = self._rows(step, stop, low, high)
-        known = self._planned = step, stop, self.renderer.plan(indices), cuts
-        return known  # a thread that was left behind may replace the attribute
+        return Planned(step, stop, self.renderer.plan(indices), cuts)

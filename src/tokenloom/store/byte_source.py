@@ -39,7 +39,11 @@ _POOL = SlabPool(region_bytes=1 << 30)
 
 
 class ByteSource(Protocol):
-    """Read-only bytes of the files of one store."""
+    """Read-only bytes of the files of one store.
+
+    A source that answers several requests at the same time may say how many, as `parallel`; blocks
+    are then fetched ahead of time by that many threads.
+    """
 
     def size(self, name: str) -> int | None:
         """The size of a file in bytes, or None if there is no such file."""
@@ -172,6 +176,15 @@ class LocalSource:
             while len(self._handles) > self._open_files:
                 self._handles.popitem(last=False)
         return handle
+
+    def announce(self, ranges: Sequence[Range]) -> None:
+        """Tell the system that these are read soon."""
+        if not hasattr(os, "posix_fadvise"):
+            return
+        for name, offset, size in sorted(ranges):
+            handle = self._handles.get(name) or self._open(name)
+            with contextlib.suppress(OSError):  # advice that is not taken
+                os.posix_fadvise(handle.fd, offset, size, os.POSIX_FADV_WILLNEED)
 
     @contextlib.contextmanager
     def handle(self, name: str) -> Iterator[int]:

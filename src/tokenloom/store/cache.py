@@ -178,6 +178,12 @@ class BlockCache:
         with self._lock:
             return all(key in blocks for key in keys)
 
+    def missing(self, keys: Sequence[Hashable]) -> list[int]:
+        """The places in `keys` of what is neither here nor on its way."""
+        blocks, flights = self._blocks, self._flights
+        with self._lock:
+            return [i for i, key in enumerate(keys) if key not in blocks and key not in flights]
+
     @property
     def capacity(self) -> int:
         """Bytes that it may hold."""

@@ -205,6 +205,18 @@ class Reader:
         self.count(column, start, stop, took)
         return views
 
+    def announce(self, start: Int64, stop: Int64, column: str = "input_ids") -> None:
+        """Tell the system which ranges are read soon, if it can be told."""
+        if not isinstance(self.source, LocalSource) or not len(start):
+            return
+        shard, low, high = self.inside_shards(start, stop)
+        ranges = []
+        for number, first, last in zip(shard.tolist(), low.tolist(), high.tolist(), strict=True):
+            opened = self.shard(number).columns[column]
+            if opened.codec == "none":
+                ranges.append((opened.file, first * opened.item, (last - first) * opened.item))
+        self.source.announce(ranges)
+
     def read_one(self, start: int, stop: int, column: str = "input_ids") -> Array:
         """Stored elements [start, stop) of one range: the short way, without planning."""
         edges = self._token_edges
