@@ -346,7 +346,7 @@ class _Cut:
 
     def bands(self, place: Int64) -> Iterator[Band]:
         band = np.searchsorted(self._band_starts, place, side="right") - 1
-        if int(band.max()) - int(band.min()) >= MANY_BANDS:  # not one by one
+        if len(band) and int(band.max()) - int(band.min()) >= MANY_BANDS:  # not one by one
             full = band < self._full_bands
             if full.any():
                 here = slice(None) if full.all() else np.flatnonzero(full)

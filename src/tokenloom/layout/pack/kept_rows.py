@@ -26,7 +26,7 @@ from numpy.typing import NDArray
 
 from tokenloom.layout.pack.piece_table import Columns, Kinds, PieceTable
 from tokenloom.progress import Progress
-from tokenloom.store.handles import lock_of
+from tokenloom.store.handles import Single, lock_of
 from tokenloom.store.plan_cache import Parts, random_places, recall_parts, remember_parts
 
 __all__ = ["KeptRows", "Planner", "digest_of"]
@@ -56,7 +56,7 @@ def digest_of(rows: Columns, kinds: Kinds) -> bytes:
     return hashlib.sha256(rows.to_bytes(kinds)).digest()
 
 
-class KeptRows:
+class KeptRows(Single):
     """The rows of groups by number.
 
     Args:
