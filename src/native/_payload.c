@@ -10,47 +10,64 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <stddef.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <sys/uio.h>
 #include <unistd.h>
 
+/* How tokens of a letter are stored; -1 with an exception for other letters. */
+static int
+stored_as(PyObject *letter)
+{
+    Py_UCS4 found = 0;
+    if (PyUnicode_Check(letter) && PyUnicode_GetLength(letter) == 1)
+        found = PyUnicode_ReadChar(letter, 0);
+    if (found == 'H' || found == 'i' || found == 'I')
+        return found == 'H' ? SHORT : found == 'i' ? SIGNED : UNSIGNED;
+    PyErr_Format(PyExc_ValueError, "letter: found %R, allowed: 'H', 'i', 'I'", letter);
+    return -1;
+}
+
 static PyObject *
 payload_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
 {
     static const Wanted wanted[] = {{"sums", UINT32, 0, 1}, {"checked", BYTES, 1, 1}};
-    PyObject *pages[2], *name;
+    PyObject *fd_of, *bytes_given, *letter, *pages[2], *kept, *maps, *name;
     Py_buffer held[2];
-    int fd, letter, mapped, keep;
-    long long bytes;
+    Index fd, bytes;
+    int stored, keep, mapped;
     if (kwargs && PyDict_Size(kwargs)) {
         PyErr_SetString(PyExc_TypeError, "Payload takes no named arguments");
         return NULL;
     }
-    if (!PyArg_ParseTuple(args, "iLCOOppU", &fd, &bytes, &letter, &pages[0], &pages[1], &keep,
-                          &mapped, &name))
+    if (!PyArg_ParseTuple(args, "OOOOOOOO", &fd_of, &bytes_given, &letter, &pages[0], &pages[1],
+                          &kept, &maps, &name) ||
+        get_int(fd_of, &fd, 0, INT_MAX, "fd") ||
+        get_int(bytes_given, &bytes, 0, PY_SSIZE_T_MAX, "bytes") ||
+        (stored = stored_as(letter)) < 0 || (keep = PyObject_IsTrue(kept)) < 0 ||
+        (mapped = PyObject_IsTrue(maps)) < 0)
         return NULL;
-    if (letter != 'H' && letter != 'i' && letter != 'I') {
-        PyErr_SetString(PyExc_ValueError, "letter: allowed: 'H', 'i', 'I'");
+    if (!PyUnicode_Check(name)) {
+        PyErr_SetString(PyExc_TypeError, "name: allowed: a text");
         return NULL;
     }
     Payload *self = (Payload *)((allocfunc)PyType_GetSlot(type, Py_tp_alloc))(type, 0);
     if (!self)
         return NULL;
     self->fd = -1;
-    self->stored = letter == 'H' ? SHORT : letter == 'i' ? SIGNED : UNSIGNED;
+    self->stored = (Stored)stored;
     self->bytes = bytes;
     self->keep = keep;
     self->name = Py_NewRef(name);
     struct stat status;
-    if ((self->fd = fcntl(fd, F_DUPFD_CLOEXEC, 3)) < 0 || fstat(self->fd, &status)) {
+    if ((self->fd = fcntl((int)fd, F_DUPFD_CLOEXEC, 3)) < 0 || fstat(self->fd, &status)) {
         PyErr_SetFromErrno(PyExc_OSError);
         goto failed;
     }
-    if (bytes < 0 || bytes > PY_SSIZE_T_MAX || bytes > status.st_size ||
-        bytes % bytes_of(self->stored)) {
-        PyErr_Format(PyExc_ValueError, "bytes: found %lld, the file has %lld", bytes,
+    if (bytes > status.st_size || bytes % bytes_of(self->stored)) {
+        PyErr_Format(PyExc_ValueError, "bytes: found %zd, the file has %lld", bytes,
                      (long long)status.st_size);
         goto failed;
     }
@@ -58,7 +75,7 @@ payload_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
         goto failed;
     self->sums = held[0];
     self->checked = held[1];
-    Index count = (Index)(bytes / PAGE + (bytes % PAGE != 0));
+    Index count = bytes / PAGE + (bytes % PAGE != 0);
     if (!self->sums.obj != !self->checked.obj ||
         (self->sums.obj && (self->sums.len / 4 != count || self->checked.len != count))) {
         PyErr_Format(PyExc_ValueError, "sums, checked: found %zd and %zd pages, wanted %zd",
