@@ -278,7 +278,9 @@ class Fuzzer:
                 made = [made[0], *(one.reshape(-1) for one in made[1:])]
                 for method in ("fill", "weave", "announce"):
                     self.guards.clear()
-                    args = self.spoiled([7] if method == "announce" else getattr(self, method)(made))
+                    args = self.spoiled(
+                        [7] if method == "announce" else getattr(self, method)(made)
+                    )
                     oracle = functools.partial(getattr(oracles, method), made)
                     self.call(method, getattr(found, method), oracle, args)
             return
