@@ -96,7 +96,7 @@ CONTROLS = {
         "AddressSanitizer: heap-buffer-overflow",
     ),
     "checksums of too few pages": (
-        "n.Copier([payload(9000, U(2).view('u4'))], *I([[0], [4400], [4], [0]])).fill(F, 0, 1, 0, 0)",
+        "n.Copier([payload(9000, U(2).view('u4'))], *I([[0, 4400, 4, 0]]).T.copy()).fill(F, *R)",
         (
             "_payload.c",
             "(self->sums.obj && (self->sums.len / 4 != count || self->checked.len != count))",
@@ -127,7 +127,7 @@ import numpy as np
 import tokenloom.native as t
 n, I = t.compiled, np.array
 F, N, O = np.zeros(4, np.int32), [None] * 3, [0] * 3
-T = I([0]), I([4]), F[:1] + 1
+T, R = (I([0]), I([4]), F[:1] + 1), (0, 1, 0, 0)
 
 def U(count):
     return np.ones(count * 2, 'u2')[:count].copy()
