@@ -1,5 +1,6 @@
-/* The module `tokenloom._native`: all entries, and nothing else. Loops over cells are in _cells.c,
- * files of tokens in _payload.c, the packers in _packers.c, orders in _order.c, and what all do with their arguments in
+/* The module `tokenloom._native`: all entries, and nothing else. Runs of tokens are in
+ * _copier.c, loops over cells in _cells.c, files of tokens in _payload.c (with _guard.c and
+ * _crc32c.c), the packers in _packers.c, orders in _order.c, and what all do with their arguments in
  * _arguments.c.
  *
  * Optional: `tokenloom.native` says whether this module is available; without it NumPy code gives
@@ -23,12 +24,14 @@ module_exec(PyObject *module)
 {
     State *state = PyModule_GetState(module);
     PyObject *payload = PyType_FromModuleAndSpec(module, &payload_spec, NULL);
+    if (!payload)
+        return -1;
+    state->payload = (PyTypeObject *)payload; /* and its reference */
     PyObject *copier = PyType_FromModuleAndSpec(module, &copier_spec, NULL);
-    int failed = !payload || !copier || PyModule_AddObjectRef(module, "Payload", payload) < 0 ||
+    int failed = !copier || PyModule_AddObjectRef(module, "Payload", payload) < 0 ||
                  PyModule_AddObjectRef(module, "Copier", copier) < 0;
     Py_XDECREF(copier);
-    state->payload = (PyTypeObject *)payload;
-    prepare_payloads();
+    prepare_crc();
     return failed ? -1 : 0;
 }
 
@@ -46,6 +49,12 @@ module_clear(PyObject *module)
     State *state = PyModule_GetState(module);
     Py_CLEAR(state->payload);
     return 0;
+}
+
+static void
+module_free(void *module)
+{
+    module_clear(module);
 }
 
 static PyMethodDef module_methods[] = {
@@ -72,7 +81,7 @@ static PyModuleDef_Slot module_slots[] = {{Py_mod_exec, module_exec}, {0, NULL}}
 
 static struct PyModuleDef module_def = {
     PyModuleDef_HEAD_INIT, "tokenloom._native", "See tokenloom.native.", sizeof(State),
-    module_methods, module_slots, module_traverse, module_clear, NULL};
+    module_methods, module_slots, module_traverse, module_clear, module_free};
 
 PyMODINIT_FUNC
 PyInit__native(void)

@@ -13,6 +13,10 @@
 #ifndef TOKENLOOM_NATIVE_H
 #define TOKENLOOM_NATIVE_H
 
+#ifndef _GNU_SOURCE
+#define _GNU_SOURCE
+#endif
+
 #define PY_SSIZE_T_CLEAN
 #include <Python.h>
 #include <stdint.h>
@@ -57,8 +61,10 @@ int wrong_count(const char *what, Index found, Index wanted);
 /* The value of a number now: the compiler may not read it again later, when it may have changed. */
 #define READ(type, place) (*(const volatile type *)(place))
 
-/* _cells.c */
+/* _copier.c */
 extern PyType_Spec copier_spec;
+
+/* _cells.c */
 PyObject *paint(PyObject *module, PyObject *const *args, Index nargs);
 
 /* _tiles.c */

@@ -1,4 +1,4 @@
-/* Files of tokens, read in place: see _payload.c. */
+/* Files of tokens, read in place: _payload.c, _guard.c and _crc32c.c. */
 #ifndef TOKENLOOM_PAYLOAD_H
 #define TOKENLOOM_PAYLOAD_H
 
@@ -39,6 +39,7 @@ typedef struct {
     const Payload *payload;
     int64_t page;
     int how;
+    int doubt; /* a run from a map ended in a zero: see `is_cut` */
 } Trouble;
 
 extern PyType_Spec payload_spec;
@@ -50,6 +51,10 @@ int copy_stored(char *to, const Payload *from, int64_t offset, Index count, Inde
 /* Do some work that touches these maps; -1, with the place, if a page of them was not there. */
 int guarded(const Map *maps, Index count, void (*work)(void *), void *given, const char **where);
 
+/* Whether a mapped file is shorter than it was, and its first page that is not whole. The rest of
+ * that page reads as zeros and raises no signal, so a run that ends there ends in a zero. */
+int is_cut(const Payload *from, int64_t *page);
+
 /* Whether a byte can be had without waiting; if nobody can tell, yes. */
 int is_at_hand(const Payload *from, int64_t offset);
 
@@ -57,7 +62,10 @@ int is_at_hand(const Payload *from, int64_t offset);
 void announce(const Payload *from, int64_t offset, int64_t bytes);
 
 /* Call this once before anything else here. */
-void prepare_payloads(void);
+void prepare_crc(void);
+
+/* The crc32c of some bytes. */
+uint32_t page_crc(const char *bytes, size_t count);
 
 PyObject *crc32c(PyObject *module, PyObject *const *args, Index nargs);
 PyObject *guard(PyObject *module, PyObject *const *args, Index nargs);

@@ -10,12 +10,16 @@ import argparse
 import array as arrays
 import collections
 import ctypes
+import functools
 import math
+import os
 import sys
+import tempfile
 import threading
 import time
 from pathlib import Path
 
+import google_crc32c
 import numpy as np
 
 sys.path.insert(0, str(Path(__file__).parent))
@@ -34,12 +38,34 @@ OTHER_KINDS = ["i1", "i2", "i4", "i8", "u1", "u2", "u4", "u8", "f4", "f8", "c16"
 OTHER_KINDS += [">i8", ">i4", ">u8", ">u2"]
 
 
+FILE_BYTES = 3 * 4096 + 1000
+
+ENTRIES = ["paint", "Copier", "Copier", "Payload", "best_fit", "first_fit", "feistel", "crc32c"]
+ENTRIES += ["hash_rank"]
+
+
+def is_array(value):
+    return isinstance(value, np.ndarray)
+
+
+def is_view(value):
+    return is_array(value) or type(value).__name__ == "Payload"
+
+
 class Fuzzer:
     """Calls with arguments from one seed; the same seed makes the same calls."""
 
     def __init__(self, module, seed):
         self.module, self.rng = module, np.random.default_rng(seed)
         self.guards, self.seen, self.spoils = [], collections.Counter(), 0
+        self.fd, path = tempfile.mkstemp()
+        os.unlink(path)
+        os.write(self.fd, self.rng.integers(0, 256, FILE_BYTES, np.uint8).tobytes())
+        self.content = os.pread(self.fd, FILE_BYTES, 0)
+        self.payloads = [self.module.Payload(*self.payload(number)) for number in range(8)]
+
+    def __del__(self):
+        os.close(self.fd)
 
     # -- arguments -------------------------------------------------------------------------
 
@@ -60,8 +86,9 @@ class Fuzzer:
         cells = int(rng.integers(0, 60))
         length = self.cut(cells, int(rng.integers(1, 9)))
         first, segment = np.cumsum(length) - length, rng.integers(0, 3, len(length), np.int32)
-        outputs = [self.guarded(cells, kind) for kind in (np.int32, np.int32, np.bool_, np.int32)]
-        tokens = rng.integers(0, 99, cells, np.int32)
+        wide = rng.choice([np.int32, np.int64])
+        outputs = [self.guarded(cells, kind) for kind in (np.int32, np.int32, np.bool_, wide)]
+        tokens = rng.integers(0, 99, cells).astype(wide)
         args = [first, length, segment, *outputs[:3], tokens, outputs[3], -100]
         if rng.random() < 0.3:
             args[6] = args[7] = None
@@ -73,11 +100,16 @@ class Fuzzer:
         rng = self.rng
         kinds = rng.choice([np.uint16, np.uint32, np.int32], int(rng.integers(1, 4)))
         views = [rng.integers(0, 2**15, int(rng.integers(0, 20))).astype(kind) for kind in kinds]
+        for place in range(len(views)):
+            if rng.random() < 0.3:
+                views[place] = self.payloads[int(rng.integers(len(self.payloads)))]
+        sizes = [len(oracles.tokens_of(view)) for view in views]
         runs, cell = [], int(rng.integers(-5, 5))
         for _ in range(int(rng.integers(0, 6))):
             which = int(rng.integers(len(views)))
-            low = int(rng.integers(0, len(views[which]) + 1))
-            length = int(rng.integers(0, len(views[which]) - low + 1))
+            low = int(rng.integers(0, sizes[which] + 1))
+            most = sizes[which] - low if rng.random() < 0.1 else min(20, sizes[which] - low)
+            length = int(rng.integers(0, most + 1))
             runs.append((which, low, length, cell))
             cell += length + int(rng.integers(-1 if rng.random() < 0.1 else 0, 4))
         return [views, *np.array(runs, np.int64).reshape(-1, 4).T.copy()]
@@ -87,9 +119,48 @@ class Fuzzer:
         first = int(rng.integers(0, total + 1))
         last = int(rng.integers(first, total + 1))
         base = int(made[4][first]) - int(rng.integers(0, 3)) if first < last else 0
-        end = int(made[4][last - 1] + made[3][last - 1]) if first < last else 0
-        out = self.guarded(min(max(0, end - base + int(rng.integers(-1, 4))), 200), np.int32)
-        return [out, first, last, base, -7]
+        end = int(made[4][last - 1]) + int(made[3][last - 1]) if first < last else 0
+        cells = min(max(0, end - base + int(rng.integers(-1, 4))), 5000)
+        return [self.guarded(cells, rng.choice([np.int32, np.int64])), first, last, base, -7]
+
+    def weave(self, made):
+        rng = self.rng
+        out, first, last, base, filler = self.fill(made)
+        length = self.cut(len(out), int(rng.integers(1, 9)))
+        before, after = rng.integers(0, 3, 2)
+        start = int(rng.integers(-9, 9))
+        tiles = np.cumsum(length) - length + start
+        more = rng.integers(-9, 9, (2, before + after))
+        tiles = np.concatenate([more[0, :before], tiles, more[0, before:]])
+        lengths = np.concatenate([more[1, :before], length, more[1, before:]])
+        segment = rng.integers(0, 3, len(tiles), np.int32)
+        kinds = (np.int32, np.int32, np.bool_, out.dtype)
+        arrays = [None if rng.random() < 0.2 else self.guarded(len(out), kind) for kind in kinds]
+        part = [first, last, base, filler, int(before), int(before) + len(length), start, -100]
+        return [*part, tiles, lengths, segment, *arrays[:3], out, arrays[3]]
+
+    def announce(self, made):
+        return [int(self.rng.integers(1, 9))]
+
+    def payload(self, number=None):
+        rng = self.rng
+        given = int(rng.integers(8)) if number is None else number
+        letter, name = "HiI"[given % 3], f"payload {given}" if number is not None else "other"
+        size = FILE_BYTES if given < 6 else 4 * int(rng.integers(0, 2000))
+        kind = {"H": np.uint16, "i": np.int32, "I": np.uint32}[letter]
+        if number is not None:
+            oracles.FILES[name] = np.frombuffer(self.content, kind, size // np.dtype(kind).itemsize)
+        parts = [self.content[at : min(at + 4096, size)] for at in range(0, size, 4096)]
+        sums, checked = (np.array([google_crc32c.value(part) for part in parts], np.uint32), None)
+        checked = self.guarded(len(sums), np.uint8)
+        checked[:] = 0
+        if rng.random() < 0.3:
+            sums = checked = None
+        return [self.fd, size, letter, sums, checked, given % 2 == 0, given % 4 < 2, name]
+
+    def crc32c(self):
+        size = int(self.rng.choice([0, 1, 7, 8, 9, 63, 200]))
+        return [self.rng.integers(0, 256, size, np.uint8), int(self.rng.integers(2))]
 
     def packer(self):
         rng = self.rng
@@ -123,6 +194,8 @@ class Fuzzer:
         """One argument is replaced or altered."""
         place = int(self.rng.integers(len(args)))
         value = args[place]
+        if place == 0 and value is self.fd:  # another number may be another file
+            return
         if isinstance(value, list) and value and self.rng.random() < 0.8:
             value[int(self.rng.integers(len(value)))] = self.other(value[0], args)
         elif isinstance(value, (int, bool)) and self.rng.random() < 0.8:
@@ -207,19 +280,24 @@ class Fuzzer:
     def one(self):
         """One call of one entry; for a copier, of its constructor and perhaps of `fill`."""
         self.guards.clear()
-        names = ["paint", "Copier", "best_fit", "first_fit", "feistel", "hash_rank"]
-        name = str(self.rng.choice(names))
+        name = str(self.rng.choice(ENTRIES))
         if name == "Copier":
             made = self.spoiled(self.copier())
             found = self.call(name, self.module.Copier, oracles.copier, made)
             known = found is not None and isinstance(made[0], list)
-            if known and all(isinstance(one, np.ndarray) for one in (*made[0], *made[1:])):
+            if known and all(map(is_view, made[0])) and all(map(is_array, made[1:])):
                 made = [made[0], *(one.reshape(-1) for one in made[1:])]
-                args = self.spoiled(self.fill(made))
-                self.call("fill", found.fill, lambda args: oracles.fill(made, args), args)
+                for method in ("fill", "weave", "announce"):
+                    self.guards.clear()
+                    args = self.spoiled(getattr(self, method)(made))
+                    oracle = functools.partial(getattr(oracles, method), made)
+                    self.call(method, getattr(found, method), oracle, args)
             return
-        others = {"paint": self.paint, "feistel": self.feistel, "hash_rank": self.hash_rank}
-        make = others.get(name, self.packer)
+        if name == "Payload":
+            oracle = functools.partial(oracles.payload, FILE_BYTES)
+            self.call(name, self.module.Payload, oracle, self.spoiled(self.payload()))
+            return
+        make = getattr(self, name, self.packer)
         args = self.spoiled(make())
         self.call(name, getattr(self.module, name), getattr(oracles, name), args)
 
@@ -233,8 +311,8 @@ class Fuzzer:
     def call(self, name, entry, oracle, args):
         """The call and its oracle; what the call returned, or None if it was refused."""
         inside = args[0] if args and isinstance(args[0], list) else []
-        plain = all(one is None or isinstance(one, (np.ndarray, int, list)) for one in args)
-        plain = plain and all(isinstance(one, np.ndarray) for one in inside)  # what oracles know
+        plain = all(one is None or isinstance(one, (np.ndarray, int, str, list)) for one in args)
+        plain = plain and all(map(is_view, inside))  # what oracles know
         try:
             expected, refused = oracle(args), None
         except Refused as error:
@@ -252,6 +330,8 @@ class Fuzzer:
             assert (ends == 0xA5).all(), f"{name}: written outside its output"
         if words is None:
             assert refused is None or not plain, f"{name}{args}: accepted, but {refused} is wrong"
+            returned = expected.pop("returned", found)
+            assert found == returned, (name, args, found, returned)
             for place, answer in expected.items():
                 assert np.array_equal(args[place].reshape(-1), answer), (name, place, args, answer)
         else:
@@ -274,6 +354,8 @@ def race(module, seconds, seed):
     kept = [(one, one.copy()) for one in (length, first, lengths, which, x, keys)]
     index = (np.zeros(count, np.int64), first, length, first.copy())
     few = keys.reshape(-1)[np.arange(200) % 24], np.full(200, 1000), x[:200]
+    still, words_of_two = [one.copy() for one in index], np.zeros(4 * count, np.uint16)
+    cells_of_tokens = tokens.copy()
 
     def change():
         mine = np.random.default_rng(seed + 1)
@@ -291,6 +373,10 @@ def race(module, seconds, seed):
         yield "feistel", lambda: module.feistel(x, which, keys, 1000, 32, False, words)
         yield "hash_rank", lambda: module.hash_rank(*few, False, words[:200])
         yield "Copier", lambda: module.Copier([tokens], *index).fill(cells[0], 0, count, 0, 0)
+        made = module.Copier([words_of_two], *still)
+        part = (0, count, 0, 0, 0, count, 0, -100)
+        outputs = (*cells[:3], cells_of_tokens, cells[3])
+        yield "weave", lambda: made.weave(*part, first, length, segment, *outputs)
 
     threads = [threading.Thread(target=change, daemon=True) for _ in range(2)]
     for one in threads:

@@ -1,13 +1,15 @@
 """Every entry of the compiled module, slowly: what it must refuse, and what it must answer.
 
 An oracle is given the arguments of a call before it is made. It raises `Refused` if the call must
-be refused, and otherwise answers {place of an argument: what it must hold afterwards}.
+be refused, and otherwise answers {place of an argument: what it must hold afterwards}, and under
+"returned" what must come back.
 """
 
 import numpy as np
 
 MASK = 2**64 - 1
 INT32, INT64, UINT64, BOOL = (np.dtype(one) for one in (np.int32, np.int64, np.uint64, np.bool_))
+CELLS = (INT32, INT64)
 TOKENS = tuple(np.dtype(one) for one in (np.uint16, np.uint32, np.int32))
 
 
@@ -50,32 +52,34 @@ def integer(value, name, least, most):
 
 
 # -- paint ----------------------------------------------------------------------------------
-def paint(args):
-    need(len(args) == 9, "takes")
-    names = ("first", "length", "segment", "segment_ids", "position_ids", "loss_mask", "tokens")
-    names = (*names, "labels")
-    kinds = (INT64, INT64, INT32, INT32, INT32, BOOL, INT32, INT32)
-    ignore = integer(args[8], "ignore", -(2**31), 2**31 - 1)
+NAMES = ("first", "length", "segment", "segment_ids", "position_ids", "loss_mask", "tokens")
+NAMES = (*NAMES, "labels")
+KINDS = ((INT64,), (INT64,), (INT32,), (INT32,), (INT32,), (BOOL,), CELLS, CELLS)
+
+
+def _arrays(args, written, optional):
+    """The eight arrays of `paint` and `weave`, and how many tiles and cells they have."""
     found = {}
-    for name, kind, value in zip(names, kinds, args, strict=False):
-        optional, written = name not in names[:3], name not in (*names[:3], "tokens")
-        if optional and value is None:
-            continue
-        found[name] = array(value, name, kind, written=written)
-    outputs = {name: found[name] for name in names[3:] if name in found and name != "tokens"}
+    for name, kinds, value in zip(NAMES, KINDS, args, strict=True):
+        if not (name in optional and value is None):
+            found[name] = array(value, name, *kinds, written=name in written)
+    outputs = {name: found[name] for name in NAMES if name in found and name in written}
     apart(outputs, {name: found[name] for name in found if name not in outputs})
-    first, length, segment = (found[name] for name in names[:3])
+    first, length, segment = (found[name] for name in NAMES[:3])
     need(len(first) == len(length) == len(segment), "length", "segment")
-    sizes = {len(found[name]) for name in names[3:] if name in found}
-    need(len(sizes) <= 1, *names[3:])
-    need(("tokens" in found) == ("labels" in found), "tokens", "labels")
-    if not sizes:
-        return {}
-    (cells,) = sizes
+    sizes = {len(found[name]) for name in NAMES[3:] if name in found}
+    need(len(sizes) <= 1, *NAMES[3:])
+    if "labels" in found and "tokens" in found:
+        need(found["labels"].dtype == found["tokens"].dtype, "tokens", "labels")
+    return found, outputs, sizes
+
+
+def _painted(found, outputs, tokens, tiles, cells, start, ignore):
+    """{name: array} of some tiles, the first of which is at cell `start`."""
     done, answer = 0, {name: out.copy() for name, out in outputs.items()}
-    for at, count, number in zip(first.tolist(), length.tolist(), segment.tolist(), strict=True):
-        need(at == done and 0 <= count <= cells - done, "first", "length")
-        part = slice(at, at + count)
+    for at, count, number in tiles:
+        need(at - start == done and 0 <= count <= cells - done, "first", "length")
+        part = slice(done, done + count)
         for name, out in answer.items():
             if name == "segment_ids":
                 out[part] = number
@@ -83,48 +87,155 @@ def paint(args):
                 out[part] = np.arange(count)
             elif name == "loss_mask":
                 out[part] = number != 0
-                out[at + count - 1 : at + count] = False
-            else:
-                out[part] = found["tokens"][part] if number else ignore
-                out[at : at + min(count, 1)] = ignore
+                out[done + count - 1 : done + count] = False
+            elif name == "labels":
+                out[part] = tokens[part] if number else ignore
+                out[done : done + min(count, 1)] = ignore
         done += count
     need(done == cells, "first", "length")
-    return {names.index(name): out for name, out in answer.items()}
+    return answer
+
+
+def _tiles(found, low, high):
+    return zip(*(found[name].tolist()[low:high] for name in NAMES[:3]), strict=True)
+
+
+def paint(args):
+    need(len(args) == 9, "takes")
+    ignore = integer(args[8], "ignore", -(2**31), 2**31 - 1)
+    written = {*NAMES[3:6], "labels"}
+    found, outputs, sizes = _arrays(args[:8], written, NAMES[3:])
+    need(("tokens" in found) == ("labels" in found), "tokens", "labels")
+    if not sizes:
+        return {}
+    (cells,) = sizes
+    tiles = _tiles(found, 0, None)
+    answer = _painted(found, outputs, found.get("tokens"), tiles, cells, 0, ignore)
+    return {NAMES.index(name): out for name, out in answer.items()}
 
 
 # -- Copier ---------------------------------------------------------------------------------
+FILES = {}  # the tokens of every payload, by its name
+
+
+def tokens_of(view):
+    """The tokens of a view: an array, or a payload."""
+    return view.reshape(-1) if isinstance(view, np.ndarray) else FILES[view.name]
+
+
 def copier(args):
     need(len(args) == 5, "takes", "argument")
     need(isinstance(args[0], list), "views")
     for number, view in enumerate(args[0]):
-        array(view, f"views[{number}]", *TOKENS, anywhere=True)
+        if type(view).__name__ != "Payload":
+            array(view, f"views[{number}]", *TOKENS, anywhere=True)
     parts = zip(("which", "low", "length", "cell"), args[1:], strict=True)
     columns = [array(value, name, INT64) for name, value in parts]
     need(len({len(column) for column in columns}) == 1, "length")
     for which, low, length, _ in zip(*(column.tolist() for column in columns), strict=True):
         need(0 <= which < len(args[0]), "which")
-        need(low >= 0 and length >= 0 and low + length <= args[0][which].size, "low")
+        need(low >= 0 and length >= 0 and low + length <= len(tokens_of(args[0][which])), "low")
     return {}
+
+
+def _part(made, args):
+    first, last, base, filler = args
+    for name, value in (("first", first), ("last", last), ("base", base)):
+        integer(value, name, -(2**63), 2**63 - 1)
+    integer(filler, "filler", -(2**31), 2**31 - 1)
+    need(0 <= first <= last <= made[1].size, "first")
+
+
+def _copied(made, part, cells, dtype):
+    first, last, base, filler = part
+    answer, done = np.full(cells, filler, dtype), 0
+    columns = (column.reshape(-1)[first:last].tolist() for column in made[1:])
+    for which, low, length, cell in zip(*columns, strict=True):
+        need(done <= cell - base and cell - base + length <= cells, "out")
+        done = cell - base + length
+        answer[cell - base : done] = tokens_of(made[0][which])[low : low + length].astype(dtype)
+    return answer
+
+
+def _views(made):
+    named = {f"views[{n}]": view for n, view in enumerate(made[0])}
+    return {name: view for name, view in named.items() if isinstance(view, np.ndarray)}
 
 
 def fill(made, args):
     """`made` are the arguments of the copier, as they were then."""
     need(len(args) == 5, "takes")
-    out, first, last, base, filler = args
-    for name, value in (("first", first), ("last", last), ("base", base)):
-        integer(value, name, -(2**63), 2**63 - 1)
-    integer(filler, "filler", -(2**31), 2**31 - 1)
-    need(0 <= first <= last <= made[1].size, "first")
-    flat = array(out, "out", INT32, written=True)
-    apart({"out": flat}, {f"views[{n}]": view for n, view in enumerate(made[0])})
-    answer, done = np.full(len(flat), filler, np.int32), 0
-    columns = (column.reshape(-1)[first:last].tolist() for column in made[1:])
-    for which, low, length, cell in zip(*columns, strict=True):
-        need(done <= cell - base and cell - base + length <= len(flat), "out")
-        done = cell - base + length
-        tokens = made[0][which].reshape(-1)[low : low + length]
-        answer[cell - base : done] = tokens.astype(np.int32)
-    return {0: answer}
+    _part(made, args[1:])
+    flat = array(args[0], "out", *CELLS, written=True)
+    apart({"out": flat}, _views(made))
+    return {0: _copied(made, args[1:], len(flat), flat.dtype), "returned": None}
+
+
+def weave(made, args):
+    need(len(args) == 16, "takes")
+    _part(made, args[:4])
+    tile = integer(args[4], "tile", 0, 2**63 - 1)
+    last = integer(args[5], "tiles", 0, 2**63 - 1)
+    start = integer(args[6], "start", -(2**63), 2**63 - 1)
+    ignore = integer(args[7], "ignore", -(2**31), 2**31 - 1)
+    written = {*NAMES[3:]}
+    found, outputs, (cells,) = _arrays(args[8:], written, {*NAMES[3:]} - {"tokens"})
+    tokens = _copied(made, args[:4], cells, found["tokens"].dtype)
+    for name, out in outputs.items():
+        apart({name: out}, _views(made))
+    need(tile <= last <= len(found["first"]), "tile", "tiles")
+    tiles = list(_tiles(found, tile, last))
+    answer = _painted(found, outputs, tokens, tiles, cells, start, ignore)
+    answer["tokens"] = tokens
+    trained = any(number and count > 1 for _, count, number in tiles)
+    return {**{8 + NAMES.index(name): out for name, out in answer.items()}, "returned": trained}
+
+
+def announce(made, args):
+    need(len(args) == 1, "takes")
+    integer(args[0], "sample", 1, 2**63 - 1)
+    return {}
+
+
+# -- payloads -------------------------------------------------------------------------------
+PAGE = 4096
+
+
+def payload(size, args):
+    """`size` is that of the file, in bytes."""
+    need(len(args) == 8, "argument")
+    fd, count, letter, sums, checked, keep, mapped, name = args
+    integer(fd, "fd", 0, 2**31 - 1)
+    integer(count, "bytes", 0, 2**63 - 1)
+    need(isinstance(letter, str) and letter in ("H", "i", "I"), "letter")
+    for flag in (keep, mapped):
+        try:
+            bool(flag)
+        except (TypeError, ValueError):
+            raise Refused(("truth",)) from None
+    need(isinstance(name, str), "name")
+    need(count <= size and count % (2 if letter == "H" else 4) == 0, "bytes")
+    if sums is not None:
+        array(sums, "sums", np.dtype(np.uint32))
+    if checked is not None:
+        array(checked, "checked", *(np.dtype(one) for one in "Bb?"), written=True)
+    if sums is not None and checked is not None:
+        apart({"checked": checked}, {"sums": sums})
+    need((sums is None) == (checked is None), "sums", "checked")
+    pages = -(-count // PAGE)
+    need(sums is None or (sums.size == pages and checked.size == pages), "sums", "checked")
+    return {}
+
+
+def crc32c(args):
+    need(len(args) == 2, "takes")
+    integer(args[1], "plain", 0, 1)
+    crc = MASK >> 32
+    for byte in array(args[0], "data", *(np.dtype(one) for one in "Bb?")).tobytes():
+        crc ^= byte
+        for _ in range(8):
+            crc = crc >> 1 ^ (0x82F63B78 if crc & 1 else 0)
+    return {"returned": crc ^ MASK >> 32}
 
 
 # -- packers --------------------------------------------------------------------------------

@@ -16,7 +16,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
 TESTS = ["tests/batch/test_cells.py", "tests/random/test_compiled_order.py"]
-TESTS += ["tests/layout/pack/test_packers.py", "tests/native"]
+TESTS += ["tests/layout/pack/test_packers.py", "tests/store/test_payload.py", "tests/native"]
 FLAGS = ["-O1", "-g", "-fno-omit-frame-pointer", "-fsanitize=address,undefined"]
 FLAGS += ["-fno-sanitize-recover=all", "-shared", "-fPIC", "-DPy_LIMITED_API=0x030B0000"]
 
