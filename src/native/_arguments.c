@@ -7,7 +7,7 @@ static const struct {
     Index item;
 } TYPE[] = {
     {"int32", "il", 4},    {"int64", "lq", 8}, {"uint64", "LQ", 8},
-    {"int64 or uint64", "lqLQ", 8}, {"bool", "?", 1}, {"uint16, uint32 or int32", "HILil", 0},
+    {"int64 or uint64", "lqLQ", 8}, {"float64", "d", 8}, {"bool", "?", 1}, {"uint16, uint32 or int32", "HILil", 0},
 };
 
 /* The letter of a format in native byte order; 0 if it has another order, or is a record. */

@@ -1,6 +1,6 @@
 /* The compiled loops over cells: copy runs of tokens into cells, and paint tiles into arrays. The
- * packers are in _packers.c, orders in _order.c, and what all do with their arguments in
- * _arguments.c.
+ * packers are in _packers.c, orders in _order.c, mixing in _merge.c, and what all do with their
+ * arguments in _arguments.c.
  *
  * Optional: `tokenloom.native` says whether this module is available; without it NumPy code gives
  * the same bytes. It uses only Python's limited API and no NumPy headers, so arrays come as
@@ -462,7 +462,7 @@ module_exec(PyObject *module)
     PyObject *type = PyType_FromSpec(&copier_spec);
     int failed = !type || PyModule_AddObjectRef(module, "Copier", type) < 0;
     Py_XDECREF(type);
-    return failed ? -1 : 0;
+    return failed ? -1 : add_merger(module);
 }
 
 static PyMethodDef module_methods[] = {

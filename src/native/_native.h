@@ -21,7 +21,7 @@
 typedef Py_ssize_t Index;
 
 /* Types of items. TOKENS are copied byte by byte, so their arrays may lie at any address. */
-typedef enum { INT32, INT64, UINT64, WORD64, BOOL, TOKENS } Type;
+typedef enum { INT32, INT64, UINT64, WORD64, FLOAT64, BOOL, TOKENS } Type;
 
 /* What an entry wants of an array. */
 typedef struct {
@@ -62,5 +62,8 @@ PyObject *first_fit(PyObject *module, PyObject *const *args, Index nargs);
 
 /* _order.c */
 PyObject *feistel(PyObject *module, PyObject *const *args, Index nargs);
+
+/* _merge.c */
+int add_merger(PyObject *module);
 
 #endif
