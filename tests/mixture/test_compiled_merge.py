@@ -1,5 +1,7 @@
 """The compiled merge gives what NumPy gives: the same floats, the same ties, every count."""
 
+import pickle
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -123,3 +125,11 @@ def test_numbers_that_the_compiled_loop_does_not_take_are_left_to_numpy():
     assert Merge([Clock("a", EqualCosts(1, 3), 1.0, first=5)], seed=0, midpoint=False).begin == 5
     odd = [Clock("a", EqualCosts(1, 3), 1.0, base=1e301), Clock("b", EqualCosts(1, 3), 1.0)]
     assert Merge(odd, seed=0, midpoint=False)._merger is None
+
+
+def test_a_copy_has_a_compiled_loop_of_its_own_or_none():
+    merge = Merge([Clock("a", EqualCosts(2, None), 1.0)], seed=0, midpoint=False)
+    copied = pickle.loads(pickle.dumps(merge))
+    assert copied._merger is not None
+    assert copied._merger is not merge._merger
+    assert copied.items(3, 9)[1].tolist() == merge.items(3, 9)[1].tolist()

@@ -109,6 +109,13 @@ class Merge:
             return None
         return make(*given, self._midpoint, self._listed)
 
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_merger": None}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        self._merger = self._compiled()  # a copy has its own, if there is one where it is
+
     # -- times -----------------------------------------------------------------------------
 
     def _times(self, source: int, first: int, last: int) -> Float64:

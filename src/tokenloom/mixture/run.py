@@ -15,7 +15,7 @@ from tokenloom.arguments import integer
 from tokenloom.arrays import checked, grouped, with_newest
 from tokenloom.layout.blocks import Blocks
 from tokenloom.layout.spans import Spans
-from tokenloom.mixture.stages import Stage
+from tokenloom.mixture.stages import Stage, TimedSource
 from tokenloom.order import Order
 from tokenloom.order.block_order import golden
 from tokenloom.order.costs import SummedCosts
@@ -45,6 +45,7 @@ class MixedRun:
         sources: the endless run of each source.
         stages: what changes at which index; the first starts at 0.
         shuffle: shuffle of the run as a whole; None keeps the order of the mix.
+        timed: the sources as they are after the last stage, for one more edit.
     """
 
     def __init__(
@@ -55,8 +56,9 @@ class MixedRun:
         seed: int,
         shuffle: Shuffle | None = None,
         take: int | None = None,
+        timed: Sequence[TimedSource] = (),
     ) -> None:
-        self.sources, self.stages = tuple(sources), tuple(stages)
+        self.sources, self.stages, self.timed = tuple(sources), tuple(stages), tuple(timed)
         self.names = tuple(source.name for source in sources)
         whole = stages[-1].end
         self.n = whole if take is None else take if whole is None else min(take, whole)
@@ -122,8 +124,8 @@ class MixedRun:
         source, item = self.pick(indices)
         found = []
         for number, here in grouped(source):
-            at, run = np.sort(here), self.sources[number]
-            found.append(Placed(number, run, at, item[at], *run.locate(item[at])))
+            run, mine = self.sources[number], item[here]
+            found.append(Placed(number, run, here, mine, *run.locate(mine)))
         return found
 
     def locate(self, indices: Int64) -> tuple[Int64, Int64]:
@@ -177,6 +179,8 @@ class MixedRun:
             stage = self.stages[int(np.searchsorted(self._at, examples, side="right")) - 1]
             first = stage.order.whole(examples)
             counts = stage.order.cut(first)
+            late = len(self.sources) - len(counts)  # sources that join later
+            counts = np.append(counts, np.zeros(late, np.int64)) if late else counts
         rows, tokens = self._drawn(first, examples)
         rows = rows + counts
         return [
@@ -224,8 +228,9 @@ class MixedRun:
         shown = examples if self._order is None else stage.end or 0
         counts = stage.order.cut(stage.order.whole(shown)).tolist()
         found: list[str] = []
-        for source, clock, k in zip(self.sources, stage.merge.clocks, counts, strict=True):
-            if clock.costs.n != 0:  # else it joins later
+        # sources that join later come last, or have no items
+        for source, clock, k in zip(self.sources, stage.merge.clocks, counts, strict=False):
+            if clock.costs.n != 0:
                 found += source.plan_digests(max(1, k))
                 found += clock.costs.digests(k) if isinstance(clock.costs, SummedCosts) else ()
         return joined_digest(found)
@@ -268,7 +273,8 @@ def joined_spans(parts: Sequence[Placed], width: int) -> Spans:
 
 def _begins(stages: Sequence[Stage], source: int) -> list[int]:
     """The indices of the stages in which a source has items."""
-    return [s.at for s in stages if s.merge.clocks[source].costs.n != 0]
+    known = [stage for stage in stages if source < len(stage.merge.clocks)]
+    return [stage.at for stage in known if stage.merge.clocks[source].costs.n != 0]
 
 
 def _shuffled(shuffle: Shuffle | None, n: int | None, seed: int) -> Order | None:
