@@ -15,6 +15,7 @@ from tokenloom.arguments import integer
 from tokenloom.arrays import checked, grouped, with_newest
 from tokenloom.layout.blocks import Blocks
 from tokenloom.layout.spans import Spans
+from tokenloom.mixture.rows import MANY, RowTables
 from tokenloom.mixture.stages import Stage, TimedSource
 from tokenloom.order import Order
 from tokenloom.order.block_order import golden
@@ -22,6 +23,7 @@ from tokenloom.order.costs import SummedCosts
 from tokenloom.order.prices import TokenCount
 from tokenloom.order.run import Consumed, Placed, SourceRun
 from tokenloom.order.shuffle import Shuffle
+from tokenloom.store.handles import lazy
 from tokenloom.store.plan_cache import joined_digest
 
 __all__ = ["MixedRun", "joined_spans"]
@@ -33,6 +35,8 @@ CHUNK, FEWEST = 1 << 16, 1 << 10  # items that are computed together, at most an
 EPOCHS = 512  # epochs of one source that are computed together, at most
 
 KEPT_CHUNKS = 8
+
+FULL = 64  # items of each source in a request; more are worth a request of their own
 
 FEW = 16  # up to this many items of a chunk are looked up one by one
 
@@ -122,11 +126,25 @@ class MixedRun:
     def placed(self, indices: Int64) -> list[Placed]:
         """See `Run`."""
         source, item = self.pick(indices)
-        found = []
-        for number, here in grouped(source):
-            run, mine = self.sources[number], item[here]
-            found.append(Placed(number, run, here, mine, *run.locate(mine)))
-        return found
+        groups = list(grouped(source))
+        if len(groups) < MANY or len(source) > FULL * len(groups):
+            runs = [(number, self.sources[number], here, item[here]) for number, here in groups]
+            return [Placed(*one, *one[1].locate(one[3])) for one in runs]
+        places = [here for _, here in groups]
+        edges = np.cumsum([0, *map(len, places)]).tolist()
+        ordered = item[np.concatenate(places)]
+        numbers = [number for number, _ in groups]
+        rows = self._rows.locate(numbers, edges, ordered)
+        return [
+            Placed(number, self.sources[number], here, ordered[a:b], epoch, row)
+            for (number, here), a, b, (epoch, row) in zip(
+                groups, edges[:-1], edges[1:], rows, strict=True
+            )
+        ]
+
+    @lazy
+    def _rows(self) -> RowTables:
+        return RowTables(self.sources)
 
     def locate(self, indices: Int64) -> tuple[Int64, Int64]:
         """(epoch, row) of each index, in its source [N]."""
