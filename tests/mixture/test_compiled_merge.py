@@ -133,3 +133,46 @@ def test_a_copy_has_a_compiled_loop_of_its_own_or_none():
     assert copied._merger is not None
     assert copied._merger is not merge._merger
     assert copied.items(3, 9)[1].tolist() == merge.items(3, 9)[1].tolist()
+
+
+class Counted(Prices):
+    """Prices that count how many were asked for."""
+
+    asked = 0
+
+    def prices(self, first, last):
+        self.asked += last - first
+        return super().prices(first, last)
+
+
+def test_requests_one_after_the_other_ask_for_each_price_about_once():
+    random = np.random.default_rng(0)
+    told = [Counted(random.integers(1, 4097, 5000)) for _ in range(4)]
+    clocks = [Clock(f"s{n}", SummedCosts(one, None), 1.0 + n) for n, one in enumerate(told)]
+    clocks.append(Clock("windows", EqualCosts(2048, None), 3.0))
+    fast, slow = both(clocks, seed=0, midpoint=False)
+    fast.items(0, 4000)  # sums of the first epochs, for the mean
+    for one in told:
+        one.asked = 0
+    found = [fast.items(first, first + 4000) for first in range(4000, 40_000, 4000)]
+    asked = sum(one.asked for one in told)
+    summed = sum(int((source < 4).sum()) for source, _ in found)
+    assert asked < 1.2 * summed
+    expected = slow.items(4000, 40_000)
+    for column in (0, 1):
+        together = np.concatenate([one[column] for one in found])
+        assert together.tolist() == expected[column].tolist()
+
+
+def test_a_source_that_comes_more_often_than_expected_is_looked_at_again():
+    """Some of its items are dear and the others cheap, so at times it is far from its mean."""
+    clocks = [
+        Clock("a", SummedCosts(Prices([4000] * 3 + [1] * 300), None), 1.0),
+        Clock("b", SummedCosts(Prices([7, 2000]), 900), 1.0, base=9.0),
+        Clock("c", EqualCosts(50, None), 20.0),
+    ]
+    fast, slow = both(clocks, seed=1, midpoint=True)
+    for first, last in ((0, 4700), (4700, 5200), (5200, 5201), (5201, 16_000)):
+        a, b = fast.items(first, last), slow.items(first, last)
+        assert a[0].tolist() == b[0].tolist()
+        assert a[1].tolist() == b[1].tolist()

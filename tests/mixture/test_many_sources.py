@@ -197,3 +197,16 @@ def test_sources_that_a_request_does_not_show_cost_nothing(stores, counted):
     renderer = run.renderer(by_blocks=True)
     renderer.batches(renderer.plan(np.arange(7000, 7003)), [0, 3])
     assert counted["locate"] + counted["rows_from"] <= 3
+
+
+@pytest.mark.parametrize("long", [1, 8, 256])
+@pytest.mark.parametrize("kind", list(KINDS))
+def test_rows_of_neighbours_are_those_of_any_items(stores, kind, long, monkeypatch):
+    monkeypatch.setattr("tokenloom.order.run.LONG", long)
+    run = KINDS[kind](stores[7]).epochs(None).seed(3).run
+    for first, last in ((0, 0), (0, 1), (3, 3 * run.rows + 5), (run.rows, 2 * run.rows), (9, 11)):
+        epochs, rows = run.rows_from(first, last)
+        expected = run.locate(np.arange(first, last))
+        assert np.broadcast_to(epochs, len(rows)).tolist() == expected[0].tolist()
+        assert rows.tolist() == expected[1].tolist()
+        assert rows.dtype == np.int64

@@ -97,6 +97,8 @@ class Merge:
         self._known: tuple[int, Int64] = self.begin, self._first
         self._equal = bool((self._cost > 0).all())
         self._merger = self._compiled()
+        # what sources with costs of their own have consumed at some counts
+        self._consumed: tuple[Int64, dict[int, int]] = np.empty(0, np.int64), {}
 
     def _compiled(self) -> Any:
         """The compiled loops for these sources; None where there are none, or numbers are odd."""
@@ -120,14 +122,18 @@ class Merge:
 
     def _times(self, source: int, first: int, last: int) -> Float64:
         """When items [first, last) of a source happen; all code uses exactly this expression."""
+        return self._timed(source, first, last, self.clocks[source].costs.upto(first))[0]
+
+    def _timed(self, source: int, first: int, last: int, before: int) -> tuple[Float64, Int64]:
+        """The same, and the cost consumed after each item; `before` is what was before them."""
         clock = self.clocks[source]
         cost = clock.costs.items(first, last)
-        ends = np.cumsum(cost) + clock.costs.upto(first)
+        ends = np.cumsum(cost) + before
         begins = ends - cost - clock.ref
         times: Float64 = clock.base + begins / clock.weight
         if self._midpoint:
             times = clock.base + (2 * begins + cost) / (2 * clock.weight)
-        return times
+        return times, ends
 
     def _time(self, source: int, k: int) -> float:
         """The same for one item; Python floats give the same bits."""
@@ -198,8 +204,8 @@ class Merge:
         """(source, item) of indices [first, last)."""
         begin = self.cut(first)
         want = last - first
-        if self._merger is not None and self._equal:
-            source, item, counts = self._taken(begin, want)
+        if self._merger is not None:
+            source, item, counts = (self._taken if self._equal else self._ahead)(begin, want)
         else:
             end = self._counts(self._moment_of(begin, want))
             source, item, counts = self._in_order(begin, end, want)
@@ -219,6 +225,39 @@ class Merge:
         source, item, order = self._sorted(begin, end)
         source, item = source[order[:want]], item[order[:want]]
         return source, item, begin + np.bincount(source, minlength=len(self.clocks))
+
+    def _ahead(self, begin: Int64, want: int) -> tuple[Int64, Int64, Int64]:
+        """The same without a moment: about as many items of each source as its share of `want`.
+
+        It is right if no source with costs of its own came to the end of what was looked at;
+        otherwise more of that source is looked at. Only the prices of these items are needed, not
+        the sums of an epoch, and what was consumed before them is known from the last request.
+        """
+        left = self._end - begin
+        rate = np.where(left > 0, self._weight / self._mean, 0.0)
+        share = want * rate / max(float(rate.sum()), 1e-300)
+        most = np.minimum(left, np.minimum(1.02 * share + 32, want).astype(np.int64))
+        known, consumed = self._consumed
+        summed = np.flatnonzero(self._cost == 0).tolist()
+        if known is not begin:  # a request from somewhere else
+            consumed = {i: self.clocks[i].costs.upto(int(begin[i])) for i in summed}
+        parts = [np.empty(0)] * len(begin)
+        ends: dict[int, Int64] = {}
+        short = summed
+        while True:
+            for i in short:
+                first = int(begin[i])
+                parts[i], ends[i] = self._timed(i, first, first + int(most[i]), consumed[i])
+            edges = np.cumsum([0, *map(len, parts)])
+            source, item, counts = self._taken(begin, want, edges, np.concatenate(parts))
+            taken = counts - begin
+            short = [i for i in summed if taken[i] == most[i] < left[i]]
+            if not short:
+                break
+            most[short] = np.minimum(left[short], 2 * most[short] + 32)
+        after = {i: int(ends[i][taken[i] - 1]) if taken[i] else consumed[i] for i in summed}
+        self._consumed = counts, after
+        return source, item, counts
 
     def _taken(
         self, begin: Int64, want: int, edges: Int64 | None = None, times: Float64 | None = None
