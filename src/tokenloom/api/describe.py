@@ -181,12 +181,13 @@ def copied(plain: Any) -> Any:
     >>> copied({"a": [1, {"b": None}]})
     {'a': [1, {'b': None}]}
     """
-    if isinstance(plain, dict):
-        return {
-            name: copied(inner) if isinstance(inner, (dict, list)) else inner
-            for name, inner in plain.items()
-        }
-    return [copied(inner) if isinstance(inner, (dict, list)) else inner for inner in plain]
+    if type(plain) is dict:
+        made = plain.copy()
+        for name, inner in plain.items():
+            if type(inner) in (dict, list):  # few are
+                made[name] = copied(inner)
+        return made
+    return [copied(inner) if type(inner) in (dict, list) else inner for inner in plain]
 
 
 def named_snapshots(value: Any) -> set[tuple[int, str]]:
