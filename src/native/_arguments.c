@@ -16,6 +16,7 @@ static const struct {
     {"int32 or int64", "ilq", 4, 8, 0},
     {"uint32", "IL", 4, 0, 0},
     {"bytes", "Bbc?", 1, 0, 0},
+    {"float64", "d", 8, 0, 0},
 };
 
 /* The letter of a format in native byte order; 0 if it has another order, or is a record. */

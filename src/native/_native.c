@@ -1,6 +1,6 @@
 /* The module `tokenloom._native`: all entries, and nothing else. Runs of tokens are in
  * _copier.c, loops over cells in _cells.c, files of tokens in _payload.c (with _guard.c and
- * _crc32c.c), the packers in _packers.c, orders in _order.c, and what all do with their arguments in
+ * _crc32c.c), the packers in _packers.c, orders in _order.c, mixing in _merge.c, and what all do with their arguments in
  * _arguments.c.
  *
  * Optional: `tokenloom.native` says whether this module is available; without it NumPy code gives
@@ -32,7 +32,7 @@ module_exec(PyObject *module)
                  PyModule_AddObjectRef(module, "Copier", copier) < 0;
     Py_XDECREF(copier);
     prepare_crc();
-    return failed ? -1 : 0;
+    return failed ? -1 : add_merger(module);
 }
 
 static int

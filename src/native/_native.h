@@ -26,7 +26,7 @@ typedef Py_ssize_t Index;
 
 /* Types of items. TOKENS are copied byte by byte, so their arrays may lie at any address; CELLS are
  * what tokens are widened to. */
-typedef enum { INT32, INT64, UINT64, WORD64, BOOL, TOKENS, CELLS, UINT32, BYTES } Type;
+typedef enum { INT32, INT64, UINT64, WORD64, BOOL, TOKENS, CELLS, UINT32, BYTES, FLOAT64 } Type;
 
 /* What an entry wants of an array. */
 typedef struct {
@@ -66,6 +66,9 @@ extern PyType_Spec copier_spec;
 
 /* _cells.c */
 PyObject *paint(PyObject *module, PyObject *const *args, Index nargs);
+
+/* _merge.c */
+int add_merger(PyObject *module);
 
 /* _tiles.c */
 PyObject *tile(PyObject *module, PyObject *const *args, Index nargs);

@@ -73,6 +73,8 @@ def unbind(record: Any) -> Any:
     >>> unbind((1, {"a": None}))
     [1, {'a': None}]
     """
+    if record is None or isinstance(record, (str, int, float)):  # most values
+        return record
     if dataclasses.is_dataclass(record) and not isinstance(record, type):
         return {f.name: unbind(getattr(record, f.name)) for f in dataclasses.fields(record)}
     if isinstance(record, Mapping):
@@ -190,6 +192,8 @@ def _bind_tuple(hint: Any, value: Any, path: str, unknown: str, problems: list[s
         problems.append(f"{path}: found {_show(value)}, allowed: a list")
         return ()
     (item, *_rest) = typing.get_args(hint)
+    if item in _NAMES and set(map(type, value)) <= {item}:  # usual, and there may be many
+        return tuple(value)
     return tuple(
         _bind(item, each, f"{path}[{i}]", unknown, problems) for i, each in enumerate(value)
     )

@@ -16,9 +16,20 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
 TESTS = ["tests/batch/test_cells.py", "tests/random/test_compiled_order.py"]
-TESTS += ["tests/layout/pack/test_packers.py", "tests/store/test_payload.py", "tests/native"]
+TESTS += [
+    "tests/layout/pack/test_packers.py",
+    "tests/mixture/test_compiled_merge.py",
+    "tests/store/test_payload.py",
+    "tests/native",
+]
 FLAGS = ["-O1", "-g", "-fno-omit-frame-pointer", "-fsanitize=address,undefined"]
-FLAGS += ["-fno-sanitize-recover=all", "-shared", "-fPIC", "-DPy_LIMITED_API=0x030B0000"]
+FLAGS += [
+    "-fno-sanitize-recover=all",
+    "-shared",
+    "-fPIC",
+    "-DPy_LIMITED_API=0x030B0000",
+    "-ffp-contract=off",
+]
 
 
 def compiler():

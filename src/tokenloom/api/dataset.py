@@ -33,8 +33,9 @@ from tokenloom.batch.render import Renderer
 from tokenloom.errors import ConfigError
 from tokenloom.layout.spans import Spans
 from tokenloom.mixture.assemble import Appended, MixSource, check_edits, mixed_run, single_run
+from tokenloom.mixture.run import MixedRun
 from tokenloom.mixture.spec import Edit, MixSpec
-from tokenloom.order.run import Run
+from tokenloom.order.run import Run, SourceRun
 from tokenloom.order.shuffle import Shuffle
 from tokenloom.store.cache import BlockCache
 from tokenloom.store.fetch import ReadCounters
@@ -75,6 +76,7 @@ class Dataset(Settings):
         edits: Iterable[Edit] = (),
         appended: Appended | None = None,
         stages: int = 0,
+        before: Dataset | None = None,
     ) -> None:
         self.sources, self.rule, self.edits = dict(sources), rule, tuple(edits)
         self._shuffle = shuffle  # of a whole mix; a source has its own
@@ -82,7 +84,10 @@ class Dataset(Settings):
         self._stages = stages  # edits known from the start: the seed may still change after them
         readers = {name: source.reader for name, source in self.sources.items()}
         first = list(self.sources if rule is None else rule.weights)
-        check_edits(readers, first, self.edits, self._appended)
+        # one more edit follows from the run without it, so it need not be computed again
+        self._before = None if before is None else before.run
+        done = 0 if before is None else len(before.edits)
+        check_edits(readers, first, self.edits, self._appended, done)
         if rule is None:
             return
         check_alike(self.sources)
@@ -91,7 +96,7 @@ class Dataset(Settings):
         if isinstance(rule.max_epochs, Mapping):
             check_names("max_epochs", rule.max_epochs, list(self.sources))
         check_names("initial", rule.initial, list(self.sources))
-        for edit in self.edits:
+        for edit in self.edits[done:]:
             rule.check_weights(edit.weights)
         if shuffle is not None and self.edits:
             raise ConfigError("shuffle: this mix was edited; what came before must not change.")
@@ -171,7 +176,7 @@ class Dataset(Settings):
                 "edit: this mix is shuffled as a whole, so its future cannot be separated from "
                 "its past. Shuffle the sources instead."
             )
-        made = self._but(edits=(*self.edits, change), **fields)
+        made = self._but(edits=(*self.edits, change), before=self, **fields)
         _ = made.run  # refuses an edit in the past
         return made
 
@@ -212,10 +217,13 @@ class Dataset(Settings):
         """Index → spans, as plain integers; no token is read."""
         if self.rule is None:
             (source,) = self.sources.values()
-            return single_run(MixSource(source.config, source.layout), self.edits, self._appended)
+            alone = self._before if isinstance(self._before, SourceRun) else None
+            taken_alone = MixSource(source.config, source.layout)
+            return single_run(taken_alone, self.edits, self._appended, alone)
+        known = self._before if isinstance(self._before, MixedRun) else None
         counts = self.rule.cost == "loss_tokens"
         taken = {name: source.taken(name, counts) for name, source in self.sources.items()}
-        return mixed_run(taken, self.rule, self.edits, self._appended, self._shuffle)
+        return mixed_run(taken, self.rule, self.edits, self._appended, self._shuffle, known)
 
     @property
     def cache_bytes(self) -> int:
@@ -256,17 +264,22 @@ class Dataset(Settings):
 
     def describe(self) -> dict[str, Any]:
         """The dataset as plain JSON; `tokenloom.from_config` turns it back into a dataset."""
+        plain: dict[str, Any] = description.copied(self._described)
+        return plain
+
+    @lazy
+    def _described(self) -> dict[str, Any]:
         return described(self.sources, self.rule, self._shuffle, self.edits, self.run)
 
     @lazy
     def fingerprint(self) -> str:
         """Identity of what is trained when: 64 hex digits. It excludes where the run ends."""
-        return description.fingerprint(self.describe())
+        return description.fingerprint(self._described)
 
     @lazy
     def render_fingerprint(self) -> str:
         """Identity of how tokens become arrays: 64 hex digits."""
-        return description.render_fingerprint(self.describe())
+        return description.render_fingerprint(self._described)
 
     def __eq__(self, other: object) -> bool:
         """Whether both have the same examples, order, arrays and end."""

@@ -10,12 +10,15 @@ The end of a run is not in it either: `take`, and the `epochs` of a single sourc
 run goes and not what is where in it, so a longer run continues a shorter one. In a mix, `epochs`
 and `stop` decide when sources drop out or restart, so they are part of it. A finite dataset is
 identified by its fingerprint and its number of examples.
+
+In a mix, a split of many parts is written once, under its hash (`splits`), and every source refers
+to it, so a description grows with its sources and not with their square.
 """
 
 from __future__ import annotations
 
 import hashlib
-import re
+import json
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -24,6 +27,7 @@ from tokenloom.store.format import canonical
 __all__ = [
     "FORMAT",
     "chain",
+    "copied",
     "differences",
     "edits_of",
     "fingerprint",
@@ -44,7 +48,7 @@ _ENDS = ("epochs", "take", "mix.take")
 
 _PERMITTED = ("mix.different_tokenizers",)  # what was allowed, not what is shown
 
-_OF_A_SOURCE = re.compile(r"^sources\[\d+\]\.")
+_NAMED = ("splits",)  # sources name them by their hashes
 
 
 def identity(description: Mapping[str, Any]) -> dict[str, Any]:
@@ -52,13 +56,36 @@ def identity(description: Mapping[str, Any]) -> dict[str, Any]:
     mix = description.get("mix")
     counts_loss = isinstance(mix, Mapping) and mix.get("cost") == "loss_tokens"
     aside = _ELSEWHERE if counts_loss else (*_ELSEWHERE, "render")  # masks may decide the order
-    found = {}
-    for path, value in flattened(description):
-        own = _OF_A_SOURCE.sub("", path)
-        left_out = path in (*_ENDS, *_PERMITTED)
-        if not left_out and not any(own == one or own.startswith(one + ".") for one in aside):
-            found[path] = value
+    found: dict[str, Any] = {}
+    whole = frozenset((*aside, *_ENDS, *_PERMITTED, *_NAMED))
+    sources = description.get("sources")
+    if not isinstance(sources, (list, tuple)) or not sources:
+        _put_leaves(found, "", description, "", whole)
+        return found
+    _put_leaves(found, "", {**description, "sources": None}, "", whole | {"sources"})
+    of_each = frozenset(aside)
+    for number, source in enumerate(sources):
+        if isinstance(source, Mapping) and source:
+            _put_leaves(found, f"sources[{number}].", source, "", of_each)
+        else:
+            found |= dict(flattened(source, f"sources[{number}]"))
     return found
+
+
+def _put_leaves(
+    found: dict[str, Any], prefix: str, value: Any, path: str, aside: frozenset[str]
+) -> None:
+    """Every leaf under prefix and path, except below paths that are left aside."""
+    for name, inner in value.items():
+        here = f"{path}.{name}" if path else str(name)
+        if here in aside:
+            continue
+        if isinstance(inner, dict) and inner:
+            _put_leaves(found, prefix, inner, here, aside)
+        elif inner is None or isinstance(inner, (str, int, float)):
+            found[prefix + here] = inner
+        else:
+            found |= ((prefix + leaf, one) for leaf, one in flattened(inner, here))
 
 
 def fingerprint(description: Mapping[str, Any]) -> str:
@@ -78,7 +105,7 @@ def chain(description: Mapping[str, Any]) -> list[str]:
     if isinstance(mix, Mapping):
         base["mix"] = {key: value for key, value in mix.items() if key != "edits"}
         base["sources"] = [source for name, source in sources.items() if name not in joined]
-    found = [_digest(identity(base))]
+    found = [_flat_digest(identity(base))]
     for edit in edits:
         cost = mix.get("cost") if isinstance(mix, Mapping) else None
         added = {"mix": {"cost": cost}, "sources": [sources[n] for n in edit["add"]]}
@@ -111,16 +138,56 @@ def render_chain(description: Mapping[str, Any]) -> list[str]:
     every = renders(description)
     if "mix" not in description:
         return [_digest(every)] * (1 + len(edits_of(description)))
-    joins = [frozenset[str](), *(frozenset(edit["add"]) for edit in edits_of(description))]
-    found = []
-    for number in range(len(joins)):
-        later = frozenset[str]().union(*joins[number + 1 :])
-        found.append(_digest({n: one for n, one in every.items() if n not in later}))
+    added = [edit["add"] for edit in edits_of(description)]
+    joined = {name for names in added for name in names}
+    now = {name: one for name, one in every.items() if name not in joined}
+    found = [_render_digest(now)]
+    for names in added:
+        now |= {name: every[name] for name in names}
+        found.append(_render_digest(now) if names else found[-1])
     return found
+
+
+def _render_digest(renders: Mapping[str, Any]) -> str:
+    """`_digest` of renderings by name; those that several sources share are written once."""
+    known: dict[str, str] = {}
+    lines = []
+    for name in sorted(renders):
+        plain = json.dumps(renders[name], sort_keys=True)
+        if plain not in known:
+            known[plain] = canonical(renders[name]).decode().replace("\n", "\n ")
+        lines.append(f"\n {json.dumps(name, ensure_ascii=False)}: {known[plain]}")
+    text = f"{{{','.join(lines)}\n}}" if lines else "{}"
+    return hashlib.sha256(text.encode()).hexdigest()
 
 
 def _digest(value: Any) -> str:
     return hashlib.sha256(canonical(value)).hexdigest()
+
+
+def _flat_digest(flat: Mapping[str, Any]) -> str:
+    """`_digest` of leaves. JSON with an indent is written by Python, JSON in one line by C."""
+    if not flat:
+        return _digest(flat)
+    text = json.dumps(
+        flat, sort_keys=True, separators=(",\n ", ": "), allow_nan=False, ensure_ascii=False
+    )
+    return hashlib.sha256(f"{{\n {text[1:-1]}\n}}".encode()).hexdigest()
+
+
+def copied(plain: Any) -> Any:
+    """Plain JSON with objects and lists of its own.
+
+    >>> copied({"a": [1, {"b": None}]})
+    {'a': [1, {'b': None}]}
+    """
+    if type(plain) is dict:
+        made = plain.copy()
+        for name, inner in plain.items():
+            if type(inner) in (dict, list):  # few are
+                made[name] = copied(inner)
+        return made
+    return [copied(inner) if type(inner) in (dict, list) else inner for inner in plain]
 
 
 def named_snapshots(value: Any) -> set[tuple[int, str]]:

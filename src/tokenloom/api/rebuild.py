@@ -24,7 +24,7 @@ from tokenloom.api.dataset import Dataset
 from tokenloom.api.source import Source, usual_render
 from tokenloom.batch.spec import RenderSpec
 from tokenloom.bind import BindError, bind
-from tokenloom.documents.resolve import line_of, rebuild_choice
+from tokenloom.documents.resolve import Hashes, KnownSplits, line_of, rebuild_choice
 from tokenloom.errors import ConfigError
 from tokenloom.layout.kinds import KINDS, make_layout
 from tokenloom.mixture.spec import Edit, MixSpec, Pinned, usual_cost
@@ -83,8 +83,18 @@ class _MixKeys:
 
     mix: dict[str, Any]
     sources: tuple[dict[str, Any], ...]
+    splits: dict[str, Any] = field(default_factory=dict)
     format: str = description.FORMAT
     order_version: int = ORDER_VERSION
+
+
+@dataclass(frozen=True, slots=True)
+class _Shared:
+    """What the sources of one description share, so that n parts of a store open it once."""
+
+    splits: KnownSplits = field(default_factory=lambda: KnownSplits({}))
+    hashes: Hashes = field(default_factory=Hashes)
+    opened: dict[tuple[str, int | None, str | None], Reader] = field(default_factory=dict)
 
 
 MAX_DEPTH = 32  # levels; a description has six
@@ -186,6 +196,7 @@ def _mix(
     edits = bind(tuple[Edit, ...], settings.pop("edits", ()), path="$.mix.edits")
     settings.setdefault("cost", usual_cost(settings.get("rule")))
     rule = bind(MixSpec, settings, path="$.mix")
+    shared = _Shared(KnownSplits(keys.splits))
     sources: dict[str, Source] = {}
     for number, one in enumerate(keys.sources):
         name = str(one.get("name"))
@@ -193,7 +204,7 @@ def _mix(
             raise ConfigError(f"$.sources[{number}].name: there are two sources named {name!r}.")
         known = bind(_SourceKeys, one, path=f"$.sources[{number}]")
         here = f"$.sources[{number}]"
-        sources[name] = _source(known, one, paths.get(name), hints, readers, here)
+        sources[name] = _source(known, one, paths.get(name), hints, readers, here, shared)
     named = [*rule.weights, *(name for edit in edits for name in edit.add)]
     if sorted(named) != sorted(sources):
         raise ConfigError(
@@ -210,8 +221,10 @@ def _source(
     hints: Hints,
     readers: Readers,
     path: str = "$",
+    shared: _Shared | None = None,
 ) -> Source:
     """A described source, over its store; `given` are the keys as they were written."""
+    shared = shared or _Shared()
     layout = dict(keys.layout)
     kind = layout.pop("kind", None)
     if not isinstance(kind, str) or kind not in KINDS:
@@ -223,7 +236,7 @@ def _source(
     try:
         config = SourceConfig(
             layout=spec,
-            choice=rebuild_choice(keys.choice),
+            choice=rebuild_choice(keys.choice, f"{path}.choice", shared.splits),
             shuffle=rebuild_shuffle(keys.shuffle, path=f"{path}.shuffle"),
             epochs=keys.epochs,
             seed=keys.seed,
@@ -234,11 +247,12 @@ def _source(
         raise BindError([f"{path}.{error}"]) from None
     store = keys.store
     place = where or store.path
-    reader = readers.get((0, keys.name))
+    which = place, store.snapshot, store.digest
+    reader = readers.get((0, keys.name)) or shared.opened.get(which)
     if reader is None:
-        made_from = "the description was made from"
-        reader = _opened(place, store.snapshot, store.digest, made_from, hints)
-    rows = make_layout(spec, line_of(reader, config.choice))
+        reader = _opened(*which, "the description was made from", hints)
+        shared.opened[which] = reader
+    rows = make_layout(spec, line_of(reader, config.choice, hashes=shared.hashes))
     written = {name: getattr(keys.render, name) for name in given.get("render", ())}
     render = RenderSpec(**usual_render(spec, reader, written))
     return Source(reader=reader, path=place, config=config, layout=rows, render=render)

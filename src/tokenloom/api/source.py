@@ -12,7 +12,7 @@ from tokenloom.batch.spec import RenderSpec
 from tokenloom.batch.trained import trained_count
 from tokenloom.bind import unbind
 from tokenloom.documents.line import Line
-from tokenloom.documents.resolve import describe_choice
+from tokenloom.documents.resolve import SharedSplits, describe_choice
 from tokenloom.errors import plural
 from tokenloom.layout.kinds import LayoutSpec, kind_of
 from tokenloom.layout.layout import Layout
@@ -64,8 +64,13 @@ class Source:
         count = trained_count(name, self.render) if counts else None
         return MixSource(self.config, self.layout, count)
 
-    def describe(self, run: SourceRun) -> dict[str, Any]:
-        """The source as plain JSON, with the numbers resolved by its run."""
+    def describe(self, run: SourceRun, shared: SharedSplits | None = None) -> dict[str, Any]:
+        """The source as plain JSON, with the numbers resolved by its run.
+
+        Args:
+            run: its run.
+            shared: takes splits of many parts, which several sources may name.
+        """
         manifest, config = self.reader.manifest, self.config
         return {
             "name": run.name,
@@ -76,7 +81,7 @@ class Source:
                 "documents": manifest.documents,
                 "tokens": manifest.tokens,
             },
-            "choice": describe_choice(config.choice),
+            "choice": describe_choice(config.choice, shared),
             "layout": {"kind": kind_of(config.layout), **unbind(config.layout)},
             "shuffle": describe_shuffle(run.shuffle),
             "epochs": config.epochs,
@@ -117,13 +122,15 @@ def described(
 ) -> dict[str, Any]:
     """A dataset as plain JSON: flat for a single source, rule and sources for a mix."""
     head = {"format": FORMAT, "order_version": ORDER_VERSION}
+    shared = None if rule is None else SharedSplits()
     pairs = zip(sources.values(), run.sources, strict=True)
-    told = [source.describe(one) for source, one in pairs]
+    told = [source.describe(one, shared) for source, one in pairs]
     changed = [unbind(edit) for edit in edits]
     if rule is None:
         return head | told[0] | ({"edits": changed} if changed else {})
     settings = {"edits": changed, "seed": rule.seed or 0, "shuffle": describe_shuffle(shuffle)}
-    return head | {"mix": unbind(rule) | settings, "sources": told}
+    splits = {"splits": shared.plain} if shared is not None and shared.plain else {}
+    return head | {"mix": unbind(rule) | settings, **splits, "sources": told}
 
 
 def count_words(examples: int | None, seq_len: int) -> str:

@@ -134,6 +134,21 @@ class Plan:
             found[slice(None) if part.at is None else part.at] = part.number
         return found
 
+    @lazy
+    def rows(self) -> tuple[Int64, Int64]:
+        """(number of the source, row in its layout) of each example [N]."""
+        places = [part.at for part in self.parts if part.at is not None]
+        rows = [part.placed.row for part in self.parts]
+        if len(places) < len(rows):  # a single source
+            return np.full(len(self.indices), self.parts[0].number), rows[0]
+        source, row = np.empty((2, len(self.indices)), np.int64)
+        if places:
+            at = np.concatenate(places)
+            numbers = [part.number for part in self.parts]
+            source[at] = np.repeat(numbers, [len(one) for one in rows])
+            row[at] = np.concatenate(rows)
+        return source, row
+
     def tiles(self, width: int) -> Tiles:
         """The cells of all examples as tiles; computed once for each width."""
         known = self._tiles.get(width)

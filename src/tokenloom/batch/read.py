@@ -71,9 +71,8 @@ class RowReader:
         self._working, self._line = run.working, run.layout.line
         self._weights = loss_columns(self._line.reader)
         self.has_weights = bool(self._weights)
-        # everything that determines where a block starts and ends: datasets may share the cache
         self._payloads = payloads_of(self._line.reader)
-        self._tag = f"{run.layout.tag}/{run.working.blocks.size}"
+        self._tag = run.working.tag
 
     def fetched(self, part: PlanPart, start: int, stop: int, column: str) -> Fetched:
         """Examples [start, stop) of a part, read."""

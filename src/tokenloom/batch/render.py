@@ -22,6 +22,7 @@ from tokenloom.batch.plan import Plan
 from tokenloom.batch.read import Fetched, RowReader, merged
 from tokenloom.batch.spec import RenderSpec
 from tokenloom.batch.tiles import Tiles, tile
+from tokenloom.batch.together import together
 from tokenloom.layout.spans import Spans
 from tokenloom.order.run import Run
 from tokenloom.store.cache import BlockCache
@@ -159,6 +160,7 @@ class Renderer:
         self._kinds = list(dict.fromkeys(specs))
         self._kind_of = np.array([self._kinds.index(spec) for spec in specs])
         self._alone = [Kind(self._kinds[0], None)] if len(self._kinds) == 1 else None
+        self._together = together(run, readers)
         self._has_tiles = any(spec.segments == "documents" for spec in specs)
 
     def plan(self, indices: Int64) -> Plan:
@@ -224,6 +226,8 @@ class Renderer:
         if len(plan.parts) == 1 and plan.parts[0].at is None:
             part = plan.parts[0]
             return self._readers[part.number].fetched(part, start, stop, column)
+        if self._together is not None:
+            return self._together.fetched(plan, start, stop, column)
         found = []
         for part, low, high in plan.shares(start, stop):
             one = self._readers[part.number].fetched(part, low, high, column)
@@ -232,6 +236,8 @@ class Renderer:
 
     def at_hand(self, plan: Plan, start: int, stop: int) -> bool:
         """Whether the tokens of some examples are in memory."""
+        if self._together is not None:
+            return self._together.at_hand(plan, start, stop)
         shares = plan.shares(start, stop)
         held = (self._readers[p.number].at_hand(p, low, high) for p, low, high in shares)
         return bool(shares) and all(held)

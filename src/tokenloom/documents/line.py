@@ -102,9 +102,12 @@ class Line(ABC):
 
     def keys(self, tag: str, numbers: list[int], column: str) -> list[Hashable]:
         """Under which stretches are kept in the cache."""
-        # one string: its hash is computed once
-        whose = f"{self.reader.identity}/{column}/{self.mark}{tag}"
+        whose = self.whose(tag, column)
         return [(whose, number) for number in numbers]
+
+    def whose(self, tag: str, column: str) -> str:
+        """The first half of these keys, in one string: its hash is computed once."""
+        return f"{self.reader.identity}/{column}/{self.mark}{tag}"
 
     def stretches(
         self,
@@ -128,17 +131,19 @@ class Line(ABC):
             column: which per-token column.
             cache: keeps them.
         """
-        dtype, most = self.reader.dtype(column), self.reader.rules.cap
 
         def load(places: list[int]) -> list[Array]:
-            low, high = start[places], stop[places]
-            wanted = high - low
-            # neighbours are read together, but cut where one ends: each into a buffer of its own
-            cap = max(8, int(wanted.max()) * dtype.itemsize)
-            views = iter(self.read(low, high, column, min(cap, most) if cap % 8 == 0 else most))
-            return [_assembled(views, size, dtype) for size in wanted.tolist()]
+            return self.load(start[places], stop[places], column)
 
         return cache.get_many(self.keys(tag, numbers, column), load)
+
+    def load(self, start: Int64, stop: Int64, column: str) -> list[Array]:
+        """Ranges of the line, read in one request, each into memory of its own."""
+        dtype, most, wanted = self.reader.dtype(column), self.reader.rules.cap, stop - start
+        # neighbours are read together, but cut where one ends
+        cap = max(8, int(wanted.max()) * dtype.itemsize)
+        views = iter(self.read(start, stop, column, min(cap, most) if cap % 8 == 0 else most))
+        return [_assembled(views, size, dtype) for size in wanted.tolist()]
 
 
 class WholeLine(Line):

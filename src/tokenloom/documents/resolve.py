@@ -8,6 +8,7 @@ themselves.
 from __future__ import annotations
 
 import functools
+import hashlib
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
@@ -22,25 +23,59 @@ from tokenloom.documents.select import Selection, choose
 from tokenloom.documents.spec import SelectSpec
 from tokenloom.documents.split import SplitSpec, content_hashes, id_hashes, members
 from tokenloom.store.derived.duplicates import hash_blocks, starts_with
+from tokenloom.store.format import canonical
 from tokenloom.store.reader import Reader
 
-__all__ = ["Choice", "choose_documents", "describe_choice", "line_of", "rebuild_choice"]
+__all__ = [
+    "Choice",
+    "Hashes",
+    "KnownSplits",
+    "SharedSplits",
+    "choose_documents",
+    "describe_choice",
+    "line_of",
+    "rebuild_choice",
+]
 
 Choice = SplitSpec | SelectSpec
 
 Int64 = NDArray[np.int64]
 
 
-def line_of(reader: Reader, choice: Choice | None, chosen: Selection | None = None) -> Line:
+class Hashes:
+    """The hashes that splits divide by, computed once for all parts that are made together."""
+
+    def __init__(self) -> None:
+        self._known: dict[tuple[int, str, int], tuple[Reader, NDArray[np.uint64]]] = {}
+
+    def of(self, reader: Reader, split: SplitSpec) -> NDArray[np.uint64]:
+        """The hash of every document of a store."""
+        which = id(reader), split.by, split.seed
+        found = self._known.get(which)
+        if found is None:
+            hash_all = id_hashes if split.by == "id" else content_hashes
+            found = self._known[which] = reader, hash_all(reader, split.seed)  # so its id stays
+        return found[1]
+
+
+def line_of(
+    reader: Reader,
+    choice: Choice | None,
+    chosen: Selection | None = None,
+    hashes: Hashes | None = None,
+) -> Line:
     """The documents of a choice, end to end; pass `chosen` if they are already known."""
     if choice is None:
         return WholeLine(reader)
-    documents = (chosen or choose_documents(reader, choice)).documents
+    documents = (chosen or choose_documents(reader, choice, hashes=hashes)).documents
     return ChosenLine(reader, documents)
 
 
 def choose_documents(
-    reader: Reader, choice: Choice | None, among: Int64 | None = None
+    reader: Reader,
+    choice: Choice | None,
+    among: Int64 | None = None,
+    hashes: Hashes | None = None,
 ) -> Selection:
     """The documents of a choice: a split's in stored order, a selection's in the order of its mode.
 
@@ -51,14 +86,14 @@ def choose_documents(
         reader: the store.
         choice: None means all documents.
         among: what a selection chooses from, if already known.
+        hashes: those of the documents, shared by several choices.
     """
     if choice is None:
         return Selection(np.arange(reader.manifest.documents), "all")
     if isinstance(choice, SplitSpec):
-        hash_all = id_hashes if choice.by == "id" else content_hashes
-        return Selection(members(choice, hash_all(reader, choice.seed)), choice.words)
+        return Selection(members(choice, (hashes or Hashes()).of(reader, choice)), choice.words)
     if among is None and choice.within is not None:
-        among = choose_documents(reader, choice.within).documents
+        among = choose_documents(reader, choice.within, hashes=hashes).documents
     if choice.doc_key is not None:
         meets = meeting(reader, choice.doc_key)
         among = np.flatnonzero(meets) if among is None else among[meets[among]]
@@ -77,18 +112,91 @@ def _has_hash(reader: Reader, documents: Int64, digits: str) -> NDArray[np.bool_
     return np.concatenate([np.empty(0, np.bool_), *found])[documents]
 
 
-def describe_choice(choice: Choice | None) -> dict[str, Any] | None:
-    """A choice as plain JSON; a split has no "kind"."""
+class SharedSplits:
+    """Splits that the sources of a mix refer to, each written once under its hash.
+
+    A split of a few parts is spelled out in every source. One of many parts would make a
+    description of n parts grow with n squared.
+    """
+
+    SPELLED = 16  # parts
+
+    def __init__(self) -> None:
+        self.plain: dict[str, dict[str, Any]] = {}
+        self._known: dict[tuple[Any, ...], str] = {}
+
+    def name_of(self, split: SplitSpec) -> str | None:
+        """The hash of a split; None if it is spelled out."""
+        if len(split.names) <= self.SPELLED:
+            return None
+        which = split.names, split.shares, split.by, split.seed
+        name = self._known.get(which)
+        if name is None:
+            plain = unbind(split)
+            del plain["part"]
+            name = self._known[which] = hashlib.sha256(canonical(plain)).hexdigest()
+            self.plain[name] = plain
+        return name
+
+
+def describe_choice(
+    choice: Choice | None, shared: SharedSplits | None = None
+) -> dict[str, Any] | None:
+    """A choice as plain JSON; a split has no "kind".
+
+    Args:
+        choice: what to describe.
+        shared: takes splits of many parts, which are then named instead of spelled out.
+    """
     if choice is None:
         return None
-    plain: dict[str, Any] = unbind(choice)
     if isinstance(choice, SplitSpec):
+        name = None if shared is None else shared.name_of(choice)
+        plain: dict[str, Any] = (
+            unbind(choice) if name is None else {"split": name, "part": choice.part}
+        )
         return plain
-    return {"kind": "select", **plain, "within": describe_choice(choice.within)}
+    plain = unbind(replace(choice, within=None))
+    return {"kind": "select", **plain, "within": describe_choice(choice.within, shared)}
 
 
-def rebuild_choice(plain: Any, path: str = "$.choice") -> Choice | None:
+class KnownSplits:
+    """The splits that a description names, bound when they are first asked for."""
+
+    def __init__(self, plain: Mapping[str, Any]) -> None:
+        self._plain = plain
+        self._bound: dict[str, SplitSpec] = {}
+
+    def part(self, fields: Mapping[str, Any], path: str) -> SplitSpec:
+        """The part of a split that a choice names."""
+        name, part = fields["split"], fields.get("part")
+        split = self._plain.get(name) if isinstance(name, str) else None
+        if not isinstance(split, Mapping):
+            allowed = ", ".join(self._plain) or "none, the description has no splits"
+            raise BindError([f"{path}.split: found {name!r:.80}, allowed: {allowed:.200}"])
+        unknown = sorted(fields.keys() - {"split", "part"})
+        if unknown:
+            raise BindError([f"{path}.{unknown[0]}: unknown key. Allowed: part, split"])
+        known = self._bound.get(name)
+        if known is None:
+            whole = {**split, "part": part}
+            known = self._bound[name] = bind(SplitSpec, whole, path=f"$.splits.{name}")
+        if known.part == part:
+            return known
+        if part not in known.names:
+            raise BindError([f"{path}.part: found {part!r:.80}, allowed: a part of the split"])
+        return replace(known, part=part)
+
+
+def rebuild_choice(
+    plain: Any, path: str = "$.choice", splits: KnownSplits | None = None
+) -> Choice | None:
     """The choice that `describe_choice` described.
+
+    Args:
+        plain: the description.
+        path: where it is, for messages.
+        splits: the splits that it may name.
 
     Raises:
         BindError: the description is invalid; lists the path of every problem.
@@ -99,9 +207,11 @@ def rebuild_choice(plain: Any, path: str = "$.choice") -> Choice | None:
         raise BindError([f"{path}: found {plain!r:.60}, allowed: an object or null"])
     kind = plain.get("kind", "split")
     fields = {name: value for name, value in plain.items() if name != "kind"}
+    if kind == "split" and "split" in fields:
+        return (splits or KnownSplits({})).part(fields, path)
     if kind == "split":
         return bind(SplitSpec, fields, path=path)
     if kind != "select":
         raise BindError([f"{path}.kind: found {kind!r}, allowed: split, select"])
-    within = rebuild_choice(fields.pop("within", None), f"{path}.within")
+    within = rebuild_choice(fields.pop("within", None), f"{path}.within", splits)
     return replace(bind(SelectSpec, fields, path=path), within=within)

@@ -19,7 +19,7 @@ from tokenloom.errors import ConfigError, plural
 from tokenloom.layout.layout import Layout
 from tokenloom.mixture.run import MixedRun
 from tokenloom.mixture.spec import Edit, MixSpec
-from tokenloom.mixture.stages import Change, TimedSource, stages_of
+from tokenloom.mixture.stages import Change, TimedSource, first_stage, next_stage
 from tokenloom.order.costs import Costs
 from tokenloom.order.grown import grown_run
 from tokenloom.order.prices import SpanCount, costs_of
@@ -52,11 +52,21 @@ class MixSource:
 
 
 def single_run(
-    source: MixSource, edits: Sequence[Edit] = (), appended: Appended | None = None
+    source: MixSource,
+    edits: Sequence[Edit] = (),
+    appended: Appended | None = None,
+    known: SourceRun | None = None,
 ) -> SourceRun:
-    """The run of one source, with the documents that edits append and hide."""
+    """The run of one source, with the documents that edits append and hide.
+
+    Args:
+        source: the source.
+        edits: what changes during the run.
+        appended: stores that grew.
+        known: the run without the last edit, which is then all that is left to do.
+    """
     config = source.config
-    run = source_run(
+    run = known or source_run(
         name=config.name,
         layout=source.layout,
         shuffle=config.shuffle,
@@ -64,8 +74,9 @@ def single_run(
         seed=config.seed or 0,
         take=config.take,
     )
-    before = 0
-    for number, edit in enumerate(edits, 1):
+    done = 0 if known is None else len(edits) - 1
+    before = edits[done - 1].at if done else 0
+    for number, edit in enumerate(edits[done:], done + 1):
         _check_moment(edit.at, before, run.n)
         before = edit.at
         if edit.append:
@@ -91,14 +102,19 @@ def _check_moment(at: int, before: int, n: int | None) -> None:
 
 def _without(run: SourceRun, since: Mapping[int, int]) -> SourceRun:
     """A run in which more documents are hidden, each from an item on."""
-    if not since:
-        return run
-    known = run.blanks
-    old = {} if known is None else dict(zip(known.document, known.since, strict=True))
-    both = {**since, **old}  # the earlier item counts
-    documents = sorted(both)
-    blanks = Blanks(np.array(documents), np.array([int(both[one]) for one in documents]))
-    return run.hiding(blanks)
+    return run.hiding(_hidden(run.blanks, since)) if since else run
+
+
+def _hidden(known: Blanks | None, since: Mapping[int, int]) -> Blanks:
+    """The documents of both; of one that is in both, the earlier item counts."""
+    document = np.array(sorted(since), np.int64)
+    fresh = Blanks(document, np.array([since[one] for one in document.tolist()], np.int64))
+    if known is None:
+        return fresh
+    new = ~np.isin(fresh.document, known.document, assume_unique=True)
+    both = np.concatenate([known.document, fresh.document[new]])
+    order = np.argsort(both)
+    return Blanks(both[order], np.concatenate([known.since, fresh.since[new]])[order])
 
 
 def mixed_run(
@@ -107,6 +123,7 @@ def mixed_run(
     edits: Sequence[Edit],
     appended: Appended,
     shuffle: Shuffle | None,
+    known: MixedRun | None = None,
 ) -> MixedRun:
     """The run of several sources.
 
@@ -116,20 +133,22 @@ def mixed_run(
         edits: what changes during the run.
         appended: stores of sources that grew.
         shuffle: shuffle of the mixed run as a whole.
+        known: the run without the last edit and the sources that it adds, which come last. Only
+            that edit is then left to do.
     """
-    joins = {name: j for j, edit in enumerate(edits, 1) for name in edit.add}
-    known = []
-    for name, source in sources.items():
-        run = _endless(name, source, spec)
-        if not run.rows:
-            raise ConfigError(
-                f"mix.{name}: it has no rows, so there is nothing to draw. Leave it out."
-            )
-        costs, declared = _ends(run, source, spec)
-        initial, joined = spec.initial.get(name, 0), joins.get(name, 0)
-        known.append(TimedSource(name, run, costs, declared, initial, joined))
-    changes = [
-        Change(
+    names, rule = list(sources), spec.as_rule
+    if known is None:
+        joins = {name: j for j, edit in enumerate(edits, 1) for name in edit.add}
+        timed = [_timed(name, sources[name], spec, joins.get(name, 0)) for name in names]
+        stages, done = [first_stage(timed, spec.weights, rule)], 0
+        blanks: list[Blanks | None] = [None] * len(timed)
+    else:
+        stages, done = list(known.stages), len(edits) - 1
+        late = names[len(known.timed) :]
+        timed = [*known.timed, *(_timed(name, sources[name], spec, len(edits)) for name in late)]
+        blanks = [*(run.blanks for run in known.sources), *(None for _ in late)]
+    for number, edit in enumerate(edits[done:], done + 1):
+        change = Change(
             at=edit.at,
             weights=edit.weights,
             removed=frozenset(edit.remove),
@@ -138,16 +157,27 @@ def mixed_run(
                 for name in edit.append
             },
         )
-        for number, edit in enumerate(edits, 1)
+        stage, timed = next_stage(timed, stages[-1], change, number, rule)
+        stages.append(stage)
+        for name in sorted({name for name, _ in edit.quarantine}):
+            place = names.index(name)
+            hidden = [document for other, document in edit.quarantine if other == name]
+            since = dict.fromkeys(hidden, stage.merge.clocks[place].first)
+            blanks[place] = _hidden(blanks[place], since)
+    runs = [
+        one.run if hidden is None else one.run.hiding(hidden)
+        for one, hidden in zip(timed, blanks, strict=True)
     ]
-    stages, final = stages_of(known, spec.weights, changes, spec.as_rule)
-    runs = [source.run for source in final]
-    for stage, edit in zip(stages[1:], edits, strict=True):
-        shown = [clock.first for clock in stage.merge.clocks]
-        for place, run in enumerate(runs):
-            hidden = [document for name, document in edit.quarantine if name == run.name]
-            runs[place] = _without(run, dict.fromkeys(hidden, shown[place]))
-    return MixedRun(runs, stages, seed=spec.seed or 0, shuffle=shuffle, take=spec.take)
+    return MixedRun(runs, stages, seed=spec.seed or 0, shuffle=shuffle, take=spec.take, timed=timed)
+
+
+def _timed(name: str, source: MixSource, spec: MixSpec, joins: int) -> TimedSource:
+    """A source of a mix, before any edit."""
+    run = _endless(name, source, spec)
+    if not run.rows:
+        raise ConfigError(f"mix.{name}: it has no rows, so there is nothing to draw. Leave it out.")
+    costs, declared = _ends(run, source, spec)
+    return TimedSource(name, run, costs, declared, spec.initial.get(name, 0), joins)
 
 
 def _grown(
@@ -196,7 +226,11 @@ def _ends(
 
 
 def check_edits(
-    readers: Mapping[str, Reader], first: Sequence[str], edits: Sequence[Edit], appended: Appended
+    readers: Mapping[str, Reader],
+    first: Sequence[str],
+    edits: Sequence[Edit],
+    appended: Appended,
+    done: int = 0,
 ) -> None:
     """Refuse edits that name sources or documents that do not exist.
 
@@ -205,9 +239,14 @@ def check_edits(
         first: names of the sources that are present from the start.
         edits: what changes during the run.
         appended: stores of sources that grew.
+        done: how many of the edits are known to be right.
     """
     live, newest = list(first), dict(readers)
-    for number, edit in enumerate(edits, 1):
+    for edit in edits[:done]:
+        if edit.add or edit.remove:
+            live = [name for name in (*live, *edit.add) if name not in edit.remove]
+    newest |= {name: one for (number, name), one in sorted(appended.items()) if number <= done}
+    for number, edit in enumerate(edits[done:], done + 1):
         check_names("edit.weights", edit.weights, [*live, *edit.add])
         check_names("edit.remove", edit.remove, live)
         check_names("edit.append", edit.append, live)

@@ -14,18 +14,23 @@ Rounds: every block of a mix has a fixed number of items of each source.
 One idea: a block has the same items as under the `weights` rule, in another order. So quotas are
 never negative, errors do not accumulate, and no source is lost, however small its weight. Inside a
 block the sources come one after the other, or shuffled in a keyed order.
+
+The loops are compiled where that is possible (`_merge.c`), with the same floats and the same ties:
+about 20 ns a row for five sources, compared with 40 in NumPy, and 10 µs for a cut anywhere.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from tokenloom import native
 from tokenloom.order.costs import Costs, EqualCosts
-from tokenloom.random.keys import child, children, key
+from tokenloom.random.keys import children, key, named
 from tokenloom.random.permute import permutations
 from tokenloom.store.handles import lazy
 
@@ -87,22 +92,48 @@ class Merge:
         self._end = np.array(ends, np.int64)
         self.longest = LONGEST // max(clock.costs.most for clock in clocks)
         root = key(seed, "mix", "ties")
-        self._ties = np.array([child(root, clock.name) for clock in clocks], np.uint64)
+        self._ties = named(root, [clock.name for clock in clocks])
         self.begin = int(self._first.sum())
         self._known: tuple[int, Int64] = self.begin, self._first
+        self._equal = bool((self._cost > 0).all())
+        self._merger = self._compiled()
+        # what sources with costs of their own have consumed at some counts
+        self._consumed: tuple[Int64, dict[int, int]] = np.empty(0, np.int64), {}
+
+    def _compiled(self) -> Any:
+        """The compiled loops for these sources; None where there are none, or numbers are odd."""
+        make = getattr(native.compiled, "Merger", None)
+        given = self._weight, self._base, self._ref, self._cost, self._first, self._end, self._ties
+        largest = [np.abs(one).max() for one in (self._weight, self._base, self._ref, self._cost)]
+        limits = (1e300, 1e300, 1 << 61, LONGEST)
+        odd = not all(a < b for a, b in zip(largest, limits, strict=True))
+        if make is None or odd or not (self._first <= self._end).all():
+            return None
+        return make(*given, self._midpoint, self._listed)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_merger": None}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        self._merger = self._compiled()  # a copy has its own, if there is one where it is
 
     # -- times -----------------------------------------------------------------------------
 
     def _times(self, source: int, first: int, last: int) -> Float64:
         """When items [first, last) of a source happen; all code uses exactly this expression."""
+        return self._timed(source, first, last, self.clocks[source].costs.upto(first))[0]
+
+    def _timed(self, source: int, first: int, last: int, before: int) -> tuple[Float64, Int64]:
+        """The same, and the cost consumed after each item; `before` is what was before them."""
         clock = self.clocks[source]
         cost = clock.costs.items(first, last)
-        ends = np.cumsum(cost) + clock.costs.upto(first)
+        ends = np.cumsum(cost) + before
         begins = ends - cost - clock.ref
         times: Float64 = clock.base + begins / clock.weight
         if self._midpoint:
             times = clock.base + (2 * begins + cost) / (2 * clock.weight)
-        return times
+        return times, ends
 
     def _time(self, source: int, k: int) -> float:
         """The same for one item; Python floats give the same bits."""
@@ -124,10 +155,14 @@ class Merge:
 
     def _counts(self, moment: float) -> Int64:
         """The number of items of every source that happen before a moment [sources]."""
-        consumed = (moment - self._base) * self._weight + self._ref
         out = np.empty(len(self.clocks), np.int64)
+        if self._merger is not None:
+            self._merger.counts(moment, out)
+            if self._equal:
+                return out
+        consumed = (moment - self._base) * self._weight + self._ref
         equal = self._cost > 0
-        if equal.any():
+        if self._merger is None and equal.any():
             out[equal] = self._equal_counts(np.flatnonzero(equal), consumed[equal], moment)
         for source in np.flatnonzero(~equal).tolist():
             out[source] = self._one_count(source, float(consumed[source]), moment)
@@ -169,14 +204,68 @@ class Merge:
         """(source, item) of indices [first, last)."""
         begin = self.cut(first)
         want = last - first
-        moment = self._moment_of(begin, want)
-        end = self._counts(moment)
-        source, item, order = self._sorted(begin, end)
-        chosen = order[:want]
-        source, item = source[chosen], item[chosen]
-        counts = begin + np.bincount(source, minlength=len(self.clocks))
+        if self._merger is not None:
+            source, item, counts = (self._taken if self._equal else self._ahead)(begin, want)
+        else:
+            end = self._counts(self._moment_of(begin, want))
+            source, item, counts = self._in_order(begin, end, want)
         self._known = last, counts
         return source, item
+
+    def _in_order(self, begin: Int64, end: Int64, want: int) -> tuple[Int64, Int64, Int64]:
+        """(source, item) of the first `want` of items [begin, end), and the counts after them."""
+        if self._merger is not None and not self._equal:
+            times = [
+                self._times(i, a, b) if self._cost[i] == 0 else np.empty(0)
+                for i, (a, b) in enumerate(zip(begin.tolist(), end.tolist(), strict=True))
+            ]
+            edges = np.cumsum([0, *map(len, times)])
+            want = min(want, int((end - begin).sum()))
+            return self._taken(begin, want, edges, np.concatenate(times))
+        source, item, order = self._sorted(begin, end)
+        source, item = source[order[:want]], item[order[:want]]
+        return source, item, begin + np.bincount(source, minlength=len(self.clocks))
+
+    def _ahead(self, begin: Int64, want: int) -> tuple[Int64, Int64, Int64]:
+        """The same without a moment: about as many items of each source as its share of `want`.
+
+        It is right if no source with costs of its own came to the end of what was looked at;
+        otherwise more of that source is looked at. Only the prices of these items are needed, not
+        the sums of an epoch, and what was consumed before them is known from the last request.
+        """
+        left = self._end - begin
+        rate = np.where(left > 0, self._weight / self._mean, 0.0)
+        share = want * rate / max(float(rate.sum()), 1e-300)
+        most = np.minimum(left, np.minimum(1.02 * share + 32, want).astype(np.int64))
+        known, consumed = self._consumed
+        summed = np.flatnonzero(self._cost == 0).tolist()
+        if known is not begin:  # a request from somewhere else
+            consumed = {i: self.clocks[i].costs.upto(int(begin[i])) for i in summed}
+        parts = [np.empty(0)] * len(begin)
+        ends: dict[int, Int64] = {}
+        short = summed
+        while True:
+            for i in short:
+                first = int(begin[i])
+                parts[i], ends[i] = self._timed(i, first, first + int(most[i]), consumed[i])
+            edges = np.cumsum([0, *map(len, parts)])
+            source, item, counts = self._taken(begin, want, edges, np.concatenate(parts))
+            taken = counts - begin
+            short = [i for i in summed if taken[i] == most[i] < left[i]]
+            if not short:
+                break
+            most[short] = np.minimum(left[short], 2 * most[short] + 32)
+        after = {i: int(ends[i][taken[i] - 1]) if taken[i] else consumed[i] for i in summed}
+        self._consumed = counts, after
+        return source, item, counts
+
+    def _taken(
+        self, begin: Int64, want: int, edges: Int64 | None = None, times: Float64 | None = None
+    ) -> tuple[Int64, Int64, Int64]:
+        """The same by the compiled loop; `times` of items whose costs differ, source by source."""
+        counts, source, item = begin.copy(), np.empty(want, np.int64), np.empty(want, np.int64)
+        found = self._merger.take(counts, edges, times, source, item)
+        return source[:found], item[:found], counts
 
     def _moment_of(self, begin: Int64, want: int) -> float:
         """A moment before which at least `want` further items happen."""
@@ -216,7 +305,7 @@ class Merge:
         count = end - begin
         source = np.repeat(np.arange(len(count)), count)
         item = np.arange(len(source)) - np.repeat(np.cumsum(count) - count - begin, count)
-        if (self._cost > 0).all():
+        if self._equal:
             times = self._equal_times(source, item)
         else:
             parts = [
@@ -258,11 +347,13 @@ class Merge:
             return counts
         if index == self.begin:
             return self._first
-        low, high = self._bracket(index)
-        begin, end = self._counts(low), self._counts(high)
-        source, _, order = self._sorted(begin, end)
-        taken = order[: index - int(begin.sum())]
-        counts = begin + np.bincount(source[taken], minlength=len(self.clocks))
+        if self._merger is not None and self._equal and 0 <= index <= LONGEST:
+            counts = np.empty(len(self.clocks), np.int64)
+            self._merger.cut(index, counts)
+        else:
+            low, high = self._bracket(index)
+            begin, end = self._counts(low), self._counts(high)
+            counts = self._in_order(begin, end, index - int(begin.sum()))[2]
         self._known = index, counts
         return counts
 

@@ -15,13 +15,15 @@ from tokenloom.arguments import integer
 from tokenloom.arrays import checked, grouped, with_newest
 from tokenloom.layout.blocks import Blocks
 from tokenloom.layout.spans import Spans
-from tokenloom.mixture.stages import Stage
+from tokenloom.mixture.rows import MANY, RowTables
+from tokenloom.mixture.stages import Stage, TimedSource
 from tokenloom.order import Order
 from tokenloom.order.block_order import golden
 from tokenloom.order.costs import SummedCosts
 from tokenloom.order.prices import TokenCount
 from tokenloom.order.run import Consumed, Placed, SourceRun
 from tokenloom.order.shuffle import Shuffle
+from tokenloom.store.handles import lazy
 from tokenloom.store.plan_cache import joined_digest
 
 __all__ = ["MixedRun", "joined_spans"]
@@ -34,6 +36,8 @@ EPOCHS = 512  # epochs of one source that are computed together, at most
 
 KEPT_CHUNKS = 8
 
+FULL = 64  # items of each source in a request; more are worth a request of their own
+
 FEW = 16  # up to this many items of a chunk are looked up one by one
 
 
@@ -45,6 +49,7 @@ class MixedRun:
         sources: the endless run of each source.
         stages: what changes at which index; the first starts at 0.
         shuffle: shuffle of the run as a whole; None keeps the order of the mix.
+        timed: the sources as they are after the last stage, for one more edit.
     """
 
     def __init__(
@@ -55,8 +60,9 @@ class MixedRun:
         seed: int,
         shuffle: Shuffle | None = None,
         take: int | None = None,
+        timed: Sequence[TimedSource] = (),
     ) -> None:
-        self.sources, self.stages = tuple(sources), tuple(stages)
+        self.sources, self.stages, self.timed = tuple(sources), tuple(stages), tuple(timed)
         self.names = tuple(source.name for source in sources)
         whole = stages[-1].end
         self.n = whole if take is None else take if whole is None else min(take, whole)
@@ -120,11 +126,25 @@ class MixedRun:
     def placed(self, indices: Int64) -> list[Placed]:
         """See `Run`."""
         source, item = self.pick(indices)
-        found = []
-        for number, here in grouped(source):
-            at, run = np.sort(here), self.sources[number]
-            found.append(Placed(number, run, at, item[at], *run.locate(item[at])))
-        return found
+        groups = list(grouped(source))
+        if len(groups) < MANY or len(source) > FULL * len(groups):
+            runs = [(number, self.sources[number], here, item[here]) for number, here in groups]
+            return [Placed(*one, *one[1].locate(one[3])) for one in runs]
+        places = [here for _, here in groups]
+        edges = np.cumsum([0, *map(len, places)]).tolist()
+        ordered = item[np.concatenate(places)]
+        numbers = [number for number, _ in groups]
+        rows = self._rows.locate(numbers, edges, ordered)
+        return [
+            Placed(number, self.sources[number], here, ordered[a:b], epoch, row)
+            for (number, here), a, b, (epoch, row) in zip(
+                groups, edges[:-1], edges[1:], rows, strict=True
+            )
+        ]
+
+    @lazy
+    def _rows(self) -> RowTables:
+        return RowTables(self.sources)
 
     def locate(self, indices: Int64) -> tuple[Int64, Int64]:
         """(epoch, row) of each index, in its source [N]."""
@@ -178,6 +198,8 @@ class MixedRun:
             stage = self.stages[int(np.searchsorted(self._at, examples, side="right")) - 1]
             first = stage.order.whole(examples)
             counts = stage.order.cut(first)
+            late = len(self.sources) - len(counts)  # sources that join later
+            counts = np.append(counts, np.zeros(late, np.int64)) if late else counts
         rows, tokens = self._drawn(first, examples)
         rows = rows + counts
         return [
@@ -225,8 +247,9 @@ class MixedRun:
         shown = examples if self._order is None else stage.end or 0
         counts = stage.order.cut(stage.order.whole(shown)).tolist()
         found: list[str] = []
-        for source, clock, k in zip(self.sources, stage.merge.clocks, counts, strict=True):
-            if clock.costs.n != 0:  # else it joins later
+        # sources that join later come last, or have no items
+        for source, clock, k in zip(self.sources, stage.merge.clocks, counts, strict=False):
+            if clock.costs.n != 0:
                 found += source.plan_digests(max(1, k))
                 found += clock.costs.digests(k) if isinstance(clock.costs, SummedCosts) else ()
         return joined_digest(found)
@@ -269,7 +292,8 @@ def joined_spans(parts: Sequence[Placed], spans: Sequence[Spans], width: int) ->
 
 def _begins(stages: Sequence[Stage], source: int) -> list[int]:
     """The indices of the stages in which a source has items."""
-    return [s.at for s in stages if s.merge.clocks[source].costs.n != 0]
+    known = [stage for stage in stages if source < len(stage.merge.clocks)]
+    return [stage.at for stage in known if stage.merge.clocks[source].costs.n != 0]
 
 
 def _shuffled(shuffle: Shuffle | None, n: int | None, seed: int) -> Order | None:

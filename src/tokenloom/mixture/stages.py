@@ -4,10 +4,14 @@ One idea: a run is cut at the index of an edit. Before the cut is the old merge,
 is a merge whose sources start with the items they have not shown yet. A source that joins starts at
 the moment of the cut, so it does not catch up. A source whose weight changes keeps the share of its
 pending item that it has already waited for.
+
+So one more edit is one more stage (`next_stage`), however many there were. A stage may know fewer
+sources than its run has: those that joined later come last, and have no items in it.
 """
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol
@@ -20,7 +24,7 @@ from tokenloom.mixture.merge import Clock, Merge, Rounds
 from tokenloom.order.costs import Costs, EqualCosts
 from tokenloom.order.run import SourceRun
 
-__all__ = ["Change", "Rule", "Stage", "TimedSource", "stages_of"]
+__all__ = ["Change", "Rule", "Stage", "TimedSource", "first_stage", "next_stage"]
 
 Int64 = NDArray[np.int64]
 
@@ -120,32 +124,43 @@ class Stage:
     merge: Merge
 
 
-def stages_of(
-    sources: Sequence[TimedSource],
-    weights: Mapping[str, float],
-    changes: Sequence[Change],
-    rule: Rule,
-) -> tuple[list[Stage], list[TimedSource]]:
-    """The stages of a run, one for the start and one per change, and its sources at the end."""
+def first_stage(sources: Sequence[TimedSource], weights: Mapping[str, float], rule: Rule) -> Stage:
+    """The start of a run."""
     clocks = [
         Clock(s.name, s.costs, weights[s.name], base=s.initial / weights[s.name])
         if not s.joins
         else Clock(s.name, NOTHING, 1.0)
         for s in sources
     ]
-    stages = [_stage(0, sources, clocks, rule)]
-    for number, change in enumerate(changes, 1):
-        _check(change, stages[-1], rule)
-        sources = _grown(sources, stages[-1], change)
-        clocks = _changed(sources, stages[-1], change, number)
-        stages.append(_stage(change.at, sources, clocks, rule))
-    return stages, list(sources)
+    return _stage(0, sources, clocks, rule)
+
+
+def next_stage(
+    sources: Sequence[TimedSource], stage: Stage, change: Change, number: int, rule: Rule
+) -> tuple[Stage, list[TimedSource]]:
+    """The stage that starts with change `number`, and the sources from there on.
+
+    Args:
+        sources: the sources until then; those that join now and are not in `stage` come last.
+        stage: the stage before.
+        change: what changes.
+        number: the number of the change, from 1 on.
+        rule: how sources are merged.
+    """
+    _check(change, stage, rule)
+    grown = _grown(sources, stage, change)
+    clocks = _changed(grown, stage, change, number)
+    return _stage(change.at, grown, clocks, rule), grown
 
 
 def _grown(sources: Sequence[TimedSource], stage: Stage, change: Change) -> list[TimedSource]:
     """The sources with their appended documents; the costs of shown items stay the same."""
+    if not change.grown:
+        return list(sources)
     made = []
-    for source, k in zip(sources, stage.merge.cut(change.at).tolist(), strict=True):
+    counts = stage.merge.cut(change.at).tolist()
+    for source, k in itertools.zip_longest(sources, counts, fillvalue=0):
+        assert isinstance(source, TimedSource)  # a stage never knows more sources
         grow = change.grown.get(source.name)
         made.append(source if grow is None else grow(source, k))
     return made
@@ -183,7 +198,9 @@ def _changed(
     counts = stage.merge.cut(change.at).tolist()
     now = stage.merge.moment(change.at)
     made = []
-    for source, clock, k in zip(sources, stage.merge.clocks, counts, strict=True):
+    late = [Clock(source.name, NOTHING, 1.0) for source in sources[len(counts) :]]
+    clocks, counts = [*stage.merge.clocks, *late], [*counts, *(0 for _ in late)]
+    for source, clock, k in zip(sources, clocks, counts, strict=True):
         if source.joins == number:
             weight = change.weights[source.name]
             made.append(Clock(source.name, source.costs, weight, base=now))

@@ -11,6 +11,7 @@ order; in a run of one source they are the examples themselves.
 
 from __future__ import annotations
 
+import itertools
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
@@ -32,6 +33,8 @@ from tokenloom.store.plan_cache import joined_digest
 __all__ = ["Blanks", "Consumed", "Placed", "Run", "SourceRun", "source_run"]
 
 Int64 = NDArray[np.int64]
+
+LONG = 256  # rows of an epoch; longer ones are ordered one by one
 
 
 class Blanks(NamedTuple):
@@ -236,7 +239,13 @@ class SourceRun:
         if first < last <= self.phases.start(epoch + 1):
             return epoch, self.order(epoch).map(np.arange(inside, inside + last - first))
         epochs, place = self.phases.locate(np.arange(first, last))
-        return epochs, self.epochs.rows_at(epochs, place)
+        if last - first < LONG * (int(epochs[-1]) - epoch if len(epochs) else 1):
+            return epochs, self.epochs.rows_at(epochs, place)  # many short epochs
+        cuts = [0, *(np.flatnonzero(np.diff(epochs)) + 1).tolist(), len(epochs)]
+        parts = [
+            self.order(int(epochs[a])).map(place[a:b]) for a, b in itertools.pairwise(cuts) if b > a
+        ]
+        return epochs, np.concatenate([np.empty(0, np.int64), *parts])
 
     def pick(self, indices: Int64) -> tuple[Int64, Int64]:
         """(0, the index itself) of each index [N]."""

@@ -116,6 +116,11 @@ class WorkingSet:
         self.blocks = self._blocks[-1]
         self.lanes: int = getattr(shuffle, "lanes", 1)
 
+    @property
+    def tag(self) -> str:
+        """Everything that determines where a block starts and ends: runs may share a cache."""
+        return f"{self._layout.tag}/{self.blocks.size}"
+
     def block_of(self, epoch: Int64, rows: Int64) -> Int64:
         """The io block of each row, counted over all phases [N]."""
         if len(self._blocks) == 1:
