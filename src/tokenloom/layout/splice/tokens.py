@@ -77,7 +77,8 @@ class UnitTokens(NamedTuple):
     @property
     def _is_whole(self) -> NDArray[np.bool_]:
         """Which pieces are all choices of their document [pieces]."""
-        return self.last - self.first == self.part.shown[self.place]
+        whole: NDArray[np.bool_] = self.last - self.first == self.part.shown[self.place]
+        return whole
 
     def upto(self, epoch: int) -> int:
         """Stored tokens of all epochs before `epoch`, as if the phase had begun with epoch 0."""
