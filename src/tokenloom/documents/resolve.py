@@ -18,9 +18,9 @@ from numpy.typing import NDArray
 from tokenloom.bind import BindError, bind, unbind
 from tokenloom.documents.conditions import meeting
 from tokenloom.documents.line import ChosenLine, Line, WholeLine
-from tokenloom.documents.select import Selection, choose
+from tokenloom.documents.select import Selection, choose, choose_streaming
 from tokenloom.documents.spec import SelectSpec
-from tokenloom.documents.split import SplitSpec, content_hashes, id_hashes, members
+from tokenloom.documents.split import SplitSpec, members
 from tokenloom.store.derived.duplicates import hash_blocks, starts_with
 from tokenloom.store.reader import Reader
 
@@ -55,13 +55,17 @@ def choose_documents(
     if choice is None:
         return Selection(np.arange(reader.manifest.documents), "all")
     if isinstance(choice, SplitSpec):
-        hash_all = id_hashes if choice.by == "id" else content_hashes
-        return Selection(members(choice, hash_all(reader, choice.seed)), choice.words)
+        return Selection(members(choice, reader), choice.words)
     if among is None and choice.within is not None:
         among = choose_documents(reader, choice.within).documents
     if choice.doc_key is not None:
         meets = meeting(reader, choice.doc_key)
         among = np.flatnonzero(meets) if among is None else among[meets[among]]
+    if among is None:
+        documents, digest = reader.manifest.documents, reader.manifest.digest
+        found = choose_streaming(choice, reader.length_pieces(), documents, digest)
+        if found is not None:
+            return found
     return choose(
         choice,
         reader.lengths(),
