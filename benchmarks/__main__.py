@@ -22,6 +22,7 @@ from benchmarks import (
     order,
     packing,
     read,
+    scaling,
     splice,
     start,
     write,
@@ -41,6 +42,7 @@ JOBS = {
     "splice": splice.run,
     "mix": mix.run,
     "native": native.run,
+    "scaling": scaling.run,
 }
 SIZES = ("tiny", "small", "default", "full")
 
