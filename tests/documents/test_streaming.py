@@ -55,6 +55,17 @@ def test_a_few_at_a_time_are_chosen_as_from_all(lengths, mode, count, between, t
     assert (found.why, found.warning) == (wanted.why, wanted.warning)
 
 
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("count", [1, 7, 40])
+def test_the_best_of_many_pieces_are_the_best_of_all(mode, count):
+    lengths = np.random.default_rng(count).integers(0, 500, 3000)
+    spec = SelectSpec(num_docs=count, doc_select_mode=mode, min_doc_length=3)
+    found = choose_streaming(spec, in_pieces(lengths, 30), 3000, "store")
+    wanted = choose(spec, lengths, digest="store")
+    assert found.documents.tolist() == wanted.documents.tolist()
+    assert found.why == wanted.why
+
+
 def test_documents_that_are_named_are_left_to_the_other_way():
     for options in ({"doc_index": 3}, {"doc_hash": "0" * 8}, {"documents": (1, 2)}):
         assert choose_streaming(SelectSpec(**options), in_pieces([1] * 40, 8), 40, "") is None
