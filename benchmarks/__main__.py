@@ -23,6 +23,7 @@ from benchmarks import (
     packed_rows,
     packing,
     read,
+    scaling,
     splice,
     start,
     write,
@@ -43,6 +44,7 @@ JOBS = {
     "splice": splice.run,
     "mix": mix.run,
     "native": native.run,
+    "scaling": scaling.run,
 }
 SIZES = ("tiny", "small", "default", "full")
 

@@ -19,6 +19,7 @@ TITLES = {
     "splice": ["splice 1", "splice 2", "splice 3"],
     "mix": ["mix 1", "mix 2"],
     "native": ["native"],
+    "scaling": ["scaling"],
 }
 
 

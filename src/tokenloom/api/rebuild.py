@@ -24,7 +24,7 @@ from tokenloom.api.dataset import Dataset
 from tokenloom.api.source import Source, usual_render
 from tokenloom.batch.spec import RenderSpec
 from tokenloom.bind import BindError, bind
-from tokenloom.documents.resolve import Hashes, KnownSplits, line_of, rebuild_choice
+from tokenloom.documents.resolve import KnownSplits, line_of, rebuild_choice
 from tokenloom.errors import ConfigError
 from tokenloom.layout.kinds import KINDS, make_layout
 from tokenloom.mixture.spec import Edit, MixSpec, Pinned, usual_cost
@@ -93,7 +93,6 @@ class _Shared:
     """What the sources of one description share, so that n parts of a store open it once."""
 
     splits: KnownSplits = field(default_factory=lambda: KnownSplits({}))
-    hashes: Hashes = field(default_factory=Hashes)
     opened: dict[tuple[str, int | None, str | None], Reader] = field(default_factory=dict)
 
 
@@ -252,7 +251,7 @@ def _source(
     if reader is None:
         reader = _opened(*which, "the description was made from", hints)
         shared.opened[which] = reader
-    rows = make_layout(spec, line_of(reader, config.choice, hashes=shared.hashes))
+    rows = make_layout(spec, line_of(reader, config.choice))
     written = {name: getattr(keys.render, name) for name in given.get("render", ())}
     render = RenderSpec(**usual_render(spec, reader, written))
     return Source(reader=reader, path=place, config=config, layout=rows, render=render)

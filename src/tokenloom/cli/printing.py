@@ -12,11 +12,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from tokenloom.api.store import Store
 from tokenloom.arguments import one_of
 from tokenloom.errors import InputError, plural
+from tokenloom.store.derived.length_counts import LengthCounts
 
 __all__ = [
     "compare",
@@ -172,34 +172,31 @@ def summary(store: Store) -> dict[str, Any]:
     }
 
 
-def percentiles(lengths: NDArray[np.int64]) -> dict[str, float]:
+def percentiles(counts: LengthCounts) -> dict[str, float]:
     """Length statistics in tokens; empty for no documents."""
-    if not len(lengths):
+    if not len(counts.length):
         return {}
-    values = np.percentile(lengths, PERCENTS)
-    found = {f"p{percent}": float(v) for percent, v in zip(PERCENTS, values, strict=True)}
+    found = {f"p{percent}": counts.percentile(percent) for percent in PERCENTS}
     return {
-        "min": float(lengths.min()),
+        "min": float(counts.length[0]),
         **found,
-        "max": float(lengths.max()),
-        "mean": float(lengths.mean()),
+        "max": float(counts.length[-1]),
+        "mean": counts.mean,
     }
 
 
-def histogram(lengths: NDArray[np.int64]) -> list[str]:
+def histogram(counts: LengthCounts) -> list[str]:
     """One bar per doubling of length: documents, and the share of all tokens they hold.
 
-    >>> histogram(np.array([0, 3, 3, 9]))[-1].split()[0]
+    >>> histogram(LengthCounts(np.array([0, 3, 9]), np.array([1, 2, 1])))[-1].split()[0]
     '8-15'
     """
-    if not len(lengths):
+    if not len(counts.length):
         return []
     # 0 → bin 0, 1 → 1, 2-3 → 2, 4-7 → 3: the number of binary digits
-    bins = np.zeros(len(lengths), np.int64)
-    some = lengths > 0
-    bins[some] = np.floor(np.log2(lengths[some])).astype(np.int64) + 1
-    documents = np.bincount(bins)
-    tokens = np.bincount(bins, weights=lengths)
+    bins = np.array([length.bit_length() for length in counts.length.tolist()], np.int64)
+    documents = np.bincount(bins, counts.documents).astype(np.int64)
+    tokens = np.bincount(bins, weights=counts.length * counts.documents)
     first = int(np.flatnonzero(documents)[0])
     rows = []
     for b in range(first, len(documents)):

@@ -9,6 +9,7 @@ from typing import Any
 from tokenloom.api.store import Store, open_store
 from tokenloom.cli.printing import histogram, percentiles, summary, write
 from tokenloom.errors import binary_size, plural
+from tokenloom.store.derived.length_counts import LengthCounts, count_lengths
 
 __all__ = ["add_commands"]
 
@@ -43,12 +44,13 @@ def add_commands(commands: Any, common: argparse.ArgumentParser) -> None:
 def _info(arguments: argparse.Namespace) -> int:
     store = open_store(arguments.store, snapshot=arguments.snapshot)
     about = summary(store)
-    about["lengths"] = percentiles(store.lengths)
-    write(arguments, about, _info_lines(store, about))
+    counts = count_lengths(store.reader)
+    about["lengths"] = percentiles(counts)
+    write(arguments, about, _info_lines(store, about, counts))
     return 0
 
 
-def _info_lines(store: Store, about: dict[str, Any]) -> Iterator[str]:
+def _info_lines(store: Store, about: dict[str, Any], counts: LengthCounts) -> Iterator[str]:
     yield f"{store.path}  snapshot {store.snapshot}, store format {about['format']}"
     yield f"  documents   {about['documents']:,}"
     yield f"  tokens      {about['tokens']:,}"
@@ -76,7 +78,7 @@ def _info_lines(store: Store, about: dict[str, Any]) -> Iterator[str]:
         stats = about["lengths"]
         yield "    " + "  ".join(f"{name} {value:,.0f}" for name, value in stats.items())
         yield f"{'tokens':>24} {'documents':>12} {'share':>6}"
-        yield from histogram(store.lengths)
+        yield from histogram(counts)
 
 
 def _show(arguments: argparse.Namespace) -> int:

@@ -19,16 +19,15 @@ from numpy.typing import NDArray
 from tokenloom.bind import BindError, bind, unbind
 from tokenloom.documents.conditions import meeting
 from tokenloom.documents.line import ChosenLine, Line, WholeLine
-from tokenloom.documents.select import Selection, choose
+from tokenloom.documents.select import Selection, choose, choose_streaming
 from tokenloom.documents.spec import SelectSpec
-from tokenloom.documents.split import SplitSpec, content_hashes, id_hashes, members
+from tokenloom.documents.split import SplitSpec, members
 from tokenloom.store.derived.duplicates import hash_blocks, starts_with
 from tokenloom.store.format import canonical
 from tokenloom.store.reader import Reader
 
 __all__ = [
     "Choice",
-    "Hashes",
     "KnownSplits",
     "SharedSplits",
     "choose_documents",
@@ -42,40 +41,16 @@ Choice = SplitSpec | SelectSpec
 Int64 = NDArray[np.int64]
 
 
-class Hashes:
-    """The hashes that splits divide by, computed once for all parts that are made together."""
-
-    def __init__(self) -> None:
-        self._known: dict[tuple[int, str, int], tuple[Reader, NDArray[np.uint64]]] = {}
-
-    def of(self, reader: Reader, split: SplitSpec) -> NDArray[np.uint64]:
-        """The hash of every document of a store."""
-        which = id(reader), split.by, split.seed
-        found = self._known.get(which)
-        if found is None:
-            hash_all = id_hashes if split.by == "id" else content_hashes
-            found = self._known[which] = reader, hash_all(reader, split.seed)  # so its id stays
-        return found[1]
-
-
-def line_of(
-    reader: Reader,
-    choice: Choice | None,
-    chosen: Selection | None = None,
-    hashes: Hashes | None = None,
-) -> Line:
+def line_of(reader: Reader, choice: Choice | None, chosen: Selection | None = None) -> Line:
     """The documents of a choice, end to end; pass `chosen` if they are already known."""
     if choice is None:
         return WholeLine(reader)
-    documents = (chosen or choose_documents(reader, choice, hashes=hashes)).documents
+    documents = (chosen or choose_documents(reader, choice)).documents
     return ChosenLine(reader, documents)
 
 
 def choose_documents(
-    reader: Reader,
-    choice: Choice | None,
-    among: Int64 | None = None,
-    hashes: Hashes | None = None,
+    reader: Reader, choice: Choice | None, among: Int64 | None = None
 ) -> Selection:
     """The documents of a choice: a split's in stored order, a selection's in the order of its mode.
 
@@ -86,17 +61,21 @@ def choose_documents(
         reader: the store.
         choice: None means all documents.
         among: what a selection chooses from, if already known.
-        hashes: those of the documents, shared by several choices.
     """
     if choice is None:
         return Selection(np.arange(reader.manifest.documents), "all")
     if isinstance(choice, SplitSpec):
-        return Selection(members(choice, (hashes or Hashes()).of(reader, choice)), choice.words)
+        return Selection(members(choice, reader), choice.words)
     if among is None and choice.within is not None:
-        among = choose_documents(reader, choice.within, hashes=hashes).documents
+        among = choose_documents(reader, choice.within).documents
     if choice.doc_key is not None:
         meets = meeting(reader, choice.doc_key)
         among = np.flatnonzero(meets) if among is None else among[meets[among]]
+    if among is None:
+        documents, digest = reader.manifest.documents, reader.manifest.digest
+        found = choose_streaming(choice, reader.length_pieces(), documents, digest)
+        if found is not None:
+            return found
     return choose(
         choice,
         reader.lengths(),

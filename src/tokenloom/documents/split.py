@@ -9,7 +9,8 @@ always land in the same part.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+import weakref
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from numbers import Real
 from typing import Any
@@ -20,11 +21,11 @@ from numpy.typing import NDArray
 from tokenloom.arguments import one_of
 from tokenloom.bind import check_fields
 from tokenloom.errors import ConfigError
-from tokenloom.random.keys import check_seed, children, key, mixed, named
+from tokenloom.random.keys import check_seed, children, key, mixed, named_texts
 from tokenloom.store.derived.duplicates import hash_blocks
 from tokenloom.store.reader import Reader
 
-__all__ = ["SplitSpec", "content_hashes", "id_hashes", "members"]
+__all__ = ["SplitSpec", "content_hashes", "id_hashes", "members", "part_numbers"]
 
 Int64 = NDArray[np.int64]
 
@@ -87,35 +88,57 @@ def _check_shares(shares: Mapping[str, Any]) -> None:
         )
 
 
-def members(spec: SplitSpec, hashes: UInt64) -> Int64:
-    """The documents of the part, in stored order, from the hash of every document."""
-    place = spec.names.index(spec.part)
-    # edges in units of 2^-64; the last is open, so that rounding loses no document
-    low, high = (math.fsum(spec.shares[:i]) * 2.0**64 for i in (place, place + 1))
-    inside = hashes >= np.uint64(min(int(low), (1 << 64) - 1)) if place else np.True_
-    if place < len(spec.names) - 1:
-        inside = inside & (hashes < np.uint64(min(int(high), (1 << 64) - 1)))
-    return np.flatnonzero(np.broadcast_to(inside, hashes.shape))
+def part_numbers(spec: SplitSpec, hashes: UInt64) -> NDArray[Any]:
+    """The number of the part of each document, from its hash [N]."""
+    # where parts begin, in units of 2^-64; the last is open, so that rounding loses no document
+    kind = np.uint8 if len(spec.names) <= 256 else np.int64
+    found: NDArray[Any] = np.zeros(len(hashes), kind)
+    for place in range(1, len(spec.names)):
+        begin = int(math.fsum(spec.shares[:place]) * 2.0**64)
+        found += hashes >= np.uint64(min(begin, (1 << 64) - 1))
+    return found
 
 
-def id_hashes(reader: Reader, seed: int) -> UInt64:
-    """A hash of the id of every document; a document without an id uses its number."""
-    parent, found, first = key(seed, "split"), [], 0
-    for ids in reader.values("id"):
-        numbers = np.arange(first, first + len(ids), dtype=np.uint64)
-        absent = np.array([one is None for one in ids], np.bool_)
-        by_name = named(parent, ["" if one is None else str(one) for one in ids])
-        found.append(np.where(absent, children(parent, numbers), by_name))
-        first += len(ids)
-    return np.concatenate([np.empty(0, np.uint64), *found])
+def members(spec: SplitSpec, reader: Reader) -> Int64:
+    """The documents of a part, in stored order.
+
+    The parts of all documents are kept with the reader, one byte each, until another split is asked
+    for: the next part of the same split takes no second pass over ids or hashes.
+    """
+    asked = spec.names, spec.shares, spec.by, spec.seed
+    known = _PARTS.get(reader)
+    if known is None or known[0] != asked:
+        hashes = (id_hashes if spec.by == "id" else content_hashes)(reader, spec.seed)
+        parts = [part_numbers(spec, some) for some in hashes]
+        known = asked, np.concatenate([np.empty(0, np.uint8), *parts])
+        _PARTS[reader] = known
+    return np.flatnonzero(known[1] == spec.names.index(spec.part))
 
 
-def content_hashes(reader: Reader, seed: int) -> UInt64:
-    """A hash of the content of every document, the same for equal documents.
+_PARTS: weakref.WeakKeyDictionary[Reader, tuple[Any, NDArray[Any]]] = weakref.WeakKeyDictionary()
+
+
+def id_hashes(reader: Reader, seed: int) -> Iterator[UInt64]:
+    """A hash of the id of every document, in groups; one without an id uses its number."""
+    parent, first = key(seed, "split"), 0
+    for count, ids in reader.texts("id"):
+        numbers = np.arange(first, first + count, dtype=np.uint64)
+        first += count
+        if ids is None:
+            yield children(parent, numbers)
+            continue
+        found = named_texts(parent, ids.ends, ids.data)
+        yield (
+            found if ids.absent is None else np.where(ids.absent, children(parent, numbers), found)
+        )
+
+
+def content_hashes(reader: Reader, seed: int) -> Iterator[UInt64]:
+    """A hash of the content of every document, the same for equal documents, in groups.
 
     It is derived from the hash that the store keeps: no token is read.
     """
     start = np.uint64(key(seed, "split", "content"))
-    # the low word, mixed with the key, then the high word on top: all 128 bits count
-    found = [mixed(mixed(words[:, 0] + start) ^ words[:, 1]) for _, words in hash_blocks(reader)]
-    return np.concatenate([np.empty(0, np.uint64), *found])
+    for _, words in hash_blocks(reader):
+        # the low word, mixed with the key, then the high word on top: all 128 bits count
+        yield mixed(mixed(words[:, 0] + start) ^ words[:, 1])

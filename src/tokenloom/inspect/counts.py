@@ -18,10 +18,17 @@ from tokenloom.api.dataset import Dataset
 from tokenloom.inspect.grids import Axis, Grid
 from tokenloom.inspect.splices import rows_of, spliced
 from tokenloom.layout.spans import BOS, JOINED, Spans
-from tokenloom.layout.splice.choices import choices_for
 from tokenloom.layout.splice.rows import Spliced
 
-__all__ = ["Counts", "all_offsets", "all_starts", "count", "count_grid"]
+__all__ = [
+    "Counts",
+    "all_offsets",
+    "all_starts",
+    "count",
+    "count_grid",
+    "locate_documents",
+    "reach_of",
+]
 
 Int64 = NDArray[np.int64]
 
@@ -67,6 +74,16 @@ class Counts:
             starts=np.zeros(starts, np.int64),
         )
 
+    def frozen(self) -> Counts:
+        """The same; nobody can change them by mistake any more."""
+        for counts in (self.splices, self.context, self.targets, self.starts):
+            counts.flags.writeable = False
+        return self
+
+    def near(self, place: int) -> tuple[Counts, int]:
+        """Counts that have a document, and its place in them: these, and its place here."""
+        return self, place
+
     def of(self, counts: Int64, place: int) -> Int64:
         """The counts of one document, by token [L]."""
         first = int(self.first[place])
@@ -83,31 +100,29 @@ def count(ds: Dataset, documents: Int64, lengths: Int64, examples: int) -> Count
         examples: number of examples, from index 0 on.
     """
     layout = spliced(ds)
-    made = Counts.none(documents, lengths, _reach(layout, documents))
+    made = Counts.none(documents, lengths, reach_of(layout, documents))
     order = np.argsort(documents)
     known = documents[order]
     across = not next(iter(ds.sources.values())).render.mask_boundary_loss
     asked = None if len(documents) == len(layout.documents) else documents.tolist()
     for epoch, rows in rows_of(ds, examples, asked):
         spans = layout.spans(epoch, rows)
-        place, here = _places(known, order, spans.document)
+        place, here = locate_documents(known, order, spans.document)
         first = (made.first[place] + spans.start)[here]
         begin = _first_target(spans, across)[here]
         length = spans.length[here]
         _add_intervals(made.context, first, first + length)
         _add_intervals(made.targets, first + begin, first + length)
         _, document, t, _ = layout.triples(epoch, rows)
-        place, here = _places(known, order, document)
+        place, here = locate_documents(known, order, document)
         np.add.at(made.splices, place[here], 1)
         np.add.at(made.starts, (made.zero[place] + t)[here], 1)
     for counts in (made.context, made.targets):
         np.cumsum(counts, out=counts)
-    for counts in (made.splices, made.context, made.targets, made.starts):
-        counts.flags.writeable = False
-    return made
+    return made.frozen()
 
 
-def _reach(layout: Spliced, documents: Int64) -> Int64:
+def reach_of(layout: Spliced, documents: Int64) -> Int64:
     """How many tokens before each document a window may start [N]."""
     spec = layout.spec
     reach = np.zeros(len(layout.documents), np.int64)
@@ -115,12 +130,12 @@ def _reach(layout: Spliced, documents: Int64) -> Int64:
         content = np.max([part.content for part in layout.parts], axis=0)
         reach = np.maximum(content - spec.min_copy_len, 0)
     order = np.argsort(layout.documents)
-    place, _ = _places(layout.documents[order], order, documents)
+    place, _ = locate_documents(layout.documents[order], order, documents)
     found: Int64 = reach[place] + layout.lead
     return found
 
 
-def _places(known: Int64, order: Int64, documents: Int64) -> tuple[Int64, Bool]:
+def locate_documents(known: Int64, order: Int64, documents: Int64) -> tuple[Int64, Bool]:
     """The place of each document, and whether it has one; `known` are sorted [N]."""
     if not len(known):
         return np.zeros_like(documents), np.zeros(len(documents), np.bool_)
@@ -151,20 +166,24 @@ def _add_intervals(counts: Int64, start: Int64, stop: Int64) -> None:
 
 
 # -- what is possible ----------------------------------------------------------------------
-def all_starts(layout: Spliced, document: int, examples: int) -> Int64:
-    """Every start that the first examples can show of a document, ascending [T]."""
-    place = int(np.flatnonzero(layout.documents == document)[0])
-    spec, found = layout.spec, [np.empty(0, np.int64)]
-    stride = spec.doc_strides[place] if spec.doc_strides else spec.content_stride
+def all_starts(layout: Spliced, place: int, examples: int) -> Int64:
+    """Every start that the first examples can show of a document, ascending [T].
+
+    Args:
+        layout: says what is shown.
+        place: the document, by its place on the line.
+        examples: number of examples, from index 0 on.
+    """
+    found = [np.empty(0, np.int64)]
     for part, first in zip(layout.parts, layout.phases.first.tolist(), strict=True):
         if first >= examples or not part.choices[place]:
             continue
-        choices = choices_for(spec, int(part.content[place]), stride)
+        choices = part.choices_of(place)
         length = part.length[place : place + 1]
         numbers = np.arange(int(choices.place(choices.count(length) - 1, length)[0][0]) + 1)
         at_once = choices.splice(numbers, 0 * numbers, np.full_like(numbers, length[0]))
         found.append(at_once.t - layout.lead)
-    return np.unique(np.concatenate(found))
+    return found[-1] if len(found) <= 2 else np.unique(np.concatenate(found))
 
 
 def all_offsets(layout: Spliced) -> Int64:

@@ -24,7 +24,8 @@ from tokenloom.errors import plural
 from tokenloom.inspect.counts import Counts, all_offsets, all_starts, count, count_grid
 from tokenloom.inspect.grids import Grid, bars, even_bins, exact_bins, heat_lines, table
 from tokenloom.inspect.picture import COLUMNS, LINES, draw
-from tokenloom.inspect.splices import examples_of, spliced
+from tokenloom.inspect.splices import examples_of, spliced, whole_epochs
+from tokenloom.inspect.tallies import Tallies
 from tokenloom.order.working_set import loss_columns
 
 __all__ = ["Coverage", "Starts", "coverage"]
@@ -57,7 +58,9 @@ class Starts(NamedTuple):
 def coverage(ds: Dataset, *, documents: Iterable[int] | None = None, epochs: int = 1) -> Coverage:
     """What the first epochs of a spliced dataset show of each document.
 
-    Takes 24 bytes of memory for each token of these documents.
+    Whole epochs are counted in closed form, document by document when it is looked at. Splices that
+    sweep offsets, or come in a shuffled order, part of an epoch, and packed splices without
+    `mask_boundary_loss` are counted one by one; that takes 24 bytes of memory for each token.
 
     Args:
         ds: a spliced dataset.
@@ -86,8 +89,13 @@ def coverage(ds: Dataset, *, documents: Iterable[int] | None = None, epochs: int
                 raise IndexError(_unknown(document, len(every)))
         here = np.array([place[document] for document in asked], np.int64)
         every, lengths = every[here], lengths[here]
-    counts = count(ds, every, lengths, examples)
     (source,) = ds.sources.values()
+    stints = whole_epochs(ds, examples)
+    across = layout.spec.fill == "pack" and not source.render.mask_boundary_loss
+    if stints is None or across or not all(part.is_listed for part in layout.parts):
+        counts: Counts | Tallies = count(ds, every, lengths, examples)
+    else:
+        counts = Tallies(layout, every, lengths, stints)
     most = source.config.epochs
     epochs = epochs if most is None else min(epochs, most)
     return Coverage(dataset=ds, epochs=epochs, examples=examples, counts=counts)
@@ -95,6 +103,21 @@ def coverage(ds: Dataset, *, documents: Iterable[int] | None = None, epochs: int
 
 def _unknown(document: int, among: int) -> str:
     return f"document {document}: it is not among the {plural(among, 'document')} of this coverage."
+
+
+def _find(documents: Int64, document: int) -> int:
+    """The place of a document; -1 if it is not among them. Documents usually ascend."""
+    guess = int(np.searchsorted(documents, document))
+    if guess < len(documents) and documents[guess] == document:
+        return guess
+    found = np.flatnonzero(documents == document)
+    return int(found[0]) if len(found) else -1
+
+
+def _variation(found: Int64) -> float:
+    """Standard deviation over mean; NaN if that is not defined."""
+    mean = float(found.mean()) if len(found) else 0.0
+    return float(found.std()) / mean if mean else float("nan")
 
 
 @dataclass(frozen=True, eq=False, slots=True, kw_only=True, repr=False)
@@ -105,7 +128,7 @@ class Coverage:
         dataset: the dataset that was counted.
         epochs: number of epochs, from the first on.
         examples: frames in them.
-        counts: counts of all documents, end to end.
+        counts: counts of all documents, or what makes those of a few.
 
     >>> import tempfile, tokenloom as tl
     >>> with tempfile.TemporaryDirectory() as folder:
@@ -120,7 +143,7 @@ class Coverage:
     dataset: Dataset
     epochs: int
     examples: int
-    counts: Counts
+    counts: Counts | Tallies
 
     # -- arrays ----------------------------------------------------------------------------
 
@@ -141,20 +164,26 @@ class Coverage:
 
     def context(self, document: int) -> Int64:
         """How often each token of a document is in a frame [L]."""
-        return self.counts.of(self.counts.context, self._place(document))
+        counts, place = self.counts.near(self._place(document))
+        return counts.of(counts.context, place)
 
     def targets(self, document: int) -> Int64:
         """How often the prediction of each token of a document is trained [L]."""
-        found = self.counts.of(self.counts.targets, self._place(document))
+        counts, place = self.counts.near(self._place(document))
+        found = counts.of(counts.targets, place)
         allowed = self._allowed(document)
         return found if allowed is None else np.where(allowed, found, 0)
 
     def _allowed(self, document: int) -> NDArray[np.bool_] | None:
         """Which tokens the loss columns of the store train [L]; None: it has none."""
         reader = spliced(self.dataset).line.reader
+        names = loss_columns(reader)
+        if not names:
+            return None
         (start,), (stop,) = (edge.tolist() for edge in reader.bounds(np.array([document])))
-        columns = [reader.read_one(start, stop, name) > 0 for name in loss_columns(reader)]
-        return np.logical_and.reduce(columns) if columns else None
+        columns = [reader.read_one(start, stop, name) > 0 for name in names]
+        trained: NDArray[np.bool_] = np.logical_and.reduce(columns)
+        return trained
 
     def trained(self, document: int) -> Int64:
         """Target counts of the tokens that can be one: by place, and by the loss columns."""
@@ -162,21 +191,20 @@ class Coverage:
         spec, render = spliced(self.dataset).spec, source.render
         across = spec.fill == "pack" and not render.mask_boundary_loss
         every = spec.bos_id is not None or spec.roll_loss or across
-        found, allowed = self.targets(document), self._allowed(document)
+        counts, place = self.counts.near(self._place(document))
+        found, allowed = counts.of(counts.targets, place), self._allowed(document)
         possible = slice(0 if every else 1, None)
         return found[possible] if allowed is None else found[possible][allowed[possible]]
 
     def variation(self, document: int) -> float:
         """Coefficient of variation of `trained`: 0 if every token is a target equally often."""
-        found = self.trained(document)
-        mean = float(found.mean()) if len(found) else 0.0
-        return float(found.std()) / mean if mean else float("nan")
+        return _variation(self.trained(document))
 
     def starts(self, document: int) -> Starts:
         """Every start of a document, and how often it is shown."""
-        zero = self.counts.zero[self._place(document)]
-        t = all_starts(spliced(self.dataset), document, self.examples)
-        return Starts(t, self.counts.starts[zero + t])
+        counts, place = self.counts.near(self._place(document))
+        t = self._all_starts(document)
+        return Starts(t, counts.starts[counts.zero[place] + t])
 
     def grid(self, document: int, bins: tuple[int, int] | None = None) -> Grid:
         """How often splices of a document start at t and are placed at s.
@@ -202,13 +230,17 @@ class Coverage:
         """All possible starts and offsets."""
         layout = spliced(self.dataset)
         self._place(document)
-        return all_starts(layout, document, self.examples), all_offsets(layout)
+        return self._all_starts(document), all_offsets(layout)
+
+    def _all_starts(self, document: int) -> Int64:
+        layout = spliced(self.dataset)
+        return all_starts(layout, _find(layout.documents, document), self.examples)
 
     def _place(self, document: int) -> int:
-        found = np.flatnonzero(self.documents == document)
-        if not len(found):
+        found = _find(self.documents, document)
+        if found < 0:
             raise IndexError(_unknown(document, len(self.documents)))
-        return int(found[0])
+        return found
 
     # -- for people ------------------------------------------------------------------------
 
@@ -271,7 +303,7 @@ class Coverage:
     def about(self, document: int) -> dict[str, Any]:
         """The line of a document as plain JSON; undefined values are None."""
         place, found, starts = self._place(document), self.trained(document), self.starts(document)
-        variation = self.variation(document)
+        variation = _variation(found)
         return {
             "document": int(document),
             "length": int(self.lengths[place]),

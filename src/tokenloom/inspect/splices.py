@@ -14,6 +14,7 @@ from __future__ import annotations
 import mmap
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -26,7 +27,16 @@ from tokenloom.layout.kinds import kind_of
 from tokenloom.layout.splice.rows import Spliced
 from tokenloom.order.run import SourceRun
 
-__all__ = ["Listing", "examples_of", "places", "rows_of", "spliced", "triples"]
+__all__ = [
+    "Listing",
+    "Stint",
+    "examples_of",
+    "places",
+    "rows_of",
+    "spliced",
+    "triples",
+    "whole_epochs",
+]
 
 Int64 = NDArray[np.int64]
 
@@ -63,6 +73,14 @@ class Listing:
     def __len__(self) -> int:
         """The number of splices."""
         return len(self.index)
+
+
+class Stint(NamedTuple):
+    """Whole epochs of one phase: [first, last)."""
+
+    phase: int
+    first: int
+    last: int
 
 
 def triples(ds: Dataset, indices: ArrayLike | None = None) -> Listing:
@@ -185,6 +203,22 @@ def examples_of(ds: Dataset, epochs: int) -> int:
     run = alone(ds)
     wanted = run.phases.end(epochs)
     return wanted if run.n is None else min(run.n, wanted)
+
+
+def whole_epochs(ds: Dataset, examples: int) -> list[Stint] | None:
+    """The epochs of the first examples, by phase; None if one of them is not whole."""
+    phases, found, begin = alone(ds).phases, [], 0
+    for phase, (first, rows) in enumerate(zip(phases.first, phases.rows, strict=True)):
+        end = min(examples, int(phases.first[phase + 1])) if phase + 1 < len(phases) else examples
+        if begin >= end:
+            break
+        count, rest = divmod(end - int(first), int(rows))
+        if rest:
+            return None
+        epoch = int(phases.epoch[phase])
+        found.append(Stint(phase, epoch, epoch + count))
+        begin = end
+    return found
 
 
 def _epochs(ds: Dataset, examples: int) -> Iterator[tuple[int, int]]:

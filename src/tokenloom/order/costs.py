@@ -192,6 +192,15 @@ class Priced(Protocol):
     def is_steady(self, epoch: int) -> bool:
         """Whether all epochs of that epoch's phase have the same total cost."""
 
+    def inside(self, epoch: int, count: int, most: int) -> int | None:
+        """The price of the first `count` items of an epoch, visiting at most `most` of them.
+
+        None if more must be visited.
+        """
+
+    def whole(self, first: int, last: int) -> int | None:
+        """The price of the epochs [first, last) of one phase; None if items must be visited."""
+
 
 class SummedCosts:
     """Costs of items with individual prices.
@@ -207,6 +216,7 @@ class SummedCosts:
         self._kept: dict[tuple[int, int], Int64] = {}
         self._totals: dict[int, int] = {}
         self._begins: dict[int, int] = {0: 0}
+        self._asked = -1  # the last epoch that was counted from its start, however long it is
 
     # -- epochs ----------------------------------------------------------------------------
 
@@ -222,7 +232,9 @@ class SummedCosts:
             if self._length(epoch) == self._length(first):
                 epoch = first
         if epoch not in self._totals:
-            self._totals[epoch] = int(self._sums_of(epoch)[-1])
+            length = self._length(epoch)
+            known = self._priced.inside(epoch, length, CHUNK)
+            self._totals[epoch] = int(self._sums_of(epoch)[-1]) if known is None else known
         return self._totals[epoch]
 
     def _begin(self, epoch: int) -> int:
@@ -236,6 +248,8 @@ class SummedCosts:
             found = self._begin(epoch - 1) + self._total(epoch - 1)
         elif self._priced.is_steady(epoch):
             found = self._begin(first) + (epoch - first) * self._total(first)
+        elif (whole := self._priced.whole(first, epoch)) is not None:
+            found = self._begin(first) + whole
         else:
             last = max(one for one in list(self._begins) if one < epoch)  # threads may add more
             found = self._begins[last]
@@ -335,6 +349,12 @@ class SummedCosts:
         epoch, inside = self._priced.phases.place(k)
         if not inside:
             return self._begin(epoch)
+        if epoch not in self._sums:  # sums pay off when an epoch is asked for again
+            most = CHUNK if epoch == self._asked else self._length(epoch)
+            self._asked = epoch
+            known = self._priced.inside(epoch, inside, most)
+            if known is not None:
+                return self._begin(epoch) + known
         number, rest = divmod(inside, STRIDE)
         if not rest:
             return self._begin(epoch) + int(self._sums_of(epoch)[number])

@@ -153,6 +153,12 @@ class _Identity:
     def fractions(self, indices: Any) -> None:
         return None
 
+    def stretch(self, index: int) -> tuple[int, int]:
+        return index, index
+
+    def rows_before(self, index: int) -> tuple[Int64, Int64]:
+        return np.zeros(1, np.int64), np.array([index])
+
 
 class _Eras:
     """Stretches of equal length, each permuted on its own; a single one is a full shuffle."""
@@ -172,6 +178,13 @@ class _Eras:
 
     def fractions(self, indices: Any) -> None:
         return None
+
+    def stretch(self, index: int) -> tuple[int, int]:
+        start = index // self._size * self._size
+        return start, start + self._size if self.n is None else min(start + self._size, self.n)
+
+    def rows_before(self, index: int) -> tuple[Int64, Int64]:
+        return np.zeros(1, np.int64), np.array([index])
 
     def _through(self, x: Int64, window: Any) -> Int64:
         number = x // self._size

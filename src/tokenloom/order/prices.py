@@ -16,8 +16,10 @@ from tokenloom.documents.line import Line
 from tokenloom.errors import ConfigError
 from tokenloom.layout.layout import Epochs, Layout, Phases
 from tokenloom.layout.spans import Spans
+from tokenloom.layout.splice.rows import Spliced
 from tokenloom.order.costs import Costs, EqualCosts, ShortLastCosts, SummedCosts
 from tokenloom.order.orders import Order
+from tokenloom.order.stretches import sum_of_first
 from tokenloom.store.handles import lazy
 from tokenloom.store.plan_cache import Remembered, random_places, remembered_array
 
@@ -83,6 +85,24 @@ class RunPrices:
     def prices(self, first: int, last: int) -> Int64:
         """See `Priced`."""
         return np.maximum(self._of(*self._run.rows_from(first, last)), self._least)
+
+    def inside(self, epoch: int, count: int, most: int) -> int | None:
+        """See `Priced`."""
+        layout = self._run.layout
+        if self._counter is not None or not isinstance(layout, Spliced):
+            return None
+        steps = layout.token_steps(epoch)
+        if steps is None:
+            return None
+        floored = steps._replace(value=np.maximum(steps.value, self._least))
+        return sum_of_first(self._run.order(epoch), floored, count, most)
+
+    def whole(self, first: int, last: int) -> int | None:
+        """See `Priced`."""
+        layout = self._run.layout
+        if self._counter is not None or self._least or not isinstance(layout, Spliced):
+            return None
+        return layout.tokens_between(first, last)
 
     def _of(self, epoch: Epochs, rows: Int64) -> Int64:
         layout = self._run.layout

@@ -30,6 +30,7 @@ __all__ = [
     "mix",
     "mixed",
     "named",
+    "named_texts",
 ]
 
 UInt64 = NDArray[np.uint64]
@@ -41,8 +42,6 @@ _A, _B = 0xBF58476D1CE4E5B9, 0x94D049BB133111EB
 _MASK = (1 << 64) - 1
 
 _INTEGER, _STRING = 1, 2  # the first word of a part of a path
-
-_SHORT = 256  # bytes; names up to this long are hashed together, padded to the longest
 
 
 def mix(word: int) -> int:
@@ -122,20 +121,33 @@ def named(parent: int, names: Sequence[str]) -> UInt64:
     True
     """
     data = [name.encode("utf-8", "surrogatepass") for name in names]
-    short = [one if len(one) <= _SHORT else b"" for one in data]
-    size = np.array([len(one) for one in short], np.int64)
-    words = -(-size // 8)
-    width = int(words.max(initial=0))
-    padded = b"".join(one.ljust(8 * width, b"\0") for one in short)
-    columns = np.frombuffer(padded, "<u8").reshape(len(data), width).T
-    state = np.full(len(data), mix(((parent ^ _STRING) + GOLDEN) & _MASK), np.uint64)
+    ends = np.cumsum([0, *map(len, data)], dtype=np.int64)
+    return named_texts(parent, ends, np.frombuffer(b"".join(data), np.uint8))
+
+
+def named_texts(parent: int, ends: NDArray[np.int64], data: NDArray[np.uint8]) -> UInt64:
+    """``child(parent, name)`` of every name, given as bytes of UTF-8 end to end [N].
+
+    Args:
+        parent: the key above them.
+        ends: where each name starts, and where the last one ends [N + 1].
+        data: the bytes of all names.
+    """
+    size = np.diff(ends)
+    state = np.full(len(size), mix(((parent ^ _STRING) + GOLDEN) & _MASK), np.uint64)
     state = mixed((state ^ size.astype(np.uint64)) + np.uint64(GOLDEN))
-    for place, column in enumerate(columns):
-        here = words > place  # a shorter name has no such word
-        state[here] = mixed((state[here] ^ column[here]) + np.uint64(GOLDEN))
-    for place, one in enumerate(data):
-        if len(one) > _SHORT:
-            state[place] = child(parent, names[place])
+    padded = np.concatenate([data, np.zeros(8, np.uint8)])
+    # the eight bytes from each byte on, as a word: no copy of the bytes
+    words = np.ndarray((len(padded) - 7,), "<u8", padded, strides=(1,))
+    here, place = np.flatnonzero(size > 0), 0
+    while len(here):  # a shorter name has no such word
+        left = size[here] - place
+        found = words[ends[:-1][here] + place]
+        cut = (8 * (8 - np.minimum(left, 8))).astype(np.uint64)  # bits of the next name
+        found = found << cut >> cut
+        state[here] = mixed((state[here] ^ found) + np.uint64(GOLDEN))
+        place += 8
+        here = here[left > 8]
     return state
 
 

@@ -19,7 +19,7 @@ import json
 import math
 import re
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import zstandard
@@ -262,6 +262,42 @@ def _cell(row: dict[str, Any], key: str, kind: str) -> Any:
     return _encode(value) if kind == "json" and value is not None else value
 
 
+class Texts(NamedTuple):
+    """Values of documents as texts, end to end; an integer as its digits.
+
+    Attributes:
+        ends: where each text starts, and where the last one ends [N + 1].
+        data: their bytes of UTF-8.
+        absent: which documents have none, if any do not [N].
+    """
+
+    ends: NDArray[np.int64]
+    data: NDArray[np.uint8]
+    absent: NDArray[np.bool_] | None
+
+    @staticmethod
+    def of(values: list[Any]) -> Texts:
+        """The texts of plain values; None is no value."""
+        absent = np.array([one is None for one in values], np.bool_)
+        texts = [b"" if v is None else str(v).encode("utf-8", "surrogatepass") for v in values]
+        ends = np.cumsum([0, *map(len, texts)], dtype=np.int64)
+        data = np.frombuffer(b"".join(texts), np.uint8)
+        return Texts(ends, data, absent if absent.any() else None)
+
+    @staticmethod
+    def of_arrow(column: Any) -> Texts:
+        """The texts of an Arrow column of strings or integers, without a copy of each."""
+        array = column.combine_chunks()
+        array = array.chunk(0) if hasattr(array, "chunk") else array
+        absent = None
+        if array.null_count:
+            absent = ~np.array(array.is_valid().to_numpy(zero_copy_only=False), np.bool_)
+        array = array.cast("large_string")
+        _, ends, data = array.buffers()
+        edges = np.frombuffer(ends, np.int64)[array.offset : array.offset + len(array) + 1]
+        return Texts(edges, np.frombuffer(data or b"", np.uint8), absent)
+
+
 class DocumentsReader(Single):
     """The metadata of one shard, from the bytes of its file.
 
@@ -322,12 +358,33 @@ class DocumentsReader(Single):
                 table = self._read(group, [key] if known else ["_record"])
                 yield [row.get(key) for row in _decode_group(table)]
 
+    def texts(self, key: str) -> Iterator[tuple[int, Texts | None]]:
+        """The same as texts, in groups: their number, and None if no document has the key."""
+        if self._parquet is None:
+            for values in self.values(key):
+                yield len(values), Texts.of(values)
+            return
+        with self._guarded(f"cannot be read for {key!r}"):
+            schema, metadata = self._parquet.schema_arrow, self._parquet.metadata
+            known = key in schema.names
+            plain = known and not schema.field(key).metadata and str(schema.field(key).type)
+            for group in range(self._parquet.num_row_groups):
+                count = metadata.row_group(group).num_rows
+                if not known:
+                    yield count, None
+                    continue
+                table = self._read(group, [key])
+                if plain in ("string", "int64"):
+                    yield count, Texts.of_arrow(table.column(0))
+                else:
+                    yield count, Texts.of([row.get(key) for row in _decode_group(table)])
+
     def _read(self, group: int, columns: list[str] | None) -> Any:
         """A row group; all columns by default."""
         with self._lock:
             if self._parquet.metadata.row_group(group).num_rows > GROUP:
                 raise ValueError(f"row group {group} has more than {GROUP} rows")
-            return self._parquet.read_row_group(group, columns)
+            return self._parquet.read_row_group(group, columns, use_threads=columns is None)
 
     @contextlib.contextmanager
     def _guarded(self, what: str) -> Iterator[None]:

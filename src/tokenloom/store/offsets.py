@@ -23,6 +23,8 @@ __all__ = ["Offsets"]
 
 Int64 = NDArray[np.int64]
 
+PIECE = 1 << 18  # documents whose offsets are read at a time: 1 MiB
+
 Read = Callable[[int, int, int], NDArray[Any]]
 
 """(shard, first entry, entry after the last) → stored offsets."""
@@ -102,13 +104,20 @@ class Offsets:
 
     def lengths(self) -> Int64:
         """Tokens of every document, in order [documents]."""
-        lengths = np.empty(self._manifest.documents, np.int64)
-        for number, entry in enumerate(self._manifest.shards):
-            offsets = self._read(number, 0, entry.documents + 1).astype(np.int64)
-            self._check(number, offsets, first=True, last=True)
-            first, last = self.first_document[number], self.first_document[number + 1]
-            np.subtract(offsets[1:], offsets[:-1], out=lengths[first:last])
+        lengths, done = np.empty(self._manifest.documents, np.int64), 0
+        for piece in self.length_pieces():
+            lengths[done : done + len(piece)] = piece
+            done += len(piece)
         return lengths
+
+    def length_pieces(self) -> Iterator[NDArray[Any]]:
+        """Tokens of every document, in order, a few documents at a time; unsigned integers."""
+        for number, entry in enumerate(self._manifest.shards):
+            for low in range(0, entry.documents, PIECE):
+                high = min(low + PIECE, entry.documents)
+                offsets = self._read(number, low, high + 1)
+                self._check(number, offsets, first=low == 0, last=high == entry.documents)
+                yield offsets[1:] - offsets[:-1]
 
     def _chunk(self, number: int, chunk: int) -> NDArray[Any]:
         """Offsets of the documents of one chunk, and the end of the last [documents + 1]."""

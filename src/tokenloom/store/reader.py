@@ -31,7 +31,7 @@ from tokenloom.store.byte_source import ByteSource, LocalSource, came_short
 from tokenloom.store.cache import BlockCache, process_cache
 from tokenloom.store.fetch import FetchRules, ReadCounters, Took, fetch, fetch_stretch
 from tokenloom.store.handles import lock_of
-from tokenloom.store.metadata import DocumentsReader
+from tokenloom.store.metadata import DocumentsReader, Texts
 from tokenloom.store.offsets import Offsets
 from tokenloom.store.shard import OpenShard, open_shard, read_checked
 
@@ -140,6 +140,10 @@ class Reader:
             self.shard(number)  # all counts are backed by files before memory is taken for them
         return self.offsets.lengths()
 
+    def length_pieces(self) -> Iterator[Array]:
+        """The same, a few documents at a time; unsigned integers."""
+        return self.offsets.length_pieces()
+
     def metadata(self, document: int) -> dict[str, Any]:
         """The metadata of one document; empty if the store keeps none."""
         number = int(np.searchsorted(self.first_document, document, side="right")) - 1
@@ -158,6 +162,15 @@ class Reader:
             yield from documents.values(key)
         else:
             yield [None] * self.manifest.shards[number].documents
+
+    def texts(self, key: str) -> Iterator[tuple[int, Texts | None]]:
+        """The same as texts, in groups: their number, and None if no document has the key."""
+        for number, shard in enumerate(self.manifest.shards):
+            documents = self._documents_of(number)
+            if documents:
+                yield from documents.texts(key)
+            else:
+                yield shard.documents, None
 
     def _documents_of(self, number: int) -> DocumentsReader | None:
         """The metadata of a shard, if it keeps any."""

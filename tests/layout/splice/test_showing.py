@@ -11,7 +11,6 @@ from slowsplice import edge_weights
 
 from tokenloom.errors import ConfigError
 from tokenloom.layout.layout import Phases
-from tokenloom.layout.splice.phase import Slots
 from tokenloom.layout.splice.shares import (
     Edges,
     floor_sum,
@@ -19,6 +18,7 @@ from tokenloom.layout.splice.shares import (
     quotas,
     temperature_weights,
 )
+from tokenloom.layout.splice.slots import Slots
 from tokenloom.layout.splice.turns import Edged, Even, Wrapped
 
 small = st.integers(1, 14)

@@ -99,6 +99,13 @@ class Balanced:
         t = np.minimum(start * self._stride, length - content)  # the tail is not a multiple
         return Splices(t, t, content, self._seq_len - content - offset)
 
+    def breaks(self, length: Int64) -> Int64:
+        """Choices at which the tokens of splices change; evenly in between [N, breaks].
+
+        The choice after the last one that shows the first token is one of them.
+        """
+        return np.ones((len(length), 1), np.int64)
+
 
 class Clipped(Balanced):
     """Every start whose window has at least `least` tokens of the document, cut to those inside.
@@ -136,6 +143,14 @@ class Clipped(Balanced):
         first = np.maximum(t, 0)
         size = np.minimum(t + content, length) - first
         return Splices(t, first, size, self._seq_len - content - offset + first - t)
+
+    def breaks(self, length: Int64) -> Int64:
+        """See `Balanced`."""
+        before = self.content(length) - self._least  # tokens from the first t to 0
+        inside = -(-before // self._stride)  # t is 0 or more
+        past = before // self._stride + 1  # t is 1 or more
+        ends = -(-(length - self._least) // self._stride)  # the window has the last token
+        return np.stack([inside, past, ends], axis=1)
 
 
 class Swept:

@@ -1,17 +1,4 @@
-"""One phase of a spliced run: its documents, their quotas, and what each row shows.
-
-Slots: which splices share a frame.
-
-One idea: documents that lie together, and of which the same number of splices fits into a frame,
-form a *cell*. A cell of U units with m units per frame has R = ceil(U / m) rows. Row r holds unit r
-of each of m stretches of R units, so the splices of a row are far apart in the document. Every
-epoch rotates the stretches against each other, so that each splice meets others. All of it is
-arithmetic and has an inverse.
-
-Worked example: 7 units, 3 per frame, epoch 0: R = 3, rows 0 3 6 | 1 4 | 2 5.
-
-With one splice per frame, m is 1 and row r is unit r.
-"""
+"""One phase of a spliced run: its documents, their quotas, and what each row shows."""
 
 from __future__ import annotations
 
@@ -24,79 +11,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tokenloom.errors import ConfigError
-from tokenloom.layout.splice.choices import Choices, Clipped, choices_for
+from tokenloom.layout.splice.choices import Balanced, Choices, Clipped, choices_for
 from tokenloom.layout.splice.shares import Edges, framed, quotas, temperature_weights
+from tokenloom.layout.splice.slots import Slots
 from tokenloom.layout.splice.spec import SpliceSpec
 from tokenloom.layout.splice.turns import Axes, Duplicates, Edged, Even, Way, Wrapped, jitter
-from tokenloom.random.keys import GOLDEN
 
-__all__ = ["Shown", "Slots", "SplicePhase"]
+__all__ = ["Shown", "SplicePhase"]
 
 Int64 = NDArray[np.int64]
-
-
-class Slots:
-    """The units of documents in rows.
-
-    Args:
-        quota: units of each document [documents].
-        block: storage-local block of each document, ascending [documents].
-        together: how many splices of each document fit into a frame [documents].
-    """
-
-    def __init__(self, quota: Int64, block: Int64, together: Int64) -> None:
-        together = np.where(quota > 0, np.maximum(together, 1), 1)
-        self._one = bool((together == 1).all())
-        self._order = np.lexsort((np.arange(len(quota)), together, block))
-        self._place = np.empty_like(self._order)  # document → its position in the order
-        self._place[self._order] = np.arange(len(quota))
-        self._first_unit = np.concatenate([[0], np.cumsum(quota[self._order])])
-        b, m = block[self._order], together[self._order]
-        begins = np.flatnonzero(np.append(True, (np.diff(b) != 0) | (np.diff(m) != 0)))
-        self._cell_unit = self._first_unit[np.append(begins, len(quota))]
-        self._m, units = m[begins], np.diff(self._cell_unit)
-        self._r = -(-units // self._m)
-        self._cell_row = np.concatenate([[0], np.cumsum(self._r)])
-        blocks = int(block[-1]) + 1 if len(block) else 0
-        rows = np.bincount(b[begins], self._r, minlength=blocks).astype(np.int64)
-        self.block_row: Int64 = np.concatenate([[0], np.cumsum(rows)])
-
-    @property
-    def rows(self) -> int:
-        """Rows of an epoch."""
-        return int(self._cell_row[-1])
-
-    def units(self, rows: Int64, epoch: Int64) -> tuple[Int64, Int64, Int64]:
-        """The units in each row: (index into `rows`, document, which of its units) [units]."""
-        if self._one:
-            frame, unit = np.arange(len(rows)), rows
-        else:
-            cell = np.searchsorted(self._cell_row, rows, side="right") - 1
-            many, r = self._m[cell], self._r[cell]
-            frame = np.repeat(np.arange(len(rows)), many)
-            j = np.arange(len(frame)) - (np.cumsum(many) - many)[frame]
-            r, cell = r[frame], cell[frame]
-            turned = rows[frame] - self._cell_row[cell] + j * self._turn(epoch[frame], r)
-            unit = self._cell_unit[cell] + j * r + turned % r
-            keep = unit < self._cell_unit[cell + 1]
-            frame, unit = frame[keep], unit[keep]
-        place = np.searchsorted(self._first_unit, unit, side="right") - 1
-        return frame, self._order[place], unit - self._first_unit[place]
-
-    def rows_of(self, document: Int64, unit: Int64, epoch: Int64) -> Int64:
-        """The row that holds each unit of a document: the inverse of `units` [N]."""
-        found = self._first_unit[self._place[document]] + unit
-        cell = np.searchsorted(self._cell_unit, found, side="right") - 1
-        r = self._r[cell]
-        j, turned = np.divmod(found - self._cell_unit[cell], r)
-        rows: Int64 = self._cell_row[cell] + (turned - j * self._turn(epoch, r)) % r
-        return rows
-
-    @staticmethod
-    def _turn(epoch: Int64, rows: Int64) -> Int64:
-        """How far adjacent stretches are rotated: golden-ratio steps, none in epoch 0 [N]."""
-        fraction = (epoch.astype(np.uint64) * np.uint64(GOLDEN)) >> np.uint64(33)  # 31 bits
-        return (fraction.astype(np.int64) * (rows & 0xFFFFFFFF)) >> 31
 
 
 EXACT = 1000  # times sqrt(documents): examples of a stream's epoch, for shares right to 0.1 %
@@ -342,6 +265,69 @@ class SplicePhase:
             b = jitter(self._spec, visit, room, self._document[place], choice)
         return Shown(frame, place, *kind.choices.splice(a, b, length))
 
+    # -- how often, in all -----------------------------------------------------------------
+
+    @property
+    def is_listed(self) -> bool:
+        """Whether `times` and `windows` tell all: no offsets are swept, nothing is reordered."""
+        plain = all(isinstance(choices, Balanced) for choices in self._by_stride.values())
+        return plain and self._axes is None
+
+    def splices(self, first: int, last: int) -> Int64:
+        """How often the epochs [first, last) show each document [documents]."""
+        found = self.quota * (last - first)
+        paired = np.flatnonzero((self._pairs > 0) & (self.quota > 0))
+        way = self.way
+        if len(paired) and way is not None:
+            columns = paired, np.zeros_like(paired), self._pairs[paired]
+            found[paired] += way.shown(*columns, last) - way.shown(*columns, first)
+        return found
+
+    def times(self, place: Int64, first: int, last: int) -> Int64:
+        """How often the epochs [first, last) show each choice of some documents, end to end.
+
+        Only the first choice of each pair of clipped choices is listed.
+        """
+        count = self._listed(place, self.shown)
+        way = self._kinds[0].way
+        if self._kind_of is None and not self._duplicates and isinstance(way, Even) and way.plain:
+            return np.full(int(count.sum()), last - first)
+        which = np.repeat(np.arange(len(place)), count)
+        where = place[which]
+        shown = np.arange(len(which)) - (np.cumsum(count) - count)[which]
+        times = np.empty_like(shown)
+        for number, kind in enumerate(self._kinds):
+            here = slice(None) if self._kind_of is None else self._kind_of[where] == number
+            some = where[here], shown[here]
+            times[here] = kind.way.earlier(*some, last) - kind.way.earlier(*some, first)
+            if kind.duplicates is not None:
+                shown[here] = kind.duplicates.original(self._within(kind, some[0]), some[1])
+        if not self._duplicates:
+            return times
+        most = self._listed(place, self.choices)  # copies of a choice count as the choice
+        slots = (np.cumsum(most) - most)[which] + shown
+        return np.bincount(slots, times, minlength=int(most.sum())).astype(np.int64)
+
+    def windows(self, place: Int64) -> tuple[Int64, Int64, Int64, Int64, Int64]:
+        """Where the windows of some documents start [N].
+
+        Returns:
+            The number of choices, how many of them are the second of a pair, the first start, the
+            tokens to the next one, the last start.
+        """
+        count, stride = self._listed(place, self.choices), self._strides[place]
+        ends = np.zeros((2, len(place)), np.int64)
+        for one, choices in self._by_stride.items():
+            here = np.flatnonzero((stride == one) & (count > 0))
+            length = self.length[place[here]]
+            for row, choice in enumerate((0 * here, count[here] - 1)):
+                ends[row, here] = choices.splice(*choices.place(choice, length), length).t
+        return count, self._listed(place, self._pairs), ends[0], stride, ends[1]
+
+    def _listed(self, place: Int64, numbers: Int64) -> Int64:
+        """Numbers of some documents; 0 for those that are never shown."""
+        return np.where(self.quota[place] > 0, numbers[place], 0)
+
     def _within(self, kind: _Kind, place: Int64) -> Int64:
         """Places counted among the documents of the kind's stride."""
         stride = next(s for s, choices in self._by_stride.items() if choices is kind.choices)
@@ -379,6 +365,10 @@ class SplicePhase:
         slots = {choice % shown for choice in range(low, high)}  # paired choices share a slot
         return sorted(u for slot in slots for u in kind.way.examples(place, slot, epoch))
 
+    def choices_of(self, place: int) -> Choices:
+        """The choices of a document."""
+        return self._by_stride[int(self._strides[place])]
+
     @property
     def starts(self) -> list[int]:
         """Number of starts of each document."""
@@ -412,6 +402,51 @@ class SplicePhase:
         if swept or self.packed or spec.edge == "clip" or len(sizes) != 1:
             return None
         return int(sizes[0])
+
+    @property
+    def way(self) -> Even | Wrapped | None:
+        """How all documents visit their choices, if that is the same way and the choices ascend."""
+        way, alike = self._kinds[0].way, len({type(kind.way) for kind in self._kinds}) == 1
+        ascend = alike and self._axes is None and not self._duplicates
+        return way if ascend and isinstance(way, Even | Wrapped) else None
+
+    @property
+    def is_even(self) -> bool:
+        """Whether all units of a document have the same stored tokens."""
+        plain = all(type(choices) is Balanced for choices in self._by_stride.values())
+        return plain and self._spec.bos_id is None
+
+    def unit_tokens(self, place: Int64, choice: Int64) -> Int64:
+        """Stored tokens of the unit that shows a choice [N]; pairs of clipped choices are one."""
+        found = np.zeros_like(choice)
+        for stride, choices in self._by_stride.items():
+            here = np.flatnonzero(self._strides[place] == stride)
+            paired = here[choice[here] < self._pairs[place[here]]]
+            for some, moved in ((here, 0), (paired, self.shown[place[paired]])):
+                length = self.length[place[some]]
+                a, b = choices.place(choice[some] + moved, length)
+                splice = choices.splice(a, b, length)
+                inserted = (splice.start == 0) & (self._spec.bos_id is not None)
+                found[some] += splice.length - inserted
+        return found
+
+    def breaks(self, place: Int64) -> Int64 | None:
+        """Choices of documents between which tokens of units change evenly, ascending [N, breaks].
+
+        None if that is not known of these choices.
+        """
+        if not all(isinstance(choices, Balanced) for choices in self._by_stride.values()):
+            return None
+        shown, own = self.shown[place, None], np.zeros((len(place), 1), np.int64)
+        for stride, choices in self._by_stride.items():
+            assert isinstance(choices, Balanced)
+            here = np.flatnonzero(self._strides[place] == stride)
+            found = choices.breaks(self.length[place[here]])
+            own = np.broadcast_to(own, (len(place), found.shape[1])).copy()
+            own[here] = found
+        ends = [0 * shown, self._pairs[place, None], shown]
+        every: Int64 = np.concatenate([*ends, own, own - shown], axis=1)  # also of the second
+        return np.sort(np.clip(every, 0, shown), axis=1)
 
     @property
     def steady(self) -> bool:

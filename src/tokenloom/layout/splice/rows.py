@@ -15,18 +15,25 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from tokenloom.arrays import grouped
+from tokenloom.arrays import grouped, with_newest
 from tokenloom.documents.line import Line
 from tokenloom.errors import ConfigError
 from tokenloom.layout.blocks import Blocks
 from tokenloom.layout.layout import Phases
 from tokenloom.layout.spans import BOS, EOS_BEFORE, JOINED, Spans
 from tokenloom.layout.splice.phase import SplicePhase
+from tokenloom.layout.splice.slots import StepSums
 from tokenloom.layout.splice.spec import SpliceSpec
+from tokenloom.layout.splice.tokens import UnitTokens
+from tokenloom.store.handles import lazy
 
 __all__ = ["Spliced", "Triples"]
 
 Int64 = NDArray[np.int64]
+
+MANY = 1 << 12  # rows whose tokens are looked up in steps, which are made for a whole epoch
+
+KEPT_STEPS = 2  # epochs
 
 BLOCK_TOKENS = 1 << 18  # adjacent documents of about this many tokens are fetched together
 
@@ -78,6 +85,7 @@ class Spliced:
             for content, active in _settings(spec, len(length))
         ]
         self.phases = _phases(spec, [part.slots.rows for part in self.parts])
+        self._steps: dict[int, StepSums] = {}
 
     @property
     def row_tokens(self) -> tuple[int, int] | None:
@@ -159,8 +167,32 @@ class Spliced:
 
     def costs(self, epoch: Int64 | int, rows: Int64) -> Int64:
         """Stored tokens of each row [N]."""
+        if isinstance(epoch, int) and len(rows) >= MANY:
+            steps = self.token_steps(epoch)
+            if steps is not None:
+                return steps.at(rows)
         spans = self.spans(epoch, rows)
         return np.diff(np.concatenate([[0], np.cumsum(spans.length)])[spans.frame])
+
+    def token_steps(self, epoch: int) -> StepSums | None:
+        """Stored tokens of every row of an epoch, as steps; None where only spans tell."""
+        tokens = self._tokens[int(self.phases.of(epoch))]
+        if tokens is None:
+            return None
+        found = self._steps.get(epoch)
+        if found is None:
+            found = tokens.rows(epoch)
+            self._steps = with_newest(self._steps, epoch, found, KEPT_STEPS)
+        return found
+
+    def tokens_between(self, first: int, last: int) -> int | None:
+        """Stored tokens of whole epochs [first, last) of one phase; None where only spans tell."""
+        tokens = self._tokens[int(self.phases.of(first))]
+        return None if tokens is None else tokens.upto(last) - tokens.upto(first)
+
+    @lazy
+    def _tokens(self) -> list[UnitTokens | None]:
+        return [UnitTokens.of(part) for part in self.parts]
 
     def _spans(self, part: SplicePhase, epoch: Int64, rows: Int64) -> Spans:
         shown = part.show(epoch, rows)

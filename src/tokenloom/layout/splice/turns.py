@@ -167,6 +167,9 @@ class Way(Protocol):
     def visits(self, place: Int64, k: Int64, choice: Int64, epoch: Int64) -> Int64:
         """How often the choice was shown before example k of that epoch [N]."""
 
+    def earlier(self, place: Int64, choice: Int64, epoch: int) -> Int64:
+        """How often the choice was shown in all epochs before that epoch [N]."""
+
     def examples(self, place: int, choice: int, epoch: int) -> range:
         """The examples of an epoch that show a choice."""
 
@@ -187,7 +190,7 @@ class Even:
         common = np.maximum(np.gcd(choices, quota), 1)
         self._t, self._q = np.maximum(choices // common, 1), np.maximum(quota // common, 1)
         self._mid = choices // 2 // common
-        self._plain = bool((self._t == self._q).all())  # T = Q, every choice once per epoch
+        self.plain = bool((self._t == self._q).all())  # T = Q, every choice once per epoch
         _check_sizes(choices, quota)
 
     def _shift(self, place: Int64, epoch: Int64) -> Int64:
@@ -197,14 +200,14 @@ class Even:
 
     def choose(self, place: Int64, k: Int64, epoch: Int64) -> Int64:
         """See `Way`."""
-        if self._plain:
+        if self.plain:
             return k
         found: Int64 = (k * self._t[place] + self._shift(place, epoch)) // self._q[place]
         return found
 
     def visits(self, place: Int64, k: Int64, choice: Int64, epoch: Int64) -> Int64:
         """See `Way`."""
-        if self._plain:
+        if self.plain:
             return epoch
         t, q, mid = self._t[place], self._q[place], self._mid[place]
         # of an epoch: F(x + 1 - e) - F(x - e), F(z) = ceil((z q - mid) / t); the sum telescopes
@@ -218,6 +221,38 @@ class Even:
         t, q, mid = (int(one[place]) for one in (self._t, self._q, self._mid))
         shift = (mid + epoch * q) % t
         return range(-((shift - choice * q) // t), -((shift - (choice + 1) * q) // t))
+
+    def runs(
+        self, place: Int64, first: Int64, last: Int64, epoch: int
+    ) -> tuple[Int64, Int64, Int64]:
+        """The examples of an epoch that show choices [first, last): one run for each [N].
+
+        Returns:
+            Which of the arguments each run belongs to, its first example, the one after its last.
+        """
+        t, q = self._t[place], self._q[place]
+        shift = self._shift(place, np.full(len(place), epoch))
+        return np.arange(len(place)), -((shift - first * q) // t), -((shift - last * q) // t)
+
+    def earlier(self, place: Int64, choice: Int64, epoch: int) -> Int64:
+        """See `Way`."""
+        if self.plain:
+            return np.full(len(place), epoch)
+        t, q, mid = self._t[place], self._q[place], self._mid[place]
+        rounds, rest = epoch // t, epoch % t
+        bound = (choice + 1) * q - mid + t - 1  # see `shown`
+        found: Int64 = rounds * q + bound // t - (bound - rest * q) // t
+        return found
+
+    def shown(self, place: Int64, first: Int64, last: Int64, epoch: int) -> Int64:
+        """How many examples of all epochs before `epoch` show choices [first, last) [N]."""
+        t, q, mid = self._t[place], self._q[place], self._mid[place]
+        rounds, rest = epoch // t, epoch % t
+        # choice x is shown F(x + 1) - F(x + 1 - rest) times, see `visits`
+        count, bound = last - first, (first + 1) * q - mid + t - 1
+        high, low = floor_sum(count, t, q, bound), floor_sum(count, t, q, bound - rest * q)
+        found: Int64 = rounds * q * count + high - low
+        return found
 
 
 class Wrapped:
@@ -245,6 +280,31 @@ class Wrapped:
         """See `Way`."""
         t, q = int(self._t[place]), int(self._q[place])
         return range((choice - epoch * q) % t, q, t)
+
+    def runs(
+        self, place: Int64, first: Int64, last: Int64, epoch: int
+    ) -> tuple[Int64, Int64, Int64]:
+        """See `Even`; here a run for every time that an epoch comes round to the choices."""
+        t, q = self._t[place], self._q[place]
+        begin = epoch * q
+        low = begin // t
+        times = (begin + q - 1) // t - low + 1
+        which = np.repeat(np.arange(len(place)), times)
+        turn = low[which] + np.arange(len(which)) - (np.cumsum(times) - times)[which]
+        zero, most = turn * t[which] - begin[which], q[which]
+        return which, np.clip(zero + first[which], 0, most), np.clip(zero + last[which], 0, most)
+
+    def earlier(self, place: Int64, choice: Int64, epoch: int) -> Int64:
+        """See `Way`."""
+        rounds, rest = np.divmod(epoch * self._q[place], self._t[place])
+        found: Int64 = rounds + (choice < rest)
+        return found
+
+    def shown(self, place: Int64, first: Int64, last: Int64, epoch: int) -> Int64:
+        """See `Even`."""
+        rounds, rest = np.divmod(epoch * self._q[place], self._t[place])
+        found: Int64 = rounds * (last - first) + np.clip(rest - first, 0, last - first)
+        return found
 
 
 class Edged:
@@ -279,6 +339,14 @@ class Edged:
 
     def visits(self, place: Int64, k: Int64, choice: Int64, epoch: Int64) -> Int64:
         """See `Way`."""
+        total, q = self._total[place], self._q[place]
+        low, earlier = self._before(place, choice), self.earlier(place, choice, epoch)
+        first = np.maximum(-((self._shift(place, epoch) - low * q) // total), 0)
+        visits: Int64 = earlier + k - first
+        return visits
+
+    def earlier(self, place: Int64, choice: Int64, epoch: Int64 | int) -> Int64:
+        """See `Way`."""
         total, q, step = self._total[place], self._q[place], self._step[place]
         low, high = self._before(place, choice), self._before(place, choice + 1)
         rounds, rest = epoch // total, epoch % total
@@ -287,10 +355,8 @@ class Edged:
         begins = np.concatenate([total // 2 - low * q, total // 2 - high * q])
         n, m, a = (np.concatenate([one, one]) for one in (rest, total, step))
         below, above = floor_sum(n, m, a, begins).reshape(2, -1)
-        earlier = rounds * q * (high - low) + below - above
-        first = np.maximum(-((self._shift(place, epoch) - low * q) // total), 0)
-        visits: Int64 = earlier + k - first
-        return visits
+        earlier: Int64 = rounds * q * (high - low) + below - above
+        return earlier
 
     def examples(self, place: int, choice: int, epoch: int) -> range:
         """See `Way`."""
