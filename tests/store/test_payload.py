@@ -19,8 +19,8 @@ from toystore import random_shards, write_store
 import tokenloom as tl
 from tokenloom import native
 from tokenloom.errors import StoreCorrupt, StoreError
-from tokenloom.store import payload as payload_room
-from tokenloom.store.payload import payloads_of
+from tokenloom.store.derived import payload as payload_room
+from tokenloom.store.derived.payload import payloads_of
 from tokenloom.testing.stores import write_flat
 
 COMPILED = native.compiled
@@ -339,7 +339,7 @@ def test_whoever_replaces_our_handler_is_noticed_and_the_bytes_stay_the_same(sto
         import numpy as np
         import tokenloom as tl
         from tokenloom import native
-        from tokenloom.store.payload import payloads_of
+        from tokenloom.store.derived.payload import payloads_of
         store = tl.open(sys.argv[1])
         renderer = store.windows(100).renderer(by_blocks=False)
         def ways():

@@ -357,7 +357,7 @@ def open_store(
         gap_bytes: merge reads up to this many bytes apart.
         cap_bytes: maximum length of a read.
         map: read rows beyond the cache from a map of the files; False uses `pread`, which gives the
-            same bytes at half the speed (see `tokenloom.store.payload`).
+            same bytes at half the speed (see `tokenloom.store.derived.payload`).
         source: where the bytes come from, if not from the directory.
 
     Raises:

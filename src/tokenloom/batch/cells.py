@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tokenloom import native
-from tokenloom.store.payload import read_failed
+from tokenloom.store.derived.payload import read_failed
 from tokenloom.store.slabs import LARGE, SlabPool
 
 __all__ = ["Copier", "Runs", "announce", "copier", "fill", "new_array", "new_arrays"]
@@ -123,7 +123,7 @@ def copier(views: Sequence[Array], which: Int64, low: Int64, length: Int64, cell
     """A copier of runs; it keeps the views alive.
 
     Args:
-        views: the arrays that hold the tokens, or payloads (`tokenloom.store.payload`).
+        views: the arrays that hold the tokens, or payloads (`tokenloom.store.derived.payload`).
         which: the view of each run [runs].
         low: its first element there [runs].
         length: its elements [runs].

@@ -21,7 +21,7 @@ from tokenloom import native
 from tokenloom.batch.cells import Copier, Runs, fill, new_arrays
 from tokenloom.batch.spec import PAINTED
 from tokenloom.batch.tiles import Tiles
-from tokenloom.store.payload import read_failed
+from tokenloom.store.derived.payload import read_failed
 
 __all__ = [
     "IGNORE",

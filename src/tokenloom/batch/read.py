@@ -23,8 +23,8 @@ from tokenloom.order.run import SourceRun
 from tokenloom.order.working_set import loss_columns
 from tokenloom.store.ahead import Fetchers
 from tokenloom.store.cache import BlockCache
+from tokenloom.store.derived.payload import InFiles, payloads_of
 from tokenloom.store.handles import lazy
-from tokenloom.store.payload import InFiles, payloads_of
 from tokenloom.store.snapshots import read_inputs
 
 __all__ = ["Fetched", "RowReader", "merged"]
