@@ -15,6 +15,7 @@ TITLES = {
     "build": ["build, engine tiktoken", "build, engine reference", "build, where the CPU goes"],
     "loaders": ["loaders 1"],
     "packing": ["packing 1", "packing 2", "packing 3", "packing 4"],
+    "rivals": ["rivals 1", "rivals 2", "rivals 3", "rivals 4"],
     "packed_rows": ["packed rows 1", "packed rows 2"],
     "splice": ["splice 1", "splice 2", "splice 3"],
     "mix": ["mix 1", "mix 2"],

@@ -55,6 +55,12 @@ class PlanPart:
         placed = self.placed
         return placed.run.working.block_of(placed.epoch, placed.row)
 
+    @lazy
+    def blocks(self) -> Int64:
+        """The io blocks of all examples, in order of their first use."""
+        numbers, place = np.unique(self.block, return_index=True)
+        return numbers[np.argsort(place)]
+
     def within(self, start: int, stop: int) -> tuple[int, int]:
         """[first, last) of the part's own examples within examples [start, stop) of the plan."""
         if self.at is None:

@@ -116,23 +116,24 @@ class RowReader:
 
         cache.get_many(self._line.keys(self._tag, numbers.tolist(), "input_ids"), load)
 
-    def fetch_ahead(self, part: PlanPart, start: int, stop: int, *, weights: bool) -> int:
-        """Have those blocks of some examples fetched that are not in the cache.
+    def fetch_ahead(self, part: PlanPart, *, weights: bool, keep: bool = False) -> int:
+        """Have those blocks of a part fetched that are not in the cache; those that are, stay.
 
         Args:
             part: the examples.
-            start: the first of them.
-            stop: one past the last.
             weights: also their loss columns.
+            keep: fetch nothing; what was fetched before and waits for its use only stays.
 
         Returns:
-            the bytes of these blocks.
+            the bytes of the blocks that are fetched.
         """
-        numbers, place = np.unique(part.block[start:stop], return_index=True)
-        numbers = numbers[np.argsort(place)]  # in order of their first use
+        numbers = part.blocks
         found = 0
         for column in ("input_ids", *(self._weights if weights else ())):
-            some = numbers[self.cache.missing(self._keys(numbers, column))]
+            missing = self.cache.missing(self._keys(numbers, column))
+            if keep:
+                continue
+            some = numbers[missing]
             first, last = self._working.stretch(some)
             found += int((last - first).sum()) * self._line.reader.dtype(column).itemsize
             if self._fetchers is None:

@@ -252,14 +252,11 @@ class Renderer:
         for part, low, high in plan.shares(start, stop):
             self._readers[part.number].pretend(part, low, high, caches[part.number])
 
-    def fetch_ahead(self, plan: Plan, start: int, stop: int, fields: Sequence[str]) -> int:
-        """Have the blocks of some examples fetched that are not in memory; the bytes of these."""
+    def fetch_ahead(self, plan: Plan, fields: Sequence[str], *, keep: bool = False) -> int:
+        """Have the blocks of a plan fetched that are not in memory; see `RowReader`."""
         weights = bool(LOSS.intersection(fields))
-        shares = plan.shares(start, stop)
-        return sum(
-            self._readers[p.number].fetch_ahead(p, low, high, weights=weights)
-            for p, low, high in shares
-        )
+        parts = [(self._readers[part.number], part) for part in plan.parts]
+        return sum(one.fetch_ahead(part, weights=weights, keep=keep) for one, part in parts)
 
     def drop_ahead(self) -> None:
         """Fetch nothing more ahead of time."""

@@ -134,12 +134,13 @@ class Maker:
         here = self._plan_for(step, 1)
         planned = tuple(one for one in self._planned if one.first >= here.first)
         size = sum(one.fetched for one in planned[1:])
+        for one in planned[1:]:  # otherwise blocks that were just used would be kept instead
+            self.renderer.fetch_ahead(one.plan, self.fields, keep=True)
         while size < self.budget and len(planned) <= PLANS_AHEAD:
             if self._is_over(planned[-1].stop):
                 break
             new = self._new_plan(planned[-1].stop, PLAN_ROWS)
-            rows = len(new.plan.indices)
-            new = new._replace(fetched=self.renderer.fetch_ahead(new.plan, 0, rows, self.fields))
+            new = new._replace(fetched=self.renderer.fetch_ahead(new.plan, self.fields))
             planned, size = (*planned, new), size + new.fetched
         self._planned = planned
 

@@ -180,6 +180,16 @@ class WorkingSet:
         fetches = missing + 1 / rows  # of a row, on average
         return fetches * (READ_BYTES + largest) <= READ_BYTES + largest / rows
 
+    @property
+    def block_bytes(self) -> int:
+        """Bytes of the largest block."""
+        return self._block_bytes[0]
+
+    @property
+    def row_bytes(self) -> int:
+        """Bytes of a full row."""
+        return self._layout.width * self._token_bytes
+
     @lazy
     def _block_bytes(self) -> tuple[int, int]:
         """Bytes of the largest block, and of all blocks."""

@@ -179,9 +179,12 @@ class BlockCache:
             return all(key in blocks for key in keys)
 
     def missing(self, keys: Sequence[Hashable]) -> list[int]:
-        """The places in `keys` of what is neither here nor on its way."""
+        """The places in `keys` of what is not here nor on its way; what is here stays longer."""
         blocks, flights = self._blocks, self._flights
         with self._lock:
+            for key in keys:
+                if key in blocks:
+                    blocks.move_to_end(key)
             return [i for i, key in enumerate(keys) if key not in blocks and key not in flights]
 
     @property

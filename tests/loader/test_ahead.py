@@ -1,0 +1,227 @@
+"""Blocks of coming steps are fetched while earlier ones are consumed, within the cache."""
+
+import _thread
+import os
+import threading
+import time
+
+import numpy as np
+import pytest
+
+import tokenloom as tl
+from tokenloom.loader import loader as loader_module
+from tokenloom.loader import maker
+from tokenloom.store.ahead import Fetchers
+from tokenloom.store.byte_source import LocalSource
+from tokenloom.testing.stores import write_flat
+
+SEQ_LEN, BLOCK_ROWS, WINDOW, WINDOWS = 64, 8, 8, 12
+ROWS = BLOCK_ROWS * WINDOW * WINDOWS
+BLOCK_BYTES = BLOCK_ROWS * SEQ_LEN * 2
+WAIT = 60.0  # seconds until something is taken to hang
+
+
+class Bucket:
+    """A source that answers several requests at once, and remembers who asked for what."""
+
+    def __init__(self, root, parallel=4, latency=0.0):
+        self.inner, self.parallel, self.latency = LocalSource(root), parallel, latency
+        self.reads, self.running, self.most, self.fails = [], 0, 0, False
+        self.lock = threading.Lock()
+
+    def size(self, name):
+        return self.inner.size(name)
+
+    def read(self, ranges):
+        tokens = [one for one in ranges if "input_ids/c" in one[0]]
+        with self.lock:
+            self.running += 1
+            self.most = max(self.most, self.running)
+            self.reads += [(threading.get_ident(), *one[1:]) for one in tokens]
+        try:
+            time.sleep(self.latency)
+            if self.fails and tokens:
+                raise OSError(5, "the bucket is gone")
+            return self.inner.read(ranges)
+        finally:
+            with self.lock:
+                self.running -= 1
+
+
+@pytest.fixture(scope="module")
+def root(tmp_path_factory):
+    path = tmp_path_factory.mktemp("ahead") / "store"
+    ids = np.random.default_rng(0).integers(0, 50_000, ROWS * SEQ_LEN)
+    write_flat(path, ids, np.array([len(ids)]), vocab_size=50_000)
+    return path
+
+
+@pytest.fixture
+def short_plans(monkeypatch):
+    """Plans of one window, and groups of 16 rows; usual ones would take the whole run at once."""
+    monkeypatch.setattr(maker, "PLAN_ROWS", BLOCK_ROWS * WINDOW)
+    monkeypatch.setattr(loader_module, "GROUP_ROWS", 16)
+
+
+def run_of(root, source=None, windows=4, **hints):
+    """A run whose cache holds this many windows."""
+    store = tl.open(
+        root, source=source, cache_bytes=windows * WINDOW * BLOCK_BYTES, verify="never", **hints
+    )
+    run = store.windows(SEQ_LEN).seed(1)
+    return run.block_shuffle(io_block_size=BLOCK_ROWS, window_blocks=WINDOW)
+
+
+def settle(condition):
+    end = time.monotonic() + WAIT
+    while not condition() and time.monotonic() < end:
+        time.sleep(0.002)
+    assert condition()
+
+
+def test_the_next_window_is_fetched_before_it_is_asked_for(root, short_plans):
+    """Every block is fetched once, and most of them by other threads than the loader's."""
+    bucket = Bucket(root)
+    run = run_of(root, bucket)
+    wanted = [batch.tokens.tolist() for batch in tl.Loader(run_of(root), 4, prefetch=0)]
+    loader = tl.Loader(run, 4, prefetch=4)
+    found = []
+    for batch in loader:
+        found.append(batch.tokens.tolist())
+        here = len(found) * 4 // (BLOCK_ROWS * WINDOW)  # windows consumed
+        if here >= 2 and here < WINDOWS - 2:  # the next one is here, or comes without being asked
+            settle(lambda: len(bucket.reads) >= min(WINDOWS, here + 1) * WINDOW)  # noqa: B023
+    assert found == wanted
+    assert len(bucket.reads) == len({place for _, place, _ in bucket.reads}) == WINDOW * WINDOWS
+    assert len({who for who, _, _ in bucket.reads}) > 2
+    assert bucket.most <= bucket.parallel + 1
+
+
+def test_no_more_is_fetched_ahead_than_the_cache_has_room_for(root, short_plans):
+    bucket = Bucket(root)
+    run = run_of(root, bucket, windows=2)
+    loader = tl.Loader(run, 4, prefetch=4)
+    for _ in range(8):
+        next(loader)
+    time.sleep(0.1)  # whoever goes on, goes too far
+    # the first window, the one after it, and one that a plan begun within the budget may need
+    assert len(bucket.reads) <= 3 * WINDOW
+    stats = loader.stats().cache
+    assert stats.bytes <= stats.capacity
+    loader.close()
+
+
+@pytest.mark.parametrize("settings", [{"windows": 1}, {"prefetch": 0}, {"fetch": "rows"}])
+def test_nothing_is_fetched_ahead_without_room_or_wish(root, short_plans, settings):
+    bucket = Bucket(root)
+    options = dict(settings)
+    run = run_of(root, bucket, windows=options.pop("windows", 4))
+    with tl.Loader(run, 4, **{"prefetch": 4, **options}) as loader:
+        rows = [next(loader) for _ in range(8)]
+    time.sleep(0.05)
+    assert len(rows) == 8
+    assert len({who for who, _, _ in bucket.reads}) <= 2  # the caller, and the loader's thread
+
+
+def test_what_fails_ahead_of_time_is_told_when_it_is_needed(root, short_plans):
+    bucket = Bucket(root)
+    loader = tl.Loader(run_of(root, bucket), 4, prefetch=1)
+    first = next(loader).index.tolist()
+    bucket.fails = True
+    seen = [first]
+
+    def read_on():
+        while True:
+            seen.append(next(loader).index.tolist())
+
+    with pytest.raises((OSError, tl.StoreError)):
+        read_on()
+    bucket.fails = False
+    seen += [batch.index.tolist() for batch in loader]
+    assert seen == np.arange(ROWS).reshape(-1, 4).tolist()
+
+
+def test_a_closed_loader_fetches_nothing_more(root, short_plans):
+    bucket = Bucket(root, parallel=2, latency=0.01)
+    loader = tl.Loader(run_of(root, bucket, windows=8), 4, prefetch=4)
+    for _ in range(8):
+        next(loader)
+    loader.close()
+    settle(lambda: bucket.running == 0)
+    before = len(bucket.reads)
+    time.sleep(0.1)
+    assert len(bucket.reads) == before < WINDOWS * WINDOW
+
+
+@pytest.mark.skipif(not hasattr(os, "posix_fadvise"), reason="this system takes no advice")
+def test_a_local_store_is_announced_to_the_system(root, short_plans, monkeypatch):
+    told = []
+    really = os.posix_fadvise
+
+    def advise(fd, offset, size, advice):
+        told.append((offset, size, advice))
+        really(fd, offset, size, advice)
+
+    monkeypatch.setattr(os, "posix_fadvise", advise)
+    found = [batch.index.tolist() for batch in tl.Loader(run_of(root), 4, prefetch=4)]
+    assert found == np.arange(ROWS).reshape(-1, 4).tolist()
+    assert {advice for _, _, advice in told} == {os.POSIX_FADV_WILLNEED}
+    assert {size for _, size, _ in told} == {BLOCK_BYTES}
+    places = [offset for offset, _, _ in told]
+    assert len(places) == len(set(places)) >= WINDOW * (WINDOWS - 3)
+
+
+def test_a_run_that_is_in_memory_asks_nobody(root, short_plans):
+    bucket = Bucket(root)
+    run = run_of(root, bucket, windows=WINDOWS + 1).epochs(3)
+    with tl.Loader(run, 4, prefetch=4) as loader:
+        assert sum(len(batch) for batch in loader) == 3 * ROWS
+    assert len(bucket.reads) == WINDOW * WINDOWS
+
+
+# -- threads -------------------------------------------------------------------------------
+
+
+def test_jobs_run_several_at_a_time_and_never_more():
+    fetchers, running, most, done, lock = Fetchers(3), [0], [0], [], threading.Lock()
+
+    def job(number):
+        with lock:
+            running[0] += 1
+            most[0] = max(most[0], running[0])
+        time.sleep(0.005)
+        with lock:
+            running[0] -= 1
+            done.append(number)
+        if number % 3 == 0:
+            raise ValueError("nobody hears of it")
+
+    for first in (0, 10):
+        fetchers.put([lambda n=n: job(n) for n in range(first, first + 10)])
+    settle(lambda: len(done) == 20)
+    assert sorted(done) == list(range(20))
+    assert 2 <= most[0] <= 3
+    settle(lambda: fetchers._running == 0)  # threads end when there is nothing to do
+
+
+def test_without_threads_nothing_is_done_and_nothing_fails(monkeypatch):
+    def start(*_):
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr(_thread, "start_new_thread", start)
+    fetchers, done = Fetchers(2), []
+    fetchers.put([lambda: done.append(1)])
+    assert (fetchers.waiting, done) == (1, [])
+    monkeypatch.undo()
+    fetchers.put([lambda: done.append(2)])
+    settle(lambda: done == [1, 2])
+
+
+def test_a_forecast_tells_what_a_source_can_feed(root):
+    with tl.Loader(run_of(root), 4) as loader:
+        found = loader.forecast(10**6)
+    assert (found.tokens, found.fetch_bytes) == (ROWS * SEQ_LEN, BLOCK_BYTES)
+    wide = found.feeds(latency=0.0, bandwidth=1e6)
+    assert wide == pytest.approx(1e6 / 2)  # 2 bytes a token, each fetched once
+    assert found.feeds(latency=1.0, bandwidth=1e12, parallel=1) == pytest.approx(BLOCK_BYTES / 2)
+    assert found.feeds(latency=1.0, bandwidth=1e12, parallel=8) == pytest.approx(4 * BLOCK_BYTES)
