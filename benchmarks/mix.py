@@ -31,7 +31,7 @@ from tokenloom.layout.pack.rows import Packed
 from tokenloom.layout.pack.spec import PackSpec
 from tokenloom.mixture.merge import Clock, Merge
 from tokenloom.mixture.run import CHUNK
-from tokenloom.order.costs import EqualCosts, SummedCosts
+from tokenloom.order.costs import EqualCosts, Priced, SummedCosts
 from tokenloom.order.prices import costs_of
 from tokenloom.order.run import source_run
 from tokenloom.order.shuffle import BlockShuffle, FullShuffle
@@ -58,7 +58,7 @@ SMALL, STORES = 1 << 15, 40  # tokens of a small store, and how many there are
 GROUP = 8192  # examples that a loader plans together
 
 
-class _Prices:
+class _Prices(Priced):
     """Rows of one epoch with prices of their own."""
 
     def __init__(self, rows: int, seed: int) -> None:

@@ -34,16 +34,11 @@ LIMIT = 1.0  # µs that a checked call may cost more
 ITEMS = (4, 256)  # tiles, runs, lengths or indices of a call
 
 UNCHECKED = [  # file, what is there, what is there instead
-    ("_arguments.c", "PyBUF_ND | PyBUF_FORMAT |", "PyBUF_SIMPLE |"),
     ("_arguments.c", "    if (!fits(view, wanted))\n", "    (void)fits;\n    if (1)\n"),
     ("_arguments.c", "    for (int out = 0; out < count; out++)\n", "    for (int out = 0; 0;)\n"),
-    ("_native.c", "    if (cover(first, length, tiles, cells)) {\n", "    (void)cover;\n    {\n"),
-    ("_native.c", "    if (is_lent(self, &out)) {\n", "    if (0 && is_lent(self, &out)) {\n"),
-    (
-        "_native.c",
-        "take_views(self, arrays) || sort_views(self)",
-        "take_views(self, arrays) || (0 && sort_views(self))",
-    ),
+    ("_cells.c", "    if (cover(&work.tiles, work.cells)) {\n", "    {\n"),
+    ("_copier.c", "!out->obj || !is_lent(self, out)", "(0 && is_lent(self, out)) || 1"),
+    ("_copier.c", "(sort_views(self), take_runs", "((void)sort_views, take_runs"),
 ]
 
 
@@ -102,10 +97,12 @@ def _entries(module: Any, items: int) -> dict[str, Callable[[], object]]:
     x, words = np.arange(items, dtype=np.uint64), np.zeros(items, np.uint64)
     keys = np.arange(8, dtype=np.uint64).reshape(8, 1)
     outputs = ids, positions, mask, tokens, labels
+    part = 0, items, 0, 0, 0, items, 0, -100
     return {
         "paint": lambda: module.paint(first, length, segment, *outputs, -100),
         "Copier": lambda: module.Copier(views, *runs),
         "Copier.fill": lambda: copier.fill(out, 0, items, 0, 0),
+        "Copier.weave": lambda: copier.weave(*part, first, length, segment, *outputs),
         "best_fit": lambda: module.best_fit(lengths, 8, 9, bins),
         "first_fit": lambda: module.first_fit(lengths, 8, 9, bins),
         "feistel": lambda: module.feistel(x, None, keys, 1000, 32, False, words),

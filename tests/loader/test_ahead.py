@@ -11,8 +11,8 @@ import pytest
 import tokenloom as tl
 from tokenloom.loader import loader as loader_module
 from tokenloom.loader import maker
-from tokenloom.store.ahead import Fetchers
 from tokenloom.store.byte_source import LocalSource
+from tokenloom.store.cache import Fetchers
 from tokenloom.testing.stores import write_flat
 
 SEQ_LEN, BLOCK_ROWS, WINDOW, WINDOWS = 64, 8, 8, 12

@@ -138,7 +138,7 @@ def test_a_schedule_that_jumps_plans_only_the_steps_before_it(store):
     dataset = toy_run(store, epochs=None)
     with tl.Loader(dataset, [(0, 1), (8, 1_000_000)], prefetch=0) as loader:
         assert [next(loader).index.tolist() for _ in range(8)] == [[i] for i in range(8)]
-        assert len(loader._maker._planned[2].indices) == 8
+        assert len(loader._maker._planned[0].plan.indices) == 8
 
 
 # -- gradient accumulation -----------------------------------------------------------------

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from tokenloom import native
 from tokenloom.layout.layout import Phases
 from tokenloom.mixture.merge import Clock, Merge
-from tokenloom.order.costs import EqualCosts, SummedCosts
+from tokenloom.order.costs import EqualCosts, Priced, SummedCosts
 
 COMPILED = native.compiled
 
@@ -22,7 +22,7 @@ weights = st.sampled_from([1.0, 1.0, 1 / 3, 2.0, 0.1, 7e-5, 3e5]) | st.floats(1e
 bases = st.sampled_from([0.0, 0.0, 1.0, 1 / 3, 1e4]) | st.floats(0, 1e5)
 
 
-class Prices:
+class Prices(Priced):
     """Items of one epoch, repeated."""
 
     identity, digests, most = None, (), 4096

@@ -126,7 +126,7 @@ def test_blocks_that_leave_the_cache_are_read_again(stores, kind, capacity):
         for start, stop in ((0, 90), (20, 61), (7, 8)):
             found = made.fetched(plan, start, stop, "input_ids")
             cells = np.empty((stop - start, width), np.int32)
-            found.copier.fill(cells, 0, stop - start, 0, 0)
+            found.copier().fill(cells, 0, stop - start, 0, 0)
             expected = renderer.batches(plan, [start, stop])[0].make()
             assert cells[:, : expected.tokens.shape[1]].tolist() == expected.tokens.tolist()
     assert made.at_hand(plan, 0, 90) == (capacity == 1 << 20)

@@ -13,12 +13,12 @@ from slowmix import Loop, begin, by_epoch, counts_at, listed, pairs, slow_rounds
 from tokenloom.layout.layout import Phases
 from tokenloom.mixture.merge import Clock, Merge, Rounds
 from tokenloom.order import costs as costs_module
-from tokenloom.order.costs import EqualCosts, SummedCosts
+from tokenloom.order.costs import EqualCosts, Priced, SummedCosts
 
 NAMES = ("wiki", "code", "a", "b", "books", "web")
 
 
-class Told:
+class Told(Priced):
     """Prices from lists, one per epoch, the last repeated endlessly; counts the requests."""
 
     def __init__(self, epochs, *, steady=True):

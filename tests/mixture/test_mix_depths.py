@@ -15,7 +15,7 @@ from tokenloom.mixture import run as run_module
 from tokenloom.order import costs as costs_module
 from tokenloom.order import prices as prices_module
 from tokenloom.order import shuffle as shuffle_module
-from tokenloom.order.costs import SummedCosts
+from tokenloom.order.costs import Priced, SummedCosts
 from tokenloom.order.epochs import FreshEpochs
 from tokenloom.order.prices import RunPrices
 from tokenloom.streams.interleaved import interleave
@@ -352,7 +352,7 @@ def test_weights_at_both_ends_of_what_is_allowed(grown):
     assert names == ["b"] * first + ["a"] + ["b"] * (rows - first) + ["a"] * (len(run) - rows - 1)
 
 
-class _Unsteady:
+class _Unsteady(Priced):
     """Epochs whose prices differ."""
 
     identity = None

@@ -7,7 +7,7 @@ from slowmix import SEQ_LEN, lengths_of, toy
 import tokenloom as tl
 from tokenloom.layout.layout import Phases
 from tokenloom.mixture.merge import Clock, Merge, Rounds
-from tokenloom.order.costs import EqualCosts, SummedCosts
+from tokenloom.order.costs import EqualCosts, Priced, SummedCosts
 
 
 def merged(weights, *, midpoint=True, cost=1, seed=0):
@@ -98,7 +98,7 @@ def test_no_drift_far_away():
         assert np.abs(counts - weights * far).max() <= 1.1
 
 
-class _Table:
+class _Table(Priced):
     identity = None
     most = 1 << 13
 

@@ -21,8 +21,7 @@ from tokenloom.batch.plan import PlanPart
 from tokenloom.layout.layout import Reads
 from tokenloom.order.run import SourceRun
 from tokenloom.order.working_set import loss_columns
-from tokenloom.store.ahead import Fetchers
-from tokenloom.store.cache import BlockCache
+from tokenloom.store.cache import BlockCache, Fetchers
 from tokenloom.store.derived.payload import InFiles, payloads_of
 from tokenloom.store.handles import lazy
 from tokenloom.store.snapshots import read_inputs

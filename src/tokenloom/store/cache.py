@@ -7,14 +7,19 @@ change what the next reader sees.
 A load that an exception of any kind ends, at any moment, keeps nobody waiting: a flight that is
 over counts for nothing, wherever it is still listed. In the child of a fork, loads of the parent's
 threads are forgotten, and the blocks are, too, if one of these threads was changing them.
+
+Blocks may be loaded ahead of time (`Fetchers`): a source that answers several requests at once (a
+bucket: 20 ms each, 16 in parallel) is kept busy while earlier tokens are consumed. What fails there
+is tried again, and told, by whoever needs it.
 """
 
 from __future__ import annotations
 
+import _thread
 import contextlib
 import functools
-from collections import OrderedDict
-from collections.abc import Callable, Hashable, Sequence
+from collections import OrderedDict, deque
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -22,13 +27,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tokenloom.errors import ConfigError
-from tokenloom.store.handles import Lock, lock_of
+from tokenloom.store.handles import Lock, Single, lock_of
 
-__all__ = ["DEFAULT_CACHE_BYTES", "BlockCache", "CacheStats", "process_cache"]
+__all__ = ["DEFAULT_CACHE_BYTES", "BlockCache", "CacheStats", "Fetchers", "process_cache"]
 
 DEFAULT_CACHE_BYTES = 640 << 20
 
 Block = NDArray[np.generic]
+
+Job = Callable[[], object]
 
 LOOK_AGAIN = 0.2  # seconds until a waiting thread asks by itself whether a load is over
 
@@ -266,6 +273,55 @@ def _awaited(flight: _Flight, landed: Lock, key: Hashable) -> Block | None:
     if isinstance(flight.error, Exception):
         raise flight.error
     return flight.values.get(key)
+
+
+class Fetchers(Single):
+    """Runs jobs in order of their arrival, several at a time, in threads that end with the work.
+
+    Args:
+        parallel: most jobs at a time.
+    """
+
+    def __init__(self, parallel: int) -> None:
+        self._parallel, self._running = parallel, 0
+        self._jobs: deque[Job] = deque()
+        self._lock = lock_of(self)
+
+    def _forked(self, torn: bool) -> None:
+        """The threads are in the parent; what they had left to do is theirs."""
+        self._jobs, self._running = deque(), 0
+
+    def put(self, jobs: Iterable[Job]) -> None:
+        """Have these done; where no thread can be started, nothing is done ahead of time."""
+        self._jobs.extend(jobs)
+        with self._lock:
+            wanted = min(len(self._jobs), self._parallel - self._running)
+            for _ in range(wanted):
+                try:
+                    _thread.start_new_thread(self._work, ())
+                except RuntimeError:
+                    break
+                self._running += 1
+
+    def drop(self) -> None:
+        """Forget what has not been started."""
+        self._jobs.clear()
+
+    @property
+    def waiting(self) -> int:
+        """Jobs that have not been started."""
+        return len(self._jobs)
+
+    def _work(self) -> None:
+        while True:
+            with self._lock:
+                if not self._jobs:
+                    self._running -= 1
+                    return
+                job = self._jobs.popleft()
+            with contextlib.suppress(Exception):  # whoever needs it meets the error again
+                job()
+            del job
 
 
 _PROCESS = BlockCache(DEFAULT_CACHE_BYTES)
