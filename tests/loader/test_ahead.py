@@ -225,3 +225,20 @@ def test_a_forecast_tells_what_a_source_can_feed(root):
     assert wide == pytest.approx(1e6 / 2)  # 2 bytes a token, each fetched once
     assert found.feeds(latency=1.0, bandwidth=1e12, parallel=1) == pytest.approx(BLOCK_BYTES / 2)
     assert found.feeds(latency=1.0, bandwidth=1e12, parallel=8) == pytest.approx(4 * BLOCK_BYTES)
+
+
+def test_a_small_run_is_not_planned_far_ahead(root, monkeypatch):
+    """Epochs of a few rows cost an order each: planning thousands of steps ahead took minutes."""
+    planned = []
+    really = maker.Maker._new_plan
+
+    def plan(self, step, most):
+        planned.append(most)
+        return really(self, step, most)
+
+    monkeypatch.setattr(maker.Maker, "_new_plan", plan)
+    loader = tl.Loader(run_of(root, windows=WINDOWS + 1).epochs(None), 4)
+    for _ in range(8):
+        next(loader)
+    loader.close()
+    assert sum(planned) <= 8 * maker.PLAN_GROUPS * 8

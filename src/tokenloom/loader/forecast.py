@@ -103,6 +103,7 @@ class RankReading:
         by_blocks: whether blocks are cheaper than rows.
         needed: bytes of the blocks that it needs at the same time.
         capacity: bytes of the caches.
+        total: bytes of all blocks of the run.
         advice: what would make it fit, or fit better.
         why: the arithmetic, if lanes do not fit.
     """
@@ -111,6 +112,7 @@ class RankReading:
     by_blocks: bool
     needed: int
     capacity: int
+    total: int
     advice: str
     why: str
 
@@ -152,6 +154,7 @@ def reading_of(dataset: Dataset, share: RankShare) -> RankReading:
         by_blocks=fits or cheaper,
         needed=sum(needs),
         capacity=sum(capacity.values()),
+        total=sum(one.total_bytes for one in working),
         advice=advice,
         why=why,
     )

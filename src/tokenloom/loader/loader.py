@@ -183,6 +183,7 @@ class Loader:
             self._prefetch = maker.ahead = self._group if prefetch else 0
         if by_blocks and self._reading.fits and prefetch:
             maker.budget = max(0, self._reading.capacity - self._reading.needed)
+            maker.holds_all = self._reading.total <= self._reading.capacity
         self._settings: dict[str, Any] = {
             "prefetch": prefetch,
             "end": end,

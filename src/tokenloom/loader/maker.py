@@ -80,6 +80,7 @@ class Maker:
         # ascending; replaced as a whole, because a thread that was left behind may do it, too
         self._planned: tuple[Planned, ...] = ()
         self.budget = 0  # bytes of blocks that may be fetched ahead of time
+        self.holds_all = False  # whether the cache holds all blocks of the run
         self._announced: tuple[int, int, Ready] | None = None  # steps, found and not yet made
         self.ahead = 0  # most steps to announce before they are made
         self._raises = untrained == "raise"
@@ -129,19 +130,22 @@ class Maker:
     def _fetch_ahead(self, step: int) -> None:
         """Plan further steps, and have their blocks fetched while these are consumed.
 
-        As long as what is on its way stays within the budget, and some plans ahead at most.
+        As long as what is on its way stays within the budget, and some plans ahead at most; where
+        the cache holds the whole run, no further than to the first plan that lacks nothing.
         """
         here = self._plan_for(step, 1)
         planned = tuple(one for one in self._planned if one.first >= here.first)
         size = sum(one.fetched for one in planned[1:])
         for one in planned[1:]:  # otherwise blocks that were just used would be kept instead
             self.renderer.fetch_ahead(one.plan, self.fields, keep=True)
-        while size < self.budget and len(planned) <= PLANS_AHEAD:
+        idle = self.holds_all and len(planned) > 1 and not planned[-1].fetched
+        while size < self.budget and len(planned) <= PLANS_AHEAD and not idle:
             if self._is_over(planned[-1].stop):
                 break
-            new = self._new_plan(planned[-1].stop, PLAN_ROWS)
+            new = self._new_plan(planned[-1].stop, here.stop - here.first)
             new = new._replace(fetched=self.renderer.fetch_ahead(new.plan, self.fields))
             planned, size = (*planned, new), size + new.fetched
+            idle = self.holds_all and not new.fetched
         self._planned = planned
 
     def _announce(self, first: int, count: int) -> None:

@@ -186,6 +186,11 @@ class WorkingSet:
         return self._block_bytes[0]
 
     @property
+    def total_bytes(self) -> int:
+        """Bytes of all blocks."""
+        return self._block_bytes[1]
+
+    @property
     def row_bytes(self) -> int:
         """Bytes of a full row."""
         return self._layout.width * self._token_bytes
