@@ -142,7 +142,8 @@ class Maker:
         while size < self.budget and len(planned) <= PLANS_AHEAD and not idle:
             if self._is_over(planned[-1].stop):
                 break
-            new = self._new_plan(planned[-1].stop, here.stop - here.first)
+            last = planned[-1]
+            new = self._new_plan(last.stop, 2 * (last.stop - last.first))
             new = new._replace(fetched=self.renderer.fetch_ahead(new.plan, self.fields))
             planned, size = (*planned, new), size + new.fetched
             idle = self.holds_all and not new.fetched
