@@ -51,7 +51,7 @@ int get_part(const Copier *self, PyObject *const *args, Part *part);
 /* -1 with an exception unless an output is apart from all that the copier reads or marks. */
 int check_apart(const Copier *self, const Py_buffer *out, const char *name);
 
-/* -1 with an exception unless the runs of a part have room in so many cells. */
+/* -1 with an exception unless the runs of a part have room in `total` cells. */
 int check_room(const Copier *self, const Part *part, Index total);
 
 /* Methods of a copier that write cells (_cells.c). */

@@ -8,6 +8,7 @@ import warnings
 import numpy as np
 import pytest
 from toydata import ToyStore, numbered
+from toystore import keep_plans
 
 import tokenloom as tl
 from tokenloom.layout.pack import rows as grouping
@@ -25,11 +26,8 @@ def toy():
 
 @pytest.fixture(autouse=True)
 def folder(tmp_path, monkeypatch):
-    monkeypatch.setenv("TOKENLOOM_CACHE_DIR", str(tmp_path / "cache"))
-    for module in (grouping, costs, prices):
-        monkeypatch.setattr(module, "WORTH_KEEPING", 1)
     monkeypatch.setattr(costs, "STRIDE", 4)
-    return tmp_path / "cache"
+    return keep_plans(tmp_path / "cache", monkeypatch, grouping, costs, prices)
 
 
 def packed(toy, **options):

@@ -44,3 +44,11 @@ class Recording:
     def read(self, ranges):
         self.requests.append(list(ranges))
         return self.inner.read(ranges)
+
+
+def keep_plans(folder, monkeypatch, *modules):
+    """A cache folder of a test's own, where plans of the smallest stores are kept."""
+    monkeypatch.setenv("TOKENLOOM_CACHE_DIR", str(folder))
+    for module in modules:
+        monkeypatch.setattr(module, "WORTH_KEEPING", 1)
+    return folder

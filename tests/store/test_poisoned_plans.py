@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from toydata import ToyStore, numbered
+from toystore import keep_plans
 
 import tokenloom as tl
 from tokenloom.layout.pack import rows as grouping
@@ -33,12 +34,9 @@ def toy():
 
 @pytest.fixture(autouse=True)
 def folder(tmp_path, monkeypatch):
-    monkeypatch.setenv("TOKENLOOM_CACHE_DIR", str(tmp_path / "cache"))
-    for module in (grouping, costs, prices):
-        monkeypatch.setattr(module, "WORTH_KEEPING", 1)
     monkeypatch.setattr(costs, "STRIDE", 4)
     monkeypatch.setattr(plan_cache, "_told", set())
-    return tmp_path / "cache"
+    return keep_plans(tmp_path / "cache", monkeypatch, grouping, costs, prices)
 
 
 def mixed(toy, cost):

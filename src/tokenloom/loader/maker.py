@@ -267,7 +267,7 @@ class Maker:
         return made
 
     def _new_plan(self, step: int, most: int) -> Planned:
-        """The plan of at most so many steps."""
+        """The plan of at most `most` steps."""
         size = self.steps.size(step)
         low, high = rank_rows(size, self.rank, self.world_size)
         most = min(PLAN_ROWS // (high - low), most)

@@ -14,6 +14,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from toydata import ToyStore, lengths, numbered
+from toystore import keep_plans
 
 import tokenloom as tl
 from tokenloom.documents.line import ChosenLine, WholeLine
@@ -37,9 +38,7 @@ def toy():
 
 @pytest.fixture(autouse=True)
 def folder(tmp_path, monkeypatch):
-    monkeypatch.setenv("TOKENLOOM_CACHE_DIR", str(tmp_path / "cache"))
-    monkeypatch.setattr(grouping, "WORTH_KEEPING", 1)
-    return tmp_path / "cache"
+    return keep_plans(tmp_path / "cache", monkeypatch, grouping)
 
 
 @pytest.fixture

@@ -334,7 +334,7 @@ class Packed:
         most = self._kept.most_groups
         if len(rows) <= most or len(numbers := np.unique(group)) <= most:
             return self._gathered(group, rows)
-        turn = np.searchsorted(numbers, group) // most  # so many groups that all fit in memory
+        turn = np.searchsorted(numbers, group) // most  # groups that fit together
         parts = [(self._gathered(group[here], rows[here]), here) for _, here in grouped(turn)]
         return Spans.joined([part for part, _ in parts], [here for _, here in parts])
 
