@@ -1,6 +1,8 @@
 """`python -m benchmarks [JOB|all] [--size tiny|small|default|full] [--json FILE]`.
 
-`python -m benchmarks against OTHER_TREE` compares the speed of two checkouts instead.
+`python -m benchmarks against OTHER_TREE` compares the speed of two checkouts instead,
+`python -m benchmarks compare A.json B.json` two runs that were written with `--json`, and
+`python -m benchmarks flame` prints a picture of where the time of a batch goes.
 """
 
 from __future__ import annotations
@@ -14,6 +16,8 @@ from pathlib import Path
 from benchmarks import (
     against,
     build,
+    compare,
+    flame,
     lanes,
     loaders,
     mix,
@@ -23,6 +27,7 @@ from benchmarks import (
     packed_rows,
     packing,
     read,
+    remote,
     rivals,
     scaling,
     splice,
@@ -40,6 +45,7 @@ JOBS = {
     "order": order.run,
     "loaders": loaders.run,
     "rivals": rivals.run,
+    "remote": remote.run,
     "lanes": lanes.run,
     "packing": packing.run,
     "packed_rows": packed_rows.run,
@@ -54,12 +60,18 @@ SIZES = ("tiny", "small", "default", "full")
 def main() -> None:
     if sys.argv[1:2] == ["against"]:
         raise SystemExit(against.main(sys.argv[2:]))
+    if sys.argv[1:2] == ["compare"]:
+        raise SystemExit(compare.main(sys.argv[2:]))
+    if sys.argv[1:2] == ["flame"]:
+        raise SystemExit(flame.main(*sys.argv[2:3]))
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
     parser.add_argument("job", nargs="?", default="all", choices=[*JOBS, "all"])
     parser.add_argument("--size", default="default", choices=SIZES)
     parser.add_argument("--json", type=Path, help="also write the tables there")
     asked = parser.parse_args()
-    print(f"{machine()}\nCPU-seconds, best of interleaved rounds; ratios inside one run.")
+    print(
+        f"{machine()}\nCPU-seconds, best and median of interleaved rounds; ratios inside one run."
+    )
     if asked.size == "tiny":
         print("Size tiny only shows that everything runs: its figures mean nothing.")
     tables: list[Table] = []

@@ -56,13 +56,15 @@ class Case:
 class Timing:
     """CPU-seconds over all rounds, and the shortest wall time in seconds.
 
-    `rounds` are the CPU-seconds of every round, in order, where they are still known.
+    `rounds` are the CPU-seconds of every round, in order, where they are still known, and `walls`
+    their wall times.
     """
 
     best: float
     median: float
     wall: float
     rounds: tuple[float, ...] = ()
+    walls: tuple[float, ...] = ()
 
     def less(self, other: Timing) -> Timing:
         """What is left when `other` (a start-up) is taken off."""
@@ -71,11 +73,18 @@ class Timing:
             median=self.median - other.median,
             wall=self.wall - other.wall,
             rounds=tuple(a - b for a, b in zip(self.rounds, other.rounds, strict=True)),
+            walls=tuple(a - b for a, b in zip(self.walls, other.walls, strict=True))
+            if self.walls
+            else (),
         )
 
     def times(self, share: float) -> Timing:
         """A share of this time."""
         return Timing(best=self.best * share, median=self.median * share, wall=self.wall * share)
+
+    def by_wall(self) -> Timing:
+        """The wall times in place of the CPU-seconds, for what only they can tell."""
+        return timing_of(self.walls)
 
     def over(self, other: Timing) -> float:
         """The median of the rounds' own ratios.
@@ -102,15 +111,19 @@ def cpu_seconds() -> float:
     return time.process_time() + children.ru_utime + children.ru_stime
 
 
-def timed(run: Callable[[], object]) -> tuple[float, float]:
+def timed(run: Callable[[], object], cpu: Callable[[], float] = cpu_seconds) -> tuple[float, float]:
     """CPU-seconds and wall seconds of one call."""
-    wall, cpu = time.perf_counter(), cpu_seconds()
+    wall, before = time.perf_counter(), cpu()
     run()
-    return cpu_seconds() - cpu, time.perf_counter() - wall
+    return cpu() - before, time.perf_counter() - wall
 
 
 def interleave(
-    cases: Mapping[str, Callable[[], object] | Case], rounds: int, *, warm_up: bool = True
+    cases: Mapping[str, Callable[[], object] | Case],
+    rounds: int,
+    *,
+    warm_up: bool = True,
+    cpu: Callable[[], float] = cpu_seconds,
 ) -> dict[str, Timing]:
     """The time of every case; each round runs all of them once, beginning with another one.
 
@@ -118,6 +131,7 @@ def interleave(
         cases: name → what to time.
         rounds: how often each of them is timed.
         warm_up: run a round before that, which does not count.
+        cpu: CPU-seconds used so far, by whoever works.
     """
     names = list(cases)
     seen: dict[str, list[tuple[float, float]]] = {name: [] for name in names}
@@ -125,22 +139,24 @@ def interleave(
         gc.collect()  # once per round: between short passes it would empty the CPU's cache
         turn = number % len(names)
         for name in names[turn:] + names[:turn]:
-            took = _one(cases[name])
+            took = _one(cases[name], cpu)
             if number >= 0:
                 seen[name].append(took)
     return {name: _timing(samples) for name, samples in seen.items()}
 
 
-def _one(case: Callable[[], object] | Case) -> tuple[float, float]:
+def _one(
+    case: Callable[[], object] | Case, cpu: Callable[[], float] = cpu_seconds
+) -> tuple[float, float]:
     if isinstance(case, Case):
         prepared, run = case.prepare(), case.run
-        return timed(lambda: run(prepared))
-    return timed(case)
+        return timed(lambda: run(prepared), cpu)
+    return timed(case, cpu)
 
 
 def timing_of(seconds: Sequence[float]) -> Timing:
     """The time of something whose rounds were taken elsewhere."""
-    return _timing([(one, one) for one in seconds])
+    return replace(_timing([(one, one) for one in seconds]), walls=())
 
 
 def _timing(samples: Sequence[tuple[float, float]]) -> Timing:
@@ -148,8 +164,10 @@ def _timing(samples: Sequence[tuple[float, float]]) -> Timing:
     cpu = sorted(taken)
     # of many, the fastest twentieth is left out: the CPU clock of a virtual machine may jump
     best = cpu[len(cpu) // 20]
-    wall = min(seconds for _, seconds in samples)
-    return Timing(best=best, median=statistics.median(cpu), wall=wall, rounds=taken)
+    walls = tuple(seconds for _, seconds in samples)
+    return Timing(
+        best=best, median=statistics.median(cpu), wall=min(walls), rounds=taken, walls=walls
+    )
 
 
 # -- rows and tables -----------------------------------------------------------------------
@@ -157,7 +175,11 @@ def _timing(samples: Sequence[tuple[float, float]]) -> Timing:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Row:
-    """One line of a table; `ratio` is its value over that of the limit or peer `of`."""
+    """One line of a table; `ratio` is its value over that of the limit or peer `of`.
+
+    `samples` are the values of all rounds, and `wall` and `wall_median` the same figure by the
+    clock on the wall, where they are known.
+    """
 
     what: str
     value: float
@@ -167,6 +189,9 @@ class Row:
     of: str = ""
     goal: str = ""
     met: bool | None = None
+    samples: tuple[float, ...] = ()
+    wall: float | None = None
+    wall_median: float | None = None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -185,13 +210,26 @@ class Table:
 
 def rate(what: str, timing: Timing, done: float, unit: str) -> Row:
     """A row with how much was `done` per CPU-second."""
-    return Row(what=what, value=done / timing.best, median=done / timing.median, unit=unit)
+    return _row(what, timing, lambda seconds: done / seconds, unit)
 
 
 def cost(what: str, timing: Timing, times: int, unit: str = "µs") -> Row:
     """A row with the CPU time of one of `times` equal things."""
     scale = {"s": 1.0, "ms": 1e3, "µs": 1e6, "ns": 1e9}[unit] / times
-    return Row(what=what, value=timing.best * scale, median=timing.median * scale, unit=unit)
+    return _row(what, timing, lambda seconds: seconds * scale, unit)
+
+
+def _row(what: str, timing: Timing, figure: Callable[[float], float], unit: str) -> Row:
+    walls = timing.walls
+    return Row(
+        what=what,
+        value=figure(timing.best),
+        median=figure(timing.median),
+        unit=unit,
+        samples=tuple(figure(seconds) for seconds in timing.rounds),
+        wall=figure(min(walls)) if walls else None,
+        wall_median=figure(statistics.median(walls)) if walls else None,
+    )
 
 
 def amount(what: str, value: float, unit: str) -> Row:
@@ -215,11 +253,13 @@ def want(row: Row, sign: str, bound: float, *, of_ratio: bool = False, unit: str
     return replace(row, goal=words, met=met)
 
 
-HEAD = ("what", "best", "median", "unit", "ratio", "goal", "met?")
+HEAD = ("what", "best", "median", "wall", "median", "unit", "ratio", "goal", "met?")
 
 
 def render(table: Table) -> str:
     """The table as text, below the command that makes it again.
+
+    Best and median are in CPU time, the next two by the clock on the wall, if any row has it.
 
     >>> print(render(Table(title="t", command="run it", rows=[amount("files", 3, "files")])))
     ## t
@@ -229,7 +269,10 @@ def render(table: Table) -> str:
     | files | 3    |        | files |       |      |      |
     """
     notes = [f"- {note}" for note in table.notes]
-    cells = columns([HEAD, *(_cells(row) for row in table.rows)])
+    lines = [HEAD, *(_cells(row) for row in table.rows)]
+    if all(row.wall is None for row in table.rows):
+        lines = [(*line[:3], *line[5:]) for line in lines]
+    cells = columns(lines)
     return "\n".join([f"## {table.title}", f"$ {table.command}", cells, *notes])
 
 
@@ -249,8 +292,8 @@ def columns(cells: Sequence[Sequence[str]]) -> str:
 def _cells(row: Row) -> tuple[str, ...]:
     ratio = "" if row.ratio is None else f"{short(row.ratio)}x {row.of}"
     met = {None: "", True: "yes", False: "NO"}[row.met]
-    median = "" if row.median is None else short(row.median)
-    return row.what, short(row.value), median, row.unit, ratio, row.goal, met
+    known = ("" if one is None else short(one) for one in (row.median, row.wall, row.wall_median))
+    return row.what, short(row.value), *known, row.unit, ratio, row.goal, met
 
 
 def short(value: float) -> str:

@@ -29,7 +29,7 @@ import numpy as np
 
 import tokenloom as tl
 from benchmarks import peers
-from benchmarks.clock import Row, Table, Timing, against, amount, interleave, rate, want
+from benchmarks.clock import Row, Table, against, amount, cost, interleave, rate, want
 from benchmarks.peers import BATCH, SEQ, Corpus, Rival
 from benchmarks.stores import write_store
 from tokenloom.store import format as fmt
@@ -265,15 +265,10 @@ def _firsts(
             _first, functools.partial(_sought, root, order)
         )
     timing = interleave(ways, rounds)
-    rows = [row for name in ways for row in _first_rows(name, timing[name])]
+    rows = [cost(name, timing[name], 1, "ms") for name in ways]
     note = f"Fresh objects in a warm process, from opening the files; {rounds} rounds. Imports are "
     notes = [note + "not counted, files are in the page cache."]
     return Table(title="loaders 2: to the first batch", command=command, rows=rows, notes=notes)
-
-
-def _first_rows(name: str, timing: Timing) -> list[Row]:
-    cpu = Row(what=name, value=timing.best * 1e3, median=timing.median * 1e3, unit="ms CPU")
-    return [cpu, amount("  the same", timing.wall * 1e3, "ms wall")]
 
 
 def _first(start: Callable[[], Iterator[Any]]) -> object:

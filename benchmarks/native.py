@@ -38,7 +38,7 @@ UNCHECKED = [  # file, what is there, what is there instead
     ("_arguments.c", "    for (int out = 0; out < count; out++)\n", "    for (int out = 0; 0;)\n"),
     ("_cells.c", "    if (cover(&work.tiles, work.cells)) {\n", "    {\n"),
     ("_copier.c", "!out->obj || !is_lent(self, out)", "(0 && is_lent(self, out)) || 1"),
-    ("_copier.c", "(sort_views(self), take_runs", "((void)sort_views, take_runs"),
+    ("_copier.c", "    sort_views(self);\n", "    (void)sort_views;\n"),
 ]
 
 
@@ -97,12 +97,24 @@ def _entries(module: Any, items: int) -> dict[str, Callable[[], object]]:
     x, words = np.arange(items, dtype=np.uint64), np.zeros(items, np.uint64)
     keys = np.arange(8, dtype=np.uint64).reshape(8, 1)
     outputs = ids, positions, mask, tokens, labels
+    zero, edges = np.zeros(1, np.int64), np.arange(items + 1)
+    rows = np.zeros(items, np.int64), zero, edges, first, length, np.zeros(items, np.int64)
+    spans = edges, rows[-1], length, rows[-1], np.zeros(items, np.uint8)
+    room = 3 * items + 1
+    tiles = [np.zeros(room, kind) for kind in (np.int64, np.int64, np.int32, np.bool_)]
+    offsets = (8 * edges).astype(np.uint32)
+    pieces = [np.zeros(size, np.int64) for size in (items + 1, *(items,) * 4)]
+    gathered = np.zeros(cells, np.int64)
     part = 0, items, 0, 0, 0, items, 0, -100
     return {
         "paint": lambda: module.paint(first, length, segment, *outputs, -100),
         "Copier": lambda: module.Copier(views, *runs),
+        "Copier.of_rows": lambda: module.Copier.of_rows(views, *rows, 8),
         "Copier.fill": lambda: copier.fill(out, 0, items, 0, 0),
         "Copier.weave": lambda: copier.weave(*part, first, length, segment, *outputs),
+        "tile": lambda: module.tile(*spans, *tiles, 8),
+        "cut": lambda: module.cut([offsets], zero, zero, first, first + 8, *pieces),
+        "gather": lambda: module.gather(views[0], first, length, None, gathered),
         "best_fit": lambda: module.best_fit(lengths, 8, 9, bins),
         "first_fit": lambda: module.first_fit(lengths, 8, 9, bins),
         "feistel": lambda: module.feistel(x, None, keys, 1000, 32, False, words),

@@ -74,7 +74,13 @@ def run(folder: Path, size: str, command: str) -> list[Table]:
 def _row(samples: list[dict[str, float]], key: str, what: str, unit: str) -> Row:
     scale = {"s": 1.0, "ms": 1e3, "MB": 1 / MB}[unit]
     values = [sample[key] * scale for sample in samples]
-    return Row(what=what, value=min(values), median=statistics.median(values), unit=unit)
+    return Row(
+        what=what,
+        value=min(values),
+        median=statistics.median(values),
+        unit=unit,
+        samples=tuple(values),
+    )
 
 
 def _ask(store: Path, document: int, bytecode: Path) -> dict[str, float]:

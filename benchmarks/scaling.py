@@ -232,7 +232,13 @@ def run(folder: Path, size: str, command: str) -> list[Table]:
 
 def _row(what: str, found: list[dict[str, float]], key: str, unit: str) -> Row:
     values = [one[key] for one in found]
-    return Row(what=what, value=min(values), median=statistics.median(values), unit=unit)
+    return Row(
+        what=what,
+        value=min(values),
+        median=statistics.median(values),
+        unit=unit,
+        samples=tuple(values),
+    )
 
 
 def _ask(number: int, store: Path, folder: Path) -> dict[str, float]:

@@ -10,6 +10,7 @@ import sys
 import tempfile
 from pathlib import Path
 
+import pytest
 from hypothesis import HealthCheck, settings
 
 # no check of time: the machine may be doing something else
@@ -24,3 +25,12 @@ os.environ["TOKENLOOM_CACHE_DIR"] = tempfile.mkdtemp(prefix="tokenloom-tests-")
 atexit.register(shutil.rmtree, os.environ["TOKENLOOM_CACHE_DIR"], ignore_errors=True)
 
 sys.path.insert(0, str(Path(__file__).parent / "shared"))
+
+
+@pytest.fixture(autouse=True)
+def no_worker_rests_from_test_to_test():
+    """Workers of a build serve the next one; a test starts without them."""
+    yield
+    worker = sys.modules.get("tokenloom.ingest.worker")
+    if worker is not None:
+        worker.close_resting()

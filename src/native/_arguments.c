@@ -4,7 +4,7 @@
 static const struct {
     const char *name;
     const char *letters; /* of the buffer protocol */
-    Index item, other; /* bytes of an item; the second size allowed, if there is one */
+    Index item, other; /* bytes of an item, 0 for any; the second size allowed, if there is one */
     int anywhere;      /* whether it may lie at any address */
 } TYPE[] = {
     {"int32", "il", 4, 0, 0},
@@ -17,6 +17,7 @@ static const struct {
     {"uint32", "IL", 4, 0, 0},
     {"bytes", "Bbc?", 1, 0, 0},
     {"float64", "d", 8, 0, 0},
+    {"uint8, uint16, uint32 or uint64", "BHILQ", 0, 0, 1},
 };
 
 /* The letter of a format in native byte order; 0 if it has another order, or is a record. */
@@ -56,7 +57,8 @@ fits(const Py_buffer *view, const Wanted *wanted)
     Index item = view->itemsize;
     char found = letter(view->format);
     if (!found || !strchr(TYPE[wanted->type].letters, found) ||
-        (item != TYPE[wanted->type].item && item != TYPE[wanted->type].other)) {
+        (TYPE[wanted->type].item && item != TYPE[wanted->type].item &&
+         item != TYPE[wanted->type].other)) {
         PyErr_Format(PyExc_TypeError, "%s: found items %s of %zd bytes, allowed: %s", wanted->name,
                      view->format ? view->format : "B", item, TYPE[wanted->type].name);
         return -1;

@@ -1,46 +1,99 @@
 /* The compiled loops over cells: copy runs of tokens into cells, and paint tiles into arrays.
  *
- * One pass over the cells of a batch: the tokens of a tile are copied and widened, and while they
- * are in the fastest cache every other array of the tile is painted. Where the next runs lie is
- * known, so their first bytes are asked of memory before they are needed.
+ * One pass over the cells of a batch: a cache line of tokens is copied and widened, and beside it the
+ * same stretch of every other array is painted. For each line that is copied, memory is asked for
+ * another one further ahead: where all runs lie is known, so that nothing is waited for.
  */
 #include "_native.h"
 #include "_cells.h"
 
-enum { AHEAD_RUNS = 4, AHEAD_BYTES = 1024 }; /* how far ahead, and how much, memory is asked for */
+enum { LINES_AHEAD = 64 }; /* lines asked for ahead of time */
 
 /* -- loops ---------------------------------------------------------------------------------- */
 
-#define WIDEN(name, From, To)                                                                     \
-    static void name(To *restrict to, const char *restrict from, Index count)                      \
-    {                                                                                              \
-        for (Index i = 0; i < count; i++) {                                                        \
+/* Move on to the next run. */
+static inline void
+turn(Ahead *ahead)
+{
+    const Run *run = ahead->run;
+    if (run == ahead->end)
+        return;
+    const char *from = run->payload ? run->payload->map.begin : run->from;
+    if (run->payload && from)
+        from += run->offset;
+    ahead->at = (const char *)((uintptr_t)from & ~(uintptr_t)(LINE - 1));
+    ahead->stop = from ? from + run->length * bytes_of(run->stored) : from;
+    ahead->run++;
+}
+
+/* Ask memory for one more line. */
+static inline void
+ask(Ahead *ahead)
+{
+    __builtin_prefetch(ahead->at, 0, 3);
+    if (ahead->stop - ahead->at > LINE)
+        ahead->at += LINE;
+    else
+        turn(ahead);
+}
+
+/* Begin ahead of some run. */
+static inline void
+start_ahead(Ahead *ahead, const Run *run, const Run *end)
+{
+    *ahead = (Ahead){NULL, NULL, run, end};
+    for (int i = 0; i <= LINES_AHEAD; i++)
+        ask(ahead);
+}
+
+/* A loop over tokens, a line of them at a time: loops of a known length are faster, and each asks for
+ * one line. What is left, and a first line that is not whole, ask for one more. */
+#define BY_LINES(From, step)                                                                       \
+    const Index block = LINE / (Index)sizeof(From);                                                \
+    Index i = 0;                                                                                   \
+    if ((uintptr_t)from % LINE)                                                                    \
+        ask(ahead);                                                                                \
+    for (; i + block <= count; i += block) {                                                       \
+        ask(ahead);                                                                                \
+        for (Index k = i; k < i + block; k++) {                                                    \
             From token;                                                                            \
-            memcpy(&token, from + (Index)sizeof token * i, sizeof token); /* an unaligned load */  \
-            to[i] = (To)token;                                                                     \
+            memcpy(&token, from + (Index)sizeof token * k, sizeof token); /* an unaligned load */  \
+            step                                                                                   \
         }                                                                                          \
+    }                                                                                              \
+    if (i < count)                                                                                 \
+        ask(ahead);                                                                                \
+    for (Index k = i; k < count; k++) {                                                            \
+        From token;                                                                                \
+        memcpy(&token, from + (Index)sizeof token * k, sizeof token);                              \
+        step                                                                                       \
+    }
+
+#define WIDEN(name, From, To)                                                                      \
+    static void name(To *restrict to, const char *restrict from, Index count, Ahead *ahead)        \
+    {                                                                                              \
+        BY_LINES(From, to[k] = (To)token;)                                                         \
     }
 
 WIDEN(short_to_32, uint16_t, int32_t)
+WIDEN(whole_to_32, uint32_t, int32_t)
 WIDEN(short_to_64, uint16_t, int64_t)
 WIDEN(signed_to_64, int32_t, int64_t)
 WIDEN(unsigned_to_64, uint32_t, int64_t)
 
 void
-copy_tokens(char *to, const char *from, Index count, Stored stored, Index wide)
+copy_tokens(char *to, const char *from, Index count, Stored stored, Index wide, Ahead *ahead)
 {
-    if (wide == 4) {
-        if (stored == SHORT)
-            short_to_32((int32_t *)to, from, count);
-        else
-            memcpy(to, from, (size_t)count * 4);
-    } else if (stored == SHORT) {
-        short_to_64((int64_t *)to, from, count);
-    } else if (stored == SIGNED) {
-        signed_to_64((int64_t *)to, from, count);
-    } else {
-        unsigned_to_64((int64_t *)to, from, count);
-    }
+    if (wide == 4 && stored == SHORT)
+        short_to_32((int32_t *)to, from, count, ahead);
+    else if (wide == 4)
+        whole_to_32((int32_t *)to, from, count, ahead);
+    else if (stored == SHORT)
+        short_to_64((int64_t *)to, from, count, ahead);
+    else if (stored == SIGNED)
+        signed_to_64((int64_t *)to, from, count, ahead);
+    else
+        unsigned_to_64((int64_t *)to, from, count, ahead);
 }
 
 static void
@@ -67,16 +120,6 @@ count_up(int32_t *restrict to, Index count)
 {
     for (Index i = 0; i < count; i++)
         to[i] = (int32_t)i;
-}
-
-/* Ask memory for the first bytes of what is copied soon; the rest is fetched while copying. */
-static inline void
-prefetch(const char *from, Index bytes)
-{
-    if (bytes > AHEAD_BYTES)
-        bytes = AHEAD_BYTES;
-    for (Index i = 0; i < bytes; i += 64)
-        __builtin_prefetch(from + i, 0, 3);
 }
 
 /* -- tiles ---------------------------------------------------------------------------------- */
@@ -114,24 +157,48 @@ paint_tile(const Arrays *to, Index at, Index count, int32_t segment)
     }
 }
 
-/* A whole tile of a document in one loop, for the usual case: every array is wanted, cells of four
- * bytes, tokens of two in memory. Short documents gain most: there is one loop instead of five. */
-static inline void
-weave_tile(const Arrays *to, Index at, Index count, int32_t segment, const char *restrict from)
-{
-    int32_t *restrict tokens = (int32_t *)to->tokens + at, *restrict labels = (int32_t *)to->labels + at;
-    int32_t *restrict segments = to->segments + at, *restrict positions = to->positions + at;
-    for (Index i = 0; i < count; i++) {
-        uint16_t token;
-        memcpy(&token, from + 2 * i, 2);
-        tokens[i] = token;
-        labels[i] = token;
-        segments[i] = segment;
-        positions[i] = (int32_t)i;
+/* A whole tile of a document in one loop, where every array is wanted and its tokens are in memory.
+ * The pointers are parameters because compilers believe `restrict` most readily there. */
+#define WEAVE_TILE(name, From, To)                                                                 \
+    static inline void name##_loop(To *restrict tokens, To *restrict labels,                       \
+                                   int32_t *restrict segments, int32_t *restrict positions,        \
+                                   const char *restrict from, Index count, int32_t segment,        \
+                                   Ahead *ahead)                                                   \
+    {                                                                                              \
+        BY_LINES(From, tokens[k] = (To)token; labels[k] = (To)token; segments[k] = segment;        \
+                 positions[k] = (int32_t)k;)                                                       \
+    }                                                                                              \
+    static void name(const Arrays *to, Index at, Index count, Index lines, int32_t segment,        \
+                     const char *from, Ahead *ahead)                                               \
+    {                                                                                              \
+        To *labels = (To *)to->labels + at;                                                        \
+        name##_loop((To *)to->tokens + at, labels, to->segments + at, to->positions + at, from,    \
+                    lines, segment, ahead);                                                        \
+        labels[0] = to->ignore;                                                                    \
+        memset(to->mask + at, 1, (size_t)count);                                                   \
+        to->mask[at + count - 1] = 0;                                                              \
     }
-    labels[0] = to->ignore;
-    memset(to->mask + at, 1, (size_t)count);
-    to->mask[at + count - 1] = 0;
+
+WEAVE_TILE(weave_short_32, uint16_t, int32_t)
+WEAVE_TILE(weave_whole_32, uint32_t, int32_t)
+WEAVE_TILE(weave_short_64, uint16_t, int64_t)
+WEAVE_TILE(weave_signed_64, int32_t, int64_t)
+WEAVE_TILE(weave_unsigned_64, uint32_t, int64_t)
+
+static inline void
+weave_tile(const Arrays *to, Index at, Index count, Index lines, int32_t segment, const char *from,
+           Stored stored, Ahead *ahead)
+{
+    if (to->wide == 4 && stored == SHORT)
+        weave_short_32(to, at, count, lines, segment, from, ahead);
+    else if (to->wide == 4)
+        weave_whole_32(to, at, count, lines, segment, from, ahead);
+    else if (stored == SHORT)
+        weave_short_64(to, at, count, lines, segment, from, ahead);
+    else if (stored == SIGNED)
+        weave_signed_64(to, at, count, lines, segment, from, ahead);
+    else
+        weave_unsigned_64(to, at, count, lines, segment, from, ahead);
 }
 
 /* Some tiles: those of the cells from `base` on. */
@@ -181,22 +248,40 @@ misplaced(const Tiles *tiles, Index cells)
 
 /* -- copying --------------------------------------------------------------------------------- */
 
-/* Ask memory for a run that comes soon. */
-static inline void
-prefetch_run(const Run *run)
+/* Where `count` tokens of a run can be read without looking again; NULL if they must be read from a
+ * file or compared first. */
+static inline const char *
+tokens_of(const Run *run, Index done, Index count)
 {
-    Index bytes = (Index)run->length * bytes_of(run->stored);
-    if (!run->payload)
-        prefetch(run->from, bytes);
-    else if (run->payload->map.begin)
-        prefetch(run->payload->map.begin + run->offset, bytes);
+    Index item = bytes_of(run->stored);
+    return run->payload ? in_map(run->payload, run->offset + done * item, count * item)
+                        : run->from + done * item;
 }
 
-/* Write cells [at, stop). The part's first run is the first that does not end before them; it is
+/* How many tokens of a run to copy where `count` are wanted and `room` cells are free: up to the end of
+ * a line, if that may be read. What is written too much is overwritten by what comes next, and a loop
+ * over whole lines has no rest, which would take longer than a short document. */
+static inline Index
+in_lines(const Run *run, Index count, Index room)
+{
+    Index block = LINE / bytes_of(run->stored), lines = (count + block - 1) / block * block;
+    return run->padded && lines <= room ? lines : count;
+}
+
+/* Whether a cell is zero. */
+static inline int
+is_zero(const char *cell, Index wide)
+{
+    int64_t value = 0;
+    memcpy(&value, cell, (size_t)wide);
+    return !value;
+}
+
+/* Write cells [at, stop) of `room`, and perhaps some after them. The part's first run is the first that does not end before them; it is
  * moved on to the first that does not end before `stop`. -1 with `trouble` if a file failed. */
 static inline int
-copy_cells(const Copier *self, Part *part, char *cells, Index at, Index stop, Index wide,
-           Trouble *trouble)
+copy_cells(const Copier *self, Part *part, char *cells, Index at, Index stop, Index room, Index wide,
+           Ahead *ahead, Trouble *trouble)
 {
     while (at < stop) {
         const Run *run = &self->runs[part->first];
@@ -207,16 +292,17 @@ copy_cells(const Copier *self, Part *part, char *cells, Index at, Index stop, In
             at = end;
             continue;
         }
-        Index done = at - start, count = (Index)run->length - done, item = bytes_of(run->stored);
-        if (!done && part->last - part->first > AHEAD_RUNS)
-            prefetch_run(run + AHEAD_RUNS);
+        Index done = at - start, count = (Index)run->length - done;
         if (count > stop - at)
             count = stop - at;
-        if (!run->payload)
-            copy_tokens(cells + at * wide, run->from + done * item, count, run->stored, wide);
-        else if (copy_stored(cells + at * wide, run->payload, run->offset + done * item, count, wide,
-                             trouble))
+        char *to = cells + at * wide;
+        const char *from = tokens_of(run, done, count);
+        if (from)
+            copy_tokens(to, from, in_lines(run, count, room - at), run->stored, wide, ahead);
+        else if (copy_stored(to, run->payload, run->offset + done * bytes_of(run->stored), count, wide,
+                             ahead, trouble))
             return -1;
+        trouble->doubt |= from && run->payload && count && is_zero(to + (count - 1) * wide, wide);
         at += count;
         part->first += done + count == run->length;
     }
@@ -238,8 +324,10 @@ static void
 do_fill(void *given)
 {
     Work *work = given;
+    Ahead ahead;
+    start_ahead(&ahead, work->runs->runs + work->part.first, work->runs->runs + work->runs->total);
     work->done = !copy_cells(work->runs, &work->part, work->arrays.tokens, 0, work->cells,
-                             work->arrays.wide, &work->trouble);
+                             work->cells, work->arrays.wide, &ahead, &work->trouble);
 }
 
 /* Do some work with the maps guarded; what went wrong with a payload, or NULL for nothing. */
@@ -336,6 +424,26 @@ sizes_of(const Py_buffer *held, Tiles *tiles, Arrays *arrays, Index *cells)
     return 0;
 }
 
+/* Paint all arrays of a tile of a document from a single run, if that has all its tokens in memory;
+ * whether it did. */
+static inline int
+weave_run(Work *work, Index at, Index count, int32_t segment, Ahead *ahead)
+{
+    Part *part = &work->part;
+    const Run *run = &work->runs->runs[part->first];
+    Index done = part->first < part->last ? at - (Index)(run->cell - part->base) : -1;
+    if (!segment || !count || done < 0 || count > run->length - done)
+        return 0;
+    const char *from = tokens_of(run, done, count);
+    if (!from)
+        return 0;
+    const Arrays *to = &work->arrays;
+    weave_tile(to, at, count, in_lines(run, count, work->cells - at), segment, from, run->stored, ahead);
+    work->trouble.doubt |= run->payload && is_zero(to->tokens + (at + count - 1) * to->wide, to->wide);
+    part->first += done + count == run->length;
+    return 1;
+}
+
 /* Paint all tiles, after copying the tokens of each if there are runs; `done` tells whether they
  * covered all cells, and `trained` whether some tile predicts a token of its own. Another thread may
  * have changed a tile, so its length is read once and checked here. */
@@ -345,37 +453,30 @@ do_tiles(void *given)
     Work *work = given;
     const Tiles *tiles = &work->tiles;
     const Arrays *arrays = &work->arrays;
-    int usual = work->runs && arrays->wide == 4 && arrays->labels && arrays->mask &&
-                arrays->segments && arrays->positions;
+    int every = work->runs && arrays->labels && arrays->mask && arrays->segments && arrays->positions;
+    Ahead ahead;
+    if (work->runs)
+        start_ahead(&ahead, work->runs->runs + work->part.first,
+                    work->runs->runs + work->runs->total);
     Index at = 0;
     for (Index i = 0; i < tiles->count; i++) {
         int64_t count = READ(int64_t, tiles->length + i);
         int32_t segment = READ(int32_t, tiles->segment + i);
         if (count < 0 || count > work->cells - at)
             return;
-        if (usual && segment && count) {
-            Part *part = &work->part;
-            const Run *run = &work->runs->runs[part->first];
-            Index done = part->first < part->last ? at - (Index)(run->cell - part->base) : -1;
-            if (done >= 0 && count <= run->length - done && !run->payload && run->stored == SHORT) {
-                if (part->last - part->first > AHEAD_RUNS && !done)
-                    prefetch_run(run + AHEAD_RUNS);
-                weave_tile(arrays, at, (Index)count, segment, run->from + 2 * done);
-                part->first += done + count == run->length;
-                work->trained |= count > 1;
-                at += (Index)count;
-                continue;
-            }
+        if (!every || !weave_run(work, at, (Index)count, segment, &ahead)) {
+            if (work->runs && copy_cells(work->runs, &work->part, arrays->tokens, at,
+                                         at + (Index)count, work->cells, arrays->wide, &ahead,
+                                         &work->trouble))
+                return;
+            paint_tile(arrays, at, (Index)count, segment);
         }
-        if (work->runs && copy_cells(work->runs, &work->part, arrays->tokens, at, at + (Index)count,
-                                     arrays->wide, &work->trouble))
-            return;
-        paint_tile(arrays, at, (Index)count, segment);
         work->trained |= segment && count > 1;
         at += (Index)count;
     }
     work->done = at == work->cells;
 }
+
 PyObject *
 copier_weave(Copier *self, PyObject *const *args, Index nargs)
 {

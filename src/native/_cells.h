@@ -5,6 +5,8 @@
 #include "_native.h"
 #include "_payload.h"
 
+enum { LINE = 64 }; /* bytes of a cache line */
+
 typedef struct {
     union {
         const char *from; /* in memory */
@@ -13,7 +15,15 @@ typedef struct {
     const Payload *payload;
     int64_t length, cell;
     Stored stored;
+    int padded; /* whether a line of memory after its last token may be read, too */
 } Run;
+
+/* The next bytes that are asked of memory, a line at a time, some lines before they are copied.
+ * What is asked for beyond the last run, or of a file that is not mapped, does no harm. */
+struct Ahead {
+    const char *at, *stop; /* in the present run */
+    const Run *run, *end;  /* the one after it, and the end of all */
+};
 
 /* Memory that views lie in, from `begin` up to but not including `end`. */
 typedef struct {
@@ -24,6 +34,8 @@ typedef struct {
 typedef struct {
     Py_buffer view;   /* `obj` is NULL for a payload */
     Payload *payload; /* NULL for an array */
+    Stored stored;
+    int64_t tokens;
 } Held;
 
 typedef struct {
@@ -37,6 +49,7 @@ typedef struct {
     Run *runs;   /* nobody else has them, so they stay as they were checked */
     Index total; /* runs */
     int ascend;  /* whether every run ends before the cell of the next one */
+    int64_t end; /* the cell after the last run */
 } Copier;
 
 /* Which runs go into a batch, and what cells without a run hold. */

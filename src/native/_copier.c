@@ -47,6 +47,8 @@ take_views(Copier *self, PyObject *arrays, PyTypeObject *payloads)
         Held *held = &self->held[i];
         if (Py_TYPE(array) == payloads) {
             held->payload = (Payload *)array; /* and its reference */
+            held->stored = held->payload->stored;
+            held->tokens = held->payload->bytes / bytes_of(held->stored);
             if (held->payload->map.begin)
                 self->maps[self->mapped++] = held->payload->map;
             self->count = i + 1;
@@ -59,6 +61,8 @@ take_views(Copier *self, PyObject *arrays, PyTypeObject *payloads)
             name_it(name);
             return -1;
         }
+        held->stored = stored_in(&held->view);
+        held->tokens = held->view.len / bytes_of(held->stored);
         self->count = i + 1;
     }
     return 0;
@@ -110,6 +114,45 @@ is_lent(const Copier *self, const Py_buffer *out)
     return out->len && low && self->lent[low - 1].end > begin;
 }
 
+/* Memory for runs, which `put_run` then fills; -1 with an exception. */
+static int
+take_room(Copier *self, Index total)
+{
+    self->total = 0;
+    self->ascend = 1;
+    self->end = INT64_MIN;
+    if ((size_t)total > SIZE_MAX / sizeof(Run) - 1 ||
+        !(self->runs = PyMem_Malloc(((size_t)total + 1) * sizeof(Run))))
+        return PyErr_NoMemory(), -1;
+    return 0;
+}
+
+/* Add a run; -1, without an exception, if it is not inside its view. */
+static inline int
+put_run(Copier *self, int64_t which, int64_t low, int64_t length, int64_t cell)
+{
+    Run *run = &self->runs[self->total];
+    if (which < 0 || which >= self->count || low < 0 || length < 0)
+        return -1;
+    const Held *held = &self->held[which];
+    int64_t item = bytes_of(held->stored);
+    if (low > held->tokens || length > held->tokens - low)
+        return -1;
+    run->payload = held->payload;
+    run->length = length;
+    run->cell = cell;
+    run->stored = held->stored;
+    run->padded = (held->tokens - low - length) * item >= LINE;
+    if (held->payload)
+        run->offset = low * item;
+    else
+        run->from = (const char *)held->view.buf + low * item;
+    self->ascend &= cell >= self->end;
+    self->ascend &= !__builtin_add_overflow(cell, length, &self->end);
+    self->total++;
+    return 0;
+}
+
 static int
 take_runs(Copier *self, PyObject *const *arrays)
 {
@@ -123,50 +166,96 @@ take_runs(Copier *self, PyObject *const *arrays)
         PyErr_SetString(PyExc_ValueError, "which, low, length and cell: not of one length");
         goto done;
     }
-    self->total = held[0].len / 8;
-    if (!(self->runs = PyMem_Calloc((size_t)self->total + 1, sizeof(Run)))) {
-        PyErr_NoMemory();
+    const int64_t *which = held[0].buf, *low = held[1].buf, *length = held[2].buf, *cell = held[3].buf;
+    Index total = held[0].len / 8;
+    if (take_room(self, total))
         goto done;
-    }
-    const int64_t *all_which = held[0].buf, *all_low = held[1].buf, *all_length = held[2].buf;
-    const int64_t *all_cell = held[3].buf;
-    const Held *views = self->held;
-    const Index total = self->total, count = self->count;
-    Run *runs = self->runs;
-    int64_t end = INT64_MIN;
-    int ascend = 1;
-    for (Index i = 0; i < total; i++) {
-        int64_t which = READ(int64_t, all_which + i), low = READ(int64_t, all_low + i);
-        int64_t length = READ(int64_t, all_length + i), cell = READ(int64_t, all_cell + i);
-        int inside = which >= 0 && which < count && low >= 0 && length >= 0;
-        if (!inside)
-            goto outside;
-        const Payload *payload = views[which].payload;
-        Stored stored = payload ? payload->stored : stored_in(&views[which].view);
-        int64_t item = bytes_of(stored);
-        int64_t tokens = (payload ? payload->bytes : views[which].view.len) / item;
-        if (low > tokens || length > tokens - low)
-            goto outside;
-        runs[i].payload = payload;
-        runs[i].length = length;
-        runs[i].cell = cell;
-        runs[i].stored = stored;
-        if (payload)
-            runs[i].offset = low * item;
-        else
-            runs[i].from = (const char *)views[which].view.buf + low * item;
-        ascend &= cell >= end;
-        ascend &= !__builtin_add_overflow(cell, length, &end);
-        continue;
-    outside:
-        PyErr_Format(PyExc_IndexError, "which, low, length: run %zd is not inside its view", i);
-        goto done;
-    }
-    self->ascend = ascend;
     failed = 0;
+    for (Index i = 0; i < total && !failed; i++)
+        failed = put_run(self, READ(int64_t, which + i), READ(int64_t, low + i),
+                         READ(int64_t, length + i), READ(int64_t, cell + i));
+    if (failed)
+        PyErr_Format(PyExc_IndexError, "which, low, length: run %zd is not inside its view",
+                     self->total);
 done:
     release(held, 4);
     return failed;
+}
+
+/* The same by rows: row r has runs [edges[r], edges[r + 1]), all of them in view which[r], whose first
+ * token has address first[which[r]]. */
+static int
+take_rows(Copier *self, PyObject *const *arrays, Index width)
+{
+    enum { WHICH, FIRST, EDGES, ADDRESS, LENGTH, AT, ALL };
+    static const Wanted wanted[] = {{"which", INT64, 0, 0},   {"first", INT64, 0, 0},
+                                    {"edges", INT64, 0, 0},   {"address", INT64, 0, 0},
+                                    {"length", INT64, 0, 0}, {"at", INT64, 0, 0}};
+    Py_buffer held[ALL];
+    int failed = -1;
+    if (get_arrays(arrays, held, wanted, ALL))
+        return -1;
+    const int64_t *which = held[WHICH].buf, *first = held[FIRST].buf, *edges = held[EDGES].buf;
+    const int64_t *address = held[ADDRESS].buf, *length = held[LENGTH].buf, *at = held[AT].buf;
+    Index rows = held[WHICH].len / 8, total = held[ADDRESS].len / 8;
+    int64_t all, low, cell = 0;
+    if (held[LENGTH].len != held[ADDRESS].len || held[AT].len != held[ADDRESS].len) {
+        PyErr_SetString(PyExc_ValueError, "address, length and at: not of one length");
+        goto done;
+    }
+    if (held[FIRST].len / 8 != self->count || held[EDGES].len / 8 != rows + 1) {
+        PyErr_SetString(PyExc_ValueError,
+                        "first and edges: allowed: one for each view, and one more than rows");
+        goto done;
+    }
+    if (READ(int64_t, edges) || __builtin_mul_overflow((int64_t)rows, (int64_t)width, &all)) {
+        PyErr_SetString(PyExc_ValueError, "edges, width: they do not start at 0, or are too large");
+        goto done;
+    }
+    if (take_room(self, total))
+        goto done;
+    for (Index row = 0; row < rows; row++) {
+        int64_t view = READ(int64_t, which + row), stop = READ(int64_t, edges + row + 1);
+        if (view < 0 || view >= self->count || stop < self->total || stop > total) {
+            PyErr_Format(PyExc_IndexError, "which, edges: row %zd has no such view or runs", row);
+            goto done;
+        }
+        int64_t begin = READ(int64_t, first + view), base = (int64_t)row * width;
+        while (self->total < stop) {
+            Index i = self->total;
+            if (__builtin_sub_overflow(READ(int64_t, address + i), begin, &low) ||
+                __builtin_add_overflow(READ(int64_t, at + i), base, &cell))
+                low = -1;
+            if (put_run(self, view, low, READ(int64_t, length + i), cell)) {
+                PyErr_Format(PyExc_IndexError,
+                             "first, address, length, at: run %zd is not inside its view", i);
+                goto done;
+            }
+        }
+    }
+    if (self->total != total) {
+        PyErr_SetString(PyExc_ValueError, "edges: they end before the runs");
+        goto done;
+    }
+    failed = 0;
+done:
+    release(held, ALL);
+    return failed;
+}
+
+/* A copier of views, without runs. */
+static Copier *
+copier_of(PyTypeObject *type, PyObject *arrays)
+{
+    allocfunc alloc = (allocfunc)PyType_GetSlot(type, Py_tp_alloc);
+    Copier *self = (Copier *)alloc(type, 0);
+    PyTypeObject **payloads = self ? PyType_GetModuleState(type) : NULL;
+    if (!payloads || take_views(self, arrays, *payloads)) {
+        Py_XDECREF((PyObject *)self);
+        return NULL;
+    }
+    sort_views(self);
+    return self;
 }
 
 static PyObject *
@@ -179,13 +268,28 @@ copier_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
     }
     if (!PyArg_ParseTuple(args, "OOOOO", &arrays, &index[0], &index[1], &index[2], &index[3]))
         return NULL;
-    allocfunc alloc = (allocfunc)PyType_GetSlot(type, Py_tp_alloc);
-    Copier *self = (Copier *)alloc(type, 0);
-    if (!self)
+    Copier *self = copier_of(type, arrays);
+    if (self && take_runs(self, index)) {
+        Py_DECREF((PyObject *)self);
         return NULL;
-    PyTypeObject **payloads = PyType_GetModuleState(type);
-    if (!payloads || take_views(self, arrays, *payloads) || (sort_views(self), take_runs(self, index))) {
-        Py_DECREF(self);
+    }
+    return (PyObject *)self;
+}
+
+PyDoc_STRVAR(rows_doc,
+    "of_rows(views, which, first, edges, address, length, at, width)\n--\n\n"
+    "A copier of rows of `width` cells: the runs of each row are in one view, by the address of\n"
+    "their tokens; see tokenloom.batch.cells.row_copier.");
+
+static PyObject *
+copier_of_rows(PyObject *type, PyObject *const *args, Index nargs)
+{
+    Index width;
+    if (wrong_count("of_rows", nargs, 8) || get_int(args[7], &width, 0, INT32_MAX, "width"))
+        return NULL;
+    Copier *self = copier_of((PyTypeObject *)type, args[0]);
+    if (self && take_rows(self, args + 1, width)) {
+        Py_DECREF((PyObject *)self);
         return NULL;
     }
     return (PyObject *)self;
@@ -332,6 +436,7 @@ PyDoc_STRVAR(weave_doc,
     "predict; see tokenloom.batch.paint.weave.");
 
 static PyMethodDef copier_methods[] = {
+    {"of_rows", (PyCFunction)(void (*)(void))copier_of_rows, METH_FASTCALL | METH_CLASS, rows_doc},
     {"fill", (PyCFunction)(void (*)(void))copier_fill, METH_FASTCALL, fill_doc},
     {"weave", (PyCFunction)(void (*)(void))copier_weave, METH_FASTCALL, weave_doc},
     {"announce", (PyCFunction)(void (*)(void))copier_announce, METH_FASTCALL, announce_doc},

@@ -62,6 +62,11 @@ static PyMethodDef module_methods[] = {
     {"tile", (PyCFunction)(void (*)(void))tile, METH_FASTCALL,
      "tile(frame, at, length, start, flags, first, cells, segment, continues, width)\n--\n\n"
      "See tokenloom.batch.tiles."},
+    {"cut", (PyCFunction)(void (*)(void))cut, METH_FASTCALL,
+     "cut(chunks, base, number, start, stop, edges, document, begin, length, address)\n--\n\n"
+     "See tokenloom.store.offsets."},
+    {"gather", (PyCFunction)(void (*)(void))gather, METH_FASTCALL,
+     "gather(column, first, count, base, out)\n--\n\nSee tokenloom.layout.pack.piece_table."},
     {"best_fit", (PyCFunction)(void (*)(void))best_fit, METH_FASTCALL,
      "best_fit(lengths, capacity, most, out)\n--\n\nSee tokenloom.layout.pack.packers."},
     {"first_fit", (PyCFunction)(void (*)(void))first_fit, METH_FASTCALL,

@@ -24,9 +24,10 @@
 
 typedef Py_ssize_t Index;
 
-/* Types of items. TOKENS are copied byte by byte, so their arrays may lie at any address; CELLS are
- * what tokens are widened to. */
-typedef enum { INT32, INT64, UINT64, WORD64, BOOL, TOKENS, CELLS, UINT32, BYTES, FLOAT64 } Type;
+/* Types of items. TOKENS and COLUMN are copied byte by byte, so their arrays may lie at any address;
+ * CELLS are what tokens are widened to. */
+typedef enum { INT32, INT64, UINT64, WORD64, BOOL, TOKENS, CELLS, UINT32, BYTES, FLOAT64,
+               COLUMN } Type;
 
 /* What an entry wants of an array. */
 typedef struct {
@@ -69,6 +70,10 @@ PyObject *paint(PyObject *module, PyObject *const *args, Index nargs);
 
 /* _merge.c */
 int add_merger(PyObject *module);
+
+/* _pieces.c */
+PyObject *cut(PyObject *module, PyObject *const *args, Index nargs);
+PyObject *gather(PyObject *module, PyObject *const *args, Index nargs);
 
 /* _tiles.c */
 PyObject *tile(PyObject *module, PyObject *const *args, Index nargs);

@@ -165,27 +165,20 @@ is_checked(const Payload *from, int64_t offset, int64_t bytes)
     return 1;
 }
 
-/* Whether a cell is zero. */
-static inline int
-is_zero(const char *cell, Index wide)
+const char *
+in_map(const Payload *from, int64_t offset, int64_t bytes)
 {
-    int64_t value = 0;
-    memcpy(&value, cell, (size_t)wide);
-    return !value;
+    return from->map.begin && is_checked(from, offset, bytes) ? from->map.begin + offset : NULL;
 }
 
 int
-copy_stored(char *to, const Payload *from, int64_t offset, Index count, Index wide, Trouble *trouble)
+copy_stored(char *to, const Payload *from, int64_t offset, Index count, Index wide, Ahead *ahead,
+            Trouble *trouble)
 {
     char buffer[4 * PAGE];
     Index item = bytes_of(from->stored);
     int64_t end = offset + count * item;
-    if (is_checked(from, offset, end - offset)) {
-        if (from->map.begin) {
-            copy_tokens(to, from->map.begin + offset, count, from->stored, wide);
-            trouble->doubt |= count && is_zero(to + (count - 1) * wide, wide);
-            return 0;
-        }
+    if (!from->map.begin && is_checked(from, offset, end - offset)) {
         while (offset < end) {
             int64_t size = end - offset < (int64_t)sizeof buffer ? end - offset : (int64_t)sizeof buffer;
             int failed = read_into(from, buffer, offset, (size_t)size);
@@ -193,7 +186,7 @@ copy_stored(char *to, const Payload *from, int64_t offset, Index count, Index wi
                 *trouble = (Trouble){from, offset / PAGE, failed, 0};
                 return -1;
             }
-            copy_tokens(to, buffer, (Index)size / item, from->stored, wide);
+            copy_tokens(to, buffer, (Index)size / item, from->stored, wide, ahead);
             to += size / item * wide;
             offset += size;
         }
@@ -214,7 +207,7 @@ copy_stored(char *to, const Payload *from, int64_t offset, Index count, Index wi
         if (from->keep)
             *(volatile unsigned char *)(checked + page) = 1;
         Index here = (Index)((last < end ? last : end) - offset);
-        copy_tokens(to, buffer + (offset - first), here / item, from->stored, wide);
+        copy_tokens(to, buffer + (offset - first), here / item, from->stored, wide, ahead);
         to += here / item * wide;
         offset += here;
     }

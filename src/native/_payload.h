@@ -15,8 +15,11 @@ bytes_of(Stored stored)
     return stored == SHORT ? 2 : 4;
 }
 
+/* What is copied soon (_cells.h). */
+typedef struct Ahead Ahead;
+
 /* Copy tokens to cells of 4 or 8 bytes (_cells.c). */
-void copy_tokens(char *to, const char *from, Index count, Stored stored, Index wide);
+void copy_tokens(char *to, const char *from, Index count, Stored stored, Index wide, Ahead *ahead);
 
 /* Mapped memory, from `begin` up to but not including `end`; `begin` is NULL if nothing is mapped. */
 typedef struct {
@@ -44,9 +47,13 @@ typedef struct {
 
 extern PyType_Spec payload_spec;
 
-/* Copy `count` tokens at a byte of a file, which must lie inside it; -1 with `trouble` set. */
-int copy_stored(char *to, const Payload *from, int64_t offset, Index count, Index wide,
+/* Read `count` tokens at a byte of a file, which must lie inside it, and compare them if nobody has;
+ * -1 with `trouble` set. */
+int copy_stored(char *to, const Payload *from, int64_t offset, Index count, Index wide, Ahead *ahead,
                 Trouble *trouble);
+
+/* Where bytes of a file can be read without looking again: in its map, and compared; NULL if not. */
+const char *in_map(const Payload *from, int64_t offset, int64_t bytes);
 
 /* Do some work that touches these maps; -1, with the place, if a page of them was not there. */
 int guarded(const Map *maps, Index count, void (*work)(void *), void *given, const char **where);

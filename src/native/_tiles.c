@@ -44,7 +44,7 @@ tile_all(const Work *work)
         int64_t begin = (int64_t)row * work->width, done = 0;
         int64_t last = READ(int64_t, work->frame + row + 1);
         int32_t segment = 0;
-        if (last < next || last > work->spans || last - next > (work->room - count - 1) / 2)
+        if (last < next || last > work->spans || 2 * (last - next) + 1 > work->room - count)
             return -1 - row;
         for (; next < last; next++) {
             int64_t at = READ(int64_t, work->at + next), cells = READ(int64_t, work->length + next);
@@ -93,8 +93,8 @@ tile(PyObject *Py_UNUSED(module), PyObject *const *args, Index nargs)
         count = tile_all(&work);
         Py_END_ALLOW_THREADS
         if (count < 0)
-            PyErr_Format(PyExc_IndexError, "frame %zd: its spans are not in order inside it",
-                         -1 - count);
+            PyErr_Format(PyExc_IndexError,
+                         "frame, at, length: frame %zd has spans out of order, or no room", -1 - count);
     }
     release(held, ARRAYS);
     return count < 0 ? NULL : PyLong_FromSsize_t(count);

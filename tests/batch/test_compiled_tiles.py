@@ -80,7 +80,7 @@ def test_spans_out_of_order_are_refused(frame, at, length):
     columns = [np.array(one, np.int64) for one in (frame, at, length, [0] * len(at))]
     room = 2 * len(at) + len(frame) + 1
     outputs = [np.zeros(room, kind) for kind in (np.int64, np.int64, np.int32, np.bool_)]
-    with pytest.raises(IndexError, match="not in order"):
+    with pytest.raises(IndexError, match="out of order"):
         native.compiled.tile(*columns, np.zeros(len(at), np.uint8), *outputs, 4)
 
 

@@ -4,7 +4,10 @@ import json
 import os
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
+
+import pytest
 
 ROOT = Path(__file__).parents[2]
 TITLES = {
@@ -15,7 +18,8 @@ TITLES = {
     "build": ["build, engine tiktoken", "build, engine reference", "build, where the CPU goes"],
     "loaders": ["loaders 1"],
     "packing": ["packing 1", "packing 2", "packing 3", "packing 4"],
-    "rivals": ["rivals 1", "rivals 2", "rivals 3", "rivals 4"],
+    "rivals": [f"rivals {number}: " for number in range(1, 9)],
+    "remote": ["remote"],
     "packed_rows": ["packed rows 1", "packed rows 2"],
     "splice": ["splice 1", "splice 2", "splice 3"],
     "mix": ["mix 1", "mix 2"],
@@ -24,19 +28,24 @@ TITLES = {
 }
 
 
-def test_all_tables_are_printed_below_the_command_that_makes_them(tmp_path):
-    temporary = tmp_path / "temporary"
-    temporary.mkdir()
+@pytest.fixture
+def temporary():
+    """A folder with a short path: that of a socket has at most 107 characters."""
+    with tempfile.TemporaryDirectory(prefix="loom-") as folder:
+        yield Path(folder)
+
+
+def test_all_tables_are_printed_below_the_command_that_makes_them(tmp_path, temporary):
     found = tmp_path / "found.json"
     done = subprocess.run(
         [sys.executable, "-m", "benchmarks", "all", "--size", "tiny", "--json", str(found)],
         cwd=ROOT,
         env={**os.environ, "TMPDIR": str(temporary)},
-        check=True,
         capture_output=True,
         text=True,
         timeout=900,  # for hangs; nothing is said about speed
     )
+    assert done.returncode == 0, done.stderr[-3000:]
     tables = json.loads(found.read_text())["tables"]
     for job, titles in TITLES.items():
         for title in titles:

@@ -8,6 +8,7 @@ from kit import QUICK
 from toydata import ToyStore, lengths, numbered
 
 import tokenloom as tl
+from tokenloom import native
 from tokenloom.arrays import grouped
 from tokenloom.documents.line import ChosenLine, WholeLine
 from tokenloom.store.writer import ShardWriter, publish_manifest
@@ -66,6 +67,62 @@ def test_any_request_for_documents_agrees_with_a_linear_search(sizes, inner, dat
         documents = st.lists(st.integers(0, max(0, count - 1)), max_size=20 if count else 0)
         assert_offsets_agree(toy, data.draw(addresses), data.draw(documents))
         assert toy.store.lengths.tolist() == [len(one) for one in toy.documents]
+
+
+def slow_cut(toy, start, stop):
+    """(edges, pieces) of ranges, by looking at every document for each."""
+    edges, pieces = [0], []
+    for low, high in zip(start, stop, strict=True):
+        for document, (a, b) in enumerate(slow_bounds(toy.documents)):
+            first, last = max(a, low), min(b, high)
+            if first < last:
+                pieces.append((document, first - a, last - first, first))
+        edges.append(len(pieces))
+    return edges, pieces
+
+
+def assert_cuts_agree(toy, ranges):
+    offsets = toy.store.reader.offsets
+    start, stop = np.array(ranges, np.int64).reshape(-1, 2).T.copy()
+    edges, pieces = slow_cut(toy, start.tolist(), stop.tolist())
+    for cut in (offsets.cut, offsets._cut):  # compiled where that is there, and NumPy
+        found, *columns = cut(start, stop)
+        assert found.tolist() == edges
+        assert list(zip(*(one.tolist() for one in columns), strict=True)) == pieces
+        assert {one.dtype for one in (found, *columns)} == {np.dtype(np.int64)}
+
+
+@pytest.mark.parametrize("inner", [1, 2, 4, 16])
+@pytest.mark.parametrize("name", EDGES)
+def test_every_range_is_cut_into_its_documents(name, inner):
+    with ToyStore(numbered(EDGES[name]), inner=inner) as toy:
+        places = range(len(toy.tokens) + 1)
+        ranges = list(itertools.combinations(places, 2))
+        assert_cuts_agree(toy, ranges)
+        assert_cuts_agree(toy, ranges[::-1] * 2)
+
+
+@given(lengths, st.sampled_from([1, 2, 3, 4, 8]), st.data())
+def test_any_ranges_are_cut_as_by_looking_at_every_document(sizes, inner, data):
+    with ToyStore(numbered(sizes), inner=inner) as toy:
+        ranges = list(itertools.combinations(range(len(toy.tokens) + 1), 2))
+        some = st.lists(st.sampled_from(ranges), max_size=20) if ranges else st.just([])
+        assert_cuts_agree(toy, data.draw(some))
+
+
+def test_scattered_ranges_look_into_each_chunk_of_offsets_once(monkeypatch):
+    """What grows with the number of chunks is one look into the cache, not the work of a search."""
+    with ToyStore(numbered([[2] * 64] * 3), inner=4) as toy:
+        offsets, asked = toy.store.reader.offsets, []
+        real = type(offsets)._chunk
+        monkeypatch.setattr(
+            type(offsets), "_chunk", lambda self, *place: asked.append(place) or real(self, *place)
+        )
+        start = np.random.default_rng(0).permutation(len(toy.tokens) - 3)
+        offsets.cut(start, start + 3)
+        if native.compiled is not None:
+            assert sorted(asked) == sorted(set(asked))
+            assert len(asked) == 3 * 64 // 4
 
 
 def test_without_a_cache_the_answers_are_the_same():

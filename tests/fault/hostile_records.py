@@ -1,4 +1,4 @@
-"""Hostile records: manifests and commit records, well sealed, with values that cannot be meant."""
+"""Hostile records: manifests and commit records, well sealed, with impossible values."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from forge import load, reseal, seal_text
 
 from tokenloom.store import format as fmt
 
-# -- values that cannot be meant -----------------------------------------------------------
+# -- impossible values ---------------------------------------------------------------------
 
 for key in ("tokens", "documents"):
     for number in (1 << 60, 1 << 63, 1 << 200, -1, 1.5, "7", None, [], {}):

@@ -1,4 +1,4 @@
-"""D11, D12, D13: ids, offsets and inputs that cannot be meant are refused, nothing is published."""
+"""D11, D12, D13: ids, offsets and inputs that are impossible are refused, nothing is published."""
 
 import json
 import os

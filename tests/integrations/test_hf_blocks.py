@@ -319,7 +319,7 @@ def test_what_is_no_list_of_ids_is_refused(gives):
         block_tokenize(PROBE, lambda text: gives, **BARE)
 
 
-# -- what cannot be meant -----------------------------------------------------------------------
+# -- impossible settings -----------------------------------------------------------------------
 
 
 def test_an_unknown_option_is_refused_with_the_near_miss():

@@ -478,7 +478,7 @@ def test_c_12_jitter_without_room_is_told_once_and_has_no_effect(toy):
     assert set(made.spans(np.arange(len(made))).at.tolist()) == {0}
 
 
-# -- CF-13: what cannot be meant ---------------------------------------------------------------
+# -- CF-13: impossible settings ---------------------------------------------------------------
 
 BAD = [
     ("seq_len", 1, {}),

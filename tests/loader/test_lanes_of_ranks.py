@@ -25,7 +25,7 @@ SIZES = (13, 31, 37, 50, 64, 77, 100, 128, 251, 1000)
 
 @pytest.fixture(scope="module")
 def stores(tmp_path_factory):
-    """Opens a store of one band of so many lanes, with a cache of so many bytes."""
+    """Opens a store with one band of `lanes`, and a cache of this size."""
     root = tmp_path_factory.mktemp("lanes")
 
     def opened(lanes, rows=ROWS, **hints):

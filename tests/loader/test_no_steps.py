@@ -29,6 +29,13 @@ def test_a_frame_longer_than_everything_is_refused(store):
     assert len(tl.Loader(store.pack(10**6), 1)) == 1
 
 
+def test_a_frame_of_just_all_tokens_is_not_named_as_the_reason(store):
+    whole = store.windows(store.num_tokens)
+    assert len(tl.Loader(whole, 1)) == 1
+    with pytest.raises(tl.ConfigError, match="Look at epochs, take and select"):
+        tl.Loader(whole.take(0), 1)
+
+
 @pytest.mark.parametrize("end", ["drop", "pad", "wrap"])
 def test_a_batch_larger_than_the_run_is_refused_where_it_gives_no_step(store, end):
     run = store.pack(4)

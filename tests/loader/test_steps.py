@@ -191,3 +191,11 @@ def test_accumulation_divides_the_share_of_a_rank(store):
 def test_groups_that_do_not_divide_the_rows_are_refused(store, batch_size, rank, world, groups):
     with pytest.raises(tl.ConfigError, match=f"accumulate: found {groups}"):
         tl.Loader(toy_run(store), batch_size, rank, world, accumulate=groups)
+
+
+def test_the_time_of_a_loader_runs_from_its_first_step(store):
+    with tl.Loader(toy_run(store), 2) as loader:
+        assert loader.stats().seconds == 0
+        next(loader)
+        assert loader.stats().seconds > 0
+        assert loader.stats().tokens_per_second > 0

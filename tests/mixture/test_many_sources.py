@@ -142,6 +142,25 @@ def test_ranks_of_many_sources_share_every_step(stores):
 
 
 # -- counts: what doubles when the sources double, and what does not ------------------------------
+def test_what_is_in_memory_is_looked_up_for_all_sources_at_once(stores, monkeypatch):
+    run, asked = mix_of(stores, "block"), []
+    real = RowReader.fetch_ahead
+
+    def counting(self, *args, **options):
+        asked.append(self)
+        return real(self, *args, **options)
+
+    monkeypatch.setattr(RowReader, "fetch_ahead", counting)
+    renderer = run.renderer(by_blocks=True)
+    plan = renderer.plan(np.arange(4000))
+    renderer.batches(plan, [0, 4000])
+    assert renderer.fetch_ahead(plan, ("tokens",)) == 0
+    assert not asked
+    renderer.cache.clear()
+    assert renderer.fetch_ahead(plan, ("tokens",)) > 0  # control: then each source is asked
+    assert len(asked) == len(plan.parts)
+
+
 @pytest.fixture
 def counted(monkeypatch):
     counts = dict.fromkeys(("locate", "rows_from", "fetched", "get_many"), 0)

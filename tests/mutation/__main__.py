@@ -45,7 +45,7 @@ def main() -> int:
         "--rooms", nargs="+", default=ROOMS, help="rooms or modules below src/tokenloom"
     )
     ask.add_argument("--tests", nargs="+", default=TESTS, help="files or folders of tests")
-    ask.add_argument("--workers", type=int, default=os.cpu_count() or 1)
+    ask.add_argument("--workers", type=workers, default="auto", help="a number, or auto: all cores")
     ask.add_argument("--cover", type=Path, help="keep the coverage of the tests here, and use it")
     asked = ask.parse_args()
     begin = time.monotonic()
@@ -68,6 +68,11 @@ def main() -> int:
             told = tried(work, Path(folder), asked.workers)
             verdicts |= {one["name"]: one["verdict"] for one in told}
     return report(chosen, verdicts, known, time.monotonic() - begin)
+
+
+def workers(text: str) -> int:
+    """A number of processes, as it is given on the command line."""
+    return os.cpu_count() or 1 if text == "auto" else int(text)
 
 
 def modules(rooms: Sequence[str]) -> list[str]:

@@ -5,6 +5,8 @@ be refused, and otherwise answers {place of an argument: what it must hold after
 "returned" what must come back.
 """
 
+import itertools
+
 import numpy as np
 
 MASK = 2**64 - 1
@@ -15,6 +17,10 @@ TOKENS = tuple(np.dtype(one) for one in (np.uint16, np.uint32, np.int32))
 
 class Refused(Exception):
     """The call must be refused, with this name in the message; None for any."""
+
+
+class Unknown(Exception):
+    """The call may be refused or answered in any way, inside its arrays."""
 
 
 def need(right, *names):
@@ -138,6 +144,41 @@ def copier(args):
     return {}
 
 
+def of_rows(args):
+    need(len(args) == 8, "takes")
+    integer(args[7], "width", 0, 2**31 - 1)
+    need(isinstance(args[0], list), "views")
+    for number, view in enumerate(args[0]):
+        if type(view).__name__ != "Payload":
+            array(view, f"views[{number}]", *TOKENS, anywhere=True)
+    names = ("which", "first", "edges", "address", "length", "at")
+    flat = [array(value, name, INT64) for name, value in zip(names, args[1:7], strict=True)]
+    which, first, edges, address, length, at = flat
+    need(len(address) == len(length) == len(at), "address")
+    need(len(first) == len(args[0]) and len(edges) == len(which) + 1, "first", "edges")
+    need(not edges[0], "edges")
+    done = 0
+    for row, view in enumerate(which.tolist()):
+        stop = int(edges[row + 1])
+        need(0 <= view < len(args[0]) and done <= stop <= len(address), "which", "edges")
+        for run in range(done, stop):
+            low, count = int(address[run]) - int(first[view]), int(length[run])
+            need(-(2**63) <= int(at[run]) + row * args[7] < 2**63, "address")
+            need(low >= 0 and count >= 0, "address")
+            need(low + count <= len(tokens_of(args[0][view])), "address")
+        done = stop
+    need(done == len(address), "edges")
+    return {}
+
+
+def runs_of_rows(made):
+    """The arguments of `Copier` for the same runs."""
+    views, which, first, edges, address, length, at, width = made
+    row = np.repeat(np.arange(len(which)), np.diff(edges))
+    view = which[row]
+    return [views, view, address - first[view], length, row * width + at]
+
+
 def _part(made, args):
     first, last, base, filler = args
     for name, value in (("first", first), ("last", last), ("base", base)):
@@ -195,6 +236,124 @@ def announce(made, args):
     need(len(args) == 1, "takes")
     integer(args[0], "sample", 1, 2**63 - 1)
     return {}
+
+
+# -- tile ------------------------------------------------------------------------------------
+def tile(args):
+    need(len(args) == 10, "takes")
+    width = integer(args[9], "width", 1, 2**31 - 1)
+    names = ["frame", "at", "length", "start", "flags", "first", "cells", "segment", "continues"]
+    kinds = [(INT64,)] * 4 + [tuple(np.dtype(one) for one in "Bb?")] + [(INT64,)] * 2
+    kinds += [(INT32,), (BOOL,)]
+    found = {}
+    for name, kind, value in zip(names, kinds, args, strict=False):
+        found[name] = array(value, name, *kind, written=name in names[5:])
+    outputs = {name: found[name] for name in names[5:]}
+    apart(outputs, {name: found[name] for name in names[:5]})
+    frame, at, length, start, flags = (found[name] for name in names[:5])
+    need(len(at) == len(length) == len(start) == len(flags), "frame")
+    need(len({len(out) for out in outputs.values()}) == 1 and len(frame), "frame")
+    made, room, done = [], len(outputs["first"]), 0
+    for row in range(len(frame) - 1):
+        cell, segment, last = 0, 0, int(frame[row + 1])
+        need(done <= last <= len(at) and 2 * (last - done) + 1 <= room - len(made), "frame")
+        for span in range(done, last):
+            flag, begin, cells = int(flags.view(np.uint8)[span]), int(at[span]), int(length[span])
+            need(cell <= begin <= width and cells >= 0, "frame")
+            cells += (flag & 1) + ((flag & 2) >> 1)
+            need(begin + cells <= width, "frame")
+            if flag & 8 and segment and begin == cell:
+                made[-1][1] += cells
+            else:
+                if begin > cell:
+                    made.append([row * width + cell, begin - cell, 0, False])
+                segment += 1
+                goes_on = int(start[span]) > 0 or bool(flag & 4)
+                made.append([row * width + begin, cells, segment, goes_on])
+            cell = begin + cells
+        if cell < width:
+            made.append([row * width + cell, width - cell, 0, False])
+        done = last
+    need(done == len(at), "frame")
+    answer = {"returned": len(made)}
+    for place, name in enumerate(names[5:]):
+        out = outputs[name].copy()
+        out[: len(made)] = [one[place] for one in made]
+        answer[5 + place] = out
+    return answer
+
+
+# -- cut -------------------------------------------------------------------------------------
+def cut(args):
+    need(len(args) == 10, "takes")
+    names = ["base", "number", "start", "stop", "edges", "document", "begin", "length", "address"]
+    found = {}
+    for name, value in zip(names, args[1:], strict=True):
+        found[name] = array(value, name, INT64, written=name in names[4:])
+    outputs = {name: found[name] for name in names[4:]}
+    apart(outputs, {name: found[name] for name in names[:4]})
+    need(isinstance(args[0], list), "chunks", "object")
+    base, number, start, stop = (found[name].tolist() for name in names[:4])
+    room = len(outputs["document"])
+    need(len(args[0]) == len(base) == len(number), "chunks")
+    need(len(start) == len(stop) == len(outputs["edges"]) - 1, "chunks")
+    need(all(len(outputs[name]) == room for name in names[5:]), "chunks")
+    before, documents = None, []
+    for place, chunk in enumerate(args[0]):
+        offsets = array(chunk, "chunks", np.dtype(np.uint32)).tolist()
+        need(len(offsets) > 1 and 0 <= base[place] < 2**62 and 0 <= number[place] < 2**62, "chunks")
+        need(offsets[0] <= offsets[-1], "chunks")
+        need(before is None or base[place] + offsets[0] >= before, "chunks")
+        apart(outputs, {"chunks": chunk})
+        before = base[place] + offsets[0]
+        documents.append((base[place], number[place], offsets))
+    edges, made = [0], []
+    for low, high in zip(start, stop, strict=True):
+        which = max((i for i, (b, _, o) in enumerate(documents) if b + o[0] <= low), default=None)
+        need(which is not None, "start")
+        while low < high:
+            need(which < len(documents), "start")
+            first, document, offsets = documents[which]
+            if low == first + offsets[0] == first + offsets[-1]:
+                which += 1
+                continue
+            need(first + offsets[0] <= low < first + offsets[-1], "start")
+            if any(a > b for a, b in itertools.pairwise(offsets)):
+                raise Unknown
+            for i, (a, b) in enumerate(itertools.pairwise(offsets)):
+                if first + a <= low < min(first + b, high):
+                    end = min(first + b, high)
+                    made.append((document + i, low - first - a, end - low, low))
+                    low = end
+            which += 1
+        edges.append(len(made))
+    answer = {"returned": len(made), 5: np.array(edges)}
+    for place, name in enumerate(names[5:]):
+        out = outputs[name].copy()
+        kept = [one[place] for one in made[:room]]
+        out[: len(kept)] = kept
+        answer[6 + place] = out
+    return answer
+
+
+# -- gather ----------------------------------------------------------------------------------
+def gather(args):
+    need(len(args) == 5, "takes")
+    column = array(args[0], "column", *(np.dtype(one) for one in "BHILQ"), anywhere=True)
+    first, count = array(args[1], "first", INT64), array(args[2], "count", INT64)
+    base = None if args[3] is None else array(args[3], "base", INT64)
+    out = array(args[4], "out", INT64, written=True)
+    apart({"out": out}, {"column": column, "first": first, "count": count, "base": base})
+    need(len(first) == len(count) and (base is None or len(base) == len(first)), "first", "base")
+    made = []
+    for row, (low, some) in enumerate(zip(first.tolist(), count.tolist(), strict=True)):
+        need(0 <= low <= len(column) and 0 <= some <= len(column) - low, "first", "count")
+        add = 0 if base is None else int(base[row])
+        made += [int(value) + add for value in column[low : low + some]]
+        need(len(made) <= len(out), "out")
+    need(len(made) == len(out), "out")
+    wrapped = [(value + 2**63) % 2**64 - 2**63 for value in made]
+    return {4: np.array(wrapped, np.int64)}
 
 
 # -- payloads -------------------------------------------------------------------------------

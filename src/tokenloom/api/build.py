@@ -111,7 +111,9 @@ def build_store(
             one is published; then its files are removed, and nothing else. A directory that holds
             other things is refused as ever.
         allow_duplicates: accept the same input twice.
-        workers: number of encoding processes; default: one for small inputs, else one per core.
+        workers: number of encoding processes. Default: this process starts to encode, and takes
+            as many others beside it, up to one per core, as pay for their own start; the log
+            says how many and why. Workers rest for 20 s and serve the next build.
         executor: "local".
         progress: show a progress bar; default: if standard error is a terminal.
         chunk_tokens: tokens per io block.

@@ -17,7 +17,7 @@ pickle has its own memory and no tie to a store or a loader.
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple, cast
 
@@ -45,6 +45,8 @@ Float32 = NDArray[np.float32]
 Bool = NDArray[np.bool_]
 
 Array = NDArray[Any]
+
+_UNJUDGED = {"loss_mask": "_trained", "labels": "_labels"}  # where they are kept until judged
 
 FIELDS = (
     "tokens",
@@ -110,7 +112,7 @@ class Batch:
         woven: paint.Woven | None = None,
     ) -> None:
         if woven is not None:
-            self._keep(woven.painted, judged=woven.trained)
+            self._keep(zip(woven.names, woven.arrays[1:], strict=True), judged=woven.trained)
         self._is_woven = woven is not None
         self._cells, self.index, self._kinds, self._details = cells, index, kinds, details
         self._render, self._judge = kinds[0].render, judge
@@ -153,14 +155,12 @@ class Batch:
     def _settled(self) -> Callable[[], None] | None:
         """A judge for a copy, which may be where there is no step to look at."""
         judge = self._judge
-        if judge is None or judge is _nobody or "loss_mask" in self.__dict__:
-            return judge and _nobody
-        if not self._trained.any():
+        if judge is not None and "loss_mask" not in self.__dict__ and not self._trained.any():
             try:
                 judge()
             except NoTrainedTokens as error:
                 return functools.partial(_raise, str(error))
-        return _nobody
+        return None
 
     def __len__(self) -> int:
         """The number of rows."""
@@ -399,20 +399,20 @@ class Batch:
         if not (self._parts or self._is_woven):
             names = self._render.painted_of(tuple(fields), usual=self._is_usual)
             if len(names) > 1:
-                self._keep(paint.paint(self._tiles, names, self.tokens))
+                self._keep(paint.paint(self._tiles, names, self.tokens).items())
         for name in fields:
             getattr(self, name)
         return self
 
-    def _keep(self, painted: dict[str, Array], *, judged: bool = False) -> None:
+    def _keep(self, painted: Iterable[tuple[str, Array]], *, judged: bool = False) -> None:
         """Keep painted arrays; what is trained may not have been judged yet."""
         own = self.__dict__
-        own.update(painted)
-        for name, unjudged in (("loss_mask", "_trained"), ("labels", "_labels")):
-            if name in painted:
-                own[unjudged] = painted[name]
-                if not judged:
-                    del own[name]
+        for name, array in painted:
+            unjudged = _UNJUDGED.get(name)
+            if unjudged is not None:
+                own[unjudged] = array
+            if judged or unjudged is None:
+                own[name] = array
 
     def folded(self, groups: int) -> Batch:
         """The same batch with its rows in groups: every array of rows is [groups, B / groups, …].
@@ -428,10 +428,6 @@ class Batch:
 
 def _raise(words: str) -> None:
     raise NoTrainedTokens(words)
-
-
-def _nobody() -> None:
-    """Accepts: the step of this batch was judged, and has trained tokens."""
 
 
 class _Folded:

@@ -16,10 +16,21 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tokenloom import native
+from tokenloom.layout.layout import Reads
 from tokenloom.store.derived.payload import read_failed
 from tokenloom.store.slabs import LARGE, SlabPool
 
-__all__ = ["Copier", "Runs", "announce", "copier", "fill", "new_array", "new_arrays"]
+__all__ = [
+    "Copier",
+    "Runs",
+    "announce",
+    "copier",
+    "fill",
+    "new_array",
+    "new_arrays",
+    "reads_of_rows",
+    "row_copier",
+]
 
 Int64 = NDArray[np.int64]
 
@@ -144,6 +155,33 @@ def copier(views: Sequence[Array], which: Int64, low: Int64, length: Int64, cell
     index = (native.plain(part, np.int64) for part in (which, low, length, cell))
     made: Copier = make(views, *index)
     return made
+
+
+def row_copier(views: Sequence[Array], which: Int64, first: Int64, reads: Reads) -> Copier:
+    """A copier of rows, each of which has all its runs in one view; it keeps the views alive.
+
+    Args:
+        views: the arrays that hold the tokens.
+        which: the view of each row [rows].
+        first: the address of the first token of each view [views].
+        reads: the runs of each row, and where they go.
+
+    Raises:
+        IndexError: a run is not inside its view.
+    """
+    if native.compiled is None or not {view.dtype for view in views} <= TOKENS:
+        return copier(views, *reads_of_rows(which, first, reads))
+    columns = which, first, reads.edges, reads.address, reads.length, reads.at
+    index = (native.plain(part, np.int64) for part in columns)
+    made: Copier = native.compiled.Copier.of_rows(views, *index, reads.width)
+    return made
+
+
+def reads_of_rows(which: Int64, first: Int64, reads: Reads) -> tuple[Int64, Int64, Int64, Int64]:
+    """The view, first element there, length and first cell of each run, as `copier` takes them."""
+    row = np.repeat(np.arange(len(which)), np.diff(reads.edges))
+    view = which[row]
+    return view, reads.address - first[view], reads.length, row * reads.width + reads.at
 
 
 class _NumpyCopier:

@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tokenloom import native
-from tokenloom.batch.cells import Copier, Runs, fill, new_arrays
+from tokenloom.batch.cells import Copier, Runs, fill, new_array, new_arrays
 from tokenloom.batch.spec import PAINTED
 from tokenloom.batch.tiles import Tiles
 from tokenloom.store.derived.payload import read_failed
@@ -86,10 +86,16 @@ class SomeTiles(NamedTuple):
 
 
 class Woven(NamedTuple):
-    """Tokens [frames, width], painted arrays, and whether any cell has a token to predict."""
+    """Tokens and painted arrays, each [frames, width].
 
-    cells: Array
-    painted: dict[str, Array]
+    Attributes:
+        arrays: the tokens, and what was painted.
+        names: of what was painted.
+        trained: whether any cell has a token to predict.
+    """
+
+    arrays: list[Array]
+    names: tuple[str, ...]
     trained: bool
 
 
@@ -97,7 +103,7 @@ def weave(
     copier: Copier,
     runs: Runs,
     some: SomeTiles,
-    names: Sequence[str],
+    names: tuple[str, ...],
     shape: tuple[int, int],
     dtype: np.dtype[Any],
 ) -> Woven:
@@ -111,27 +117,34 @@ def weave(
         shape: frames and their width.
         dtype: of tokens and labels.
     """
-    kinds = [dtype if name == "labels" else PAINTED[name] for name in names]
-    cells, *arrays = new_arrays(shape, (dtype, *kinds))
-    made = dict(zip(names, arrays, strict=True))
+    kinds, places = _arrangement(names, dtype)
+    arrays = new_arrays(shape, kinds)
     tiles, low, high, start = some
     woven = getattr(copier, "weave", None)
     if woven is None:
+        cells = arrays[0]
         fill(copier, cells, runs)
         part = tiles.slice(start // tiles.width, start // tiles.width + shape[0])
-        for name, out in made.items():
+        for name, out in zip(names, arrays[1:], strict=True):
             _PAINTERS[name](part, out.reshape(-1), cells)
-        return Woven(cells, made, bool(((part.segment > 0) & (part.length > 1)).any()))
-    get = made.get
-    trained = woven(
-        *runs,
-        *(low, high, start, IGNORE),
-        *(tiles.first, tiles.length, tiles.segment),
-        *(get("segment_ids"), get("position_ids"), get("loss_mask"), cells, get("labels")),
-    )
+        return Woven(arrays, names, bool(((part.segment > 0) & (part.length > 1)).any()))
+    outputs = [None if place is None else arrays[place] for place in places]
+    which = low, high, start, IGNORE, tiles.first, tiles.length, tiles.segment
+    trained = woven(*runs, *which, *outputs)
     if trained.__class__ is tuple:
         raise read_failed(*trained)
-    return Woven(cells, made, trained)
+    return Woven(arrays, names, trained)
+
+
+@functools.lru_cache(maxsize=64)
+def _arrangement(
+    names: tuple[str, ...], dtype: np.dtype[Any]
+) -> tuple[tuple[Any, ...], list[int | None]]:
+    """The dtypes of tokens and these arrays, and which is each output of a compiled loop."""
+    all_names = ("tokens", *names)
+    kinds = tuple(dtype if name in ("tokens", "labels") else PAINTED[name] for name in all_names)
+    asked = "segment_ids", "position_ids", "loss_mask", "tokens", "labels"
+    return kinds, [all_names.index(name) if name in all_names else None for name in asked]
 
 
 @functools.lru_cache(maxsize=8)
@@ -204,7 +217,9 @@ def labels_from(tokens: Int32, mask: Bool, out: Int32) -> None:
 
 def positions(frames: int, width: int) -> Int32:
     """Cells counted from 0 in every frame [frames, width]."""
-    return np.tile(_counting(width), (frames, 1))
+    out: Int32 = new_array((frames, width), np.int32)
+    out[:] = _counting(width)
+    return out
 
 
 def document_starts(tiles: Tiles) -> tuple[Int32, Bool]:

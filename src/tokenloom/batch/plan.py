@@ -12,6 +12,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from tokenloom.arrays import distinct
 from tokenloom.batch.tiles import Tiles, tile
 from tokenloom.layout.layout import Reads
 from tokenloom.layout.spans import BOS, EOS, EOS_BEFORE, Spans
@@ -36,6 +37,7 @@ class PlanPart:
     def __init__(self, placed: Placed) -> None:
         self.placed, self.number, self.at = placed, placed.number, placed.at
         self.inserts = placed.run.layout.inserted != (None, None)
+        self._distinct: tuple[int, int, Int64, Int64 | None] | None = None
 
     @lazy
     def spans(self) -> Spans:
@@ -58,8 +60,22 @@ class PlanPart:
     @lazy
     def blocks(self) -> Int64:
         """The io blocks of all examples, in order of their first use."""
-        numbers, place = np.unique(self.block, return_index=True)
+        numbers, which = self.distinct_blocks(0, len(self.block))
+        if which is None:
+            return numbers
+        place = np.empty(len(numbers), np.int64)
+        place[which[::-1]] = np.arange(len(which))[::-1]  # the last one written is the first use
         return numbers[np.argsort(place)]
+
+    def distinct_blocks(self, start: int, stop: int) -> tuple[Int64, Int64 | None]:
+        """The io blocks of examples [start, stop), and which of them is each example's.
+
+        See `tokenloom.arrays.distinct`; what was asked for last is kept.
+        """
+        known = self._distinct
+        if known is None or known[:2] != (start, stop):
+            self._distinct = known = (start, stop, *distinct(self.block[start:stop]))
+        return known[2:]
 
     def within(self, start: int, stop: int) -> tuple[int, int]:
         """[first, last) of the part's own examples within examples [start, stop) of the plan."""

@@ -15,8 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from tokenloom.arrays import distinct
-from tokenloom.batch.cells import Copier, Runs, copier, fill
+from tokenloom.batch.cells import Copier, Runs, copier, fill, reads_of_rows, row_copier
 from tokenloom.batch.plan import PlanPart
 from tokenloom.layout.layout import Reads
 from tokenloom.order.run import SourceRun
@@ -26,7 +25,7 @@ from tokenloom.store.derived.payload import InFiles, payloads_of
 from tokenloom.store.handles import lazy
 from tokenloom.store.snapshots import read_inputs
 
-__all__ = ["Fetched", "RowReader", "merged"]
+__all__ = ["Fetched", "FetchedRows", "RowReader", "merged"]
 
 Int64 = NDArray[np.int64]
 
@@ -55,6 +54,41 @@ class Fetched(NamedTuple):
         """Copies the tokens into cells."""
         return copier(self.views, self.which, self.low, self.length, self.cell)
 
+    def by_reads(self) -> Fetched:
+        """The same."""
+        return self
+
+
+class FetchedRows(NamedTuple):
+    """Tokens that were read, where each example has all of its own in one array.
+
+    Attributes:
+        views: the arrays that hold them.
+        which: the array of each example [examples].
+        first: the address of the first token of each array [views].
+        reads: what goes where.
+    """
+
+    views: list[Array]
+    which: Int64
+    first: Int64
+    reads: Reads
+
+    @property
+    def edges(self) -> list[int]:
+        """See `Fetched`."""
+        edges: list[int] = self.reads.edges.tolist()
+        return edges
+
+    def copier(self) -> Copier:
+        """Copies the tokens into cells."""
+        return row_copier(self.views, self.which, self.first, self.reads)
+
+    def by_reads(self) -> Fetched:
+        """The same, with everything for each read."""
+        reads = self.reads
+        return Fetched(self.views, *reads_of_rows(self.which, self.first, reads), self.edges)
+
 
 class RowReader:
     """Reads rows of one source.
@@ -73,16 +107,15 @@ class RowReader:
         self._payloads = payloads_of(self._line.reader)
         self._tag = run.working.tag
 
-    def fetched(self, part: PlanPart, start: int, stop: int, column: str) -> Fetched:
+    def fetched(self, part: PlanPart, start: int, stop: int, column: str) -> Fetched | FetchedRows:
         """Examples [start, stop) of a part, read."""
         reads = part.reads.frames(start, stop)
+        if self.by_blocks and stop > start:
+            blocks, which, first = self._blocks(part, start, stop, column)
+            which = np.zeros(stop - start, np.int64) if which is None else which
+            return FetchedRows(blocks, which, first, reads)
         frame = np.repeat(np.arange(stop - start), np.diff(reads.edges))
         cell = frame * reads.width + reads.at
-        if self.by_blocks and stop > start:
-            blocks, found, first = self._blocks(part, start, stop, column)
-            which = np.zeros(len(frame), np.int64) if found is None else found[frame]
-            low = reads.address - first[which]
-            return Fetched(blocks, which, low, reads.length, cell, reads.edges.tolist())
         begin, end = reads.address, reads.address + reads.length
         in_files = self._payloads.find(*self._line.to_store(begin, end), column)
         if in_files is not None:
@@ -101,12 +134,12 @@ class RowReader:
         """Whether the tokens of some examples are in memory."""
         if not self.by_blocks or start == stop:
             return self.in_place
-        numbers, _ = distinct(part.block[start:stop])
+        numbers, _ = part.distinct_blocks(start, stop)
         return self.cache.holds(self._keys(numbers, "input_ids"))
 
     def pretend(self, part: PlanPart, start: int, stop: int, cache: BlockCache) -> None:
         """Fetch the blocks of some examples through a cache, without reading anything."""
-        numbers, _ = distinct(part.block[start:stop])
+        numbers, _ = part.distinct_blocks(start, stop)
         first, last = self._working.stretch(numbers)
         nothing = np.zeros(1, self._line.reader.dtype("input_ids"))
 
@@ -204,18 +237,19 @@ class RowReader:
         self, part: PlanPart, start: int, stop: int, column: str
     ) -> tuple[list[Array], Int64 | None, Int64]:
         """The blocks of some examples, the block of each (None: all in one), and block starts."""
-        numbers, which = distinct(part.block[start:stop])
+        numbers, which = part.distinct_blocks(start, stop)
         first, last = self._working.stretch(numbers)
         names = numbers.tolist()
         blocks = self._line.stretches(self._tag, names, first, last, column, self.cache)
         return blocks, which, first
 
 
-def merged(found: Sequence[Fetched], examples: int, width: int) -> Fetched:
+def merged(parts: Sequence[Fetched | FetchedRows], examples: int, width: int) -> Fetched:
     """What several sources read for the same examples, in order of the cells they fill."""
-    if not found:
+    if not parts:
         none = np.empty(0, np.int64)
         return Fetched([], none, none, none, none, [0] * (examples + 1))
+    found = [one.by_reads() for one in parts]
     views = [view for one in found for view in one.views]
     before = np.cumsum([0, *(len(one.views) for one in found)])
     which = np.concatenate([one.which + at for one, at in zip(found, before, strict=False)])

@@ -19,7 +19,7 @@ from tokenloom.batch.batch import Batch, Kind
 from tokenloom.batch.cells import Copier, Runs, fill, new_array
 from tokenloom.batch.paint import SomeTiles, weave
 from tokenloom.batch.plan import Plan
-from tokenloom.batch.read import Fetched, RowReader, merged
+from tokenloom.batch.read import Fetched, FetchedRows, RowReader, merged
 from tokenloom.batch.spec import RenderSpec
 from tokenloom.batch.tiles import Tiles, tile
 from tokenloom.batch.together import together
@@ -71,7 +71,7 @@ class Pending(NamedTuple):
         runs = Runs(first, last, base, kinds[0].render.pad_id)
         if names:
             woven = weave(copier, runs, rows.some_tiles(width), names, shape, renderer.dtype)
-            cells = woven.cells
+            cells = woven.arrays[0]
         else:
             woven, cells = None, new_array(shape, renderer.dtype)
             fill(copier, cells, runs)
@@ -222,7 +222,7 @@ class Renderer:
             found = merged([found, _inserted(plan, start, stop)], stop - start, plan.width)
         return Ready(found.copier(), found.edges)
 
-    def _fetched(self, plan: Plan, start: int, stop: int, column: str) -> Fetched:
+    def _fetched(self, plan: Plan, start: int, stop: int, column: str) -> Fetched | FetchedRows:
         if len(plan.parts) == 1 and plan.parts[0].at is None:
             part = plan.parts[0]
             return self._readers[part.number].fetched(part, start, stop, column)
@@ -230,7 +230,7 @@ class Renderer:
             return self._together.fetched(plan, start, stop, column)
         found = []
         for part, low, high in plan.shares(start, stop):
-            one = self._readers[part.number].fetched(part, low, high, column)
+            one = self._readers[part.number].fetched(part, low, high, column).by_reads()
             found.append(one._replace(cell=part.cells(one.cell, low, start, plan.width)))
         return merged(found, stop - start, plan.width)
 
@@ -255,6 +255,8 @@ class Renderer:
     def fetch_ahead(self, plan: Plan, fields: Sequence[str], *, keep: bool = False) -> int:
         """Have the blocks of a plan fetched that are not in memory; see `RowReader`."""
         weights = bool(LOSS.intersection(fields))
+        if self._together is not None and not weights and not self._together.lacks(plan):
+            return 0
         parts = [(self._readers[part.number], part) for part in plan.parts]
         return sum(one.fetch_ahead(part, weights=weights, keep=keep) for one, part in parts)
 

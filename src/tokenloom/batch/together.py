@@ -85,6 +85,11 @@ class Together:
         whose, block, _ = self._blocks(source, row)
         return self._cache.holds(self._keys(whose, block, "input_ids"))
 
+    def lacks(self, plan: Plan) -> bool:
+        """Whether blocks of a plan are not in the cache; those that are, stay."""
+        whose, block, _ = self._blocks(*plan.rows)
+        return len(self._cache.missing(self._keys(whose, block, "input_ids"))) > 0
+
     def _blocks(self, source: Int64, row: Int64) -> tuple[Int64, Int64, Int64 | None]:
         """The source and the number of each io block, by source, and the block of each example."""
         present, which = distinct(source * self._most + row // self._size[source])

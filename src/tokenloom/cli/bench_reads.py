@@ -3,7 +3,10 @@
 A request asks for ``batch_size x prefetch_batches`` consecutive indices of the shuffled dataset,
 modulo its length, and the store itself counts the reads. With perm_type `levanter` the counts are
 the published ones: 35,650, 20 and 287 for the default flags (40,960 examples, 2.5 passes over the
-16,384 rows).
+16,384 rows). `tokenloom.cli.bench_loader` then measures the loader over the same store and orders.
+
+With ``--store`` requests are not checked against the store's checksums, which would read whole
+chunks until each has been checked; the loader checks what it reads, as always.
 """
 
 from __future__ import annotations
@@ -20,15 +23,20 @@ import numpy as np
 from tokenloom.api.dataset import Dataset
 from tokenloom.api.store import Store, open_store
 from tokenloom.arguments import check_between
+from tokenloom.cli.bench_loader import loader_lines, measure_loader
 from tokenloom.cli.printing import compare, comparison_lines, named_in, option, read_run, write
+from tokenloom.errors import ConfigError
 from tokenloom.order.shuffle import BlockShuffle, EraShuffle, FullShuffle, Shuffle
 from tokenloom.progress import Progress
 from tokenloom.random.permute import PERM_TYPES
+from tokenloom.store.cache import DEFAULT_CACHE_BYTES
 from tokenloom.testing.stores import write_flat
 
 __all__ = ["add_data_loading"]
 
 STRATEGIES = ("none", "full", "era", "block")
+
+ROWS = 16_384  # of a temporary store
 
 COUNTS = ("reads_issued", "examples", "reads/example", "estimated_read_reduction")
 
@@ -41,16 +49,16 @@ def add_data_loading(benches: Any, common: argparse.ArgumentParser) -> None:
         "data-loading",
         parents=[common],
         allow_abbrev=False,
-        help="reads and speed of shuffled requests",
-        description="Count the reads of shuffled requests and time them, on a temporary store. "
-        "Exit code 1 if --compare finds a different count, or more than --max-slowdown.",
+        help="reads and speed of shuffled requests, and of a loader",
+        description="Count the reads of shuffled requests and time them, then the steps of a "
+        "loader, on a temporary store or on --store. Exit code 1 if --compare finds a different "
+        "count, or more than --max-slowdown.",
     )
     command.set_defaults(run=_data_loading)
     for name, default, what in (
-        ("steps", 20, "number of requests"),
+        ("steps", 20, "number of requests, and of steps of the loader"),
         ("batch-size", 128, "rows per batch"),
         ("prefetch-batches", 16, "batches per request"),
-        ("num-examples", 16_384, "rows of the store"),
         ("seq-len", 2048, "tokens per row"),
         ("era-length", 1024, "rows per era"),
         ("window-blocks", 8, "blocks per window"),
@@ -59,6 +67,13 @@ def add_data_loading(benches: Any, common: argparse.ArgumentParser) -> None:
         command.add_argument(
             f"--{name}", type=int, default=default, metavar="N", help=f"{what} (default: {default})"
         )
+    command.add_argument(
+        "--num-examples",
+        type=int,
+        metavar="N",
+        help=f"rows of the temporary store (default: {ROWS})",
+    )
+    command.add_argument("--store", metavar="PATH", help="measure this store instead")
     command.add_argument(
         "--strategies",
         default="full,era,block",
@@ -79,20 +94,29 @@ def _data_loading(arguments: argparse.Namespace) -> int:
     settings = _settings(arguments)
     earlier = read_run(arguments.compare, "data-loading") if arguments.compare else None
     run: dict[str, Any] = {"bench": "data-loading", "settings": settings, "results": {}}
-    run["speeds"] = {}
+    run["speeds"], run["loader"] = {}, {}
     with tempfile.TemporaryDirectory() as folder:
-        store = _make_store(Path(folder) / "store", settings, quiet=arguments.quiet)
+        store = _store(Path(folder) / "store", settings, quiet=arguments.quiet)
         for perm_type in settings["perm_types"]:
             for strategy in settings["strategies"]:
-                counts, speeds = _measure(store, settings, strategy, perm_type)
+                counts, speeds = _measure(_dataset(store, settings, strategy, perm_type), settings)
                 found = {name: {"mean": value} for name, value in counts.items()}
                 run["results"].setdefault(perm_type, {})[strategy] = found
                 run["speeds"].setdefault(perm_type, {})[strategy] = speeds
+                own = open_store(store.path, cache_bytes=DEFAULT_CACHE_BYTES)
+                run["loader"].setdefault(perm_type, {})[strategy] = measure_loader(
+                    _dataset(own, settings, strategy, perm_type),
+                    steps=settings["steps"],
+                    batch_size=settings["batch_size"],
+                    prefetch=settings["prefetch_batches"],
+                )
     if earlier is None:
         write(arguments, run, _lines(run))
         return 0
     run["compare"] = compare(earlier, run, 1e-9)
     slower = _slowdowns(earlier.get("speeds", {}), run["speeds"])
+    steps = _slowdowns(earlier.get("loader", {}), run["loader"])
+    slower |= {f"{name}, loader": ratio for name, ratio in steps.items()}
     run["compare"]["p50_ratio"] = slower
     limit = arguments.max_slowdown
     too_slow = {name: ratio for name, ratio in slower.items() if limit and ratio > limit}
@@ -107,7 +131,6 @@ def _settings(arguments: argparse.Namespace) -> dict[str, Any]:
         "steps",
         "batch_size",
         "prefetch_batches",
-        "num_examples",
         "seq_len",
         "era_length",
         "window_blocks",
@@ -116,11 +139,28 @@ def _settings(arguments: argparse.Namespace) -> dict[str, Any]:
         check_between(option(name), getattr(arguments, name), 1)
     strategies = named_in("strategies", arguments.strategies, STRATEGIES)
     perm_types = named_in("perm_type", arguments.perm_type, PERM_TYPES)
+    check_between("--num-examples", arguments.num_examples, 1)
+    if arguments.store is not None and arguments.num_examples is not None:
+        raise ConfigError(
+            f"--num-examples: found {arguments.num_examples} together with --store, whose rows are "
+            "measured as they are. Leave one of the two out."
+        )
     return {
         **{name: getattr(arguments, name) for name in (*names, "seed")},
+        "num_examples": arguments.num_examples or ROWS,
+        "store": arguments.store,
         "strategies": strategies,
         "perm_types": perm_types,
     }
+
+
+def _store(root: Path, settings: dict[str, Any], *, quiet: bool) -> Store:
+    """The store to measure; its rows are noted in the settings."""
+    if settings["store"] is None:
+        return _make_store(root, settings, quiet=quiet)
+    store = open_store(settings["store"], cache_bytes=0, verify="never")
+    settings["num_examples"] = len(store.windows(settings["seq_len"]))
+    return store
 
 
 def _make_store(root: Path, settings: dict[str, Any], *, quiet: bool) -> Store:
@@ -149,21 +189,25 @@ def _shuffle(settings: dict[str, Any], strategy: str, perm_type: str) -> Shuffle
     return BlockShuffle(window_blocks=settings["window_blocks"], perm_type=perm_type)
 
 
-def _measure(
-    store: Store, settings: dict[str, Any], strategy: str, perm_type: str
-) -> tuple[dict[str, float], dict[str, float]]:
-    """(what was read, how long it took)."""
+def _dataset(store: Store, settings: dict[str, Any], strategy: str, perm_type: str) -> Dataset:
+    """The rows of a store in the order of a strategy."""
     shuffle = _shuffle(settings, strategy, perm_type)
     dataset: Dataset = store.windows(settings["seq_len"]).seed(settings["seed"])
-    dataset = dataset.shuffle(False if shuffle is None else shuffle)
+    return dataset.shuffle(False if shuffle is None else shuffle)
+
+
+def _measure(
+    dataset: Dataset, settings: dict[str, Any]
+) -> tuple[dict[str, float], dict[str, float]]:
+    """(what was read, how long it took)."""
     size = settings["batch_size"] * settings["prefetch_batches"]
-    took, before = [], store.reads
+    took, before = [], dataset.counters()
     for step in range(settings["steps"]):
         begin = time.perf_counter()
         indices = np.arange(step * size, (step + 1) * size) % len(dataset)
         _ = dataset.batch(indices).tokens
         took.append(time.perf_counter() - begin)
-    reads = store.reads.read_ops - before.read_ops
+    reads = dataset.counters().read_ops - before.read_ops
     examples, elapsed = settings["steps"] * size, sum(took)
     counts = {
         "reads_issued": reads,
@@ -215,3 +259,5 @@ def _lines(run: dict[str, Any]) -> Iterator[str]:
         for strategy, speeds in run["speeds"][perm_type].items():
             values = " | ".join(f"{speeds[name]:,.4g}" for name in SPEEDS)
             yield f"| `{strategy}` | {values} |"
+        yield ""
+        yield from loader_lines(perm_type, run["loader"][perm_type])

@@ -90,7 +90,9 @@ def _add_token_options(group: Any) -> None:
 
 
 def _add_run_options(group: Any) -> None:
-    group.add_argument("--workers", type=int, help="processes (default: one per core)")
+    group.add_argument(
+        "--workers", type=int, help="processes (default: as many as pay, at most one per core)"
+    )
     group.add_argument("--append", action="store_true", help="add to an existing store")
     group.add_argument(
         "--overwrite", action="store_true", help="replace an existing store when this one is done"

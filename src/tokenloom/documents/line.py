@@ -46,15 +46,6 @@ class Stretches:
     length: Int64
     address: Int64
 
-    def take(self, ranges: Int64) -> Stretches:
-        """The pieces of these ranges, in this order."""
-        count = np.diff(self.edges)[ranges]
-        edges = np.concatenate([[0], np.cumsum(count)])
-        # piece k of the result: the first piece of its range, plus how far k is past it
-        part = np.repeat(self.edges[ranges] - edges[:-1], count) + np.arange(edges[-1])
-        document, start = self.document[part], self.start[part]
-        return Stretches(edges, document, start, self.length[part], self.address[part])
-
 
 class Line(ABC):
     """Documents end to end.
@@ -175,15 +166,7 @@ class WholeLine(Line):
 
     def pieces(self, start: Int64, stop: Int64) -> Stretches:
         """See `Line`."""
-        offsets, order = self.reader.offsets, np.argsort(start)
-        start, stop = start[order], stop[order]  # sorted lookups are several times faster
-        first, last = offsets.documents_at(start), offsets.documents_at(stop - 1)
-        document, owner = _ranges(first, last)
-        begin, end = offsets.bounds(document)
-        found = _cut(document, owner, begin, end, start, stop, address=begin)
-        place = np.empty_like(order)
-        place[order] = np.arange(len(order))
-        return found.take(place)
+        return Stretches(*self.reader.offsets.cut(start, stop))
 
     def to_store(self, start: Int64, stop: Int64) -> tuple[Int64, Int64]:
         """See `Line`; the line is the store."""

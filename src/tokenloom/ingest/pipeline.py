@@ -17,15 +17,15 @@ from typing import Any
 from tokenloom import version
 from tokenloom.arguments import integer, one_of
 from tokenloom.errors import ConfigError, InputError, StoreExists, StoreNotFound, plural, warn
-from tokenloom.ingest.executors import Executor, InProcess, Processes
+from tokenloom.ingest.executors import Crew, Executor
 from tokenloom.ingest.identity import identify, refuse_duplicates
 from tokenloom.ingest.inputs import Input, expand
 from tokenloom.ingest.plan import (
     BuildOptions,
     BuildPlan,
-    default_workers,
     describe_inputs,
     make_plan,
+    usable_cores,
 )
 from tokenloom.ingest.shards import Cursor, write_shards
 from tokenloom.ingest.skips import Skips, read_skips
@@ -56,6 +56,8 @@ __all__ = ["run_build"]
 
 log = logging.getLogger("tokenloom")
 
+HASHED_ALONE = 16 << 20  # bytes of input that are hashed by one thread
+
 
 def run_build(
     inputs: Any,
@@ -84,9 +86,9 @@ def run_build(
         raise StoreNotFound(f"{root}: there is no store to append to. Build it first.")
     found = expand(inputs, options.reading())
     total = sum(one.size for one in found)
-    workers = workers or default_workers(total)
+    threads = workers or (usable_cores() if total >= HASHED_ALONE else 1)
     with Progress("inputs", total=total, show=progress) as bar:
-        found = identify(found, threads=workers, progress=bar.advance)
+        found = identify(found, threads=threads, progress=bar.advance)
     if not allow_duplicates:
         refuse_duplicates(found)
     plan = _plan(found, options, root, standing, mode, files)  # every refusal, and no effect
@@ -197,7 +199,7 @@ def _build(
     files: Files,
     root: Path,
     before: Snapshot | None,
-    workers: int,
+    workers: int | None,
     bar: Progress,
     *,
     mode: _Mode,
@@ -211,7 +213,7 @@ def _build(
     remove_names(root, broken, files)
     if done:
         log.info("%s: going on after %s", root, plural(len(done), "finished shard"))
-    with _executor(plan, workers) as executor:
+    with _executor(plan, workers, cursor) as executor:
         fresh, cursor, skips = write_shards(
             plan,
             executor,
@@ -223,6 +225,7 @@ def _build(
             skips=kept[-1].flushed() if kept else Skips(),
             bar=bar,
         )
+        log.debug("%s: encoded in %s: %s", root, _processes(executor), executor.why)
     kept += _kept_skips(files, root, fresh)
     skips = replace(skips, places=tuple(line for one in [*kept, skips] for line in one.places))
     _publish(plan, files, root, before, done + fresh, cursor, skips, keeps=not mode.overwrite)
@@ -303,16 +306,31 @@ def _is_whole(folder: Path, record: fmt.ShardRecord) -> bool:
 
 
 @contextmanager
-def _executor(plan: BuildPlan, workers: int) -> Iterator[Executor]:
+def _executor(plan: BuildPlan, workers: int | None, cursor: Cursor) -> Iterator[Executor]:
     reason = plan.setup.stays_here()
-    if workers > 1 and reason is not None:
+    if workers is not None and workers > 1 and reason is not None:
         log.warning("encoding in one process: %s", reason)
-    one = workers == 1 or reason is not None
-    executor = InProcess(plan.setup, plan.kitchen) if one else Processes(plan.setup, workers)
+    inputs = plan.setup.inputs
+    known = all(one.kind not in ("hf", "table", "rows") for one in inputs)
+    executor = Crew(
+        plan.setup,
+        plan.kitchen,
+        workers if reason is None else 1,
+        most=usable_cores(),
+        left=sum(one.size for one in inputs) - cursor.bytes if known else None,
+        opened=plan.opened,
+        reason=reason,
+    )
+    well = False
     try:
         yield executor
+        well = True
     finally:
-        executor.close()
+        executor.close(well=well)
+
+
+def _processes(executor: Executor) -> str:
+    return "1 process" if executor.processes == 1 else f"{executor.processes} processes"
 
 
 def _publish(

@@ -11,6 +11,7 @@ import hashlib
 import itertools
 import logging
 import os
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -98,6 +99,7 @@ class BuildPlan:
     settings: dict[str, Any]
     fingerprint: str
     engine: str
+    opened: float  # CPU-seconds until the encoder was there
 
 
 def make_plan(inputs: Sequence[Input], options: BuildOptions, parent: str | None) -> BuildPlan:
@@ -120,7 +122,9 @@ def make_plan(inputs: Sequence[Input], options: BuildOptions, parent: str | None
     columns, token_keys = _columns(first, options, ids_key)
     bos, eos = _specials(spec, options, ids_key)
     rate = 1.0 if options.verify_all else SAMPLE_RATE
+    began = time.process_time()
     engine, label, encoder = _engine(spec, live, options, ids_key, rate)
+    opened = time.process_time() - began
     vocab_size = spec.vocab_size if spec is not None else _vocab_size(options)
     keys = options.metadata_keys
     others = [name for name in token_keys if name not in columns]
@@ -184,6 +188,7 @@ def make_plan(inputs: Sequence[Input], options: BuildOptions, parent: str | None
         settings=settings,
         fingerprint=fingerprint,
         engine=label,
+        opened=opened,
     )
 
 
@@ -328,10 +333,8 @@ def _first_record(
     return {}
 
 
-def default_workers(total_bytes: int) -> int:
-    """One process for little input (starting more costs more), else one per usable core."""
-    if total_bytes < 16 << 20:
-        return 1
+def usable_cores() -> int:
+    """Cores that this process may use."""
     try:
         return max(1, len(os.sched_getaffinity(0)))
     except AttributeError:  # not on this platform

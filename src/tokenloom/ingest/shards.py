@@ -160,7 +160,8 @@ class _Stream:
         self.documents += len(encoded.lengths)
         self.tokens += len(encoded.ids)
         self.bar.reach(self.cursor.bytes)
-        self.bar.note(f"{self.documents:,} documents, {self.tokens:,} tokens")
+        several = f", {self.executor.processes} processes" if self.executor.processes > 1 else ""
+        self.bar.note(f"{self.documents:,} documents, {self.tokens:,} tokens{several}")
 
     def piece_starts(self, block: Block, encoded: EncodedBlock) -> NDArray[np.int64]:
         """Number of the first record of each piece of the current block, in its input."""

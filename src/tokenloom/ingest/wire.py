@@ -168,6 +168,11 @@ class Setup:
                 return f"{name} {hook.name} cannot be imported by another process"
         return None if self.live is None else "the tokenizer is an object of this process"
 
+    def own_code(self) -> bool:
+        """Whether code of the user runs in it, which may be edited between two builds."""
+        function = self.spec is not None and self.spec.kind == "callable"
+        return function or self.filter is not None or self.transform is not None
+
 
 def open_kitchen(setup: Setup) -> Kitchen:
     """Encoders and hooks, ready to use; in the process that made the plan, it has them already."""

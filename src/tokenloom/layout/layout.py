@@ -124,7 +124,6 @@ class Reads:
         address: position on the line of the first token of each stretch [stretches].
         length: tokens of each stretch [stretches].
         at: frame offset of the first token of each stretch [stretches].
-        full: whether the stretches of every frame fill all its cells.
     """
 
     width: int
@@ -132,30 +131,23 @@ class Reads:
     address: Int64
     length: Int64
     at: Int64
-    full: bool
 
     @staticmethod
     def one_each(address: Int64, length: Int64, width: int) -> Reads:
         """One stretch per frame, from its first cell on."""
         edges = np.arange(len(address) + 1)
         at = np.zeros(len(address), np.int64)
-        return Reads(width, edges, address, length, at, bool((length == width).all()))
+        return Reads(width, edges, address, length, at)
 
     @staticmethod
     def of(spans: Spans) -> Reads:
         """The stretches that spans need; a span without stored tokens needs none."""
-        at = spans.at + (spans.flags & BOS)
+        at = spans.at + (spans.flags & BOS) if spans.flags.any() else spans.at
         keep = spans.length > 0
+        if keep.all():
+            return Reads(spans.width, spans.frame, spans.address, spans.length, at)
         edges = np.concatenate([[0], np.cumsum(keep)])[spans.frame]
-        length = spans.length[keep]
-        filled = np.concatenate([[0], np.cumsum(length)])[edges]
-        full = bool((np.diff(filled) == spans.width).all())
-        return Reads(spans.width, edges, spans.address[keep], length, at[keep], full)
-
-    @property
-    def single(self) -> bool:
-        """Whether every frame is filled by a single stretch."""
-        return self.full and len(self.address) == len(self.edges) - 1
+        return Reads(spans.width, edges, spans.address[keep], spans.length[keep], at[keep])
 
     def frames(self, start: int, stop: int) -> Reads:
         """Only the frames [start, stop); arrays are views."""
@@ -167,7 +159,6 @@ class Reads:
             self.address[part],
             self.length[part],
             self.at[part],
-            self.full,
         )
 
 

@@ -15,6 +15,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from tokenloom import native
+from tokenloom.arrays import distinct, grouped
 from tokenloom.store import format as fmt
 from tokenloom.store.cache import BlockCache
 from tokenloom.store.shard import corrupt
@@ -101,6 +103,73 @@ class Offsets:
                 first = self.first_document[number] + chunk * self._manifest.inner
                 np.add(inner, first, out=found[here][among])
         return found if order is None else _back(found, order)
+
+    def cut(self, start: Int64, stop: Int64) -> tuple[Int64, Int64, Int64, Int64, Int64]:
+        """The documents in ranges of tokens, without empty ones; ranges are not empty.
+
+        Args:
+            start: first token of each range [N]; inside the store.
+            stop: token after it [N].
+
+        Returns:
+            the first piece of each range, then the number of pieces [N + 1]; and of each piece its
+            document, the document offset of its first token, its tokens, and its address [pieces].
+        """
+        if native.compiled is None or not len(start):
+            return self._cut(start, stop)
+        chunks, base, number = self._chunks(start, stop)
+        edges, room = np.empty(len(start) + 1, np.int64), 0
+        columns: list[Int64] = []
+        usual = int((stop - start).sum()) * self._manifest.documents // self._manifest.tokens
+        count = len(start) + usual + usual // 4
+        while count > room:  # what does not fit is counted, and fits the next time
+            room = count
+            columns = [np.empty(room, np.int64) for _ in range(4)]
+            ranges = (native.plain(one, np.int64) for one in (start, stop))
+            count = native.compiled.cut(chunks, base, number, *ranges, edges, *columns)
+        document, begin, length, address = (one[:count] for one in columns)
+        return edges, document, begin, length, address
+
+    def _chunks(self, start: Int64, stop: Int64) -> tuple[list[NDArray[Any]], Int64, Int64]:
+        """The chunks that some ranges touch, what to add to their offsets, and to documents."""
+        addresses = np.concatenate([start, stop - 1])
+        shard = _segment(self.first_token, addresses)
+        chunk = np.empty(len(addresses), np.int64)
+        for number, here in grouped(shard):
+            local = addresses[here] - self.first_token[number]
+            chunk[here] = _segment(self._directory(number), local)
+        inner = self._manifest.inner
+        first_chunk = starts_of([-(-one.documents // inner) for one in self._manifest.shards])
+        chunk += first_chunk[shard]
+        low, high = chunk[: len(start)], chunk[len(start) :]
+        needed, _ = distinct(chunk)
+        if (high - low).max() > 1:  # and those that a range covers from end to end
+            between = zip(low.tolist(), high.tolist(), strict=True)
+            needed, _ = distinct(np.concatenate([np.arange(a, b + 1) for a, b in between]))
+        shard = _segment(first_chunk, needed)
+        chunk = needed - first_chunk[shard]
+        places = zip(shard.tolist(), chunk.tolist(), strict=True)
+        document = self.first_document[shard] + chunk * inner
+        return [self._chunk(*place) for place in places], self.first_token[shard], document
+
+    def _cut(self, start: Int64, stop: Int64) -> tuple[Int64, Int64, Int64, Int64, Int64]:
+        """The same in NumPy."""
+        order = np.argsort(start)  # sorted lookups are several times faster
+        first, last = start[order], stop[order]
+        low, high = self.documents_at(first), self.documents_at(last - 1)
+        count = high - low + 1
+        owner = np.repeat(np.arange(len(first)), count)
+        document = np.arange(len(owner)) - (np.cumsum(count) - count)[owner] + low[owner]
+        begin, end = self.bounds(document)
+        address = np.maximum(begin, first[owner])
+        length = np.minimum(end, last[owner]) - address
+        keep = np.flatnonzero(length > 0)  # not the empty documents inside a range
+        # back to the order of the request: the pieces of a range stay together
+        keep = keep[np.argsort(order[owner[keep]], kind="stable")]
+        edges = np.zeros(len(start) + 1, np.int64)
+        np.cumsum(np.bincount(order[owner[keep]], minlength=len(start)), out=edges[1:])
+        found = address[keep]
+        return edges, document[keep], found - begin[keep], length[keep], found
 
     def lengths(self) -> Int64:
         """Tokens of every document, in order [documents]."""

@@ -10,7 +10,8 @@ The bytes of a token are the bytes it represents, if the kind of tokenizer knows
 tiktoken, byte-level vocabularies), otherwise its text in the vocabulary as UTF-8. A function has no
 vocabulary that could be read, and so no identity.
 
-Cost: 0.3 s for 128,000 tokens, once per build.
+Cost: 0.3 s for 128,000 tokens, once per tokenizer and process: a build finds it in memory if an
+earlier one had the same.
 """
 
 from __future__ import annotations
@@ -18,7 +19,9 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterable
+from functools import lru_cache
 from struct import pack
+from typing import Final
 
 from tokenloom.tokenizer.decoders import BYTE_OF_SYMBOL
 from tokenloom.tokenizer.payloads import open_sentencepiece, open_tiktoken, open_tokenizers
@@ -28,7 +31,13 @@ __all__ = ["vocabulary_identity"]
 
 Tokens = Iterable[tuple[int, bytes]]
 
+# symbol → the character with the number of its byte; other characters of Latin-1 leave it
+_TO_LATIN1: Final = dict.fromkeys(range(256), "\uffff") | {
+    ord(symbol): chr(byte) for symbol, byte in BYTE_OF_SYMBOL.items()
+}
 
+
+@lru_cache(maxsize=8)
 def vocabulary_identity(spec: TokenizerSpec) -> str:
     """The identity of a tokenizer, 64 hex digits; empty for a function.
 
@@ -65,9 +74,10 @@ def _tokens_of_json(spec: TokenizerSpec) -> Tokens:
     spelled = "ByteLevel" in json.dumps([plain.get("pre_tokenizer"), plain.get("decoder")])
     added = set(tokenizer.get_added_tokens_decoder())
     for text, number in tokenizer.get_vocab(with_added_tokens=True).items():
-        symbols = [BYTE_OF_SYMBOL.get(symbol) for symbol in text] if spelled else [None]
-        known = [symbol for symbol in symbols if symbol is not None]
-        if number in added or len(known) < len(symbols):
-            yield number, text.encode("utf-8", "surrogatepass")
-        else:
-            yield number, bytes(known)
+        if spelled and number not in added:
+            try:
+                yield number, text.translate(_TO_LATIN1).encode("latin-1")
+                continue
+            except UnicodeEncodeError:
+                pass  # not the spelling of bytes, hence plain text
+        yield number, text.encode("utf-8", "surrogatepass")

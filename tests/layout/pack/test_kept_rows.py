@@ -206,6 +206,70 @@ def test_a_budget_of_nothing_and_no_folder_still_give_the_rows(toy, folder, monk
     assert kept(folder) == before
 
 
+def columns_of(**changes):
+    """A group of three pieces in two rows."""
+    kinds = Kinds(16, 3, 30).dtypes
+    values = {"count": [2, 1], "document": [0, 1, 2], "address": [0, 5, 9], "length": [5, 4, 6]}
+    values |= {"start": [0, 0, 0], "flags": [0, 0, 0], "seen": [0, 0, 0], **changes}
+    return Columns(**{name: np.array(values[name], kinds[name]) for name in kinds})
+
+
+def test_columns_with_few_values_that_are_not_0_come_back_from_a_file():
+    kinds = Kinds(16, 3, 30)
+    for change in ({}, {"start": [0, 3, 0]}, {"flags": [0, 0, 2]}, {"seen": [1, 0, 0]}):
+        made = columns_of(**change)
+        back = Columns.from_bytes(made.to_bytes(kinds), kinds, 2)
+        for name in kinds.dtypes:
+            assert getattr(back, name).tolist() == getattr(made, name).tolist()
+    raw = columns_of().to_bytes(kinds)
+    assert raw[0] == 0
+    assert Columns.from_bytes(bytes([8]) + raw[1:], kinds, 2) is None  # no such column
+
+
+def test_rows_with_a_document_of_the_next_group_are_not_believed():
+    with ToyStore(numbered([[3] * 8])) as toy:
+        layout = toy.store.pack(16, group_docs=4).run.sources[0].layout
+        planned = layout.plan(1)
+        assert layout.check(1, planned)
+        other = dataclasses.replace(planned, document=planned.document + 1)
+        assert not layout.check(1, other)
+
+
+def test_laws_of_a_group_hold_up_to_their_limits():
+    assert columns_of().is_lawful(9, 3, 15)
+    assert not columns_of().is_lawful(8, 3, 15)  # the first row has nine cells
+    assert not columns_of().is_lawful(9, 2, 15)  # document 2 is the third
+    assert not columns_of().is_lawful(9, 3, 14)  # the last piece ends at 15
+    assert not columns_of(start=[0, 6, 0]).is_lawful(9, 3, 15)
+
+
+def test_a_block_of_a_single_row_is_its_group_alone():
+    with ToyStore(numbered([[3, 3, 3, 3]])) as toy:
+        layout = toy.store.pack(16, group_docs=1).run.sources[0].layout
+        first, last = layout.stretch(np.arange(4), layout.blocks())
+        assert (first.tolist(), last.tolist()) == ([0, 3, 6, 9], [3, 6, 9, 12])
+
+
+def test_a_first_row_with_just_enough_tokens_stays():
+    lengths = np.array([5, 4, 6])
+    kept = plan_group(lengths, PackSpec(seq_len=6, min_row_len=5, strategy="one_doc"))
+    assert len(kept) == 2
+    assert kept.tally.short_rows == 1
+
+
+@pytest.mark.filterwarnings("ignore:.*are in no row")
+def test_groups_without_rows_come_from_the_cache_too(folder, planned):
+    with ToyStore(numbered([[2, 2, 9, 9, 2, 2] * 40])) as toy:
+        options = {"group_docs": 2, "min_row_len": 8, "strategy": "one_doc"}
+        wanted = packed(toy, **options).batch(range(8)).tokens
+        assert 0 in packed(toy, **options).run.sources[0].layout.groups.rows
+        planned.clear()
+        again = packed(toy, **options)
+        groups = len(again.run.sources[0].layout.groups)
+        assert (again.batch(range(8)).tokens == wanted).all()
+        assert len(set(planned)) < groups  # random ones only
+
+
 def test_a_piece_takes_eight_bytes_at_the_usual_settings():
     kinds = Kinds(2048, 10_000, 1 << 25)
     count = 10_000

@@ -173,7 +173,7 @@ def slow_plan(lengths, spec, content_length, active, blocks=None):
 
 
 def slow_framed(heat, frames, caps, blocks, many):
-    """Quotas that fill exactly so many frames: first frames to groups, then slots to documents.
+    """Quotas that fill exactly `frames`: first frames to groups, then slots to documents.
 
     Documents that share frames are a group; one that has its frames alone is a group of its own.
     """

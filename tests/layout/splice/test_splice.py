@@ -396,6 +396,27 @@ def test_axes_are_permuted_and_nothing_else(mode, offsets, content, per_epoch):
         assert (epochs[0] != epochs[1] or epochs[1] != epochs[2]) == bool(moves and per_epoch)
 
 
+@pytest.mark.parametrize("per_epoch", [True, False])
+@pytest.mark.parametrize("content", [True, 3])
+def test_the_two_halves_of_a_clipped_pair_change_places_together(content, per_epoch):
+    """Halves of other pairs do not fit into one frame: before, such a row was an IndexError."""
+    with ToyStore(numbered([[11, 4, 23]], 10)) as toy:
+        line = toy.store.windows(2).sources["main"].line
+        options = {"seq_len": 6, "content_length": 6, "edge": "clip", "fill": "pack"}
+        options["sampler"] = "enumerate"
+        plain = Spliced(SpliceSpec(**options), line)
+        axes = {"shuffle_content": content, "shuffle_per_epoch": per_epoch}
+        mixed = Spliced(SpliceSpec(**options, **axes), line)
+        every = np.arange(int(plain.phases.rows[0]))
+        wanted = listed(plain, 0, every)
+        assert any(len(row) == 2 for row in wanted)
+        for epoch in range(3):
+            mixed.spans(epoch, every).check()
+            found = listed(mixed, epoch, every)
+            assert sorted(map(sorted, found)) == sorted(map(sorted, wanted))
+            assert found != wanted
+
+
 def test_a_number_shuffles_inside_stretches_of_that_many():
     with ToyStore(numbered([[30]], 10)) as toy:
         options = {"content_start_mode": "slide_within", "content_length": 4, "shuffle_content": 5}

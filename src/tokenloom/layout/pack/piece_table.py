@@ -23,6 +23,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from tokenloom import native
 from tokenloom.layout.pack.cut import inserted
 from tokenloom.layout.pack.plan import stored_inside
 
@@ -107,7 +108,7 @@ class Columns:
     @property
     def cells(self) -> Int64:
         """Cells of each piece, including inserted tokens [pieces]."""
-        length = self.length.astype(np.int64)
+        length = self.length.astype(np.int64, copy=False)
         return length + inserted(self.flags) if self.flags.any() else length
 
     @property
@@ -236,15 +237,39 @@ class PieceTable:
         place = slice(first, first + int(count.sum(dtype=np.int64)))
         return Columns(count, *(column[place] for column in self._columns.values()))
 
-    def take(self, rows: Int64) -> Columns:
-        """The pieces of these rows, in this order; their groups are in the table."""
-        count = self._count[rows].astype(np.int64)
-        ends = np.cumsum(count)
-        # piece k of the result: the first piece of its row, plus how far k is past it
-        part = np.repeat(self._first[rows].astype(np.int64) - (ends - count), count)
-        part += np.arange(len(part))
-        found = [
-            column[part] if name in self._used else np.zeros(len(part), column.dtype)
-            for name, column in self._columns.items()
-        ]
-        return Columns(count, *found)
+    def take(self, rows: Int64, base: Mapping[str, Int64]) -> Columns:
+        """The pieces of these rows, in this order; their groups are in the table.
+
+        Args:
+            rows: their numbers [N].
+            base: column → what to add to it in each row [N].
+
+        Returns:
+            columns of int64, but for `flags`.
+        """
+        count, first = self._count[rows].astype(np.int64), self._first[rows].astype(np.int64)
+        total = int(count.sum())
+        found: dict[str, NDArray[Any]] = {}
+        for name, column in self._columns.items():
+            kind = np.uint8 if name == "flags" else np.int64
+            if name in self._used:
+                found[name] = _gathered(column, first, count, base.get(name), total).astype(
+                    kind, copy=False
+                )
+            else:
+                found[name] = np.zeros(total, kind)
+        return Columns(count, **found)
+
+
+def _gathered(column: Ints, first: Int64, count: Int64, base: Int64 | None, total: int) -> Int64:
+    """`count` elements from each `first` on, plus the `base` of each, concatenated."""
+    if native.compiled is not None:
+        out = np.empty(total, np.int64)
+        plain = None if base is None else native.plain(base, np.int64)
+        native.compiled.gather(column, first, count, plain, out)
+        return out
+    # element k of the result: the first one of its row, plus how far k is past it
+    part = np.repeat(first - (np.cumsum(count) - count), count)
+    part += np.arange(total)
+    values: Int64 = column[part].astype(np.int64)
+    return values if base is None else values + np.repeat(base, count)

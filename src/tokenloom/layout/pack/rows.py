@@ -340,19 +340,20 @@ class Packed:
 
     def _gathered(self, group: Int64, rows: Int64) -> Spans:
         """The documents in each row, given the group of each."""
-        found = self._kept.of(group, self).take(rows)
-        edges, groups = found.edges, self.groups
-        document = np.repeat(groups.document[group], found.count) + found.document
+        groups = self.groups
+        base = {"document": groups.document[group], "address": groups.address[group]}
+        found = self._kept.of(group, self).take(rows, base)
+        edges = found.edges
         return Spans(
             width=self.width,
             frame=edges,
-            document=self._numbers(document),
-            start=found.start.astype(np.int64),
-            length=found.length.astype(np.int64),
+            document=self._numbers(found.document.astype(np.int64, copy=False)),
+            start=found.start.astype(np.int64, copy=False),
+            length=found.length.astype(np.int64, copy=False),
             at=found.at(edges, found.cells),
-            address=np.repeat(groups.address[group], found.count) + found.address,
+            address=found.address.astype(np.int64, copy=False),
             flags=found.flags,
-            seen=found.seen.astype(np.int64),
+            seen=found.seen.astype(np.int64, copy=False),
             source=np.zeros(len(rows), np.int32),
         )
 

@@ -247,18 +247,22 @@ class SplicePhase:
         shown = choice = kind.way.choose(place, unit, epoch)
         if kind.duplicates is not None:
             choice = kind.duplicates.original(self._within(kind, place), choice)
+        axes = self._axes
         if self._pairs.any():  # the second choice of a slot comes right after the first
+            slots = self.choices[place] - self._pairs[place]
+            if axes is not None:  # both stay together, so slots change places
+                choice = axes.starts(choice, slots, self._document[place], epoch)
             both = 1 + (choice < self._pairs[place])
             twice = np.repeat(np.arange(len(frame)), both)
             second = np.append(False, twice[1:] == twice[:-1])
             frame, place, unit, epoch = (x[twice] for x in (frame, place, unit, epoch))
-            choice = choice[twice] + np.where(second, self.shown[place], 0)
+            choice, axes = choice[twice] + np.where(second, slots[twice], 0), None
         length = self.length[place]
-        if self._axes is None:
+        if axes is None:
             a, b = kind.choices.place(choice, length)
         else:
             document = self._document[place]
-            a, b = self._axes.places(kind.choices, choice, length, document, epoch)
+            a, b = axes.places(kind.choices, choice, length, document, epoch)
         if self._spec.offset_jitter and not self.packed:
             visit = kind.way.visits(place, unit, shown, epoch)
             room = self._spec.seq_len - self.content[place]

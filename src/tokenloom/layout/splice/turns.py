@@ -81,7 +81,7 @@ class Axes:
         elif choices.even:
             each = choices.offsets(np.zeros_like(choice), length)
             offset = choice % each
-            start = self._starts(choice // each, choices.count(length) // each, document, epoch)
+            start = self.starts(choice // each, choices.count(length) // each, document, epoch)
         else:
             start, offset = self._uneven(choices, choice, length, document, epoch)
         if self._offsets:
@@ -94,7 +94,10 @@ class Axes:
         every = children(root, document.view(np.uint64))
         return draws(every, epoch.astype(np.uint64)) if self._epochs else every
 
-    def _starts(self, place: Int64, n: Int64, document: Int64, epoch: Int64) -> Int64:
+    def starts(self, place: Int64, n: Int64, document: Int64, epoch: Int64) -> Int64:
+        """The start at each place among n, if starts are shuffled [N]."""
+        if not self._content:
+            return place
         keys = self._keys(self._content_key, document, epoch)
         return _in_stretches(place, n, keys, self._content)
 
@@ -122,7 +125,7 @@ class Axes:
         last = choices.place(total - 1, np.array([length]))[0]
         every = np.arange(int(last[0]) + 1)
         one = np.ones_like(every)
-        order = self._starts(every, one * len(every), one * document, one * epoch)
+        order = self.starts(every, one * len(every), one * document, one * epoch)
         sizes = choices.offsets(order, one * length)
         made = order, np.concatenate([[0], np.cumsum(sizes)])
         self._tables = with_newest(self._tables, (document, epoch), made, KEPT_TABLES)
