@@ -7,6 +7,7 @@ import struct
 import pytest
 import sentencepiece
 import tiktoken
+import toys
 from kit import QUICK
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 
@@ -96,11 +97,7 @@ def test_a_byte_level_vocabulary_is_the_same_in_either_library():
 
 
 def test_a_sentencepiece_model_has_the_identity_of_its_pieces(tmp_path):
-    text = tmp_path / "text.txt"
-    text.write_text("\n".join(f"a loom weaves tokens {i}" for i in range(50)))
-    sentencepiece.SentencePieceTrainer.train(
-        input=str(text), model_prefix=str(tmp_path / "toy"), vocab_size=30, minloglevel=2
-    )
+    (tmp_path / "toy.model").write_bytes(toys.sentencepiece_model())
     model = sentencepiece.SentencePieceProcessor(model_file=str(tmp_path / "toy.model"))
     pieces = {i: model.id_to_piece(i).encode() for i in range(model.get_piece_size())}
     spec = resolve(tmp_path / "toy.model")[0]
