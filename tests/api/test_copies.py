@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 import tokenloom as tl
-from tokenloom.batch.batch import FIELDS
+from tokenloom.batch.views.named import FIELDS
 from tokenloom.errors import NoTrainedTokens, StoreError
 from tokenloom.testing import write_store
 
@@ -74,7 +74,11 @@ def descriptors(wanted=0):
 
 def same(a, b):
     pairs = [(getattr(a, name), getattr(b, name)) for name in FIELDS if name != "spans"]
-    return all(x.dtype == y.dtype and np.array_equal(x, y) for x, y in pairs)
+    listed = [
+        zip(*([one] if isinstance(one, np.ndarray) else one for one in pair), strict=True)
+        for pair in pairs
+    ]
+    return all(x.dtype == y.dtype and np.array_equal(x, y) for some in listed for x, y in some)
 
 
 @pytest.mark.parametrize("how", HOWS)

@@ -40,6 +40,8 @@ def test_a_state_is_small_json_and_says_what_it_counts(dataset):
         "step",
         "fingerprint",
         "render",
+        "wrapped",
+        "arrays",
         "dataset",
         "sources",
     }
@@ -68,7 +70,7 @@ def test_ruling_19_what_decides_is_under_1_kib_for_any_number_of_sources(store, 
             small = deciding(state)
             assert len(json.dumps(small)) < 512
             assert set(state) - set(small) == set(INFORMATIVE)
-            assert ("wrapped" in small) == (step == 10**5)
+            assert (small["wrapped"] > 0) == (step == 10**5)
             again = tl.Loader(run, 2, end="wrap", prefetch=0)
             again.load_state_dict(json.loads(json.dumps(small)))
             assert again.examples == loader.examples
@@ -92,7 +94,7 @@ def test_ruling_19_a_state_without_its_description_meets_the_same_checks(store):
         tl.Loader(run.render(pad_id=7), 4).load_state_dict(small)
     with pytest.raises(tl.StateError, match="this run ends after 8"):
         tl.Loader(run.take(8), 4).load_state_dict(small)
-    for name in small:  # a control: each of these is needed
+    for name in set(small) - {"wrapped", "arrays"}:  # a control: each of these is needed
         with pytest.raises(tl.StateError, match=name):
             tl.Loader(run, 4).load_state_dict({k: v for k, v in small.items() if k != name})
 
@@ -252,7 +254,7 @@ def test_ruling_18_after_wrapping_around_the_end_counts(dataset):
     for other in (dataset.epochs(4), dataset.take(100), dataset.epochs(None)):
         with pytest.raises(tl.StateError, match="its run has 111 examples and had wrapped around"):
             tl.Loader(other, 4, end="wrap").load_state_dict(state)
-    for wrong in (0, -1, True, "111", 1.5):
+    for wrong in (-1, True, "111", 1.5):
         with pytest.raises(tl.StateError, match="wrapped: found"):
             tl.Loader(dataset, 4, end="wrap").load_state_dict(state | {"wrapped": wrong})
 
@@ -442,6 +444,7 @@ def test_a_mutated_state_loads_or_is_a_state_error(dataset):
 
 
 @pytest.mark.slow
+@pytest.mark.filterwarnings("ignore:state. it was saved with other cached arrays")
 def test_s7_ten_thousand_mutated_states(dataset):
     outcomes = fuzz(dataset, 10_000)
     assert min(outcomes.values()) > 2000

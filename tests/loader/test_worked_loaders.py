@@ -10,7 +10,7 @@ from torch.utils.data import DataLoader
 from toyruns import SEQ_LEN, close_all, joined, ranks_of, same, toy_run, toy_store
 
 import tokenloom as tl
-from tokenloom.batch.batch import FIELDS
+from tokenloom.batch.views.named import FIELDS
 from tokenloom.order.shuffle import BlockShuffle
 from tokenloom.store.byte_source import LocalSource
 from tokenloom.store.cache import BlockCache

@@ -11,7 +11,7 @@ import pytest
 from slowmix import SEQ_LEN, lengths_of, loop_of, picks_of, toy, within
 
 import tokenloom as tl
-from tokenloom.batch.batch import FIELDS
+from tokenloom.batch.views.named import FIELDS
 from tokenloom.mixture import run as run_module
 from tokenloom.testing import assert_elastic, assert_resumable
 

@@ -7,7 +7,7 @@ order of calls does not matter: ``.seed(7).shuffle()`` is ``.shuffle().seed(7)``
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import astuple, replace
 from typing import Any, Self
 
@@ -25,12 +25,16 @@ from tokenloom.api.edits import (
 )
 from tokenloom.api.settings import Settings
 from tokenloom.api.source import Source, count_words, described, tree
+from tokenloom.api.state import examples_of, make_state
 from tokenloom.arguments import check_names, mapping, near_misses, wrong_type
 from tokenloom.arrays import checked, sliced
 from tokenloom.batch.batch import Batch
 from tokenloom.batch.read import RowReader
 from tokenloom.batch.render import Renderer
-from tokenloom.errors import ConfigError
+from tokenloom.batch.views.collated import Rows
+from tokenloom.batch.views.digest import digest_of, plan_hashes, row_hashes
+from tokenloom.batch.views.html import preformatted
+from tokenloom.errors import ConfigError, warn
 from tokenloom.layout.spans import Spans
 from tokenloom.mixture.assemble import Appended, MixSource, check_edits, mixed_run, single_run
 from tokenloom.mixture.run import MixedRun
@@ -44,6 +48,8 @@ from tokenloom.store.handles import lazy
 __all__ = ["Dataset", "dataset_of", "source_of"]
 
 Int64 = NDArray[np.int64]
+
+TOGETHER = 1024  # rows hashed together
 
 
 class Dataset(Settings):
@@ -81,6 +87,7 @@ class Dataset(Settings):
         self.sources, self.rule, self.edits = dict(sources), rule, tuple(edits)
         self._shuffle = shuffle  # of a whole mix; a source has its own
         self._appended = dict(appended or {})
+        self._told_of_another_order = False
         self._stages = stages  # edits known from the start: the seed may still change after them
         readers = {name: source.reader for name, source in self.sources.items()}
         first = list(self.sources if rule is None else rule.weights)
@@ -248,6 +255,54 @@ class Dataset(Settings):
         """What the first `examples` take from each source: rows, tokens and complete epochs."""
         return [one._asdict() for one in self.run.consumed(examples)]
 
+    def state(self, examples: ArrayLike, *, step: int = 0, wrapped: bool = False) -> dict[str, Any]:
+        """The state that resumes this run after its first `examples`, as JSON.
+
+        Args:
+            examples: what the `examples_after` of a batch says (an integer, or the same one for
+                each of its rows), or `Loader.examples`.
+            step: how many steps that were, for people, and for a batch size that starts no step
+                there.
+            wrapped: whether more examples than the run has were made with ``end="wrap"``.
+
+        >>> import tempfile, tokenloom as tl
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     store = tl.build([{"text": "abcdefgh"}], folder + "/toy", tokenizer="bytes")
+        ...     run = store.windows(2).shuffle()
+        ...     batch = next(tl.Loader(run, batch_size=3))
+        ...     run.state(batch.examples_after, step=1) == batch.state()
+        True
+        """
+        return make_state(self, examples_of(examples), step, wrapped=wrapped)
+
+    def endless(self) -> Dataset:
+        """The same run without its end: its sources go on into fresh epochs.
+
+        Raises:
+            ConfigError: it has no such continuation; the message says why.
+        """
+        if self.run.n is None:
+            return self
+        if self.rule is None:
+            return self._with(epochs=None, take=None)
+        rule = self.rule
+        why = {
+            "stop='all_exhausted'": rule.stop == "all_exhausted",
+            f"rule={rule.rule!r}": rule.rule in ("rounds", "random"),
+            "max_epochs": bool(rule.max_epochs),
+            "edits": bool(self.edits),
+            "a shuffle of the whole mix": self._shuffle is not None,
+        }
+        found = [reason for reason, holds in why.items() if holds]
+        if found:
+            raise ConfigError(
+                f"passes: this mix ends after {self.run.n:,} examples and cannot go on, because of "
+                f"{' and '.join(found)}. Give its sources as many epochs as you want passes, or "
+                "make it endless."
+            )
+        sources = {name: one.with_config(epochs=None) for name, one in self.sources.items()}
+        return self._but(sources=sources, rule=replace(rule, stop="restart", take=None))
+
     def rows_of(self, name: str) -> int | None:
         """The rows of all epochs of a source; None if it is endless."""
         check_names("source", [name], list(self.sources))
@@ -299,6 +354,10 @@ class Dataset(Settings):
         memory = [cache.capacity for cache in self._caches]
         return "\n".join([head, *tree(self.sources, self.rule, self.edits, self.run, memory)])
 
+    def _repr_html_(self) -> str:
+        """The same tree, for notebooks."""
+        return preformatted(repr(self))
+
     # -- what is in it ---------------------------------------------------------------------
 
     def __getitem__(self, index: slice | ArrayLike) -> Batch:
@@ -315,6 +374,47 @@ class Dataset(Settings):
     def batch(self, indices: ArrayLike) -> Batch:
         """These examples, in this order, with one coalesced read for all."""
         return self._renderer.batch(self._wanted(indices))
+
+    def __getitems__(self, indices: Sequence[int]) -> Rows:
+        """Examples for a plain ``torch.utils.data.DataLoader(run, batch_size=…)``, in one read.
+
+        Its sampler decides the order, and its state is torch's:
+        `tokenloom.integrations.torch.dataloader` keeps the run's own.
+        """
+        wanted = self._wanted(indices)
+        if len(wanted) > 1 and not self._told_of_another_order and (np.diff(wanted) != 1).any():
+            self._told_of_another_order = True
+            warn(
+                f"{self.__class__.__name__}: a sampler asks for examples {wanted[:4].tolist()}…, "
+                "which is not the order of the run: it shuffles again what is already shuffled, "
+                "and the run's state does not know where it is. Use shuffle=False, or "
+                "tokenloom.integrations.torch.dataloader(run, …)."
+            )
+        return Rows(self.batch(wanted))
+
+    def digest(self, first: int, last: int) -> str:
+        """Identity of the arrays of examples [first, last): 64 hex digits.
+
+        The rule is in `tokenloom.batch.views.digest`: ranks and frameworks make the same digest
+        from the rows that they got, put back in order of index.
+        """
+        return digest_of(
+            one for some in self._stretches(first, last) for one in row_hashes(self.batch(some))
+        )
+
+    def plan_digest(self, first: int, last: int) -> str:
+        """Identity of what is where in examples [first, last); no token is read."""
+        return digest_of(one for some in self._stretches(first, last) for one in self._plan(some))
+
+    def _plan(self, indices: Int64) -> list[bytes]:
+        source, _ = self.run.pick(indices)
+        return plan_hashes(self.run.spans(indices), self.run.locate(indices)[0], source)
+
+    def _stretches(self, first: int, last: int) -> Iterator[Int64]:
+        """Consecutive indices, some at a time."""
+        _ = self._wanted([first, max(first, last - 1)] if last > first else [])
+        for low in range(first, last, TOGETHER):
+            yield np.arange(low, min(low + TOGETHER, last))
 
     def locate(self, indices: ArrayLike) -> tuple[Int64, Int64]:
         """The (epoch, row) of each index in its source."""

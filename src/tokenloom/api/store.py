@@ -16,6 +16,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from tokenloom.api.documents import Documents
 from tokenloom.arguments import near_misses
+from tokenloom.batch.views.html import table
 from tokenloom.documents.split import SplitSpec
 from tokenloom.errors import ConfigError, StoreCorrupt
 from tokenloom.progress import Progress
@@ -271,6 +272,18 @@ class Store(Documents):
             f"Store({str(self.path)!r}: {self.num_documents:,} documents, {self.num_tokens:,} "
             f"tokens, {self.dtype.name}, digest {self.digest[:12]})"
         )
+
+    def _repr_html_(self) -> str:
+        """What it holds as a table, for notebooks."""
+        rows = [
+            ("documents", self.num_documents),
+            ("tokens", self.num_tokens),
+            ("dtype", self.dtype.name),
+            ("vocabulary", self.vocab_size),
+            ("columns", ", ".join(self.columns) or "none"),
+            ("digest", self.digest),
+        ]
+        return table(f"Store {self.path}", rows)
 
     def __reduce__(self) -> tuple[Any, ...]:
         return _copied, (self.reader,)

@@ -16,8 +16,7 @@ pickle has its own memory and no tie to a store or a loader.
 
 from __future__ import annotations
 
-import functools
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple, cast
 
@@ -26,15 +25,19 @@ from numpy.typing import NDArray
 
 from tokenloom.batch import paint
 from tokenloom.batch.cells import new_array
-from tokenloom.batch.details import Details, KnownRows, SomeRows
+from tokenloom.batch.details import Details, KnownRows, OfBatch, SomeRows
 from tokenloom.batch.fields import by_row
 from tokenloom.batch.spec import RenderSpec
+from tokenloom.batch.step import KnownStep, Step
 from tokenloom.batch.tiles import Tiles, lent, tiles_from_eos
+from tokenloom.batch.views.folded import Folded
+from tokenloom.batch.views.html import SHOWN, Piece, preformatted, strips
+from tokenloom.batch.views.named import FIELDS, Named
 from tokenloom.errors import NoTrainedTokens
 from tokenloom.layout.spans import EOS, Spans
 from tokenloom.store.handles import lazy
 
-__all__ = ["FIELDS", "Batch", "Kind"]
+__all__ = ["Batch", "Kind"]
 
 Int64 = NDArray[np.int64]
 
@@ -48,19 +51,9 @@ Array = NDArray[Any]
 
 _UNJUDGED = {"loss_mask": "_trained", "labels": "_labels"}  # where they are kept until judged
 
-FIELDS = (
-    "tokens",
-    "labels",
-    "loss_mask",
-    "loss_weights",
-    "segment_ids",
-    "position_ids",
-    "attention_mask",
-    "document_starts",
-    "continues",
-    "cu_seqlens",
-    "spans",
-)
+CELLS = frozenset(FIELDS) - {"tokens", "cu_seqlens", "spans"} | {"_trained", "_labels"}
+
+"""What is kept as an array with a row for each row of the batch."""
 
 SHARED = frozenset({"labels", "loss_mask", "loss_weights", "document_starts", "continues", "spans"})
 
@@ -78,8 +71,15 @@ class Kind(NamedTuple):
     render: RenderSpec
     rows: Int64 | None
 
+    def between(self, first: int, last: int) -> Kind:
+        """The same for rows [first, last) alone."""
+        if self.rows is None:
+            return self
+        low, high = np.searchsorted(self.rows, (first, last))
+        return self._replace(rows=self.rows[low:high] - first)
 
-class Batch:
+
+class Batch(Named):
     """Arrays of B rows of S tokens.
 
     Args:
@@ -88,8 +88,7 @@ class Batch:
         seq_len: S.
         kinds: how to derive the rest; several if rows are rendered in different ways.
         details: what else is known about the rows, looked up on demand.
-        judge: called when labels or masks are made and no token of the batch is trained; a loader
-            judges the whole step that the batch is a share of. None: nobody asks.
+        step: the step of a loader that it is a share of; None: it was made from indices.
         woven: arrays that were made together with the tokens.
 
     >>> import tempfile, tokenloom as tl
@@ -108,14 +107,14 @@ class Batch:
         seq_len: int,
         kinds: Sequence[Kind],
         details: Details,
-        judge: Callable[[], None] | None = None,
+        step: Step | None = None,
         woven: paint.Woven | None = None,
     ) -> None:
         if woven is not None:
             self._keep(zip(woven.names, woven.arrays[1:], strict=True), judged=woven.trained)
         self._is_woven = woven is not None
         self._cells, self.index, self._kinds, self._details = cells, index, kinds, details
-        self._render, self._judge = kinds[0].render, judge
+        self._render, self._step = kinds[0].render, step
         self.tokens: Int32 = cells if cells.shape[1] == seq_len else cells[:, :seq_len]
         self._parts = [] if len(kinds) == 1 else self._split()
 
@@ -143,7 +142,7 @@ class Batch:
 
     def __getstate__(self) -> dict[str, Any]:
         """What a deep copy or a pickle takes along: arrays, spans and settings."""
-        state = {**self.__dict__, "_judge": self._settled()}
+        state = {**self.__dict__, "_step": self._known_step()}
         state["_details"] = KnownRows(self.spans, self._stored_weights)
         state["tokens"] = self.shape[1]  # a view of the cells there, too
         return state
@@ -152,15 +151,17 @@ class Batch:
         self.__dict__.update(state)
         self.tokens = self._cells[:, : state["tokens"]]
 
-    def _settled(self) -> Callable[[], None] | None:
-        """A judge for a copy, which may be where there is no step to look at."""
-        judge = self._judge
-        if judge is not None and "loss_mask" not in self.__dict__ and not self._trained.any():
+    def _known_step(self) -> KnownStep | None:
+        """The step of a copy, which may be where there is no run to look at."""
+        step, untrained = self._step, None
+        if step is None:
+            return None
+        if "loss_mask" not in self.__dict__ and not self._trained.any():
             try:
-                judge()
+                step.judge()
             except NoTrainedTokens as error:
-                return functools.partial(_raise, str(error))
-        return None
+                untrained = str(error)
+        return KnownStep(step.number, step.examples_after, untrained)
 
     def __len__(self) -> int:
         """The number of rows."""
@@ -210,7 +211,7 @@ class Batch:
         usual: dict[str, Any] = {"trailing": "filler", "attend_prefix": False, "position_offset": 0}
         kinds = [kind._replace(render=replace(kind.render, **usual)) for kind in self._kinds]
         seq_len = self.shape[1]
-        made = Batch(self._cells, self.index, seq_len, kinds, self._details, self._judge)
+        made = Batch(self._cells, self.index, seq_len, kinds, self._details, self._step)
         made.__dict__.update({k: v for k, v in self.__dict__.items() if k in SHARED})
         return made
 
@@ -280,8 +281,8 @@ class Batch:
                 see `Loader`. A batch of a dataset is never judged.
         """
         mask = self._trained
-        if self._judge is not None and not mask.any():
-            self._judge()
+        if self._step is not None and not mask.any():
+            self._step.judge()
         return mask
 
     def trained(self) -> Bool:
@@ -415,40 +416,44 @@ class Batch:
                 own[name] = array
 
     def folded(self, groups: int) -> Batch:
-        """The same batch with its rows in groups: every array of rows is [groups, B / groups, …].
+        """The same batch with its rows in groups, for gradient accumulation.
 
-        For gradient accumulation: the model processes one group after the other.
+        Every array of rows is [groups, B / groups, …]; what differs in shape from group to group
+        (`cu_seqlens`, `max_seqlen`, `source`, `spans`) is a list with one for each.
         """
-        return cast(Batch, _Folded(self, groups))
+        return cast(Batch, Folded(self, groups))
+
+    def part(self, first: int, last: int) -> Batch:
+        """Rows [first, last) as a batch of the same step; what was made already is not copied."""
+        kinds = [kind.between(first, last) for kind in self._kinds]
+        made = Batch(
+            self._cells[first:last],
+            self.index[first:last],
+            self.shape[1],
+            [kind for kind in kinds if kind.rows is None or len(kind.rows)],
+            SomeRows(OfBatch(self), np.arange(first, last)),
+            self._step,
+        )
+        own = self.__dict__
+        made.__dict__.update({name: own[name][first:last] for name in CELLS if name in own})
+        return made
+
+    @property
+    def renders(self) -> list[RenderSpec]:
+        """How its rows are rendered."""
+        return [kind.render for kind in self._kinds]
+
+    def _repr_html_(self) -> str:
+        """The first rows as strips of documents, for notebooks."""
+        tiles, rows = self._tiles, self.shape[0]
+        pieces: list[list[Piece]] = [[] for _ in range(min(rows, SHOWN))]
+        columns = tiles.first // tiles.width, tiles.first % tiles.width, tiles.length, tiles.segment
+        for row, at, cells, segment in zip(*(one.tolist() for one in columns), strict=True):
+            if row < len(pieces):
+                name = f"document {segment} of the row" if segment else "filler"
+                pieces[row].append(Piece(cells, segment, f"{name}: cells {at} to {at + cells - 1}"))
+        return preformatted(repr(self)) + strips(pieces, rows - len(pieces))
 
     def __repr__(self) -> str:
         rows, seq_len = self.shape
         return f"Batch({rows} x {seq_len}, index {self.index[:3].tolist()}…)"
-
-
-def _raise(words: str) -> None:
-    raise NoTrainedTokens(words)
-
-
-class _Folded:
-    """A view of a batch in groups of rows; everything else is the batch's own."""
-
-    ROWS = frozenset(FIELDS) - {"cu_seqlens", "spans"} | {"index"}
-
-    def __init__(self, batch: Batch, groups: int) -> None:
-        self._batch, self._groups = batch, groups
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return _Folded, (self._batch, self._groups)
-
-    def __len__(self) -> int:
-        return len(self._batch)
-
-    def __getattr__(self, name: str) -> Any:
-        value = getattr(self._batch, name)
-        if name not in self.ROWS:
-            return value
-        return value.reshape(self._groups, -1, *value.shape[1:])
-
-    def __repr__(self) -> str:
-        return f"{self._batch!r} in {self._groups} groups"

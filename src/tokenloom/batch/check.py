@@ -205,7 +205,7 @@ def _fetch(batch: Any, name: str) -> Any:
 def _is_share(batch: Any) -> bool:
     """Whether this is a share of a step whose other shares have trained tokens."""
     try:
-        return getattr(batch, "_judge", None) is not None and batch.loss_mask is not None
+        return getattr(batch, "_step", None) is not None and batch.loss_mask is not None
     except NoTrainedTokens:
         return False
 

@@ -17,7 +17,7 @@ from tokenloom.errors import ConfigError
 from tokenloom.layout.spans import Spans
 from tokenloom.store.handles import lazy
 
-__all__ = ["Details", "KnownRows", "SomeRows"]
+__all__ = ["Details", "KnownRows", "OfBatch", "SomeRows"]
 
 Int64 = NDArray[np.int64]
 
@@ -64,6 +64,31 @@ class KnownRows(NamedTuple):
             "metadata: this batch is a copy without its store. Read batch.metadata before it is "
             "copied or pickled, or ask the store: store.metadata(document)."
         )
+
+
+class OfBatch(NamedTuple):
+    """The `Details` of a batch of which some rows are taken: what it has looked up is kept."""
+
+    batch: Any
+
+    def spans(self) -> Spans:
+        """See `Details`."""
+        spans: Spans = self.batch.spans
+        return spans
+
+    def tiles(self, width: int) -> Tiles:
+        """See `Details`."""
+        return tile(self.batch.spans, width)
+
+    def weights(self) -> Float32 | None:
+        """See `Details`."""
+        weights: Float32 | None = self.batch._stored_weights
+        return weights
+
+    def metadata(self) -> list[list[dict[str, Any]]]:
+        """See `Details`."""
+        found: list[list[dict[str, Any]]] = self.batch.metadata
+        return found
 
 
 class SomeRows:

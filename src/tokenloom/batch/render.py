@@ -8,7 +8,7 @@ that copies and widens (`tokenloom.batch.cells`), whichever sources its rows com
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -21,8 +21,10 @@ from tokenloom.batch.paint import SomeTiles, weave
 from tokenloom.batch.plan import Plan
 from tokenloom.batch.read import Fetched, FetchedRows, RowReader, merged
 from tokenloom.batch.spec import RenderSpec
+from tokenloom.batch.step import Step
 from tokenloom.batch.tiles import Tiles, tile
 from tokenloom.batch.together import together
+from tokenloom.batch.trained import trained_count
 from tokenloom.layout.spans import Spans
 from tokenloom.order.run import Run
 from tokenloom.store.cache import BlockCache
@@ -34,6 +36,10 @@ Int64 = NDArray[np.int64]
 Float32 = NDArray[np.float32]
 
 TOKENS = ("tokens",)  # what every batch has
+
+ASKED = "step_loss_tokens: it counts the rows of all ranks, and"
+
+REMEDY = "Add up batch.loss_tokens over the ranks instead."
 
 LOSS = frozenset({"labels", "loss_mask", "loss_weights"})  # fields that need loss columns
 
@@ -56,13 +62,11 @@ class Pending(NamedTuple):
     rows: RowsOf
     names: tuple[str, ...] = ()
 
-    def make(
-        self, judge: Callable[[], None] | None = None, fields: Sequence[str] = TOKENS
-    ) -> Batch:
+    def make(self, step: Step | None = None, fields: Sequence[str] = TOKENS) -> Batch:
         """The batch. It keeps no reference to the blocks its tokens come from.
 
         Args:
-            judge: called when no token of the batch is trained; see `Batch`.
+            step: the step of a loader that it is a share of; see `Batch`.
             fields: arrays to make now.
         """
         copier, first, last, base, rows, names = self
@@ -75,7 +79,7 @@ class Pending(NamedTuple):
         else:
             woven, cells = None, new_array(shape, renderer.dtype)
             fill(copier, cells, runs)
-        batch = Batch(cells, rows.index(), renderer.seq_len, kinds, rows, judge, woven)
+        batch = Batch(cells, rows.index(), renderer.seq_len, kinds, rows, step, woven)
         return batch if fields == TOKENS else batch.prepare(fields)
 
 
@@ -157,7 +161,7 @@ class Renderer:
         self._run, self._readers, self.dtype = run, readers, np.dtype(dtype)
         self.seq_len = run.seq_len
         self.by_blocks, self.cache = readers[0].by_blocks, readers[0].cache
-        self._kinds = list(dict.fromkeys(specs))
+        self._specs, self._kinds = specs, list(dict.fromkeys(specs))
         self._kind_of = np.array([self._kinds.index(spec) for spec in specs])
         self._alone = [Kind(self._kinds[0], None)] if len(self._kinds) == 1 else None
         self._together = together(run, readers)
@@ -209,6 +213,15 @@ class Renderer:
     def batch(self, indices: Int64) -> Batch:
         """These examples, in this order."""
         return self.batches(self.plan(indices), [0, len(indices)])[0].make()
+
+    def loss_tokens(self, plan: Plan) -> Int64:
+        """How many predictions count in each example of a plan, without reading tokens [N]."""
+        found = np.zeros(len(plan.indices), np.int64)
+        for part in plan.parts:
+            run, at = part.placed.run, slice(None) if part.at is None else part.at
+            count = trained_count(run.name, self._specs[part.number], ASKED, REMEDY)
+            found[at] = count(part.spans, run.seq_len, run.layout.line)
+        return found
 
     @property
     def in_place(self) -> bool:

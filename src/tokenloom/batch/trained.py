@@ -106,8 +106,19 @@ class TrainedCount:
         return trained_in(spans, width, self.render, line)
 
 
-def trained_count(name: str, render: RenderSpec) -> TrainedCount:
+def trained_count(
+    name: str,
+    render: RenderSpec,
+    asked: str = "cost: found 'loss_tokens', but",
+    remedy: str = "Use cost='tokens'.",
+) -> TrainedCount:
     """A counter of the trained predictions of a source.
+
+    Args:
+        name: the source.
+        render: how its rows become arrays.
+        asked: how a refusal begins: who wants to know.
+        remedy: how it ends: what to do instead.
 
     Raises:
         ConfigError: the count depends on token values.
@@ -116,7 +127,7 @@ def trained_count(name: str, render: RenderSpec) -> TrainedCount:
     by_value |= not render.train_on_eos and render.eos_mask == "all"
     if by_value:
         raise ConfigError(
-            f"cost: found 'loss_tokens', but which tokens of source {name!r} are trained depends "
-            "on the values of tokens, which would have to be read. Use cost='tokens'."
+            f"{asked} which tokens of source {name!r} are trained depends on the values of tokens, "
+            f"which would have to be read. {remedy}"
         )
     return TrainedCount(render)

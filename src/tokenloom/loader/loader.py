@@ -16,66 +16,29 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from tokenloom.api.dataset import Dataset, dataset_of
 from tokenloom.arguments import near_misses, one_of
-from tokenloom.batch.batch import FIELDS, Batch
+from tokenloom.batch.batch import Batch
 from tokenloom.batch.render import Pending
+from tokenloom.batch.views.html import table
+from tokenloom.batch.views.named import FIELDS, field_of
 from tokenloom.errors import ConfigError, LoaderExhausted, StateError, warn
 from tokenloom.loader.forecast import Forecast, forecast_of, reading_of
+from tokenloom.loader.health import LoaderStats, metrics_of
 from tokenloom.loader.maker import Maker
 from tokenloom.loader.prefetch import Prefetcher, log
-from tokenloom.loader.ranks import find_ranks
-from tokenloom.loader.state import check_arrays, check_state, make_state
+from tokenloom.loader.ranks import find_ranks, refuse_workers
+from tokenloom.loader.state import check_arrays, check_state
 from tokenloom.loader.steps import Steps, rank_rows, refuse_no_steps
 from tokenloom.order.working_set import RankShare
-from tokenloom.store.cache import CacheStats
-from tokenloom.store.fetch import ReadCounters
 
-__all__ = ["Loader", "LoaderStats"]
+__all__ = ["Loader"]
 
 GROUP_ROWS, GROUP_BATCHES = 8192, 256  # maximum rows and batches looked up together
 
 TIDY_SECONDS = 10.0  # how long `close` waits for the thread, which ends by itself in any case
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LoaderStats:
-    """What a loader has done since it was made.
-
-    Attributes:
-        steps, examples, tokens: delivered to this rank.
-        seconds: time since the first step was requested.
-        wait_seconds: how much of that time the caller waited for a batch.
-        untrained: steps found to have no trained token on any rank, with ``untrained="zero"``.
-        reads: reads of the stores, by all their users.
-        cache: use of the block cache, by all its users.
-
-    >>> import tempfile, tokenloom as tl
-    >>> with tempfile.TemporaryDirectory() as folder:
-    ...     store = tl.build([{"text": "abcdefgh"}], folder + "/toy", tokenizer="bytes")
-    ...     with tl.Loader(store.windows(2), batch_size=2) as loader:
-    ...         batch = next(loader)
-    ...         stats = loader.stats()
-    ...     stats.steps, stats.examples, stats.tokens, stats.wait_seconds <= stats.seconds
-    (1, 2, 4, True)
-    """
-
-    steps: int
-    examples: int
-    tokens: int
-    seconds: float
-    wait_seconds: float
-    untrained: int
-    reads: ReadCounters
-    cache: CacheStats
-
-    @property
-    def tokens_per_second(self) -> float:
-        """Tokens delivered per second."""
-        return self.tokens / self.seconds if self.seconds else 0.0
 
 
 class _Books(NamedTuple):
@@ -130,6 +93,8 @@ class Loader:
     [[[97, 98], [99, 100]], [[101, 102], [103, 104]]]
     """
 
+    _anywhere = False  # whether it may be made in a worker process
+
     @near_misses("Loader")
     def __init__(
         self,
@@ -148,6 +113,8 @@ class Loader:
         dtype: str = "int32",
         group: Any = None,
     ) -> None:
+        if not self._anywhere:
+            refuse_workers()
         self.dataset, self._steps = dataset_of("Loader", dataset), Steps(batch_size)
         rank, world_size = find_ranks(rank, world_size, group)
         _check_rank(rank, world_size, self._steps.smallest)
@@ -155,8 +122,9 @@ class Loader:
         one_of("fetch", fetch, ("auto", "blocks", "rows"))
         one_of("untrained", untrained, ("raise", "zero"))
         one_of("dtype", dtype, ("int32", "int64"))
+        fields = tuple(field_of(name) for name in fields)
         for name in fields:
-            one_of("fields", name, FIELDS)
+            one_of("fields", name, (*FIELDS, "step_loss_tokens"))
         if not patience > 0:
             raise ConfigError(f"patience: found {patience}, allowed: more than 0 seconds.")
         if prefetch < 0:
@@ -173,7 +141,7 @@ class Loader:
         if fetch == "auto":
             self._reading.warn_if_too_large()
         maker = Maker(
-            dataset, self._steps, rank, world_size, end, tuple(fields), by_blocks, untrained, dtype
+            dataset, self._steps, rank, world_size, end, fields, by_blocks, untrained, dtype
         )
         self._prefetch, self._group = prefetch, max(1, prefetch)
         # batches kept ready then cost little memory
@@ -187,7 +155,7 @@ class Loader:
         self._settings: dict[str, Any] = {
             "prefetch": prefetch,
             "end": end,
-            "fields": tuple(fields),
+            "fields": fields,
             "accumulate": accumulate,
             "fetch": fetch,
             "patience": patience,
@@ -304,6 +272,16 @@ class Loader:
         books = self._books
         return books.maker.examples_before(books.step)
 
+    @property
+    def epoch(self) -> int:
+        """Complete epochs delivered; in a mix, those of the source that has the fewest."""
+        return min(int(one["epochs"]) for one in self.state_dict()["sources"])
+
+    @property
+    def steps_total(self) -> int | None:
+        """Steps of the whole run, delivered or not; None: it is endless."""
+        return self._maker.count
+
     def seek(self, step: int) -> Loader:
         """Move to a step; the next batch is that step's."""
         if step < 0:
@@ -312,21 +290,18 @@ class Loader:
         return self
 
     def _move(self, steps: Steps, step: int) -> None:
-        maker = self._maker.over(steps)
+        self._enter(self._maker.over(steps), step)
+
+    def _enter(self, maker: Maker, step: int) -> None:
+        """Go on with a step of another maker."""
         self._drop()
         self._books = self._books._replace(maker=maker, step=step)
 
     def state_dict(self) -> dict[str, Any]:
         """The position of the run as JSON: what was delivered, not what was prefetched."""
-        run, books = self.dataset.run, self._books
-        examples = books.maker.examples_before(books.step)
-        rounds, rest = divmod(examples, run.n) if run.n else (0, examples)
-        sources = self.dataset.consumed(rest)
-        if rounds:  # wrapped around: the whole run `rounds` times
-            for one, whole in zip(sources, self.dataset.consumed(run.n or 0), strict=True):
-                for name in ("rows", "tokens", "epochs"):
-                    one[name] += rounds * whole[name]
-        return make_state(self.dataset, examples, books.step, sources)
+        maker, step = self._books[:2]
+        wrapped, examples = maker.end == "wrap", maker.examples_before(step)
+        return maker.told.state(examples, step=step, wrapped=wrapped)
 
     def load_state_dict(self, state: Mapping[str, Any], *, allow_mismatch: bool = False) -> None:
         """Resume where a state was saved, with any batch size and number of ranks.
@@ -346,7 +321,7 @@ class Loader:
         run = self.dataset.run
         told = self.dataset.describe()
         examples = check_state(state, told, run.n, allow_mismatch=allow_mismatch)
-        around = self._maker.end == "wrap" and (allow_mismatch or "wrapped" in state)
+        around = self._maker.end == "wrap" and (allow_mismatch or bool(state.get("wrapped")))
         if run.n is not None and examples > run.n and not around:
             raise StateError(
                 f"state: it is {examples:,} examples into the run, but this run ends after "
@@ -396,6 +371,16 @@ class Loader:
             cache=books.maker.renderer.cache.stats(),
         )
 
+    def metrics(self, prefix: str = "data/") -> dict[str, float]:
+        """The position and the health of the loader as a flat dict, for any logger.
+
+        ``wandb.log(loader.metrics())`` or, with TensorBoard, one scalar for each. Rows, tokens and
+        epochs of every source are those of all ranks; rates and waiting are this rank's.
+        """
+        consumed = self.state_dict()["sources"]
+        told = {"step": self.step, "examples": self.examples, "epoch": self.epoch}
+        return metrics_of(prefix, told, self.stats(), consumed)
+
     def forecast(self, steps: int = 1000) -> Forecast:
         """What the next steps will fetch, found by simulating them without reading.
 
@@ -418,6 +403,17 @@ class Loader:
         Waits at most 10 seconds for a read that is under way; the thread ends after it.
         """
         self._drop(TIDY_SECONDS)
+
+    def __repr__(self) -> str:
+        total = "endless" if self.steps_total is None else f"of {self.steps_total:,}"
+        return (
+            f"Loader(step {self.step:,} {total}, batch size {self._steps.batch_size}, rank "
+            f"{self.rank} of {self.world_size}, run {self.dataset.fingerprint[:12]})"
+        )
+
+    def _repr_html_(self) -> str:
+        """Its position and health as a table, for notebooks."""
+        return table(repr(self), [(name, one) for name, one in self.metrics("").items()])
 
     def __enter__(self) -> Loader:
         return self

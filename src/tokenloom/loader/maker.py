@@ -8,9 +8,8 @@ until other steps are requested.
 from __future__ import annotations
 
 import copy
-import functools
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -36,6 +35,8 @@ END = 1 << 63  # examples are counted by 64-bit integers
 
 PLANS_AHEAD = 8  # plans whose blocks are fetched before they are needed
 
+COUNTED_STEPS = 64  # whose trained predictions are counted together
+
 SORTED_ROWS = 32768  # examples of all ranks sorted by lane together
 
 
@@ -56,6 +57,40 @@ class Planned(NamedTuple):
     fetched: int = 0
 
 
+class Counted(NamedTuple):
+    """Predictions that count in some steps, from `first` on."""
+
+    first: int
+    counts: list[int]
+
+
+class StepShare:
+    """The `Step` of a batch: a number, and who knows about it."""
+
+    __slots__ = ("_maker", "number")
+
+    def __init__(self, maker: Maker, number: int) -> None:
+        self._maker, self.number = maker, number
+
+    @property
+    def examples_after(self) -> int:
+        """See `Step`."""
+        return self._maker.examples_after(self.number)
+
+    def judge(self) -> None:
+        """See `Step`."""
+        self._maker.judge(self.number)
+
+    def loss_tokens(self) -> int:
+        """See `Step`."""
+        return self._maker.loss_tokens(self.number)
+
+    def state(self) -> dict[str, Any]:
+        """See `Step`."""
+        maker, wrapped = self._maker, self._maker.end == "wrap"
+        return maker.told.state(self.examples_after, step=self.number + 1, wrapped=wrapped)
+
+
 class Maker:
     """Given steps, makes batches; the thread runs it, so it has no reference to the loader."""
 
@@ -72,7 +107,10 @@ class Maker:
         dtype: str = "int32",
     ) -> None:
         self.run: Run = dataset.run
+        self.told = dataset  # whose states these steps have
         self.steps, self.end = steps, end
+        self.stop = self.run.n  # one past the last example; None: endless
+        self.is_pass = False  # whether another pass over the run starts at `stop`
         self.rank, self.world_size, self.fields = rank, world_size, fields
         self.renderer: Renderer = dataset.renderer(by_blocks=by_blocks, dtype=dtype)
         self._paths = ", ".join(source.path for source in dataset.sources.values())
@@ -82,6 +120,7 @@ class Maker:
         self.budget = 0  # bytes of blocks that may be fetched ahead of time
         self.holds_all = False  # whether the cache holds all blocks of the run
         self._announced: tuple[int, int, Ready] | None = None  # steps, found and not yet made
+        self._counted: Counted | None = None
         self.ahead = 0  # most steps to announce before they are made
         self._raises = untrained == "raise"
         self.untrained: set[int] = set()  # steps that were found to have no trained token
@@ -89,28 +128,39 @@ class Maker:
     def over(self, steps: Steps) -> Maker:
         """A copy over other steps; batches already made stay valid."""
         made = copy.copy(self)
-        made.steps, made._planned, made._announced = steps, (), None
+        made.steps, made._planned, made._announced, made._counted = steps, (), None, None
+        return made
+
+    def through(self, steps: Steps, stop: int | None, told: Dataset) -> Maker:
+        """A copy over the steps of one pass, which ends at example `stop` of the run `told`."""
+        made = self.over(steps)
+        made.stop, made.told, made.is_pass = stop, told, True
         return made
 
     @property
     def count(self) -> int | None:
         """Steps from the start of the run to its end; None: endless."""
-        n = self.run.n
-        if n == 0:
+        if self.stop == 0:
             return 0
-        if n is None or self.end == "wrap":
+        if self.limit is None:
             return None
-        return self.steps.count(n, partial=self.end == "pad")
+        return self.steps.count(self.limit, partial=self.end == "pad")
 
     @property
     def limit(self) -> int | None:
         """One past the last example; None: endless."""
-        return None if self.end == "wrap" else self.run.n
+        return None if self.end == "wrap" else self.stop
 
     def examples_before(self, step: int) -> int:
         """Examples of the run in all steps before this one."""
         begin = self.steps.begin(step)
         return begin if self.limit is None else min(begin, self.limit)
+
+    def examples_after(self, step: int) -> int:
+        """Examples up to the end of a step; after the last one of a pass, those of the pass."""
+        if self.is_pass and self.stop is not None and step + 1 == self.count:
+            return self.stop
+        return self.examples_before(step + 1)
 
     def batches(self, first: int, count: int) -> list[Pending]:
         """This rank's batches of some steps, read; at least one, or none past the end."""
@@ -179,9 +229,26 @@ class Maker:
 
     def finish(self, step: int, pending: Pending) -> Batch:
         """The batch, with the requested arrays."""
-        return pending.make(functools.partial(self._judge, step), self.fields)
+        return pending.make(StepShare(self, step), self.fields)
 
-    def _judge(self, step: int) -> None:
+    def batch_at(self, step: int) -> Batch:
+        """The batch of one step, whichever came before it; the plan of its neighbours is kept."""
+        self._plan_for(step, PLAN_GROUPS)
+        return self.finish(step, self.batches(step, 1)[0])
+
+    def loss_tokens(self, step: int) -> int:
+        """Predictions that count in a step, over all ranks; counted for several steps at once."""
+        known = self._counted
+        if known is None or not known.first <= step < known.first + len(known.counts):
+            most = min(COUNTED_STEPS, max(1, PLAN_ROWS // self.steps.size(step)))
+            stop = min(step + most, self.steps.stretch_end(step), self._end)
+            indices, cuts = self._rows(step, stop, 0, self.steps.size(step))
+            found = self.renderer.loss_tokens(self.renderer.plan(indices))
+            sums = np.concatenate([[0], np.cumsum(found)])[cuts]
+            self._counted = known = Counted(step, np.diff(sums).tolist())
+        return known.counts[step - known.first]
+
+    def judge(self, step: int) -> None:
         """Tell if no row of a step has a trained token; a single rank's share may have none."""
         rows = self.rows_of(step)
         if self.renderer.batch(rows).trained().any():

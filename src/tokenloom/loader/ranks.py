@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 from tokenloom.errors import ConfigError, warn
 from tokenloom.loader.prefetch import log
 
-__all__ = ["Ranks", "find_ranks"]
+__all__ = ["Ranks", "find_ranks", "refuse_workers"]
 
 LAUNCHERS = ("SLURM_NTASKS", "OMPI_COMM_WORLD_SIZE")  # how many processes there are in all
 
@@ -42,7 +42,6 @@ def find_ranks(rank: int | None, world_size: int | None, group: Any = None) -> R
     >>> find_ranks(1, 4)
     Ranks(rank=1, world_size=4)
     """
-    _refuse_workers()
     if (rank is None) != (world_size is None):
         missing = "rank" if rank is None else "world_size"
         raise ConfigError(
@@ -151,7 +150,7 @@ def _tell(found: Ranks, where: str) -> None:
         )
 
 
-def _refuse_workers() -> None:
+def refuse_workers() -> None:
     """A loader inside a worker of a torch DataLoader would deliver every row in every worker."""
     data = sys.modules.get("torch.utils.data")
     worker = data.get_worker_info() if data is not None else None
@@ -159,5 +158,6 @@ def _refuse_workers() -> None:
         raise ConfigError(
             f"Loader: made inside worker {worker.id} of {worker.num_workers} of a DataLoader, "
             "where each worker would deliver every row. Make it in the training process, where it "
-            "prefetches by itself, or give the DataLoader the run: DataLoader(run, …)."
+            "prefetches by itself, or use tokenloom.integrations.torch.dataloader(run, …), whose "
+            "workers share the steps."
         )

@@ -1,8 +1,8 @@
-"""The state of a loader: one integer and a fingerprint, as JSON.
+"""States: checked before they are loaded, kept in files.
 
-One idea: only `examples` sets the position; everything else is for checking and for people. A state
-of another run is refused, and the message lists each key that differs, with both values. Files
-appear whole or not at all, so the newest one can be trusted.
+One idea: a state of another run is refused, and the message lists each key that differs, with both
+values (`tokenloom.api.state` says what a state is). Files appear whole or not at all, so the newest
+one can be trusted.
 """
 
 from __future__ import annotations
@@ -18,22 +18,19 @@ from typing import Any
 
 from tokenloom.api import describe as description
 from tokenloom.api.dataset import Dataset
+from tokenloom.api.state import FORMAT, arrays_digest
 from tokenloom.arguments import local_path
 from tokenloom.errors import StateError, StoreError, warn
 from tokenloom.store.files import LOCAL, temporary_name
 from tokenloom.store.plan_cache import cache_dir
 
 __all__ = [
-    "FORMAT",
     "check_arrays",
     "check_state",
     "latest_state",
-    "make_state",
     "read_state",
     "write_state",
 ]
-
-FORMAT = "tokenloom.state/2"
 
 MAX_BYTES = 16 << 20
 
@@ -48,38 +45,13 @@ _SHOWN = 200  # characters of a wrong value in a message
 log = logging.getLogger("tokenloom")
 
 
-def make_state(
-    dataset: Dataset, examples: int, step: int, sources: list[dict[str, Any]]
-) -> dict[str, Any]:
-    """The state of a run after `examples` delivered examples.
-
-    Past its end the run has wrapped around. The next example then depends on where the run ends, so
-    the state also records that. Arrays from the plan cache may have decided the order, so the state
-    records one sha256 over them, too (`check_arrays`).
-    """
-    n = dataset.run.n
-    wrapped = {"wrapped": n} if n is not None and examples > n else {}
-    arrays = _arrays_digest(dataset, examples)
-    return {
-        "format": FORMAT,
-        "examples": examples,
-        "step": step,
-        "fingerprint": dataset.fingerprint,
-        "render": dataset.render_fingerprint,
-        **wrapped,
-        **({} if arrays is None else {"arrays": arrays}),
-        "dataset": dataset.describe(),
-        "sources": sources,
-    }
-
-
 def check_state(
     state: Any, describe: Mapping[str, Any], n: int | None, *, allow_mismatch: bool = False
 ) -> int:
     """The examples of a state, which must be complete and of this run.
 
     Args:
-        state: what `make_state` returned, or its JSON.
+        state: what `Dataset.state` returned, or its JSON.
         describe: description of the run to resume.
         n: examples of that run; None: endless.
         allow_mismatch: accept the number of a state of another run.
@@ -120,8 +92,8 @@ def check_state(
             "state: the same tokens, but labels, masks or positions are rendered otherwise:\n  "
             f"{listed}\nPass allow_mismatch=True if that is intended."
         )
-    wrapped = known.get("wrapped")
-    if wrapped is not None and wrapped != n:
+    wrapped = known.get("wrapped", 0)
+    if wrapped and wrapped != n:
         raise StateError(
             f"state: its run has {wrapped:,} examples and had wrapped around, so what comes next "
             f"depends on its end; this run has {'no end' if n is None else format(n, ',')}. Give "
@@ -137,9 +109,9 @@ def check_arrays(state: Mapping[str, Any], dataset: Dataset) -> None:
     then the arrays are the same as well, unless a file of the plan cache was wrong, here or there.
     """
     saved = state.get("arrays")
-    if saved is None:
+    if not saved:
         return
-    here = _arrays_digest(dataset, int(state["examples"]))
+    here = arrays_digest(dataset, int(state["examples"]))
     if saved == here:
         return
     now = "none" if here is None else f"{here[:12]}…"
@@ -150,11 +122,6 @@ def check_arrays(state: Mapping[str, Any], dataset: Dataset) -> None:
         f"Remove the files in {cache_dir()} and load the state again: if this warning is gone, "
         "they were wrong; if it stays, those of the saved run were."
     )
-
-
-def _arrays_digest(dataset: Dataset, examples: int) -> str | None:
-    n = dataset.run.n
-    return dataset.run.arrays_digest(examples if not n or examples <= n else n)
 
 
 def _renders(saved: Any) -> Any:
@@ -208,13 +175,13 @@ def _shape(state: Any) -> dict[str, Any]:
         value = state.get(name)
         if type(value) is not int or not 0 <= value <= MAX_EXAMPLES:
             wrong.append(f"{name}: found {_shown(value)}, allowed: an integer from 0 to 2^62")
-    for name in ("fingerprint", "render", *(["arrays"] if "arrays" in state else [])):
+    for name in ("fingerprint", "render", *(["arrays"] if state.get("arrays") else [])):
         value = state.get(name)
         if not isinstance(value, str) or not _HEX.fullmatch(value):
             wrong.append(f"{name}: found {_shown(value)}, allowed: 64 hex digits")
-    wrapped = state.get("wrapped")
-    if wrapped is not None and (type(wrapped) is not int or not 0 < wrapped <= MAX_EXAMPLES):
-        wrong.append(f"wrapped: found {_shown(wrapped)}, allowed: an integer from 1 to 2^62")
+    wrapped = state.get("wrapped", 0)
+    if type(wrapped) is not int or not 0 <= wrapped <= MAX_EXAMPLES:
+        wrong.append(f"wrapped: found {_shown(wrapped)}, allowed: an integer from 0 to 2^62")
     if wrong:
         raise StateError("state: " + "\n  ".join(wrong) + "\nIt is not what state_dict() gave.")
     return dict(state)

@@ -17,7 +17,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tokenloom.api.dataset import Dataset, dataset_of
-from tokenloom.batch.batch import FIELDS, Batch
+from tokenloom.batch.batch import Batch
+from tokenloom.batch.views.named import FIELDS
 from tokenloom.errors import NoTrainedTokens
 from tokenloom.loader.loader import Loader
 

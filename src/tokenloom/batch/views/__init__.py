@@ -1,0 +1,1 @@
+"""Takes a batch → gives what others want of it: names, contracts, rows, micro-batches, digests."""

@@ -1,0 +1,203 @@
+"""A batch as a mapping: `dict(batch)`, `**batch`, `batch["input_ids"]`, arrays of other libraries.
+
+One idea: other libraries know a batch as names and arrays, so a batch answers to names: its own
+fields, and those that people know them by (`KNOWN`). In a dict everything that belongs to the whole
+step is an array with one value for each row, so that it survives collating, slicing and workers.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import DTypeLike, NDArray
+
+from tokenloom.batch.spec import RenderSpec
+from tokenloom.batch.step import Step, no_step
+from tokenloom.batch.views.contracts import contract_of, to_torch
+from tokenloom.errors import choices
+from tokenloom.store.handles import lazy
+
+__all__ = ["FIELDS", "KEYS", "KNOWN", "Named", "field_of"]
+
+Array = NDArray[Any]
+
+KNOWN = {"input_ids": "tokens"}  # name that people know → our field
+
+FIELDS = (
+    "tokens",
+    "labels",
+    "loss_mask",
+    "loss_weights",
+    "segment_ids",
+    "position_ids",
+    "attention_mask",
+    "document_starts",
+    "continues",
+    "cu_seqlens",
+    "spans",
+)
+
+STEP = ("examples_after", "step_loss_tokens")  # about the whole step: an array of rows in a dict
+
+NAMES = (*KNOWN, *FIELDS, *STEP, "index", "max_seqlen", "source")
+
+KEYS = ("input_ids", "labels", "loss_mask", "segment_ids", "position_ids", "index")
+
+"""What a dict of a batch holds. `attention_mask` is left out: transformers, given one, lets the
+documents of a row attend to each other."""
+
+MASKS = frozenset({"loss_mask", "attention_mask", "continues"})
+
+IDS = frozenset({"input_ids", "tokens", "labels", "position_ids", "segment_ids"})
+
+
+def field_of(name: str) -> str:
+    """Our name of a field.
+
+    >>> field_of("input_ids"), field_of("labels")
+    ('tokens', 'labels')
+    """
+    return KNOWN.get(name, name)
+
+
+class Named(ABC):
+    """The names of a batch; see `tokenloom.Batch`."""
+
+    _step: Step | None  # the step of a loader that it is a share of
+
+    index: NDArray[np.int64]  # of each row
+
+    @property
+    @abstractmethod
+    def renders(self) -> list[RenderSpec]:
+        """How its rows are rendered."""
+
+    def keys(self) -> tuple[str, ...]:
+        """The names in `dict(batch)`."""
+        return KEYS if self._step is None else (*KEYS, "examples_after")
+
+    def values(self) -> list[Any]:
+        """What `dict(batch)` holds, in the order of `keys`."""
+        return [self[name] for name in self.keys()]
+
+    def items(self) -> list[tuple[str, Any]]:
+        """Name and array of everything in `dict(batch)`."""
+        return [(name, self[name]) for name in self.keys()]
+
+    def get(self, name: str, default: Any = None) -> Any:
+        """The array of that name, or `default` if a batch has none."""
+        if name not in self:
+            return default
+        return self[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.keys())
+
+    def __contains__(self, name: object) -> bool:
+        if name in STEP:
+            return self._step is not None
+        return name in NAMES
+
+    def __getitem__(self, name: str) -> Any:
+        """An array by its name, ours or the one that people know (`input_ids`)."""
+        if not isinstance(name, str):
+            raise KeyError(
+                f"batch[{name!r}]: found {type(name).__name__}, allowed: the name of an array, "
+                "such as batch['input_ids']. For some rows, batch.part(first, last)."
+            )
+        if name not in NAMES:
+            raise KeyError(
+                f"batch[{name!r}]: there is no such array. Allowed: {choices(name, NAMES)}"
+            )
+        value = getattr(self, field_of(name))
+        return np.full(self.index.shape, value, np.int64) if name in STEP else value
+
+    def to_numpy(
+        self,
+        *,
+        contract: str | None = None,
+        fields: Sequence[str] = (),
+        dtype: DTypeLike | None = None,
+        mask_dtype: DTypeLike | None = None,
+    ) -> dict[str, Any]:
+        """The batch as a dict of NumPy arrays.
+
+        Args:
+            contract: what a kind of model wants, see `tokenloom.batch.views.contracts`; None:
+                `keys`.
+            fields: further arrays by name.
+            dtype: of tokens, labels, positions and segments; None: as they are.
+            mask_dtype: of masks; None: bool.
+        """
+        found = self._contracted(contract, fields)
+        for name, value in found.items():
+            wanted = dtype if name in IDS else mask_dtype if name in MASKS else None
+            if wanted is not None and isinstance(value, np.ndarray):
+                found[name] = value.astype(wanted, copy=False)
+        return found if contract is None else contract_of(contract).complete(found)
+
+    def torch(
+        self, *, contract: str = "hf", fields: Sequence[str] = (), device: Any = None
+    ) -> dict[str, Any]:
+        """The batch as a dict of torch tensors, as a kind of model wants it.
+
+        ``input_ids`` and ``labels`` are int64, as the losses of torch want them.
+
+        Args:
+            contract: see `tokenloom.batch.views.contracts`.
+            fields: further arrays by name.
+            device: where to; None: the memory of the arrays themselves.
+        """
+        made = self._contracted(contract, fields)
+        for name in ("input_ids", "labels", "inputs", "targets"):
+            if name in made:
+                made[name] = made[name].astype(np.int64, copy=False)
+        return contract_of(contract).complete(to_torch(made, device))
+
+    def _contracted(self, contract: str | None, fields: Sequence[str]) -> dict[str, Any]:
+        """The arrays of a contract, or of `keys`, and further ones."""
+        if contract is None:
+            return {name: self[name] for name in (*self.keys(), *fields)}
+        wanted = contract_of(contract)
+        wanted.check(self.renders)
+        made = wanted.arrays(self)
+        if self._step is not None:
+            made["examples_after"] = self["examples_after"]
+        return made | {name: self[name] for name in fields}
+
+    # -- the step --------------------------------------------------------------------------
+
+    def _its_step(self, what: str) -> Step:
+        if self._step is None:
+            raise no_step(what)
+        return self._step
+
+    @property
+    def step(self) -> int:
+        """Which step of the run it belongs to, from 0."""
+        return self._its_step("step").number
+
+    @property
+    def examples_after(self) -> int:
+        """Examples of the run in this step and all before it; see `state`."""
+        return self._its_step("examples_after").examples_after
+
+    @lazy
+    def step_loss_tokens(self) -> int:
+        """Predictions that count in the whole step, over all ranks; no row of another is read.
+
+        The sum of a rank's losses divided by it, added up over ranks and micro-batches, is the mean
+        loss of the step, however many of them there are.
+        """
+        return self._its_step("step_loss_tokens").loss_tokens()
+
+    def state(self) -> dict[str, Any]:
+        """The state that resumes right after this batch, whatever was prefetched behind it.
+
+        A trainer that fetches ahead saves the state of the batch that it has trained, so none is
+        lost or repeated. Where only arrays survive, ``run.state(examples_after)`` is the same.
+        """
+        return self._its_step("state").state()

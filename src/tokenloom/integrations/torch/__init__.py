@@ -1,0 +1,21 @@
+"""For people with PyTorch: a run as a real `DataLoader`, with an exact state.
+
+`dataloader` is the one line. `StepDataset` and `StepSampler` are its parts, for loaders of other
+libraries; `stateful` is for distributed checkpoints, `context_slice` for rows that several ranks
+share.
+"""
+
+from tokenloom.integrations.torch.context import context_slice
+from tokenloom.integrations.torch.data_loader import StepDataLoader, dataloader
+from tokenloom.integrations.torch.parts import StepDataset, StepSampler
+from tokenloom.integrations.torch.stateful import Stateful, stateful
+
+__all__ = [
+    "Stateful",
+    "StepDataLoader",
+    "StepDataset",
+    "StepSampler",
+    "context_slice",
+    "dataloader",
+    "stateful",
+]

@@ -1,0 +1,198 @@
+"""`dataloader`: a run as a DataLoader of torch, byte for byte what `tokenloom.Loader` gives.
+
+One idea: torch's DataLoader moves finished steps (`StepDataset`) from processes to the training
+loop, and nothing else. A loop over it is a pass (`tokenloom.loader.passes`); its state counts what
+the loop has taken, not what workers have prefetched, and loads into any number of workers and ranks
+and any batch size.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from torch.utils.data import DataLoader
+
+from tokenloom.api.dataset import Dataset
+from tokenloom.arguments import near_misses
+from tokenloom.errors import ConfigError, StateError
+from tokenloom.integrations.torch.context import RowPart
+from tokenloom.integrations.torch.parts import StepDataset, StepSampler, fields_for
+from tokenloom.integrations.torch.stateful import decisive
+from tokenloom.loader.passes import LoopPlace, Turn
+from tokenloom.loader.step_reader import StepReader
+
+__all__ = ["StepDataLoader", "dataloader"]
+
+
+class StepDataLoader(DataLoader):  # type: ignore[misc]
+    """A DataLoader of torch over the steps of a run; made by `dataloader`.
+
+    Attributes:
+        place: where the loop is.
+        device: where batches are moved to, one step ahead; None: nowhere.
+    """
+
+    def __init__(self, steps: StepDataset, place: LoopPlace, device: Any, **options: Any) -> None:
+        self.place, self.device = place, device
+        self._loops = 0  # loops begun; a state that is loaded ends those before it
+        super().__init__(
+            steps, batch_size=None, sampler=StepSampler(place), collate_fn=_as_it_is, **options
+        )
+
+    def __iter__(self) -> Iterator[dict[str, Any]]:
+        turn = self.sampler.turn = self.place.begin()
+        self._loops += 1
+        made = super().__iter__()
+        return self._delivered(turn, _moved(made, self.device), self._loops)
+
+    def _delivered(
+        self, turn: Turn, batches: Iterator[dict[str, Any]], loop: int
+    ) -> Iterator[dict[str, Any]]:
+        """The batches, each counted when it is handed over."""
+        place, step = self.place, turn.step
+        for batch in batches:
+            if loop != self._loops:
+                raise StateError(
+                    "dataloader: a state was loaded, or another loop begun, while this loop was "
+                    "running; what it has prefetched is of before. Start the loop again."
+                )
+            place.deliver(turn, step)
+            yield batch
+            step += 1
+        place.finish(turn)
+
+    @property
+    def epoch(self) -> int:
+        """The pass that is being delivered, or comes next."""
+        return self.place.epoch
+
+    def set_epoch(self, epoch: int) -> None:
+        """Let the next loop deliver that pass."""
+        self._loops += 1
+        self.place.set_epoch(epoch)
+
+    def state_dict(self) -> dict[str, Any]:
+        """The position after what was delivered; its keys are the same for every run."""
+        return decisive(self.place.state())
+
+    def load_state_dict(self, state: Mapping[str, Any], *, allow_mismatch: bool = False) -> None:
+        """Let the next loop go on where a state was made, also one of a `tokenloom.Loader`."""
+        self.place.load(state, allow_mismatch=allow_mismatch)
+        self._loops += 1
+
+
+@near_misses("dataloader")
+def dataloader(
+    dataset: Dataset,
+    batch_size: int | Sequence[tuple[int, int]],
+    *,
+    num_workers: int = 0,
+    contract: str = "hf",
+    fields: Sequence[str] = (),
+    rank: int | None = None,
+    world_size: int | None = None,
+    group: Any = None,
+    end: str = "drop",
+    untrained: str = "raise",
+    repeat: bool = False,
+    device: Any = None,
+    context: tuple[int, int] | tuple[int, int, bool] | None = None,
+    prefetch: int = 16,
+    fetch: str = "auto",
+    pin_memory: bool = False,
+    prefetch_factor: int | None = None,
+    persistent_workers: bool = False,
+    multiprocessing_context: Any = None,
+    timeout: float = 0,
+) -> StepDataLoader:
+    """A DataLoader of torch that gives this rank's batches as dicts of tensors.
+
+    The order is that of `tokenloom.Loader` for every number of workers. A loop is a pass; the next
+    loop is the next pass, in a fresh order. `state_dict` counts what the loop has taken.
+
+    Args:
+        dataset: the run.
+        batch_size: rows of a step over all ranks; or a schedule, pairs (examples, batch size).
+        num_workers: worker processes. 0 is fastest unless making a batch takes milliseconds: a
+            thread already fetches ahead.
+        contract: what the model wants: "hf", "flash", "flex", "sdpa" or "plain"; see
+            `tokenloom.batch.views.contracts`.
+        fields: further arrays by name, such as "segment_ids" or "step_loss_tokens".
+        rank: the number of this rank; None: found, see `tokenloom.Loader`.
+        world_size: the number of ranks, given or found with `rank`.
+        group: a process group, or one axis of a DeviceMesh, whose ranks get different rows.
+        end: what becomes of the short last step of a pass: "drop", "pad" or "wrap".
+        untrained: "raise" or "zero", for a step in which no token is trained.
+        repeat: every loop is the first pass again: for evaluation.
+        device: move batches there, one step ahead of the loop.
+        context: (rank, size) or (rank, size, zigzag): the part of every row that this rank of a
+            context-parallel group gets; for the contract "plain".
+        prefetch: batches kept ready by the thread, without workers.
+        fetch: "auto", "blocks" or "rows"; see `tokenloom.Loader`.
+        pin_memory: see torch's `DataLoader`, like all that follow.
+        prefetch_factor: batches each worker keeps ready.
+        persistent_workers: keep workers from one pass to the next.
+        multiprocessing_context: "fork", "spawn" or "forkserver".
+        timeout: seconds to wait for a worker.
+
+    >>> import tempfile, tokenloom as tl
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     texts = [{"text": "abc"}, {"text": "defgh"}]
+    ...     store = tl.build(texts, folder + "/toy", tokenizer="bytes")
+    ...     batch = next(iter(dataloader(store.pack(8, strategy="sequential"), batch_size=1)))
+    ...     batch["position_ids"].tolist(), batch["labels"].dtype
+    ([[0, 1, 2, 0, 1, 2, 3, 4]], torch.int64)
+    """
+    made = fields_for(contract, fields)
+    reader = StepReader(
+        dataset,
+        batch_size,
+        rank,
+        world_size,
+        group=group,
+        end=end,
+        fields=made,
+        untrained=untrained,
+        dtype="int64",
+        prefetch=prefetch,
+        fetch=fetch,
+    )
+    if context is not None and contract != "plain":
+        raise ConfigError(
+            f"context: found it with contract {contract!r}, whose labels the model shifts; "
+            "allowed: contract='plain'."
+        )
+    steps = StepDataset(reader, contract, fields, None if context is None else RowPart(*context))
+    return StepDataLoader(
+        steps,
+        LoopPlace(reader.passes, repeat=repeat),
+        device,
+        num_workers=num_workers,
+        pin_memory=pin_memory,
+        prefetch_factor=prefetch_factor,
+        persistent_workers=persistent_workers,
+        multiprocessing_context=multiprocessing_context,
+        timeout=timeout,
+    )
+
+
+def _as_it_is(batch: Any) -> Any:
+    return batch
+
+
+def _moved(batches: Iterator[dict[str, Any]], device: Any) -> Iterator[dict[str, Any]]:
+    """The batches on a device; each is on its way there while the one before is used."""
+    if device is None:
+        yield from batches
+        return
+    ahead: list[dict[str, Any]] = []
+    for batch in batches:
+        ahead.append({name: _to(value, device) for name, value in batch.items()})
+        if len(ahead) > 1:
+            yield ahead.pop(0)
+    yield from ahead
+
+
+def _to(value: Any, device: Any) -> Any:
+    return value.to(device, non_blocking=True) if hasattr(value, "to") else value

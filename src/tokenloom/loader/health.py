@@ -1,0 +1,75 @@
+"""What a loader has done: numbers for people, and a flat dict for loggers."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from tokenloom.store.cache import CacheStats
+from tokenloom.store.fetch import ReadCounters
+
+__all__ = ["LoaderStats", "metrics_of"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LoaderStats:
+    """What a loader has done since it was made.
+
+    Attributes:
+        steps, examples, tokens: delivered to this rank.
+        seconds: time since the first step was requested.
+        wait_seconds: how much of that time the caller waited for a batch.
+        untrained: steps found to have no trained token on any rank, with ``untrained="zero"``.
+        reads: reads of the stores, by all their users.
+        cache: use of the block cache, by all its users.
+
+    >>> import tempfile, tokenloom as tl
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     store = tl.build([{"text": "abcdefgh"}], folder + "/toy", tokenizer="bytes")
+    ...     with tl.Loader(store.windows(2), batch_size=2) as loader:
+    ...         batch = next(loader)
+    ...         stats = loader.stats()
+    ...     stats.steps, stats.examples, stats.tokens, stats.wait_seconds <= stats.seconds
+    (1, 2, 4, True)
+    """
+
+    steps: int
+    examples: int
+    tokens: int
+    seconds: float
+    wait_seconds: float
+    untrained: int
+    reads: ReadCounters
+    cache: CacheStats
+
+    @property
+    def tokens_per_second(self) -> float:
+        """Tokens delivered per second."""
+        return self.tokens / self.seconds if self.seconds else 0.0
+
+
+def metrics_of(
+    prefix: str, told: Mapping[str, float], stats: LoaderStats, sources: Sequence[Mapping[str, Any]]
+) -> dict[str, float]:
+    """Position, rates and what each source has given, under one prefix.
+
+    Args:
+        prefix: stands before every name.
+        told: the position.
+        stats: what the loader has done.
+        sources: what was consumed of each source.
+    """
+    found: dict[str, float] = {
+        **told,
+        "tokens": stats.tokens,
+        "tokens_per_second": stats.tokens_per_second,
+        "wait_share": stats.wait_seconds / stats.seconds if stats.seconds else 0.0,
+        "untrained_steps": stats.untrained,
+        "read_bytes": stats.reads.bytes,
+        "reads": stats.reads.read_ops,
+    }
+    for one in sources:
+        for name in ("rows", "tokens", "epochs"):
+            found[f"{one['name']}/{name}"] = one[name]
+    return {prefix + name: value for name, value in found.items()}

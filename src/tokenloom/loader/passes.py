@@ -1,0 +1,205 @@
+"""Passes: which steps belong to which pass over a run, for loops over epochs.
+
+One idea: a pass is the declared n examples of a run, and pass p is examples [p n, (p + 1) n) of the
+same run without its end (`Dataset.endless`), so every pass has a fresh order and a position is
+still one integer. A pass is cut into steps from wherever it is entered; each applies the end
+policy, and after its last step the next pass starts at its first example, for every batch size.
+
+Worked example, n = 10 and steps of 4 rows, short ones dropped::
+
+    pass            0            1             after example 14, steps of 3 rows
+    examples        0 4 | 8      10 14 | 18    14 17 | 20 …
+    delivered       8 of 10      8 of 10
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from tokenloom.api.dataset import Dataset
+from tokenloom.arguments import integer
+from tokenloom.errors import ConfigError, StateError
+from tokenloom.loader.state import check_arrays, check_state
+from tokenloom.loader.steps import Steps
+from tokenloom.store.handles import lazy
+
+__all__ = ["LoopPlace", "Passes", "Turn"]
+
+
+class Turn(NamedTuple):
+    """The rest of one pass.
+
+    Attributes:
+        number: which pass, from 0.
+        step: the number of its first step, counted over all passes.
+        example: the example that step starts at.
+        stop: one past the last example of the pass; None: it never ends.
+    """
+
+    number: int
+    step: int
+    example: int
+    stop: int | None
+
+
+@dataclass(frozen=True)
+class Passes:
+    """Cuts a run into passes, and these into steps.
+
+    Attributes:
+        dataset: the run.
+        batch_size: rows of a step over all ranks, or a schedule.
+        end: what becomes of a short last step of a pass.
+    """
+
+    dataset: Dataset
+    batch_size: int | Sequence[tuple[int, int]]
+    end: str = "drop"
+
+    @property
+    def n(self) -> int | None:
+        """Examples of a pass; None: the first never ends."""
+        return None if self.end == "wrap" else self.dataset.run.n
+
+    def turn(self, number: int, step: int = 0) -> Turn:
+        """A whole pass, whose first step has that number."""
+        n = self.n
+        if n is None:
+            if number:
+                raise ConfigError(
+                    f"epoch: found {number}, but the run is endless, so it has a single pass."
+                )
+            return Turn(0, step, 0, None)
+        if number and self.supplier is self.dataset:
+            self.dataset.endless()  # says why there is no other pass
+        return Turn(number, step, number * n, (number + 1) * n)
+
+    def turn_at(self, examples: int, step: int) -> Turn:
+        """What is left of a pass after `examples`; if no step is, the next pass."""
+        n = self.n
+        if n is None:
+            return Turn(0, step, examples, None)
+        number = examples // n
+        rest = Turn(number, step, examples, (number + 1) * n)
+        return rest if self.count(rest) else self.turn(number + 1, step)
+
+    def steps(self, turn: Turn) -> Steps:
+        """The steps of a pass."""
+        return Steps(self.batch_size, (turn.step, turn.example))
+
+    def count(self, turn: Turn) -> int | None:
+        """The number of steps in what is left of a pass; None: endless."""
+        if turn.stop is None:
+            return None
+        return self.steps(turn).count(turn.stop, partial=self.end == "pad") - turn.step
+
+    def after(self, turn: Turn, step: int) -> int:
+        """Examples after a step of a turn; after its last step, those of the whole pass."""
+        steps = self.steps(turn)
+        if turn.stop is None:
+            return steps.begin(step + 1)
+        last = steps.count(turn.stop, partial=self.end == "pad")
+        return turn.stop if step + 1 >= last else min(steps.begin(step + 1), turn.stop)
+
+    @lazy
+    def supplier(self) -> Dataset:
+        """The run that has the examples of all passes; this one if no other pass is possible."""
+        if self.n is None:
+            return self.dataset
+        try:
+            return self.dataset.endless()
+        except ConfigError:
+            return self.dataset
+
+
+class LoopPlace:
+    """Where a loop over passes is: the only thing in an adapter that changes.
+
+    The pass goes up only when one was delivered to its end. A loop that was left starts the same
+    pass again, unless a state was loaded since. For evaluation every loop is the first pass.
+
+    Args:
+        passes: the passes.
+        repeat: every loop is the first pass.
+    """
+
+    def __init__(self, passes: Passes, *, repeat: bool = False) -> None:
+        self.passes, self.repeat = passes, repeat
+        self._turn = passes.turn(0)  # what the next loop delivers
+        self._within: tuple[Turn, int] | None = None  # the last step that was delivered
+        self._start = 0, 0  # examples and steps before it, if none was
+
+    @property
+    def epoch(self) -> int:
+        """The pass that is being delivered, or comes next."""
+        return self._turn.number
+
+    @property
+    def turn(self) -> Turn:
+        """What a loop that starts now delivers."""
+        return self._turn
+
+    @property
+    def step(self) -> int:
+        """Steps delivered, over all passes."""
+        return self._start[1] if self._within is None else self._within[1] + 1
+
+    @property
+    def examples(self) -> int:
+        """Examples delivered to all ranks, over all passes; what a pass drops counts at its end."""
+        return self._start[0] if self._within is None else self.passes.after(*self._within)
+
+    def begin(self) -> Turn:
+        """Start a loop: what it delivers. Another one after it starts the pass from its start."""
+        turn = self._turn
+        self._turn = self.passes.turn(turn.number, turn.step)  # refuses a pass that cannot be
+        self._within, self._start = None, (turn.example, turn.step)
+        return turn
+
+    def deliver(self, turn: Turn, step: int) -> None:
+        """Count a step of a turn as delivered."""
+        self._within = turn, step
+
+    def finish(self, turn: Turn) -> None:
+        """Count a pass as delivered to its end."""
+        if not self.repeat:
+            self._turn = self._next(turn)
+
+    def _next(self, turn: Turn) -> Turn:
+        """The pass after another one; whether there can be one is asked when it is entered."""
+        n = self.passes.n
+        if n is None:
+            return Turn(0, self.step, self.examples, None)
+        number = turn.number + 1
+        return Turn(number, self.step, number * n, (number + 1) * n)
+
+    def set_epoch(self, number: int) -> None:
+        """Let the next loop deliver that pass."""
+        turn = self._turn = self.passes.turn(integer("epoch", number), self.step)
+        self._within, self._start = None, (turn.example, turn.step)
+
+    def state(self) -> dict[str, Any]:
+        """The state that resumes after what was delivered."""
+        wrapped = self.passes.end == "wrap"
+        return self.passes.dataset.state(self.examples, step=self.step, wrapped=wrapped)
+
+    def load(self, state: Mapping[str, Any], *, allow_mismatch: bool = False) -> None:
+        """Let the next loop go on where a state was made.
+
+        Raises:
+            StateError: the state is damaged or of another run.
+        """
+        dataset, wraps = self.passes.dataset, self.passes.end == "wrap"
+        run = dataset.run
+        examples = check_state(state, dataset.describe(), run.n, allow_mismatch=allow_mismatch)
+        if state.get("wrapped") and not wraps:
+            raise StateError(
+                "state: its run had wrapped around (end='wrap'), which repeats the same order; "
+                "passes have fresh ones. Load it with end='wrap'."
+            )
+        if not allow_mismatch:
+            check_arrays(state, dataset)
+        self._turn = self.passes.turn_at(examples, int(state["step"]))
+        self._within, self._start = None, (examples, int(state["step"]))
