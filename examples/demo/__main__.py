@@ -21,6 +21,7 @@ from examples.demo.printing import DemoFailed, heading, say
 from examples.demo.promises import keep_promises
 from examples.demo.splicing import splice_documents
 from examples.demo.tokenizer import train_tokenizer
+from examples.demo.training import train_a_model
 from examples.demo.world import FAST, FULL, World
 
 Step = Callable[[World], World]
@@ -34,6 +35,7 @@ STEPS: tuple[tuple[str, Step], ...] = (
     ("Pack documents, and look for leaks", pack_documents),
     ("Splice a few documents, and check their coverage", splice_documents),
     ("Mix three sources, and edit the run midway", mix_sources),
+    ("Train a tiny model, kill it, resume it", train_a_model),
 )
 MARK = ".tokenloom-demo"
 
