@@ -108,7 +108,10 @@ class StepReader:
 
     def _through(self, turn: Turn) -> Maker:
         passes = self.passes
-        return self.loader._maker.through(passes.steps(turn), turn.stop, passes.dataset)
+        maker = self.loader._maker.through(passes.steps(turn), turn.stop, passes.dataset)
+        if self._scattered or _in_worker():
+            maker.ahead = maker.budget = 0  # the next step is somebody else's
+        return maker
 
 
 def _copied(
