@@ -233,7 +233,6 @@ def test_accumulate_folds_everything_so_that_each_micro_batch_stands_alone(store
         assert folded.cu_seqlens[number].tolist() == alone.cu_seqlens.tolist()
         assert folded.max_seqlen[number] == alone.max_seqlen
         assert folded.source[number] == alone.source == ["main"] * 4
-        assert folded.loss_tokens[number] == alone.loss_tokens
         assert micro.step_loss_tokens == folded.step_loss_tokens == whole.loss_tokens
         assert (micro.spans.document == alone.spans.document).all()
         flash = folded.torch(contract="flash")

@@ -366,21 +366,22 @@ def test_dropping_or_leaving_a_loader_does_not_wait_for_its_read(tmp_path, monke
     gate, inner = threading.Event(), LocalSource(tmp_path)
 
     class Stuck:
-        stuck = False
+        stuck, waiting, ended = False, 0, 0
 
         def size(self, name):
             return inner.size(name)
 
         def read(self, ranges):
             if self.stuck and threading.current_thread() is not threading.main_thread():
-                gate.wait(120)
+                self.waiting += 1
+                gate.wait(900)
+                self.ended += 1
             return inner.read(ranges)
 
     source = Stuck()
     run = toy_run(tl.open(tmp_path, source=source, cache_bytes=0, verify="never"), epochs=None)
     run.batch(np.arange(37))
     monkeypatch.setattr(loader_module, "TIDY_SECONDS", 0.1)
-    before = _thread._count()
     loader = tl.Loader(run, 4, prefetch=4, fetch="rows", patience=0.01)
     source.stuck = True
 
@@ -396,9 +397,9 @@ def test_dropping_or_leaving_a_loader_does_not_wait_for_its_read(tmp_path, monke
     assert loader.step == 3
     del loader
     gc.collect()
-    assert _thread._count() == before + 2  # still reading, and nobody cares
+    assert (source.waiting, source.ended) == (2, 0)  # still reading, and nobody cares
     gate.set()
-    deadline = time.monotonic() + 120
-    while _thread._count() > before and time.monotonic() < deadline:
+    deadline = time.monotonic() + 900
+    while source.ended < 2 and time.monotonic() < deadline:
         time.sleep(0.001)
-    assert _thread._count() == before
+    assert source.ended == 2

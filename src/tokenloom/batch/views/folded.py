@@ -16,7 +16,7 @@ __all__ = ["Folded"]
 
 STACKED = frozenset(FIELDS) - {"cu_seqlens", "spans"} | {"document"}
 
-LISTED = frozenset({"cu_seqlens", "max_seqlen", "source", "spans", "metadata", "loss_tokens"})
+LISTED = frozenset({"cu_seqlens", "max_seqlen", "source", "spans", "metadata"})
 
 
 class Folded(Named):
