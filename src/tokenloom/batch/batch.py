@@ -31,7 +31,7 @@ from tokenloom.batch.spec import RenderSpec
 from tokenloom.batch.step import KnownStep, Step
 from tokenloom.batch.tiles import Tiles, lent, tiles_from_eos
 from tokenloom.batch.views.folded import Folded
-from tokenloom.batch.views.html import SHOWN, Piece, preformatted, strips
+from tokenloom.batch.views.html import SHOWN, StripPiece, preformatted, strips
 from tokenloom.batch.views.named import FIELDS, Named
 from tokenloom.errors import NoTrainedTokens
 from tokenloom.layout.spans import EOS, Spans
@@ -446,12 +446,14 @@ class Batch(Named):
     def _repr_html_(self) -> str:
         """The first rows as strips of documents, for notebooks."""
         tiles, rows = self._tiles, self.shape[0]
-        pieces: list[list[Piece]] = [[] for _ in range(min(rows, SHOWN))]
+        pieces: list[list[StripPiece]] = [[] for _ in range(min(rows, SHOWN))]
         columns = tiles.first // tiles.width, tiles.first % tiles.width, tiles.length, tiles.segment
         for row, at, cells, segment in zip(*(one.tolist() for one in columns), strict=True):
             if row < len(pieces):
                 name = f"document {segment} of the row" if segment else "filler"
-                pieces[row].append(Piece(cells, segment, f"{name}: cells {at} to {at + cells - 1}"))
+                pieces[row].append(
+                    StripPiece(cells, segment, f"{name}: cells {at} to {at + cells - 1}")
+                )
         return preformatted(repr(self)) + strips(pieces, rows - len(pieces))
 
     def __repr__(self) -> str:

@@ -10,14 +10,14 @@ from collections.abc import Iterable, Sequence
 from html import escape
 from typing import NamedTuple
 
-__all__ = ["SHOWN", "Piece", "preformatted", "strips", "table"]
+__all__ = ["SHOWN", "StripPiece", "preformatted", "strips", "table"]
 
 SHOWN = 8  # rows of a batch
 
 COLOURS = ("#4e79a7", "#f28e2b", "#59a14f", "#b07aa1", "#76b7b2", "#edc948", "#9c755f", "#e15759")
 
 
-class Piece(NamedTuple):
+class StripPiece(NamedTuple):
     """A stretch of a row: its cells, its segment (0 is filler), and what to say about it."""
 
     cells: int
@@ -45,14 +45,14 @@ def preformatted(text: str) -> str:
     return f"<pre style='line-height:1.25'>{escape(text)}</pre>"
 
 
-def strips(rows: Sequence[Sequence[Piece]], more: int = 0) -> str:
+def strips(rows: Sequence[Sequence[StripPiece]], more: int = 0) -> str:
     """Rows of pieces as strips: documents in colours, filler in grey."""
     drawn = "".join(f"<div style='display:flex;margin:1px 0'>{_strip(row)}</div>" for row in rows)
     rest = f"<div>and {more:,} more rows</div>" if more > 0 else ""
     return f"<div style='max-width:60em'>{drawn}{rest}</div>"
 
 
-def _strip(row: Sequence[Piece]) -> str:
+def _strip(row: Sequence[StripPiece]) -> str:
     return "".join(
         f"<div title='{escape(piece.words, quote=True)}' style='flex:{piece.cells};height:1em;"
         f"min-width:1px;background:{_colour(piece.segment)};border-left:1px solid white'></div>"
