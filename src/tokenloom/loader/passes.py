@@ -71,10 +71,19 @@ class Passes:
                 raise ConfigError(
                     f"epoch: found {number}, but the run is endless, so it has a single pass."
                 )
-            return Turn(0, step, 0, None)
+            return self.whole(0, step)
         if number and self.supplier is self.dataset:
             self.dataset.endless()  # says why there is no other pass
-        return Turn(number, step, number * n, (number + 1) * n)
+        return self.whole(number, step)
+
+    def whole(self, number: int, step: int = 0) -> Turn:
+        """The same, without asking whether there can be such a pass."""
+        n = self.n
+        return (
+            Turn(0, step, 0, None)
+            if n is None
+            else Turn(number, step, number * n, (number + 1) * n)
+        )
 
     def turn_at(self, examples: int, step: int) -> Turn:
         """What is left of a pass after `examples`; if no step is, the next pass.
@@ -90,11 +99,9 @@ class Passes:
 
     def next(self, turn: Turn, step: int) -> Turn:
         """The pass after another one, whose first step has that number; see `turn_at`."""
-        n = self.n
-        if n is None:
+        if self.n is None:
             return Turn(0, step, self.steps(turn).begin(step), None)
-        number = turn.number + 1
-        return Turn(number, step, number * n, (number + 1) * n)
+        return self.whole(turn.number + 1, step)
 
     def is_last(self, turn: Turn, step: int) -> bool:
         """Whether a turn has no step after this one."""
@@ -203,10 +210,17 @@ class LoopPlace:
         self._turn = turn
         self._within, self._start = None, (turn.example, turn.step)
 
-    def state(self) -> dict[str, Any]:
-        """The state that resumes after what was delivered."""
-        wrapped = self.passes.end == "wrap"
-        return self.passes.dataset.state(self.examples, step=self.step, wrapped=wrapped)
+    def state(self, *, entered: bool = False) -> dict[str, Any]:
+        """The state that resumes after what was delivered.
+
+        Args:
+            entered: instead of that, where a loop that starts now starts.
+        """
+        examples, step = self.examples, self.step
+        if entered:
+            self._settle()
+            examples, step = self._turn.example, self._turn.step
+        return self.passes.dataset.state(examples, step=step, wrapped=self.passes.end == "wrap")
 
     def load(self, state: Mapping[str, Any], *, allow_mismatch: bool = False) -> None:
         """Let the next loop go on where a state was made.

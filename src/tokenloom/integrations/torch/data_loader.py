@@ -3,19 +3,22 @@
 One idea: torch's DataLoader moves finished steps (`StepDataset`) from processes to the training
 loop, and nothing else. A loop over it is a pass (`tokenloom.loader.passes`); its state counts what
 the loop has taken, not what workers have prefetched, and loads into any number of workers and ranks
-and any batch size.
+and any batch size. It draws nothing from torch's random generator, so a model with dropout resumes
+exactly, too.
 """
 
 from __future__ import annotations
 
+import pickle
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+import torch
 from torch.utils.data import DataLoader
 
 from tokenloom.api.dataset import Dataset
 from tokenloom.arguments import near_misses
-from tokenloom.errors import ConfigError, StateError
+from tokenloom.errors import ConfigError, StateError, WorkerError
 from tokenloom.integrations.torch.context import RowPart
 from tokenloom.integrations.torch.parts import StepDataset, StepSampler, fields_for
 from tokenloom.integrations.torch.stateful import decisive
@@ -37,30 +40,63 @@ class StepDataLoader(DataLoader):  # type: ignore[misc]
         self.place, self.device = place, device
         self._loops = 0  # loops begun; a state that is loaded ends those before it
         super().__init__(
-            steps, batch_size=None, sampler=StepSampler(place), collate_fn=_as_it_is, **options
+            steps,
+            batch_size=None,
+            sampler=StepSampler(place),
+            collate_fn=_as_it_is,
+            generator=torch.Generator(),
+            **options,
         )
 
     def __iter__(self) -> Iterator[dict[str, Any]]:
-        turn = self.sampler.turn = self.place.begin()
+        turn = self.place.begin()
         self._loops += 1
-        made = super().__iter__()
+        self.sampler.turn = turn
+        try:
+            made = super().__iter__()
+        except (AttributeError, TypeError, pickle.PicklingError) as error:
+            if not self.num_workers:
+                raise
+            raise ConfigError(
+                f"num_workers: found {self.num_workers}, but the dataset cannot be sent to worker "
+                f"processes ({error}). Use num_workers=0, or multiprocessing_context='fork'."
+            ) from error
+        finally:
+            self.sampler.turn = None
         return self._delivered(turn, _moved(made, self.device), self._loops)
 
     def _delivered(
         self, turn: Turn, batches: Iterator[dict[str, Any]], loop: int
     ) -> Iterator[dict[str, Any]]:
         """The batches, each counted when it is handed over."""
-        place, step = self.place, turn.step
-        for batch in batches:
-            if loop != self._loops:
+        step = turn.step
+        while True:
+            if loop != self._loops:  # before anything is taken, which may be another loop's
                 raise StateError(
-                    "dataloader: a state was loaded, or another loop begun, while this loop was "
-                    "running; what it has prefetched is of before. Start the loop again."
+                    "dataloader: a state or an epoch was set, or another loop begun, while this "
+                    "loop was running; what it has prefetched is of before. Start the loop again."
                 )
-            place.deliver(turn, step)
+            batch = self._next(batches)
+            if batch is None:
+                break
+            self.place.deliver(turn, step)
             yield batch
             step += 1
-        place.finish(turn)
+        self.place.finish(turn)
+
+    def _next(self, batches: Iterator[dict[str, Any]]) -> dict[str, Any] | None:
+        """The next batch, or None; says what to do if workers are gone."""
+        try:
+            return next(batches, None)
+        except RuntimeError as error:
+            if not str(error).startswith("DataLoader"):  # something else
+                raise
+            self._iterator = None  # of persistent workers: the next loop starts others
+            raise WorkerError(
+                f"{error} Nothing is lost: load_state_dict(state_dict()), then start the loop "
+                "again. A worker that was killed had most often no memory left: use fewer workers, "
+                "a smaller prefetch_factor, or num_workers=0."
+            ) from error
 
     @property
     def epoch(self) -> int:
@@ -69,8 +105,9 @@ class StepDataLoader(DataLoader):  # type: ignore[misc]
 
     def set_epoch(self, epoch: int) -> None:
         """Let the next loop deliver that pass."""
-        self._loops += 1
+        before = self.place.turn
         self.place.set_epoch(epoch)
+        self._loops += self.place.turn != before
 
     def state_dict(self) -> dict[str, Any]:
         """The position after what was delivered; its keys are the same for every run."""
@@ -82,7 +119,13 @@ class StepDataLoader(DataLoader):  # type: ignore[misc]
         self._loops += 1
 
 
-@near_misses("dataloader")
+@near_misses(
+    "dataloader",
+    shuffle="The run has its order: dataloader(run.shuffle(), …), or run.block_shuffle().",
+    drop_last="Its name is end: end='drop' (the default), 'pad' or 'wrap'.",
+    collate_fn="Batches are ready: ask for arrays by contract= and fields=.",
+    sampler="The run has its order, and rank and world_size are found or given.",
+)
 def dataloader(
     dataset: Dataset,
     batch_size: int | Sequence[tuple[int, int]],
@@ -158,11 +201,6 @@ def dataloader(
         prefetch=prefetch,
         fetch=fetch,
     )
-    if context is not None and contract != "plain":
-        raise ConfigError(
-            f"context: found it with contract {contract!r}, whose labels the model shifts; "
-            "allowed: contract='plain'."
-        )
     steps = StepDataset(reader, contract, fields, None if context is None else RowPart(*context))
     return StepDataLoader(
         steps,
