@@ -18,7 +18,7 @@ from torch.utils.data import DataLoader
 
 from tokenloom.api.dataset import Dataset
 from tokenloom.arguments import near_misses
-from tokenloom.errors import ConfigError, StateError, WorkerError
+from tokenloom.errors import ConfigError, StateError, WorkerError, sentence
 from tokenloom.integrations.torch.context import RowPart
 from tokenloom.integrations.torch.parts import StepDataset, StepSampler, fields_for
 from tokenloom.integrations.torch.stateful import decisive
@@ -93,7 +93,7 @@ class StepDataLoader(DataLoader):  # type: ignore[misc]
                 raise
             self._iterator = None  # of persistent workers: the next loop starts others
             raise WorkerError(
-                f"{error} Nothing is lost: load_state_dict(state_dict()), then start the loop "
+                f"{sentence(str(error))} Nothing is lost: load_state_dict(state_dict()), then start the loop "
                 "again. A worker that was killed had most often no memory left: use fewer workers, "
                 "a smaller prefetch_factor, or num_workers=0."
             ) from error
