@@ -69,11 +69,11 @@ def test_what_is_no_run_is_refused(store):
 def test_a_contract_that_the_run_is_not_rendered_for_is_refused_at_once(store):
     absolute = store.pack(8).render(position_scheme="absolute")
     with pytest.raises(
-        tl.ConfigError, match="they would attend to each other. Use contract='sdpa'"
+        tl.ConfigError, match=r"they would attend to each other\. Use contract='sdpa'"
     ):
         dataloader(absolute, 4)
     shifted = store.pack(8).render(label_layout="shifted")
-    with pytest.raises(tl.ConfigError, match="shifted twice. Use contract='plain'"):
+    with pytest.raises(tl.ConfigError, match=r"shifted twice\. Use contract='plain'"):
         dataloader(tl.mix({"a": shifted.seed(5), "b": shifted}), 4)
     assert dataloader(absolute, 4, contract="sdpa")
 

@@ -1,4 +1,4 @@
-"""A DataLoader of torch gives what `tokenloom.Loader` gives: every order, rank, contract and pass."""
+"""A DataLoader of torch gives what `tokenloom.Loader` gives, for every order, rank and contract."""
 
 import itertools
 from unittest import mock

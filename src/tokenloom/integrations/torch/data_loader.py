@@ -93,9 +93,9 @@ class StepDataLoader(DataLoader):  # type: ignore[misc]
                 raise
             self._iterator = None  # of persistent workers: the next loop starts others
             raise WorkerError(
-                f"{sentence(str(error))} Nothing is lost: load_state_dict(state_dict()), then start the loop "
-                "again. A worker that was killed had most often no memory left: use fewer workers, "
-                "a smaller prefetch_factor, or num_workers=0."
+                f"{sentence(str(error))} Nothing is lost: load_state_dict(state_dict()), then "
+                "start the loop again. A worker that was killed had most often no memory left: use "
+                "fewer workers, a smaller prefetch_factor, or num_workers=0."
             ) from error
 
     @property
