@@ -206,6 +206,28 @@ def test_workers_forked_beside_live_threads_give_the_same_and_never_hang(store, 
     assert (done.returncode, done.stdout) == (0, "done\n"), done.stderr
 
 
+LEFT = """
+import sys
+import tokenloom as tl
+from tokenloom.integrations.torch import dataloader
+
+run = tl.open(sys.argv[1]).windows(8).shuffle()
+for kept in dataloader(run, 4, num_workers=int(sys.argv[2])):
+    break
+loader = dataloader(run, 4, num_workers=int(sys.argv[2]))
+loop = iter(loader)
+first, second = next(loop), next(loop)
+"""
+
+
+@pytest.mark.parametrize("workers", [0, pytest.param(2, marks=pytest.mark.slow)])
+def test_a_program_that_ends_in_the_middle_of_a_loop_ends_silently(store, workers):
+    """With tensors alive, and with a loop that was not left."""
+    command = [sys.executable, "-c", LEFT, str(store.path), str(workers)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=600, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+
+
 def test_context_slice_refuses_what_it_cannot_cut(store):
     (batch,) = itertools.islice(dataloader(store.pack(8), 4), 1)
     with pytest.raises(tl.ConfigError, match="contract='plain'"):

@@ -173,8 +173,8 @@ def started(store, folder, steps, workers=0, world=1, dropout=0.1):
         more = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
         more |= {"RANK": str(rank), "WORLD_SIZE": str(world), "LOCAL_RANK": str(rank)}
         environment = {**os.environ, **more}
-        errors = open(folder / f"errors-{rank}", "wb")  # noqa: SIM115
-        ranks.append(subprocess.Popen(program, env=environment, stderr=errors))
+        with open(folder / f"errors-{rank}", "wb") as errors:
+            ranks.append(subprocess.Popen(program, env=environment, stderr=errors))
     return ranks
 
 
@@ -213,7 +213,7 @@ def test_tr_08_killed_at_random_steps_and_resumed_the_curve_is_bit_identical(
     whole, parts = tmp_path / "whole", tmp_path / "parts"
     for folder in (whole, parts):
         folder.mkdir()
-    steps, chance = 400, random.Random(workers)
+    steps, chance = 200, random.Random(workers)
     finished(whole, started(store, whole, steps))
     kills = 0
     while kills < 4:

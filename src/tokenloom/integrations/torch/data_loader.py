@@ -1,10 +1,10 @@
 """`dataloader`: a run as a DataLoader of torch, byte for byte what `tokenloom.Loader` gives.
 
 One idea: torch's DataLoader moves finished steps (`StepDataset`) from processes to the training
-loop, and nothing else. A loop over it is a pass (`tokenloom.loader.passes`); its state counts what
-the loop has taken, not what workers have prefetched, and loads into any number of workers and ranks
-and any batch size. It draws nothing from torch's random generator, so a model with dropout resumes
-exactly, too.
+loop, and nothing else; without processes it has nothing to do, and is left out of the way. A loop
+over it is a pass (`tokenloom.loader.passes`); its state counts what the loop has taken, not what
+workers have prefetched, and loads into any number of workers and ranks and any batch size. It draws
+nothing from torch's random generator, so a model with dropout resumes exactly, too.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class StepDataLoader(DataLoader):  # type: ignore[misc]
         self._loops += 1
         self.sampler.turn = turn
         try:
-            made = super().__iter__()
+            made = super().__iter__() if self._moves else self._here()
         except (AttributeError, TypeError, pickle.PicklingError) as error:
             if not self.num_workers:
                 raise
@@ -64,6 +64,15 @@ class StepDataLoader(DataLoader):  # type: ignore[misc]
         finally:
             self.sampler.turn = None
         return self._delivered(turn, _moved(made, self.device), self._loops)
+
+    @property
+    def _moves(self) -> bool:
+        """Whether torch has something to do; for nothing it takes 20 µs a batch."""
+        return bool(self.num_workers or self.pin_memory)
+
+    def _here(self) -> Iterator[dict[str, Any]]:
+        """The batches made in this process."""
+        return map(self.dataset.__getitem__, iter(self.sampler))
 
     def _delivered(
         self, turn: Turn, batches: Iterator[dict[str, Any]], loop: int

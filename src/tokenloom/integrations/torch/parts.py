@@ -70,14 +70,15 @@ class StepDataset(TorchDataset):  # type: ignore[misc]
         self.reader, self.contract, self.fields = reader, contract, tuple(fields)
         self.context = context
         dataset = reader.passes.dataset
-        contract_of(contract).check([one.render for one in dataset.sources.values()])
+        self._wanted = contract_of(contract)
+        self._wanted.check([one.render for one in dataset.sources.values()])
         if context is not None:
             check_part(context, contract, self.fields, dataset.seq_len)
 
     def __getitem__(self, key: StepKey) -> dict[str, Any]:
         """The batch of a step."""
         batch = self.reader.batch(*key)
-        made: dict[str, Any] = batch.torch(contract=self.contract, fields=self.fields)
+        made = batch._tensors(self._wanted, self.fields, None)
         return made if self.context is None else context_slice(made, *self.context)
 
     def __len__(self) -> int:
