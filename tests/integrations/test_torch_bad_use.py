@@ -40,6 +40,7 @@ def run(store):
         ({"rank": 1}, "Add world_size"),
         ({"batch_size": 1, "rank": 0, "world_size": 2}, "must be at least the number of ranks"),
         ({"batch_size": 38}, "there is no step at all. Use a batch_size of 37 or less"),
+        ({"contract": None}, "Name the arrays that you want"),
         ({"contract": "hff"}, "Did you mean 'hf'"),
         ({"fields": ("segment_idz",)}, "Did you mean 'segment_ids'"),
         ({"fields": "segment_ids"}, r"allowed: several names, as in \['segment_ids'\]"),

@@ -133,6 +133,17 @@ def test_fields_are_added_by_name(store):
     assert found[0]["step_loss_tokens"].tolist() == [int(found[0]["loss_mask"].sum())] * 4
 
 
+def test_without_a_contract_there_is_what_was_named_and_nothing_else(store):
+    run = toy_run(store, epochs=1)
+    for found, wanted in zip(
+        dataloader(run, 6, contract=None, fields=("input_ids", "labels"), num_workers=2),
+        wanted_of(run, 6),
+        strict=True,
+    ):
+        names = ("examples_after", "input_ids", "labels")
+        assert equal(found, {name: wanted[name] for name in names})
+
+
 @pytest.mark.parametrize("world", [1, 2, 3])
 @pytest.mark.parametrize("kind", ["full", "lanes 3"])
 def test_sd_08_ranks_joined_are_the_global_batch(store, kind, world):

@@ -181,12 +181,11 @@ def contract_of(name: str) -> Contract:
 
 def to_torch(arrays: Mapping[str, Any], device: Any = None) -> Arrays:
     """The same with torch tensors, which share the memory of the arrays unless they are moved."""
-    torch, found = _torch(), Arrays()
+    from_numpy, found = _torch().from_numpy, Arrays(arrays)
     for name, value in arrays.items():
         if isinstance(value, np.ndarray):
-            tensor = torch.from_numpy(np.ascontiguousarray(value))
-            value = tensor if device is None else tensor.to(device, non_blocking=True)
-        found[name] = value
+            tensor = from_numpy(np.ascontiguousarray(value))
+            found[name] = tensor if device is None else tensor.to(device, non_blocking=True)
     return found
 
 

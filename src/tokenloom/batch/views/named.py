@@ -115,7 +115,13 @@ class Named(ABC):
                 f"batch[{name!r}]: there is no such array. Allowed: {choices(name, NAMES)}"
             )
         value = getattr(self, field_of(name))
-        return np.full(self.index.shape, value, np.int64) if name in STEP else value
+        return self._by_row(value) if name in STEP else value
+
+    def _by_row(self, value: int) -> Array:
+        """What is known of the whole step, for each row."""
+        found = np.empty(self.index.shape, np.int64)
+        found.fill(value)
+        return found
 
     def to_numpy(
         self,
@@ -176,7 +182,7 @@ class Named(ABC):
     def _arrays(self, wanted: Contract, fields: Sequence[str]) -> dict[str, Any]:
         made = wanted.arrays(self)
         if self._step is not None:
-            made["examples_after"] = self["examples_after"]
+            made["examples_after"] = self._by_row(self._step.examples_after)
         for name in fields:
             made[name] = self[name]
         return made

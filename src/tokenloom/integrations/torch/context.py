@@ -75,7 +75,7 @@ def context_slice(
     return found
 
 
-def check_part(part: RowPart, contract: str, names: Sequence[str], cells: int) -> None:
+def check_part(part: RowPart, contract: str | None, names: Sequence[str], cells: int) -> None:
     """Refuse what cannot be cut.
 
     Args:

@@ -63,7 +63,8 @@ class StepDataLoader(DataLoader):  # type: ignore[misc]
             ) from error
         finally:
             self.sampler.turn = None
-        return self._delivered(turn, _moved(made, self.device), self._loops)
+        moved = made if self.device is None else _moved(made, self.device)
+        return self._delivered(turn, moved, self._loops)
 
     @property
     def _moves(self) -> bool:
@@ -78,25 +79,14 @@ class StepDataLoader(DataLoader):  # type: ignore[misc]
         self, turn: Turn, batches: Iterator[dict[str, Any]], loop: int
     ) -> Iterator[dict[str, Any]]:
         """The batches, each counted when it is handed over."""
-        step = turn.step
-        while True:
-            if loop != self._loops:  # before anything is taken, which may be another loop's
-                raise StateError(
-                    "dataloader: a state or an epoch was set, or another loop begun, while this "
-                    "loop was running; what it has prefetched is of before. Start the loop again."
-                )
-            batch = self._next(batches)
-            if batch is None:
-                break
-            self.place.deliver(turn, step)
-            yield batch
-            step += 1
-        self.place.finish(turn)
-
-    def _next(self, batches: Iterator[dict[str, Any]]) -> dict[str, Any] | None:
-        """The next batch, or None; says what to do if workers are gone."""
+        place, step = self.place, turn.step
+        self._refuse_if_over(loop)
         try:
-            return next(batches, None)
+            for batch in batches:
+                place.deliver(turn, step)
+                yield batch
+                step += 1
+                self._refuse_if_over(loop)  # before more is taken, which may be another loop's
         except RuntimeError as error:
             if not str(error).startswith("DataLoader"):  # something else
                 raise
@@ -106,6 +96,14 @@ class StepDataLoader(DataLoader):  # type: ignore[misc]
                 "start the loop again. A worker that was killed had most often no memory left: use "
                 "fewer workers, a smaller prefetch_factor, or num_workers=0."
             ) from error
+        place.finish(turn)
+
+    def _refuse_if_over(self, loop: int) -> None:
+        if loop != self._loops:
+            raise StateError(
+                "dataloader: a state or an epoch was set, or another loop begun, while this loop "
+                "was running; what it has prefetched is of before. Start the loop again."
+            )
 
     @property
     def epoch(self) -> int:
@@ -140,7 +138,7 @@ def dataloader(
     batch_size: int | Sequence[tuple[int, int]],
     *,
     num_workers: int = 0,
-    contract: str = "hf",
+    contract: str | None = "hf",
     fields: Sequence[str] = (),
     rank: int | None = None,
     world_size: int | None = None,
@@ -169,7 +167,7 @@ def dataloader(
         num_workers: worker processes. 0 is fastest unless making a batch takes milliseconds: a
             thread already fetches ahead.
         contract: what the model wants: "hf", "flash", "flex", "sdpa" or "plain"; see
-            `tokenloom.batch.views.contracts`.
+            `tokenloom.batch.views.contracts`. None: only `fields`.
         fields: further arrays by name, such as "segment_ids" or "step_loss_tokens".
         rank: the number of this rank; None: found, see `tokenloom.Loader`.
         world_size: the number of ranks, given or found with `rank`.
@@ -230,9 +228,6 @@ def _as_it_is(batch: Any) -> Any:
 
 def _moved(batches: Iterator[dict[str, Any]], device: Any) -> Iterator[dict[str, Any]]:
     """The batches on a device; each is on its way there while the one before is used."""
-    if device is None:
-        yield from batches
-        return
     ahead: list[dict[str, Any]] = []
     for batch in batches:
         ahead.append({name: _to(value, device) for name, value in batch.items()})

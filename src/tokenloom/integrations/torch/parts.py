@@ -15,7 +15,7 @@ from torch.utils.data import Dataset as TorchDataset
 from torch.utils.data import Sampler
 
 from tokenloom.arguments import one_of
-from tokenloom.batch.views.contracts import contract_of
+from tokenloom.batch.views.contracts import Contract, contract_of
 from tokenloom.batch.views.named import FIELDS, NAMES, field_of
 from tokenloom.errors import ConfigError
 from tokenloom.integrations.torch.context import RowPart, check_part, context_slice
@@ -33,18 +33,35 @@ class StepKey(NamedTuple):
     step: int
 
 
-def fields_for(contract: str, fields: Sequence[str]) -> tuple[str, ...]:
+def _nothing(_: Any) -> dict[str, Any]:
+    return {}
+
+
+BY_NAME = Contract(name="none", fields=(), arrays=_nothing, aligned=False)
+
+"""No contract: what is asked for by name, and nothing else."""
+
+
+def fields_for(contract: str | None, fields: Sequence[str]) -> tuple[str, ...]:
     """The arrays of a batch that a contract and further names need, made in one pass.
 
     >>> fields_for("hf", ("segment_ids", "index"))
     ('tokens', 'labels', 'position_ids', 'segment_ids')
+    >>> fields_for(None, ("input_ids", "labels"))
+    ('tokens', 'labels')
     """
     if isinstance(fields, str):
         raise ConfigError(f"fields: found {fields!r}, allowed: several names, as in [{fields!r}].")
     for name in fields:
         one_of("fields", name, NAMES)
-    wanted = (*contract_of(contract).fields, *map(field_of, fields))
+    if contract is None and not fields:
+        raise ConfigError("fields: found none, and no contract. Name the arrays that you want.")
+    wanted = (*_contract(contract).fields, *map(field_of, fields))
     return tuple(dict.fromkeys(name for name in wanted if name in (*FIELDS, "step_loss_tokens")))
+
+
+def _contract(name: str | None) -> Contract:
+    return BY_NAME if name is None else contract_of(name)
 
 
 class StepDataset(TorchDataset):  # type: ignore[misc]
@@ -52,7 +69,7 @@ class StepDataset(TorchDataset):  # type: ignore[misc]
 
     Args:
         reader: makes the batches.
-        contract: what the model wants, see `tokenloom.batch.views.contracts`.
+        contract: what the model wants, see `tokenloom.batch.views.contracts`; None: only `fields`.
         fields: further arrays by name.
         context: the part of every row that this rank gets; None: whole rows.
 
@@ -63,14 +80,14 @@ class StepDataset(TorchDataset):  # type: ignore[misc]
     def __init__(
         self,
         reader: StepReader,
-        contract: str = "hf",
+        contract: str | None = "hf",
         fields: Sequence[str] = (),
         context: RowPart | None = None,
     ) -> None:
         self.reader, self.contract, self.fields = reader, contract, tuple(fields)
         self.context = context
         dataset = reader.passes.dataset
-        self._wanted = contract_of(contract)
+        self._wanted = _contract(contract)
         self._wanted.check([one.render for one in dataset.sources.values()])
         if context is not None:
             check_part(context, contract, self.fields, dataset.seq_len)
