@@ -216,7 +216,7 @@ def test_tr_08_killed_at_random_steps_and_resumed_the_curve_is_bit_identical(
     steps, chance = 200, random.Random(workers)
     finished(whole, started(store, whole, steps))
     kills = 0
-    while kills < 4:
+    while kills < 3:
         ranks = started(store, parts, steps, workers=workers)
         killed(parts, ranks, _lines(parts) + chance.randrange(1, 60))
         kills += 1
@@ -233,13 +233,13 @@ def test_tr_08_ddp_on_1_then_3_then_2_processes_has_the_curve_of_one(store, tmp_
     for folder in (whole, parts):
         folder.mkdir()
     finished(whole, started(store, whole, 24, dropout=0))
-    for world, steps in ((1, 8), (3, 15), (2, 24)):
-        ranks = started(store, parts, steps, world=world, dropout=0)
-        finished(parts, ranks)
-    ranks = started(store, parts, 1000, world=2, dropout=0)
-    killed(parts, ranks, _lines(parts) + 5)
+    finished(parts, started(store, parts, 8, dropout=0))
+    killed(parts, started(store, parts, 10**6, world=3, dropout=0), after=15)
+    last = max(curve(parts))
+    finished(parts, started(store, parts, last + 8, world=2, dropout=0))
+    assert max(curve(parts)) == last + 8
     one, many = curve(whole), curve(parts)
-    for step in range(1, 25):
+    for step in range(1, 1 + min(24, len(many))):
         (wanted,) = one[step]
         assert max(abs(loss - wanted) for loss in many[step]) < 1e-6 * max(1, wanted)
 

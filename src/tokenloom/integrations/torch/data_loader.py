@@ -53,7 +53,7 @@ class StepDataLoader(DataLoader):  # type: ignore[misc]
         self._loops += 1
         self.sampler.turn = turn
         try:
-            made = super().__iter__() if self._moves else self._here()
+            made = self._moved_by_torch() if self._moves else self._here()
         except (AttributeError, TypeError, pickle.PicklingError) as error:
             if not self.num_workers:
                 raise
@@ -70,6 +70,16 @@ class StepDataLoader(DataLoader):  # type: ignore[misc]
     def _moves(self) -> bool:
         """Whether torch has something to do; for nothing it takes 20 µs a batch."""
         return bool(self.num_workers or self.pin_memory)
+
+    def _moved_by_torch(self) -> Iterator[dict[str, Any]]:
+        """The batches that workers make; kept workers that have died are replaced."""
+        try:
+            return super().__iter__()  # type: ignore[no-any-return]
+        except RuntimeError as error:
+            if self._iterator is None or not _is_of_workers(error):
+                raise
+            self._iterator = None
+            return super().__iter__()  # type: ignore[no-any-return]
 
     def _here(self) -> Iterator[dict[str, Any]]:
         """The batches made in this process."""
@@ -88,7 +98,7 @@ class StepDataLoader(DataLoader):  # type: ignore[misc]
                 step += 1
                 self._refuse_if_over(loop)  # before more is taken, which may be another loop's
         except RuntimeError as error:
-            if not str(error).startswith("DataLoader"):  # something else
+            if not _is_of_workers(error):
                 raise
             self._iterator = None  # of persistent workers: the next loop starts others
             raise WorkerError(
@@ -220,6 +230,11 @@ def dataloader(
         multiprocessing_context=multiprocessing_context,
         timeout=timeout,
     )
+
+
+def _is_of_workers(error: RuntimeError) -> bool:
+    """Whether torch says that workers are gone or late; it has no type for that."""
+    return str(error).startswith("DataLoader")
 
 
 def _as_it_is(batch: Any) -> Any:
