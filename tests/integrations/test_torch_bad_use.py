@@ -132,47 +132,58 @@ run = tl.open(sys.argv[1]).windows(8).shuffle().epochs(20)
 kept = sys.argv[2] == "True"
 loader = dataloader(run, 4, fields=("index",), num_workers=2, persistent_workers=kept)
 seen, told = [], []
-
-def loop():
-    for batch in loader:
-        seen.append(batch["index"][0].item())
-        if len(seen) == 3:
-            os.kill(multiprocessing.active_children()[0].pid, signal.SIGKILL)
-
-while len(told) < 9:  # torch may raise more than once, and wherever the program is
+while len(told) < 3:
     try:
-        loader.load_state_dict(loader.state_dict())
-        loop()
+        for batch in loader:
+            seen.append(batch["index"][0].item())
+            if len(seen) == 3:
+                signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+                os.kill(multiprocessing.active_children()[0].pid, signal.SIGKILL)
         break
-    except RuntimeError as error:
-        told.append(f"{type(error).__name__}: {error}")
-every = list(range(0, 737, 4))
-assert told and all("DataLoader worker" in one for one in told), told
-assert seen == sorted(set(seen)) and seen[-1] == every[-1], seen
-assert len(seen) >= len(every) - len(told), (seen, told)  # raised between taking and counting
-print("done", flush=True)
-os._exit(0)  # torch may raise at the end, too
+    except tl.WorkerError as error:
+        told.append(str(error))
+        loader.load_state_dict(loader.state_dict())
+assert len(told) == 1 and "load_state_dict(state_dict())" in told[0], told
+assert seen == list(range(0, 737, 4)), seen
+print("done")
 """
 
 
 @pytest.mark.parametrize("kept", [False, pytest.param(True, marks=pytest.mark.slow)])
 def test_a_worker_killed_is_an_error_within_seconds_and_the_loader_goes_on(store, kept):
-    """In a process of its own: torch raises in a signal handler, wherever the program is."""
+    """Torch notices when it looks after its workers, every five seconds.
+
+    Usually its signal handler is faster and raises wherever the program is; here it is taken out,
+    since that may be in the middle of anything.
+    """
     command = [sys.executable, "-W", "ignore", "-c", KILLS, str(store.path), str(kept)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=600, check=False)
     assert done.stdout == "done\n", done.stderr
 
 
-def test_workers_that_are_gone_are_explained(run, monkeypatch):
-    loader = dataloader(run, 4, num_workers=2)
-
-    def gone(self):
-        raise RuntimeError("DataLoader worker (pid 7) is killed by signal: Killed")
+@pytest.mark.parametrize(
+    ("error", "explained"),
+    [
+        (RuntimeError("DataLoader worker (pid 7) is killed by signal: Killed"), True),
+        (ConnectionResetError("Connection reset by peer"), True),
+        (EOFError(), True),
+        (RuntimeError("out of paper"), False),
+        (FileNotFoundError("Caught FileNotFoundError in DataLoader worker process 0"), False),
+        (tl.StoreNotFound("no store"), False),
+    ],
+)
+def test_workers_that_are_gone_are_explained_and_nothing_else(run, monkeypatch, error, explained):
+    def broken(self):
+        raise error
         yield  # a generator
 
-    monkeypatch.setattr(DataLoader, "__iter__", gone)
-    with pytest.raises(tl.WorkerError, match=r"Killed\. Nothing is lost: .*fewer workers"):
-        next(iter(loader))
+    monkeypatch.setattr(DataLoader, "__iter__", broken)
+    wanted = (
+        (tl.WorkerError, "Nothing is lost: .*fewer workers") if explained else (type(error), "")
+    )
+    with pytest.raises(wanted[0], match=wanted[1]) as found:
+        next(iter(dataloader(run, 4, num_workers=2)))
+    assert (found.value is error) is not explained
 
 
 class Around(IterableDataset):

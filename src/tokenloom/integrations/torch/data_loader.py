@@ -18,7 +18,7 @@ from torch.utils.data import DataLoader
 
 from tokenloom.api.dataset import Dataset
 from tokenloom.arguments import near_misses
-from tokenloom.errors import ConfigError, StateError, WorkerError, sentence
+from tokenloom.errors import ConfigError, StateError, TokenloomError, WorkerError, sentence
 from tokenloom.integrations.torch.context import RowPart
 from tokenloom.integrations.torch.parts import StepDataset, StepSampler, fields_for
 from tokenloom.integrations.torch.stateful import decisive
@@ -26,6 +26,8 @@ from tokenloom.loader.passes import LoopPlace, Turn
 from tokenloom.loader.step_reader import StepReader
 
 __all__ = ["StepDataLoader", "dataloader"]
+
+GONE = RuntimeError, EOFError, ConnectionError, FileNotFoundError  # if a worker is killed
 
 
 class StepDataLoader(DataLoader):  # type: ignore[misc]
@@ -75,7 +77,7 @@ class StepDataLoader(DataLoader):  # type: ignore[misc]
         """The batches that workers make; kept workers that have died are replaced."""
         try:
             return super().__iter__()  # type: ignore[no-any-return]
-        except RuntimeError as error:
+        except GONE as error:
             if self._iterator is None or not _is_of_workers(error):
                 raise
             self._iterator = None
@@ -97,15 +99,11 @@ class StepDataLoader(DataLoader):  # type: ignore[misc]
                 yield batch
                 step += 1
                 self._refuse_if_over(loop)  # before more is taken, which may be another loop's
-        except RuntimeError as error:
-            if not _is_of_workers(error):
+        except GONE as error:
+            if not self.num_workers or not _is_of_workers(error):
                 raise
             self._iterator = None  # of persistent workers: the next loop starts others
-            raise WorkerError(
-                f"{sentence(str(error))} Nothing is lost: load_state_dict(state_dict()), then "
-                "start the loop again. A worker that was killed had most often no memory left: use "
-                "fewer workers, a smaller prefetch_factor, or num_workers=0."
-            ) from error
+            raise _gone(error) from error
         place.finish(turn)
 
     def _refuse_if_over(self, loop: int) -> None:
@@ -232,9 +230,23 @@ def dataloader(
     )
 
 
-def _is_of_workers(error: RuntimeError) -> bool:
-    """Whether torch says that workers are gone or late; it has no type for that."""
-    return str(error).startswith("DataLoader")
+def _is_of_workers(error: Exception) -> bool:
+    """Whether workers are gone or late: torch says so, or a pipe to one is closed.
+
+    An error inside a worker is none of these: its text starts with "Caught".
+    """
+    if isinstance(error, TokenloomError) or str(error).startswith("Caught"):
+        return False
+    return not isinstance(error, RuntimeError) or str(error).startswith("DataLoader")
+
+
+def _gone(error: Exception) -> WorkerError:
+    told = sentence(str(error) or f"DataLoader worker: {type(error).__name__}")
+    return WorkerError(
+        f"{told} Nothing is lost: load_state_dict(state_dict()), then start the loop again. A "
+        "worker that was killed had most often no memory left: use fewer workers, a smaller "
+        "prefetch_factor, or num_workers=0."
+    )
 
 
 def _as_it_is(batch: Any) -> Any:
