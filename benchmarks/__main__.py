@@ -32,6 +32,7 @@ from benchmarks import (
     scaling,
     splice,
     start,
+    trainers,
     write,
 )
 from benchmarks.clock import Table, machine, render
@@ -53,6 +54,7 @@ JOBS = {
     "mix": mix.run,
     "native": native.run,
     "scaling": scaling.run,
+    "trainers": trainers.run,
 }
 SIZES = ("tiny", "small", "default", "full")
 

@@ -78,11 +78,15 @@ def check_options(where: str, given: Iterable[str], allowed: Sequence[str]) -> N
 Function = TypeVar("Function", bound=Callable[..., Any])
 
 
-def near_misses(where: str) -> Callable[[Function], Function]:
+def near_misses(where: str, **instead: str) -> Callable[[Function], Function]:
     """Make a function refuse an unknown keyword with the near miss.
 
     Otherwise Python raises a bare `TypeError`. The signature stays as written, for `help`, editors
     and type checkers.
+
+    Args:
+        where: the name of the function.
+        instead: for a keyword that people bring along from elsewhere, the sentence what to do.
 
     >>> @near_misses("loop")
     ... def loop(*, tail=None): ...
@@ -99,6 +103,9 @@ def near_misses(where: str) -> Callable[[Function], Function]:
 
         @functools.wraps(function)
         def call(*args: Any, **given: Any) -> Any:
+            for name in given:
+                if name in instead:
+                    raise ConfigError(f"{where}: no option {name!r}. {instead[name]}")
             check_options(where, given, allowed)
             return function(*args, **given)
 

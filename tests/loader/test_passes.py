@@ -137,6 +137,43 @@ def test_set_epoch_sets_the_pass(store):
     assert place.epoch == 6
 
 
+def test_a_loop_that_never_asks_for_more_than_the_last_step_has_delivered_the_pass(store):
+    """`for _, batch in zip(range(steps), loader)` must not repeat the same order for ever."""
+    reader = StepReader(toy_run(store, epochs=1), 4)
+    place = LoopPlace(reader.passes)
+    for number in range(3):
+        found = indices(itertools.islice(loop(reader, place), 9))
+        assert found == slow_passes(37, 4, "drop", number + 1)[number]
+        assert place.epoch == number  # still being delivered
+        assert place.state()["examples"] == 37 * (number + 1)
+    place.set_epoch(2)  # which was delivered: this asks for it again
+    assert indices(loop(reader, place)) == found
+
+
+def test_set_epoch_keeps_a_loaded_state_of_that_pass(store):
+    """Trainers call it before every loop, also before the first after a resume."""
+    reader = StepReader(toy_run(store, epochs=1), 4)
+    place = LoopPlace(reader.passes)
+    place.load(toy_run(store, epochs=1).state(37 + 12, step=12))
+    place.set_epoch(1)
+    assert place.state()["examples"] == 49
+    assert indices(loop(reader, place)) == slow_passes(37, 4, "drop", 2)[1][3:]
+    place.load(toy_run(store, epochs=1).state(37 + 12, step=12))
+    place.set_epoch(0)  # another one is another one
+    assert indices(loop(reader, place)) == slow_passes(37, 4, "drop", 1)[0]
+
+
+@pytest.mark.parametrize("why", ["all_exhausted", "edits"])
+def test_the_last_state_of_a_run_loads_where_no_other_pass_is_possible(store, why):
+    """A finished run is loaded to be evaluated; only a loop over it would have nothing to give."""
+    run = impossible(store)[why].take(20)
+    place = LoopPlace(Passes(run, 3))
+    place.load(run.state(20))
+    assert place.state()["examples"] == 20
+    with pytest.raises(tl.ConfigError, match="cannot go on"):
+        place.begin()
+
+
 def test_evaluation_repeats_the_same_pass(store):
     reader = StepReader(toy_run(store, epochs=1), 4)
     place = LoopPlace(reader.passes, repeat=True)

@@ -71,19 +71,42 @@ class Passes:
                 raise ConfigError(
                     f"epoch: found {number}, but the run is endless, so it has a single pass."
                 )
-            return Turn(0, step, 0, None)
+            return self.whole(0, step)
         if number and self.supplier is self.dataset:
             self.dataset.endless()  # says why there is no other pass
-        return Turn(number, step, number * n, (number + 1) * n)
+        return self.whole(number, step)
+
+    def whole(self, number: int, step: int = 0) -> Turn:
+        """The same, without asking whether there can be such a pass."""
+        n = self.n
+        return (
+            Turn(0, step, 0, None)
+            if n is None
+            else Turn(number, step, number * n, (number + 1) * n)
+        )
 
     def turn_at(self, examples: int, step: int) -> Turn:
-        """What is left of a pass after `examples`; if no step is, the next pass."""
+        """What is left of a pass after `examples`; if no step is, the next pass.
+
+        Whether there can be one is asked when it is entered: the last state of a run also loads.
+        """
         n = self.n
         if n is None:
             return Turn(0, step, examples, None)
         number = examples // n
         rest = Turn(number, step, examples, (number + 1) * n)
-        return rest if self.count(rest) else self.turn(number + 1, step)
+        return rest if self.count(rest) else self.next(rest, step)
+
+    def next(self, turn: Turn, step: int) -> Turn:
+        """The pass after another one, whose first step has that number; see `turn_at`."""
+        if self.n is None:
+            return Turn(0, step, self.steps(turn).begin(step), None)
+        return self.whole(turn.number + 1, step)
+
+    def is_last(self, turn: Turn, step: int) -> bool:
+        """Whether a turn has no step after this one."""
+        count = self.count(turn)
+        return count is not None and step + 1 >= turn.step + count
 
     def steps(self, turn: Turn) -> Steps:
         """The steps of a pass."""
@@ -117,8 +140,9 @@ class Passes:
 class LoopPlace:
     """Where a loop over passes is: the only thing in an adapter that changes.
 
-    The pass goes up only when one was delivered to its end. A loop that was left starts the same
-    pass again, unless a state was loaded since. For evaluation every loop is the first pass.
+    The pass goes up only when one was delivered to its end: its last step was handed over, whether
+    or not the loop asked for another. A loop that was left before that starts the same pass again,
+    unless a state was loaded since. For evaluation every loop is the first pass.
 
     Args:
         passes: the passes.
@@ -153,6 +177,7 @@ class LoopPlace:
 
     def begin(self) -> Turn:
         """Start a loop: what it delivers. Another one after it starts the pass from its start."""
+        self._settle()
         turn = self._turn
         self._turn = self.passes.turn(turn.number, turn.step)  # refuses a pass that cannot be
         self._within, self._start = None, (turn.example, turn.step)
@@ -162,28 +187,40 @@ class LoopPlace:
         """Count a step of a turn as delivered."""
         self._within = turn, step
 
+    def _settle(self) -> None:
+        """Finish a pass whose last step was delivered, if the loop was left with it."""
+        if self._within is not None and self.passes.is_last(*self._within):
+            self.finish(self._within[0])
+
     def finish(self, turn: Turn) -> None:
         """Count a pass as delivered to its end."""
         if not self.repeat:
-            self._turn = self._next(turn)
-
-    def _next(self, turn: Turn) -> Turn:
-        """The pass after another one; whether there can be one is asked when it is entered."""
-        n = self.passes.n
-        if n is None:
-            return Turn(0, self.step, self.examples, None)
-        number = turn.number + 1
-        return Turn(number, self.step, number * n, (number + 1) * n)
+            self._turn = self.passes.next(turn, self.step)
 
     def set_epoch(self, number: int) -> None:
-        """Let the next loop deliver that pass."""
-        turn = self._turn = self.passes.turn(integer("epoch", number), self.step)
+        """Let the next loop deliver that pass.
+
+        If it is the pass that comes next anyway, nothing changes, so that a loaded state is kept by
+        trainers that call it before every loop.
+        """
+        turn = self.passes.turn(integer("epoch", number), self.step)
+        self._settle()
+        if turn.number == self._turn.number:
+            return
+        self._turn = turn
         self._within, self._start = None, (turn.example, turn.step)
 
-    def state(self) -> dict[str, Any]:
-        """The state that resumes after what was delivered."""
-        wrapped = self.passes.end == "wrap"
-        return self.passes.dataset.state(self.examples, step=self.step, wrapped=wrapped)
+    def state(self, *, entered: bool = False) -> dict[str, Any]:
+        """The state that resumes after what was delivered.
+
+        Args:
+            entered: instead of that, where a loop that starts now starts.
+        """
+        examples, step = self.examples, self.step
+        if entered:
+            self._settle()
+            examples, step = self._turn.example, self._turn.step
+        return self.passes.dataset.state(examples, step=step, wrapped=self.passes.end == "wrap")
 
     def load(self, state: Mapping[str, Any], *, allow_mismatch: bool = False) -> None:
         """Let the next loop go on where a state was made.

@@ -93,18 +93,30 @@ class StepReader:
 
     def batch(self, turn: Turn, step: int) -> Batch:
         """This rank's batch of a step of a turn."""
+        if self._turn != turn:
+            self._enter(turn, step)
+        if self._maker is not None:
+            with self._lock:
+                return self._maker_of(turn).batch_at(step)
+        loader = self.loader
+        if loader.step != step:
+            loader._enter(self._through(turn), step)
+        return next(loader)
+
+    def _enter(self, turn: Turn, step: int) -> None:
+        """Make the steps of that turn, by a loader or one by one."""
         if self._scattered or _in_worker():
             with self._lock:
-                maker = self._maker
-                if maker is None or self._turn != turn:
-                    self._turn, self._maker = turn, self._through(turn)
-                    maker = self._maker
-                return maker.batch_at(step)
-        loader = self.loader
-        if self._turn != turn or loader.step != step:
-            loader._enter(self._through(turn), step)
+                self._maker_of(turn)
+        else:
+            self.loader._enter(self._through(turn), step)
             self._turn = turn
-        return next(loader)
+
+    def _maker_of(self, turn: Turn) -> Maker:
+        """What makes single steps of a turn; several threads may be in several turns."""
+        if self._maker is None or self._turn != turn:
+            self._turn, self._maker = turn, self._through(turn)
+        return self._maker
 
     def _through(self, turn: Turn) -> Maker:
         passes = self.passes

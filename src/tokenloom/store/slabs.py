@@ -13,7 +13,7 @@ import contextlib
 import mmap
 import weakref
 from collections import deque
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -138,10 +138,11 @@ class _Loan(weakref.ref[NDArray[Any]]):
 _LENT: set[_Slab] = set()  # a weak reference that nobody holds would never call back
 
 
-def _give_back(loan: weakref.ref[NDArray[Any]]) -> None:
-    slab = cast(_Loan, loan).slab
+def _give_back(loan: weakref.ref[NDArray[Any]], lent: set[_Slab] = _LENT) -> None:
+    """Nothing global: an array may outlive this module when the interpreter ends."""
+    slab: _Slab = loan.slab  # type: ignore[attr-defined]
     slab.loan = None
-    _LENT.discard(slab)
+    lent.discard(slab)
     slab.idle.append(slab)
 
 

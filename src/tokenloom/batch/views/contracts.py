@@ -19,6 +19,7 @@ plain    inputs, targets (already shifted: ``cross_entropy(logits, targets)``), 
 
 from __future__ import annotations
 
+import functools
 import importlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -173,20 +174,24 @@ CONTRACTS = {
 
 def contract_of(name: str) -> Contract:
     """The contract of that name."""
-    one_of("contract", name, tuple(CONTRACTS))
+    if name not in CONTRACTS:
+        one_of("contract", name, tuple(CONTRACTS))
     return CONTRACTS[name]
 
 
 def to_torch(arrays: Mapping[str, Any], device: Any = None) -> Arrays:
     """The same with torch tensors, which share the memory of the arrays unless they are moved."""
-    try:
-        torch = importlib.import_module("torch")
-    except ImportError:
-        raise MissingExtra("batch.torch", "torch", "torch") from None
-    found: Arrays = {}
+    from_numpy, found = _torch().from_numpy, Arrays(arrays)
     for name, value in arrays.items():
         if isinstance(value, np.ndarray):
-            tensor = torch.from_numpy(np.ascontiguousarray(value))
-            value = tensor if device is None else tensor.to(device, non_blocking=True)
-        found[name] = value
+            tensor = from_numpy(np.ascontiguousarray(value))
+            found[name] = tensor if device is None else tensor.to(device, non_blocking=True)
     return found
+
+
+@functools.cache
+def _torch() -> Any:
+    try:
+        return importlib.import_module("torch")
+    except ImportError:
+        raise MissingExtra("batch.torch", "torch", "torch") from None

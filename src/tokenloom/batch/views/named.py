@@ -16,7 +16,7 @@ from numpy.typing import DTypeLike, NDArray
 
 from tokenloom.batch.spec import RenderSpec
 from tokenloom.batch.step import Step, no_step
-from tokenloom.batch.views.contracts import contract_of, to_torch
+from tokenloom.batch.views.contracts import Contract, contract_of, to_torch
 from tokenloom.errors import choices
 from tokenloom.store.handles import lazy
 
@@ -50,6 +50,8 @@ KEYS = ("input_ids", "labels", "loss_mask", "segment_ids", "position_ids", "inde
 documents of a row attend to each other."""
 
 MASKS = frozenset({"loss_mask", "attention_mask", "continues"})
+
+WIDE = ("input_ids", "labels", "inputs", "targets")  # int64 in torch
 
 IDS = frozenset({"input_ids", "tokens", "labels", "position_ids", "segment_ids"})
 
@@ -113,7 +115,13 @@ class Named(ABC):
                 f"batch[{name!r}]: there is no such array. Allowed: {choices(name, NAMES)}"
             )
         value = getattr(self, field_of(name))
-        return np.full(self.index.shape, value, np.int64) if name in STEP else value
+        return self._by_row(value) if name in STEP else value
+
+    def _by_row(self, value: int) -> Array:
+        """What is known of the whole step, for each row."""
+        found = np.empty(self.index.shape, np.int64)
+        found.fill(value)
+        return found
 
     def to_numpy(
         self,
@@ -151,11 +159,17 @@ class Named(ABC):
             fields: further arrays by name.
             device: where to; None: the memory of the arrays themselves.
         """
-        made = self._contracted(contract, fields)
-        for name in ("input_ids", "labels", "inputs", "targets"):
+        wanted = contract_of(contract)
+        wanted.check(self.renders)
+        return self._tensors(wanted, fields, device)
+
+    def _tensors(self, wanted: Contract, fields: Sequence[str], device: Any) -> dict[str, Any]:
+        """See `torch`; whether the rows suit the contract was asked before."""
+        made = self._arrays(wanted, fields)
+        for name in WIDE:
             if name in made:
                 made[name] = made[name].astype(np.int64, copy=False)
-        return contract_of(contract).complete(to_torch(made, device))
+        return wanted.complete(to_torch(made, device))
 
     def _contracted(self, contract: str | None, fields: Sequence[str]) -> dict[str, Any]:
         """The arrays of a contract, or of `keys`, and further ones."""
@@ -163,10 +177,15 @@ class Named(ABC):
             return {name: self[name] for name in (*self.keys(), *fields)}
         wanted = contract_of(contract)
         wanted.check(self.renders)
+        return self._arrays(wanted, fields)
+
+    def _arrays(self, wanted: Contract, fields: Sequence[str]) -> dict[str, Any]:
         made = wanted.arrays(self)
         if self._step is not None:
-            made["examples_after"] = self["examples_after"]
-        return made | {name: self[name] for name in fields}
+            made["examples_after"] = self._by_row(self._step.examples_after)
+        for name in fields:
+            made[name] = self[name]
+        return made
 
     # -- the step --------------------------------------------------------------------------
 

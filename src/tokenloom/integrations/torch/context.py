@@ -11,16 +11,26 @@ gives all ranks the same work.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import torch
 
 from tokenloom.errors import ConfigError
 
-__all__ = ["RowPart", "context_slice"]
+__all__ = ["RowPart", "check_part", "context_slice"]
 
-CELLS = ("inputs", "targets", "position_ids", "segment_ids", "loss_mask", "loss_weights")
+CELLS = (
+    "inputs",
+    "targets",
+    "position_ids",
+    "segment_ids",
+    "loss_mask",
+    "loss_weights",
+    "attention_mask",
+)
+
+WHOLE = ("examples_after", "step_loss_tokens", "index", "source")  # about rows, not about cells
 
 
 class RowPart(NamedTuple):
@@ -52,16 +62,9 @@ def context_slice(
     [[1, 2, 7, 8]]
     """
     if "inputs" not in arrays:
-        raise ConfigError(
-            "context: found a batch whose labels the model shifts, so the first label of every "
-            "part would be missing. Allowed: contract='plain', whose targets are already shifted."
-        )
+        raise _shifts("a batch")
     cells, parts = arrays["inputs"].shape[-1], 2 * size if zigzag else size
-    if not 0 <= rank < size or cells % parts:
-        raise ConfigError(
-            f"context: found rank {rank} of {size}{' (zigzag)' if zigzag else ''} for rows of "
-            f"{cells:,} cells, allowed: rank 0 to {size - 1}, and rows that {parts} divides."
-        )
+    check_part(RowPart(rank, size, zigzag), "plain", tuple(arrays), cells)
     each = cells // parts
     own = [rank, parts - 1 - rank] if zigzag else [rank]
     found = dict(arrays)
@@ -70,3 +73,36 @@ def context_slice(
             some = [found[name][..., k * each : (k + 1) * each] for k in own]
             found[name] = some[0].contiguous() if len(some) == 1 else torch.cat(some, dim=-1)
     return found
+
+
+def check_part(part: RowPart, contract: str | None, names: Sequence[str], cells: int) -> None:
+    """Refuse what cannot be cut.
+
+    Args:
+        part: which part of every row.
+        contract: of the batches.
+        names: their arrays, or those beside the contract.
+        cells: of a row.
+    """
+    rank, size, zigzag = part
+    if contract != "plain":
+        raise _shifts(f"contract {contract!r}")
+    for name in names:
+        if name not in (*CELLS, *WHOLE):
+            raise ConfigError(
+                f"context: found {name!r}, which is about whole rows and would be wrong for a part "
+                f"of one. Allowed: {', '.join((*CELLS[2:], *WHOLE))}."
+            )
+    parts = 2 * size if zigzag else size
+    if not 0 <= rank < size or cells % parts:
+        raise ConfigError(
+            f"context: found rank {rank} of {size}{' (zigzag)' if zigzag else ''} for rows of "
+            f"{cells:,} cells, allowed: rank 0 to {size - 1}, and rows that {parts} divides."
+        )
+
+
+def _shifts(what: str) -> ConfigError:
+    return ConfigError(
+        f"context: found {what} whose labels the model shifts, so the first label of every part "
+        "would be missing. Allowed: contract='plain', whose targets are already shifted."
+    )

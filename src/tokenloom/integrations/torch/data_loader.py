@@ -1,21 +1,24 @@
 """`dataloader`: a run as a DataLoader of torch, byte for byte what `tokenloom.Loader` gives.
 
 One idea: torch's DataLoader moves finished steps (`StepDataset`) from processes to the training
-loop, and nothing else. A loop over it is a pass (`tokenloom.loader.passes`); its state counts what
-the loop has taken, not what workers have prefetched, and loads into any number of workers and ranks
-and any batch size.
+loop, and nothing else; without processes it has nothing to do, and is left out of the way. A loop
+over it is a pass (`tokenloom.loader.passes`); its state counts what the loop has taken, not what
+workers have prefetched, and loads into any number of workers and ranks and any batch size. It draws
+nothing from torch's random generator, so a model with dropout resumes exactly, too.
 """
 
 from __future__ import annotations
 
+import pickle
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+import torch
 from torch.utils.data import DataLoader
 
 from tokenloom.api.dataset import Dataset
 from tokenloom.arguments import near_misses
-from tokenloom.errors import ConfigError, StateError
+from tokenloom.errors import ConfigError, StateError, TokenloomError, WorkerError, sentence
 from tokenloom.integrations.torch.context import RowPart
 from tokenloom.integrations.torch.parts import StepDataset, StepSampler, fields_for
 from tokenloom.integrations.torch.stateful import decisive
@@ -23,6 +26,8 @@ from tokenloom.loader.passes import LoopPlace, Turn
 from tokenloom.loader.step_reader import StepReader
 
 __all__ = ["StepDataLoader", "dataloader"]
+
+GONE = RuntimeError, EOFError, ConnectionError, FileNotFoundError  # if a worker is killed
 
 
 class StepDataLoader(DataLoader):  # type: ignore[misc]
@@ -37,30 +42,76 @@ class StepDataLoader(DataLoader):  # type: ignore[misc]
         self.place, self.device = place, device
         self._loops = 0  # loops begun; a state that is loaded ends those before it
         super().__init__(
-            steps, batch_size=None, sampler=StepSampler(place), collate_fn=_as_it_is, **options
+            steps,
+            batch_size=None,
+            sampler=StepSampler(place),
+            collate_fn=_as_it_is,
+            generator=torch.Generator(),
+            **options,
         )
 
     def __iter__(self) -> Iterator[dict[str, Any]]:
-        turn = self.sampler.turn = self.place.begin()
+        turn = self.place.begin()
         self._loops += 1
-        made = super().__iter__()
-        return self._delivered(turn, _moved(made, self.device), self._loops)
+        self.sampler.turn = turn
+        try:
+            made = self._moved_by_torch() if self._moves else self._here()
+        except (AttributeError, TypeError, pickle.PicklingError) as error:
+            if not self.num_workers:
+                raise
+            raise ConfigError(
+                f"num_workers: found {self.num_workers}, but the dataset cannot be sent to worker "
+                f"processes ({error}). Use num_workers=0, or multiprocessing_context='fork'."
+            ) from error
+        finally:
+            self.sampler.turn = None
+        moved = made if self.device is None else _moved(made, self.device)
+        return self._delivered(turn, moved, self._loops)
+
+    @property
+    def _moves(self) -> bool:
+        """Whether torch has something to do; for nothing it takes 20 µs a batch."""
+        return bool(self.num_workers or self.pin_memory)
+
+    def _moved_by_torch(self) -> Iterator[dict[str, Any]]:
+        """The batches that workers make; kept workers that have died are replaced."""
+        try:
+            return super().__iter__()  # type: ignore[no-any-return]
+        except GONE as error:
+            if self._iterator is None or not _is_of_workers(error):
+                raise
+            self._iterator = None
+            return super().__iter__()  # type: ignore[no-any-return]
+
+    def _here(self) -> Iterator[dict[str, Any]]:
+        """The batches made in this process."""
+        return map(self.dataset.__getitem__, iter(self.sampler))
 
     def _delivered(
         self, turn: Turn, batches: Iterator[dict[str, Any]], loop: int
     ) -> Iterator[dict[str, Any]]:
         """The batches, each counted when it is handed over."""
         place, step = self.place, turn.step
-        for batch in batches:
-            if loop != self._loops:
-                raise StateError(
-                    "dataloader: a state was loaded, or another loop begun, while this loop was "
-                    "running; what it has prefetched is of before. Start the loop again."
-                )
-            place.deliver(turn, step)
-            yield batch
-            step += 1
+        self._refuse_if_over(loop)
+        try:
+            for batch in batches:
+                place.deliver(turn, step)
+                yield batch
+                step += 1
+                self._refuse_if_over(loop)  # before more is taken, which may be another loop's
+        except GONE as error:
+            if not self.num_workers or not _is_of_workers(error):
+                raise
+            self._iterator = None  # of persistent workers: the next loop starts others
+            raise _gone(error) from error
         place.finish(turn)
+
+    def _refuse_if_over(self, loop: int) -> None:
+        if loop != self._loops:
+            raise StateError(
+                "dataloader: a state or an epoch was set, or another loop begun, while this loop "
+                "was running; what it has prefetched is of before. Start the loop again."
+            )
 
     @property
     def epoch(self) -> int:
@@ -69,8 +120,9 @@ class StepDataLoader(DataLoader):  # type: ignore[misc]
 
     def set_epoch(self, epoch: int) -> None:
         """Let the next loop deliver that pass."""
-        self._loops += 1
+        before = self.place.turn
         self.place.set_epoch(epoch)
+        self._loops += self.place.turn != before
 
     def state_dict(self) -> dict[str, Any]:
         """The position after what was delivered; its keys are the same for every run."""
@@ -82,13 +134,19 @@ class StepDataLoader(DataLoader):  # type: ignore[misc]
         self._loops += 1
 
 
-@near_misses("dataloader")
+@near_misses(
+    "dataloader",
+    shuffle="The run has its order: dataloader(run.shuffle(), …), or run.block_shuffle().",
+    drop_last="Its name is end: end='drop' (the default), 'pad' or 'wrap'.",
+    collate_fn="Batches are ready: ask for arrays by contract= and fields=.",
+    sampler="The run has its order, and rank and world_size are found or given.",
+)
 def dataloader(
     dataset: Dataset,
     batch_size: int | Sequence[tuple[int, int]],
     *,
     num_workers: int = 0,
-    contract: str = "hf",
+    contract: str | None = "hf",
     fields: Sequence[str] = (),
     rank: int | None = None,
     world_size: int | None = None,
@@ -117,7 +175,7 @@ def dataloader(
         num_workers: worker processes. 0 is fastest unless making a batch takes milliseconds: a
             thread already fetches ahead.
         contract: what the model wants: "hf", "flash", "flex", "sdpa" or "plain"; see
-            `tokenloom.batch.views.contracts`.
+            `tokenloom.batch.views.contracts`. None: only `fields`.
         fields: further arrays by name, such as "segment_ids" or "step_loss_tokens".
         rank: the number of this rank; None: found, see `tokenloom.Loader`.
         world_size: the number of ranks, given or found with `rank`.
@@ -158,11 +216,6 @@ def dataloader(
         prefetch=prefetch,
         fetch=fetch,
     )
-    if context is not None and contract != "plain":
-        raise ConfigError(
-            f"context: found it with contract {contract!r}, whose labels the model shifts; "
-            "allowed: contract='plain'."
-        )
     steps = StepDataset(reader, contract, fields, None if context is None else RowPart(*context))
     return StepDataLoader(
         steps,
@@ -177,15 +230,31 @@ def dataloader(
     )
 
 
+def _is_of_workers(error: Exception) -> bool:
+    """Whether workers are gone or late: torch says so, or a pipe to one is closed.
+
+    An error inside a worker is none of these: its text starts with "Caught".
+    """
+    if isinstance(error, TokenloomError) or str(error).startswith("Caught"):
+        return False
+    return not isinstance(error, RuntimeError) or str(error).startswith("DataLoader")
+
+
+def _gone(error: Exception) -> WorkerError:
+    told = sentence(str(error) or f"DataLoader worker: {type(error).__name__}")
+    return WorkerError(
+        f"{told} Nothing is lost: load_state_dict(state_dict()), then start the loop again. A "
+        "worker that was killed had most often no memory left: use fewer workers, a smaller "
+        "prefetch_factor, or num_workers=0."
+    )
+
+
 def _as_it_is(batch: Any) -> Any:
     return batch
 
 
 def _moved(batches: Iterator[dict[str, Any]], device: Any) -> Iterator[dict[str, Any]]:
     """The batches on a device; each is on its way there while the one before is used."""
-    if device is None:
-        yield from batches
-        return
     ahead: list[dict[str, Any]] = []
     for batch in batches:
         ahead.append({name: _to(value, device) for name, value in batch.items()})

@@ -8,15 +8,18 @@ same for every number of workers and every way to start them.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from torch.utils.data import Dataset as TorchDataset
 from torch.utils.data import Sampler
 
-from tokenloom.batch.views.contracts import contract_of
-from tokenloom.batch.views.named import FIELDS, field_of
-from tokenloom.integrations.torch.context import RowPart, context_slice
+from tokenloom.arguments import one_of
+from tokenloom.batch.views.contracts import Contract, contract_of
+from tokenloom.batch.views.named import FIELDS, NAMES, field_of
+from tokenloom.errors import ConfigError
+from tokenloom.integrations.torch.context import RowPart, check_part, context_slice
+from tokenloom.integrations.torch.stateful import decisive
 from tokenloom.loader.passes import LoopPlace, Passes, Turn
 from tokenloom.loader.step_reader import StepReader
 
@@ -30,11 +33,35 @@ class StepKey(NamedTuple):
     step: int
 
 
-def fields_for(contract: str, fields: Sequence[str]) -> tuple[str, ...]:
-    """The arrays of a batch that a contract and further names need, made in one pass."""
-    named = [field_of(name) for name in fields]
-    wanted = (*contract_of(contract).fields, *named)
+def _nothing(_: Any) -> dict[str, Any]:
+    return {}
+
+
+BY_NAME = Contract(name="none", fields=(), arrays=_nothing, aligned=False)
+
+"""No contract: what is asked for by name, and nothing else."""
+
+
+def fields_for(contract: str | None, fields: Sequence[str]) -> tuple[str, ...]:
+    """The arrays of a batch that a contract and further names need, made in one pass.
+
+    >>> fields_for("hf", ("segment_ids", "index"))
+    ('tokens', 'labels', 'position_ids', 'segment_ids')
+    >>> fields_for(None, ("input_ids", "labels"))
+    ('tokens', 'labels')
+    """
+    if isinstance(fields, str):
+        raise ConfigError(f"fields: found {fields!r}, allowed: several names, as in [{fields!r}].")
+    for name in fields:
+        one_of("fields", name, NAMES)
+    if contract is None and not fields:
+        raise ConfigError("fields: found none, and no contract. Name the arrays that you want.")
+    wanted = (*_contract(contract).fields, *map(field_of, fields))
     return tuple(dict.fromkeys(name for name in wanted if name in (*FIELDS, "step_loss_tokens")))
+
+
+def _contract(name: str | None) -> Contract:
+    return BY_NAME if name is None else contract_of(name)
 
 
 class StepDataset(TorchDataset):  # type: ignore[misc]
@@ -42,33 +69,38 @@ class StepDataset(TorchDataset):  # type: ignore[misc]
 
     Args:
         reader: makes the batches.
-        contract: what the model wants, see `tokenloom.batch.views.contracts`.
+        contract: what the model wants, see `tokenloom.batch.views.contracts`; None: only `fields`.
         fields: further arrays by name.
         context: the part of every row that this rank gets; None: whole rows.
+
+    Raises:
+        ConfigError: the run is not rendered as the contract wants it, or a row cannot be cut so.
     """
 
     def __init__(
         self,
         reader: StepReader,
-        contract: str = "hf",
+        contract: str | None = "hf",
         fields: Sequence[str] = (),
         context: RowPart | None = None,
     ) -> None:
         self.reader, self.contract, self.fields = reader, contract, tuple(fields)
         self.context = context
+        dataset = reader.passes.dataset
+        self._wanted = _contract(contract)
+        self._wanted.check([one.render for one in dataset.sources.values()])
+        if context is not None:
+            check_part(context, contract, self.fields, dataset.seq_len)
 
     def __getitem__(self, key: StepKey) -> dict[str, Any]:
         """The batch of a step."""
         batch = self.reader.batch(*key)
-        made: dict[str, Any] = batch.torch(contract=self.contract, fields=self.fields)
+        made = batch._tensors(self._wanted, self.fields, None)
         return made if self.context is None else context_slice(made, *self.context)
 
     def __len__(self) -> int:
         """Steps of a pass."""
-        count = self.reader.passes.count(self.reader.passes.turn(0))
-        if count is None:
-            raise TypeError("this run is endless, so it has no length.")
-        return count
+        return _length(self.reader.passes, 0)
 
     def __repr__(self) -> str:
         dataset = self.reader.passes.dataset
@@ -78,13 +110,18 @@ class StepDataset(TorchDataset):  # type: ignore[misc]
 class StepSampler(Sampler):  # type: ignore[misc]
     """Yields the steps of a pass, from a place on.
 
+    In a loader of another library (torchdata's `StatefulDataLoader`, with ``batch_size=None``) it
+    keeps the position itself: each loop is a pass, the next loop after one that was asked to its
+    end is the next pass, and its state is that of the run, after what it has yielded.
+
     Args:
         place: where the loop is.
     """
 
     def __init__(self, place: LoopPlace) -> None:
         self.place = place
-        self.turn: Turn | None = None  # set by the loader that has begun a loop
+        self.turn: Turn | None = None  # set by a loader that counts what it delivers
+        self._is_waiting = False  # whether a loop was asked for, but no step of it
 
     @property
     def passes(self) -> Passes:
@@ -92,16 +129,44 @@ class StepSampler(Sampler):  # type: ignore[misc]
         return self.place.passes
 
     def __iter__(self) -> Iterator[StepKey]:
-        turn = self.place.turn if self.turn is None else self.turn
-        count = self.passes.count(turn)
-        step = turn.step
+        if self.turn is not None:
+            return self._steps(self.turn)
+        self._is_waiting = True
+        return self._counted()
+
+    def _steps(self, turn: Turn) -> Iterator[StepKey]:
+        count, step = self.passes.count(turn), turn.step
         while count is None or step < turn.step + count:
             yield StepKey(turn, step)
             step += 1
 
+    def _counted(self) -> Iterator[StepKey]:
+        self._is_waiting, turn = False, self.place.begin()
+        for key in self._steps(turn):
+            self.place.deliver(*key)
+            yield key
+        self.place.finish(turn)
+
     def __len__(self) -> int:
         """Steps of the whole pass, wherever it was entered."""
-        count = self.passes.count(self.passes.turn(self.place.epoch))
-        if count is None:
-            raise TypeError("this run is endless, so it has no length.")
-        return count
+        return _length(self.passes, self.place.epoch)
+
+    def set_epoch(self, epoch: int) -> None:
+        """Let the next loop deliver that pass."""
+        self.place.set_epoch(epoch)
+
+    def state_dict(self) -> dict[str, Any]:
+        """The position after what it has yielded; it loads into every loader of the run."""
+        return decisive(self.place.state(entered=self._is_waiting))
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Let the next loop go on where a state was made."""
+        self.place.load(state)
+
+
+def _length(passes: Passes, number: int) -> int:
+    """Steps of a whole pass."""
+    count = passes.count(passes.whole(number))
+    if count is None:
+        raise TypeError("this run is endless, so it has no length.")
+    return count

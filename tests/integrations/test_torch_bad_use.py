@@ -1,0 +1,271 @@
+"""What goes wrong in torch programs: an error or a warning that names the remedy, never a hang."""
+
+import itertools
+import re
+import subprocess
+import sys
+
+import pytest
+from torch.utils.data import DataLoader, IterableDataset
+from toyruns import toy_run, toy_store
+
+import tokenloom as tl
+from tokenloom.integrations.torch import context_slice, dataloader
+
+pytestmark = [
+    pytest.mark.filterwarnings("ignore:This DataLoader will create"),
+    pytest.mark.filterwarnings("ignore:Got pickle error"),  # torch warns beside its error
+    pytest.mark.filterwarnings("ignore:.*multi-threaded, use of fork:DeprecationWarning"),
+]
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory):
+    """37 rows of 8 tokens an epoch."""
+    return toy_store(tmp_path_factory.mktemp("toy"))
+
+
+@pytest.fixture
+def run(store):
+    return toy_run(store, epochs=1)
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        ({"rank": 2, "world_size": 2}, "found 2 of 2, allowed: rank 0 to world_size - 1"),
+        ({"rank": 1}, "Add world_size"),
+        ({"batch_size": 1, "rank": 0, "world_size": 2}, "must be at least the number of ranks"),
+        ({"batch_size": 38}, "there is no step at all. Use a batch_size of 37 or less"),
+        ({"contract": None}, "Name the arrays that you want"),
+        ({"contract": "hff"}, "Did you mean 'hf'"),
+        ({"fields": ("segment_idz",)}, "Did you mean 'segment_ids'"),
+        ({"fields": "segment_ids"}, r"allowed: several names, as in \['segment_ids'\]"),
+        ({"shuffle": True}, r"no option 'shuffle'. The run has its order: .*run.shuffle\(\)"),
+        ({"drop_last": True}, "end='drop'"),
+        ({"collate_fn": list}, "contract= and fields="),
+        ({"num_worker": 2}, "Did you mean 'num_workers'"),
+        ({"end": "dorp"}, "Did you mean 'drop'"),
+        ({"context": (0, 2)}, "contract 'hf' whose labels the model shifts.*contract='plain'"),
+        ({"context": (2, 2), "contract": "plain"}, "rank 2 of 2 .*allowed: rank 0 to 1"),
+        ({"context": (0, 3), "contract": "plain"}, "rows that 3 divides"),
+        ({"context": (0, 2), "contract": "plain", "fields": ("cu_seqlens",)}, "about whole rows"),
+        ({"context": (0, 2), "contract": "plain", "fields": ("labels",)}, "about whole rows"),
+    ],
+)
+def test_wrong_arguments_are_refused_before_any_process_starts(run, options, says):
+    given = {"batch_size": 4} | options
+    with pytest.raises(tl.ConfigError, match=re.compile(says, re.DOTALL)):
+        dataloader(run, num_workers=2, **given)
+
+
+def test_what_is_no_run_is_refused(store):
+    with pytest.raises(tl.ConfigError, match="Store"):
+        dataloader(store, 4)
+
+
+def test_a_contract_that_the_run_is_not_rendered_for_is_refused_at_once(store):
+    absolute = store.pack(8).render(position_scheme="absolute")
+    with pytest.raises(
+        tl.ConfigError, match=r"they would attend to each other\. Use contract='sdpa'"
+    ):
+        dataloader(absolute, 4)
+    shifted = store.pack(8).render(label_layout="shifted")
+    with pytest.raises(tl.ConfigError, match=r"shifted twice\. Use contract='plain'"):
+        dataloader(tl.mix({"a": shifted.seed(5), "b": shifted}), 4)
+    assert dataloader(absolute, 4, contract="sdpa")
+
+
+def test_a_state_of_another_run_is_refused_with_the_difference(run, store):
+    other = dataloader(toy_run(store).seed(8), 4)
+    with pytest.raises(tl.StateError, match="belongs to another run"):
+        dataloader(run, 4).load_state_dict(other.state_dict())
+    whole = tl.Loader(toy_run(store).seed(8), 4).state_dict()
+    with pytest.raises(tl.StateError, match=r"seed.*8.*7"):
+        dataloader(run, 4).load_state_dict(whole)
+    with pytest.raises(tl.StateError, match="not what state_dict"):
+        dataloader(run, 4).load_state_dict({"_snapshot": {}})
+    taken = dataloader(run, 4)
+    taken.load_state_dict(whole, allow_mismatch=True)
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_a_state_or_an_epoch_set_in_the_middle_of_a_loop_ends_it(run, workers):
+    loader = dataloader(run, 4, fields=("index",), num_workers=workers)
+    for change in (lambda: loader.load_state_dict(run.state(20)), lambda: loader.set_epoch(3)):
+        loop = iter(loader)
+        next(loop)
+        change()
+        with pytest.raises(tl.StateError, match="Start the loop again"):
+            next(loop)
+        with pytest.raises(StopIteration):
+            next(loop)
+    assert next(iter(loader))["index"].tolist() == [111, 112, 113, 114]
+    before = list(itertools.islice(loader, 2))
+    loop = iter(loader)
+    next(loop)
+    loader.set_epoch(3)  # which it is in
+    assert next(loop)["index"].tolist() == before[1]["index"].tolist()
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_a_loop_beside_another_one_takes_nothing_from_it(run, workers):
+    """Kept workers have one queue, so what the older loop takes would be missing in the younger."""
+    kept = {"persistent_workers": True} if workers else {}
+    loader = dataloader(run, 4, fields=("index",), num_workers=workers, **kept)
+    older = iter(loader)
+    next(older)
+    younger = iter(loader)
+    with pytest.raises(tl.StateError, match="another loop begun"):
+        next(older)
+    assert next(younger)["index"].tolist() == [0, 1, 2, 3]
+    with pytest.raises(tl.StateError, match="another loop begun"):
+        list(zip(loader, loader, strict=True))
+
+
+KILLS = """
+import multiprocessing, os, signal, sys
+import tokenloom as tl
+from tokenloom.integrations.torch import dataloader
+
+run = tl.open(sys.argv[1]).windows(8).shuffle().epochs(20)
+kept = sys.argv[2] == "True"
+loader = dataloader(run, 4, fields=("index",), num_workers=2, persistent_workers=kept)
+seen, told = [], []
+while len(told) < 3:
+    try:
+        for batch in loader:
+            seen.append(batch["index"][0].item())
+            if len(seen) == 3:
+                signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+                os.kill(multiprocessing.active_children()[0].pid, signal.SIGKILL)
+        break
+    except tl.WorkerError as error:
+        told.append(str(error))
+        loader.load_state_dict(loader.state_dict())
+assert len(told) == 1 and "load_state_dict(state_dict())" in told[0], told
+assert seen == list(range(0, 737, 4)), seen
+print("done")
+"""
+
+
+@pytest.mark.parametrize("kept", [False, pytest.param(True, marks=pytest.mark.slow)])
+def test_a_worker_killed_is_an_error_within_seconds_and_the_loader_goes_on(store, kept):
+    """Torch notices when it looks after its workers, every five seconds.
+
+    Usually its signal handler is faster and raises wherever the program is; here it is taken out,
+    since that may be in the middle of anything.
+    """
+    command = [sys.executable, "-W", "ignore", "-c", KILLS, str(store.path), str(kept)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=600, check=False)
+    assert done.stdout == "done\n", done.stderr
+
+
+@pytest.mark.parametrize(
+    ("error", "explained"),
+    [
+        (RuntimeError("DataLoader worker (pid 7) is killed by signal: Killed"), True),
+        (ConnectionResetError("Connection reset by peer"), True),
+        (EOFError(), True),
+        (RuntimeError("out of paper"), False),
+        (FileNotFoundError("Caught FileNotFoundError in DataLoader worker process 0"), False),
+        (tl.StoreNotFound("no store"), False),
+    ],
+)
+def test_workers_that_are_gone_are_explained_and_nothing_else(run, monkeypatch, error, explained):
+    def broken(self):
+        raise error
+        yield  # a generator
+
+    monkeypatch.setattr(DataLoader, "__iter__", broken)
+    wanted = (
+        (tl.WorkerError, "Nothing is lost: .*fewer workers") if explained else (type(error), "")
+    )
+    with pytest.raises(wanted[0], match=wanted[1]) as found:
+        next(iter(dataloader(run, 4, num_workers=2)))
+    assert (found.value is error) is not explained
+
+
+class Around(IterableDataset):
+    """What many write first: every worker would deliver every row."""
+
+    def __init__(self, run):
+        self.run = run
+
+    def __iter__(self):
+        for batch in tl.Loader(self.run, 4):
+            yield batch.tokens
+
+
+def test_a_bare_loader_in_a_worker_is_refused_with_the_name_of_the_adapter(run):
+    assert len(list(DataLoader(Around(run), batch_size=None))) == 9
+    with pytest.raises(tl.ConfigError, match=r"tokenloom.integrations.torch.dataloader\(run, …\)"):
+        list(DataLoader(Around(run), batch_size=None, num_workers=2))
+
+
+def test_a_dataset_that_cannot_be_sent_to_workers_is_told(run):
+    loader = dataloader(run, 4, num_workers=2, multiprocessing_context="spawn")
+    loader.dataset.own = lambda: 0
+    with pytest.raises(tl.ConfigError, match=r"cannot be sent.*multiprocessing_context='fork'"):
+        iter(loader)
+    forked = dataloader(run, 4, num_workers=2, multiprocessing_context="fork")
+    forked.dataset.own = lambda: 0
+    assert len(list(forked)) == 9
+
+
+FORKS = """
+import sys, threading
+import tokenloom as tl
+from tokenloom.integrations.torch import dataloader
+
+run = tl.open(sys.argv[1]).windows(8).shuffle().seed(7).epochs(1)
+busy = tl.Loader(run.epochs(None), 4, prefetch=64)
+
+def read():
+    for batch in busy:
+        batch.labels
+
+threading.Thread(target=read, daemon=True).start()
+own = dataloader(run, 4, fields=("index",))
+first = next(iter(own))
+for _ in range(int(sys.argv[2])):
+    loader = dataloader(run, 4, fields=("index",), num_workers=2, multiprocessing_context="fork")
+    found = [batch["index"].tolist() for batch in loader]
+    assert found == [[*range(k, k + 4)] for k in range(0, 36, 4)], found
+print("done", flush=True)
+"""
+
+
+@pytest.mark.parametrize("times", [2, pytest.param(30, marks=pytest.mark.slow)])
+def test_workers_forked_beside_live_threads_give_the_same_and_never_hang(store, times):
+    command = [sys.executable, "-W", "ignore", "-c", FORKS, str(store.path), str(times)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=600, check=False)
+    assert (done.returncode, done.stdout) == (0, "done\n"), done.stderr
+
+
+LEFT = """
+import sys
+import tokenloom as tl
+from tokenloom.integrations.torch import dataloader
+
+run = tl.open(sys.argv[1]).windows(8).shuffle()
+for kept in dataloader(run, 4, num_workers=int(sys.argv[2])):
+    break
+loader = dataloader(run, 4, num_workers=int(sys.argv[2]))
+loop = iter(loader)
+first, second = next(loop), next(loop)
+"""
+
+
+@pytest.mark.parametrize("workers", [0, pytest.param(2, marks=pytest.mark.slow)])
+def test_a_program_that_ends_in_the_middle_of_a_loop_ends_silently(store, workers):
+    """With tensors alive, and with a loop that was not left."""
+    command = [sys.executable, "-c", LEFT, str(store.path), str(workers)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=600, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+
+
+def test_context_slice_refuses_what_it_cannot_cut(store):
+    (batch,) = itertools.islice(dataloader(store.pack(8), 4), 1)
+    with pytest.raises(tl.ConfigError, match="contract='plain'"):
+        context_slice(batch, 0, 2)

@@ -1,0 +1,401 @@
+"""States of loaders of torch: exact at every point, for every number of workers, also torchdata's.
+
+The scenarios of the first part are those that torchdata tests its `StatefulDataLoader` with (a
+state before, within, at the end of and after an epoch; loaded and not used; as JSON; two loaders at
+once; an error on the way), told in our words. They run over our own `dataloader`, and over theirs
+with our `StepDataset` and `StepSampler` inside.
+"""
+
+import itertools
+import json
+
+import pytest
+import torch
+import torch.distributed.checkpoint as dcp
+from torch.distributed.checkpoint.api import CheckpointException
+from torchdata.stateful_dataloader import StatefulDataLoader
+from toyruns import toy_run, toy_store
+
+import tokenloom as tl
+from tokenloom.integrations.torch import StepDataset, StepSampler, dataloader, stateful
+from tokenloom.loader.passes import LoopPlace
+from tokenloom.loader.step_reader import StepReader
+
+pytestmark = [
+    pytest.mark.filterwarnings("ignore:This DataLoader will create"),
+    pytest.mark.filterwarnings("ignore:'set_vital' is deprecated"),  # torchdata calls it
+    pytest.mark.filterwarnings("ignore:.*multi-threaded, use of fork:DeprecationWarning"),
+]
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory):
+    """37 rows of 8 tokens an epoch."""
+    return toy_store(tmp_path_factory.mktemp("toy"))
+
+
+def ours(run, batch_size=4, num_workers=0, **options):
+    return dataloader(run, batch_size, num_workers=num_workers, fields=("index",), **options)
+
+
+def theirs(run, batch_size=4, num_workers=0, *, state=None, **options):
+    reader = StepReader(run, batch_size, fields=("tokens", "labels"), dtype="int64")
+    sampler = StepSampler(LoopPlace(reader.passes))
+    if state is not None:
+        sampler.load_state_dict(state)
+    steps = StepDataset(reader, fields=("index",))
+    return StatefulDataLoader(
+        steps, sampler=sampler, batch_size=None, num_workers=num_workers, **options
+    )
+
+
+def passes(first, last, size=4):
+    """The indices of every step of some passes over 37 rows, one list for each pass."""
+    return [
+        [[*range(37 * p + k, 37 * p + k + size)] for k in range(0, 37 - size + 1, size)]
+        for p in range(first, last)
+    ]
+
+
+def rows(batches):
+    return [batch["index"].tolist() for batch in batches]
+
+
+def copied(state):
+    """As a checkpoint keeps it."""
+    return json.loads(json.dumps(state))
+
+
+WAYS = pytest.mark.parametrize("make", [ours, theirs])
+WORKERS = pytest.mark.parametrize("workers", [0, pytest.param(2, marks=pytest.mark.slow)])
+
+
+@pytest.fixture
+def run(store):
+    return toy_run(store, epochs=1)
+
+
+@WAYS
+@WORKERS
+@pytest.mark.parametrize("taken", [0, 1, 4, 8, 9])
+def test_ld_09_a_state_within_a_pass_gives_the_rest_of_it_and_then_the_next(
+    run, make, workers, taken
+):
+    first = make(run, num_workers=workers)
+    loop = iter(first)
+    assert rows(itertools.islice(loop, taken)) == passes(0, 1)[0][:taken]
+    state = copied(first.state_dict())
+    assert rows(loop) == passes(0, 1)[0][taken:]  # asking changed nothing
+    resumed = make(run, num_workers=workers)
+    resumed.load_state_dict(state)
+    if taken < 9:
+        assert rows(resumed) == passes(0, 1)[0][taken:]
+    assert rows(resumed) == passes(1, 2)[0]
+    assert rows(first) == passes(1, 2)[0]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("taken", [3, 8, 9])
+def test_ld_09_the_same_with_workers_that_are_kept(run, taken):
+    for make in (ours, theirs):
+        loader = make(run, num_workers=2, persistent_workers=True)
+        assert rows(loader) == passes(0, 1)[0]
+        loop = iter(loader)
+        assert rows(itertools.islice(loop, taken)) == passes(1, 2)[0][:taken]
+        state = copied(loader.state_dict())
+        resumed = make(run, num_workers=2, persistent_workers=True)
+        resumed.load_state_dict(state)
+        rest = passes(1, 2)[0][taken:] if taken < 9 else passes(2, 3)[0]
+        assert rows(resumed) == rest
+        assert rows(resumed) == passes(2, 4)[taken == 9]
+
+
+@WAYS
+@WORKERS
+def test_a_state_before_the_first_batch_is_the_start(run, make, workers):
+    loader = make(run, num_workers=workers)
+    states = [copied(loader.state_dict())]
+    loop = iter(loader)
+    states.append(copied(loader.state_dict()))
+    assert rows(loop) == passes(0, 1)[0]
+    for state in states:
+        again = make(run, num_workers=workers)
+        again.load_state_dict(state)
+        assert rows(again) == passes(0, 1)[0]
+
+
+@WAYS
+@WORKERS
+def test_a_state_at_the_end_of_a_pass_starts_the_next(run, make, workers):
+    """verl 7401: it skipped the next epoch, or repeated the last one."""
+    loader = make(run, num_workers=workers)
+    states = []
+    for number in range(3):
+        assert rows(loader) == passes(number, number + 1)[0]
+        states.append(copied(loader.state_dict()))
+    for number, state in enumerate(states):
+        again = make(run, num_workers=workers)
+        again.load_state_dict(state)
+        assert [rows(again) for _ in range(2)] == passes(number + 1, number + 3)
+
+
+def test_verl_7401_a_checkpoint_after_the_last_batch_inside_the_loop(run):
+    """The body of the loop saves after every step; the last one of a pass is also its end."""
+    loader = ours(run)
+    saved = [(loader.epoch, copied(loader.state_dict())) for _ in range(2) for _ in loader]
+    assert [epoch for epoch, _ in saved] == [0] * 9 + [1] * 9
+    for number, (_, state) in enumerate(saved, 1):
+        again = ours(run, num_workers=0)
+        again.load_state_dict(state)
+        assert again.epoch == number // 9
+        wanted = [step for one in passes(0, 3) for step in one][number : number + 9]
+        stream = itertools.chain.from_iterable(iter(again) for _ in range(2))
+        assert rows(itertools.islice(stream, 9)) == wanted
+
+
+@WAYS
+@WORKERS
+def test_a_state_that_is_loaded_and_not_used_is_what_it_was(run, make, workers):
+    loader = make(run, num_workers=workers)
+    next(itertools.islice(loader, 2, 3))
+    state = copied(loader.state_dict())
+    again = make(run, num_workers=workers)
+    again.load_state_dict(state)
+    third = make(run, num_workers=workers)
+    third.load_state_dict(copied(again.state_dict()))
+    assert rows(third) == rows(again) == passes(0, 1)[0][3:]
+
+
+@WAYS
+@WORKERS
+def test_a_state_may_be_loaded_after_a_state_was_asked_for_and_after_a_loop(run, make, workers):
+    state = copied(_after(make(run), 5).state_dict())
+    if workers and make is theirs:
+        state = copied(_after(make(run, num_workers=workers), 5).state_dict())
+    loader = make(run, num_workers=workers)
+    loader.state_dict()
+    loader.load_state_dict(state)
+    assert rows(loader) == passes(0, 1)[0][5:]
+    rows(itertools.islice(loader, 3))
+    loader.load_state_dict(state)
+    assert rows(loader) == passes(0, 1)[0][5:]
+
+
+def _after(loader, taken):
+    """The loader, after that many steps of a loop that is left."""
+    rows(itertools.islice(loader, taken))
+    return loader
+
+
+@WAYS
+def test_two_loaders_at_once_do_not_disturb_each_other(run, make):
+    pairs = zip(make(run), make(run, 2), strict=False)
+    found = [(a["index"].tolist(), b["index"].tolist()) for a, b in pairs]
+    assert found == list(zip(passes(0, 1)[0], passes(0, 1, 2)[0], strict=False))
+
+
+@WAYS
+def test_after_an_error_on_the_way_the_state_is_that_of_the_last_batch(run, make, monkeypatch):
+    get = StepDataset.__getitem__
+
+    def failing(self, key):
+        if key.step == 3:
+            raise OSError("gone")
+        return get(self, key)
+
+    loader = make(run)
+    with monkeypatch.context() as patch:
+        patch.setattr(StepDataset, "__getitem__", failing)
+        loop = iter(loader)
+        assert rows(itertools.islice(loop, 3)) == passes(0, 1)[0][:3]
+        state = copied(loader.state_dict())
+        with pytest.raises(OSError, match="gone"):
+            next(loop)
+    again = make(run)
+    again.load_state_dict(state)
+    assert rows(again) == passes(0, 1)[0][3:]
+    if make is ours:
+        assert loader.state_dict() == state
+
+
+def test_torchdata_keeps_our_state_so_any_loader_takes_it_over(run):
+    """From 2 to 3 workers torchdata's own state is refused by an assertion without a word."""
+    for workers in (0, 2):
+        before = _after(theirs(run, num_workers=workers), 4)
+        state = copied(before.state_dict())
+        own = (state if workers == 0 else state["_snapshot"]["_main_snapshot"])[
+            "_index_sampler_state"
+        ]
+        assert own == {name: run.state(16, step=4)[name] for name in own}
+        resumed = ours(run, 3)
+        resumed.load_state_dict(own)
+        assert rows(resumed) == [[*range(k, k + 3)] for k in range(16, 37, 3)]
+        alone = theirs(run, state=own)
+        assert rows(alone) == passes(0, 1)[0][4:]
+        assert rows(alone) == passes(1, 2)[0]
+
+
+@pytest.mark.slow
+def test_a_changed_number_of_workers_2_to_3(run):
+    before = _after(theirs(run, num_workers=2), 4)
+    refused = theirs(run, num_workers=3)
+    refused.load_state_dict(before.state_dict())
+    with pytest.raises(AssertionError):
+        next(iter(refused))
+    own = before.state_dict()["_snapshot"]["_main_snapshot"]["_index_sampler_state"]
+    assert rows(theirs(run, num_workers=3, state=own)) == passes(0, 1)[0][4:]
+    for first, then in itertools.product((0, 2), (0, 1, 3)):
+        state = _after(ours(run, num_workers=first), 4).state_dict()
+        resumed = ours(run, num_workers=then)
+        resumed.load_state_dict(copied(state))
+        assert rows(resumed) == passes(0, 1)[0][4:]
+
+
+def test_a_sampler_resumes_without_going_through_what_came_before(store):
+    """Torchdata replays a sampler without a state: 0.3 s for 2 million steps."""
+    run = toy_run(store, epochs=None)
+    far = run.state(4 * 10**12, step=10**12)
+    loader = theirs(run, state=far)
+    assert rows(itertools.islice(loader, 1)) == [[4 * 10**12 + k for k in range(4)]]
+    assert loader.state_dict()["_index_sampler_state"]["step"] == 10**12 + 1
+
+
+@pytest.mark.parametrize("every", [1, 3])
+@WORKERS
+def test_torchdata_takes_states_only_every_few_steps_if_told_so(run, every, workers):
+    for taken in (2, 3, 4, 7):
+        loader = _after(theirs(run, num_workers=workers, snapshot_every_n_steps=every), taken)
+        again = theirs(run, num_workers=workers, snapshot_every_n_steps=every)
+        again.load_state_dict(copied(loader.state_dict()))
+        assert rows(again) == passes(0, 1)[0][taken:]
+
+
+# -- what others' users report ---------------------------------------------------------------
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_prime_rl_3299_workers_that_prefetched_before_a_state_was_loaded(run, workers):
+    """There they went on with what they had prefetched, from step 0."""
+    state = run.state(20, step=5)
+    loader = ours(run, num_workers=workers)
+    loop = iter(loader)  # workers are at work from here on
+    loader.load_state_dict(state)
+    with pytest.raises(tl.StateError, match="Start the loop again"):
+        next(loop)
+    assert rows(loader) == passes(0, 1)[0][5:]
+    loader.load_state_dict(state)
+    assert rows(loader) == passes(0, 1)[0][5:]
+
+
+@pytest.mark.parametrize("worlds", [(2, 3, 1), (4, 1, 2)])
+def test_prime_rl_832_another_number_of_processes(run, worlds):
+    """There a state per rank was kept, so another number of ranks repeated and lost rows."""
+    found, state = [], None
+    for world in worlds:
+        ranks = [
+            dataloader(run, 4, rank=r, world_size=world, fields=("index",)) for r in range(world)
+        ]
+        for rank in ranks:
+            if state is not None:
+                rank.load_state_dict(state)
+        steps = itertools.islice(zip(*ranks, strict=True), 3)
+        found += [[i for part in parts for i in part["index"].tolist()] for parts in steps]
+        states = [copied(rank.state_dict()) for rank in ranks]
+        assert all(one == states[0] for one in states)
+        state = states[0]
+    assert found == passes(0, 1)[0]
+
+
+def test_fw_ai_cookbook_371_skipping_by_islice_is_what_a_state_does(run):
+    """There a skipped prefix moved the random state on, so what came after was something else."""
+    skipped = rows(itertools.islice(ours(run), 5, None))
+    loader = ours(run)
+    loader.load_state_dict(run.state(20, step=5))
+    assert rows(loader) == skipped == passes(0, 1)[0][5:]
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_a_state_is_of_what_was_taken_not_of_what_was_prefetched(run, workers):
+    loader = ours(run, num_workers=workers, **({"prefetch_factor": 4} if workers else {}))
+    for number, batch in enumerate(loader, 1):
+        after = 37 if number == 9 else 4 * number
+        assert loader.state_dict()["examples"] == batch["examples_after"][0].item() == after
+        assert loader.state_dict()["step"] == number
+
+
+def test_states_of_loaders_and_data_loaders_are_the_same(run):
+    loader = tl.Loader(run, 4).seek(3)
+    batches = ours(run)
+    batches.load_state_dict(loader.state_dict())
+    assert rows(batches) == passes(0, 1)[0][3:]
+    again = tl.Loader(run, 4)
+    again.load_state_dict(run.state(12, step=3))
+    assert batches.state_dict() == {
+        name: run.state(37, step=9)[name] for name in batches.state_dict()
+    }
+    assert next(again).index.tolist() == [12, 13, 14, 15]
+
+
+# -- distributed checkpoints -----------------------------------------------------------------
+
+
+def _mixed(store):
+    sources = {"a": store.windows(8).shuffle(), "b": store.pack(8).shuffle()}
+    return tl.mix(sources).seed(3)
+
+
+@pytest.fixture
+def mixed(store):
+    run = _mixed(store)
+    edited = run.edit(at=24, weights={"a": 5.0})
+    added = run.edit(at=24, add={"c": store.windows(8).seed(11).shuffle()})
+    return run, edited, added
+
+
+@pytest.mark.filterwarnings("ignore::UserWarning:torch")
+@pytest.mark.filterwarnings("ignore::FutureWarning:torch")
+@pytest.mark.parametrize("world", [1, 2])
+def test_a_distributed_checkpoint_loads_into_an_edited_run_and_another_world(
+    mixed, tmp_path, world
+):
+    """The description of an edited run has more keys; a checkpoint loads only what it has."""
+    run, *others = mixed
+    batches = dataloader(run, 4, fields=("index",))
+    bare = tl.Loader(run, 4)
+    rows(itertools.islice(batches, 5))
+    rows(itertools.islice(bare, 5))
+    state = {"data": batches, "loader": stateful(bare), "model": torch.nn.Linear(2, 2)}
+    dcp.save(state, checkpoint_id=tmp_path / "saved", no_dist=True)
+    at = batches.state_dict()["examples"]
+    for other in (run, *others):
+        rank = {"rank": world - 1, "world_size": world}
+        resumed = dataloader(other, 6, fields=("index",), **rank)
+        loader = tl.Loader(other, 6, **rank)
+        targets = {"data": resumed, "loader": stateful(loader), "model": torch.nn.Linear(2, 2)}
+        dcp.load(targets, checkpoint_id=tmp_path / "saved", no_dist=True)
+        assert resumed.state_dict()["examples"] == loader.examples == at
+        wanted = other.batch(range(at, at + 6)).index[6 * (world - 1) // world :]
+        (found,) = itertools.islice(resumed, 1)
+        assert found["index"].tolist() == wanted.tolist() == next(loader).index.tolist()
+        assert found["input_ids"].tolist() == other.batch(wanted).tokens.tolist()
+
+
+@pytest.mark.filterwarnings("ignore::UserWarning:torch")
+@pytest.mark.filterwarnings("ignore::FutureWarning:torch")
+def test_without_fixed_keys_the_edited_run_would_not_load(mixed, tmp_path):
+    """The control: a bare loader's state has the whole description in it."""
+    run, edited, _ = mixed
+    loader = tl.Loader(run, 4)
+    next(loader)
+    dcp.save({"data": loader}, checkpoint_id=tmp_path / "saved", no_dist=True)
+    with pytest.raises(CheckpointException, match="Missing key in checkpoint"):
+        dcp.load({"data": tl.Loader(edited, 4)}, checkpoint_id=tmp_path / "saved", no_dist=True)
+
+
+def test_states_have_the_same_keys_and_types_for_every_run(store, mixed):
+    kinds = set()
+    for run in (*mixed, toy_run(store), toy_run(store, epochs=None), store.pack(8).block_shuffle()):
+        for end in ("drop", "wrap"):
+            state = dataloader(run, 4, end=end).state_dict()
+            kinds.add(tuple((name, type(value)) for name, value in state.items()))
+    assert len(kinds) == 1

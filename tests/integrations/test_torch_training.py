@@ -1,0 +1,306 @@
+"""A tiny model in plain torch: it learns, and killed runs have the curve of one that was not."""
+
+import itertools
+import json
+import logging
+import os
+import random
+import signal
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+import torchtrain
+from torchtrain import TinyGPT, curve, loss_sum, train
+from toyruns import toy_store
+
+import tokenloom as tl
+from tokenloom.integrations.torch import dataloader
+
+pytestmark = pytest.mark.filterwarnings("ignore:.*multi-threaded, use of fork:DeprecationWarning")
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory):
+    return toy_store(tmp_path_factory.mktemp("toy"))
+
+
+@pytest.fixture(autouse=True)
+def one_thread():
+    """Sums have one order then."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(threads)
+
+
+# -- what a model sees ---------------------------------------------------------------------
+
+
+def test_tr_03_packed_training_with_position_ids_runs_and_the_loss_falls(store):
+    torch.manual_seed(0)
+    model = TinyGPT(dropout=0)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)
+    loader, losses = dataloader(store.pack(16).shuffle(), 6, contract="sdpa"), []
+    for _ in range(8):  # passes
+        for batch in loader:
+            loss = loss_sum(model, batch) / (batch["labels"][:, 1:] != -100).sum()
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+            losses.append(loss.item())
+    assert np.isfinite(losses).all()
+    assert np.mean(losses[-3:]) < 0.5 * np.mean(losses[:3])
+    assert {one["position_ids"].max().item() for one in loader} <= set(range(1, 16))
+
+
+def test_tr_04_boundary_masking_changes_the_denominator_by_the_boundaries(store):
+    """A prediction across a boundary counts or not: one for each document after the first."""
+    run = store.pack(16).shuffle()
+    across = run.render(mask_boundary_loss=False)
+    names = ("step_loss_tokens", "segment_ids")
+    for inside, over in zip(
+        dataloader(run, 6, fields=names), dataloader(across, 6, fields=names), strict=True
+    ):
+        segments = inside["segment_ids"]
+        boundaries = (segments[:, 1:] != segments[:, :-1]) & (segments[:, 1:] > 0)
+        fewer = over["step_loss_tokens"][0] - inside["step_loss_tokens"][0]
+        assert fewer == boundaries.sum() > 0
+        for one in (inside, over):
+            assert one["step_loss_tokens"][0] == (one["labels"][:, 1:] != -100).sum()
+
+
+def test_tr_05_a_run_in_torch_logs_its_position_and_warns_of_nothing(store, caplog):
+    """Warnings are errors here, those of torch about arrays that cannot be written included."""
+    run = tl.mix({"a": store.pack(16).shuffle(), "b": store.windows(16).shuffle()})
+    loader = dataloader(run, 6, fields=("index",))
+    for batch in itertools.islice(loader, 4):
+        batch["input_ids"] += 0  # its memory is the batch's own
+    bare = tl.Loader(run, 6)
+    bare.load_state_dict(loader.state_dict())
+    with caplog.at_level(logging.INFO, logger="tokenloom"):
+        bare.log_position()
+    assert "step=4 examples=24" in caplog.text
+    assert "a: rows=" in caplog.text
+
+
+@pytest.mark.parametrize("contract", ["sdpa", "flex"])
+def test_bc_25_changing_a_document_leaves_the_others_of_its_row_as_they_are(store, contract):
+    torch.manual_seed(0)
+    model = TinyGPT(dropout=0).eval()
+    run, names = store.pack(16).shuffle(), ("segment_ids",)
+    (batch,) = itertools.islice(dataloader(run, 12, contract=contract, fields=names), 1)
+    segments = batch["segment_ids"]
+    if contract == "flex":
+        rows, cells = batch["input_ids"].shape
+        b, q, k = torch.arange(rows), torch.arange(cells), torch.arange(cells)
+        may = batch["mask_mod"](b[:, None, None], 0, q[None, :, None], k[None, None])
+        mask = torch.where(may, 0.0, torch.finfo(torch.float32).min)[:, None]
+    else:
+        mask = batch["attention_mask"]
+    changed = batch["input_ids"].clone()
+    first = segments == 1
+    changed[first] = (changed[first] + 1) % 1000
+    logits = [model(ids, batch["position_ids"], mask) for ids in (batch["input_ids"], changed)]
+    others = segments > 1
+    assert others.any()
+    assert torch.equal(logits[0][others], logits[1][others])
+    assert not torch.equal(logits[0][first], logits[1][first])
+    leak = torch.zeros_like(mask).masked_fill_(torch.ones(16, 16).triu(1).bool(), -1e9)
+    leaked = [model(ids, batch["position_ids"], leak) for ids in (batch["input_ids"], changed)]
+    assert not torch.equal(leaked[0][others], leaked[1][others])  # the control
+
+
+def test_ca_03_ranks_talk_to_nobody_and_write_nothing(store, monkeypatch):
+    def refused(*_, **__):
+        raise AssertionError("a rank asked somebody")
+
+    before = {path: path.stat().st_mtime_ns for path in Path(store.path).rglob("*")}
+    monkeypatch.setattr(socket, "socket", refused)
+    monkeypatch.setattr(socket, "create_connection", refused)
+    run = store.pack(16).shuffle()
+    ranks = [dataloader(run, 6, rank=r, world_size=2, fields=("index",)) for r in (0, 1)]
+    found = [[one["index"].tolist() for one in rank] for rank in reversed(ranks)]
+    monkeypatch.undo()
+    whole = [one["index"].tolist() for one in dataloader(run, 6, fields=("index",))]
+    assert [a + b for b, a in zip(*found, strict=True)] == whole
+    assert {path: path.stat().st_mtime_ns for path in Path(store.path).rglob("*")} == before
+
+
+# -- killed and resumed ----------------------------------------------------------------------
+
+
+def test_tr_08_a_run_resumed_again_and_again_has_the_same_losses_to_the_last_bit(store, tmp_path):
+    """In one process: everything is made anew from the checkpoint; dropout is resumed, too."""
+    whole, parts = tmp_path / "whole", tmp_path / "parts"
+    for folder in (whole, parts):
+        folder.mkdir()
+    train(store.path, whole, 20)
+    for steps in (3, 9, 10, 17, 20):  # up to three steps after a checkpoint are trained again
+        train(store.path, parts, steps)
+    assert curve(parts) == curve(whole)
+    assert all(len(losses) == 1 for losses in curve(parts).values())
+    assert len((parts / "log").read_text().splitlines()) > 20
+
+
+def test_tr_08_a_loader_that_starts_anew_would_be_seen(store, tmp_path, monkeypatch):
+    """The control: without the state of the data the curve is another one."""
+    monkeypatch.setattr(torchtrain, "dataloader", lambda *a, **o: forgetful(dataloader(*a, **o)))
+    train(store.path, tmp_path, 6)
+    train(store.path, tmp_path, 9)
+    assert any(len(losses) > 1 for losses in curve(tmp_path).values())
+
+
+def forgetful(loader):
+    """A loader whose state does not set its position."""
+    load = loader.load_state_dict
+    loader.load_state_dict = lambda state: load({**state, "examples": 0})
+    return loader
+
+
+def started(store, folder, steps, workers=0, world=1, dropout=0.1):
+    """The processes of a training program."""
+    program = [sys.executable, str(Path(torchtrain.__file__)), str(store.path), str(folder)]
+    program += [str(steps), str(workers), str(dropout)]
+    port = _free_port()
+    ranks = []
+    for rank in range(world):
+        more = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
+        more |= {"RANK": str(rank), "WORLD_SIZE": str(world), "LOCAL_RANK": str(rank)}
+        environment = {**os.environ, **more}
+        with open(folder / f"errors-{rank}", "wb") as errors:
+            ranks.append(subprocess.Popen(program, env=environment, stderr=errors))
+    return ranks
+
+
+def _free_port():
+    with socket.socket() as one:
+        one.bind(("127.0.0.1", 0))
+        return one.getsockname()[1]
+
+
+def finished(folder, ranks):
+    for number, rank in enumerate(ranks):
+        assert rank.wait(timeout=900) == 0, (folder / f"errors-{number}").read_text()
+
+
+def killed(folder, ranks, after):
+    """Kill all processes as soon as the log has that many lines."""
+    while _lines(folder) < after:
+        assert all(rank.poll() is None for rank in ranks), (folder / "errors-0").read_text()
+        time.sleep(0.002)
+    for rank in ranks:
+        os.kill(rank.pid, signal.SIGKILL)
+    for rank in ranks:
+        rank.wait(timeout=300)
+
+
+def _lines(folder):
+    log = folder / "log"
+    return log.read_text().count("\n") if log.exists() else 0
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("workers", [0, 2])
+def test_tr_08_killed_at_random_steps_and_resumed_the_curve_is_bit_identical(
+    store, tmp_path, workers
+):
+    whole, parts = tmp_path / "whole", tmp_path / "parts"
+    for folder in (whole, parts):
+        folder.mkdir()
+    steps, chance = 200, random.Random(workers)
+    finished(whole, started(store, whole, steps))
+    kills = 0
+    while kills < 3:
+        ranks = started(store, parts, steps, workers=workers)
+        killed(parts, ranks, _lines(parts) + chance.randrange(1, 60))
+        kills += 1
+    finished(parts, started(store, parts, steps, workers=workers))
+    assert curve(parts) == curve(whole)
+    assert sorted(curve(parts)) == list(range(1, steps + 1))
+    assert _lines(parts) >= steps
+
+
+@pytest.mark.slow
+def test_tr_08_ddp_on_1_then_3_then_2_processes_has_the_curve_of_one(store, tmp_path):
+    """Sums of floats differ in the last digits with the number of ranks; the rows do not."""
+    whole, parts = tmp_path / "whole", tmp_path / "parts"
+    for folder in (whole, parts):
+        folder.mkdir()
+    finished(whole, started(store, whole, 24, dropout=0))
+    finished(parts, started(store, parts, 8, dropout=0))
+    killed(parts, started(store, parts, 10**6, world=3, dropout=0), after=15)
+    last = max(curve(parts))
+    finished(parts, started(store, parts, last + 8, world=2, dropout=0))
+    assert max(curve(parts)) == last + 8
+    one, many = curve(whole), curve(parts)
+    for step in range(1, 1 + min(24, len(many))):
+        (wanted,) = one[step]
+        assert max(abs(loss - wanted) for loss in many[step]) < 1e-6 * max(1, wanted)
+
+
+GROUPS = """
+import json, os, sys
+import torch.distributed as dist
+from torch.distributed.device_mesh import init_device_mesh
+import tokenloom as tl
+from tokenloom.integrations.torch import dataloader
+
+dist.init_process_group("gloo")
+rank = dist.get_rank()
+run = tl.open(sys.argv[1]).pack(16).shuffle()
+mesh = init_device_mesh("cpu", (2, 2), mesh_dim_names=("dp", "tp"))
+pairs = [dist.new_group([0, 2]), dist.new_group([1, 3])]  # data-parallel ranks, by hand
+
+def rows(**options):
+    return [one["index"].tolist() for one in dataloader(run, 8, fields=("index",), **options)]
+
+found = {"mesh": rows(group=mesh["dp"]), "group": rows(group=pairs[rank % 2]), "all": rows()}
+for name, group in (("outside", pairs[(rank + 1) % 2]), ("whole", mesh)):
+    try:
+        rows(group=group)
+    except tl.ConfigError as error:
+        found[name] = str(error)
+with open(f"{sys.argv[2]}/{rank}.json", "w") as out:
+    json.dump(found, out)
+dist.destroy_process_group()
+"""
+
+
+@pytest.mark.slow
+def test_a_process_group_and_an_axis_of_a_mesh_name_the_ranks_that_share_rows(store, tmp_path):
+    """2 x 2: the two processes of a tensor-parallel pair get the same rows."""
+    (tmp_path / "program.py").write_text(GROUPS)
+    command = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "4"]
+    command += ["--master-port", str(_free_port()), str(tmp_path / "program.py")]
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    done = subprocess.run(
+        [*command, str(store.path), str(tmp_path)],
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=900,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    found = [json_of(tmp_path / f"{rank}.json") for rank in range(4)]
+    run = tl.open(store.path).pack(16).shuffle()
+
+    def rows(rank, world):
+        loader = dataloader(run, 8, rank=rank, world_size=world, fields=("index",))
+        return [one["index"].tolist() for one in loader]
+
+    for rank, one in enumerate(found):
+        assert one["mesh"] == one["group"] == rows(rank // 2, 2)
+        assert one["all"] == rows(rank, 4)
+        assert "this process is not in it" in one["outside"]
+        assert 'group=mesh["dp"]' in one["whole"]
+
+
+def json_of(path):
+    return json.loads(path.read_text())
