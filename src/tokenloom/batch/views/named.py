@@ -20,7 +20,7 @@ from tokenloom.batch.views.contracts import contract_of, to_torch
 from tokenloom.errors import choices
 from tokenloom.store.handles import lazy
 
-__all__ = ["FIELDS", "KEYS", "KNOWN", "Named", "field_of"]
+__all__ = ["FIELDS", "KEYS", "KNOWN", "Named", "field_of", "fields_for"]
 
 Array = NDArray[Any]
 
@@ -61,6 +61,17 @@ def field_of(name: str) -> str:
     ('tokens', 'labels')
     """
     return KNOWN.get(name, name)
+
+
+def fields_for(contract: str, fields: Sequence[str]) -> tuple[str, ...]:
+    """The arrays of a batch that a contract and further names need, made in one pass.
+
+    >>> fields_for("hf", ("segment_ids", "index"))
+    ('tokens', 'labels', 'position_ids', 'segment_ids')
+    """
+    named = [field_of(name) for name in fields]
+    wanted = (*contract_of(contract).fields, *named)
+    return tuple(dict.fromkeys(name for name in wanted if name in (*FIELDS, "step_loss_tokens")))
 
 
 class Named(ABC):

@@ -14,13 +14,11 @@ from typing import Any, NamedTuple
 from torch.utils.data import Dataset as TorchDataset
 from torch.utils.data import Sampler
 
-from tokenloom.batch.views.contracts import contract_of
-from tokenloom.batch.views.named import FIELDS, field_of
 from tokenloom.integrations.torch.context import RowPart, context_slice
 from tokenloom.loader.passes import LoopPlace, Passes, Turn
 from tokenloom.loader.step_reader import StepReader
 
-__all__ = ["StepDataset", "StepKey", "StepSampler", "fields_for"]
+__all__ = ["StepDataset", "StepKey", "StepSampler"]
 
 
 class StepKey(NamedTuple):
@@ -28,13 +26,6 @@ class StepKey(NamedTuple):
 
     turn: Turn
     step: int
-
-
-def fields_for(contract: str, fields: Sequence[str]) -> tuple[str, ...]:
-    """The arrays of a batch that a contract and further names need, made in one pass."""
-    named = [field_of(name) for name in fields]
-    wanted = (*contract_of(contract).fields, *named)
-    return tuple(dict.fromkeys(name for name in wanted if name in (*FIELDS, "step_loss_tokens")))
 
 
 class StepDataset(TorchDataset):  # type: ignore[misc]
