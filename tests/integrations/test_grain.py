@@ -15,9 +15,14 @@ from toyruns import toy_run, toy_store
 import tokenloom as tl
 from tokenloom.errors import ConfigError, StateError
 
-grain = pytest.importorskip("grain")
+grain = iterator = source = None  # set by `imported`
 
-from tokenloom.integrations.grain import iterator, source  # noqa: E402
+
+@pytest.fixture(scope="module", autouse=True)
+def imported():
+    """Imports Grain when a test runs, not when every worker collects them."""
+    ours = pytest.importorskip("tokenloom.integrations.grain")
+    globals().update(grain=pytest.importorskip("grain"), iterator=ours.iterator, source=ours.source)
 
 
 @pytest.fixture(scope="module")

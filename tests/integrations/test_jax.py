@@ -16,12 +16,23 @@ import tokenloom as tl
 from tokenloom.errors import ConfigError, StateError
 from tokenloom.loader.loop import plain_state
 
-jax = pytest.importorskip("jax")
+jax = Mesh = PartitionSpec = LEAVES = batches = share_of = None  # set by `imported`
 
-from jax.sharding import Mesh, PartitionSpec  # noqa: E402
 
-from tokenloom.integrations.jax import LEAVES, batches  # noqa: E402
-from tokenloom.integrations.jax.mesh_rows import share_of  # noqa: E402
+@pytest.fixture(scope="module", autouse=True)
+def imported():
+    """Imports JAX when a test runs, not when every worker collects them."""
+    jax = pytest.importorskip("jax")
+    ours = pytest.importorskip("tokenloom.integrations.jax")
+    rows = pytest.importorskip("tokenloom.integrations.jax.mesh_rows")
+    globals().update(
+        jax=jax,
+        Mesh=jax.sharding.Mesh,
+        PartitionSpec=jax.sharding.PartitionSpec,
+        LEAVES=ours.LEAVES,
+        batches=ours.batches,
+        share_of=rows.share_of,
+    )
 
 
 @pytest.fixture(scope="module")

@@ -1,7 +1,7 @@
 """Lightning: the state of the batch that was trained, through every way to stop and go on."""
 
+import importlib
 import json
-import logging
 import os
 import signal
 import subprocess
@@ -16,47 +16,28 @@ from toyruns import toy_run, toy_store
 import tokenloom as tl
 from tokenloom.errors import ConfigError, StateError
 
-torch = pytest.importorskip("torch")
-pl = pytest.importorskip("lightning.pytorch")
+torch = toys = DataModule = checkpoints = data_of = fit = trainer_of = None  # set by `imported`
 
-from lightning.pytorch.callbacks import Callback, ModelCheckpoint  # noqa: E402
 
-from tokenloom.integrations.lightning import DataModule  # noqa: E402
+@pytest.fixture(scope="module", autouse=True)
+def imported():
+    """Imports Lightning (seconds) when a test runs, not when every worker collects them."""
+    pytest.importorskip("lightning.pytorch")
+    toys = importlib.import_module("lightningtoys")
+    names = ("DataModule", "checkpoints", "data_of", "fit", "trainer_of")
+    globals().update({name: getattr(toys, name) for name in names})
+    globals().update(torch=pytest.importorskip("torch"), toys=toys)
 
-logging.getLogger("lightning.pytorch").setLevel(logging.ERROR)
-torch.set_num_threads(1)  # the model is tiny
 
 pytestmark = [
-    pytest.mark.filterwarnings("ignore::lightning.pytorch.utilities.warnings.PossibleUserWarning"),
+    pytest.mark.filterwarnings("ignore:The number of training batches"),
+    pytest.mark.filterwarnings("ignore:You defined a `validation_step` but have no"),
+    pytest.mark.filterwarnings("ignore:.*does not have many workers"),
     pytest.mark.filterwarnings("ignore::DeprecationWarning:lightning"),
     pytest.mark.filterwarnings("ignore:.*LeafSpec:FutureWarning"),
     pytest.mark.filterwarnings("ignore:Checkpoint directory"),
     pytest.mark.filterwarnings("ignore:Be aware that when using `ckpt_path`"),
 ]
-
-
-class Toy(pl.LightningModule):
-    """A model of two layers that writes down what it sees."""
-
-    def __init__(self):
-        super().__init__()
-        with torch.random.fork_rng():
-            torch.manual_seed(0)
-            self.net = torch.nn.Sequential(torch.nn.Embedding(1000, 8), torch.nn.Linear(8, 1000))
-        self.rows, self.losses, self.validated = [], [], []
-
-    def training_step(self, batch, number):
-        logits, targets = self.net(batch["inputs"]), batch["targets"]
-        loss = torch.nn.functional.cross_entropy(logits.flatten(0, 1), targets.flatten())
-        self.rows.append(batch["index"].tolist())
-        self.losses.append(loss.item())
-        return loss
-
-    def validation_step(self, batch, number, dataloader_idx=0):
-        self.validated.append([i for i in batch["index"].tolist() if i >= 0])
-
-    def configure_optimizers(self):
-        return torch.optim.SGD(self.parameters(), 0.5)
 
 
 @pytest.fixture(scope="module")
@@ -67,40 +48,6 @@ def store(tmp_path_factory):
 @pytest.fixture(scope="module")
 def run(store):
     return toy_run(store, epochs=1)
-
-
-def data_of(run, size, **options):
-    return DataModule(run, size, **({"contract": "plain", "fields": ("index",)} | options))
-
-
-def trainer_of(folder, callbacks=(), **options):
-    usual = {
-        "max_epochs": 3,
-        "accelerator": "cpu",
-        "logger": False,
-        "enable_progress_bar": False,
-        "enable_model_summary": False,
-        "enable_checkpointing": bool(callbacks),
-    }
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        return pl.Trainer(default_root_dir=folder, callbacks=[*callbacks], **(usual | options))
-
-
-def fit(run, size, folder, resume=None, data=None, every=None, **options):
-    """A model that was trained; `every`: keep a checkpoint after so many optimizer steps."""
-    keep = []
-    if every:
-        keep = [ModelCheckpoint(folder, "{step}", every_n_train_steps=every, save_top_k=-1)]
-    model, trainer = Toy(), trainer_of(folder, keep, **options)
-    data = data_of(run, size) if data is None else data
-    trainer.fit(model, data, ckpt_path=resume)
-    return model, data, trainer
-
-
-def checkpoints(folder):
-    """Checkpoints by optimizer step."""
-    return {int(one.stem.split("=")[1]): one for one in folder.glob("step=*.ckpt")}
 
 
 def slow_rows(n, size, passes, start=0):
@@ -123,6 +70,22 @@ def whole(run, tmp_path_factory):
     return model, data, checkpoints(folder)
 
 
+def test_ruling_38_the_state_is_that_of_the_trained_batch_also_at_an_epochs_end(run, tmp_path):
+    """In one test, because importing Lightning takes seconds in every worker; more are slow."""
+    model, data, _ = fit(run, 4, tmp_path, every=1, max_epochs=2)
+    assert model.rows == slow_rows(37, 4, 2)
+    assert data.state_dict()["examples"] == 2 * 37
+    kept = checkpoints(tmp_path)
+    for step in (5, 9):  # 9: the end of an epoch (verl 7401)
+        resumed, _, _ = fit(run, 4, tmp_path / "again", kept[step], max_epochs=2)
+        assert resumed.rows == model.rows[step:]
+        assert resumed.losses == model.losses[step:]  # bit-equal
+    resumed, _, trainer = fit(run, 2, tmp_path / "again", kept[5], max_epochs=2)
+    assert resumed.rows == slow_rows(37, 2, 2, 20)
+    assert trainer.current_epoch == 2
+
+
+@pytest.mark.slow
 def test_ruling_40_epochs_are_fresh_passes(run, whole):
     model, data, _ = whole
     assert model.rows == slow_rows(37, 4, 3)
@@ -131,6 +94,7 @@ def test_ruling_40_epochs_are_fresh_passes(run, whole):
     assert model.rows[:9] == [next(loader).index.tolist() for _ in range(9)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("step", [1, 5, 8, 9, 10, 18, 26])
 def test_ruling_38_a_resumed_run_has_the_losses_of_the_uninterrupted_one(
     run, whole, tmp_path, step
@@ -146,6 +110,7 @@ def test_ruling_38_a_resumed_run_has_the_losses_of_the_uninterrupted_one(
 VALIDATED = {4: 3, 7: 3, 9: 2, 13: 2}  # ends of epochs that are left after a step
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("size", [2, 3, 4, 8])
 @pytest.mark.parametrize("step", VALIDATED)
 def test_another_batch_size_goes_on_at_the_same_example_and_ends_its_epochs_with_the_passes(
@@ -162,6 +127,7 @@ def test_another_batch_size_goes_on_at_the_same_example_and_ends_its_epochs_with
     assert validated == VALIDATED[step] * list(range(37))
 
 
+@pytest.mark.slow
 def test_the_negative_control_a_plain_stateful_loader_is_one_batch_too_far(run, tmp_path):
     """An endless loader has no length, so Lightning fetches one ahead."""
     from tokenloom.integrations.torch import dataloader
@@ -169,7 +135,7 @@ def test_the_negative_control_a_plain_stateful_loader_is_one_batch_too_far(run, 
     endless = run.endless()
     loader = dataloader(endless, 4, contract="plain", fields=("index",), rank=0, world_size=1)
     trainer = trainer_of(tmp_path, max_epochs=-1, max_steps=5)
-    trainer.fit(Toy(), loader)
+    trainer.fit(toys.Toy(), loader)
     assert loader.state_dict()["examples"] == 24  # 20 were trained
 
     model, data, _ = fit(endless, 4, tmp_path, max_epochs=-1, max_steps=5, every=5)
@@ -179,8 +145,9 @@ def test_the_negative_control_a_plain_stateful_loader_is_one_batch_too_far(run, 
     assert model.rows == [list(range(k, k + 4)) for k in range(0, 20, 4)]
 
 
+@pytest.mark.slow
 def test_a_batch_whose_training_failed_is_trained_again(run, tmp_path):
-    class Fails(Callback):
+    class Fails(toys.Callback):
         def on_before_backward(self, trainer, module, loss):
             if len(module.rows) == 6:
                 raise RuntimeError("a bad step")
@@ -188,11 +155,12 @@ def test_a_batch_whose_training_failed_is_trained_again(run, tmp_path):
     data, trainer = data_of(run, 4), trainer_of(tmp_path)
     trainer.callbacks.append(Fails())
     with pytest.raises(RuntimeError, match="a bad step"):
-        trainer.fit(Toy(), data)
+        trainer.fit(toys.Toy(), data)
     assert data.state_dict()["examples"] == 20
 
 
-@pytest.mark.parametrize("workers", [0, pytest.param(2, marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("workers", [0, 2])
 def test_accumulated_gradients_resume_bit_equal(run, tmp_path, workers):
     options = {"accumulate_grad_batches": 3, "max_epochs": 2}
     model, _, _ = fit(run, 4, tmp_path, every=1, **options)
@@ -204,6 +172,7 @@ def test_accumulated_gradients_resume_bit_equal(run, tmp_path, workers):
         assert resumed.losses == model.losses[3 * step :]
 
 
+@pytest.mark.slow
 def test_limited_epochs_are_the_next_steps_of_the_run_across_passes(run, tmp_path):
     options = {"limit_train_batches": 4, "max_epochs": 5}
     model, _, _ = fit(run, 4, tmp_path, every=1, **options)
@@ -214,6 +183,7 @@ def test_limited_epochs_are_the_next_steps_of_the_run_across_passes(run, tmp_pat
         assert resumed.losses == model.losses[step:]
 
 
+@pytest.mark.slow
 def test_validation_sees_every_example_of_every_run_every_time(run, store, tmp_path):
     other = toy_run(store, "block", epochs=1)
     data = data_of(run, 4, val={"a": run, "b": other}, eval_batch_size=5)
@@ -223,23 +193,26 @@ def test_validation_sees_every_example_of_every_run_every_time(run, store, tmp_p
     assert model.rows == slow_rows(37, 4, 2)
 
 
+@pytest.mark.slow
 def test_validation_in_the_middle_of_an_epoch_changes_nothing(run, whole, tmp_path):
     data = data_of(run, 4, val=run)
     model, _, _ = fit(run, 4, tmp_path, data=data, val_check_interval=2)
     assert model.losses == whole[0].losses
 
 
+@pytest.mark.slow
 def test_overfit_batches_are_the_same_every_epoch(run, tmp_path):
     model, _, _ = fit(run, 4, tmp_path, overfit_batches=2)
     assert model.rows == 3 * slow_rows(37, 4, 1)[:2]
 
 
+@pytest.mark.slow
 def test_another_trainer_starts_from_the_beginning_and_the_same_one_goes_on(run, tmp_path):
     data = data_of(run, 4)
     first, _, trainer = fit(run, 4, tmp_path, data=data, max_epochs=1)
     again, _, _ = fit(run, 4, tmp_path, data=data, max_epochs=1)
     assert again.rows == first.rows
-    data, model = data_of(run, 4), Toy()
+    data, model = data_of(run, 4), toys.Toy()
     trainer = trainer_of(tmp_path, max_epochs=1)
     trainer.fit(model, data)
     trainer.fit_loop.max_epochs = 2
@@ -247,11 +220,13 @@ def test_another_trainer_starts_from_the_beginning_and_the_same_one_goes_on(run,
     assert model.rows == slow_rows(37, 4, 2)
 
 
+@pytest.mark.slow
 def test_loaders_that_are_made_anew_go_on(run, whole, tmp_path):
     model, _, _ = fit(run, 4, tmp_path, reload_dataloaders_every_n_epochs=1)
     assert model.losses == whole[0].losses
 
 
+@pytest.mark.slow
 def test_a_checkpoint_without_our_state_and_one_of_another_run_are_refused(
     run, store, whole, tmp_path
 ):
@@ -270,6 +245,7 @@ def test_a_checkpoint_without_our_state_and_one_of_another_run_are_refused(
         fit(other, 4, tmp_path, whole[2][5])
 
 
+@pytest.mark.slow
 def test_what_is_wrong_is_refused_when_the_module_is_made(run, store):
     with pytest.raises(ConfigError, match="contract"):
         DataModule(run, 4, contract="huggingface")
@@ -279,6 +255,7 @@ def test_what_is_wrong_is_refused_when_the_module_is_made(run, store):
         DataModule(store, 4)
 
 
+@pytest.mark.slow
 def test_the_state_is_small_and_plain(whole):
     state = torch.load(whole[2][5], weights_only=False)["DataModule"]
     assert {type(value) for value in state.values()} == {int, str}
@@ -286,11 +263,11 @@ def test_the_state_is_small_and_plain(whole):
 
 
 TRAINED = """
-    import json, logging, os, signal, sys, warnings
+    import json, os, signal, sys, warnings
     sys.path.insert(0, sys.argv[1])
     warnings.simplefilter("ignore")
     import tokenloom as tl
-    import test_lightning as toys
+    import lightningtoys as toys
     from pathlib import Path
 
     def main():
