@@ -139,6 +139,7 @@ class LoopPlace:
     @property
     def turn(self) -> Turn:
         """What a loop that starts now delivers."""
+        self._settle()
         return self._turn
 
     @property
@@ -153,6 +154,7 @@ class LoopPlace:
 
     def begin(self) -> Turn:
         """Start a loop: what it delivers. Another one after it starts the pass from its start."""
+        self._settle()
         turn = self._turn
         self._turn = self.passes.turn(turn.number, turn.step)  # refuses a pass that cannot be
         self._within, self._start = None, (turn.example, turn.step)
@@ -161,6 +163,15 @@ class LoopPlace:
     def deliver(self, turn: Turn, step: int) -> None:
         """Count a step of a turn as delivered."""
         self._within = turn, step
+
+    def _settle(self) -> None:
+        """Count a pass as delivered if its last step was: a loop need not ask for one more."""
+        if self._within is None:
+            return
+        turn, step = self._within
+        count = self.passes.count(turn) if turn.number == self._turn.number else None
+        if count is not None and step + 1 >= turn.step + count:
+            self.finish(turn)
 
     def finish(self, turn: Turn) -> None:
         """Count a pass as delivered to its end."""
