@@ -193,7 +193,7 @@ def test_absolute_positions_are_refused_where_positions_show_the_documents(store
 def test_an_unknown_contract_is_refused_with_those_there_are(batch):
     with pytest.raises(tl.ConfigError, match="allowed: hf, flash, flex, sdpa, plain"):
         batch.torch(contract="huggingface")
-    assert list(CONTRACTS) == ["hf", "flash", "flex", "sdpa", "plain"]
+    assert list(CONTRACTS) == ["hf", "flash", "flex", "sdpa", "plain", "jax", "maxtext"]
 
 
 def test_c_26_masks_and_ids_are_exported_in_the_dtype_that_is_asked_for(batch):

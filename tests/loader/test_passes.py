@@ -109,6 +109,19 @@ def test_a_state_at_the_end_of_a_pass_starts_the_next_one_and_skips_nothing(stor
         assert indices(loop(again, resumed)) == slow_passes(37, size, "drop", 2)[1]
 
 
+@pytest.mark.parametrize("end", ["drop", "pad"])
+def test_a_loop_that_is_left_after_its_last_step_has_delivered_its_pass(store, end):
+    """``zip(range(len(loader)), loader)`` never asks for one more; a state would go on, too."""
+    reader = StepReader(toy_run(store, epochs=1), 4, end=end)
+    place = LoopPlace(reader.passes)
+    steps = reader.passes.count(place.turn)
+    found = [indices(itertools.islice(loop(reader, place), steps)) for _ in range(3)]
+    assert found == slow_passes(37, 4, end, 3)
+    again = LoopPlace(reader.passes)
+    again.load(place.state())
+    assert again.turn == place.turn
+
+
 def test_a_loop_that_was_left_starts_the_same_pass_again(store):
     reader = StepReader(toy_run(store, epochs=1), 4)
     place = LoopPlace(reader.passes)

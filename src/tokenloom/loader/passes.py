@@ -163,6 +163,7 @@ class LoopPlace:
     @property
     def turn(self) -> Turn:
         """What a loop that starts now delivers."""
+        self._settle()
         return self._turn
 
     @property

@@ -25,12 +25,16 @@ from tokenloom.store.files import LOCAL, temporary_name
 from tokenloom.store.plan_cache import cache_dir
 
 __all__ = [
+    "DECIDES",
     "check_arrays",
     "check_state",
+    "decisive",
     "latest_state",
     "read_state",
     "write_state",
 ]
+
+DECIDES = ("format", "examples", "step", "fingerprint", "render", "wrapped", "arrays")
 
 MAX_BYTES = 16 << 20
 
@@ -43,6 +47,15 @@ _NAME = re.compile(r"state-([0-9]{12,19})\.json")
 _SHOWN = 200  # characters of a wrong value in a message
 
 log = logging.getLogger("tokenloom")
+
+
+def decisive(state: Mapping[str, Any]) -> dict[str, Any]:
+    """What decides in a state: integers and strings, under the same keys for every run.
+
+    Checkpoints of torch and Orbax load into the keys that a state has now, so a state whose
+    description grew (an edit of the mix) would not load; these seven keys always do.
+    """
+    return {name: state[name] for name in DECIDES}
 
 
 def check_state(

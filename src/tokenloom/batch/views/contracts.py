@@ -14,6 +14,10 @@ flex     input_ids, labels, position_ids, segment_ids, mask_mod for FlexAttentio
 sdpa     hf, and attention_mask: added to the scores, 0 where a cell may attend [B, 1, S, S]
 plain    inputs, targets (already shifted: ``cross_entropy(logits, targets)``), position_ids,
          segment_ids
+jax      plain, and loss_mask; targets are 0 where they do not count, because a gather of JAX takes
+         -100 for an index
+maxtext  the same under the names of MaxText: inputs, inputs_segmentation, inputs_position, and the
+         same for targets; targets_segmentation is 0 where a target does not count
 =======  ==========================================================================================
 """
 
@@ -34,7 +38,7 @@ from tokenloom.batch.paint import IGNORE
 from tokenloom.batch.spec import RenderSpec
 from tokenloom.errors import ConfigError, MissingExtra
 
-__all__ = ["CONTRACTS", "Contract", "contract_of", "to_torch"]
+__all__ = ["CONTRACTS", "Contract", "contract_of", "contract_or_names", "to_torch"]
 
 Arrays = dict[str, Any]
 
@@ -145,6 +149,27 @@ def _plain(batch: Any) -> Arrays:
     }
 
 
+def _jax(batch: Any) -> Arrays:
+    made = _plain(batch)
+    made["targets"] = np.where(
+        made["targets"] == IGNORE, made["targets"].dtype.type(0), made["targets"]
+    )
+    return made | {"loss_mask": batch.loss_mask}
+
+
+def _maxtext(batch: Any) -> Arrays:
+    made = _jax(batch)
+    segments, positions = made["segment_ids"], made["position_ids"]
+    return {
+        "inputs": made["inputs"],
+        "inputs_segmentation": segments,
+        "inputs_position": positions,
+        "targets": made["targets"],
+        "targets_segmentation": np.where(made["loss_mask"], segments, segments.dtype.type(0)),
+        "targets_position": positions,
+    }
+
+
 def shifted(labels: Array) -> Array:
     """Aligned labels, one cell earlier: the target of each cell [..., S].
 
@@ -160,6 +185,8 @@ _NO_CACHE = (("use_cache", False),)  # with a cache, transformers ignores positi
 
 _IDS = ("tokens", "labels", "position_ids")
 
+_MASKED = (*_IDS, "segment_ids", "loss_mask")
+
 CONTRACTS = {
     one.name: one
     for one in (
@@ -168,6 +195,8 @@ CONTRACTS = {
         Contract(name="flex", fields=(*_IDS, "segment_ids"), arrays=_flex, mask_mod=True),
         Contract(name="sdpa", fields=(*_IDS, "segment_ids"), arrays=_sdpa, settings=_NO_CACHE),
         Contract(name="plain", fields=(*_IDS, "segment_ids"), arrays=_plain, aligned=False),
+        Contract(name="jax", fields=_MASKED, arrays=_jax, aligned=False),
+        Contract(name="maxtext", fields=_MASKED, arrays=_maxtext, aligned=False),
     )
 }
 
@@ -177,6 +206,16 @@ def contract_of(name: str) -> Contract:
     if name not in CONTRACTS:
         one_of("contract", name, tuple(CONTRACTS))
     return CONTRACTS[name]
+
+
+BY_NAME = Contract(name="none", fields=(), arrays=lambda batch: {}, aligned=False)
+
+"""No contract: what is asked for by name, and nothing else."""
+
+
+def contract_or_names(name: str | None) -> Contract:
+    """The contract of that name; None asks for arrays by name alone."""
+    return BY_NAME if name is None else contract_of(name)
 
 
 def to_torch(arrays: Mapping[str, Any], device: Any = None) -> Arrays:

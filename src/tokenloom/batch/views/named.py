@@ -14,13 +14,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
+from tokenloom.arguments import one_of
 from tokenloom.batch.spec import RenderSpec
 from tokenloom.batch.step import Step, no_step
-from tokenloom.batch.views.contracts import Contract, contract_of, to_torch
-from tokenloom.errors import choices
+from tokenloom.batch.views.contracts import Contract, contract_of, contract_or_names, to_torch
+from tokenloom.errors import ConfigError, choices
 from tokenloom.store.handles import lazy
 
-__all__ = ["FIELDS", "KEYS", "KNOWN", "Named", "field_of"]
+__all__ = ["FIELDS", "KEYS", "KNOWN", "Named", "field_of", "fields_for"]
 
 Array = NDArray[Any]
 
@@ -63,6 +64,24 @@ def field_of(name: str) -> str:
     ('tokens', 'labels')
     """
     return KNOWN.get(name, name)
+
+
+def fields_for(contract: str | None, fields: Sequence[str]) -> tuple[str, ...]:
+    """The arrays of a batch that a contract and further names need, made in one pass.
+
+    >>> fields_for("hf", ("segment_ids", "index"))
+    ('tokens', 'labels', 'position_ids', 'segment_ids')
+    >>> fields_for(None, ("input_ids", "labels"))
+    ('tokens', 'labels')
+    """
+    if isinstance(fields, str):
+        raise ConfigError(f"fields: found {fields!r}, allowed: several names, as in [{fields!r}].")
+    for name in fields:
+        one_of("fields", name, NAMES)
+    if contract is None and not fields:
+        raise ConfigError("fields: found none, and no contract. Name the arrays that you want.")
+    wanted = (*contract_or_names(contract).fields, *map(field_of, fields))
+    return tuple(dict.fromkeys(name for name in wanted if name in (*FIELDS, "step_loss_tokens")))
 
 
 class Named(ABC):

@@ -26,10 +26,13 @@ The constructors return a `tokenloom.Dataset` directly; there is no `train_set` 
 have `tokens`, `loss_mask` and `segment_ids`, the parts of an `LmExample` with a causal mask. Unlike
 in Levanter, `epochs` has an effect, a pad token of 0 is respected, and
 `restrict_to_training_subset` does restrict.
+
+`async_dataset` is the way back: any run as a dataset that Levanter's loader asks for indices.
 """
 
 from __future__ import annotations
 
+from tokenloom.integrations.levanter.async_rows import AsyncRows, LmRow, async_dataset
 from tokenloom.integrations.levanter.constructors import (
     SpliceMultiDocumentLMConfig,
     SpliceSingleDocumentLMConfig,
@@ -46,12 +49,15 @@ from tokenloom.integrations.levanter.sources import (
 from tokenloom.integrations.levanter.yaml import load_yaml
 
 __all__ = [
+    "AsyncRows",
     "LMMixtureDatasetConfig",
+    "LmRow",
     "SpliceMultiDocumentLMConfig",
     "SpliceSingleDocumentLMConfig",
     "TextLmDatasetFormat",
     "UrlDatasetSourceConfig",
     "UrlSingleDatasetLMConfig",
+    "async_dataset",
     "build_caches",
     "load_yaml",
     "recommended",

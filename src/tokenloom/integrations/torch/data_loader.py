@@ -18,11 +18,12 @@ from torch.utils.data import DataLoader
 
 from tokenloom.api.dataset import Dataset
 from tokenloom.arguments import near_misses
+from tokenloom.batch.views.named import fields_for
 from tokenloom.errors import ConfigError, StateError, TokenloomError, WorkerError, sentence
 from tokenloom.integrations.torch.context import RowPart
-from tokenloom.integrations.torch.parts import StepDataset, StepSampler, fields_for
-from tokenloom.integrations.torch.stateful import decisive
+from tokenloom.integrations.torch.parts import StepDataset, StepSampler
 from tokenloom.loader.passes import LoopPlace, Turn
+from tokenloom.loader.state import decisive
 from tokenloom.loader.step_reader import StepReader
 
 __all__ = ["StepDataLoader", "dataloader"]

@@ -14,16 +14,13 @@ from typing import Any, NamedTuple
 from torch.utils.data import Dataset as TorchDataset
 from torch.utils.data import Sampler
 
-from tokenloom.arguments import one_of
-from tokenloom.batch.views.contracts import Contract, contract_of
-from tokenloom.batch.views.named import FIELDS, NAMES, field_of
-from tokenloom.errors import ConfigError
+from tokenloom.batch.views.contracts import contract_or_names
 from tokenloom.integrations.torch.context import RowPart, check_part, context_slice
-from tokenloom.integrations.torch.stateful import decisive
 from tokenloom.loader.passes import LoopPlace, Passes, Turn
+from tokenloom.loader.state import decisive
 from tokenloom.loader.step_reader import StepReader
 
-__all__ = ["StepDataset", "StepKey", "StepSampler", "fields_for"]
+__all__ = ["StepDataset", "StepKey", "StepSampler"]
 
 
 class StepKey(NamedTuple):
@@ -31,37 +28,6 @@ class StepKey(NamedTuple):
 
     turn: Turn
     step: int
-
-
-def _nothing(_: Any) -> dict[str, Any]:
-    return {}
-
-
-BY_NAME = Contract(name="none", fields=(), arrays=_nothing, aligned=False)
-
-"""No contract: what is asked for by name, and nothing else."""
-
-
-def fields_for(contract: str | None, fields: Sequence[str]) -> tuple[str, ...]:
-    """The arrays of a batch that a contract and further names need, made in one pass.
-
-    >>> fields_for("hf", ("segment_ids", "index"))
-    ('tokens', 'labels', 'position_ids', 'segment_ids')
-    >>> fields_for(None, ("input_ids", "labels"))
-    ('tokens', 'labels')
-    """
-    if isinstance(fields, str):
-        raise ConfigError(f"fields: found {fields!r}, allowed: several names, as in [{fields!r}].")
-    for name in fields:
-        one_of("fields", name, NAMES)
-    if contract is None and not fields:
-        raise ConfigError("fields: found none, and no contract. Name the arrays that you want.")
-    wanted = (*_contract(contract).fields, *map(field_of, fields))
-    return tuple(dict.fromkeys(name for name in wanted if name in (*FIELDS, "step_loss_tokens")))
-
-
-def _contract(name: str | None) -> Contract:
-    return BY_NAME if name is None else contract_of(name)
 
 
 class StepDataset(TorchDataset):  # type: ignore[misc]
@@ -87,7 +53,7 @@ class StepDataset(TorchDataset):  # type: ignore[misc]
         self.reader, self.contract, self.fields = reader, contract, tuple(fields)
         self.context = context
         dataset = reader.passes.dataset
-        self._wanted = _contract(contract)
+        self._wanted = contract_or_names(contract)
         self._wanted.check([one.render for one in dataset.sources.values()])
         if context is not None:
             check_part(context, contract, self.fields, dataset.seq_len)

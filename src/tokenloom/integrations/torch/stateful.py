@@ -10,20 +10,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Protocol
 
-__all__ = ["DECIDES", "Stateful", "decisive", "stateful"]
+from tokenloom.loader.state import decisive
 
-DECIDES = ("format", "examples", "step", "fingerprint", "render", "wrapped", "arrays")
+__all__ = ["Stateful", "stateful"]
 
 
 class _Loads(Protocol):
     def state_dict(self) -> dict[str, Any]: ...
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None: ...
-
-
-def decisive(state: Mapping[str, Any]) -> dict[str, Any]:
-    """What decides in a state, under the same keys for every run."""
-    return {name: state[name] for name in DECIDES}
 
 
 class Stateful:

@@ -1,0 +1,11 @@
+"""For people with JAX: the steps of a run as global arrays on a mesh, with an exact state.
+
+`batches` is the one line. Importing this module also makes a `tokenloom.Batch` a pytree, so that
+``jax.tree.map`` and jitted functions take it (`tokenloom.integrations.jax.pytree` says what comes
+back).
+"""
+
+from tokenloom.integrations.jax.global_batches import GlobalBatches, batches
+from tokenloom.integrations.jax.pytree import LEAVES
+
+__all__ = ["LEAVES", "GlobalBatches", "batches"]

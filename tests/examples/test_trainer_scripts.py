@@ -1,0 +1,61 @@
+"""The scripts for trainers are short, run as they stand, and leave nothing behind."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+FOLDER = Path(__file__).parents[2] / "examples" / "trainers"
+NEEDS = {"grain_loop": "grain", "jax_loop": "jax", "lightning_fit": "lightning"}
+
+
+def output(name, tmp_path, **environment):
+    script = FOLDER / f"{name}.py"
+    temporary = tmp_path / "temporary"
+    temporary.mkdir()
+    done = subprocess.run(
+        [sys.executable, str(script)],
+        cwd=tmp_path,
+        env={**os.environ, "TMPDIR": str(temporary), **environment},
+        capture_output=True,
+        text=True,
+        timeout=900,
+    )
+    assert done.returncode == 0, done.stderr
+    assert [one.name for one in tmp_path.iterdir()] == ["temporary"]
+    return [line for line in done.stdout.splitlines() if line]
+
+
+@pytest.mark.parametrize("name", NEEDS)
+def test_a_script_has_fewer_than_30_lines_of_code(name):
+    lines = (FOLDER / f"{name}.py").read_text().splitlines()
+    assert len([line for line in lines if line.strip()]) < 30
+
+
+@pytest.mark.slow
+def test_the_lightning_script_resumes_with_the_same_losses(tmp_path):
+    pytest.importorskip("lightning")
+    found = [line for line in output("lightning_fit", tmp_path) if line.startswith("step ")]
+    whole, parts = found[:8], found[8:]
+    assert parts == whole
+    assert len({line.split()[-1] for line in whole}) == 8
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("devices", [1, 4])
+def test_the_jax_script_learns_in_two_passes_on_any_number_of_devices(tmp_path, devices):
+    pytest.importorskip("jax")
+    flags = f"--xla_force_host_platform_device_count={devices}"
+    first, second = output("jax_loop", tmp_path, XLA_FLAGS=flags)
+    assert first.startswith("epoch 0: loss ")
+    assert float(second.split()[3].rstrip(",")) < float(first.split()[3].rstrip(","))
+
+
+@pytest.mark.slow
+def test_the_grain_script_resumes(tmp_path):
+    pytest.importorskip("grain")
+    *steps, last = output("grain_loop", tmp_path)
+    assert len(steps) == 8
+    assert last == "resumed: True (2, 2, 64)"
