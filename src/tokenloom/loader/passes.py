@@ -130,6 +130,7 @@ class LoopPlace:
         self._turn = passes.turn(0)  # what the next loop delivers
         self._within: tuple[Turn, int] | None = None  # the last step that was delivered
         self._start = 0, 0  # examples and steps before it, if none was
+        self._loaded = False  # a state says where in the pass the next loop begins
 
     @property
     def epoch(self) -> int:
@@ -155,7 +156,7 @@ class LoopPlace:
         """Start a loop: what it delivers. Another one after it starts the pass from its start."""
         turn = self._turn
         self._turn = self.passes.turn(turn.number, turn.step)  # refuses a pass that cannot be
-        self._within, self._start = None, (turn.example, turn.step)
+        self._within, self._start, self._loaded = None, (turn.example, turn.step), False
         return turn
 
     def deliver(self, turn: Turn, step: int) -> None:
@@ -176,9 +177,15 @@ class LoopPlace:
         return Turn(number, self.step, number * n, (number + 1) * n)
 
     def set_epoch(self, number: int) -> None:
-        """Let the next loop deliver that pass."""
+        """Let the next loop deliver that pass.
+
+        After a state was loaded the pass it is in goes on where it was: loops over epochs name it
+        again (``for epoch in range(start, n): loader.set_epoch(epoch)``).
+        """
+        if self._loaded and integer("epoch", number) == self._turn.number:
+            return
         turn = self._turn = self.passes.turn(integer("epoch", number), self.step)
-        self._within, self._start = None, (turn.example, turn.step)
+        self._within, self._start, self._loaded = None, (turn.example, turn.step), False
 
     def state(self) -> dict[str, Any]:
         """The state that resumes after what was delivered."""
@@ -203,3 +210,4 @@ class LoopPlace:
             check_arrays(state, dataset)
         self._turn = self.passes.turn_at(examples, int(state["step"]))
         self._within, self._start = None, (examples, int(state["step"]))
+        self._loaded = True
