@@ -106,7 +106,13 @@ def ranks_of(trainer: Any, rank: int | None, world_size: int | None, group: Any)
         ConfigError: some of the processes share their rows, and it is not said which.
     """
     if rank is not None or group is not None:
-        return find_ranks(rank, world_size, group)
+        found = find_ranks(rank, world_size, group)
+        if not 0 <= found.rank < found.world_size:
+            raise ConfigError(
+                f"rank: found {found.rank} of world_size {found.world_size}, allowed: 0 to "
+                f"{found.world_size - 1}."
+            )
+        return found
     for kind in ("tp", "cp", "sp"):
         size = getattr(trainer, f"get_{kind}_size", lambda: 1)()
         if size > 1:
