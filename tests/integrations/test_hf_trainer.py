@@ -1,4 +1,4 @@
-"""A run in a Trainer: its order, its resume, its passes, and what a Trainer's settings cannot do."""
+"""A run in a Trainer: its order, resume, passes and evaluation, and the settings it refuses."""
 
 import json
 import shutil
@@ -168,9 +168,7 @@ def test_the_newest_complete_checkpoint_is_taken(run, whole, tmp_path):
     assert losses(again) == losses(whole)
 
 
-def test_a_checkpoint_without_a_state_is_refused_with_the_line_that_makes_one(
-    run, whole, tmp_path
-):
+def test_a_checkpoint_without_a_state_is_refused_with_the_line_that_makes_one(run, whole, tmp_path):
     folder = tmp_path / "checkpoint-4"
     shutil.copytree(f"{whole.args.output_dir}/checkpoint-4", folder)
     (folder / "tokenloom.json").unlink()
@@ -377,7 +375,9 @@ def test_ids_that_the_model_does_not_embed_and_datasets_that_go_unused_are_told(
     model = tiny()
     model.resize_token_embeddings(50)
     trainer = Trainer(model, arguments(tmp_path), train_dataset=[{"input_ids": [1]}] * 2)
-    with pytest.warns(UserWarning, match="resize_token_embeddings|train_dataset of its own") as told:
+    with pytest.warns(
+        UserWarning, match="resize_token_embeddings|train_dataset of its own"
+    ) as told:
         attach(trainer, run, check=False)
     assert len(told) == 2
 

@@ -5,7 +5,7 @@ A run in a Trainer, with an exact resume::
     from tokenloom.integrations.hf import attach
 
     trainer = attach(Trainer(model, args), run)
-    trainer.train(resume_from_checkpoint=True)
+    trainer.train(resume_from_checkpoint="auto")
 
 `LoomTrainer` and `LoomMixin` are the same as classes, `placeholder` is for TRL's SFTTrainer,
 `prepare` for a loop of your own with Accelerate, and `check_packing` tries whether documents that
@@ -44,9 +44,9 @@ from tokenloom.integrations.hf.collator import Collator
 from tokenloom.integrations.hf.tokenize import BlockReport, block_report, block_tokenize
 
 if TYPE_CHECKING:
+    from tokenloom.integrations.hf.loom_trainer import LoomMixin, LoomTrainer, attach, placeholder
     from tokenloom.integrations.hf.packing import check_packing
     from tokenloom.integrations.hf.prepared import prepare
-    from tokenloom.integrations.hf.trainer import LoomMixin, LoomTrainer, attach, placeholder
 
 __all__ = [
     "BlockReport",
@@ -63,11 +63,11 @@ __all__ = [
 
 # names that need torch and transformers → their modules
 _HOMES = {
-    "LoomMixin": "trainer",
-    "LoomTrainer": "trainer",
-    "attach": "trainer",
+    "LoomMixin": "loom_trainer",
+    "LoomTrainer": "loom_trainer",
+    "attach": "loom_trainer",
     "check_packing": "packing",
-    "placeholder": "trainer",
+    "placeholder": "loom_trainer",
     "prepare": "prepared",
 }
 

@@ -9,29 +9,29 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from tokenloom.errors import StateError, warn
-from tokenloom.loader.state import read_state
+from tokenloom.errors import StateError, StoreError, warn
+from tokenloom.loader.state import read_state, write_state
+from tokenloom.store.files import LOCAL
 
-__all__ = ["STATE", "newest_checkpoint", "state_in", "steps_in"]
+__all__ = ["newest_checkpoint", "state_in", "steps_in", "write_place"]
 
 STATE = "tokenloom.json"
 
 TRAINER_STATE = "trainer_state.json"
+
+LARGEST = 1 << 30  # bytes of it: the logs of a long training are in there
 
 UNFINISHED = (
     "checkpoint-is-incomplete.txt"  # a Trainer that is told to stop leaves it until it is done
 )
 
 
-def newest_checkpoint(folder: str | Path) -> str:
-    """The newest complete checkpoint in a Trainer's output_dir.
-
-    Raises:
-        StateError: there is none.
-    """
+def newest_checkpoint(folder: str | Path) -> str | None:
+    """The newest complete checkpoint in a Trainer's output_dir; None if there is none."""
     root = Path(folder)
     found = {
         int(match[1]): one
@@ -46,9 +46,7 @@ def newest_checkpoint(folder: str | Path) -> str:
             f"{found[number]}: {lacks}, so it is passed over: its writing was cut off, or no run "
             "was attached. An older checkpoint is used; remove this one."
         )
-    raise StateError(
-        f"resume_from_checkpoint: there is no complete checkpoint in {root}. Start without it."
-    )
+    return None
 
 
 def _lacks(checkpoint: Path) -> str | None:
@@ -72,8 +70,8 @@ def steps_in(checkpoint: str | Path) -> int:
     """
     path = Path(checkpoint) / TRAINER_STATE
     try:
-        return int(json.loads(path.read_text())["global_step"])
-    except (OSError, ValueError, KeyError, TypeError) as error:
+        return int(json.loads(LOCAL.read(path, LARGEST) or b"")["global_step"])
+    except (StoreError, ValueError, KeyError, TypeError) as error:
         raise StateError(f"{path}: it cannot be read ({error}). It is no checkpoint.") from None
 
 
@@ -91,3 +89,9 @@ def state_in(checkpoint: str | Path) -> dict[str, Any]:
             f"tokenloom.loader.write_state(run.state(examples), {str(path)!r})."
         )
     return read_state(path)
+
+
+def write_place(state: Mapping[str, Any], checkpoint: Path) -> None:
+    """Write a state into the folder of a checkpoint, which is incomplete from now on."""
+    LOCAL.remove(checkpoint / TRAINER_STATE)
+    write_state(state, checkpoint / STATE)

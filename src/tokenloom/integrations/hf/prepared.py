@@ -41,6 +41,8 @@ class PreparedLoader(StepDataLoader):
             for number, batch in enumerate(super()._delivered(turn, batches, loop), start=1):
                 self.end_of_dataloader = number == count
                 self.remainder = rows
+                if "examples_after" not in self.dataset.fields:
+                    del batch["examples_after"]  # no argument of a model
                 yield batch
         finally:
             self.end_of_dataloader = False
@@ -75,7 +77,7 @@ def prepare(
         batch_size: rows of a step over all processes; with `accumulate`, of a micro-batch.
         contract: what the model gets, see `tokenloom.batch.views.contracts`.
         num_workers: worker processes.
-        fields: further arrays by name.
+        fields: further arrays by name, such as "examples_after".
         end: what becomes of the short last step of a pass: "drop", "pad" or "wrap".
         untrained: "raise" or "zero", for a step in which no token is trained.
         repeat: every loop is the first pass again: for evaluation, with ``end="pad"``.

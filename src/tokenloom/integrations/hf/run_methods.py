@@ -10,33 +10,32 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import torch
-from transformers import Trainer, TrainerCallback
+from transformers import TrainerCallback
 
 from tokenloom.api.dataset import Dataset
 from tokenloom.batch.paint import IGNORE
+from tokenloom.errors import StateError
 from tokenloom.integrations.hf.checkpoints import (
-    STATE,
-    TRAINER_STATE,
     newest_checkpoint,
     state_in,
     steps_in,
+    write_place,
 )
-from tokenloom.integrations.hf.feeds import EvalFeed, TrainFeed, step_loader
-from tokenloom.integrations.hf.settings import steps_in_all, tell_dropped, worker_settings
+from tokenloom.integrations.hf.trainer_feeds import EvalFeed, TrainFeed, step_loader
+from tokenloom.integrations.hf.training_args import steps_in_all, tell_dropped, worker_settings
 from tokenloom.integrations.torch.parts import fields_for
 from tokenloom.loader.ranks import Ranks
-from tokenloom.loader.state import write_state
 from tokenloom.loader.step_reader import StepReader
 
 __all__ = ["Attached", "PassEnds", "RunMethods", "are_runs"]
 
 if TYPE_CHECKING:
-    _InFront = Trainer
-else:  # in front of any Trainer, so it has no base of its own
-    _InFront = object
+    _InFront: TypeAlias = Any  # a Trainer
+else:
+    _InFront = object  # it goes in front of any Trainer, and has no base of its own
 
 
 @dataclass(kw_only=True)
@@ -68,6 +67,8 @@ class Attached:
 class RunMethods(_InFront):  # type: ignore[misc]
     """What a Trainer does otherwise once a run is attached; in front of its class."""
 
+    eval_dataset: Any
+    gather_function: Any
     _loom: Attached | None = None
 
     # -- loaders ---------------------------------------------------------------------------
@@ -146,12 +147,25 @@ class RunMethods(_InFront):  # type: ignore[misc]
     # -- training --------------------------------------------------------------------------
 
     def train(self, resume_from_checkpoint: Any = None, *args: Any, **options: Any) -> Any:
-        """Train, from the start or exactly where a checkpoint was saved."""
+        """Train, from the start or exactly where a checkpoint was saved.
+
+        Args:
+            resume_from_checkpoint: a folder; True: the newest complete one in `output_dir`; "auto":
+                that one, or the start if there is none, so that a command can be given again.
+            args: further arguments of the Trainer's `train`.
+            options: the same, by name.
+        """
         loom = self._loom
         if loom is None:
             return super().train(resume_from_checkpoint, *args, **options)
-        if resume_from_checkpoint is True:
-            resume_from_checkpoint = newest_checkpoint(self.args.output_dir)
+        if resume_from_checkpoint in (True, "auto"):
+            newest = newest_checkpoint(self.args.output_dir)
+            if newest is None and resume_from_checkpoint is True:
+                raise StateError(
+                    "resume_from_checkpoint: there is no complete checkpoint in "
+                    f'{self.args.output_dir}. Start without it, or with "auto".'
+                )
+            resume_from_checkpoint = newest
         loom.resume = str(resume_from_checkpoint) if resume_from_checkpoint else None
         if loom.resume is not None:
             state_in(loom.resume)  # before anything is loaded
@@ -169,9 +183,7 @@ class RunMethods(_InFront):  # type: ignore[misc]
         if feed is not None and self.args.should_save:
             step = int(self.state.global_step)
             folder = Path(self._get_output_dir(trial=trial)) / f"checkpoint-{step}"
-            folder.mkdir(parents=True, exist_ok=True)
-            (folder / TRAINER_STATE).unlink(missing_ok=True)  # incomplete until it is there again
-            write_state(feed.state(step), folder / STATE)
+            write_place(feed.state(step), folder)
         super()._save_checkpoint(model, trial, *args, **options)
 
     # -- evaluation ------------------------------------------------------------------------
@@ -180,7 +192,8 @@ class RunMethods(_InFront):  # type: ignore[misc]
         """Evaluate on the runs that were attached, or on those given."""
         if self._loom is None or not are_runs(eval_dataset):
             return super().evaluate(eval_dataset, *args, **options)
-        before, self.eval_dataset = self.eval_dataset, eval_dataset
+        before = self.eval_dataset
+        self.eval_dataset = eval_dataset
         try:
             return super().evaluate(None, *args, **options)
         finally:
@@ -190,7 +203,8 @@ class RunMethods(_InFront):  # type: ignore[misc]
         """The Trainer's loop; the loss is the mean over trained tokens, for every batch size."""
         if self._loom is None or not isinstance(dataloader, EvalFeed):
             return super().evaluation_loop(dataloader, *args, **options)
-        self._loom.losses = losses = []
+        losses: list[tuple[Any, Any]] = []
+        self._loom.losses = losses
         gather = self.gather_function
         self.gather_function = lambda value: _first(gather(value), dataloader.real_rows)
         try:

@@ -50,7 +50,7 @@ class MicroSteps(StepDataset):
         super().__init__(reader, contract, fields)
         self.groups = groups
 
-    def __getitem__(self, key: StepKey) -> tuple[int, list[Inputs]]:
+    def __getitem__(self, key: StepKey) -> dict[str, Any]:
         """The micro-batches of a step."""
         batch = self.reader.batch(*key)
         rows = len(batch) // self.groups
@@ -61,7 +61,7 @@ class MicroSteps(StepDataset):
         ]
         for one in made:
             del one["examples_after"]  # the model has no such argument
-        return batch.examples_after, made
+        return {"examples_after": batch.examples_after, "micro_batches": made}
 
 
 def step_loader(
@@ -112,12 +112,12 @@ class TrainFeed:
         else:  # an epoch was left early: go on after the last step that was trained
             self.loader.load_state_dict(self.state(step))
         while True:
-            for examples, micro_batches in self.loader:
+            for whole in self.loader:
                 step += 1
-                self._after[step] = examples
+                self._after[step] = whole["examples_after"]
                 for old in [one for one in self._after if one < self._step_now()]:
                     del self._after[old]
-                yield from micro_batches
+                yield from whole["micro_batches"]
 
     def examples(self, step: int) -> int:
         """Examples of the run after an optimizer step.
@@ -167,10 +167,11 @@ class EvalFeed:
         self.end_of_dataloader = False
         self._accelerate._add_dataloader(self)
         try:
-            for number, (examples, micro_batches) in enumerate(self._loader):
-                self.real_rows, before = examples - before, examples
-                self.end_of_dataloader = number + 1 == steps
-                yield from micro_batches
+            for number, whole in enumerate(self._loader, start=1):
+                self.real_rows = whole["examples_after"] - before
+                before = whole["examples_after"]
+                self.end_of_dataloader = number == steps
+                yield from whole["micro_batches"]
         finally:
             self._accelerate._remove_dataloader(self)
 

@@ -3,7 +3,7 @@
 One idea: `attach` puts a class with a few methods (`run_methods`) in front of the class of any
 Trainer, TRL's SFTTrainer included; `LoomTrainer` has them from the start.
 
-What a step is, which rows a rank and a micro-batch get: see `tokenloom.integrations.hf.feeds`.
+What a step is, and which rows a rank and a micro-batch get, is in `trainer_feeds` beside it.
 Nothing of a Trainer's own order is left: no sampler, no collator, no `remove_unused_columns`.
 """
 
@@ -18,10 +18,10 @@ from transformers import Trainer
 from tokenloom.api.dataset import Dataset, dataset_of
 from tokenloom.arguments import near_misses, one_of
 from tokenloom.errors import ConfigError, MissingExtra, warn
-from tokenloom.integrations.hf.feeds import refuse_endless
 from tokenloom.integrations.hf.packing import OFFERED, check_packing, choose_contract
 from tokenloom.integrations.hf.run_methods import Attached, PassEnds, RunMethods, are_runs
-from tokenloom.integrations.hf.settings import check_arguments, ranks_of
+from tokenloom.integrations.hf.trainer_feeds import refuse_endless
+from tokenloom.integrations.hf.training_args import check_arguments, ranks_of
 
 __all__ = ["LoomMixin", "LoomTrainer", "attach", "placeholder"]
 
@@ -50,7 +50,7 @@ class LoomTrainer(LoomMixin, Trainer):  # type: ignore[misc]
     ::
 
         trainer = LoomTrainer(model=model, args=args, run=run, eval_runs={"web": web})
-        trainer.train(resume_from_checkpoint=True)
+        trainer.train(resume_from_checkpoint="auto")
     """
 
 
@@ -90,7 +90,7 @@ def attach(
     A step of the run is a step of the optimizer: per_device_train_batch_size ×
     gradient_accumulation_steps × ranks examples, in the order of `tokenloom.Loader`. Rank r of W
     has the r-th contiguous share of them, cut into micro-batches in order. A checkpoint holds the
-    place in the run (`tokenloom.json`), so ``trainer.train(resume_from_checkpoint=True)`` goes on
+    place in the run (`tokenloom.json`), so ``trainer.train(resume_from_checkpoint="auto")`` goes on
     with the next example, also with another batch size, accumulation or number of ranks.
     `num_train_epochs` counts passes over the run, each in a fresh order; "epoch" in
     `save_strategy`, `eval_strategy` and `logging_strategy` is the end of such a pass.
