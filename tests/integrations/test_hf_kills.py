@@ -74,7 +74,6 @@ def test_issue_16_two_processes_train_as_one_does(tmp_path, run_file):
     both, same = json.loads((tmp_path / "two/eval.json").read_text())
     assert both == pytest.approx(loss, abs=1e-5)
     assert same == rows  # 7 rows, in order, whichever process had them
-    part = {"options": options | {"max_steps": 3}, "dropout": 0.0}
-    train(tmp_path / "mixed", run_file, **part)
+    train(tmp_path / "mixed", run_file, options=options, dropout=0.0, kill=["saved", 3])
     mixed = train(tmp_path / "mixed", run_file, 2, options=halved, dropout=0.0)
     assert [loss for _, loss in mixed] == pytest.approx([loss for _, loss in one], abs=1e-5)

@@ -130,7 +130,8 @@ def test_issue_16_packed_documents_have_the_losses_that_they_have_alone(
 
 
 @pytest.mark.slow
-@pytest.mark.filterwarnings("ignore:_compile flag on create_block_mask")
+@pytest.mark.filterwarnings("ignore:.*:DeprecationWarning:torch")
+@pytest.mark.filterwarnings("ignore:_compile flag on create_block_mask:DeprecationWarning")
 @pytest.mark.filterwarnings("ignore:flex_attention called without torch.compile")
 def test_issue_16_packed_documents_have_the_losses_that_they_have_alone_in_flex(tmp_path):
     """FlexAttention has no backward on the CPU, so only what it computes is compared."""
