@@ -67,8 +67,9 @@ class Attached:
 class RunMethods(_InFront):  # type: ignore[misc]
     """What a Trainer does otherwise once a run is attached; in front of its class."""
 
-    eval_dataset: Any
-    gather_function: Any
+    if TYPE_CHECKING:
+        eval_dataset: Any
+        gather_function: Any
     _loom: Attached | None = None
 
     # -- loaders ---------------------------------------------------------------------------

@@ -27,6 +27,7 @@ from tokenloom.errors import ConfigError, StateError
 from tokenloom.integrations.torch.data_loader import StepDataLoader
 from tokenloom.integrations.torch.parts import StepDataset, StepKey
 from tokenloom.loader.passes import LoopPlace, Passes
+from tokenloom.loader.prefetch import log
 from tokenloom.loader.step_reader import StepReader
 
 __all__ = ["EvalFeed", "MicroSteps", "TrainFeed", "refuse_endless", "step_loader"]
@@ -106,6 +107,7 @@ class TrainFeed:
     def __iter__(self) -> Iterator[Inputs]:
         step = self._step_now()
         if step >= self._last():  # a Trainer that is asked to go on at the end would do one more
+            log.warning("training is complete: %d steps are done, and no more were asked for", step)
             return
         if not self._after:
             self._after[step] = self.loader.place.examples
