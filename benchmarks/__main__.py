@@ -18,6 +18,7 @@ from benchmarks import (
     build,
     compare,
     flame,
+    hf_trainer,
     lanes,
     loaders,
     mix,
@@ -56,6 +57,7 @@ JOBS = {
     "scaling": scaling.run,
     "trainers": trainers.run,
 }
+BY_NAME = {"hf_trainer": hf_trainer.run}  # needs transformers, so it is not in "all"
 SIZES = ("tiny", "small", "default", "full")
 
 
@@ -67,7 +69,7 @@ def main() -> None:
     if sys.argv[1:2] == ["flame"]:
         raise SystemExit(flame.main(*sys.argv[2:3]))
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
-    parser.add_argument("job", nargs="?", default="all", choices=[*JOBS, "all"])
+    parser.add_argument("job", nargs="?", default="all", choices=[*JOBS, *BY_NAME, "all"])
     parser.add_argument("--size", default="default", choices=SIZES)
     parser.add_argument("--json", type=Path, help="also write the tables there")
     asked = parser.parse_args()
@@ -80,7 +82,7 @@ def main() -> None:
     for job in JOBS if asked.job == "all" else [asked.job]:
         command = f"python -m benchmarks {job} --size {asked.size}"
         with tempfile.TemporaryDirectory(prefix="tokenloom-bench-") as folder:
-            for table in JOBS[job](Path(folder), asked.size, command):
+            for table in (JOBS | BY_NAME)[job](Path(folder), asked.size, command):
                 print(f"\n{render(table)}", flush=True)
                 tables.append(table)
     if asked.json:

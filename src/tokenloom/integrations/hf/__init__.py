@@ -1,6 +1,17 @@
-"""For people with Hugging Face datasets: texts → packed rows → batches.
+"""For people with Hugging Face: a run in a Trainer, in TRL, with Accelerate; datasets as rows.
 
-::
+A run in a Trainer, with an exact resume::
+
+    from tokenloom.integrations.hf import attach
+
+    trainer = attach(Trainer(model, args), run)
+    trainer.train(resume_from_checkpoint="auto")
+
+`LoomTrainer` and `LoomMixin` are the same as classes, `placeholder` is for TRL's SFTTrainer,
+`prepare` for a loop of your own with Accelerate, and `check_packing` tries whether documents that
+share a row stay apart in a model. These six import torch and transformers on first use.
+
+Texts of a dataset as packed rows, without a store::
 
     from tokenloom.integrations.hf import Collator, block_tokenize
 
@@ -26,7 +37,46 @@ Importing this module imports neither torch nor transformers nor datasets.
 
 from __future__ import annotations
 
+from importlib import import_module
+from typing import TYPE_CHECKING
+
 from tokenloom.integrations.hf.collator import Collator
 from tokenloom.integrations.hf.tokenize import BlockReport, block_report, block_tokenize
 
-__all__ = ["BlockReport", "Collator", "block_report", "block_tokenize"]
+if TYPE_CHECKING:
+    from tokenloom.integrations.hf.loom_trainer import LoomMixin, LoomTrainer, attach, placeholder
+    from tokenloom.integrations.hf.packing import check_packing
+    from tokenloom.integrations.hf.prepared import prepare
+
+__all__ = [
+    "BlockReport",
+    "Collator",
+    "LoomMixin",
+    "LoomTrainer",
+    "attach",
+    "block_report",
+    "block_tokenize",
+    "check_packing",
+    "placeholder",
+    "prepare",
+]
+
+# names that need torch and transformers → their modules
+_HOMES = {
+    "LoomMixin": "loom_trainer",
+    "LoomTrainer": "loom_trainer",
+    "attach": "loom_trainer",
+    "check_packing": "packing",
+    "placeholder": "loom_trainer",
+    "prepare": "prepared",
+}
+
+if not TYPE_CHECKING:  # with it, a type checker would accept any name
+
+    def __getattr__(name: str) -> object:
+        """Load a name that needs a framework on first use (PEP 562) and keep it."""
+        if name not in _HOMES:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        found = getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)
+        globals()[name] = found
+        return found

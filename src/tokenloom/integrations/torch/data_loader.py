@@ -39,14 +39,22 @@ class StepDataLoader(DataLoader):  # type: ignore[misc]
         device: where batches are moved to, one step ahead; None: nowhere.
     """
 
+    # What Accelerate asks: it would shard steps once more, unless they are told to be prepared, and
+    # it saves the state of loaders that have one.
+    _is_accelerate_prepared = True
+    use_stateful_dataloader = True
+
     def __init__(self, steps: StepDataset, place: LoopPlace, device: Any, **options: Any) -> None:
         self.place, self.device = place, device
+        self._iterator: Any  # torch's, kept with its workers
         self._loops = 0  # loops begun; a state that is loaded ends those before it
         super().__init__(
             steps,
             batch_size=None,
             sampler=StepSampler(place),
             collate_fn=_as_it_is,
+            # every loop draws a seed for its workers: from torch's own numbers, that would move the
+            # dropout of a run that is resumed within a pass
             generator=torch.Generator(),
             **options,
         )

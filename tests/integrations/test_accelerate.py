@@ -1,0 +1,154 @@
+"""A run in a loop with Accelerate: its order is left alone, and save_state keeps its place."""
+
+import itertools
+
+import pytest
+import torch
+from accelerate import Accelerator, DataLoaderConfiguration, skip_first_batches
+from accelerate.utils import GradientAccumulationPlugin
+from hftrainers import HASHED, packed_run
+
+from tokenloom.batch.views.digest import digest_of, row_hashes
+from tokenloom.errors import StateError
+from tokenloom.integrations.hf import prepare
+from tokenloom.integrations.torch import dataloader
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory):
+    return packed_run(tmp_path_factory.mktemp("store"))
+
+
+def accelerator(**options):
+    return Accelerator(cpu=True, **options)
+
+
+def seen(batches):
+    return [batch["index"].tolist() for batch in batches]
+
+
+SETTINGS = [
+    {},
+    {"dispatch_batches": True},
+    {"split_batches": True},
+    {"even_batches": False},
+    {"use_stateful_dataloader": True},
+    {"use_seedable_sampler": True},
+]
+
+
+@pytest.mark.parametrize("settings", SETTINGS, ids=str)
+def test_issue_16_a_prepared_loader_has_the_rows_of_the_run(run, settings):
+    config = DataLoaderConfiguration(**settings)
+    loaders = [
+        prepare(accelerator(dataloader_config=config), run, 8, fields=HASHED),
+        accelerator(dataloader_config=config).prepare(dataloader(run, 8, fields=HASHED)),
+    ]
+    for loader in loaders:
+        hashes = [one for batch in loader for one in row_hashes(batch)]
+        assert digest_of(hashes) == run.digest(0, len(run) // 8 * 8)
+
+
+def test_issue_16_save_state_and_load_state_keep_the_place(run, tmp_path):
+    """Also with another batch size, and the pass is named again as loops over epochs do."""
+    one = accelerator()
+    loader = prepare(one, run, 8, fields=("index",))
+    loop = iter(loader)
+    for _ in range(3):
+        next(loop)
+    one.save_state(str(tmp_path))
+    rest, second = seen(loop), seen(loader)
+    for size in (8, 6):
+        other = accelerator()
+        again = prepare(other, run, size, fields=("index",))
+        other.load_state(str(tmp_path))
+        again.set_epoch(0)
+        found = list(itertools.chain(*seen(again)))
+        assert found == list(range(24, 24 + (len(run) - 24) // size * size))
+        if size == 8:
+            assert seen(again) == second
+            assert found == list(itertools.chain(*rest))
+
+
+def test_accelerate_4233_a_resumed_pass_goes_on_in_its_order_and_the_next_has_another(
+    run, tmp_path
+):
+    """Reported of others: a resume used another permutation, and then the same one twice."""
+    whole = dataloader(run, 8, fields=("index", "input_ids"))
+    rows = [[batch["input_ids"].tolist() for batch in whole] for _ in range(3)]
+    assert rows[0] != rows[1] != rows[2]
+    one = accelerator()
+    loader = prepare(one, run, 8)
+    for epoch, leave in ((0, None), (1, 4)):
+        loader.set_epoch(epoch)
+        for _ in itertools.islice(loader, leave):
+            pass
+    one.save_state(str(tmp_path))
+    other = accelerator()
+    again = prepare(other, run, 8)
+    other.load_state(str(tmp_path))
+    found = []
+    for epoch in (1, 2):
+        again.set_epoch(epoch)
+        found.append([batch["input_ids"].tolist() for batch in again])
+    assert found == [rows[1][4:], rows[2]]
+
+
+def test_a_registered_loader_is_saved_with_the_rest(run, tmp_path):
+    one, loader = accelerator(), dataloader(run, 8, fields=("index",))
+    one.register_for_checkpointing(loader)
+    loop = iter(loader)
+    next(loop), next(loop)
+    one.save_state(str(tmp_path))
+    other, again = accelerator(), dataloader(run, 4, fields=("index",))
+    other.register_for_checkpointing(again)
+    other.load_state(str(tmp_path))
+    assert seen(itertools.islice(again, 1)) == [[16, 17, 18, 19]]
+
+
+def test_a_state_of_another_run_is_refused(run, tmp_path):
+    one = accelerator()
+    prepare(one, run, 8)
+    one.save_state(str(tmp_path))
+    other = accelerator()
+    prepare(other, run.seed(9), 8)
+    with pytest.raises(StateError, match="another run"):
+        other.load_state(str(tmp_path))
+
+
+def test_accumulation_steps_at_the_end_of_a_pass(run):
+    """As Accelerate's own loaders tell it: what is left over is not carried into the next pass."""
+    plugin = GradientAccumulationPlugin(num_steps=4, sync_with_dataloader=True)
+    one = accelerator(gradient_accumulation_plugin=plugin)
+    model = torch.nn.Linear(1, 1)
+    model, optimizer = one.prepare(model, torch.optim.SGD(model.parameters(), 0.1))
+    loader = prepare(one, run.take(40), 4)
+    synced = []
+    for _ in loader:
+        with one.accumulate(model):
+            one.backward(model(torch.ones(1, 1)).sum())
+            optimizer.step()
+            synced.append(one.sync_gradients)
+    assert [n for n, sync in enumerate(synced) if sync] == [3, 7, 9]
+
+
+def test_rows_that_fill_up_the_last_step_are_cut_off_metrics(run):
+    one = accelerator()
+    loader = prepare(one, run.take(7), 4, end="pad", repeat=True, fields=("index",))
+    for _ in range(2):
+        found = [one.gather_for_metrics(batch["index"]).tolist() for batch in loader]
+        assert found == [[0, 1, 2, 3], [4, 5, 6]]
+
+
+def test_skipping_batches_is_an_error_not_another_order(run):
+    with pytest.raises(TypeError):
+        next(iter(skip_first_batches(prepare(accelerator(), run, 8), 2)))
+
+
+def test_a_loop_draws_none_of_torchs_random_numbers(run):
+    """So a resume within a pass has the dropout of the uninterrupted training."""
+    before = torch.get_rng_state()
+    next(iter(dataloader(run, 8)))
+    assert torch.equal(torch.get_rng_state(), before)
+    next(iter(torch.utils.data.DataLoader(range(8))))
+    assert not torch.equal(torch.get_rng_state(), before)

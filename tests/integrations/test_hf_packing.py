@@ -1,0 +1,162 @@
+"""`check_packing`: passes where documents stay apart, fails on every set-up known to leak."""
+
+import pytest
+import torch
+from hftrainers import VOCAB, arguments, packed_run, tiny, trained
+from transformers import LlamaForCausalLM, Trainer
+
+from tokenloom.batch.attention import dense_mask
+from tokenloom.errors import ConfigError
+from tokenloom.integrations.hf import attach, check_packing
+from tokenloom.integrations.hf.packing import choose_contract
+
+
+def altered(attention="sdpa", **changes):
+    """A tiny Llama that gets other arguments than it is called with."""
+
+    class Altered(LlamaForCausalLM):
+        def forward(self, input_ids=None, **given):
+            for name, change in changes.items():
+                given[name] = change(given)
+            return super().forward(input_ids=input_ids, **given)
+
+    return Altered(tiny(attention).config)
+
+
+def segments(given):
+    """Which document each cell is in, from positions: 1, 1, 2, 2, …"""
+    return (given["position_ids"] == 0).cumsum(1)
+
+
+LEAKS = {
+    "attention_mask=ones": {"attention_mask": lambda given: torch.ones_like(given["position_ids"])},
+    "use_cache left at its default": {"use_cache": lambda given: None},
+    "segments as a mask of two dimensions": {"attention_mask": segments},
+    "positions that go on": {
+        "position_ids": lambda given: torch.arange(given["position_ids"].shape[1])[None]
+    },
+}
+BOOL = {"attention_mask": lambda given: dense_mask(segments(given))[:, None]}
+
+
+@pytest.mark.parametrize("contract", ["hf", "sdpa", "flash"])
+@pytest.mark.parametrize("attention", ["eager", "sdpa"])
+def test_issue_16_documents_stay_apart_under_every_contract(attention, contract):
+    changed, alone = check_packing(tiny(attention), contract=contract)
+    assert changed.ok
+    assert alone.ok
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_the_tolerance_goes_with_the_dtype(dtype):
+    assert check_packing(tiny(dtype=dtype))[0].ok
+    with pytest.raises(ConfigError, match="see each other"):
+        check_packing(altered(**LEAKS["use_cache left at its default"]).to(dtype))
+
+
+@pytest.mark.parametrize("attention", ["eager", "sdpa"])
+@pytest.mark.parametrize("name", LEAKS)
+def test_issue_16_a_set_up_that_leaks_is_refused(attention, name):
+    with pytest.raises(ConfigError, match=r"see each other(.|\n)*contract='sdpa'"):
+        check_packing(altered(attention, **LEAKS[name]))
+
+
+def test_a_mask_of_booleans_leaks_in_eager_attention_only():
+    assert check_packing(altered("sdpa", **BOOL))[0].ok
+    with pytest.raises(ConfigError, match="see each other"):
+        check_packing(altered("eager", **BOOL))
+
+
+def test_a_mask_of_another_dtype_than_the_model_can_leak_and_is_found():
+    """torch's attention on the CPU reads a float32 mask wrongly beside float64."""
+    with pytest.raises(ConfigError, match="see each other"):
+        check_packing(tiny(dtype=torch.float64), contract="sdpa")
+    assert check_packing(tiny(dtype=torch.float64))[0].ok
+
+
+def test_auto_takes_the_first_contract_that_does_not_leak():
+    assert choose_contract(tiny()) == "hf"
+    old = altered(
+        use_cache=lambda given: True
+    )  # as before transformers 4.53: positions say nothing
+    assert choose_contract(old) == "sdpa"
+    with pytest.raises(ConfigError, match="see each other"):
+        choose_contract(altered(attention_mask=lambda given: None, use_cache=lambda given: True))
+
+
+def test_a_dense_mask_is_never_given_to_flex_attention():
+    model = tiny()
+    model.config._attn_implementation = "flex_attention"
+    with pytest.raises(ConfigError, match="contract='hf'"):
+        check_packing(model, contract="sdpa")
+
+
+def test_a_probe_that_proves_nothing_is_told():
+    model = tiny()
+    torch.nn.init.zeros_(model.lm_head.weight)
+    with pytest.warns(UserWarning, match="proves little"):
+        check_packing(model)
+
+
+def test_a_probe_leaves_no_trace():
+    model = tiny(dropout=0.5)
+    model.train()
+    model.model.layers[0].eval()
+    were = [part.training for part in model.modules()]
+    before = torch.get_rng_state()
+    check_packing(model)
+    assert [part.training for part in model.modules()] == were
+    assert torch.equal(torch.get_rng_state(), before)
+    assert all(one.grad is None for one in model.parameters())
+
+
+def test_attach_refuses_a_model_that_leaks_or_chooses_what_does_not(tmp_path):
+    run = packed_run(tmp_path / "store")
+    leaks = altered(use_cache=lambda given: True)
+    with pytest.raises(ConfigError, match="see each other"):
+        attach(Trainer(leaks, arguments(tmp_path)), run)
+    trainer = trained(
+        run, tmp_path, model=leaks, max_steps=1, mine={"contract": "auto", "check": True}
+    )
+    assert trainer.fed[0]["attention_mask"].shape[1] == 1
+
+
+@pytest.mark.parametrize("contract", ["hf", "sdpa"])
+@pytest.mark.parametrize("attention", ["eager", "sdpa"])
+def test_issue_16_packed_documents_have_the_losses_that_they_have_alone(
+    tmp_path, attention, contract
+):
+    packed_is_alone(tmp_path, attention, contract)
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore:.*:DeprecationWarning:torch")
+@pytest.mark.filterwarnings("ignore:_compile flag on create_block_mask:DeprecationWarning")
+@pytest.mark.filterwarnings("ignore:flex_attention called without torch.compile")
+def test_issue_16_packed_documents_have_the_losses_that_they_have_alone_in_flex(tmp_path):
+    """FlexAttention has no backward on the CPU, so only what it computes is compared."""
+    assert check_packing(tiny("flex_attention"))[0].ok
+    packed_is_alone(tmp_path, "flex_attention", "hf")
+
+
+def packed_is_alone(folder, attention, contract):
+    """Each document's summed loss in its row against the document by itself."""
+    run, model = packed_run(folder), tiny(attention).eval()
+    batch = run.batch(range(6))
+    given = batch.torch(contract=contract)
+    given.pop("examples_after", None)
+    cross = torch.nn.CrossEntropyLoss(reduction="none", ignore_index=-100)
+    with torch.no_grad():
+        logits = model(**given).logits[:, :-1]
+        packed = cross(logits.reshape(-1, VOCAB), given["labels"][:, 1:].reshape(-1))
+        packed, seen = packed.reshape(6, -1), 0
+        for row in range(6):
+            for number in range(1, int(batch.segment_ids[row].max()) + 1):
+                cells = batch.segment_ids[row] == number
+                alone = given["input_ids"][row, cells][None]
+                wanted = model(input_ids=alone).logits[:, :-1].reshape(-1, VOCAB)
+                of = torch.as_tensor(cells[1:] & cells[:-1])
+                losses = cross(wanted, alone[0, 1:])
+                assert torch.allclose(packed[row, of], losses, atol=1e-5)
+                seen += len(losses)
+        assert seen == int((given["labels"][:, 1:] != -100).sum())
