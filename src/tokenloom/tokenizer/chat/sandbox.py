@@ -79,7 +79,7 @@ class TemplateRenderer:
         compiled: the template of jinja2.
         meter: counts what is written.
         marks: whether it has generation blocks.
-        names: variables that it reads.
+        names: names that it uses.
     """
 
     compiled: Any
@@ -169,13 +169,12 @@ def compile_template(text: str, *, limit: int, now: str | None = None) -> Templa
     try:
         jinja2 = importlib.import_module("jinja2")
         importlib.import_module("jinja2.sandbox")
-        meta = importlib.import_module("jinja2.meta")
     except ImportError:
         raise MissingExtra("a chat template", "jinja2", "build") from None
     meter = _Meter(limit)
     environment = _environment(jinja2, meter, now)
     try:
-        names = meta.find_undeclared_variables(environment.parse(text))
+        names = {one.name for one in environment.parse(text).find_all(jinja2.nodes.Name)}
         compiled = environment.from_string(text)
     except jinja2.TemplateSyntaxError as error:
         raise ConfigError(

@@ -7,7 +7,7 @@ lies across the place, or the tokenizer reads the end of a beginning otherwise, 
 refused: at inference the model gets the ids of the beginning, and would be trained on others.
 
 Stretches that a template marks are found by the tokenizer's own offsets instead, where it has them
-(`tokenizer.placed`).
+(`tokenizer.chat.placed`).
 
 Cost: a conversation of k turns of the assistant is encoded about k + 1 times by beginnings, once by
 offsets: 4 turns of 50 words each take 2.6 times as long.
