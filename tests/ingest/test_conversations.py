@@ -143,7 +143,8 @@ def test_a_tiktoken_encoding_and_special_tokens_in_a_template_work(build):
     special = next(iter(own._special_tokens))
     template = MARKED.replace("{{ '\\n' }}{% endgeneration %}", "{{ end }}{% endgeneration %}")
     store = build([TALK], tokenizer=own, chat_template=template, template_args={"end": special})
-    assert trained(store) == f"Hello{special}|No.{special}"
+    # a token that lies across the start of a block (" No") belongs to it
+    assert trained(store).replace(" ", "") == f"Hello{special}|No.{special}"
     assert store.document(0).tolist().count(own._special_tokens[special]) == 2
 
 
