@@ -251,3 +251,38 @@ def test_a_bar_where_somebody_looks(tmp_path, capsys):
     with Progress("build", total=10) as bar:
         bar.advance(5)
     assert capsys.readouterr().err == ""
+
+
+def test_conversations_are_built_and_shown_with_what_is_trained(tmp_path, capsys):
+    talk = [{"role": "user", "content": "Hi\x1b[31m"}, {"role": "assistant", "content": "Yo"}]
+    row = {"messages": [*talk, {"role": "assistant", "content": "!", "weight": 0.5}]}
+    (tmp_path / "c.jsonl").write_text(json.dumps(row) + "\n")
+    (tmp_path / "t.jinja").write_text(
+        "{% for m in messages %}{{ m.role[0] }}: {% if m.role == 'assistant' %}"
+        "{% generation %}{{ m.content }}{% endgeneration %}{% else %}{{ m.content }}{% endif %} "
+        "{% endfor %}"
+    )
+    given = ("--chat-template", tmp_path / "t.jinja", "--train-on", "assistant", "-t", "bytes")
+    code, _, _ = run(capsys, "build", tmp_path / "c.jsonl", "-o", tmp_path / "s", *given)
+    assert code == 0
+    code, out, _ = run(capsys, "show", tmp_path / "s", "--doc", 0, "--text")
+    assert code == 0
+    assert "22 tokens, 3 trained on" in out
+    assert out.splitlines()[-1] == r"u: Hi\x1b[31m a: ⟦Yo⟧ a: ⟦!⟧×0.5 "
+    _, about = as_json(capsys, "show", tmp_path / "s", "--doc", 0, "--text")
+    assert [part["weight"] for part in about["parts"]] == [0, 1, 0, 0.5, 0]
+    assert about["trained"] == 3
+    _, out, _ = run(capsys, "info", tmp_path / "s")
+    assert "trained     3 tokens (13.6%), by the loss columns" in out
+    assert as_json(capsys, "info", tmp_path / "s")[1]["trained"] == 3
+    code, _, error = run(capsys, "build", tmp_path / "c.jsonl", "-o", tmp_path / "x", "-t", "bytes")
+    assert code != 0
+    assert "--chat-template: the tokenizer bytes has no chat template" in error
+
+
+def test_show_dims_what_is_not_trained_in_a_terminal(tmp_path, capsys, monkeypatch):
+    rows = [{"input_ids": list(b"no yes"), "loss_mask": [0, 0, 0, 1, 1, 1]}]
+    tl.build(rows, tmp_path / "s", tokenizer="bytes")
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True, raising=False)
+    _, out, _ = run(capsys, "show", tmp_path / "s", "--doc", 0, "--text")
+    assert out.splitlines()[-1] == "\x1b[2mno \x1b[22myes"

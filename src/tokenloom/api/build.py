@@ -42,6 +42,10 @@ def build_store(
     verify_all: bool = False,
     filter: Callable[[dict[str, Any]], Any] | str | None = None,
     transform: Callable[[dict[str, Any]], Any] | str | None = None,
+    chat: bool | None = None,
+    chat_template: str | Path | None = None,
+    train_on: str | None = None,
+    template_args: Mapping[str, Any] | None = None,
     on_error: str = "raise",
     encoding: str | Sequence[str] = "utf-8",
     errors: str = "strict",
@@ -92,7 +96,8 @@ def build_store(
         add_eos: put `eos` after every document (default: if there is one).
         strict: raise instead of warning when a requested special token does not exist.
         parse_special: text that spells a special token becomes that token; otherwise it stays
-            text, which is the safe choice for training data.
+            text, which is the safe choice for training data. A message that spells one is refused
+            unless this is True.
         engine: "auto" (an exact accelerator where its conditions hold), "reference" (the
             tokenizers library), "tiktoken", or "fast" (fastokens; extra `fast`). Accelerators are
             checked against the reference while they run, and the engine is part of the
@@ -100,6 +105,15 @@ def build_store(
         verify_all: check every document against the reference, not one in a thousand.
         filter: called with each record; the record is kept if the result is true.
         transform: called with each record; returns the record to use, or None to drop it.
+        chat: whether records hold conversations (``messages``, ``conversations``, or ``prompt`` and
+            ``completion``); default: if the first one has them and neither text nor ids. They are
+            rendered with the chat template, and the column ``loss_mask`` says what is trained on.
+        chat_template: a template of jinja2 as text, or the path of a file with one; default: the
+            tokenizer's own. It writes special tokens itself: no BOS or EOS is added.
+        train_on: "assistant" (the turns of the assistant; the default for messages), "last" (only
+            its last one), "completion" (the default for a prompt and a completion) or "all".
+        template_args: further names that the template may read, as plain JSON data; ``now`` is the
+            date that it is told.
         on_error: "raise" at the first unusable record, or "skip" such records; a table of reasons
             and a file of their places tell which.
         encoding: encoding of text files, lines and JSON; several are tried in order.
@@ -156,6 +170,10 @@ def build_store(
         verify_all=verify_all,
         filter=filter,
         transform=transform,
+        chat=chat,
+        chat_template=chat_template,
+        train_on=train_on,
+        template_args=template_args,
         on_error=on_error,
         encoding=encoding,
         errors=errors,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import json
 import time
 from typing import Any
 
@@ -38,6 +39,7 @@ def add_commands(commands: Any, common: argparse.ArgumentParser) -> None:
         "name, or module:function; may be left out for ready-made ids (with --vocab-size)",
     )
     _add_record_options(build.add_argument_group("records"))
+    _add_chat_options(build.add_argument_group("conversations"))
     _add_token_options(build.add_argument_group("tokens"))
     _add_run_options(build.add_argument_group("run"))
 
@@ -69,6 +71,24 @@ def _add_record_options(group: Any) -> None:
     )
     group.add_argument(
         "--max-record-bytes", type=int, help="longer records are bad records (default: 128 MiB)"
+    )
+
+
+def _add_chat_options(group: Any) -> None:
+    group.add_argument(
+        "--chat",
+        action=argparse.BooleanOptionalAction,
+        default=None,
+        help="records hold messages, or a prompt and a completion (default: if the first one does)",
+    )
+    group.add_argument("--chat-template", help="a .jinja file (default: the tokenizer's own)")
+    group.add_argument(
+        "--train-on",
+        choices=("assistant", "last", "completion", "all"),
+        help="default: assistant for messages, completion for a prompt and a completion",
+    )
+    group.add_argument(
+        "--template-args", type=json.loads, metavar="JSON", help="names that the template may read"
     )
 
 
@@ -109,6 +129,10 @@ _PASSED_ON = (
     "metadata_keys",
     "filter",
     "transform",
+    "chat",
+    "chat_template",
+    "train_on",
+    "template_args",
     "on_error",
     "encoding",
     "errors",

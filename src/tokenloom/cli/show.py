@@ -3,13 +3,20 @@
 from __future__ import annotations
 
 import argparse
+import itertools
+import sys
 from collections.abc import Iterator
 from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
 
 from tokenloom.api.store import Store, open_store
 from tokenloom.cli.printing import histogram, percentiles, summary, write
 from tokenloom.errors import binary_size, plural
+from tokenloom.order.working_set import loss_columns
 from tokenloom.store.derived.length_counts import LengthCounts, count_lengths
+from tokenloom.store.derived.loss_counts import trained_tokens
 
 __all__ = ["add_commands"]
 
@@ -30,12 +37,16 @@ def add_commands(commands: Any, common: argparse.ArgumentParser) -> None:
         allow_abbrev=False,  # a later option must not change what an old command means
         help="one document, token by token",
         description="One document of a store: its metadata, and each token with the values of "
-        "its per-token columns and its text.",
+        "its per-token columns and its text. With --text, the text itself: what is not trained on "
+        "is dim in a terminal, otherwise what is trained on is in ⟦brackets⟧.",
     )
     show.set_defaults(run=_show)
     show.add_argument("--doc", type=int, required=True, help="index of the document, from 0")
     show.add_argument("--start", type=int, default=0, help="first token to print")
-    show.add_argument("--limit", type=int, default=40, help="tokens to print (default: 40)")
+    show.add_argument(
+        "--limit", type=int, help="tokens to print (default: 40; with --text, all of them)"
+    )
+    show.add_argument("--text", action="store_true", help="the text, with what is trained on")
     for command in (info, show):
         command.add_argument("store", help="directory of the store")
         command.add_argument("--snapshot", type=int, help="number of an older snapshot")
@@ -46,6 +57,7 @@ def _info(arguments: argparse.Namespace) -> int:
     about = summary(store)
     counts = count_lengths(store.reader)
     about["lengths"] = percentiles(counts)
+    about["trained"] = _trained_in(store)
     write(arguments, about, _info_lines(store, about, counts))
     return 0
 
@@ -69,6 +81,9 @@ def _info_lines(store: Store, about: dict[str, Any], counts: LengthCounts) -> It
     yield f"  engine      {about['engine']}"
     for name, dtype in about["columns"].items():
         yield f"  column      {name} ({dtype})"
+    if about["trained"] is not None:
+        share = about["trained"] / max(1, about["tokens"])
+        yield f"  trained     {about['trained']:,} tokens ({share:.1%}), by the loss columns"
     if about["skipped"] or about["filtered"]:
         yield f"  left out    {about['skipped']:,} skipped, {about['filtered']:,} filtered"
     yield f"  digest      {about['digest']}"
@@ -81,33 +96,98 @@ def _info_lines(store: Store, about: dict[str, Any], counts: LengthCounts) -> It
         yield from histogram(counts)
 
 
+def _trained_in(store: Store) -> int | None:
+    """How many tokens of a store its loss columns train on; None if it has none."""
+    columns = loss_columns(store.reader)
+    if not columns:
+        return None
+    start, stop = np.zeros(1, np.int64), np.full(1, store.num_tokens, np.int64)
+    return int(trained_tokens(store.reader, columns, start, stop)[0])
+
+
 def _show(arguments: argparse.Namespace) -> int:
     store = open_store(arguments.store, snapshot=arguments.snapshot)
     ids = store.document(arguments.doc)
-    shown = slice(max(0, arguments.start), max(0, arguments.start) + max(0, arguments.limit))
+    limit = arguments.limit
+    if limit is None:
+        limit = len(ids) if arguments.text else 40
+    shown = slice(max(0, arguments.start), max(0, arguments.start) + max(0, limit))
     window = ids[shown]
     tokenizer = store.tokenizer
     strings = tokenizer.token_strings(window) if tokenizer else [str(i) for i in window]
+    values = {name: store.document(arguments.doc, name) for name in store.columns}
+    weights = _weights(store, values)
     about = {
         "document": arguments.doc,
         "length": len(ids),
         "start": arguments.start,
         "metadata": store.metadata(arguments.doc),
         "ids": window.tolist(),
-        "columns": {
-            name: store.document(arguments.doc, name)[shown].tolist() for name in store.columns
-        },
+        "columns": {name: some[shown].tolist() for name, some in values.items()},
         "strings": strings,
         "text": tokenizer.decode(window) if tokenizer else None,
+        "trained": None if weights is None else int(np.count_nonzero(weights)),
     }
+    if arguments.text:
+        parts = _parts(store, window, None if weights is None else weights[shown])
+        about["parts"] = [{"text": text, "weight": weight} for text, weight in parts]
     write(arguments, about, _show_lines(store, about))
     return 0
 
 
+def _weights(store: Store, values: dict[str, NDArray[Any]]) -> NDArray[Any] | None:
+    """How much each token of a document counts; None if the store has no loss columns."""
+    columns = [values[name].astype(np.float64) for name in loss_columns(store.reader)]
+    return np.prod(columns, axis=0) if columns else None
+
+
+def _parts(
+    store: Store, ids: NDArray[Any], weights: NDArray[Any] | None
+) -> list[tuple[str, float]]:
+    """The text in stretches of tokens that count alike."""
+    tokenizer = store.tokenizer
+    counts = np.ones(len(ids)) if weights is None else weights
+    edges = [0, *(np.flatnonzero(np.diff(counts)) + 1).tolist(), len(ids)]
+    return [
+        (
+            tokenizer.decode(ids[a:b]) if tokenizer else " ".join(map(str, ids[a:b])),
+            float(counts[a]),
+        )
+        for a, b in itertools.pairwise(edges)
+        if b > a
+    ]
+
+
+def _marked(parts: list[dict[str, Any]], dim: bool) -> str:
+    """The text of parts: what does not count is dim, or what counts is in brackets."""
+    texts = []
+    for part in parts:
+        text, weight = _harmless(part["text"]), part["weight"]
+        times = "" if weight in (0, 1) else f"×{weight:g}"
+        if dim:
+            texts.append(f"{text}{times}" if weight else f"\x1b[2m{text}\x1b[22m")
+        else:
+            texts.append(f"⟦{text}⟧{times}" if weight else text)
+    return "".join(texts)
+
+
+def _harmless(text: str) -> str:
+    """The text without what would steer a terminal."""
+    if all(c.isprintable() or c in "\n\t" for c in text):
+        return text
+    keep = (c if c.isprintable() or c in "\n\t" else ascii(c)[1:-1] for c in text)
+    return "".join(keep)
+
+
 def _show_lines(store: Store, about: dict[str, Any]) -> Iterator[str]:
-    yield f"document {about['document']:,} of {store.num_documents:,}: {about['length']:,} tokens"
+    trained = "" if about["trained"] is None else f", {about['trained']:,} trained on"
+    place = f"document {about['document']:,} of {store.num_documents:,}"
+    yield f"{place}: {about['length']:,} tokens{trained}"
     for key, value in about["metadata"].items():
         yield f"  {key}: {value}"
+    if "parts" in about:
+        yield _marked(about["parts"], sys.stdout.isatty())
+        return
     columns = {name: list(map(_value, some)) for name, some in about["columns"].items()}
     widths = [max(len(name), 8) for name in columns]
     heads = "".join(f" {name:>{width}}" for name, width in zip(columns, widths, strict=True))

@@ -11,8 +11,9 @@ import math
 import traceback
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -33,6 +34,10 @@ from tokenloom.ingest.inputs import Input
 from tokenloom.ingest.records import read_block
 from tokenloom.random.keys import draws
 from tokenloom.store.metadata import MAX_DEPTH, RESERVED, json_line, unstorable
+from tokenloom.tokenizer.chat.conversation import Chat, ChatJob, ChatReader
+from tokenloom.tokenizer.chat.messages import BadChat
+from tokenloom.tokenizer.chat.placed import Placer
+from tokenloom.tokenizer.chat.weigh import EncodedChats, encode_chats
 from tokenloom.tokenizer.encoders import Encoded, Encoder
 from tokenloom.tokenizer.guard import EngineDisagrees, GuardedEncoder
 
@@ -40,14 +45,16 @@ __all__ = ["EncodedBlock", "Job", "Kitchen", "apply_hooks", "encode_block"]
 
 Array = NDArray[Any]
 
+_Result = TypeVar("_Result", Encoded, EncodedChats)
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Job:
     """What every block of a build is subjected to, as plain data.
 
     Attributes:
-        text_key: key of the text; None when records hold ids.
-        ids_key: key of ready-made ids; None when records hold text.
+        text_key: key of the text; None when records hold ids or conversations.
+        ids_key: key of ready-made ids; None when records hold text or conversations.
         id_key: key of the document's id, kept as `id`.
         metadata_keys: which other keys to keep; None for all.
         columns: per-token columns to store, name → dtype.
@@ -57,6 +64,7 @@ class Job:
         dtype: how ids are stored.
         sample_rate: share of documents that an accelerated encoder must agree on.
         sample_key: what chooses them.
+        chat: what is done to conversations; None when records hold something else.
     """
 
     text_key: str | None
@@ -71,6 +79,7 @@ class Job:
     dtype: str
     sample_rate: float
     sample_key: int
+    chat: ChatJob | None = None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -81,6 +90,8 @@ class Kitchen:
     reference: Encoder | None = None
     filter: Callable[[dict[str, Any]], Any] | None = None
     transform: Callable[[dict[str, Any]], Any] | None = None
+    chats: ChatReader | None = None
+    place: Placer | None = None
 
 
 @dataclass(kw_only=True, slots=True)
@@ -133,7 +144,7 @@ def encode_block(
     """
     read = read_block(inputs, block, columns=_needed(job, kitchen))
     errors = [(e.piece, e.record, e.message) for e in read.errors]
-    kept: list[dict[str, Any]] = []
+    kept: list[Any] = []
     lines: list[bytes] = []
     places: list[int] = []
     filtered = 0
@@ -145,11 +156,12 @@ def encode_block(
                 filtered += 1
                 continue
             _check_record(job, cooked)
+            needed = cooked if kitchen.chats is None else kitchen.chats.read(cooked)
             lines.append(_metadata_line(job, cooked))
-        except BadRecord as bad:
+        except (BadRecord, BadChat) as bad:
             errors.append((*where, str(bad)))
             continue
-        kept.append(cooked)
+        kept.append(needed)
         places.append(place)
     result = EncodedBlock(
         ids=np.empty(0, job.dtype),
@@ -166,6 +178,8 @@ def encode_block(
     try:
         if job.ids_key is not None:
             _take_ids(job, kept, result)
+        elif job.chat is not None:
+            _encode_chats(job, kitchen, kept, number, result, slow)
         else:
             _encode_texts(job, kitchen, kept, number, result, slow)
         _check_ids(job, result)
@@ -180,7 +194,7 @@ def _needed(job: Job, kitchen: Kitchen) -> list[str] | None:
     """Columns of a table that the job looks at; None for all, as hooks may look at any."""
     if job.metadata_keys is None or kitchen.filter is not None or kitchen.transform is not None:
         return None
-    own = (job.text_key, job.ids_key, job.id_key)
+    own = (job.text_key, job.ids_key, job.id_key, *(job.chat.keys if job.chat else ()))
     keys = [key for key in own if key is not None]
     return [*keys, *job.columns, *PER_TOKEN, *job.metadata_keys]
 
@@ -234,6 +248,8 @@ def _check_record(job: Job, record: dict[str, Any]) -> None:
         if not isinstance(text, str):
             raise BadRecord(f"{job.text_key!r} is {a_kind(text)}, allowed: a string")
         refuse_beside_text(record, job.metadata_keys)
+    elif job.chat is not None:
+        refuse_beside_text(record, job.metadata_keys)
     else:
         assert job.ids_key is not None  # one of the two is set
         take(record, job.ids_key, "the ids")
@@ -251,7 +267,7 @@ def _encode_texts(
     result: EncodedBlock,
     slow: bool,
 ) -> None:
-    assert job.text_key is not None  # a job has texts or ids
+    assert job.text_key is not None  # a job has texts, conversations or ids
     texts = [record[job.text_key] for record in records]
     encoder = kitchen.reference if slow else kitchen.encoder
     assert encoder is not None  # a job with texts has one
@@ -264,19 +280,59 @@ def _encode_texts(
             return encoder.encode(chosen, draws(job.sample_key, places[some]))
         return encoder.encode(chosen)
 
-    try:
-        encoded = encode(slice(None))
-    except (EngineDisagrees, MemoryError):
-        raise
-    except Exception as error:  # noqa: BLE001 - `_encodable` raises it if nobody is to blame
-        good = _encodable(encode, len(texts), result, error)
-        encoded = encode(good)
-        _keep(good, records, result)
+    encoded = _tried(encode, records, result)
     result.ids, result.lengths = _with_specials(encoded.ids, encoded.lengths, job.bos, job.eos)
 
 
+def _encode_chats(
+    job: Job,
+    kitchen: Kitchen,
+    chats: list[Chat],
+    number: int,
+    result: EncodedBlock,
+    slow: bool,
+) -> None:
+    """Conversations, with what is trained on in the column that the job names."""
+    assert job.chat is not None  # it is called for conversations
+    encoder = kitchen.reference if slow else kitchen.encoder
+    assert encoder is not None  # a job with conversations has one
+    places = np.arange(len(chats), dtype=np.uint64) + np.uint64(number << 32)
+
+    def encode(some: Sequence[int] | slice) -> EncodedChats:
+        chosen = chats[some] if isinstance(some, slice) else [chats[i] for i in some]
+        wholes: Callable[[Sequence[str]], Encoded] = encoder.encode
+        if isinstance(encoder, GuardedEncoder):  # conversations are sampled, beginnings are not
+            wholes = partial(encoder.encode, keys=draws(job.sample_key, places[some]))
+        ended = job.eos is not None
+        return encode_chats(chosen, wholes, encoder.encode, kitchen.place, ended=ended)
+
+    found = _tried(encode, chats, result)
+    if found.problems:
+        for n, message in found.problems.items():
+            result.errors.append((int(result.piece[n]), int(result.record[n]), message))
+        good, found = found.kept()
+        _keep(good, chats, result)
+    result.ids, result.lengths = _with_specials(found.ids, found.lengths, job.bos, job.eos)
+    edges = (None if job.bos is None else 0, None if job.eos is None else 1)  # EOS is trained on
+    weights, _ = _with_specials(found.weights, found.lengths, *edges)
+    result.columns = {job.chat.column: weights.astype(job.columns[job.chat.column])}
+
+
+def _tried(encode: Callable[[Any], _Result], documents: list[Any], result: EncodedBlock) -> _Result:
+    """All documents encoded; those that cannot be become bad records."""
+    try:
+        return encode(slice(None))
+    except (EngineDisagrees, MemoryError):
+        raise
+    except Exception as error:  # noqa: BLE001 - `_encodable` raises it if nobody is to blame
+        good = _encodable(encode, len(documents), result, error)
+        encoded = encode(good)
+        _keep(good, documents, result)
+        return encoded
+
+
 def _encodable(
-    encode: Callable[[Sequence[int]], Encoded], count: int, result: EncodedBlock, first: Exception
+    encode: Callable[[Sequence[int]], Any], count: int, result: EncodedBlock, first: Exception
 ) -> list[int]:
     """Which texts can be encoded, after one of them could not; the others become bad records."""
     good: list[int] = []
@@ -297,7 +353,7 @@ def _encodable(
     return good
 
 
-def _keep(good: list[int], records: list[dict[str, Any]], result: EncodedBlock) -> None:
+def _keep(good: list[int], records: list[Any], result: EncodedBlock) -> None:
     """Only these documents are left."""
     records[:] = [records[place] for place in good]
     result.lines = [result.lines[place] for place in good]
@@ -381,6 +437,7 @@ def _kept_keys(job: Job, record: dict[str, Any]) -> list[str]:
     if job.metadata_keys is not None:
         return [key for key in job.metadata_keys if key in record]
     used = {job.text_key, job.ids_key, job.id_key, *job.columns, *job.token_keys}
+    used |= set(job.chat.keys) if job.chat else set()
     return [key for key in record if key not in used]
 
 

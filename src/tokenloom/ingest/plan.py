@@ -13,7 +13,7 @@ import logging
 import os
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any
 
 from tokenloom.arguments import integer, one_of
@@ -28,6 +28,8 @@ from tokenloom.ingest.records import read_block
 from tokenloom.ingest.wire import Setup, make_kitchen
 from tokenloom.store import format as fmt
 from tokenloom.store import metadata
+from tokenloom.tokenizer.chat.conversation import ChatJob
+from tokenloom.tokenizer.chat.decide import ChatOptions, decide_chat, describe_chat
 from tokenloom.tokenizer.encoders import Encoder, reference_encoder
 from tokenloom.tokenizer.fast import choose_engine
 from tokenloom.tokenizer.guard import GuardedEncoder
@@ -66,6 +68,10 @@ class BuildOptions:
     verify_all: bool = False
     filter: Callable[[dict[str, Any]], Any] | str | None = None
     transform: Callable[[dict[str, Any]], Any] | str | None = None
+    chat: bool | None = None
+    chat_template: Any = None
+    train_on: str | None = None
+    template_args: Mapping[str, Any] | None = None
     on_error: str = "raise"
     encoding: str | Sequence[str] = "utf-8"
     errors: str = "strict"
@@ -79,6 +85,7 @@ class BuildOptions:
         one_of("engine", self.engine, ENGINES)
         one_of("on_error", self.on_error, ("raise", "skip"))
         self.reading()
+        self.chats()
         for name in ("chunk_tokens", "shard_tokens"):
             integer(name, getattr(self, name), 1, fmt.SHARD_TOKENS)
         for name in ("block_bytes", "inner"):
@@ -87,6 +94,11 @@ class BuildOptions:
     def reading(self) -> Reading:
         """How inputs are read."""
         return Reading.of(self.encoding, self.errors, self.max_record_bytes)
+
+    def chats(self) -> ChatOptions:
+        """What was said about conversations."""
+        own = {f.name: getattr(self, f.name) for f in fields(ChatOptions) if f.name != "limit"}
+        return ChatOptions(**own, limit=self.max_record_bytes)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -116,14 +128,17 @@ def make_plan(inputs: Sequence[Input], options: BuildOptions, parent: str | None
         "transform": resolve_hook(options.transform, "transform"),
     }
     first = _first_record(inputs, options, hooks)
-    ids_key = _ids_key(options, first)
+    chat = decide_chat(first, options.chats(), spec)
+    ids_key = None if chat else _ids_key(options, first)
     if ids_key is not None:
         live = None  # nothing is encoded
-    columns, token_keys = _columns(first, options, ids_key)
-    bos, eos = _specials(spec, options, ids_key)
+    columns, token_keys = _columns(first, options, ids_key, chat)
+    templated = chat is not None and bool(chat.templates)
+    bos, eos = (None, None) if templated else _specials(spec, options, ids_key)
     rate = 1.0 if options.verify_all else SAMPLE_RATE
+    special = options.parse_special or templated  # a template writes special tokens as text
     began = time.process_time()
-    engine, label, encoder = _engine(spec, live, options, ids_key, rate)
+    engine, label, encoder = _engine(spec, live, options, ids_key, rate, special)
     opened = time.process_time() - began
     vocab_size = spec.vocab_size if spec is not None else _vocab_size(options)
     keys = options.metadata_keys
@@ -136,12 +151,13 @@ def make_plan(inputs: Sequence[Input], options: BuildOptions, parent: str | None
         "parse_special": options.parse_special,
         "bos": bos,
         "eos": eos,
-        "text_key": None if ids_key else options.text_key,
+        "text_key": None if ids_key or chat else options.text_key,
         "ids_key": ids_key,
         "id_key": options.id_key,
         "metadata_keys": None if keys is None else list(keys),
         "metadata_file": metadata.file_name(),
         "columns": columns,
+        **describe_chat(chat),
         **({"token_keys": others} if others else {}),
         "vocab_size": vocab_size,
         "dtype": fmt.token_dtype(vocab_size),
@@ -170,6 +186,7 @@ def make_plan(inputs: Sequence[Input], options: BuildOptions, parent: str | None
         dtype=settings["dtype"],
         sample_rate=rate,
         sample_key=int(fingerprint[:16], 16),
+        chat=chat,
     )
     setup = Setup(
         job=job,
@@ -177,7 +194,7 @@ def make_plan(inputs: Sequence[Input], options: BuildOptions, parent: str | None
         spec=spec,
         live=live,
         engine=engine,
-        parse_special=options.parse_special,
+        parse_special=special,
         filter=hooks["filter"],
         transform=hooks["transform"],
     )
@@ -231,6 +248,7 @@ def _engine(
     options: BuildOptions,
     ids_key: str | None,
     rate: float,
+    special: bool,
 ) -> tuple[str, str, Encoder | GuardedEncoder | None]:
     """The engine to use ("reference", "tiktoken", "fast"), its name with its version, itself."""
     if spec is None or ids_key is not None:
@@ -241,9 +259,8 @@ def _engine(
                 f"engine: found {options.engine!r}, which accelerates a tokenizer.json; the "
                 f"tokenizer {spec.name} is of kind {spec.kind}. Use engine='auto'."
             )
-        plain = reference_encoder(spec, parse_special=options.parse_special, live=live)
+        plain = reference_encoder(spec, parse_special=special, live=live)
         return "reference", f"{plain.engine} {plain.version}", plain
-    special = options.parse_special
     encoder, reason = choose_engine(spec, options.engine, parse_special=special, rate=rate)
     if not isinstance(encoder, GuardedEncoder):
         log.info("%s is encoded by the tokenizers library: %s", spec.name, reason)
@@ -289,9 +306,11 @@ def _ids_key(options: BuildOptions, first: dict[str, Any]) -> str | None:
 
 
 def _columns(
-    first: dict[str, Any], options: BuildOptions, ids_key: str | None
+    first: dict[str, Any], options: BuildOptions, ids_key: str | None, chat: ChatJob | None
 ) -> tuple[dict[str, str], tuple[str, ...]]:
     """Per-token columns to store, name → dtype, and what of `ingest.columns` the records have."""
+    if chat is not None:
+        return {chat.column: STORED[chat.column]}, ()
     asked = options.columns or {}
     if ids_key is None:
         if asked:
@@ -313,7 +332,7 @@ def _first_record(
     """
     needed = {options.ids_key or "input_ids"}
     if options.tokenizer is not None and options.ids_key is None:
-        needed.add(options.text_key)
+        needed |= {options.text_key, "messages", "conversations", "prompt"}
     called: dict[str, Any] = {name: hook.function for name, hook in hooks.items() if hook}
     if not called and all(one.kind in ("txt", "lines") for one in inputs):
         return {}  # these have a text and nothing else

@@ -171,15 +171,16 @@ def as_table(where: str, item: Any) -> Any:
 def canonical_line(row: Mapping[str, Any], where: str) -> bytes:
     """One record as JSON with sorted keys and no spaces, the same on every machine, no newline.
 
-    NumPy arrays and numbers are written as lists and numbers. The standard encoder writes it, not
-    a faster one: an identity must not depend on which packages are installed.
+    Objects inside it keep the order of their keys: a chat template prints them in it. NumPy arrays
+    and numbers are written as lists and numbers. The standard encoder writes it, not a faster one:
+    an identity must not depend on which packages are installed.
 
     Raises:
         InputError: A value or key that JSON cannot hold, with its path (``rows[17].meta.date``).
     """
     with contextlib.suppress(TypeError, ValueError, RecursionError):
         if all(type(key) is str for key in row):
-            return _ENCODER.encode(dict(row)).encode()
+            return _ENCODER.encode(dict(sorted(row.items()))).encode()
     with contextlib.suppress(RecursionError):
         _refuse_value(dict(row), where)
     raise InputError(f"{where}: nested too deeply for JSON, or inside itself. Flatten it.")
@@ -192,7 +193,7 @@ def _plain(value: object) -> object:
 
 
 _ENCODER = json.JSONEncoder(
-    ensure_ascii=False, allow_nan=False, sort_keys=True, separators=(",", ":"), default=_plain
+    ensure_ascii=False, allow_nan=False, separators=(",", ":"), default=_plain
 )
 
 

@@ -25,6 +25,8 @@ from tokenloom.ingest.cuts import Block, Cut
 from tokenloom.ingest.encode import EncodedBlock, Job, Kitchen
 from tokenloom.ingest.hooks import Hook, resolve_hook
 from tokenloom.ingest.inputs import Input
+from tokenloom.tokenizer.chat.conversation import ChatReader
+from tokenloom.tokenizer.chat.placed import place_encoder
 from tokenloom.tokenizer.encoders import Encoder, reference_encoder
 from tokenloom.tokenizer.fast import choose_engine
 from tokenloom.tokenizer.find import LiveCallable
@@ -177,7 +179,7 @@ class Setup:
 def open_kitchen(setup: Setup) -> Kitchen:
     """Encoders and hooks, ready to use; in the process that made the plan, it has them already."""
     encoder: Encoder | GuardedEncoder | None = None
-    if setup.spec is not None and setup.job.text_key is not None:
+    if setup.spec is not None and (setup.job.text_key is not None or setup.job.chat is not None):
         special, rate = setup.parse_special, setup.job.sample_rate
         if setup.engine == "reference":
             encoder = reference_encoder(setup.spec, parse_special=special, live=setup.live)
@@ -188,11 +190,14 @@ def open_kitchen(setup: Setup) -> Kitchen:
 
 def make_kitchen(setup: Setup, encoder: Encoder | GuardedEncoder | None) -> Kitchen:
     """The kitchen around an encoder, whose own reference does the slow work."""
+    chat, spec = setup.job.chat, setup.spec
     return Kitchen(
         encoder=encoder,
         reference=encoder.reference if isinstance(encoder, GuardedEncoder) else encoder,
         filter=setup.filter.function if setup.filter else None,
         transform=setup.transform.function if setup.transform else None,
+        chats=ChatReader(chat) if chat else None,
+        place=place_encoder(spec) if chat and chat.marks and spec else None,
     )
 
 

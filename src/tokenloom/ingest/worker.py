@@ -92,6 +92,7 @@ def _kitchen_key(header: dict[str, Any], buffers: list[Any]) -> list[Any]:
     return [
         *(header[name] for name in names),
         job["text_key"],
+        job["chat"],
         job["sample_rate"],
         bytes(buffers[0]),
     ]

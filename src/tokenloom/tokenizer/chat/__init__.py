@@ -1,0 +1,1 @@
+"""Takes records of messages → gives texts, and which stretches of them are trained on."""

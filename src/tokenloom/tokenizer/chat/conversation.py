@@ -1,0 +1,323 @@
+"""One record becomes one text, and the stretches of it that are trained on.
+
+One idea: what is trained is said in characters of the one text that the template writes for the
+whole conversation. Where the template marks what is generated (``{% generation %}``), that is it.
+Where it does not, the text up to an assistant's turn and up to its end are rendered by themselves,
+and both must be beginnings of the whole::
+
+    messages[:k], with the generation prompt     <user>Hi<end><assistant>
+    messages[:k + 1]                             <user>Hi<end><assistant>Hello<end>
+    all messages                                 <user>Hi<end><assistant>Hello<end><user>…
+                                                                         ‾‾‾‾‾‾‾‾‾‾ trained
+
+So everything that the template writes for the turn after the generation prompt is trained: the
+answer, the token that ends the turn, and the line break that some templates put behind it. That is
+TRL's rule for completions. If one of the texts is not a beginning of the whole, the record is
+refused with the turn: the model would be trained on what it never sees at inference.
+
+A prompt and its completion are two texts (then no template is involved), or two lists of messages.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from tokenloom.errors import choices
+from tokenloom.tokenizer.chat.messages import (
+    ASSISTANT,
+    BadChat,
+    ChatTurn,
+    a_kind,
+    plain,
+    read_tools,
+    read_turns,
+    refuse_spelled,
+)
+from tokenloom.tokenizer.chat.sandbox import (
+    Rendered,
+    TemplateFailed,
+    TemplateRenderer,
+    compile_template,
+)
+
+__all__ = ["KEYS", "Chat", "ChatJob", "ChatReader"]
+
+KEYS: Final = {
+    "messages": ("messages",),
+    "conversations": ("conversations",),
+    "turns": ("prompt", "completion"),
+    "strings": ("prompt", "completion"),
+}
+
+KNOWN_ROLES: Final = frozenset({"system", "developer", "user", ASSISTANT, "tool", "function"})
+
+Span = tuple[int, int, float]  # characters [start, stop) and their weight
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ChatJob:
+    """What is done to every conversation of a build, as plain data.
+
+    Attributes:
+        shape: which keys records have, and what is under them; see `KEYS`.
+        templates: the chat template under "default", and one for records with tools if there is.
+        variables: names that templates may read: special tokens, and the user's own.
+        now: the date that a template is told, as ISO 8601; None if it does not ask.
+        train_on: "assistant", "last", "completion" or "all".
+        column: "loss_mask" or "loss_weights".
+        specials: texts of special tokens, which messages must not spell.
+        eos: text of the token that is put after a completion of text, or empty.
+        marks: whether the templates mark what is generated.
+        limit: bytes that a template may write for one conversation.
+    """
+
+    shape: str
+    templates: dict[str, str]
+    variables: dict[str, Any]
+    now: str | None
+    train_on: str
+    column: str
+    specials: tuple[str, ...]
+    eos: str
+    marks: bool
+    limit: int
+
+    @property
+    def keys(self) -> tuple[str, ...]:
+        """Keys of a record that are used up; others are metadata."""
+        extra = ("tools", "chat_template_kwargs") if self.templates else ()
+        return (*KEYS[self.shape], *extra)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Chat:
+    """One conversation as text.
+
+    Attributes:
+        text: all of it.
+        spans: what is trained on, in characters, in order; with a weight each.
+        floor: characters of the prompt; nothing before it is trained on.
+        marked: whether the template marked the spans.
+        silent: whether the record itself may want nothing of it trained on, by weights of 0.
+    """
+
+    text: str
+    spans: list[Span]
+    floor: int = 0
+    marked: bool = False
+    silent: bool = False
+
+
+class ChatReader:
+    """Makes texts of records; holds the compiled templates."""
+
+    def __init__(self, job: ChatJob) -> None:
+        self.job = job
+        self.templates: dict[str, TemplateRenderer] = {
+            name: compile_template(text, limit=job.limit, now=job.now)
+            for name, text in job.templates.items()
+        }
+        longest = sorted(job.specials, key=len, reverse=True)
+        self.specials = re.compile("|".join(map(re.escape, longest))) if longest else None
+
+    def read(self, record: Mapping[str, Any]) -> Chat:
+        """The conversation of a record.
+
+        Raises:
+            BadChat: it has none, or it cannot be said what is trained on.
+        """
+        for key in KEYS[self.job.shape]:
+            if record.get(key) is None:
+                has = choices(key, record)
+                raise BadChat(f"there is no {key!r}, as the first record has; it has: {has}")
+        try:
+            chat = self._strings(record) if self.job.shape == "strings" else self._turns(record)
+            chat.text.encode("utf-8")
+        except TemplateFailed as error:
+            raise BadChat(str(error)) from error
+        except UnicodeEncodeError as error:
+            raise BadChat(
+                f"character {error.start} of its text is a lone surrogate, which has no UTF-8 "
+                "encoding; allowed: whole characters"
+            ) from None
+        except RecursionError:
+            raise BadChat("its messages are nested too deeply") from None
+        return chat
+
+    # -- texts -----------------------------------------------------------------------------
+    def _strings(self, record: Mapping[str, Any]) -> Chat:
+        prompt, completion = record["prompt"], record["completion"]
+        for key, text in (("prompt", prompt), ("completion", completion)):
+            if not isinstance(text, str):
+                raise BadChat(
+                    f"{key!r} is {a_kind(text)}, allowed: a string, as in the first record"
+                )
+        if self.job.eos and completion.endswith(self.job.eos):
+            raise BadChat(
+                f"'completion' ends with {self.job.eos!r}, the text of the EOS token, which is "
+                "put after it anyway; allowed: a completion without it. Clean it, or pass "
+                "add_eos=False and parse_special=True"
+            )
+        text = prompt + completion
+        if self.job.train_on == "all":
+            return Chat(text=text, spans=[(0, len(text), 1.0)])
+        return Chat(text=text, spans=[(len(prompt), len(text), 1.0)], floor=len(prompt))
+
+    # -- messages --------------------------------------------------------------------------
+    def _turns(self, record: Mapping[str, Any]) -> Chat:
+        prompt, turns = self._read_turns(record)
+        tools = read_tools(record.get("tools"))
+        own = record.get("chat_template_kwargs")
+        if own is not None and not isinstance(own, Mapping):
+            raise BadChat(f"'chat_template_kwargs' is {a_kind(own)}, allowed: an object")
+        extra = {
+            k: v for k, v in (plain(own, "'chat_template_kwargs'") or {}).items() if v is not None
+        }
+        template = self.templates[
+            "tool_use" if tools and "tool_use" in self.templates else "default"
+        ]
+        scene = _Scene(turns, template, tools, {**self.job.variables, **extra})
+        whole = scene.render(len(turns))
+        _refuse_left_out(turns, whole.text)
+        if self.job.train_on == "all":
+            _refuse_weights(turns, "train_on='all' trains every token alike")
+            return Chat(text=whole.text, spans=[(0, len(whole.text), 1.0)])
+        floor = scene.beginning(prompt, whole.text) if self.job.shape == "turns" else 0
+        if self.job.train_on == "completion":
+            _refuse_weights(turns, "train_on='completion' trains all of it alike")
+            return Chat(text=whole.text, spans=[(floor, len(whole.text), 1.0)], floor=floor)
+        spans = self._assistant(scene, whole, prompt)
+        silent = any(weight == 0 for *_, weight in spans)
+        marked = template.marks
+        return Chat(text=whole.text, spans=spans, floor=floor, marked=marked, silent=silent)
+
+    def _read_turns(self, record: Mapping[str, Any]) -> tuple[int, list[ChatTurn]]:
+        """The number of messages of the prompt, and all messages."""
+        shared, turns, counts = self.job.shape == "conversations", list[ChatTurn](), []
+        for key in KEYS[self.job.shape]:
+            some = read_turns(record[key], key, shared=shared)
+            refuse_spelled(some, self.specials, key)
+            turns += some
+            counts.append(len(some))
+        return (counts[0] if len(counts) == 2 else 0), turns
+
+    def _assistant(self, scene: _Scene, whole: Rendered, prompt: int) -> list[Span]:
+        """What the assistant's turns wrote, those of the prompt left out."""
+        turns = scene.turns
+        own = [k for k, turn in enumerate(turns) if turn.role == ASSISTANT and k >= prompt]
+        if not own:
+            roles = ", ".join(dict.fromkeys(turn.role for turn in turns))
+            raise BadChat(
+                f"it has no turn of the assistant (roles: {roles}), so nothing would be trained "
+                "on; allowed: at least one, or train_on='all'"
+            )
+        _refuse_weights(
+            [t for k, t in enumerate(turns) if k not in own],
+            "only turns of the assistant are trained on",
+            zero=True,
+        )
+        last = self.job.train_on == "last"
+        weights = {k: _first(turns[k].weight, 1.0) for k in (own[-1:] if last else own)}
+        if scene.template.marks:
+            spans = _marked(turns, whole, weights, prompt)
+        else:
+            spans = [(*scene.stretch(k, whole.text), weight) for k, weight in weights.items()]
+        if self.job.column == "loss_mask":
+            for *_, weight in spans:
+                if weight not in (0, 1):
+                    raise BadChat(
+                        f"a message has the weight {weight:g}, and the first record had no "
+                        "weights; allowed: 0 or 1, or any weight with columns=['loss_weights']"
+                    )
+        return spans
+
+
+def _first(value: float | None, default: float) -> float:
+    return default if value is None else value
+
+
+def _refuse_weights(turns: Sequence[ChatTurn], why: str, zero: bool = False) -> None:
+    allowed = (None, 0.0) if zero else (None, 1.0)
+    for turn in turns:
+        if turn.weight not in allowed:
+            raise BadChat(
+                f"a message of the role {turn.role!r} has the weight {turn.weight:g}, but {why}; "
+                "leave the weight out, or pass another train_on"
+            )
+
+
+def _refuse_left_out(turns: Sequence[ChatTurn], text: str) -> None:
+    """Refuse a role nobody knows, if the template skips its messages without a word."""
+    for number, turn in enumerate(turns):
+        if turn.role not in KNOWN_ROLES and turn.message.get("content", "").strip() not in text:
+            raise BadChat(
+                f"message {number} has the role {turn.role!r}, and the chat template leaves it "
+                "out; allowed: the roles that the template knows, usually "
+                f"{', '.join(sorted(KNOWN_ROLES))}"
+            )
+
+
+def _marked(
+    turns: Sequence[ChatTurn], whole: Rendered, weights: Mapping[int, float], prompt: int
+) -> list[Span]:
+    """The generation blocks; each is a turn of the assistant, if turns must be told apart."""
+    every = [k for k, turn in enumerate(turns) if turn.role == ASSISTANT]
+    after = [k for k in every if k >= prompt]
+    if set(weights) == set(after) and set(weights.values()) == {1.0}:
+        return [(start, stop, 1.0) for start, stop in whole.generated]
+    if len(whole.generated) != len(every):
+        raise BadChat(
+            f"the chat template has {len(whole.generated)} generation blocks for {len(every)} "
+            "turns of the assistant, so weights and train_on='last' cannot be applied; allowed: "
+            "one block for each turn"
+        )
+    blocks = dict(zip(every, whole.generated, strict=True))
+    return [(*blocks[k], weight) for k, weight in weights.items()]
+
+
+@dataclass(frozen=True, slots=True)
+class _Scene:
+    """One conversation and what renders it."""
+
+    turns: Sequence[ChatTurn]
+    template: TemplateRenderer
+    tools: list[Any] | None
+    variables: Mapping[str, Any]
+
+    def render(self, count: int, *, prompt: bool = False) -> Rendered:
+        """The text of the first `count` messages."""
+        return self.template.render(
+            [turn.message for turn in self.turns[:count]],
+            tools=self.tools,
+            add_generation_prompt=prompt,
+            variables=self.variables,
+        )
+
+    def beginning(self, count: int, text: str) -> int:
+        """Characters of the first messages with the generation prompt, as they begin the text."""
+        return self._is_beginning(self.render(count, prompt=True).text, text, count, "before")
+
+    def stretch(self, turn: int, text: str) -> tuple[int, int]:
+        """The characters that a turn of the assistant adds."""
+        start = self.beginning(turn, text)
+        if turn + 1 == len(self.turns):
+            return start, len(text)
+        stop = self._is_beginning(self.render(turn + 1).text, text, turn, "up to the end of")
+        return start, max(start, stop)
+
+    def _is_beginning(self, head: str, text: str, turn: int, where: str) -> int:
+        if text.startswith(head):
+            return len(head)
+        at = next(
+            (n for n, (a, b) in enumerate(zip(head, text, strict=False)) if a != b), len(text)
+        )
+        raise BadChat(
+            f"message {turn} ({self.turns[turn].role}): what the chat template writes for the "
+            f"messages {where} it is not the beginning of what it writes for all of them: "
+            f"{head[at : at + 30]!r} instead of {text[at : at + 30]!r} at character {at}, so it "
+            "cannot be said which text is the assistant's. Give a chat_template with "
+            "{% generation %} blocks, or pass train_on='all'"
+        )

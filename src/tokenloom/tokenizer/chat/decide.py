@@ -1,0 +1,312 @@
+"""From the first record and the arguments of `build` to what is done to every conversation.
+
+One idea: nothing about a conversation is decided while records are encoded. Which keys they have,
+the template, the date, what is trained on and in which column it is kept are decided once, from the
+first record, told in the log, and part of the build's fingerprint.
+"""
+
+from __future__ import annotations
+
+import datetime
+import hashlib
+import json
+import logging
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from tokenloom.arguments import one_of, wrong
+from tokenloom.errors import ConfigError, TokenizerError
+from tokenloom.store import format as fmt
+from tokenloom.tokenizer.chat.conversation import KEYS, ChatJob
+from tokenloom.tokenizer.chat.lookup import given_template, templates_of
+from tokenloom.tokenizer.chat.sandbox import TemplateRenderer, compile_template
+from tokenloom.tokenizer.decoders import token_strings
+from tokenloom.tokenizer.spec import TokenizerSpec
+
+__all__ = ["ChatOptions", "decide_chat", "describe_chat"]
+
+log = logging.getLogger("tokenloom")
+
+COLUMNS: Final = ("loss_mask", "loss_weights")
+
+TRAIN_ON: Final = ("assistant", "last", "completion", "all")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ChatOptions:
+    """What `build` was told about conversations; its docstring explains each."""
+
+    chat: bool | None
+    chat_template: Any
+    train_on: str | None
+    template_args: Mapping[str, Any] | None
+    tokenizer: Any
+    text_key: str
+    ids_key: str | None
+    parse_special: bool
+    add_bos: bool | None
+    add_eos: bool | None
+    columns: Mapping[str, str] | Sequence[str] | None
+    limit: int
+
+    def __post_init__(self) -> None:
+        one_of("chat", self.chat, (None, True, False))
+        one_of("train_on", self.train_on, (None, *TRAIN_ON))
+        if self.template_args is not None and not isinstance(self.template_args, Mapping):
+            raise wrong("template_args", self.template_args, "names and values for the template")
+        if self.chat is False and self.asked:
+            raise ConfigError(
+                f"chat: found False beside {self.asked[0]}, which is about conversations. Leave "
+                "one of the two out."
+            )
+        if self.tokenizer is None and (self.chat or self.asked):
+            raise ConfigError(
+                "tokenizer: found None, but conversations are tokenised here. Name a tokenizer."
+            )
+
+    @property
+    def asked(self) -> list[str]:
+        """Arguments that only conversations have."""
+        names = ("chat_template", "train_on", "template_args")
+        return [name for name in names if getattr(self, name) is not None]
+
+
+def decide_chat(
+    first: Mapping[str, Any], options: ChatOptions, spec: TokenizerSpec | None
+) -> ChatJob | None:
+    """What is done to the conversations of a build; None if its records are none.
+
+    Args:
+        first: the first record.
+        options: what the user said.
+        spec: the tokenizer.
+
+    Raises:
+        ConfigError: an argument that does not fit the records.
+        TokenizerError: the tokenizer has no template, or cannot parse what a template writes.
+    """
+    shape = _shape(first, options)
+    if shape is None or spec is None:
+        return None
+    train_on = _train_on(shape, options.train_on)
+    templates, variables = _templates(shape, options, spec)
+    compiled = [compile_template(text, limit=options.limit) for text in templates.values()]
+    now = _date(compiled, variables)
+    needs_marks = train_on in ("assistant", "last")
+    marks = needs_marks and any(one.marks for one in compiled)
+    job = ChatJob(
+        shape=shape,
+        templates=templates,
+        variables={name: value for name, value in variables.items() if name != "now"},
+        now=now,
+        train_on=train_on,
+        column=_column(first, shape, options),
+        specials=() if options.parse_special or not templates else _special_texts(spec),
+        eos=_eos(spec, options) if shape == "strings" else "",
+        marks=marks,
+        limit=options.limit,
+    )
+    _tell(job, options, needs_marks and bool(templates))
+    return job
+
+
+def describe_chat(job: ChatJob | None) -> dict[str, Any]:
+    """What of it goes into the settings of a build."""
+    if job is None:
+        return {}
+    template = hashlib.sha256(fmt.canonical(job.templates)).hexdigest() if job.templates else None
+    return {
+        "chat": job.shape,
+        "chat_template": template,
+        "chat_date": job.now,
+        "template_args": job.variables,
+        "train_on": job.train_on,
+    }
+
+
+# -- the records ---------------------------------------------------------------------------
+def _shape(first: Mapping[str, Any], options: ChatOptions) -> str | None:
+    """Which conversations the records hold; None if they hold none, or something else is meant."""
+    found = _found(first)
+    wanted = bool(options.chat or options.asked)
+    if options.chat is False or (options.tokenizer is None and not wanted):
+        return None
+    if not wanted and (options.ids_key or "input_ids" in first or options.text_key in first):
+        if found is not None:
+            taken = next(k for k in (options.ids_key, "input_ids", options.text_key) if k in first)
+            log.info(
+                "records have %s beside %r, which is taken; pass chat=True for the conversations",
+                " and ".join(map(repr, KEYS[found])),
+                taken,
+            )
+        return None
+    if found is None and wanted and first:
+        raise ConfigError(
+            f"{'chat' if options.chat else options.asked[0]}: the first record holds no "
+            f"conversation; it has: {', '.join(map(str, first))}, allowed: 'messages', "
+            "'conversations', or 'prompt' and 'completion'. Rename its keys with transform."
+        )
+    return "messages" if found is None and wanted else found
+
+
+def _found(first: Mapping[str, Any]) -> str | None:
+    for key in ("messages", "conversations"):
+        if isinstance(first.get(key), list | tuple):
+            return key
+    if "prompt" in first and "completion" in first:
+        return "strings" if isinstance(first["prompt"], str) else "turns"
+    return None
+
+
+def _train_on(shape: str, given: str | None) -> str:
+    pairs = shape in ("turns", "strings")
+    allowed = {
+        "messages": ("assistant", "last", "all"),
+        "conversations": ("assistant", "last", "all"),
+        "turns": ("completion", "assistant", "last", "all"),
+        "strings": ("completion", "all"),
+    }[shape]
+    if given is None:
+        return "completion" if pairs else "assistant"
+    if given not in allowed:
+        what = "a prompt and a completion" if pairs else "messages without a prompt of their own"
+        raise ConfigError(
+            f"train_on: found {given!r}, but the records hold {what}; allowed: "
+            f"{', '.join(map(repr, allowed))}."
+        )
+    return given
+
+
+def _column(first: Mapping[str, Any], shape: str, options: ChatOptions) -> str:
+    """The column that says what is trained on: weights only if there are some or asked for."""
+    asked = dict.fromkeys(options.columns or ())
+    unknown = [name for name in asked if name not in COLUMNS]
+    if unknown or len(asked) > 1:
+        raise ConfigError(
+            f"columns: found {', '.join(map(repr, asked))}, allowed for conversations: "
+            "'loss_weights', to keep weights of turns that the first record does not have, or "
+            "'loss_mask'. Other columns come with ready-made ids."
+        )
+    if asked:
+        return next(iter(asked))
+    messages = [
+        one
+        for key in KEYS[shape]
+        if isinstance(first.get(key), list | tuple)
+        for one in first[key]
+        if isinstance(one, Mapping)
+    ]
+    return "loss_weights" if any(m.get("weight") is not None for m in messages) else "loss_mask"
+
+
+# -- the template --------------------------------------------------------------------------
+def _templates(
+    shape: str, options: ChatOptions, spec: TokenizerSpec
+) -> tuple[dict[str, str], dict[str, Any]]:
+    """Templates by name, and what they may read."""
+    if shape == "strings":
+        for name in ("chat_template", "template_args"):
+            if getattr(options, name) is not None:
+                raise ConfigError(
+                    f"{name}: the first record's prompt is a string, which no template renders. "
+                    "Leave it out, or give lists of messages."
+                )
+        return {}, {}
+    if options.add_bos or options.add_eos:
+        raise ConfigError(
+            "add_bos, add_eos: the chat template writes the special tokens itself, and they would "
+            "be there twice. Leave them out, or write {{ bos_token }} and {{ eos_token }} in the "
+            "template."
+        )
+    if spec.kind in ("sentencepiece", "callable"):
+        raise TokenizerError(
+            f"tokenizer {spec.name!r}: a chat template writes special tokens as text, and a "
+            f"tokenizer of kind {spec.kind} does not parse them. Give a tokenizer.json, or a fast "
+            "tokenizer of transformers."
+        )
+    own, tokens = templates_of(options.tokenizer)
+    templates = own if options.chat_template is None else given_template(options.chat_template)
+    if "default" not in templates:
+        there = f" (it has: {', '.join(sorted(templates))})" if templates else ""
+        raise ConfigError(
+            f"chat_template: the tokenizer {spec.name} has no chat template{there}, and records "
+            "hold messages. Give one as text or as the path of a .jinja file, or chat=False if "
+            "these are not conversations."
+        )
+    kept = {name: text for name, text in templates.items() if name in ("default", "tool_use")}
+    for role in ("bos", "eos", "pad"):
+        number = getattr(spec, role)
+        tokens.pop(f"{role}_token", None)
+        if number is not None:
+            tokens[f"{role}_token"] = _text_of(spec, number)
+    given = dict(options.template_args or {})
+    try:
+        plain = json.loads(json.dumps(given))
+    except (TypeError, ValueError) as error:
+        raise ConfigError(f"template_args: not plain JSON data ({error}).") from None
+    return kept, {**tokens, **plain}
+
+
+def _date(compiled: Sequence[TemplateRenderer], variables: Mapping[str, Any]) -> str | None:
+    """The date that templates are told; None if they do not ask."""
+    if not any("strftime_now" in one.names for one in compiled):
+        return None
+    given = variables.get("now")
+    if given is None:
+        today = datetime.date.today().isoformat()
+        log.info(
+            "the chat template writes the date: %s; to build the same on another day, pass "
+            "template_args={'now': %r}",
+            today,
+            today,
+        )
+        return today
+    try:
+        datetime.datetime.fromisoformat(given)
+    except (TypeError, ValueError):
+        raise ConfigError(
+            f"template_args.now: found {given!r}, allowed: a date such as '2026-01-31'."
+        ) from None
+    return str(given)
+
+
+# -- special tokens ------------------------------------------------------------------------
+def _special_texts(spec: TokenizerSpec) -> tuple[str, ...]:
+    """Texts that a tokenizer turns into special tokens."""
+    if spec.kind == "tokenizers":
+        added = json.loads(spec.payload).get("added_tokens") or []
+        return tuple(sorted(one["content"] for one in added if one["special"]))
+    if spec.kind == "tiktoken":
+        return tuple(sorted(json.loads(spec.payload)["special_tokens"]))
+    return ()
+
+
+def _text_of(spec: TokenizerSpec, number: int) -> str:
+    if spec.kind == "tokenizers":
+        for one in json.loads(spec.payload).get("added_tokens") or []:
+            if one["id"] == number:
+                return str(one["content"])
+    return token_strings(spec, [number])[0]
+
+
+def _eos(spec: TokenizerSpec, options: ChatOptions) -> str:
+    if spec.eos is None or options.add_eos is False or spec.kind in ("bytes", "callable"):
+        return ""
+    return _text_of(spec, spec.eos)
+
+
+def _tell(job: ChatJob, options: ChatOptions, prefixes: bool) -> None:
+    keys = " and ".join(map(repr, KEYS[job.shape]))
+    by = ""
+    if prefixes:
+        by = ", found by {% generation %} blocks" if job.marks else ", found by beginnings"
+    found = "" if options.chat else " (chat=False leaves them alone)"
+    log.info(
+        "records hold conversations in %s%s: trained on is %s%s, kept in the column %s",
+        keys,
+        found,
+        job.train_on,
+        by,
+        job.column,
+    )
