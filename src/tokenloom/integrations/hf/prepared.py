@@ -15,9 +15,10 @@ from accelerate.state import GradientState
 
 from tokenloom.api.dataset import Dataset
 from tokenloom.arguments import near_misses
+from tokenloom.batch.views.named import fields_for
 from tokenloom.errors import ConfigError
 from tokenloom.integrations.torch.data_loader import StepDataLoader
-from tokenloom.integrations.torch.parts import StepDataset, fields_for
+from tokenloom.integrations.torch.parts import StepDataset
 from tokenloom.loader.passes import LoopPlace, Turn
 from tokenloom.loader.step_reader import StepReader
 

@@ -17,6 +17,7 @@ from transformers import TrainerCallback
 
 from tokenloom.api.dataset import Dataset
 from tokenloom.batch.paint import IGNORE
+from tokenloom.batch.views.named import fields_for
 from tokenloom.errors import StateError
 from tokenloom.integrations.hf.checkpoints import (
     newest_checkpoint,
@@ -26,7 +27,6 @@ from tokenloom.integrations.hf.checkpoints import (
 )
 from tokenloom.integrations.hf.trainer_feeds import EvalFeed, TrainFeed, step_loader
 from tokenloom.integrations.hf.training_args import steps_in_all, tell_dropped, worker_settings
-from tokenloom.integrations.torch.parts import fields_for
 from tokenloom.loader.ranks import Ranks
 from tokenloom.loader.step_reader import StepReader
 
