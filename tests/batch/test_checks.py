@@ -14,6 +14,7 @@ from toydata import DTYPES, ToyStore, lengths, numbered, slow_batch, spans_of, w
 import tokenloom as tl
 from tokenloom.batch.check import check_batch
 from tokenloom.batch.laws import LAWS
+from tokenloom.batch.step import KnownStep
 
 pytestmark = pytest.mark.filterwarnings("ignore:seq_len")
 
@@ -444,7 +445,7 @@ def test_a_batch_without_a_loss_is_found():
         batch = toy.store.windows(4)[0]
         report = check_batch(batch)
         assert broken(report) == {"trained"}
-        batch._judge = lambda: None  # a share of a step whose other rows are trained on
+        batch._step = KnownStep(0, 1)  # a share of a step whose other rows are trained on
         assert check_batch(batch).ok
 
 

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from toyruns import toy_run
 
 import tokenloom as tl
-from tokenloom.loader.passes import LoopPlace, Passes
+from tokenloom.loader.passes import LoopPlace, Passes, Turn
 from tokenloom.loader.step_reader import StepReader
 
 
@@ -206,6 +206,14 @@ def test_an_endless_run_has_one_pass_without_end(store):
     assert passes.count(passes.turn(0)) is None
     with pytest.raises(tl.ConfigError, match="epoch: found 1, but the run is endless"):
         passes.turn(1)
+    place = LoopPlace(passes)
+    turn = place.begin()
+    for step in range(2):
+        assert place.examples == 4 * step
+        place.deliver(turn, step)
+    place.finish(turn)  # whoever ends it after some steps goes on after them
+    assert place.turn == Turn(0, 2, 8, None)
+    assert place.begin() == place.turn._replace(step=2, example=8) == Turn(0, 2, 8, None)
 
 
 def test_a_wrapped_state_is_refused_where_passes_have_fresh_orders(store):

@@ -9,11 +9,14 @@ has changed, a test may run any line if it once ran one.
 
 from __future__ import annotations
 
+import _thread
 import hashlib
 import json
 import os
+import sys
+import threading
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -38,6 +41,8 @@ class Cover:
         source = str(Path(tokenloom.__file__).parent)
         self.measured = coverage.Coverage(data_file=None, source=[source], config_file=False)
         self.measured.start()
+        start = _thread.start_new_thread
+        _thread.start_new_thread = lambda run, *given: start(_traced, (run, *given))
 
     def pytest_itemcollected(self, item: pytest.Item) -> None:
         self.files.add(file_of(item.nodeid))  # slow tests, too: nothing is to be measured of them
@@ -55,13 +60,24 @@ class Cover:
     def pytest_sessionfinish(self) -> None:
         self.measured.stop()
         data = self.measured.get_data()
+        numbers = {test: number for number, test in enumerate(self.seconds)}  # a name is long
         lines = {
-            str(Path(file).relative_to(self.root)): dict(data.contexts_by_lineno(file))
+            str(Path(file).relative_to(self.root)): {
+                line: [numbers[test] for test in tests if test]
+                for line, tests in data.contexts_by_lineno(file).items()
+            }
             for file in data.measured_files()
         }
         digests = {one: digest(self.root / one) for one in {*lines, *self.files}}
-        told = {"lines": lines, "seconds": self.seconds, "digests": digests}
+        told = {"lines": lines, "digests": digests}
+        told |= {"tests": list(self.seconds), "seconds": list(self.seconds.values())}
         Path(self.out).write_text(json.dumps(told))
+
+
+def _traced(run: Callable[..., object], given: tuple[object, ...] = ()) -> None:
+    """A thread that does not come from `threading` is not traced by itself."""
+    sys.settrace(threading.gettrace())
+    run(*given)
 
 
 def _busy() -> float:
@@ -92,11 +108,12 @@ def read(out: Path, root: Path) -> tuple[Lines, dict[str, float]]:
     seconds: dict[str, float] = {}
     for told in _parts(out):
         same = {file for file, known in told["digests"].items() if digest(root / file) == known}
-        seconds |= {test: s for test, s in told["seconds"].items() if file_of(test) in same}
+        names = [test if file_of(test) in same else "" for test in told["tests"]]
+        seconds |= {t: s for t, s in zip(names, told["seconds"], strict=True) if t}
         for module, tests in told["lines"].items():
-            for line, names in tests.items():
+            for line, numbers in tests.items():
                 place = int(line) if module in same else ANY
-                lines[module][place] += [n for n in names if n and file_of(n) in same]
+                lines[module][place] += [names[number] for number in numbers if names[number]]
     return lines, seconds
 
 

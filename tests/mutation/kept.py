@@ -7,6 +7,7 @@ all the tests it was given, so a new test for it is tried.
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import json
 from collections.abc import Sequence
@@ -24,10 +25,11 @@ class Kept:
     """What became of mutants, by what that rests on."""
 
     def __init__(self, path: Path | None, root: Path) -> None:
-        self.path, self.root = path, root
+        self.path = path
         lines = path.read_text().splitlines() if path and path.exists() else []
         told = (json.loads(line) for line in lines)
         self.told: dict[str, Told] = {one["rests on"]: one for one in told}
+        self._digest = functools.cache(lambda file: digest(root / file))  # of when the run began
 
     def of(self, name: str, work: Told) -> Told | None:
         """What became of the mutant, if that is known and nothing has changed since."""
@@ -47,8 +49,8 @@ class Kept:
                 out.write(json.dumps(self.told[seal]) + "\n")
 
     def _digests(self, tests: Sequence[str]) -> list[str]:
-        return [digest(self.root / file) for file in sorted({file_of(test) for test in tests})]
+        return [self._digest(file) for file in sorted({file_of(test) for test in tests})]
 
     def _seal(self, name: str, module: str, tests: Sequence[str]) -> str:
-        parts = [name, digest(self.root / module), *tests, *self._digests(tests)]
+        parts = [name, self._digest(module), *tests, *self._digests(tests)]
         return hashlib.sha256("\n".join(parts).encode()).hexdigest()

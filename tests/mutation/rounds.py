@@ -115,12 +115,12 @@ def plan_of(
     tests = {test for place in places for test in known.get(place, ())} - without
     ordered = sorted(tests, key=lambda t: (not t.startswith(f"tests/{room}/"), seconds[t], t))
     # the quickest of its room, then whatever is quick: each sort of tests gets half of the time
-    taken: list[str] = []
+    taken: dict[str, None] = {}  # in order
     spent = 0.0
     for order in (ordered, sorted(tests, key=lambda t: (seconds[t], t))):
         until = spent + budget / 2
         for test in order:
             if test not in taken and spent + seconds[test] <= until:
-                taken.append(test)
+                taken[test] = None
                 spent += seconds[test]
-    return planned(mutant, taken or ordered[:1], seconds)
+    return planned(mutant, list(taken) or ordered[:1], seconds)

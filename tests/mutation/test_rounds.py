@@ -143,8 +143,9 @@ def test_a_second_round_runs_other_tests_than_the_first(toy):
 def test_coverage_is_believed_as_long_as_the_files_are_as_they_were(toy):
     out = toy / "work/cover"
     told = {
-        "lines": {"src/toys/room/toy.py": {"3": ["test_toy.py::test_good", ""]}},
-        "seconds": {"test_toy.py::test_good": 1.5},
+        "lines": {"src/toys/room/toy.py": {"3": [0]}},
+        "tests": ["test_toy.py::test_good"],
+        "seconds": [1.5],
         "digests": {one: digest(toy / one) for one in ("src/toys/room/toy.py", "test_toy.py")},
     }
     Path(f"{out}.1.main").write_text(json.dumps(told))
