@@ -165,6 +165,17 @@ def test_flex_has_a_mask_mod_that_pickles_and_moves(batch):
             assert (one(row, 0, q, kv).numpy() == wanted).all()
 
 
+def test_the_mask_mod_moves_to_pinned_memory_with_the_batch(batch, monkeypatch):
+    """What torch's pin_memory does to a dict with one in it; pinning itself needs a GPU."""
+    monkeypatch.setattr(torch.Tensor, "pin_memory", lambda self, *device: self + 0)
+    mask = batch.torch(contract="flex")["mask_mod"]
+    pinned = mask.pin_memory()
+    assert pinned.segment_ids is not mask.segment_ids
+    assert torch.equal(pinned.segment_ids, mask.segment_ids)
+    for q, k in ((3, 0), (0, 3), (15, 2)):
+        assert pinned(0, 0, q, k) == mask(0, 0, q, k)
+
+
 def test_plain_targets_are_already_shifted_so_that_nobody_learns_to_copy(store, batch):
     made = batch.torch(contract="plain")
     assert set(made) >= {"inputs", "targets"}

@@ -111,7 +111,9 @@ def plan_of(
     """The tests of a mutant, its own room's first, within a budget; at least one if there is."""
     room = mutant.module.split("/")[2]
     known = lines.get(mutant.module, {})
-    places = (ANY, *range(mutant.first, mutant.last + 1))
+    places = [ANY, *range(mutant.first, mutant.last + 1)]
+    if known.keys().isdisjoint(places):
+        places = [mutant.opens]
     tests = {test for place in places for test in known.get(place, ())} - without
     ordered = sorted(tests, key=lambda t: (not t.startswith(f"tests/{room}/"), seconds[t], t))
     # the quickest of its room, then whatever is quick: each sort of tests gets half of the time
