@@ -9,8 +9,10 @@ from toyruns import toy_run, toy_store
 
 import tokenloom as tl
 from tokenloom.batch import attention
+from tokenloom.batch.render import Renderer
 from tokenloom.batch.views.contracts import CONTRACTS
 from tokenloom.batch.views.named import FIELDS, KEYS, NAMES
+from tokenloom.loader.maker import COUNTED_STEPS
 
 
 @pytest.fixture(scope="module")
@@ -303,6 +305,21 @@ def test_ruling_39_step_loss_tokens_are_those_of_all_ranks(store, weighted, kind
         for step in zip(*ranks, strict=True):
             counted = sum(int(batch.trained().sum()) for batch in step)
             assert [batch.step_loss_tokens for batch in step] == [counted] * world
+
+
+def test_ruling_39_some_steps_are_counted_at_once_and_no_more(store, monkeypatch):
+    planned = []
+    really = Renderer.plan
+
+    def plan(self, indices):
+        planned.append(len(indices))
+        return really(self, indices)
+
+    monkeypatch.setattr(Renderer, "plan", plan)
+    with tl.Loader(toy_run(store, epochs=None), 2, prefetch=0) as loader:
+        counts = [loader._maker.loss_tokens(step) for step in range(COUNTED_STEPS + 1)]
+    assert planned == [2 * COUNTED_STEPS] * 2
+    assert len(set(counts)) > 1
 
 
 def test_ruling_39_no_row_of_another_rank_is_read(weighted):

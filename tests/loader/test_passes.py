@@ -3,6 +3,7 @@
 import itertools
 
 import pytest
+import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from toyruns import toy_run
@@ -107,6 +108,26 @@ def test_a_state_at_the_end_of_a_pass_starts_the_next_one_and_skips_nothing(stor
         resumed.load(batches[-1].state())
         assert resumed.epoch == 1
         assert indices(loop(again, resumed)) == slow_passes(37, size, "drop", 2)[1]
+
+
+def test_what_is_too_little_for_a_step_is_left_and_the_next_pass_follows(store):
+    run = toy_run(store, epochs=1)
+    for end, wanted in (("drop", Turn(1, 9, 37, 74)), ("pad", Turn(0, 9, 36, 37))):
+        place = LoopPlace(Passes(run, 4, end))
+        place.load(run.state(36, step=9))
+        assert (place.turn, place.examples, place.step) == (wanted, 36, 9)
+
+
+def test_steps_come_from_a_loader_that_reads_ahead_unless_this_is_a_worker_of_torch(
+    store, monkeypatch
+):
+    run = toy_run(store, epochs=1)
+    wanted = slow_passes(37, 4, "drop", 1)[0]
+    for info, delivered in ((None, 9), (object(), 0)):
+        monkeypatch.setattr(torch.utils.data, "get_worker_info", lambda: info)  # noqa: B023
+        reader = StepReader(run, 4)
+        assert indices(loop(reader, LoopPlace(reader.passes))) == wanted
+        assert reader.loader.stats().steps == delivered
 
 
 def test_a_loop_that_was_left_starts_the_same_pass_again(store):
