@@ -23,6 +23,8 @@ import pytest
 
 from mutation.mutants import Mutant, apply
 
+WAITING = 60  # seconds that a test may wait for something
+
 
 class Kill:
     """Runs the plan instead of the tests."""
@@ -74,7 +76,7 @@ class Kill:
         if pid == 0:
             self._child(mutant, items, folder)
         try:
-            verdict = _ending(pid, 10 + sum(limit for _, limit in items))
+            verdict = _ending(pid, sum(WAITING + 3 * limit for _, limit in items))
             told = folder / ("running" if verdict in ("hung", "crashed") else "failed")
             return verdict, told.read_text().splitlines() if told.exists() else []
         finally:
@@ -95,7 +97,8 @@ class Kill:
             if not self._applied(mutant):
                 os._exit(4)
             for (item, limit), (after, _) in zip(items, [*items[1:], (None, 0)], strict=True):
-                signal.alarm(round(limit))  # ends a test that hangs
+                signal.setitimer(signal.ITIMER_PROF, limit)  # ends a test that computes for ever
+                signal.alarm(WAITING + 2 * round(limit))  # or waits; a busy machine is slow, too
                 (folder / "running").write_text(item.nodeid)
                 item.config.hook.pytest_runtest_protocol(item=item, nextitem=after)
                 if self.failed and mutant:
@@ -118,7 +121,8 @@ class Kill:
 
 def _ending(pid: int, limit: float) -> str:
     """How the fork ended, within `limit` seconds."""
-    words = {0: "survived", 1: "killed", 4: "not applied", -signal.SIGALRM: "hung"}
+    words = {0: "survived", 1: "killed", 4: "not applied"}
+    words |= {-signal.SIGALRM: "hung", -signal.SIGPROF: "hung"}
     until = time.monotonic() + limit
     while time.monotonic() < until:
         ended, status = os.waitpid(pid, os.WNOHANG)
