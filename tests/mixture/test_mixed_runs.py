@@ -232,6 +232,16 @@ def test_chunks_are_seams_that_nobody_sees(simple, monkeypatch):
         monkeypatch.undo()
 
 
+@pytest.mark.parametrize("steps", [[1], [5, 9], [9, 5], [0, 3]])
+def test_what_a_shuffled_mix_has_consumed_is_counted_from_its_first_example(simple, steps):
+    mixed = tl.mix(simple).shuffle().seed(3)
+    drawn = [place for place, _ in picks_of(mixed)]
+    run = tl.mix(simple).shuffle().seed(3).run  # which has counted nothing yet
+    for examples in steps:
+        found = [one.rows for one in run.consumed(examples)]
+        assert found == [drawn[:examples].count(place) for place in range(len(found))]
+
+
 def test_a_few_far_indices_are_computed_alone_and_those_in_a_row_together(simple, monkeypatch):
     asked = []
     really = Merge.items
