@@ -86,6 +86,7 @@ def test_reads_of_several_sources_have_one_edge_more_than_examples():
     one = np.zeros(1, np.int64)
     parts = [Fetched([], one, one, one, one + cell, []) for cell in (8, 0)]
     assert merged(parts, 2, 8).edges == [0, 1, 2]
+    assert merged([], 2, 8).edges == [0, 0, 0]
 
 
 def test_what_is_fetched_ahead_is_counted_to_the_byte(toy):

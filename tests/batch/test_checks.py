@@ -182,6 +182,8 @@ def test_document_starts_alone_say_which_documents_there_are():
     assert broken(check_batch(leaking)) == {"boundary"}
     going_on = batch | {"position_ids": np.array([[0, 1, 2, 3, 0]])}
     assert broken(check_batch(going_on)) == {"position_ids"}
+    outside = batch | {"document_starts": np.array([[0, 2, 5]])}
+    assert broken(check_batch(outside)) == {"document_starts"}
 
 
 def test_shifted_labels_taken_for_aligned_ones_are_found():

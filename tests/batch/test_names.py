@@ -9,8 +9,10 @@ from toyruns import toy_run, toy_store
 
 import tokenloom as tl
 from tokenloom.batch import attention
+from tokenloom.batch.render import Renderer
 from tokenloom.batch.views.contracts import CONTRACTS
 from tokenloom.batch.views.named import FIELDS, KEYS, NAMES
+from tokenloom.loader.maker import COUNTED_STEPS
 
 
 @pytest.fixture(scope="module")
@@ -165,6 +167,17 @@ def test_flex_has_a_mask_mod_that_pickles_and_moves(batch):
             assert (one(row, 0, q, kv).numpy() == wanted).all()
 
 
+def test_the_mask_mod_moves_to_pinned_memory_with_the_batch(batch, monkeypatch):
+    """What torch's pin_memory does to a dict with one in it; pinning itself needs a GPU."""
+    monkeypatch.setattr(torch.Tensor, "pin_memory", lambda self, *device: self + 0)
+    mask = batch.torch(contract="flex")["mask_mod"]
+    pinned = mask.pin_memory()
+    assert pinned.segment_ids is not mask.segment_ids
+    assert torch.equal(pinned.segment_ids, mask.segment_ids)
+    for q, k in ((3, 0), (0, 3), (15, 2)):
+        assert pinned(0, 0, q, k) == mask(0, 0, q, k)
+
+
 def test_plain_targets_are_already_shifted_so_that_nobody_learns_to_copy(store, batch):
     made = batch.torch(contract="plain")
     assert set(made) >= {"inputs", "targets"}
@@ -291,6 +304,21 @@ def test_ruling_39_step_loss_tokens_are_those_of_all_ranks(store, weighted, kind
         for step in zip(*ranks, strict=True):
             counted = sum(int(batch.trained().sum()) for batch in step)
             assert [batch.step_loss_tokens for batch in step] == [counted] * world
+
+
+def test_ruling_39_some_steps_are_counted_at_once_and_no_more(store, monkeypatch):
+    planned = []
+    really = Renderer.plan
+
+    def plan(self, indices):
+        planned.append(len(indices))
+        return really(self, indices)
+
+    monkeypatch.setattr(Renderer, "plan", plan)
+    with tl.Loader(toy_run(store, epochs=None), 2, prefetch=0) as loader:
+        counts = [loader._maker.loss_tokens(step) for step in range(COUNTED_STEPS + 1)]
+    assert planned == [2 * COUNTED_STEPS] * 2
+    assert len(set(counts)) > 1
 
 
 def test_ruling_39_no_row_of_another_rank_is_read(weighted):

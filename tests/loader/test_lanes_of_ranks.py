@@ -156,6 +156,12 @@ def test_the_advice_names_what_would_help(stores):
     with pytest.warns(UserWarning, match="rank 1 of 8 touches .* x 12 of 64 lanes"):
         loader = tl.Loader(laned(tight, 64), 13, 1, 8)
     assert "Open the store with cache_bytes=3,072" in loader.forecast(400).advice
+    roomy = reading_of(laned(store, 64, cache_windows=64), RankShare(1, 8, (13,)))
+    assert roomy.fits
+    assert roomy.advice.startswith("Set cache_windows=24; or "), "twice what a rank touches"
+    for world, lanes in ((1, ""), (2, "give it lanes: at least 16 for 2 ranks")):
+        one = reading_of(laned(tight, 1), RankShare(0, world, (13,))).advice
+        assert ("lanes" in one, lanes in one) == (world > 1, True)
     alone = tl.Loader(laned(tight, 1), 13, 1, 8).forecast(40)
     assert alone.how == "fits"
 

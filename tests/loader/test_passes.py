@@ -3,12 +3,13 @@
 import itertools
 
 import pytest
+import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from toyruns import toy_run
 
 import tokenloom as tl
-from tokenloom.loader.passes import LoopPlace, Passes
+from tokenloom.loader.passes import LoopPlace, Passes, Turn
 from tokenloom.loader.step_reader import StepReader
 
 
@@ -120,6 +121,26 @@ def test_a_loop_that_is_left_after_its_last_step_has_delivered_its_pass(store, e
     again = LoopPlace(reader.passes)
     again.load(place.state())
     assert again.turn == place.turn
+
+
+def test_what_is_too_little_for_a_step_is_left_and_the_next_pass_follows(store):
+    run = toy_run(store, epochs=1)
+    for end, wanted in (("drop", Turn(1, 9, 37, 74)), ("pad", Turn(0, 9, 36, 37))):
+        place = LoopPlace(Passes(run, 4, end))
+        place.load(run.state(36, step=9))
+        assert (place.turn, place.examples, place.step) == (wanted, 36, 9)
+
+
+def test_steps_come_from_a_loader_that_reads_ahead_unless_this_is_a_worker_of_torch(
+    store, monkeypatch
+):
+    run = toy_run(store, epochs=1)
+    wanted = slow_passes(37, 4, "drop", 1)[0]
+    for info, delivered in ((None, 9), (object(), 0)):
+        monkeypatch.setattr(torch.utils.data, "get_worker_info", lambda: info)  # noqa: B023
+        reader = StepReader(run, 4)
+        assert indices(loop(reader, LoopPlace(reader.passes))) == wanted
+        assert reader.loader.stats().steps == delivered
 
 
 def test_a_loop_that_was_left_starts_the_same_pass_again(store):
@@ -256,6 +277,14 @@ def test_an_endless_run_has_one_pass_without_end(store):
     assert passes.count(passes.turn(0)) is None
     with pytest.raises(tl.ConfigError, match="epoch: found 1, but the run is endless"):
         passes.turn(1)
+    place = LoopPlace(passes)
+    turn = place.begin()
+    for step in range(2):
+        assert place.examples == 4 * step
+        place.deliver(turn, step)
+    place.finish(turn)  # whoever ends it after some steps goes on after them
+    assert place.turn == Turn(0, 2, 8, None)
+    assert place.begin() == place.turn._replace(step=2, example=8) == Turn(0, 2, 8, None)
 
 
 def test_a_wrapped_state_is_refused_where_passes_have_fresh_orders(store):

@@ -11,14 +11,18 @@ import subprocess
 import sys
 import threading
 import time
+from dataclasses import replace
 
 import numpy as np
 import pytest
 from toyruns import SEQ_LEN, close_all, joined, ranks_of, same, toy_run, toy_store
 
 import tokenloom as tl
+from tokenloom.loader.health import LoaderStats, metrics_of
 from tokenloom.loader.prefetch import Prefetcher
 from tokenloom.store.byte_source import LocalSource
+from tokenloom.store.cache import CacheStats
+from tokenloom.store.fetch import ReadCounters
 from tokenloom.testing import FaultSource
 
 BEFORE = 0  # threads that ran before a test
@@ -359,6 +363,45 @@ def test_a_loader_that_is_dropped_takes_its_thread_along(tmp_path):
     gc.collect()
     assert threads() == 0
     assert kept.loss_tokens > 0  # a batch lives on without its loader
+
+
+def test_metrics_are_the_position_the_rates_and_what_each_source_gave():
+    stats = LoaderStats(
+        steps=3,
+        examples=12,
+        tokens=96,
+        seconds=4.0,
+        wait_seconds=1.0,
+        untrained=2,
+        reads=ReadCounters(read_ops=5, bytes=640),
+        cache=CacheStats(0, 0, 0, 0, 0, 0),
+    )
+    sources = [{"name": "wiki", "rows": 12, "tokens": 96, "epochs": 0.5, "digest": "not a number"}]
+    wanted = {
+        "in/step": 3,
+        "in/tokens": 96,
+        "in/tokens_per_second": 24.0,
+        "in/wait_share": 0.25,
+        "in/untrained_steps": 2,
+        "in/read_bytes": 640,
+        "in/reads": 5,
+        "in/wiki/rows": 12,
+        "in/wiki/tokens": 96,
+        "in/wiki/epochs": 0.5,
+    }
+    assert metrics_of("in/", {"step": 3}, stats, sources) == wanted
+    unused = metrics_of("", {}, replace(stats, seconds=0.0), [])
+    assert unused["wait_share"] == unused["tokens_per_second"] == 0
+
+
+def test_the_metrics_of_a_loader_count_what_it_delivered(store):
+    with tl.Loader(toy_run(store), 4) as loader:
+        next(loader)
+        next(loader)
+        found = loader.metrics("")
+        assert (found["step"], found["examples"], found["tokens"]) == (2, 8, 8 * SEQ_LEN)
+        assert 0 <= found["wait_share"] <= 1
+        assert all(isinstance(value, int | float) for value in found.values())
 
 
 def test_a_loader_that_was_never_made_right_is_dropped_quietly(store):

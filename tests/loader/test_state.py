@@ -640,6 +640,9 @@ def test_the_state_with_the_most_examples_wins_under_whatever_name(dataset, tmp_
     assert latest_state(tmp_path) == state_at(dataset, 6)
     write_state(state_at(dataset, 7), tmp_path)
     assert latest_state(tmp_path) == state_at(dataset, 7)
+    mine = state_at(dataset, 7) | {"step": 5}
+    write_state(mine, tmp_path / "mine.json")
+    assert latest_state(tmp_path) == mine, "of two with as many examples, the one with a name"
 
 
 def test_a_url_is_no_folder(dataset, tmp_path, monkeypatch):

@@ -90,6 +90,30 @@ def test_any_items_of_any_sources(stores, asked, kind):
             assert row.tolist() == expected[1].tolist()
 
 
+def test_sources_at_different_places_are_looked_up_in_tables(stores):
+    """However far apart they are: only one that leaves its stretch is asked for single rows."""
+    run = mix_of(stores, "full").run
+    made = tables.RowTables(run.sources)
+    asked = []
+
+    class Asked:
+        def __init__(self, number):
+            self.number = number
+
+        def __getattr__(self, name):
+            asked.append((name, self.number))
+            return getattr(run.sources[self.number], name)
+
+    made._sources = [Asked(number) for number in range(len(run.sources))]
+    stretch = int(made._size[0])
+    places = [np.array([3, 5]), 2 * stretch + np.arange(4), np.array([stretch - 1, stretch])]
+    found = made.locate([0, 1, 2], [0, 2, 6, 8], np.concatenate(places))
+    for number, (epoch, row) in enumerate(found):
+        expected = run.sources[number].locate(places[number])
+        assert (epoch.tolist(), row.tolist()) == tuple(one.tolist() for one in expected)
+    assert asked == [("rows_from", 0), ("rows_from", 1), ("locate", 2)]
+
+
 @pytest.mark.parametrize("kind", list(KINDS))
 def test_batches_of_many_sources_are_those_of_the_run_itself(stores, kind):
     run = mix_of(stores, kind)

@@ -13,6 +13,7 @@ from slowmix import SEQ_LEN, lengths_of, loop_of, picks_of, toy, within
 import tokenloom as tl
 from tokenloom.batch.views.named import FIELDS
 from tokenloom.mixture import run as run_module
+from tokenloom.mixture.merge import Merge
 from tokenloom.testing import assert_elastic, assert_resumable
 
 ROWWISE = FIELDS[: FIELDS.index("document_starts")]
@@ -229,6 +230,41 @@ def test_chunks_are_seams_that_nobody_sees(simple, monkeypatch):
                 known[index] for index in order.tolist()
             ]
         monkeypatch.undo()
+
+
+@pytest.mark.parametrize("steps", [[1], [5, 9], [9, 5], [0, 3]])
+def test_what_a_shuffled_mix_has_consumed_is_counted_from_its_first_example(simple, steps):
+    mixed = tl.mix(simple).shuffle().seed(3)
+    drawn = [place for place, _ in picks_of(mixed)]
+    run = tl.mix(simple).shuffle().seed(3).run  # which has counted nothing yet
+    for examples in steps:
+        found = [one.rows for one in run.consumed(examples)]
+        assert found == [drawn[:examples].count(place) for place in range(len(found))]
+
+
+def test_a_few_far_indices_are_computed_alone_and_those_in_a_row_together(simple, monkeypatch):
+    asked = []
+    really = Merge.items
+
+    def items(self, first, last):
+        asked.append((first, last))
+        return really(self, first, last)
+
+    monkeypatch.setattr(Merge, "items", items)
+    monkeypatch.setattr(run_module, "CHUNK", 64)
+    run = tl.mix({name: one.epochs(None) for name, one in simple.items()}).run
+    assert run._chunk == 64
+
+    def asked_for(*indices):
+        asked.clear()
+        run.pick(np.array(indices))
+        return list(asked)
+
+    assert asked_for(640, 650) == [(640, 641), (650, 651)]
+    assert asked_for(0) == [(0, 64)]
+    assert asked_for(1, 40) == []
+    assert asked_for(64) == [(64, 128)]
+    assert asked_for(200) == [(200, 201)]
 
 
 # -- laws ----------------------------------------------------------------------------------

@@ -1,44 +1,73 @@
 """How many small mistakes the tests find: `make mutate`.
 
 Each mutant of a keyed sample gets the tests that run its lines, those of its own room first and the
-quickest first, until one fails. What survives a first round, which has little time, gets all of its
-tests in a second one. Mutants that change nothing that anybody could see are listed with the reason
-in `equivalent.txt`; all others that survive are printed, and more than 5 % of them end with 1.
+quickest first, until one fails. What survives a first round, which has little time, gets more of
+its tests in a second one. Mutants that change nothing that anybody could see are listed with the
+reason in `equivalent.txt`; all others that survive are printed, and 5 % of them end with 1.
+
+While you write tests, keep what was found: ``--cover FILE --kept FILE`` measures again only tests
+that have changed and tries again only mutants whose module or tests have; ``--only NAME`` tries
+single ones.
 """
 
 from __future__ import annotations
 
 import argparse
-import dataclasses
-import json
 import os
-import subprocess
 import sys
 import tempfile
 import time
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
-from mutation.cover import Lines, read
+from mutation.cover import read, stale
+from mutation.forks import ROOT, measured, say
+from mutation.kept import ALIVE, Kept
 from mutation.mutants import Mutant, mutants_of, sample
+from mutation.rounds import Rounds
 
-ROOT = Path(__file__).resolve().parents[2]
 ROOMS = ("loader", "batch", "order", "mixture", "layout")
 TESTS = tuple(
-    f"tests/{room}" for room in (*ROOMS, "api", "documents", "inspect", "random", "streams")
+    f"tests/{room}"
+    for room in (*ROOMS, "api", "documents", "inspect", "integrations", "random", "streams")
 )
 ALLOWED = 0.05
-QUICK, LONG = (
-    12.0,
-    90.0,
-)  # seconds of tests a mutant gets in each round, as measured with nothing else
+QUICK, LONG = 12.0, 60.0  # seconds of tests that a mutant gets in each round, as measured alone
 
 
 def main() -> int:
     """Run it: 0 if few enough survive."""
-    ask = argparse.ArgumentParser(prog="make mutate", description=__doc__)
+    asked = arguments()
+    begin = time.monotonic()
+    every = [m for one in modules(asked.rooms) for m in mutants_of(ROOT, one)]
+    chosen = sample(every, asked.count, asked.key)
+    if asked.only:
+        chosen = [m for m in every if m.name in asked.only]
+        if missing := set(asked.only) - {m.name for m in chosen}:
+            sys.exit(f"--only: no such mutant: {', '.join(sorted(missing))}")
+    known = {} if asked.only else equivalents()
+    with tempfile.TemporaryDirectory(prefix="tokenloom-mutation-") as folder:
+        cover = asked.cover or Path(folder) / "cover"
+        if changed := stale(cover, ROOT, asked.tests):
+            measured(changed, cover.with_name(f"{cover.name}.{time.time_ns()}"), asked.workers)
+        lines, seconds = read(cover, ROOT)
+        say(f"{len(seconds):,} tests; {time.monotonic() - begin:.0f} s to see which lines they run")
+        rounds = Rounds(lines, seconds, Kept(asked.kept, ROOT), Path(folder), asked.workers)
+        left = [m for m in chosen if m.name not in known]
+        for name, budget in (("first round", QUICK), ("second round", LONG)):
+            rounds.run(name, left, budget)
+            left = [m for m in left if rounds.verdicts[m.name] == "survived"]
+    print(f"{len(rounds.unfit)} tests fail in a fork without a mutant, and do not count")
+    print(*(f"    {test}\n" for test in sorted(rounds.unfit)), sep="", end="")
+    return report(chosen, rounds.verdicts, known, time.monotonic() - begin)
+
+
+def arguments() -> argparse.Namespace:
+    """What was asked for."""
+    ask = argparse.ArgumentParser(
+        prog="make mutate", description=__doc__, formatter_class=argparse.RawTextHelpFormatter
+    )
     ask.add_argument("--count", type=int, default=400, help="mutants (400)")
     ask.add_argument("--key", default="tokenloom", help="chooses the sample")
     ask.add_argument(
@@ -47,27 +76,9 @@ def main() -> int:
     ask.add_argument("--tests", nargs="+", default=TESTS, help="files or folders of tests")
     ask.add_argument("--workers", type=workers, default="auto", help="a number, or auto: all cores")
     ask.add_argument("--cover", type=Path, help="keep the coverage of the tests here, and use it")
-    asked = ask.parse_args()
-    begin = time.monotonic()
-    chosen = sample(
-        [m for one in modules(asked.rooms) for m in mutants_of(ROOT, one)], asked.count, asked.key
-    )
-    known = equivalents()
-    with tempfile.TemporaryDirectory(prefix="tokenloom-mutation-") as folder:
-        lines, seconds = covered(asked.cover or Path(folder) / "cover", asked.tests, asked.workers)
-        print(
-            f"{len(seconds):,} tests, {time.monotonic() - begin:.0f} s to see which lines they run"
-        )
-        unfit = unfit_tests(lines, seconds, Path(folder), asked.workers)
-        print(f"{len(unfit)} of them fail in a fork without a mutant, and are left out", *unfit)
-        verdicts: dict[str, str] = {}
-        for budget in (QUICK, LONG):
-            left = [m for m in chosen if verdicts.get(m.name, "survived") == "survived"]
-            left = [m for m in left if m.name not in known]
-            work = [plan_of(m, lines, seconds, budget, unfit) for m in left]
-            told = tried(work, Path(folder), asked.workers)
-            verdicts |= {one["name"]: one["verdict"] for one in told}
-    return report(chosen, verdicts, known, time.monotonic() - begin)
+    ask.add_argument("--kept", type=Path, help="keep what became of mutants here, and use it")
+    ask.add_argument("--only", nargs="+", help="names of mutants, instead of a sample")
+    return ask.parse_args()
 
 
 def workers(text: str) -> int:
@@ -91,102 +102,12 @@ def equivalents() -> dict[str, str]:
     return {name.strip(): why for name, why in pairs}
 
 
-def covered(out: Path, tests: Sequence[str], workers: int) -> tuple[Lines, dict[str, float]]:
-    """The tests of each line, and their seconds; measured unless it is there."""
-    if not list(out.parent.glob(f"{out.name}.*")):
-        pytest(tests, "-p", "mutation.cover", "-n", str(workers), MUTATION_COVER=str(out))
-    return read(out, ROOT)
-
-
-def unfit_tests(
-    lines: Lines, seconds: dict[str, float], folder: Path, workers: int
-) -> frozenset[str]:
-    """Tests that fail in a fork although nothing is changed: they would seem to kill everything."""
-    used = sorted({t for module in lines.values() for tests in module.values() for t in tests})
-    parts = [used[number::workers] for number in range(workers)]
-    limit = 120 + 10 * sum(seconds.values())
-    work = [{"mutant": None, "tests": part, "limit": limit} for part in parts]
-    told = tried(work, folder, workers)
-    for one in told:
-        if one["verdict"] not in ("survived", "killed"):
-            sys.exit(f"a fork without a mutant has {one['verdict']}")
-    return frozenset(name for one in told for name in one["failed"])
-
-
-def plan_of(
-    mutant: Mutant,
-    lines: Lines,
-    seconds: dict[str, float],
-    budget: float,
-    unfit: frozenset[str] = frozenset(),
-) -> dict[str, Any]:
-    """The tests of a mutant, its own room's first, within a budget; and when it counts as hung."""
-    room = mutant.module.split("/")[2]
-    known = lines.get(mutant.module, {})
-    tests = {t for n in range(mutant.first, mutant.last + 1) for t in known.get(n, ())} - unfit
-    ordered = sorted(tests, key=lambda t: (not t.startswith(f"tests/{room}/"), seconds[t], t))
-    # the quickest of its room, then whatever is quick: each sort of tests gets half of the time
-    taken: list[str] = []
-    spent = 0.0
-    for order in (ordered, sorted(tests, key=lambda t: (seconds[t], t))):
-        until = spent + budget / 2
-        for test in order:
-            if test not in taken and spent + seconds[test] <= until:
-                taken.append(test)
-                spent += seconds[test]
-    taken = taken or ordered[:1]
-    return {"mutant": dataclasses.asdict(mutant), "tests": taken, "limit": 60 + 10 * spent}
-
-
-def tried(work: list[dict[str, Any]], folder: Path, workers: int) -> list[dict[str, Any]]:
-    """What became of each mutant."""
-    running = []
-    for number in range(workers):
-        part = work[number::workers]
-        if not part:
-            continue
-        plan, out = folder / f"plan-{number}.json", folder / f"out-{number}.jsonl"
-        out.unlink(missing_ok=True)
-        plan.write_text(json.dumps({"root": str(ROOT), "out": str(out), "work": part}))
-        files = sorted({test.split("::")[0] for one in part for test in one["tests"]})
-        running.append((out, start("-p", "mutation.kill", *files, MUTATION_PLAN=str(plan))))
-    told: list[dict[str, Any]] = []
-    for out, process in running:
-        printed, _ = process.communicate()
-        if process.returncode not in (0, 5) or not out.exists():
-            sys.exit(f"pytest ended with {process.returncode}:\n{printed[-3000:]}")
-        told += [json.loads(line) for line in out.read_text().splitlines()]
-    return told
-
-
-def pytest(tests: Sequence[str], *arguments: str, **environment: str) -> None:
-    """Run some tests, all of which must pass."""
-    process = start(*arguments, *tests, **environment)
-    printed, _ = process.communicate()
-    if process.returncode:
-        sys.exit(f"the tests fail without any mutant:\n{printed[-3000:]}")
-
-
-def start(*arguments: str, **environment: str) -> subprocess.Popen[str]:
-    """Pytest over this project, its output kept."""
-    command = [sys.executable, "-m", "pytest", "-q", "-m", "not slow", "-p", "no:cacheprovider"]
-    paths = [str(ROOT / "tests"), *filter(None, [os.environ.get("PYTHONPATH")])]
-    return subprocess.Popen(
-        [*command, *arguments],
-        cwd=ROOT,
-        env=os.environ | environment | {"PYTHONPATH": os.pathsep.join(paths)},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-    )
-
-
 def report(
     chosen: list[Mutant], verdicts: dict[str, str], known: dict[str, str], seconds: float
 ) -> int:
     """Print the survivors and the counts: 0 if few enough survive."""
     counts = Counter(verdicts.get(m.name, "equivalent") for m in chosen)
-    alive = [m for m in chosen if verdicts.get(m.name) in ("survived", "not run by any test")]
+    alive = [m for m in chosen if verdicts.get(m.name) in ALIVE]
     for mutant in alive:
         print(f"{verdicts[mutant.name]}: {mutant}\n    {mutant.name}")
     print(

@@ -64,6 +64,8 @@ class Mutant:
         number: which node of the tree, in the order of `ast.walk` over the function.
         kind: which change of that node.
         first, last: the lines of the node.
+        opens: the first line of its statement, which runs when the node does; constants alone
+            on a line leave no trace of their own.
         what: the change in words.
     """
 
@@ -73,6 +75,7 @@ class Mutant:
     kind: str
     first: int
     last: int
+    opens: int
     what: str
 
     def __str__(self) -> str:
@@ -94,10 +97,13 @@ def mutants_of(root: Path, module: str) -> list[Mutant]:
     tree = ast.parse((root / module).read_text())
     found = []
     for path, function in _functions(tree):
+        opens = function.lineno
         for number, node in enumerate(_nodes(function)):
+            if isinstance(node, ast.stmt):
+                opens = node.lineno
             for kind, what, _ in _changes(node):
                 last = getattr(node, "end_lineno", node.lineno)
-                found.append(Mutant(module, path, number, kind, node.lineno, last, what))
+                found.append(Mutant(module, path, number, kind, node.lineno, last, opens, what))
     return found
 
 

@@ -1,8 +1,6 @@
 """The mutation run itself: mutants are what they say, and a fork without one is unharmed."""
 
 import importlib.util
-import json
-import os
 import subprocess
 import sys
 from pathlib import Path
@@ -11,8 +9,10 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from mutation.__main__ import ROOMS, ROOT, equivalents, modules, plan_of
+from mutation.__main__ import ROOMS, ROOT, equivalents, modules
+from mutation.forks import tried
 from mutation.mutants import apply, mutants_of, sample
+from mutation.rounds import plan_of, planned
 
 CODE = '''
 """A module."""
@@ -144,33 +144,11 @@ def test_a_fork_kills_a_mutant_and_spares_none(tmp_path):
     )  # fmt: skip
     names = [line for line in listed.stdout.splitlines() if "::" in line][:40]
     lines = {mutant.module: {mutant.first: names}}
-    tried = plan_of(mutant, lines, dict.fromkeys(names, 0.1), 100.0)
-    free = {"mutant": None, "tests": names, "limit": 900}
-    plan = tmp_path / "plan.json"
-    out = tmp_path / "out.jsonl"
-    plan.write_text(
-        json.dumps({"root": str(ROOT), "out": str(out), "work": [free, tried | {"limit": 900}]})
-    )
-    command = [
-        sys.executable,
-        "-m",
-        "pytest",
-        "-q",
-        "-p",
-        "no:cacheprovider",
-        "-p",
-        "mutation.kill",
-    ]
-    paths = os.pathsep.join([str(ROOT / "tests"), os.environ.get("PYTHONPATH", "")])
-    subprocess.run(
-        [*command, test],
-        cwd=ROOT,
-        env=os.environ | {"MUTATION_PLAN": str(plan), "PYTHONPATH": paths},
-        capture_output=True,
-        check=True,
-        timeout=900,
-    )
-    told = [json.loads(line) for line in out.read_text().splitlines()]
+    seconds = dict.fromkeys(names, 100.0)  # limits for a machine that is busy
+    work = [planned(None, names, seconds), plan_of(mutant, lines, seconds, 1e6)]
+    heard: list[dict[str, object]] = []
+    told = tried(work, tmp_path, 1, heard.append)
+    assert heard == told
     assert [one["verdict"] for one in told] == ["survived", "killed"]
     assert told[0]["failed"] == []
     assert len(told[1]["failed"]) == 1

@@ -277,6 +277,20 @@ def test_a_scattered_request_holds_only_a_handful_of_windows_at_once():
     assert rows[::300].tolist() == [int(order.map(i)) for i in index[::300]]
 
 
+@pytest.mark.parametrize("kept", [1, 40, 250])
+def test_windows_that_do_not_fit_in_memory_at_once_are_taken_in_turn(monkeypatch, kept):
+    """Neither what is kept nor what is asked for together changes where a row goes."""
+    index = np.random.default_rng(1).permutation(20 * 64)
+    windows, rows = index // 64, index % 64
+    usual = epoch_windows(3, "feistel", "a")
+    wanted = usual.forward(64, windows, rows)
+    monkeypatch.setattr(ShuffleWindows, "KEPT_ROWS", kept)
+    few = epoch_windows(3, "feistel", "a")
+    for _ in range(2):
+        assert few.forward(64, windows, rows).tolist() == wanted.tolist()
+        assert few.inverse(64, windows, wanted).tolist() == rows.tolist()
+
+
 @pytest.mark.parametrize("order", [full(BIG, seed=0), block(BIG, 2**20, 2**10, lanes=8, seed=0)])
 def test_the_largest_order_is_two_to_the_63_less_one(order):
     assert len(order) == BIG

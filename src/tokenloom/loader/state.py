@@ -286,7 +286,8 @@ def read_state(path: str | Path) -> dict[str, Any]:
 def latest_state(folder: str | Path) -> dict[str, Any] | None:
     """The state with the most examples in a directory (or in a file); damaged files are skipped.
 
-    Files that `write_state` was given a name for are found, too; other JSON files are passed over.
+    Files that `write_state` was given a name for are found, too, and win if another one has as many
+    examples; other JSON files are passed over.
 
     >>> import tempfile, tokenloom as tl
     >>> with tempfile.TemporaryDirectory() as folder:

@@ -181,9 +181,7 @@ class Merge:
             guess += early.astype(np.int64) - (late & ~early)
 
     def _one_count(self, source: int, consumed: float, moment: float) -> int:
-        clock = self.clocks[source]
-        guess = clock.costs.before(consumed)
-        end = 1 << 62 if clock.costs.n is None else clock.costs.n
+        guess, end = self.clocks[source].costs.before(consumed), int(self._end[source])
         while guess > 0 and self._time(source, guess - 1) >= moment:
             guess -= 1
         while guess < end and self._time(source, guess) < moment:
@@ -488,6 +486,5 @@ class Rounds:
     def index(self, source: int, item: int) -> int:
         """The index of an item of a source in the run."""
         begin = self.merge.index(source, item) // self._block * self._block
-        last = begin + self._block if self._end is None else min(begin + self._block, self._end)
-        sources, items = self.items(begin, last)
+        sources, items = self.items(begin, begin + self._block)  # at the end, those that are left
         return begin + int(np.flatnonzero((sources == source) & (items == item))[0])

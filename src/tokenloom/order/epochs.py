@@ -175,8 +175,6 @@ class Bridge:
         return answered(indices, len(self), "index", self._map)
 
     def _map(self, place: Int64) -> Int64:
-        if not self._r:
-            return self._new.map(place) + self._first
         count = self._olds_before(place)
         is_old = (count < self._r) & (self._place(np.minimum(count, self._r - 1)) == place)
         out = np.empty_like(place)

@@ -1,16 +1,18 @@
 """Spliced rows: equal to lists and loops, in every epoch, with an inverse."""
 
+import itertools
 import warnings
 
 import numpy as np
 import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
-from slowsplice import slow_arrays, slow_plan, slow_rows
+from slowsplice import slow_arrays, slow_choices, slow_plan, slow_rows
 from toydata import ToyStore, numbered
 
 import tokenloom as tl
 from tokenloom.errors import ConfigError
+from tokenloom.layout.splice.choices import choices_for
 from tokenloom.layout.splice.rows import BLOCK_TOKENS, Spliced
 from tokenloom.layout.splice.spec import SpliceSpec
 from tokenloom.testing import assert_elastic, assert_exactly_once, assert_resumable
@@ -74,6 +76,32 @@ def listed(layout, epoch, rows):
     for row, *triple in zip(*(column.tolist() for column in found), strict=True):
         out[row].append(tuple(triple))
     return out
+
+
+@pytest.mark.parametrize("placement", ["fit", "truncate"])
+@pytest.mark.parametrize("mode", ["anchor_start", "slide_within", "cyclic_roll"])
+def test_every_choice_of_a_sweep_is_that_of_the_loops(mode, placement):
+    for size, content, stride, least, step in itertools.product(
+        (5, 6), (2, 3, 5), (1, 2, 3, 4), (1, 2), (1, 2)
+    ):
+        spec = SpliceSpec(
+            seq_len=size,
+            content_start_mode=mode,
+            content_length=content,
+            content_stride=stride,
+            min_copy_len=least,
+            offset_stride=step,
+            placement=placement,
+        )
+        choices = choices_for(spec, content, stride)
+        wanted = [slow_choices(length, spec, content, stride) for length in range(1, 12)]
+        assert choices.count(np.arange(1, 12)).tolist() == [len(one) for one in wanted]
+        length = np.repeat(np.arange(1, 12), [len(one) for one in wanted])
+        choice = np.array([number for one in wanted for number in range(len(one))], np.int64)
+        found = choices.splice(*choices.place(choice, length), length)
+        triples = [(t, len(inside), s) for one in wanted for t, inside, s in one]
+        columns = (found.start, found.length, found.at)
+        assert list(zip(*(one.tolist() for one in columns), strict=True)) == triples
 
 
 @given(cases(), st.integers(0, 40))

@@ -333,6 +333,13 @@ def test_sp_22_another_order_in_every_epoch_or_the_same(five, axis):
     assert len({*map(str, orders(shuffle_per_epoch=False))}) == 1
 
 
+@pytest.mark.parametrize("axis", ["shuffle_offsets", "shuffle_content"])
+def test_a_shuffle_in_parts_of_one_moves_nothing_and_in_parts_of_none_is_refused(five, axis):
+    assert pairs(splice(five, 5, **A, **{axis: 1})) == THIRTEEN
+    with pytest.raises(tl.ConfigError, match=f"{axis}: found 0, allowed: .* a length of 1 or more"):
+        splice(five, 5, **A, **{axis: 0})
+
+
 def test_sp_22_what_is_exhausted_begins_again(five):
     made = splice(five, 5, **A).epochs(3)
     listed = [tokens for _, tokens in EXAMPLE_A]

@@ -57,7 +57,7 @@ class MicroSteps(StepDataset):
         rows = len(batch) // self.groups
         parts = [batch.part(k * rows, (k + 1) * rows) for k in range(self.groups)]
         made = [
-            part.torch(contract=self.contract, fields=self.fields)
+            part._tensors(self._wanted, self.fields, None)
             for part in (parts if self.groups > 1 else [batch])
         ]
         for one in made:

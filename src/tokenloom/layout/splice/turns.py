@@ -243,7 +243,7 @@ class Even:
             return np.full(len(place), epoch)
         t, q, mid = self._t[place], self._q[place], self._mid[place]
         rounds, rest = epoch // t, epoch % t
-        bound = (choice + 1) * q - mid + t - 1  # see `shown`
+        bound = (choice + 1) * q - mid - 1  # see `shown`
         found: Int64 = rounds * q + bound // t - (bound - rest * q) // t
         return found
 
@@ -251,8 +251,9 @@ class Even:
         """How many examples of all epochs before `epoch` show choices [first, last) [N]."""
         t, q, mid = self._t[place], self._q[place], self._mid[place]
         rounds, rest = epoch // t, epoch % t
-        # choice x is shown F(x + 1) - F(x + 1 - rest) times, see `visits`
-        count, bound = last - first, (first + 1) * q - mid + t - 1
+        # choice x is shown F(x + 1) - F(x + 1 - rest) times, see `visits`; F(z) is
+        # floor((z q - mid - 1) / t) + 1, and the 1 cancels
+        count, bound = last - first, (first + 1) * q - mid - 1
         high, low = floor_sum(count, t, q, bound), floor_sum(count, t, q, bound - rest * q)
         found: Int64 = rounds * q * count + high - low
         return found
