@@ -304,3 +304,17 @@ def test_schedules_count_examples_over_all_passes(store):
     place = LoopPlace(reader.passes)
     sizes = [[len(batch) for batch in loop(reader, place)] for _ in range(3)]
     assert sizes == [[4] * 9, [4] * 4 + [10, 10], [10] * 3]
+
+
+def test_set_epoch_keeps_the_place_of_a_state_in_that_pass_and_of_no_other(store):
+    """Loops over epochs name the pass each time: `for epoch in …: loader.set_epoch(epoch)`."""
+    run = toy_run(store, "full", epochs=1)
+    n, place = len(run), LoopPlace(Passes(run, 4))
+    place.load(run.state(n + 8))
+    place.set_epoch(1)
+    assert place.begin().example == n + 8
+    place.set_epoch(1)  # a loop was begun: from the start of the pass
+    assert place.begin().example == n
+    place.load(run.state(n + 8))
+    place.set_epoch(2)
+    assert place.begin().example == 2 * n
