@@ -30,6 +30,7 @@ LISTS = {  # caption → pages; a page that is in none of them is an error
         "docs/mixing",
         "docs/splice",
         "docs/streams",
+        "docs/trainers/torch",
         "docs/performance",
         "docs/troubleshooting",
     ],

@@ -118,6 +118,11 @@ class StepDataLoader(DataLoader):  # type: ignore[misc]
         """The pass that is being delivered, or comes next."""
         return self.place.epoch
 
+    @property
+    def step(self) -> int:
+        """Steps delivered, over all passes."""
+        return self.place.step
+
     def set_epoch(self, epoch: int) -> None:
         """Let the next loop deliver that pass."""
         before = self.place.turn
