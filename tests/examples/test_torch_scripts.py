@@ -47,6 +47,7 @@ def test_the_scripts_are_short():
         assert len(script.read_text().splitlines()) < 30, script.name
 
 
+@pytest.mark.slow
 def test_the_loop_in_plain_torch_goes_on_where_it_was_killed(tmp_path):
     whole, parts = tmp_path / "whole", tmp_path / "parts"
     wanted = losses(started("torch_loop.py", whole, 3))

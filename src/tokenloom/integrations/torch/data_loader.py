@@ -40,6 +40,7 @@ class StepDataLoader(DataLoader):  # type: ignore[misc]
 
     def __init__(self, steps: StepDataset, place: LoopPlace, device: Any, **options: Any) -> None:
         self.place, self.device = place, device
+        self._iterator: Any = None  # torch's, with persistent workers
         self._loops = 0  # loops begun; a state that is loaded ends those before it
         super().__init__(
             steps,
