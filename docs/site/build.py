@@ -31,6 +31,7 @@ LISTS = {  # caption → pages; a page that is in none of them is an error
         "docs/splice",
         "docs/streams",
         "docs/trainers/hugging-face",
+        "docs/trainers/torch",
         "docs/performance",
         "docs/troubleshooting",
     ],

@@ -28,6 +28,7 @@ ROOMS = [
     "testing",
     "integrations.hf",
     "integrations.levanter",
+    "integrations.torch",
     "integrations.trainer",
 ]
 SPOKEN = {"__len__", "__getitem__", "__getitems__", "__iter__", "__next__", "__enter__", "__exit__"}

@@ -179,7 +179,7 @@ def test_workers_that_are_gone_are_explained_and_nothing_else(run, monkeypatch, 
 
     monkeypatch.setattr(DataLoader, "__iter__", broken)
     wanted = (
-        (tl.WorkerError, "Nothing is lost: .*fewer workers") if explained else (type(error), "")
+        (tl.WorkerError, "Nothing is lost: .*fewer workers") if explained else (type(error), None)
     )
     with pytest.raises(wanted[0], match=wanted[1]) as found:
         next(iter(dataloader(run, 4, num_workers=2)))

@@ -46,7 +46,7 @@ class StepDataLoader(DataLoader):  # type: ignore[misc]
 
     def __init__(self, steps: StepDataset, place: LoopPlace, device: Any, **options: Any) -> None:
         self.place, self.device = place, device
-        self._iterator: Any  # torch's, kept with its workers
+        self._iterator: Any = None  # torch's, with persistent workers
         self._loops = 0  # loops begun; a state that is loaded ends those before it
         super().__init__(
             steps,
@@ -126,6 +126,11 @@ class StepDataLoader(DataLoader):  # type: ignore[misc]
     def epoch(self) -> int:
         """The pass that is being delivered, or comes next."""
         return self.place.epoch
+
+    @property
+    def step(self) -> int:
+        """Steps delivered, over all passes."""
+        return self.place.step
 
     def set_epoch(self, epoch: int) -> None:
         """Let the next loop deliver that pass."""
