@@ -30,6 +30,8 @@ LISTS = {  # caption → pages; a page that is in none of them is an error
         "docs/mixing",
         "docs/splice",
         "docs/streams",
+        "docs/trainers/lightning",
+        "docs/trainers/jax",
         "docs/performance",
         "docs/troubleshooting",
     ],

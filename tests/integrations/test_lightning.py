@@ -212,6 +212,10 @@ def test_another_trainer_starts_from_the_beginning_and_the_same_one_goes_on(run,
     first, _, trainer = fit(run, 4, tmp_path, data=data, max_epochs=1)
     again, _, _ = fit(run, 4, tmp_path, data=data, max_epochs=1)
     assert again.rows == first.rows
+    looked = data_of(run, 4)
+    next(iter(looked.train_dataloader()))  # a look at the first batch is no training
+    third, _, _ = fit(run, 4, tmp_path, data=looked, max_epochs=1)
+    assert third.rows == first.rows
     data, model = data_of(run, 4), toys.Toy()
     trainer = trainer_of(tmp_path, max_epochs=1)
     trainer.fit(model, data)

@@ -247,8 +247,9 @@ class DataModule(pl.LightningDataModule):  # type: ignore[misc]
         trainer, before = self.trainer, self._epoch
         start: Mapping[str, Any] | None = self._loaded
         if before is not None and start is None:
-            same = before.trainer is None or before.trainer() is trainer
-            start = before.state() if same else None  # another trainer starts from the beginning
+            owner = None if before.trainer is None else before.trainer()
+            # another trainer starts from the beginning, also after a look at the first batches
+            start = before.state() if owner is trainer else None
         if start is None and _trained_by(trainer):
             raise StateError(
                 f"DataModule: the trainer has trained {_trained_by(trainer):,} batches, but the "
