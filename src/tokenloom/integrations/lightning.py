@@ -25,7 +25,7 @@ from tokenloom.loader.passes import LoopPlace, Passes, Turn
 from tokenloom.loader.prefetch import log
 from tokenloom.loader.state import decisive
 
-__all__ = ["DataModule", "StepsOf"]
+__all__ = ["DataModule"]
 
 Runs = Dataset | Sequence[Dataset] | Mapping[str, Dataset]
 
