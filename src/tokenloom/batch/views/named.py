@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
+from tokenloom.arguments import one_of
 from tokenloom.batch.spec import RenderSpec
 from tokenloom.batch.step import Step, no_step
 from tokenloom.batch.views.contracts import contract_of, to_torch
@@ -69,6 +70,8 @@ def fields_for(contract: str, fields: Sequence[str]) -> tuple[str, ...]:
     >>> fields_for("hf", ("segment_ids", "index"))
     ('tokens', 'labels', 'position_ids', 'segment_ids')
     """
+    for name in fields:
+        one_of("fields", name, NAMES)
     named = [field_of(name) for name in fields]
     wanted = (*contract_of(contract).fields, *named)
     return tuple(dict.fromkeys(name for name in wanted if name in (*FIELDS, "step_loss_tokens")))
