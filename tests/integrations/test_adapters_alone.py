@@ -1,4 +1,4 @@
-"""Each adapter imports its own framework and no other, told from the sources: cheap and complete."""
+"""Each adapter imports its own framework and no other, told from the sources."""
 
 import ast
 import sys
