@@ -245,7 +245,8 @@ def _door_page(door: Door) -> str:
     text = _title(door.name) + f".. automodule:: {door.name}\n   :no-members:\n\n"
     modules = [n for n in door.names if inspect.ismodule(getattr(door.module, n))]
     if modules:
-        text += "".join(f"- :doc:`{getattr(door.module, name).__name__}`\n" for name in modules)
+        listed = "".join(f"- :doc:`{getattr(door.module, name).__name__}`\n" for name in modules)
+        text += f"{listed}\n"
     return text + "\n".join(_entry(door, name, value) for name, value in door.items)
 
 

@@ -11,7 +11,7 @@ import tokenloom as tl
 from tokenloom.batch import attention
 from tokenloom.batch.render import Renderer
 from tokenloom.batch.views.contracts import CONTRACTS
-from tokenloom.batch.views.named import FIELDS, KEYS, NAMES
+from tokenloom.batch.views.named import FIELDS, KEYS, NAMES, fields_for
 from tokenloom.loader.maker import COUNTED_STEPS
 
 
@@ -335,3 +335,9 @@ def test_counts_that_depend_on_token_values_are_refused_with_the_way_out(store):
     made = next(tl.Loader(store.pack(16, train_on_eos=False, eos_id=5), 4))
     with pytest.raises(tl.ConfigError, match=r"Add up batch\.loss_tokens over the ranks"):
         _ = made.step_loss_tokens
+
+
+def test_a_misspelt_field_is_refused_when_an_adapter_is_made():
+    assert fields_for("plain", ("index", "loss_weights"))[-1] == "loss_weights"
+    with pytest.raises(tl.ConfigError, match=r"fields: found 'lables'.*Did you mean 'labels'"):
+        fields_for("hf", ("lables",))

@@ -31,7 +31,15 @@ def workspace(folder: Path) -> None:
     (folder / "tokenizer.json").write_text(bpe_json())
 
 
-@pytest.mark.parametrize("page", PAGES, ids=ids)
+def run_pages():
+    """Pages about trainers import them, which takes seconds each."""
+    slow = [pytest.mark.slow]
+    return [pytest.param(one, marks=slow * (one.parent.name == "trainers")) for one in PAGES]
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning:lightning")
+@pytest.mark.filterwarnings("ignore:.*LeafSpec:FutureWarning")
+@pytest.mark.parametrize("page", run_pages(), ids=ids)
 def test_python_and_console_examples_run(page, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     workspace(tmp_path)

@@ -24,8 +24,12 @@ DOORS = [  # what users may import from
     "inspect",
     "quality",
     "testing",
+    "integrations.grain",
     "integrations.hf",
+    "integrations.jax",
     "integrations.levanter",
+    "integrations.lightning",
+    "integrations.torch",
     "integrations.trainer",
 ]
 

@@ -14,7 +14,7 @@ import pytest
 from toyruns import toy_store
 
 import tokenloom as tl
-from tokenloom.batch.views.digest import digest_of, row_hashes
+from tokenloom.batch import digest_of, row_hashes
 
 STEPS, SIZE = 50, 4
 MORE = ("segment_ids", "position_ids", "loss_weights", "index")

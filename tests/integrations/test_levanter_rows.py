@@ -11,7 +11,8 @@ from toyruns import toy_run, toy_store
 
 import tokenloom as tl
 from tokenloom.errors import ConfigError
-from tokenloom.integrations.levanter import LmRow, async_dataset
+from tokenloom.integrations.levanter import async_dataset
+from tokenloom.integrations.levanter.async_rows import LmRow
 from tokenloom.testing import write_store
 
 GOLDEN = json.loads(

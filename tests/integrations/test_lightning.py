@@ -194,6 +194,16 @@ def test_validation_sees_every_example_of_every_run_every_time(run, store, tmp_p
 
 
 @pytest.mark.slow
+def test_a_rank_that_would_evaluate_only_filler_is_warned_of(run):
+    """37 rows in steps of 6: the last has one, so the second of two ranks has none."""
+    two = {"val": run, "eval_batch_size": 6, "rank": 1, "world_size": 2}
+    with pytest.warns(UserWarning, match="last evaluation step has 1 rows for 2 ranks"):
+        data_of(run, 4, **two).val_dataloader()
+    for fine in ({"eval_end": "drop"}, {"eval_batch_size": 8}, {"rank": 0, "world_size": 1}):
+        data_of(run, 4, **(two | fine)).val_dataloader()
+
+
+@pytest.mark.slow
 def test_validation_in_the_middle_of_an_epoch_changes_nothing(run, whole, tmp_path):
     data = data_of(run, 4, val=run)
     model, _, _ = fit(run, 4, tmp_path, data=data, val_check_interval=2)
@@ -212,6 +222,10 @@ def test_another_trainer_starts_from_the_beginning_and_the_same_one_goes_on(run,
     first, _, trainer = fit(run, 4, tmp_path, data=data, max_epochs=1)
     again, _, _ = fit(run, 4, tmp_path, data=data, max_epochs=1)
     assert again.rows == first.rows
+    looked = data_of(run, 4)
+    next(iter(looked.train_dataloader()))  # a look at the first batch is no training
+    third, _, _ = fit(run, 4, tmp_path, data=looked, max_epochs=1)
+    assert third.rows == first.rows
     data, model = data_of(run, 4), toys.Toy()
     trainer = trainer_of(tmp_path, max_epochs=1)
     trainer.fit(model, data)

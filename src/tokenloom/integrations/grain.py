@@ -27,7 +27,7 @@ from tokenloom.loader.loop import StepLoop, plain_state
 from tokenloom.loader.step_reader import StepReader
 from tokenloom.loader.steps import Steps, rank_rows
 
-__all__ = ["StepIterator", "StepSource", "iterator", "source"]
+__all__ = ["iterator", "source"]
 
 ENDLESS = sys.maxsize // 2  # the length of a source without an end
 

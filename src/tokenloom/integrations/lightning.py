@@ -24,8 +24,9 @@ from tokenloom.integrations.torch.data_loader import StepDataLoader, dataloader
 from tokenloom.loader.passes import LoopPlace, Passes, Turn
 from tokenloom.loader.prefetch import log
 from tokenloom.loader.state import decisive
+from tokenloom.loader.steps import rank_rows
 
-__all__ = ["DataModule", "StepsOf"]
+__all__ = ["DataModule"]
 
 Runs = Dataset | Sequence[Dataset] | Mapping[str, Dataset]
 
@@ -212,7 +213,9 @@ class DataModule(pl.LightningDataModule):  # type: ignore[misc]
 
     def _evaluation(self, run: Dataset) -> StepsOf:
         size = self.batch_size if self.eval_batch_size is None else self.eval_batch_size
-        return StepsOf(self._loader(run, size, self._ends[1], repeat=True))
+        loader = self._loader(run, size, self._ends[1], repeat=True)
+        _warn_if_only_filler(loader)
+        return StepsOf(loader)
 
     def _ranks(self) -> tuple[int | None, int | None]:
         """This rank among those that the strategy gives different rows."""
@@ -247,8 +250,9 @@ class DataModule(pl.LightningDataModule):  # type: ignore[misc]
         trainer, before = self.trainer, self._epoch
         start: Mapping[str, Any] | None = self._loaded
         if before is not None and start is None:
-            same = before.trainer is None or before.trainer() is trainer
-            start = before.state() if same else None  # another trainer starts from the beginning
+            owner = None if before.trainer is None else before.trainer()
+            # another trainer starts from the beginning, also after a look at the first batches
+            start = before.state() if owner is trainer else None
         if start is None and _trained_by(trainer):
             raise StateError(
                 f"DataModule: the trainer has trained {_trained_by(trainer):,} batches, but the "
@@ -299,6 +303,25 @@ class DataModule(pl.LightningDataModule):  # type: ignore[misc]
             )
         for name in ("ready", "started", "processed", "completed"):
             setattr(now, name, getattr(now, name) + shift)
+
+
+def _warn_if_only_filler(loader: StepDataLoader) -> None:
+    """The mean loss over rows without a label is NaN, on the ranks that have no others."""
+    reader = loader.dataset.reader
+    passes, n = reader.passes, reader.passes.n
+    turn = passes.turn(0)
+    count = passes.count(turn)
+    if passes.end != "pad" or n is None or not count:
+        return
+    steps = passes.steps(turn)
+    real, size = n - steps.begin(count - 1), steps.size(count - 1)
+    if real <= rank_rows(size, reader.world_size - 1, reader.world_size)[0]:
+        warn(
+            f"DataModule: the last evaluation step has {real} rows for {reader.world_size} ranks, "
+            "so some get only filler, whose mean loss is NaN. Divide the sum of losses by "
+            'step_loss_tokens (fields=("step_loss_tokens",)), or use eval_end="drop" or another '
+            "eval_batch_size."
+        )
 
 
 def _trained_by(trainer: Any) -> int:

@@ -5,7 +5,7 @@
 back).
 """
 
-from tokenloom.integrations.jax.global_batches import GlobalBatches, batches
+from tokenloom.integrations.jax.global_batches import batches
 from tokenloom.integrations.jax.pytree import LEAVES
 
-__all__ = ["LEAVES", "GlobalBatches", "batches"]
+__all__ = ["LEAVES", "batches"]

@@ -1,6 +1,6 @@
-"""`batches`: the steps of a run as dicts of global `jax.Array`s.
+"""`batches`: the steps of a run as dicts of global JAX arrays.
 
-One idea: every process makes only the rows that its devices hold, and `jax.Array` puts them
+One idea: every process makes only the rows that its devices hold, and JAX puts them
 together; row i of the global array is row i of the step, for every mesh. A loop is a pass, and the
 state is the one of `tokenloom.Loader`: integers and strings under fixed keys, so Orbax (or JSON)
 keeps it, and it loads into any mesh and batch size.
@@ -42,7 +42,7 @@ LARGEST = np.iinfo(np.int32).max
 
 
 class GlobalBatches(StepLoop):
-    """An iterable of dicts of `jax.Array`s; made by `batches`.
+    """An iterable of dicts of JAX arrays; made by `batches`.
 
     Attributes:
         sharding: how the arrays are laid out; None: on the default device.
@@ -157,7 +157,7 @@ def batches(
     rank: int | None = None,
     world_size: int | None = None,
 ) -> GlobalBatches:
-    """An iterable of dicts of `jax.Array`s: inputs, targets, loss_mask, segment_ids, position_ids.
+    """An iterable of dicts of JAX arrays: inputs, targets, loss_mask, segment_ids, position_ids.
 
     With a mesh every array is global, its rows spread over `axis` and repeated along the other
     axes. Without one, it is on the default device and has the rows of this process.

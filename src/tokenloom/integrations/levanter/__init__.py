@@ -32,7 +32,7 @@ in Levanter, `epochs` has an effect, a pad token of 0 is respected, and
 
 from __future__ import annotations
 
-from tokenloom.integrations.levanter.async_rows import AsyncRows, LmRow, async_dataset
+from tokenloom.integrations.levanter.async_rows import async_dataset
 from tokenloom.integrations.levanter.constructors import (
     SpliceMultiDocumentLMConfig,
     SpliceSingleDocumentLMConfig,
@@ -49,9 +49,7 @@ from tokenloom.integrations.levanter.sources import (
 from tokenloom.integrations.levanter.yaml import load_yaml
 
 __all__ = [
-    "AsyncRows",
     "LMMixtureDatasetConfig",
-    "LmRow",
     "SpliceMultiDocumentLMConfig",
     "SpliceSingleDocumentLMConfig",
     "TextLmDatasetFormat",

@@ -14,7 +14,7 @@ example::
             row.tokens, loss_weight=row.loss_weight, segment_ids=row.segment_ids
         )
 
-    loader = DataLoader(async_dataset(run, make), batch_size, …)
+    loader = DataLoader(async_dataset(run, make), batch_size)
 """
 
 from __future__ import annotations
