@@ -162,6 +162,19 @@ def test_any_conversation_has_the_masks_of_transformers(many):
     assert built([{"messages": chat} for chat in chats], own) == expected
 
 
+def test_reasoning_has_the_names_that_transformers_gives_it():
+    template = MARKED.replace("{{ m.content or '' }}", "{{ m.reasoning_content ~ m.thinking }}")
+    own = tokenizer(template)
+    for name in ("reasoning", "thinking", "reasoning_content"):
+        last = {"role": "assistant", "content": "x", name: "because", "weight": None}
+        chat = [*messages(CHATS[0][:1]), last]
+        how = {"return_dict": True, "return_assistant_tokens_mask": True}
+        theirs = own.apply_chat_template(chat, **how)
+        assert "becausebecause" in own.decode(theirs["input_ids"])
+        mine = built([{"messages": chat}], own)
+        assert mine == [(theirs["input_ids"], theirs["assistant_masks"])]
+
+
 def test_beginnings_train_what_the_template_writes_after_the_generation_prompt():
     rows = [{"messages": messages(turns)} for turns in CHATS[:3]]
     own = tokenizer(PLAIN)

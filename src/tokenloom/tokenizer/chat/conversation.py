@@ -170,6 +170,7 @@ class ChatReader:
     def _turns(self, record: Mapping[str, Any]) -> Chat:
         prompt, turns = self._read_turns(record)
         tools = read_tools(record.get("tools"))
+        refuse_spelled(tools, self.specials, "'tools'")
         own = record.get("chat_template_kwargs")
         if own is not None and not isinstance(own, Mapping):
             raise BadChat(f"'chat_template_kwargs' is {a_kind(own)}, allowed: an object")
@@ -199,7 +200,9 @@ class ChatReader:
         shared, turns, counts = self.job.shape == "conversations", list[ChatTurn](), []
         for key in KEYS[self.job.shape]:
             some = read_turns(record[key], key, shared=shared)
-            refuse_spelled(some, self.specials, key)
+            for n, turn in enumerate(some):
+                where = f"message {n} of {key!r} ({turn.role})"
+                refuse_spelled(turn.message, self.specials, where)
             turns += some
             counts.append(len(some))
         return (counts[0] if len(counts) == 2 else 0), turns
@@ -230,7 +233,7 @@ class ChatReader:
                 if weight not in (0, 1):
                     raise BadChat(
                         f"a message has the weight {weight:g}, and the first record had no "
-                        "weights; allowed: 0 or 1, or any weight with columns=['loss_weights']"
+                        "weights; allowed: 0 or 1, or any weight with columns={'loss_weights': 'float32'}"
                     )
         return spans
 
