@@ -288,7 +288,8 @@ def _committed(
             what = ", another chat template perhaps," if plan.setup.job.chat else ""
             raise StoreExists(
                 f"{folder}: an unfinished build with other inputs or settings{what} left this "
-                "shard. Run that build again to finish it, or `tokenloom gc --unfinished` to remove it."
+                "shard. Run that build again to finish it, or `tokenloom gc --unfinished` to "
+                "remove it."
             )
         entries.append(shard_entry(record, raw))
         cursor = Cursor(**record.progress)

@@ -233,7 +233,8 @@ class ChatReader:
                 if weight not in (0, 1):
                     raise BadChat(
                         f"a message has the weight {weight:g}, and the first record had no "
-                        "weights; allowed: 0 or 1, or any weight with columns={'loss_weights': 'float32'}"
+                        "weights; allowed: 0 or 1, or any weight with "
+                        "columns={'loss_weights': 'float32'}"
                     )
         return spans
 
