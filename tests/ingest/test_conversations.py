@@ -310,8 +310,12 @@ def test_a_role_that_the_template_leaves_out_is_refused(build, refused):
         "{% for m in messages if m.role in ['user', 'assistant'] %}{{ m.role ~ m.content }}"
         "{% endfor %}{% if add_generation_prompt %}assistant{% endif %}"
     )
-    row = {"messages": [*TALK["messages"], {"role": "human", "content": "lost?"}]}
-    assert "role 'human', and the chat template leaves it out" in refused(row, chat_template=knows)
+    row = {"messages": [*TALK["messages"][1:], TALK["messages"][-1]]}
+    row["messages"].append({"role": "human", "content": "lost?"})
+    message = refused(row, chat_template=knows)
+    assert "message 5 has the role 'human', and the chat template leaves its content out" in message
+    images = MARKED.replace("m.content", "(m.content[0].text | default(''))")
+    assert "message 0 has the role 'system'" in refused(TALK, chat_template=images)
     assert "lost?" in build([row]).tokenizer.decode(build([row]).document(0))
 
 
@@ -341,13 +345,17 @@ def test_text_that_looks_like_the_generation_prompt_is_no_turn(build):
 
 def test_a_template_whose_beginnings_differ_is_refused_with_the_turn(build, refused):
     """As templates do that drop the reasoning of earlier turns."""
-    forgets = PLAIN.replace("m.content }}{{", "(m.content if loop.last else '…') }}{{")
-    message = refused(TALK, chat_template=forgets)
-    assert "message 2 (assistant): what the chat template writes for the messages up to" in message
-    assert "'Hello\\n' instead of '…" in message
+    shorter = "(m.content if loop.last else m.content.split('</think>')[-1]) }}{{"
+    forgets = PLAIN.replace("m.content }}{{", shorter)
+    row = chat("u Hi", "a <think>hm</think>Hello", "u More?", "a No.")
+    message = refused(row, chat_template=forgets)
+    assert "message 1 (assistant): what the chat template writes for the messages up to" in message
+    assert "'<think>hm</think>Hello\\n' instead of 'Hello" in message
     assert "{% generation %}" in message
-    assert trained(build([TALK], chat_template=forgets, train_on="last")) == "No.\n"
-    assert build([TALK], chat_template=forgets, train_on="all").num_documents == 1
+    assert trained(build([row], chat_template=forgets, train_on="last")) == "No.\n"
+    assert build([row], chat_template=forgets, train_on="all").num_documents == 1
+    marked = MARKED.replace("m.content }}{{", shorter)
+    assert trained(build([row], chat_template=marked)) == "Hello\n|No.\n"
 
 
 def test_a_token_across_the_beginning_is_refused(build, refused):

@@ -168,7 +168,8 @@ def test_any_conversation_has_the_masks_of_transformers(many):
 
 
 def test_reasoning_has_the_names_that_transformers_gives_it():
-    template = MARKED.replace("{{ m.content or '' }}", "{{ m.reasoning_content ~ m.thinking }}")
+    names = "{{ m.content ~ m.reasoning_content ~ m.thinking }}"
+    template = MARKED.replace("{{ m.content or '' }}", names)
     own = tokenizer(template)
     for name in ("reasoning", "thinking", "reasoning_content"):
         last = {"role": "assistant", "content": "x", name: "because", "weight": None}

@@ -52,7 +52,7 @@ KEYS: Final = {
     "strings": ("prompt", "completion"),
 }
 
-KNOWN_ROLES: Final = frozenset({"system", "developer", "user", ASSISTANT, "tool", "function"})
+ENCODED_ROLES: Final = frozenset({"tool", "function", "ipython"})  # written as JSON, or folded
 
 Span = tuple[int, int, float]  # characters [start, stop) and their weight
 
@@ -254,13 +254,18 @@ def _refuse_weights(turns: Sequence[ChatTurn], why: str, zero: bool = False) -> 
 
 
 def _refuse_left_out(turns: Sequence[ChatTurn], text: str) -> None:
-    """Refuse a role nobody knows, if the template skips its messages without a word."""
+    """Refuse a message that the template skips without a word.
+
+    Templates do so with roles that they do not know, and those for images with contents that are
+    no lists. What tools say is often written as JSON, and reasoning may be left out by design.
+    """
     for number, turn in enumerate(turns):
-        if turn.role not in KNOWN_ROLES and turn.message.get("content", "").strip() not in text:
+        content = turn.message.get("content", "").rpartition("</think>")[2].strip()
+        if turn.role not in ENCODED_ROLES and content not in text:
             raise BadChat(
-                f"message {number} has the role {turn.role!r}, and the chat template leaves it "
-                "out; allowed: the roles that the template knows, usually "
-                f"{', '.join(sorted(KNOWN_ROLES))}"
+                f"message {number} has the role {turn.role!r}, and the chat template leaves its "
+                f"content out ({content[:40]!r}); allowed: roles and contents that the template "
+                "writes. Rename the role with transform, or give another chat_template"
             )
 
 
