@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from kit import quick_folder
-from tokenizers import processors
+from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processors, trainers
 from toys import bpe
 from transformers import PreTrainedTokenizerFast
 
@@ -165,6 +165,36 @@ def test_any_conversation_has_the_masks_of_transformers(many):
     theirs = [own.apply_chat_template(chat, **how) for chat in chats]
     expected = [(one["input_ids"], one["assistant_masks"]) for one in theirs]
     assert built([{"messages": chat} for chat in chats], own) == expected
+
+
+def test_characters_that_a_normaliser_drops_change_nothing_around_a_block():
+    """transformers trains on all that follows if the last character of a block has no token."""
+    backend = Tokenizer(models.WordPiece(unk_token="<unk>"))
+    backend.normalizer = normalizers.BertNormalizer()
+    backend.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+    trainer = trainers.WordPieceTrainer(
+        vocab_size=200, special_tokens=["<unk>", *SPECIALS], show_progress=False
+    )
+    backend.train_from_iterator(["user assistant some words é | < > : a b c x"], trainer)
+    bare = MARKED.replace("{{ '<|im_end|>' }}{% endgeneration %}", "{% endgeneration %}|")
+    own = PreTrainedTokenizerFast(
+        tokenizer_object=backend, eos_token="<|im_end|>", bos_token="<|bos|>", chat_template=bare
+    )
+    texts = ["some words", " some \n", "\t a\r\n", "b\u0301", "e\u0301 \u200b"]
+    chats = [messages([("user", "b "), ("assistant", one), ("user", "c")]) for one in texts]
+    mine = built([{"messages": chat} for chat in chats], own)
+    others = 0
+    for chat, (ids, mask) in zip(chats, mine, strict=True):
+        whole = own.apply_chat_template(chat, tokenize=False)
+        start = whole.index("assistant") + len("assistant\n")
+        stop = start + len(chat[1]["content"])
+        encoding = backend.encode(whole, add_special_tokens=False)
+        # the slow loop: a token is trained on if it has a character of the block
+        slow = [int(a < stop and b > start) for a, b in encoding.offsets]
+        assert (ids, mask) == (encoding.ids, slow)
+        how = {"return_dict": True, "return_assistant_tokens_mask": True}
+        others += own.apply_chat_template(chat, **how)["assistant_masks"] != mask
+    assert others > 0  # the control: it is about these
 
 
 def test_reasoning_has_the_names_that_transformers_gives_it():
