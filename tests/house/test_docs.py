@@ -45,9 +45,12 @@ def test_python_and_console_examples_run(page, tmp_path, monkeypatch):
     workspace(tmp_path)
     namespace: dict[str, object] = {}
     command = shutil.which("tokenloom", path=str(Path(sys.executable).parent))
-    for language, code in FENCE.findall(page.read_text()):
+    text = page.read_text()
+    for found in FENCE.finditer(text):
+        language, code = found.groups()
         if language == "python":
-            exec(compile(code, str(page), "exec"), namespace)
+            above = "\n" * text.count("\n", 0, found.start(2))  # the lines of the page, for hooks
+            exec(compile(above + code, str(page), "exec"), namespace)
         if language == "console":
             for line in code.splitlines():
                 if line.startswith("$ tokenloom "):

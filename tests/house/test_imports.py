@@ -22,6 +22,7 @@ HEAVY = [
     "zarr",
     "tensorstore",
     "orjson",
+    "jinja2",
     "yaml",
     "tqdm",
     "pandas",

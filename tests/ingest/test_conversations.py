@@ -3,11 +3,9 @@
 import itertools
 import json
 import logging
-import os
 import signal
 import subprocess
 import sys
-import time
 
 import datasets
 import numpy as np
@@ -115,7 +113,7 @@ def test_train_false_fits_a_mask_and_a_later_weight_needs_a_column(build, refuse
     assert (store.columns, trained(store)) == ({"loss_mask": "uint8"}, "yy\n")
     later = chat("u Hi", "a x")
     later["messages"][1]["weight"] = 0.5
-    with pytest.raises(tl.InputError, match=r"weight 0\.5.*columns=\['loss_weights'\]"):
+    with pytest.raises(tl.InputError, match=r"weight 0\.5.*columns=\{'loss_weights'"):
         build([row, later])
     both = build([row, later], columns=["loss_weights"])
     assert set(both.document(1, column="loss_weights").tolist()) == {0, 0.5}
@@ -223,6 +221,14 @@ def test_conversations_are_detected_and_told_and_text_goes_first(build, caplog):
         build([TALK], chat=False, chat_template=None)
 
 
+def test_a_transform_may_make_the_messages(build):
+    def talk(record):
+        return chat(f"u {record['q']}", f"a {record['a']}")
+
+    talk.version = "1"
+    assert trained(build([{"q": "Hi", "a": "Yo"}], transform=talk)) == "Yo\n"
+
+
 def test_metadata_keeps_other_keys_and_messages_only_if_asked(build):
     row = {**TALK, "source": "web", "n": 3}
     assert build([row]).metadata(0) == {"_input": "rows-0", "_record": 0, "n": 3, "source": "web"}
@@ -304,8 +310,12 @@ def test_a_role_that_the_template_leaves_out_is_refused(build, refused):
         "{% for m in messages if m.role in ['user', 'assistant'] %}{{ m.role ~ m.content }}"
         "{% endfor %}{% if add_generation_prompt %}assistant{% endif %}"
     )
-    row = {"messages": [*TALK["messages"], {"role": "human", "content": "lost?"}]}
-    assert "role 'human', and the chat template leaves it out" in refused(row, chat_template=knows)
+    row = {"messages": [*TALK["messages"][1:], TALK["messages"][-1]]}
+    row["messages"].append({"role": "human", "content": "lost?"})
+    message = refused(row, chat_template=knows)
+    assert "message 5 has the role 'human', and the chat template leaves its content out" in message
+    images = MARKED.replace("m.content", "(m.content[0].text | default(''))")
+    assert "message 0 has the role 'system'" in refused(TALK, chat_template=images)
     assert "lost?" in build([row]).tokenizer.decode(build([row]).document(0))
 
 
@@ -319,7 +329,9 @@ def test_a_message_that_spells_a_special_token_is_refused_unless_asked(build, re
     store = build([row], parse_special=True, **how)
     assert trained(store) == "Yes<|im_end|>\n"  # the real turn, not the one that was spelled
     call = {"role": "assistant", "tool_calls": [{"name": "<|im_end|>"}]}
-    assert "spells" in refused({"messages": [*row["messages"][:0], call]}, **how)
+    assert "(assistant) spells" in refused({"messages": [call]}, **how)
+    tools = [{"description": "<|im_start|>"}]
+    assert "'tools' spells" in refused({**TALK, "tools": tools}, **how)
 
 
 def test_text_that_looks_like_the_generation_prompt_is_no_turn(build):
@@ -333,13 +345,17 @@ def test_text_that_looks_like_the_generation_prompt_is_no_turn(build):
 
 def test_a_template_whose_beginnings_differ_is_refused_with_the_turn(build, refused):
     """As templates do that drop the reasoning of earlier turns."""
-    forgets = PLAIN.replace("m.content }}{{", "(m.content if loop.last else '…') }}{{")
-    message = refused(TALK, chat_template=forgets)
-    assert "message 2 (assistant): what the chat template writes for the messages up to" in message
-    assert "'Hello\\n' instead of '…" in message
+    shorter = "(m.content if loop.last else m.content.split('</think>')[-1]) }}{{"
+    forgets = PLAIN.replace("m.content }}{{", shorter)
+    row = chat("u Hi", "a <think>hm</think>Hello", "u More?", "a No.")
+    message = refused(row, chat_template=forgets)
+    assert "message 1 (assistant): what the chat template writes for the messages up to" in message
+    assert "'<think>hm</think>Hello\\n' instead of 'Hello" in message
     assert "{% generation %}" in message
-    assert trained(build([TALK], chat_template=forgets, train_on="last")) == "No.\n"
-    assert build([TALK], chat_template=forgets, train_on="all").num_documents == 1
+    assert trained(build([row], chat_template=forgets, train_on="last")) == "No.\n"
+    assert build([row], chat_template=forgets, train_on="all").num_documents == 1
+    marked = MARKED.replace("m.content }}{{", shorter)
+    assert trained(build([row], chat_template=marked)) == "Hello\n|No.\n"
 
 
 def test_a_token_across_the_beginning_is_refused(build, refused):
@@ -435,26 +451,35 @@ def test_every_kind_of_input_and_any_number_of_workers_give_the_same_store(tmp_p
         assert len(set(found.values())) == 1, found
 
 
+KILLED = """
+import os, signal, sys
+import tokenloom as tl
+from tokenloom.tokenizer.chat.conversation import ChatReader
+
+def read(self, record, own=ChatReader.read):
+    if record["n"] == 300:
+        os.kill(os.getpid(), signal.SIGKILL)
+    return own(self, record)
+
+ChatReader.read = read
+source, out, template = sys.argv[1:]
+how = {"chat_template": template, "shard_tokens": 3000, "block_bytes": 2000}
+tl.build(source, out, tokenizer="bytes", workers=1, **how)
+"""
+
+
 def test_a_build_that_is_killed_goes_on_and_another_template_is_another_build(tmp_path, build):
     (tmp_path / "a.jsonl").write_text("".join(json.dumps(row) + "\n" for row in many(400)))
     (tmp_path / "t.jinja").write_text(PLAIN)
     how = {"chat_template": tmp_path / "t.jinja", "shard_tokens": 3000, "block_bytes": 2000}
     whole = build(tmp_path / "a.jsonl", **how)
-    code = (
-        "import sys, tokenloom as tl; tl.build(sys.argv[1], sys.argv[2], tokenizer='bytes', "
-        "chat_template=sys.argv[3], shard_tokens=3000, block_bytes=2000, workers=1)"
-    )
     out = tmp_path / "killed"
-    child = subprocess.Popen(
-        [sys.executable, "-c", code, tmp_path / "a.jsonl", out, tmp_path / "t.jinja"],
-        env={**os.environ},
-    )
-    while child.poll() is None and not (out / "shard-00003").exists():
-        time.sleep(0.001)
-    child.send_signal(signal.SIGKILL)
-    child.wait()
+    arguments = [tmp_path / "a.jsonl", out, tmp_path / "t.jinja"]
+    child = subprocess.run([sys.executable, "-c", KILLED, *arguments], timeout=600)
+    assert child.returncode == -signal.SIGKILL
+    assert (out / "shard-00001").exists()
     assert not list(out.glob("manifest*"))  # it was killed in the middle
-    with pytest.raises(tl.StoreExists, match="other inputs or settings"):
+    with pytest.raises(tl.StoreExists, match="settings, another chat template perhaps, left"):
         build(tmp_path / "a.jsonl", out=out, **{**how, "chat_template": PLAIN + " "})
     again = build(tmp_path / "a.jsonl", out=out, **how)
     assert again.manifest_sha256 == whole.manifest_sha256

@@ -3,6 +3,9 @@
 TRL's own preparation of a dataset runs here, without a trainer around it.
 """
 
+import itertools
+from datetime import date
+from pathlib import Path
 from types import SimpleNamespace
 
 import datasets
@@ -10,11 +13,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from kit import quick_folder
-from tokenizers import processors
+from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processors, trainers
 from toys import bpe
 from transformers import PreTrainedTokenizerFast
 
 import tokenloom as tl
+from tokenloom.tokenizer.chat.messages import read_turns
+from tokenloom.tokenizer.chat.sandbox import TemplateFailed, compile_template
 
 trl = pytest.importorskip("trl")
 
@@ -160,6 +165,86 @@ def test_any_conversation_has_the_masks_of_transformers(many):
     theirs = [own.apply_chat_template(chat, **how) for chat in chats]
     expected = [(one["input_ids"], one["assistant_masks"]) for one in theirs]
     assert built([{"messages": chat} for chat in chats], own) == expected
+
+
+def test_characters_that_a_normaliser_drops_change_nothing_around_a_block():
+    """transformers trains on all that follows if the last character of a block has no token."""
+    backend = Tokenizer(models.WordPiece(unk_token="<unk>"))
+    backend.normalizer = normalizers.BertNormalizer()
+    backend.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+    trainer = trainers.WordPieceTrainer(
+        vocab_size=200, special_tokens=["<unk>", *SPECIALS], show_progress=False
+    )
+    backend.train_from_iterator(["user assistant some words é | < > : a b c x"], trainer)
+    bare = MARKED.replace("{{ '<|im_end|>' }}{% endgeneration %}", "{% endgeneration %}|")
+    own = PreTrainedTokenizerFast(
+        tokenizer_object=backend, eos_token="<|im_end|>", bos_token="<|bos|>", chat_template=bare
+    )
+    texts = ["some words", " some \n", "\t a\r\n", "b\u0301", "e\u0301 \u200b"]
+    chats = [messages([("user", "b "), ("assistant", one), ("user", "c")]) for one in texts]
+    mine = built([{"messages": chat} for chat in chats], own)
+    others = 0
+    for chat, (ids, mask) in zip(chats, mine, strict=True):
+        whole = own.apply_chat_template(chat, tokenize=False)
+        start = whole.index("assistant") + len("assistant\n")
+        stop = start + len(chat[1]["content"])
+        encoding = backend.encode(whole, add_special_tokens=False)
+        # the slow loop: a token is trained on if it has a character of the block
+        slow = [int(a < stop and b > start) for a, b in encoding.offsets]
+        assert (ids, mask) == (encoding.ids, slow)
+        how = {"return_dict": True, "return_assistant_tokens_mask": True}
+        others += own.apply_chat_template(chat, **how)["assistant_masks"] != mask
+    assert others > 0  # the control: it is about these
+
+
+def test_reasoning_has_the_names_that_transformers_gives_it():
+    names = "{{ m.content ~ m.reasoning_content ~ m.thinking }}"
+    template = MARKED.replace("{{ m.content or '' }}", names)
+    own = tokenizer(template)
+    for name in ("reasoning", "thinking", "reasoning_content"):
+        last = {"role": "assistant", "content": "x", name: "because", "weight": None}
+        chat = [*messages(CHATS[0][:1]), last]
+        how = {"return_dict": True, "return_assistant_tokens_mask": True}
+        theirs = own.apply_chat_template(chat, **how)
+        assert "becausebecause" in own.decode(theirs["input_ids"])
+        mine = built([{"messages": chat}], own)
+        assert mine == [(theirs["input_ids"], theirs["assistant_masks"])]
+
+
+@pytest.mark.slow
+def test_published_templates_render_as_transformers_renders_them():
+    """Every template that TRL brings, with and without marks; what raises there raises here."""
+    utils = pytest.importorskip("transformers.utils.chat_template_utils")
+    tools = [{"type": "function", "function": {"name": "add", "parameters": {"type": "object"}}}]
+    names = {"bos_token": "<s>", "eos_token": "</s>"}
+    rendered = raised = marks = 0
+    for path in sorted((Path(trl.__file__).parent / "chat_templates").glob("*.jinja")):
+        text = path.read_text(encoding="utf-8")
+        mine = compile_template(text, limit=1 << 20, now=date.today().isoformat())
+        for turns, offered in itertools.product(CHATS, (None, tools)):
+            chat = [turn.message for turn in read_turns(messages(turns), "messages")]
+            how = {"tools": offered, "add_generation_prompt": False}
+            try:
+                theirs = utils.render_jinja_template(
+                    [chat],
+                    chat_template=text,
+                    return_assistant_tokens_mask=mine.marks,
+                    **how,
+                    **names,
+                )
+            except Exception:  # noqa: BLE001 - whatever it is
+                with pytest.raises(TemplateFailed):
+                    mine.render(chat, variables=names, **how)
+                raised += 1
+                continue
+            found = mine.render(chat, variables=names, **how)
+            assert found.text == theirs[0][0], path.name
+            if mine.marks:
+                assert found.generated == theirs[1][0], path.name
+                marks += bool(found.generated)
+            rendered += 1
+    assert rendered > 3 * raised > 0
+    assert marks > 20
 
 
 def test_beginnings_train_what_the_template_writes_after_the_generation_prompt():

@@ -87,7 +87,8 @@ def build_store(
         metadata_keys: which other keys to keep as metadata; default: all.
         columns: further per-token columns stored with ready-made ids, name → dtype. `labels`,
             `completion_mask`, `assistant_masks`, `loss_mask`, `loss_weights` and `attention_mask`
-            are found in the first record and keep their meaning.
+            are found in the first record and keep their meaning. For conversations only
+            ``["loss_weights"]``, to keep weights of turns that the first record does not have.
         vocab_size: every id must be below it; most tokenizers provide it.
         bos: id or token string that starts a document; None declares that there is none.
         eos: id or token string that ends a document.

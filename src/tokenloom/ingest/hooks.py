@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import hashlib
 import inspect
+import tokenize
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -71,7 +72,7 @@ def _version(function: Any, path: str) -> str:
         return str(declared)
     try:
         source = inspect.getsource(function)
-    except (OSError, TypeError) as error:
+    except (OSError, TypeError, SyntaxError, tokenize.TokenError) as error:
         raise ConfigError(
             f"{path}: the source of {function!r} cannot be read, so a change to it would go "
             "unnoticed. Give it a `version` attribute."

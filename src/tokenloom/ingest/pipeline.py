@@ -285,9 +285,11 @@ def _committed(
         if not _is_whole(folder, record):
             return entries, cursor, [*sidecar, folder.name]
         if record.fingerprint != plan.fingerprint:
+            what = ", another chat template perhaps," if plan.setup.job.chat else ""
             raise StoreExists(
-                f"{folder}: an unfinished build with other inputs or settings left this shard. "
-                "Run that build again to finish it, or `tokenloom gc --unfinished` to remove it."
+                f"{folder}: an unfinished build with other inputs or settings{what} left this "
+                "shard. Run that build again to finish it, or `tokenloom gc --unfinished` to "
+                "remove it."
             )
         entries.append(shard_entry(record, raw))
         cursor = Cursor(**record.progress)

@@ -52,7 +52,7 @@ KEYS: Final = {
     "strings": ("prompt", "completion"),
 }
 
-KNOWN_ROLES: Final = frozenset({"system", "developer", "user", ASSISTANT, "tool", "function"})
+ENCODED_ROLES: Final = frozenset({"tool", "function", "ipython"})  # written as JSON, or folded
 
 Span = tuple[int, int, float]  # characters [start, stop) and their weight
 
@@ -170,6 +170,7 @@ class ChatReader:
     def _turns(self, record: Mapping[str, Any]) -> Chat:
         prompt, turns = self._read_turns(record)
         tools = read_tools(record.get("tools"))
+        refuse_spelled(tools, self.specials, "'tools'")
         own = record.get("chat_template_kwargs")
         if own is not None and not isinstance(own, Mapping):
             raise BadChat(f"'chat_template_kwargs' is {a_kind(own)}, allowed: an object")
@@ -199,7 +200,9 @@ class ChatReader:
         shared, turns, counts = self.job.shape == "conversations", list[ChatTurn](), []
         for key in KEYS[self.job.shape]:
             some = read_turns(record[key], key, shared=shared)
-            refuse_spelled(some, self.specials, key)
+            for n, turn in enumerate(some):
+                where = f"message {n} of {key!r} ({turn.role})"
+                refuse_spelled(turn.message, self.specials, where)
             turns += some
             counts.append(len(some))
         return (counts[0] if len(counts) == 2 else 0), turns
@@ -230,7 +233,8 @@ class ChatReader:
                 if weight not in (0, 1):
                     raise BadChat(
                         f"a message has the weight {weight:g}, and the first record had no "
-                        "weights; allowed: 0 or 1, or any weight with columns=['loss_weights']"
+                        "weights; allowed: 0 or 1, or any weight with "
+                        "columns={'loss_weights': 'float32'}"
                     )
         return spans
 
@@ -250,13 +254,18 @@ def _refuse_weights(turns: Sequence[ChatTurn], why: str, zero: bool = False) -> 
 
 
 def _refuse_left_out(turns: Sequence[ChatTurn], text: str) -> None:
-    """Refuse a role nobody knows, if the template skips its messages without a word."""
+    """Refuse a message that the template skips without a word.
+
+    Templates do so with roles that they do not know, and those for images with contents that are
+    no lists. What tools say is often written as JSON, and reasoning may be left out by design.
+    """
     for number, turn in enumerate(turns):
-        if turn.role not in KNOWN_ROLES and turn.message.get("content", "").strip() not in text:
+        content = turn.message.get("content", "").rpartition("</think>")[2].strip()
+        if turn.role not in ENCODED_ROLES and content not in text:
             raise BadChat(
-                f"message {number} has the role {turn.role!r}, and the chat template leaves it "
-                "out; allowed: the roles that the template knows, usually "
-                f"{', '.join(sorted(KNOWN_ROLES))}"
+                f"message {number} has the role {turn.role!r}, and the chat template leaves its "
+                f"content out ({content[:40]!r}); allowed: roles and contents that the template "
+                "writes. Rename the role with transform, or give another chat_template"
             )
 
 

@@ -14,7 +14,7 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -174,20 +174,18 @@ def texts_of(value: Any) -> list[str]:
     return [text for one in value for text in texts_of(one)] if isinstance(value, list) else []
 
 
-def refuse_spelled(turns: Sequence[ChatTurn], specials: re.Pattern[str] | None, key: str) -> None:
-    """Refuse a message that spells a special token: the template's own could not be told apart."""
+def refuse_spelled(value: Any, specials: re.Pattern[str] | None, where: str) -> None:
+    """Refuse data that spells a special token: the template's own could not be told apart."""
     if specials is None:
         return
-    for number, turn in enumerate(turns):
-        for text in texts_of(turn.message):
-            found = specials.search(text)
-            if found is not None:
-                raise BadChat(
-                    f"message {number} of {key!r} ({turn.role}) spells the special token "
-                    f"{found[0]!r}, which would become that token in the middle of the turn; "
-                    "allowed: messages without special tokens. Clean it, or pass "
-                    "parse_special=True to accept it, as transformers does"
-                )
+    for text in texts_of(value):
+        found = specials.search(text)
+        if found is not None:
+            raise BadChat(
+                f"{where} spells the special token {found[0]!r}, which would become that token in "
+                "the middle of the conversation; allowed: text without special tokens. Clean it, "
+                "or pass parse_special=True to accept it, as transformers does"
+            )
 
 
 def a_kind(value: Any) -> str:

@@ -9,8 +9,9 @@ refused: at inference the model gets the ids of the beginning, and would be trai
 Stretches that a template marks are found by the tokenizer's own offsets instead, where it has them
 (`tokenizer.chat.placed`).
 
-Cost: a conversation of k turns of the assistant is encoded about k + 1 times by beginnings, once by
-offsets: 4 turns of 50 words each take 2.6 times as long.
+Cost, for conversations of 4 + 4 turns of 50 words with a BPE of 1,000 tokens: 1.3 times that of the
+plain text by offsets, 4 to 5 times by beginnings, which are 3.5 more texts; rendering 0.2 ms a
+conversation, 0.5 ms with its beginnings.
 """
 
 from __future__ import annotations
