@@ -14,6 +14,7 @@ import tokenloom as tl
 from tokenloom.batch.views.named import FIELDS
 from tokenloom.mixture import run as run_module
 from tokenloom.mixture.merge import Merge
+from tokenloom.order import full
 from tokenloom.testing import assert_elastic, assert_resumable
 
 ROWWISE = FIELDS[: FIELDS.index("document_starts")]
@@ -230,6 +231,12 @@ def test_chunks_are_seams_that_nobody_sees(simple, monkeypatch):
                 known[index] for index in order.tolist()
             ]
         monkeypatch.undo()
+
+
+def test_a_mix_that_is_shuffled_as_a_whole_has_the_first_order_of_a_source_called_mix(simple):
+    drawn = picks_of(tl.mix(simple).seed(3))
+    order = full(len(drawn), seed=3, epoch=0, source="mix").map(np.arange(len(drawn)))
+    assert picks_of(tl.mix(simple).seed(3).shuffle()) == [drawn[index] for index in order.tolist()]
 
 
 @pytest.mark.parametrize("steps", [[1], [5, 9], [9, 5], [0, 3]])
