@@ -171,6 +171,14 @@ def test_rows_are_spread_by_their_middles():
             assert bridge.inverse(np.array(wanted, np.int64)).tolist() == list(range(r + a))
 
 
+def test_a_place_among_billions_of_rows_is_found_at_once():
+    old, new = 10**10, 3 * 10**9 + 7
+    bridge = Bridge(identity(old + 5), 5, identity(new), old + 5)
+    places = np.array([0, 1, 12345, old, old + new - 1])
+    rows = bridge.map(places)
+    assert bridge.inverse(rows).tolist() == places.tolist()
+
+
 def test_a_store_that_did_not_grow_is_refused(tmp_path):
     old = build(tmp_path / "w", 0, 6)
     run = tl.mix({"w": old.pack(16)})

@@ -395,6 +395,7 @@ def test_epochs_that_differ_are_added_up_many_at_a_time():
     SummedCosts(priced, None).upto(700_000)
     assert len(asked) < 20
     assert sum(asked) < 710_000
+    assert max(asked) <= costs_module.CHUNK
 
 
 @pytest.mark.parametrize("way", ["block", "lanes", "era", "linear"])

@@ -14,6 +14,8 @@ import tokenloom as tl
 from tokenloom.batch.views.named import FIELDS
 from tokenloom.mixture import run as run_module
 from tokenloom.mixture.merge import Merge
+from tokenloom.mixture.spec import MixSpec
+from tokenloom.order import full
 from tokenloom.testing import assert_elastic, assert_resumable
 
 ROWWISE = FIELDS[: FIELDS.index("document_starts")]
@@ -230,6 +232,19 @@ def test_chunks_are_seams_that_nobody_sees(simple, monkeypatch):
                 known[index] for index in order.tolist()
             ]
         monkeypatch.undo()
+
+
+@pytest.mark.parametrize("seed", [-1, 1 << 64])
+def test_a_seed_is_refused_where_it_is_given(seed):
+    with pytest.raises(tl.ConfigError, match=f"seed: found {seed}, allowed: an integer from 0"):
+        MixSpec(weights={"a": 1.0}, seed=seed)
+    assert MixSpec(weights={"a": 1.0}, seed=(1 << 64) - 1).seed == (1 << 64) - 1
+
+
+def test_a_mix_that_is_shuffled_as_a_whole_has_the_first_order_of_a_source_called_mix(simple):
+    drawn = picks_of(tl.mix(simple).seed(3))
+    order = full(len(drawn), seed=3, epoch=0, source="mix").map(np.arange(len(drawn)))
+    assert picks_of(tl.mix(simple).seed(3).shuffle()) == [drawn[index] for index in order.tolist()]
 
 
 @pytest.mark.parametrize("steps", [[1], [5, 9], [9, 5], [0, 3]])

@@ -198,12 +198,13 @@ def _changed(
     counts = stage.merge.cut(change.at).tolist()
     now = stage.merge.moment(change.at)
     made = []
-    late = [Clock(source.name, NOTHING, 1.0) for source in sources[len(counts) :]]
-    clocks, counts = [*stage.merge.clocks, *late], [*counts, *(0 for _ in late)]
-    for source, clock, k in zip(sources, clocks, counts, strict=True):
+
+    def joined(source: TimedSource) -> Clock:
+        return Clock(source.name, source.costs, change.weights[source.name], base=now)
+
+    for source, clock, k in zip(sources, stage.merge.clocks, counts, strict=False):
         if source.joins == number:
-            weight = change.weights[source.name]
-            made.append(Clock(source.name, source.costs, weight, base=now))
+            made.append(joined(source))
             continue
         ends = source.name in change.removed
         costs = source.costs if source.name in change.grown else clock.costs
@@ -215,7 +216,7 @@ def _changed(
             base = now + (pending - now) * clock.weight / weight
             kept = replace(kept, weight=weight, base=base, ref=consumed)
         made.append(kept)
-    return made
+    return [*made, *map(joined, sources[len(counts) :])]
 
 
 def _stage(at: int, sources: Sequence[TimedSource], clocks: Sequence[Clock], rule: Rule) -> Stage:
