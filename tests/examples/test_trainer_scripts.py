@@ -36,7 +36,6 @@ def test_a_script_has_fewer_than_30_lines_of_code(name):
 
 @pytest.mark.slow
 def test_the_lightning_script_resumes_with_the_same_losses(tmp_path):
-    pytest.importorskip("lightning")
     found = [line for line in output("lightning_fit", tmp_path) if line.startswith("step ")]
     whole, parts = found[:8], found[8:]
     assert parts == whole
@@ -46,7 +45,6 @@ def test_the_lightning_script_resumes_with_the_same_losses(tmp_path):
 @pytest.mark.slow
 @pytest.mark.parametrize("devices", [1, 4])
 def test_the_jax_script_learns_in_two_passes_on_any_number_of_devices(tmp_path, devices):
-    pytest.importorskip("jax")
     flags = f"--xla_force_host_platform_device_count={devices}"
     first, second = output("jax_loop", tmp_path, XLA_FLAGS=flags)
     assert first.startswith("epoch 0: loss ")
@@ -55,7 +53,6 @@ def test_the_jax_script_learns_in_two_passes_on_any_number_of_devices(tmp_path, 
 
 @pytest.mark.slow
 def test_the_grain_script_resumes(tmp_path):
-    pytest.importorskip("grain")
     *steps, last = output("grain_loop", tmp_path)
     assert len(steps) == 8
     assert last == "resumed: True (2, 2, 64)"

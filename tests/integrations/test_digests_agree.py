@@ -4,6 +4,7 @@ To add an adapter, write a function (run → dicts of arrays, one for each of `S
 it into `ADAPTERS`.
 """
 
+import importlib
 import itertools
 import logging
 import warnings
@@ -54,7 +55,7 @@ def numpy_ranks(run):
 
 def torch_of(workers):
     def torch_dataloader(run):
-        torch = pytest.importorskip("tokenloom.integrations.torch")
+        torch = importlib.import_module("tokenloom.integrations.torch")
         return torch.dataloader(run, SIZE, num_workers=workers, fields=MORE, rank=0, world_size=1)
 
     return torch_dataloader
@@ -62,8 +63,8 @@ def torch_of(workers):
 
 def stateful_of(workers):
     def stateful(run):
-        torchdata = pytest.importorskip("torchdata.stateful_dataloader")
-        ours = pytest.importorskip("tokenloom.integrations.torch")
+        torchdata = importlib.import_module("torchdata.stateful_dataloader")
+        ours = importlib.import_module("tokenloom.integrations.torch")
         from tokenloom.loader.passes import LoopPlace
         from tokenloom.loader.step_reader import StepReader
 
@@ -79,9 +80,9 @@ def stateful_of(workers):
 
 
 def lightning(run):
-    pl = pytest.importorskip("lightning.pytorch")
-    ours = pytest.importorskip("tokenloom.integrations.lightning")
-    torch = pytest.importorskip("torch")
+    pl = importlib.import_module("lightning.pytorch")
+    ours = importlib.import_module("tokenloom.integrations.lightning")
+    torch = importlib.import_module("torch")
     logging.getLogger("lightning.pytorch").setLevel(logging.ERROR)
     seen = []
 
@@ -112,25 +113,16 @@ def lightning(run):
     return seen
 
 
-def jax_on_a_mesh(run):
-    jax = pytest.importorskip("jax")
-    ours = pytest.importorskip("tokenloom.integrations.jax")
-    devices = np.array(jax.devices()[: 4 if len(jax.devices()) >= 4 else 1])
-    mesh = jax.sharding.Mesh(devices, ("data",))
-    for batch in ours.batches(run, SIZE, mesh=mesh, fields=MORE):
-        yield {name: np.asarray(value) for name, value in batch.items()}
-
-
 def grain_threads(run):
-    grain = pytest.importorskip("grain")
-    ours = pytest.importorskip("tokenloom.integrations.grain")
+    grain = importlib.import_module("grain")
+    ours = importlib.import_module("tokenloom.integrations.grain")
     steps = grain.MapDataset.source(ours.source(run, SIZE, fields=MORE, rank=0, world_size=1))
     options = grain.ReadOptions(num_threads=4, prefetch_buffer_size=16)
     return steps.to_iter_dataset(options)
 
 
 def grain_iterator(run):
-    ours = pytest.importorskip("tokenloom.integrations.grain")
+    ours = importlib.import_module("tokenloom.integrations.grain")
     return ours.iterator(run, SIZE, fields=MORE, rank=0, world_size=1)
 
 
@@ -145,7 +137,6 @@ ADAPTERS = {
     "Lightning": lightning,
     "Grain, 4 threads": grain_threads,
     "Grain iterator": grain_iterator,
-    "JAX on a mesh": jax_on_a_mesh,
 }
 SLOW = {"torch, 4 workers", "StatefulDataLoader, 2 workers", "Lightning"}
 

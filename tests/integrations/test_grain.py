@@ -1,5 +1,6 @@
 """Grain: a source whose item is a step, and an iterator with its state (LD-08)."""
 
+import importlib
 import json
 import os
 import pickle
@@ -21,8 +22,10 @@ grain = iterator = source = None  # set by `imported`
 @pytest.fixture(scope="module", autouse=True)
 def imported():
     """Imports Grain when a test runs, not when every worker collects them."""
-    ours = pytest.importorskip("tokenloom.integrations.grain")
-    globals().update(grain=pytest.importorskip("grain"), iterator=ours.iterator, source=ours.source)
+    ours = importlib.import_module("tokenloom.integrations.grain")
+    globals().update(
+        grain=importlib.import_module("grain"), iterator=ours.iterator, source=ours.source
+    )
 
 
 @pytest.fixture(scope="module")

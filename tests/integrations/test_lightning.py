@@ -22,11 +22,11 @@ torch = toys = DataModule = checkpoints = data_of = fit = trainer_of = None  # s
 @pytest.fixture(scope="module", autouse=True)
 def imported():
     """Imports Lightning (seconds) when a test runs, not when every worker collects them."""
-    pytest.importorskip("lightning.pytorch")
+    importlib.import_module("lightning.pytorch")
     toys = importlib.import_module("lightningtoys")
     names = ("DataModule", "checkpoints", "data_of", "fit", "trainer_of")
     globals().update({name: getattr(toys, name) for name in names})
-    globals().update(torch=pytest.importorskip("torch"), toys=toys)
+    globals().update(torch=importlib.import_module("torch"), toys=toys)
 
 
 pytestmark = [

@@ -6,6 +6,7 @@ repository.
 """
 
 import base64
+import importlib
 import os
 import subprocess
 import sys
@@ -49,8 +50,8 @@ def qwen():
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
 def test_conversations_of_qwen_train_the_assistant_and_never_the_filler(tmp_path):
-    torch = pytest.importorskip("torch")
-    transformers = pytest.importorskip("transformers")
+    torch = importlib.import_module("torch")
+    transformers = importlib.import_module("transformers")
     answers = [f"Die Antwort {n} ist 答案 😀 {n * n}." for n in range(12)]
     rows = [
         {

@@ -3,6 +3,7 @@
 TRL's own preparation of a dataset runs here, without a trainer around it.
 """
 
+import importlib
 import itertools
 from datetime import date
 from pathlib import Path
@@ -21,7 +22,7 @@ import tokenloom as tl
 from tokenloom.tokenizer.chat.messages import read_turns
 from tokenloom.tokenizer.chat.sandbox import TemplateFailed, compile_template
 
-trl = pytest.importorskip("trl")
+trl = importlib.import_module("trl")
 
 SPECIALS = ("<|endoftext|>", "<|im_start|>", "<|im_end|>", "<|bos|>")
 
@@ -214,7 +215,7 @@ def test_reasoning_has_the_names_that_transformers_gives_it():
 @pytest.mark.slow
 def test_published_templates_render_as_transformers_renders_them():
     """Every template that TRL brings, with and without marks; what raises there raises here."""
-    utils = pytest.importorskip("transformers.utils.chat_template_utils")
+    utils = importlib.import_module("transformers.utils.chat_template_utils")
     tools = [{"type": "function", "function": {"name": "add", "parameters": {"type": "object"}}}]
     names = {"bos_token": "<s>", "eos_token": "</s>"}
     rendered = raised = marks = 0
