@@ -9,7 +9,6 @@ import itertools
 import logging
 import warnings
 
-import fourdevices  # noqa: F401  (before JAX)
 import numpy as np
 import pytest
 from toyruns import toy_store
