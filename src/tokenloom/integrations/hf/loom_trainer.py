@@ -30,6 +30,11 @@ class LoomMixin(RunMethods):
     """In front of a Trainer class, makes it train on a run: ``class Mine(LoomMixin, SFTTrainer)``.
 
     Takes the arguments of the Trainer without `train_dataset`, and those of `attach` by name.
+
+    >>> class Mine(LoomMixin, Trainer):
+    ...     pass
+    >>> issubclass(Mine, Trainer)
+    True
     """
 
     def __init__(self, *args: Any, run: Any, eval_runs: Any = None, **options: Any) -> None:
@@ -51,6 +56,11 @@ class LoomTrainer(LoomMixin, Trainer):  # type: ignore[misc]
 
         trainer = LoomTrainer(model=model, args=args, run=run, eval_runs={"web": web})
         trainer.train(resume_from_checkpoint="auto")
+
+    >>> LoomTrainer(run=None, train_dataset=[1])  # doctest: +ELLIPSIS
+    Traceback (most recent call last):
+        ...
+    tokenloom.errors.ConfigError: train_dataset: found it beside run, allowed: one. Drop it.
     """
 
 
@@ -173,6 +183,9 @@ def placeholder() -> Any:
 
     TRL's SFTTrainer refuses to be made without a `train_dataset` of its own kind. Give it this one,
     then `attach` the run.
+
+    >>> placeholder().num_rows
+    1
     """
     try:
         datasets = importlib.import_module("datasets")

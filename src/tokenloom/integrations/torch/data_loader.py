@@ -37,6 +37,13 @@ class StepDataLoader(DataLoader):  # type: ignore[misc]
     Attributes:
         place: where the loop is.
         device: where batches are moved to, one step ahead; None: nowhere.
+
+    >>> import tempfile, tokenloom as tl
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     store = tl.build([{"text": "abcdefgh"}], folder + "/toy", tokenizer="bytes")
+    ...     loader = dataloader(store.windows(2), batch_size=2)
+    ...     [len(batch["labels"]) for batch in loader], loader.epoch, len(loader)
+    ([2, 2], 1, 2)
     """
 
     # What Accelerate asks: it would shard steps once more, unless they are told to be prepared, and

@@ -41,6 +41,14 @@ class StepDataset(TorchDataset):  # type: ignore[misc]
 
     Raises:
         ConfigError: the run is not rendered as the contract wants it, or a row cannot be cut so.
+
+    >>> import tempfile, tokenloom as tl
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     store = tl.build([{"text": "abcdefgh"}], folder + "/toy", tokenizer="bytes")
+    ...     reader = StepReader(store.windows(2), 2)
+    ...     sampler, steps = StepSampler(LoopPlace(reader.passes)), StepDataset(reader)
+    ...     [steps[key]["input_ids"].tolist() for key in sampler]
+    [[[97, 98], [99, 100]], [[101, 102], [103, 104]]]
     """
 
     def __init__(
@@ -82,6 +90,13 @@ class StepSampler(Sampler):  # type: ignore[misc]
 
     Args:
         place: where the loop is.
+
+    >>> import tempfile, tokenloom as tl
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     store = tl.build([{"text": "abcdefgh"}], folder + "/toy", tokenizer="bytes")
+    ...     sampler = StepSampler(LoopPlace(Passes(store.windows(2), 2)))
+    ...     [key.step for key in sampler], len(sampler)
+    ([0, 1], 2)
     """
 
     def __init__(self, place: LoopPlace) -> None:

@@ -53,5 +53,11 @@ def stateful(loader: _Loads) -> Stateful:
     ::
 
         dcp.save({"model": model, "data": stateful(loader)}, checkpoint_id="checkpoint")
+
+    >>> import tempfile, tokenloom as tl
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     store = tl.build([{"text": "abcdefgh"}], folder + "/toy", tokenizer="bytes")
+    ...     stateful(tl.Loader(store.windows(2), batch_size=2).seek(1)).state_dict()["examples"]
+    2
     """
     return Stateful(loader)
