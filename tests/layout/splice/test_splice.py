@@ -105,6 +105,24 @@ def test_every_choice_of_a_sweep_is_that_of_the_loops(mode, placement):
         assert list(zip(*(one.tolist() for one in columns), strict=True)) == triples
 
 
+@pytest.mark.parametrize("mode", ["slide_within", "coverage_balanced"])
+def test_starts_are_those_of_each_documents_own_stride(mode):
+    lengths, strides = (3, 23, 14, 1, 9, 23), (3, 1, 2, 1, 3, 2)
+    with ToyStore(numbered([lengths])) as toy:
+        line = toy.store.windows(2).sources["main"].line
+        for own in (strides, strides[::-1]):
+            spec = SpliceSpec(
+                seq_len=8,
+                content_length=4,
+                content_start_mode=mode,
+                min_copy_len=2,
+                doc_strides=own,
+            )
+            pairs = zip(lengths, own, strict=True)
+            wanted = [len({t for t, *_ in slow_choices(n, spec, 4, stride)}) for n, stride in pairs]
+            assert Spliced(spec, line).parts[0].starts == wanted
+
+
 def test_blocks_are_as_large_as_the_documents_of_the_last_phase(monkeypatch):
     monkeypatch.setattr(rows_module, "BLOCK_TOKENS", 8)
     lengths = [9, 14, 23, 5, 11]  # a block for each
