@@ -137,6 +137,7 @@ def test_the_finding_is_told_and_mended(stores, world, size):
     assert times(mended) <= goal(64, world, size)
 
 
+@pytest.mark.filterwarnings("ignore:block_shuffle: 2 blocks x 2 rows")
 @pytest.mark.parametrize(
     ("cache", "lanes", "world", "fits", "by_blocks", "advice"),
     [
@@ -152,7 +153,7 @@ def test_the_finding_is_told_and_mended(stores, world, size):
 def test_what_fits_and_what_is_cheaper_in_blocks(
     tmp_path, cache, lanes, world, fits, by_blocks, advice
 ):
-    """A window is 2 blocks of 2 rows of 8 tokens of 2 bytes; where it fits, twice that is better."""
+    """A window is 2 blocks of 2 rows of 8 tokens of 2 bytes; where it fits, two are better."""
     toy_store(tmp_path)
     run = tl.open(tmp_path, cache_bytes=cache).windows(8)
     run = run.block_shuffle(io_block_size=2, window_blocks=2, lanes=lanes)
