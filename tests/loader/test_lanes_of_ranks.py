@@ -137,7 +137,7 @@ def test_the_finding_is_told_and_mended(stores, world, size):
     assert times(mended) <= goal(64, world, size)
 
 
-@pytest.mark.filterwarnings("ignore:block_shuffle: 2 blocks x 2 rows")
+@pytest.mark.filterwarnings("ignore:block_shuffle")
 @pytest.mark.parametrize(
     ("cache", "lanes", "world", "fits", "by_blocks", "advice"),
     [
