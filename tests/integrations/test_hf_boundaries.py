@@ -68,6 +68,7 @@ def test_bc_14_starts_that_do_not_ascend_are_refused_with_their_row(starts):
 def test_lengths_that_do_not_fit_are_refused(width, lengths):
     with pytest.raises(tl.InputError, match="lengths, width: found"):
         position_ids([[0]], width, lengths)
+    assert segment_ids([[0], [0]], 1, [1, 0]).tolist() == [[1], [0]]  # rows of one cell are rows
 
 
 rows_of = st.lists(

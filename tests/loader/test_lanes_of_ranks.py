@@ -137,6 +137,31 @@ def test_the_finding_is_told_and_mended(stores, world, size):
     assert times(mended) <= goal(64, world, size)
 
 
+@pytest.mark.filterwarnings("ignore:block_shuffle")
+@pytest.mark.parametrize(
+    ("cache", "lanes", "world", "fits", "by_blocks", "advice"),
+    [
+        (63, 1, 1, False, False, "64, or lower window_blocks."),
+        (63, 1, 2, False, False, "64, or lower window_blocks, or give it lanes: at least 16 for 2"),
+        (64, 1, 2, True, True, "128, or lower window_blocks, or give it lanes: at least 16 for 2"),
+        (60, 2, 1, False, False, "128; or use lanes=8 or more, 8 for each rank"),
+        (60, 2, 2, False, True, "64; or use lanes=16 or more, 8 for each rank"),
+        (64, 2, 2, True, True, "128; or use lanes=16 or more, 8 for each rank"),
+        (128, 2, 1, True, True, "256; or use lanes=8 or more, 8 for each rank"),
+    ],
+)
+def test_what_fits_and_what_is_cheaper_in_blocks(
+    tmp_path, cache, lanes, world, fits, by_blocks, advice
+):
+    """A window is 2 blocks of 2 rows of 8 tokens of 2 bytes; where it fits, two are better."""
+    toy_store(tmp_path)
+    run = tl.open(tmp_path, cache_bytes=cache).windows(8)
+    run = run.block_shuffle(io_block_size=2, window_blocks=2, lanes=lanes)
+    found = reading_of(run, RankShare(0, world, (4,)))
+    assert (found.fits, found.by_blocks) == (fits, by_blocks)
+    assert found.advice.startswith(f"Open the store with cache_bytes={advice}")
+
+
 def test_the_advice_names_what_would_help(stores):
     store = stores(64)
 
@@ -156,12 +181,6 @@ def test_the_advice_names_what_would_help(stores):
     with pytest.warns(UserWarning, match="rank 1 of 8 touches .* x 12 of 64 lanes"):
         loader = tl.Loader(laned(tight, 64), 13, 1, 8)
     assert "Open the store with cache_bytes=3,072" in loader.forecast(400).advice
-    roomy = reading_of(laned(store, 64, cache_windows=64), RankShare(1, 8, (13,)))
-    assert roomy.fits
-    assert roomy.advice.startswith("Set cache_windows=24; or "), "twice what a rank touches"
-    for world, lanes in ((1, ""), (2, "give it lanes: at least 16 for 2 ranks")):
-        one = reading_of(laned(tight, 1), RankShare(0, world, (13,))).advice
-        assert ("lanes" in one, lanes in one) == (world > 1, True)
     alone = tl.Loader(laned(tight, 1), 13, 1, 8).forecast(40)
     assert alone.how == "fits"
 

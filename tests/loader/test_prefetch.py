@@ -18,6 +18,7 @@ import pytest
 from toyruns import SEQ_LEN, close_all, joined, ranks_of, same, toy_run, toy_store
 
 import tokenloom as tl
+from tokenloom.loader import prefetch as prefetch_module
 from tokenloom.loader.health import LoaderStats, metrics_of
 from tokenloom.loader.prefetch import Prefetcher
 from tokenloom.store.byte_source import LocalSource
@@ -363,6 +364,42 @@ def test_a_loader_that_is_dropped_takes_its_thread_along(tmp_path):
     gc.collect()
     assert threads() == 0
     assert kept.loss_tokens > 0  # a batch lives on without its loader
+
+
+def test_the_thread_goes_on_until_enough_items_are_ready_and_ends_at_the_end():
+    made = []
+
+    def make(first, count):
+        made.append(first)
+        return list(range(first, min(first + count, 40)))
+
+    items = Prefetcher(make, 16, group=2)
+    assert items.take(0) == 0
+    assert threads() == 0  # it has ended by itself
+    assert max(made) >= 8, "half of what is kept ready, without being asked again"
+    assert [items.take(item) for item in range(40)] == list(range(40))
+    assert items.take(40) is None
+    assert threads() == 0
+    assert made.count(40) == 1
+    assert max(made) == 40
+
+
+def test_who_waits_is_woken_as_soon_as_a_group_is_there(monkeypatch):
+    monkeypatch.setattr(prefetch_module, "LOOK_AGAIN", 60.0)
+    taken, in_time = threading.Event(), []
+
+    def make(first, count):
+        if first:
+            in_time.append(taken.wait(30))
+        return [first]
+
+    items = Prefetcher(make, 4, group=1, patience=60.0)
+    assert items.take(0) == 0
+    taken.set()
+    assert items.take(1) == 1
+    items.stop(60.0)
+    assert in_time
+    assert all(in_time)
 
 
 def test_metrics_are_the_position_the_rates_and_what_each_source_gave():

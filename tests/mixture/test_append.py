@@ -158,6 +158,27 @@ def test_ruling_15_a_spliced_source_refuses_an_append_with_the_reason(snapshots)
     assert "new" in joined.picked(range(len(joined)))[0]
 
 
+def test_a_split_grows_by_all_of_its_new_documents(tmp_path):
+    """The first new one, too, whenever the split has it."""
+    half = {"x": 0.5, "y": 0.5}
+
+    def part(store, seed):
+        return store.split(half, seed=seed)["x"].windows(16, tail="keep")
+
+    old = build(tmp_path / "w", 0, 12)
+    runs = [tl.mix({"w": part(old, seed)}) for seed in range(6)]
+    new = build(tmp_path / "w", 12, 20, append=True)
+    firsts = []
+    for seed, run in enumerate(runs):
+        wanted = part(new, seed)
+        documents = set(wanted.batch(range(len(wanted))).spans.document.tolist())
+        edited = run.edit(at=3, append={"w": new})
+        assert set(edited.batch(range(len(edited))).spans.document.tolist()) == documents
+        firsts.append(12 in documents)
+    assert True in firsts
+    assert False in firsts
+
+
 def test_rows_are_spread_by_their_middles():
     for r in range(9):
         for a in range(9):

@@ -121,6 +121,23 @@ def test_sources_that_end_are_passed_while_searching():
         assert fast.cut(index).sum() == index
 
 
+@pytest.mark.parametrize("first", [0, 30, 4000])
+def test_a_source_that_starts_late_and_comes_often_is_met_from_anywhere(first):
+    clocks = [
+        Clock("seldom", EqualCosts(1, None), 1.0),
+        Clock("often", EqualCosts(1, None), 1e6, base=4100.0),
+    ]
+    fast, slow = both(clocks, seed=0, midpoint=False)
+    for merge in (fast, slow):
+        begin = merge.cut(first)
+        moment = merge._moment_of(begin, 300)
+        found = merge.count(moment) - first
+        assert found >= 300
+    a, b = fast.items(first, first + 300), slow.items(first, first + 300)
+    assert [one.tolist() for one in a] == [one.tolist() for one in b]
+    assert len(b[0]) == 300
+
+
 def test_numbers_that_the_compiled_loop_does_not_take_are_left_to_numpy():
     assert Merge([Clock("a", EqualCosts(1, 3), 1.0, first=5)], seed=0, midpoint=False).begin == 5
     odd = [Clock("a", EqualCosts(1, 3), 1.0, base=1e301), Clock("b", EqualCosts(1, 3), 1.0)]

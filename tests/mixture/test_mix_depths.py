@@ -278,6 +278,14 @@ def test_loss_tokens_are_those_that_are_trained(grown, options, stride, masked, 
     )
 
 
+def test_counts_that_are_not_worth_a_file_have_no_digest(grown):
+    (store,) = grown(lengths(60, 1, 20, 200))
+    for ds in (store.windows(64), store.pack(64)):
+        priced = RunPrices(ds.run, 0, TrainedCount(ds.sources["main"].render))
+        assert priced.prices(0, len(ds)).sum() > 0
+        assert priced.digests == ()
+
+
 def test_a_source_without_items_has_no_lanes_and_a_size(grown):
     (a,), (b,) = grown([16] * 20), grown([16] * 50)
     none = a.windows(16).block_shuffle(lanes=2).epochs(0)

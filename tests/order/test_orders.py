@@ -277,6 +277,18 @@ def test_a_scattered_request_holds_only_a_handful_of_windows_at_once():
     assert rows[::300].tolist() == [int(order.map(i)) for i in index[::300]]
 
 
+def test_endless_blocks_are_shuffled_inside_stretches_as_long_as_a_band():
+    index = np.arange(100)
+    order = block(None, 4, 3, lanes=2, infinite="era", seed=1)
+    assert order.map(index).tolist() == era(None, 24, seed=1).map(index).tolist()
+
+
+def test_a_stretch_longer_than_any_run_is_the_longest_there_is():
+    index = np.array([0, 5, 10**12])
+    longest = era(None, BIG, seed=3).map(index)
+    assert era(None, 10**30, seed=3).map(index).tolist() == longest.tolist()
+
+
 @pytest.mark.parametrize("kept", [1, 40, 250])
 def test_windows_that_do_not_fit_in_memory_at_once_are_taken_in_turn(monkeypatch, kept):
     """Neither what is kept nor what is asked for together changes where a row goes."""

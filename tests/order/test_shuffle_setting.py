@@ -8,6 +8,7 @@ from toydata import ToyStore, numbered
 from virtual import VirtualStore
 
 import tokenloom as tl
+from tokenloom.layout.blocks import Blocks
 from tokenloom.order.shuffle import EraShuffle, FullShuffle, parse_shuffle
 
 PUBLISHED = {"window_blocks": 8, "cache_windows": 8, "perm_type": "feistel", "io_block_size": None}
@@ -31,6 +32,12 @@ def order(dataset, epoch=0):
 
 
 # -- one setting ---------------------------------------------------------------------------
+
+
+def test_a_stretch_needs_the_blocks_it_reaches_into_and_never_more_than_there_are():
+    blocks = Blocks.equal(1000, 10)
+    needed = [EraShuffle(length=n).working_blocks(blocks) for n in (1, 30, 985, 10**6)]
+    assert needed == [2, 5, 100, 100]
 
 
 def test_sh_11_one_setting_says_everything(rows):

@@ -12,6 +12,7 @@ from toydata import ToyStore, numbered
 
 import tokenloom as tl
 from tokenloom.errors import ConfigError
+from tokenloom.layout.splice import rows as rows_module
 from tokenloom.layout.splice.choices import choices_for
 from tokenloom.layout.splice.rows import BLOCK_TOKENS, Spliced
 from tokenloom.layout.splice.spec import SpliceSpec
@@ -102,6 +103,34 @@ def test_every_choice_of_a_sweep_is_that_of_the_loops(mode, placement):
         triples = [(t, len(inside), s) for one in wanted for t, inside, s in one]
         columns = (found.start, found.length, found.at)
         assert list(zip(*(one.tolist() for one in columns), strict=True)) == triples
+
+
+@pytest.mark.parametrize("mode", ["slide_within", "coverage_balanced"])
+def test_starts_are_those_of_each_documents_own_stride(mode):
+    lengths, strides = (3, 23, 14, 1, 9, 23), (3, 1, 2, 1, 3, 2)
+    with ToyStore(numbered([lengths])) as toy:
+        line = toy.store.windows(2).sources["main"].line
+        for own in (strides, strides[::-1]):
+            spec = SpliceSpec(
+                seq_len=8,
+                content_length=4,
+                content_start_mode=mode,
+                min_copy_len=2,
+                doc_strides=own,
+            )
+            pairs = zip(lengths, own, strict=True)
+            wanted = [len({t for t, *_ in slow_choices(n, spec, 4, stride)}) for n, stride in pairs]
+            assert Spliced(spec, line).parts[0].starts == wanted
+
+
+def test_blocks_are_as_large_as_the_documents_of_the_last_phase(monkeypatch):
+    monkeypatch.setattr(rows_module, "BLOCK_TOKENS", 8)
+    lengths = [9, 14, 23, 5, 11]  # a block for each
+    with ToyStore(numbered([lengths])) as toy:
+        made = toy.store.splice(8, content_length=5, doc_growth={0: 2, 2: 5}).block_shuffle()
+        working = made.run.working
+        assert len(working.blocks) == 5
+        assert (working.block_bytes, working.total_bytes) == (2 * 23, 2 * sum(lengths))
 
 
 @given(cases(), st.integers(0, 40))

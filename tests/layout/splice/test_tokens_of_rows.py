@@ -109,6 +109,23 @@ def test_whole_epochs_add_up_without_being_visited(layout, first, more):
     assert found == sum(sum(spans_tokens(layout, epoch)) for epoch in range(first, first + more))
 
 
+def test_a_document_is_longer_by_its_first_token_unless_it_is_empty():
+    for bos, wanted in ((None, [0, 1, 9]), (900, [0, 2, 10])):
+        spec = SpliceSpec(seq_len=8, content_length=4, adaptive_k=True, bos_id=bos)
+        assert Spliced(spec, ToyLine([0, 1, 9])).parts[0].length.tolist() == wanted
+
+
+@pytest.mark.parametrize("edge", ["clip", "inside"])
+def test_documents_that_are_never_shown_have_no_steps(edge):
+    spec = SpliceSpec(seq_len=30, content_length=6, min_copy_len=3, edge=edge, fill="pack")
+    layout = Spliced(spec, ToyLine([1, 9, 2, 0, 14, 1]))
+    assert (layout.parts[0].quota > 0).tolist() == [False, True, False, False, True, False]
+    for epoch in range(3):
+        steps, wanted = layout.token_steps(epoch), spans_tokens(layout, epoch)
+        assert (np.diff(steps.edges) > 0).all()
+        assert steps.at(np.arange(len(wanted))).tolist() == wanted
+
+
 def test_far_epochs_add_up_exactly():
     """Where a loop would never end; in a period all choices are shown equally often."""
     spec = SpliceSpec(seq_len=30, content_length=9, edge="clip", fill="pack", epoch_length=7)
