@@ -138,7 +138,7 @@ def test_commands_and_their_options_are_pinned():
         for name, sub in commands.items()
     }
     assert options["info"] == ["--snapshot"]
-    assert options["show"] == ["--doc", "--limit", "--snapshot", "--start"]
+    assert options["show"] == ["--doc", "--limit", "--snapshot", "--start", "--text"]
     assert options["verify"] == []
     assert options["gc"] == ["--dry-run", "--old-snapshots", "--pin", "--pin-for", "--unfinished"]
     assert {"--out", "--tokenizer", "--workers", "--append", "--engine", "--verify-all"} <= set(

@@ -722,3 +722,9 @@ def test_messages_places_and_metadata_count_records_alike(tmp_path):
     rows = [{"text": "a"}, {"text": 5}]
     with pytest.raises(tl.InputError, match=r"rows-0: record 1: 'text' is int"):
         tl.build(rows, tmp_path / "u", tokenizer="bytes")
+
+
+@pytest.mark.parametrize("row", [{"text": "a", "m": {1: 2, "1": 3}}, {"text": "a", "m": [{1: 2}]}])
+def test_keys_that_would_become_one_in_json_are_refused(tmp_path, row):
+    with pytest.raises(tl.InputError, match="the key 1 is not a string"):
+        tl.build([row], tmp_path / "s", tokenizer="bytes")

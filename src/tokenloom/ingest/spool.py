@@ -179,7 +179,7 @@ def canonical_line(row: Mapping[str, Any], where: str) -> bytes:
         InputError: A value or key that JSON cannot hold, with its path (``rows[17].meta.date``).
     """
     with contextlib.suppress(TypeError, ValueError, RecursionError):
-        if all(type(key) is str for key in row):
+        if not _has_odd_keys(row):  # 1 and "1" would be one key
             return _ENCODER.encode(dict(sorted(row.items()))).encode()
     with contextlib.suppress(RecursionError):
         _refuse_value(dict(row), where)
@@ -195,6 +195,22 @@ def _plain(value: object) -> object:
 _ENCODER = json.JSONEncoder(
     ensure_ascii=False, allow_nan=False, separators=(",", ":"), default=_plain
 )
+
+
+def _has_odd_keys(value: object) -> bool:
+    """Whether a key of a mapping, at any depth, is no string; a list is judged by its first item.
+
+    >>> _has_odd_keys({"a": [{"b": 1}]}), _has_odd_keys({"a": [{1: 2}]})
+    (False, True)
+    """
+    if isinstance(value, Mapping):
+        odd = any(type(key) is not str for key in value)
+        return odd or any(map(_has_odd_keys, value.values()))
+    is_deep = isinstance(value, list | tuple) and value and isinstance(value[0], _DEEP)
+    return bool(is_deep) and any(map(_has_odd_keys, value))
+
+
+_DEEP = (Mapping, list, tuple)
 
 
 def _is_text(key: str) -> bool:
