@@ -206,8 +206,9 @@ def _has_odd_keys(value: object) -> bool:
     if isinstance(value, Mapping):
         odd = any(type(key) is not str for key in value)
         return odd or any(map(_has_odd_keys, value.values()))
-    is_deep = isinstance(value, list | tuple) and value and isinstance(value[0], _DEEP)
-    return bool(is_deep) and any(map(_has_odd_keys, value))
+    if not isinstance(value, list | tuple) or not value or not isinstance(value[0], _DEEP):
+        return False
+    return any(map(_has_odd_keys, value))
 
 
 _DEEP = (Mapping, list, tuple)
