@@ -131,6 +131,7 @@ def copy(tmp_path):
     return tmp_path
 
 
+@pytest.mark.slow
 def test_broken_links_and_a_page_that_no_list_names_fail(copy):
     page = copy / "docs/mixing.md"
     broken = "\n[gone](nowhere.md) [file](pictures/gone.svg) [place](order.md#no-such-heading)\n"
@@ -174,6 +175,7 @@ CHANGES = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("words", CHANGES)
 def test_a_public_name_without_docstring_or_with_a_stale_one_fails(copy, words):
     name, pattern, new = CHANGES[words]
