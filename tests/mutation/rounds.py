@@ -96,7 +96,7 @@ class Rounds:
 
 def planned(mutant: Mutant | None, tests: list[str], seconds: dict[str, float]) -> dict[str, Any]:
     """The work of a fork; each test may compute for many times its usual seconds, then it hangs."""
-    limits = [5 + 10 * seconds[test] for test in tests]
+    limits = [10 + 10 * seconds[test] for test in tests]
     told = dataclasses.asdict(mutant) if mutant else None
     return {"mutant": told, "tests": tests, "limits": limits}
 
