@@ -88,6 +88,15 @@ def held_to_every_row_once(run):
         assert TokenCount(run).upto(count) == run.layout.costs(0, row).sum()
 
 
+@pytest.mark.parametrize("order", ["stored", "full", "block"])
+def test_new_documents_come_in_after_a_single_row(order, tmp_path):
+    run = tl.mix({"w": laid_out(build(tmp_path / "w", 0, 6), "windows", order)}).seed(3)
+    edited = run.edit(at=1, append={"w": build(tmp_path / "w", 6, 10, append=True)})
+    assert edited.batch([0]).tokens.tolist() == run.batch([0]).tokens.tolist()
+    assert edited.run.sources[0].phases.start(1) == 1, "the epoch that was cut has one row"
+    held_to_every_row_once(edited.run.sources[0])
+
+
 def test_a_store_may_grow_twice(tmp_path):
     old = build(tmp_path / "w", 0, 6)
     run = tl.mix({"w": old.pack(16).shuffle().epochs(None)}).seed(1)

@@ -16,6 +16,7 @@ from tokenloom.mixture import run as run_module
 from tokenloom.mixture.merge import Merge
 from tokenloom.mixture.spec import MixSpec
 from tokenloom.order import full
+from tokenloom.order.run import SourceRun
 from tokenloom.testing import assert_elastic, assert_resumable
 
 ROWWISE = FIELDS[: FIELDS.index("document_starts")]
@@ -255,6 +256,17 @@ def test_what_a_shuffled_mix_has_consumed_is_counted_from_its_first_example(simp
     for examples in steps:
         found = [one.rows for one in run.consumed(examples)]
         assert found == [drawn[:examples].count(place) for place in range(len(found))]
+
+
+def test_the_digest_of_a_state_follows_from_what_each_source_has_shown(simple, monkeypatch):
+    asked = []
+    monkeypatch.setattr(SourceRun, "plan_digests", lambda _, items: asked.append(items) or ())
+    run = tl.mix(simple).run
+    for examples in (1, 30):
+        asked.clear()
+        run.arrays_digest(examples)
+        assert asked == [max(1, one.rows) for one in run.consumed(examples)]
+    assert max(asked) > 1
 
 
 def test_a_few_far_indices_are_computed_alone_and_those_in_a_row_together(simple, monkeypatch):

@@ -96,7 +96,7 @@ class Rounds:
 
 def planned(mutant: Mutant | None, tests: list[str], seconds: dict[str, float]) -> dict[str, Any]:
     """The work of a fork; each test may compute for many times its usual seconds, then it hangs."""
-    limits = [5 + 10 * seconds[test] for test in tests]
+    limits = [10 + 10 * seconds[test] for test in tests]
     told = dataclasses.asdict(mutant) if mutant else None
     return {"mutant": told, "tests": tests, "limits": limits}
 
@@ -111,15 +111,21 @@ def plan_of(
     """The tests of a mutant, its own room's first, within a budget; at least one if there is."""
     room = mutant.module.split("/")[2]
     known = lines.get(mutant.module, {})
-    places = [ANY, *range(mutant.first, mutant.last + 1)]
+    places = range(mutant.first, mutant.last + 1)
     if known.keys().isdisjoint(places):
-        places = [mutant.opens]
-    tests = {test for place in places for test in known.get(place, ())} - without
-    ordered = sorted(tests, key=lambda t: (not t.startswith(f"tests/{room}/"), seconds[t], t))
+        places = range(mutant.opens, mutant.opens + 1)
+    sure = {test for place in places for test in known.get(place, ())} - without
+    tests = sure | set(known.get(ANY, ())) - without
+
+    def rank(test: str) -> tuple[bool, float, str]:
+        return test not in sure, seconds[test], test
+
+    own = f"tests/{room}/"
+    ordered = sorted(tests, key=lambda test: (test not in sure, own not in test, rank(test)))
     # the quickest of its room, then whatever is quick: each sort of tests gets half of the time
     taken: dict[str, None] = {}  # in order
     spent = 0.0
-    for order in (ordered, sorted(tests, key=lambda t: (seconds[t], t))):
+    for order in (ordered, sorted(tests, key=rank)):
         until = spent + budget / 2
         for test in order:
             if test not in taken and spent + seconds[test] <= until:
