@@ -77,7 +77,6 @@ def train_until(description: dict[str, Any], vocab: int, folder: Path, fatal: in
         optimizer.load_state_dict(saved["optimizer"])
         loader.load_state_dict(saved["data"])
         done = saved["step"]
-    log = (folder / "losses.jsonl").open("a")
     for step, batch in enumerate(loader, done):
         if step == STEPS:
             break
@@ -86,7 +85,8 @@ def train_until(description: dict[str, Any], vocab: int, folder: Path, fatal: in
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
-        print(json.dumps({"step": step, "loss": loss.item()}), file=log, flush=True)
+        with (folder / "losses.jsonl").open("a") as log:
+            print(json.dumps({"step": step, "loss": loss.item()}), file=log)
         if (step + 1) % SAVE_EVERY == 0:
             state = {"model": model.state_dict(), "optimizer": optimizer.state_dict()}
             state |= {"data": loader.state_dict(), "step": step + 1}

@@ -75,6 +75,8 @@ def test_the_stores_that_are_left_are_those_of_the_table(fast):
         "run",
         "stores",
         "tokenizer.json",
+        "training",
+        "training-killed",
     ]
 
 

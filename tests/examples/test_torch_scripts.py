@@ -44,7 +44,8 @@ def losses(process, steps=None):
 
 def test_the_scripts_are_short():
     for script in SCRIPTS.glob("*.py"):
-        assert len(script.read_text().splitlines()) < 30, script.name
+        lines = [line for line in script.read_text().splitlines() if line.strip()]
+        assert len(lines) < 30, script.name
 
 
 @pytest.mark.slow

@@ -19,7 +19,9 @@ FOLDER = "tests/integrations/injax"
 def in_jax(marked):
     """What pytest printed in a process where JAX has four devices."""
     mine = {k: v for k, v in os.environ.items() if not k.startswith("PYTEST_XDIST")}
-    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-m", marked, FOLDER]
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-m", marked]
+    command += ["-o", "doctest_optionflags=ELLIPSIS NORMALIZE_WHITESPACE", "--doctest-modules"]
+    command += [FOLDER, "src/tokenloom/integrations/jax"]
     done = subprocess.run(
         command,
         cwd=ROOT,

@@ -1008,6 +1008,7 @@ def test_the_names_of_the_module_are_pinned():
         "TextLmDatasetFormat",
         "UrlDatasetSourceConfig",
         "UrlSingleDatasetLMConfig",
+        "async_dataset",
         "build_caches",
         "load_yaml",
         "recommended",

@@ -9,7 +9,6 @@ nothing from torch's random generator, so a model with dropout resumes exactly, 
 
 from __future__ import annotations
 
-import pickle
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -72,8 +71,8 @@ class StepDataLoader(DataLoader):  # type: ignore[misc]
         self.sampler.turn = turn
         try:
             made = self._moved_by_torch() if self._moves else self._here()
-        except (AttributeError, TypeError, pickle.PicklingError) as error:
-            if not self.num_workers:
+        except Exception as error:
+            if not self.num_workers or not _is_about_sending(error):
                 raise
             raise ConfigError(
                 f"num_workers: found {self.num_workers}, but the dataset cannot be sent to worker "
@@ -268,6 +267,11 @@ def _gone(error: Exception) -> WorkerError:
         "worker that was killed had most often no memory left: use fewer workers, a smaller "
         "prefetch_factor, or num_workers=0."
     )
+
+
+def _is_about_sending(error: Exception) -> bool:
+    """Whether a dataset could not be sent to a worker."""
+    return isinstance(error, AttributeError | TypeError) or "Pickling" in type(error).__name__
 
 
 def _as_it_is(batch: Any) -> Any:
