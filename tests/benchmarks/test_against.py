@@ -76,6 +76,7 @@ def test_a_tree_with_a_slowdown_fails_and_its_row_is_named(slowed, tmp_path):
     assert min(row["this"]) > 0.2 * workloads.PLANS / (workloads.PLANS * QUICK.documents)
 
 
+@pytest.mark.slow
 def test_a_tree_is_not_slower_than_one_with_a_slowdown_or_than_itself(slowed):
     before = files_of(slowed)
     done = compared(ROOT, slowed, "--quick", "--only", "planning")

@@ -143,6 +143,7 @@ def test_broken_links_and_a_page_that_no_list_names_fail(copy):
         assert words in done.stderr, words
 
 
+@pytest.mark.slow
 def test_a_folder_with_something_else_is_not_replaced(tmp_path):
     (tmp_path / "thesis.tex").write_text("years of work")
     done = build("--out", tmp_path)

@@ -271,6 +271,7 @@ def test_ld_12_batches_are_moved_one_step_ahead(store):
     assert same_batches(found, list(dataloader(run, 8, contract="flex")))
 
 
+@pytest.mark.slow
 def test_everything_in_a_batch_goes_to_the_device(store):
     (batch, *_) = dataloader(toy_run(store), 8, device="meta", contract="flex")
     places = {name: one.device.type for name, one in batch.items() if hasattr(one, "device")}

@@ -161,7 +161,7 @@ def test_ld_02_groups_are_the_batch_cut_in_order(store, groups):
                 assert y.dtype == x.dtype
                 assert np.array_equal(y.reshape(x.shape), x)
             assert a.loss_tokens == b.loss_tokens
-            assert b.loss_tokens == [one.loss_tokens for one in b.micro_batches]
+            assert b.loss_tokens == sum(one.loss_tokens for one in b.micro_batches)
         assert flat.state_dict() == folded.state_dict()
         assert flat.stats().tokens == folded.stats().tokens == 111 * SEQ_LEN
 
