@@ -63,6 +63,7 @@ def slowed(tmp_path):
     return tree
 
 
+@pytest.mark.slow
 def test_a_tree_with_a_slowdown_fails_and_its_row_is_named(slowed, tmp_path):
     samples = tmp_path / "samples.json"
     words = (ROOT, "--quick", "--only", "planning", "--json", samples)
