@@ -12,6 +12,7 @@ dataset that does nothing.
 
 from __future__ import annotations
 
+import importlib
 import itertools
 import time
 from pathlib import Path
@@ -58,6 +59,8 @@ def run(folder: Path, size: str, command: str) -> list[Table]:
     if not is_installed("torch"):
         note = "torch is not installed."
         return [Table(title="trainers 1: torch", command=command, rows=[], notes=[note])]
+    # with more, torch's threads spin after a copy, and the row after it pays for them
+    importlib.import_module("torch").set_num_threads(1)
     write(folder / "store", tokens, 900)
     return [
         _rates(folder / "store", (batches, rounds), command),
