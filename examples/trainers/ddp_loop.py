@@ -26,4 +26,4 @@ while loader.epoch < int(sys.argv[2]):
         parts["optimizer"].step()
         parts["optimizer"].zero_grad()
         dist.all_reduce(total := loss.detach())  # the mean of the step
-        print(loader.step, total.item(), flush=True)
+        print(f"{loader.step} {total.item()}\n", end="", flush=True)  # in one write: ranks share it
