@@ -28,7 +28,7 @@ def _path():
 
 
 def losses(process, steps=None):
-    """Step → loss, as printed; killed after so many lines."""
+    """Step → loss, as printed; killed after n lines."""
     lines = iter(process.stdout.readline, "")
     found = {}
     for line in lines:

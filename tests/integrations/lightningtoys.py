@@ -67,7 +67,7 @@ def trainer_of(folder, callbacks=(), **options):
 
 
 def fit(run, size, folder, resume=None, data=None, every=None, **options):
-    """A model that was trained; `every`: keep a checkpoint after so many optimizer steps."""
+    """A model that was trained; `every`: keep a checkpoint after n optimizer steps."""
     keep = []
     if every:
         keep = [ModelCheckpoint(folder, "{step}", every_n_train_steps=every, save_top_k=-1)]

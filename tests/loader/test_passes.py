@@ -172,7 +172,7 @@ def test_set_epoch_sets_the_pass(store):
 
 
 def test_a_loop_that_never_asks_for_more_than_the_last_step_has_delivered_the_pass(store):
-    """`for _, batch in zip(range(steps), loader)` must not repeat the same order for ever."""
+    """`for _, batch in zip(range(steps), loader)` must not repeat the same order endlessly."""
     reader = StepReader(toy_run(store, epochs=1), 4)
     place = LoopPlace(reader.passes)
     for number in range(3):

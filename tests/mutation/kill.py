@@ -97,7 +97,7 @@ class Kill:
             if not self._applied(mutant):
                 os._exit(4)
             for (item, limit), (after, _) in zip(items, [*items[1:], (None, 0)], strict=True):
-                signal.setitimer(signal.ITIMER_PROF, limit)  # ends a test that computes for ever
+                signal.setitimer(signal.ITIMER_PROF, limit)  # ends a test that computes endlessly
                 signal.alarm(WAITING + 2 * round(limit))  # or waits; a busy machine is slow, too
                 (folder / "running").write_text(item.nodeid)
                 item.config.hook.pytest_runtest_protocol(item=item, nextitem=after)

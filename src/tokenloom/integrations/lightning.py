@@ -6,7 +6,7 @@ itself, and every epoch starts where training stands. So nothing is skipped or t
 after a crash, not at the end of an epoch, not with another batch size or number of devices.
 
 An epoch is a pass over the run; the next one is the next pass, in a fresh order. With
-``limit_train_batches`` an epoch is the next so many steps of the run, across passes.
+``limit_train_batches`` an epoch is the next n steps of the run, across passes.
 """
 
 from __future__ import annotations
