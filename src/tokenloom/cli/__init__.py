@@ -3,11 +3,15 @@
 Exit codes: 0 success; 1 the store is missing, damaged, busy or full, or a benchmark differs from
 the one it was compared with; 2 the command is invalid; 3 an input, a tokenizer or an optional
 package cannot be used; 4 a worker process died; 130 interrupted.
+
+`tokenloom.cli.grammar` has the commands and their options; the module that does the work of a
+command is imported when it runs.
 """
 
 from __future__ import annotations
 
 import argparse
+import importlib
 import io
 import json
 import logging
@@ -17,12 +21,10 @@ from collections.abc import Sequence
 from typing import Any
 
 from tokenloom import errors
-from tokenloom.cli import bench, build, pack, splice, verify
-from tokenloom.cli import show as looking
+from tokenloom.cli.grammar import parser
 from tokenloom.cli.words import as_typed, options_of
-from tokenloom.version import __version__
 
-__all__ = ["main"]
+__all__ = ["main", "parser"]
 
 EXIT_CODES: dict[type[Exception], int] = {
     errors.StoreError: 1,
@@ -36,25 +38,6 @@ EXIT_CODES: dict[type[Exception], int] = {
 }
 
 
-def parser() -> argparse.ArgumentParser:
-    """All commands and their options."""
-    top = argparse.ArgumentParser(
-        prog="tokenloom",
-        description="Text to training batches for language models.",
-        epilog="Exit codes: 0 success; 1 store missing, damaged or full; 2 wrong usage; 3 unusable "
-        "input or tokenizer; 4 a worker died; 130 interrupted.",
-    )
-    top.add_argument("--version", action="version", version=f"tokenloom {__version__}")
-    commands = top.add_subparsers(dest="command", required=True, metavar="COMMAND")
-    common = argparse.ArgumentParser(add_help=False)
-    common.add_argument("--json", action="store_true", help="print one JSON object")
-    common.add_argument("--debug", action="store_true", help="show the traceback of an error")
-    common.add_argument("--quiet", action="store_true", help="no progress bar and no log lines")
-    for module in (build, looking, pack, splice, verify, bench):
-        module.add_commands(commands, common)
-    return top
-
-
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command and return its exit code."""
     arguments = parser().parse_args(argv)
@@ -63,7 +46,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         if isinstance(stream, io.TextIOWrapper):  # a terminal that cannot show █ shows ?
             stream.reconfigure(errors="replace")
     try:
-        code: int = arguments.run(arguments)
+        return _done(arguments)
     except KeyboardInterrupt:
         print("tokenloom: interrupted; finished shards are kept.", file=sys.stderr)
         return 130
@@ -75,6 +58,12 @@ def main(argv: Sequence[str] | None = None) -> int:
             raise
         _print_error(error, arguments)
         return next(code for kind, code in EXIT_CODES.items() if isinstance(error, kind))
+
+
+def _done(arguments: argparse.Namespace) -> int:
+    """Import the work of a command and do it."""
+    module, function = arguments.work.split(":")
+    code: int = getattr(importlib.import_module(f"tokenloom.cli.{module}"), function)(arguments)
     return code
 
 

@@ -19,7 +19,6 @@ from typing import Any
 import numpy as np
 
 from tokenloom.arguments import check_between
-from tokenloom.cli import bench_reads
 from tokenloom.cli.printing import compare, comparison_lines, named_in, option, read_run, write
 from tokenloom.errors import plural
 from tokenloom.order import Order, block, era, full
@@ -27,7 +26,7 @@ from tokenloom.progress import Progress
 from tokenloom.quality.shuffle import ShuffleQuality, fair, measure
 from tokenloom.random.permute import PERM_TYPES
 
-__all__ = ["add_commands"]
+__all__ = ["permutation"]
 
 STRATEGIES = ("full", "era", "block")
 
@@ -51,57 +50,8 @@ Results = dict[str, dict[str, dict[str, Any]]]
 """perm type → strategy → measure → {mean, std, per_seed}"""
 
 
-def add_commands(commands: Any, common: argparse.ArgumentParser) -> None:
-    """Add `bench`, a command with one sub-command per benchmark."""
-    bench = commands.add_parser(
-        "bench",
-        allow_abbrev=False,  # a later option must not change what an old command means
-        help="measure shuffles and loading",
-        description="Reproducible measurements.",
-    )
-    benches = bench.add_subparsers(dest="bench", required=True, metavar="BENCH")
-    for add in (_add_permutation, bench_reads.add_data_loading):
-        add(benches, common)
-
-
-def _add_permutation(benches: Any, common: argparse.ArgumentParser) -> None:
-    command = benches.add_parser(
-        "permutation",
-        parents=[common],
-        allow_abbrev=False,
-        help="how well orders mix, and how local they stay",
-        description="Measure full, era and block orders over several seeds, next to the values of "
-        "a fair shuffle. Exit code 1 if --compare finds a difference.",
-    )
-    command.set_defaults(run=_permutation)
-    number = {"type": int, "metavar": "N"}
-    command.add_argument("--n", default=8192, help="rows (default: 8192)", **number)
-    command.add_argument("--repeats", default=8, help="number of seeds (default: 8)", **number)
-    command.add_argument("--seed", default=0, help="the first seed (default: 0)", **number)
-    command.add_argument("--seq-len", default=2048, help="tokens per row (2048)", **number)
-    command.add_argument(
-        "--strategies", default=",".join(STRATEGIES), help="any of full,era,block (default: all)"
-    )
-    command.add_argument("--era-length", default=1024, help="rows per era (1024)", **number)
-    command.add_argument("--window-blocks", default=8, help="blocks per window (8)", **number)
-    command.add_argument("--lanes", default=1, help="open windows, not for levanter (1)", **number)
-    command.add_argument(
-        "--batch-size", default=2048, help="rows fetched together (default: 2048)", **number
-    )
-    command.add_argument(
-        "--io-block-size", help="rows per block (default: 262144 // seq_len)", **number
-    )
-    command.add_argument(
-        "--perm-type",
-        help="any of levanter,feistel,linear,levanter_linear (default: levanter,feistel)",
-    )
-    command.add_argument("--compare", metavar="FILE", help="an earlier output with --json")
-    command.add_argument(
-        "--tolerance", type=float, default=1e-9, help="ignored difference (default: 1e-9)"
-    )
-
-
-def _permutation(arguments: argparse.Namespace) -> int:
+def permutation(arguments: argparse.Namespace) -> int:
+    """Measure orders: `tokenloom bench permutation`."""
     settings = _settings(arguments)
     earlier = read_run(arguments.compare, "permutation") if arguments.compare else None
     sizes = settings["n"], settings["io_block_size"], settings["batch_size"]

@@ -32,7 +32,7 @@ from tokenloom.random.permute import PERM_TYPES
 from tokenloom.store.cache import DEFAULT_CACHE_BYTES
 from tokenloom.testing.stores import write_flat
 
-__all__ = ["add_data_loading"]
+__all__ = ["data_loading"]
 
 STRATEGIES = ("none", "full", "era", "block")
 
@@ -43,54 +43,8 @@ COUNTS = ("reads_issued", "examples", "reads/example", "estimated_read_reduction
 SPEEDS = ("elapsed_s", "examples/s", "tokens/s", "p50_ms", "p95_ms", "reads_saved")
 
 
-def add_data_loading(benches: Any, common: argparse.ArgumentParser) -> None:
-    """Add the sub-command."""
-    command = benches.add_parser(
-        "data-loading",
-        parents=[common],
-        allow_abbrev=False,
-        help="reads and speed of shuffled requests, and of a loader",
-        description="Count the reads of shuffled requests and time them, then the steps of a "
-        "loader, on a temporary store or on --store. Exit code 1 if --compare finds a different "
-        "count, or more than --max-slowdown.",
-    )
-    command.set_defaults(run=_data_loading)
-    for name, default, what in (
-        ("steps", 20, "number of requests, and of steps of the loader"),
-        ("batch-size", 128, "rows per batch"),
-        ("prefetch-batches", 16, "batches per request"),
-        ("seq-len", 2048, "tokens per row"),
-        ("era-length", 1024, "rows per era"),
-        ("window-blocks", 8, "blocks per window"),
-        ("seed", 0, "seed of the orders"),
-    ):
-        command.add_argument(
-            f"--{name}", type=int, default=default, metavar="N", help=f"{what} (default: {default})"
-        )
-    command.add_argument(
-        "--num-examples",
-        type=int,
-        metavar="N",
-        help=f"rows of the temporary store (default: {ROWS})",
-    )
-    command.add_argument("--store", metavar="PATH", help="measure this store instead")
-    command.add_argument(
-        "--strategies",
-        default="full,era,block",
-        help="any of none,full,era,block (default: all but none)",
-    )
-    command.add_argument(
-        "--perm-type",
-        default="levanter,feistel",
-        help="any of levanter,feistel,linear,levanter_linear (default: levanter,feistel)",
-    )
-    command.add_argument("--compare", metavar="FILE", help="an earlier output with --json")
-    command.add_argument(
-        "--max-slowdown", type=float, metavar="X", help="with --compare: fail above X times p50"
-    )
-
-
-def _data_loading(arguments: argparse.Namespace) -> int:
+def data_loading(arguments: argparse.Namespace) -> int:
+    """Measure reads and a loader: `tokenloom bench data-loading`."""
     settings = _settings(arguments)
     earlier = read_run(arguments.compare, "data-loading") if arguments.compare else None
     run: dict[str, Any] = {"bench": "data-loading", "settings": settings, "results": {}}

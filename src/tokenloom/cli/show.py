@@ -18,41 +18,11 @@ from tokenloom.order.working_set import loss_columns
 from tokenloom.store.derived.length_counts import LengthCounts, count_lengths
 from tokenloom.store.derived.loss_counts import trained_tokens
 
-__all__ = ["add_commands"]
+__all__ = ["info", "show"]
 
 
-def add_commands(commands: Any, common: argparse.ArgumentParser) -> None:
-    """Add `info` and `show`."""
-    info = commands.add_parser(
-        "info",
-        parents=[common],
-        allow_abbrev=False,  # a later option must not change what an old command means
-        help="what is in a store",
-        description="Counts, lengths, tokenizer, digests and size of a store.",
-    )
-    info.set_defaults(run=_info)
-    show = commands.add_parser(
-        "show",
-        parents=[common],
-        allow_abbrev=False,  # a later option must not change what an old command means
-        help="one document, token by token",
-        description="One document of a store: its metadata, and each token with the values of "
-        "its per-token columns and its text. With --text, the text itself: what is not trained on "
-        "is dim in a terminal, otherwise what is trained on is in ⟦brackets⟧.",
-    )
-    show.set_defaults(run=_show)
-    show.add_argument("--doc", type=int, required=True, help="index of the document, from 0")
-    show.add_argument("--start", type=int, default=0, help="first token to print")
-    show.add_argument(
-        "--limit", type=int, help="tokens to print (default: 40; with --text, all of them)"
-    )
-    show.add_argument("--text", action="store_true", help="the text, with what is trained on")
-    for command in (info, show):
-        command.add_argument("store", help="directory of the store")
-        command.add_argument("--snapshot", type=int, help="number of an older snapshot")
-
-
-def _info(arguments: argparse.Namespace) -> int:
+def info(arguments: argparse.Namespace) -> int:
+    """Describe a store: `tokenloom info`."""
     store = open_store(arguments.store, snapshot=arguments.snapshot)
     about = summary(store)
     counts = count_lengths(store.reader)
@@ -105,7 +75,8 @@ def _trained_in(store: Store) -> int | None:
     return int(trained_tokens(store.reader, columns, start, stop)[0])
 
 
-def _show(arguments: argparse.Namespace) -> int:
+def show(arguments: argparse.Namespace) -> int:
+    """Print a document: `tokenloom show`."""
     store = open_store(arguments.store, snapshot=arguments.snapshot)
     ids = store.document(arguments.doc)
     limit = arguments.limit

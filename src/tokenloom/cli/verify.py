@@ -17,49 +17,13 @@ from tokenloom.ingest.target import Collected, collect, held
 from tokenloom.store.files import LOCAL
 from tokenloom.store.verify import VerifyReport
 
-__all__ = ["add_commands"]
+__all__ = ["gc", "verify"]
 
 MAX_BYTES = 16 << 20
 
 
-def add_commands(commands: Any, common: argparse.ArgumentParser) -> None:
-    """Add `verify` and `gc`."""
-    verify = commands.add_parser(
-        "verify",
-        parents=[common],
-        allow_abbrev=False,  # a later option must not change what an old command means
-        help="compare every byte with what was published",
-        description="Read a whole store and compare it with what was published. "
-        "Exit code 1 if anything differs, or if a newer snapshot is unfinished or lost.",
-    )
-    verify.set_defaults(run=_verify)
-    gc = commands.add_parser(
-        "gc",
-        parents=[common],
-        allow_abbrev=False,  # a later option must not change what an old command means
-        help="remove what no snapshot needs",
-        description="Remove temporary files of builds that died, and more on request.",
-    )
-    gc.set_defaults(run=_gc)
-    gc.add_argument("--old-snapshots", action="store_true", help="also remove older snapshots")
-    gc.add_argument("--pin", type=int, nargs="*", default=[], help="snapshots to keep")
-    gc.add_argument(
-        "--pin-for",
-        type=Path,
-        nargs="*",
-        default=[],
-        metavar="FILE",
-        help="states or descriptions of runs: keep the snapshots that they name",
-    )
-    gc.add_argument(
-        "--unfinished", action="store_true", help="also remove shards of unfinished builds"
-    )
-    gc.add_argument("--dry-run", action="store_true", help="only print what would be removed")
-    for command in (verify, gc):
-        command.add_argument("store", help="directory of the store")
-
-
-def _verify(arguments: argparse.Namespace) -> int:
+def verify(arguments: argparse.Namespace) -> int:
+    """Compare a store with what was published: `tokenloom verify`."""
     try:
         store = open_store(arguments.store)
     except StoreCorrupt as error:
@@ -84,7 +48,8 @@ def _verify_lines(report: VerifyReport) -> Iterator[str]:
     )
 
 
-def _gc(arguments: argparse.Namespace) -> int:
+def gc(arguments: argparse.Namespace) -> int:
+    """Remove what no snapshot needs: `tokenloom gc`."""
     root = Path(arguments.store)
     named = {one for path in arguments.pin_for for one in named_snapshots(_json(path))}
     collected = collect(

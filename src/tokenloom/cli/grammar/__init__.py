@@ -1,0 +1,35 @@
+"""The grammar of the command line: which commands there are, and their options.
+
+Nothing here computes or loads NumPy, so help, completion and a refused command line take as long as
+starting Python. See `tokenloom.cli.grammar.verbs`.
+"""
+
+from __future__ import annotations
+
+import argparse
+
+from tokenloom.cli.grammar.benches import add_bench
+from tokenloom.cli.grammar.layouts import add_pack_plan, add_splice
+from tokenloom.cli.grammar.stores import add_build, add_look, add_tend
+from tokenloom.cli.grammar.verbs import common_options
+from tokenloom.version import __version__
+
+__all__ = ["parser"]
+
+ADD = (add_build, add_look, add_pack_plan, add_splice, add_tend, add_bench)
+
+
+def parser() -> argparse.ArgumentParser:
+    """All commands and their options."""
+    top = argparse.ArgumentParser(
+        prog="tokenloom",
+        description="Text to training batches for language models.",
+        epilog="Exit codes: 0 success; 1 store missing, damaged or full; 2 wrong usage; 3 unusable "
+        "input or tokenizer; 4 a worker died; 130 interrupted.",
+    )
+    top.add_argument("--version", action="version", version=f"tokenloom {__version__}")
+    commands = top.add_subparsers(dest="command", required=True, metavar="COMMAND")
+    common = common_options()
+    for add in ADD:
+        add(commands, common)
+    return top

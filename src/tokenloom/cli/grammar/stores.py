@@ -1,0 +1,193 @@
+"""Commands that make, look into and tend a store."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from pathlib import Path
+from typing import Any
+
+from tokenloom.cli.grammar.verbs import add_verb
+
+__all__ = ["add_build", "add_look", "add_tend"]
+
+
+def add_build(commands: Any, common: argparse.ArgumentParser) -> None:
+    """Add `build`."""
+    build = add_verb(
+        commands,
+        common,
+        "build",
+        work="build:build",
+        example="build 'corpus/*.jsonl' -o stores/wiki -t tokenizer.json --id-key id",
+        help="tokenise text into a store",
+        description="Tokenise text into a store. If it is killed and run again, it resumes after "
+        "the last finished shard.",
+    )
+    build.add_argument(
+        "inputs",
+        nargs="+",
+        help="files, directories, globs; a prefix txt:, lines:, jsonl:, parquet: or hf: gives the "
+        "format; .gz and .zst are decompressed while reading",
+    )
+    build.add_argument("-o", "--out", required=True, help="directory of the store")
+    build.add_argument(
+        "-t",
+        "--tokenizer",
+        help="tokenizer.json, its directory, bytes, a .model, tiktoken:NAME, a local transformers "
+        "name, or module:function; may be left out for ready-made ids (with --vocab-size)",
+    )
+    _add_record_options(build.add_argument_group("records"))
+    _add_chat_options(build.add_argument_group("conversations"))
+    _add_token_options(build.add_argument_group("tokens"))
+    _add_run_options(build.add_argument_group("run"))
+
+
+def _add_record_options(group: Any) -> None:
+    group.add_argument("--text-key", default="text", help="key of the text (default: text)")
+    group.add_argument("--id-key", help="key of the document's id")
+    group.add_argument("--ids-key", help="key of ready-made ids (default: input_ids)")
+    group.add_argument("--metadata-keys", nargs="*", help="keys to keep (default: all others)")
+    group.add_argument(
+        "--column",
+        action="append",
+        metavar="NAME:DTYPE",
+        help="a per-token column of ready-made ids; may be repeated",
+    )
+    group.add_argument("--filter", help="module:function that keeps records")
+    group.add_argument("--transform", help="module:function that changes records")
+    group.add_argument(
+        "--on-error", choices=("raise", "skip"), default="raise", help="what to do on bad records"
+    )
+    group.add_argument(
+        "--encoding", nargs="+", default=["utf-8"], help="of text; several are tried in order"
+    )
+    group.add_argument(
+        "--errors",
+        choices=("strict", "replace", "ignore"),
+        default="strict",
+        help="what becomes of bytes that fit no encoding",
+    )
+    group.add_argument(
+        "--max-record-bytes", type=int, help="longer records are bad records (default: 128 MiB)"
+    )
+
+
+def _add_chat_options(group: Any) -> None:
+    group.add_argument(
+        "--chat",
+        action=argparse.BooleanOptionalAction,
+        default=None,
+        help="records hold messages, or a prompt and a completion (default: if the first one does)",
+    )
+    group.add_argument("--chat-template", help="a .jinja file (default: the tokenizer's own)")
+    group.add_argument(
+        "--train-on",
+        choices=("assistant", "last", "completion", "all"),
+        help="default: assistant for messages, completion for a prompt and a completion",
+    )
+    group.add_argument(
+        "--template-args", type=json.loads, metavar="JSON", help="names that the template may read"
+    )
+
+
+def _add_token_options(group: Any) -> None:
+    flag = argparse.BooleanOptionalAction
+    group.add_argument("--vocab-size", type=int, help="every id is below this")
+    for name in ("bos", "eos", "pad"):
+        group.add_argument(f"--{name}", help=f"id or token of {name.upper()}; 'none' if absent")
+    group.add_argument("--add-bos", action=flag, default=None, help="BOS before each document")
+    group.add_argument("--add-eos", action=flag, default=None, help="EOS after each document")
+    group.add_argument("--strict", action="store_true", help="missing specials are errors")
+    group.add_argument("--parse-special", action="store_true", help="text may spell special tokens")
+    group.add_argument(
+        "--engine", choices=("auto", "reference", "tiktoken", "fast"), default="auto"
+    )
+    group.add_argument(
+        "--verify-all", action="store_true", help="check every document against the reference"
+    )
+
+
+def _add_run_options(group: Any) -> None:
+    group.add_argument(
+        "--workers", type=int, help="processes (default: as many as pay, at most one per core)"
+    )
+    group.add_argument("--append", action="store_true", help="add to an existing store")
+    group.add_argument(
+        "--overwrite", action="store_true", help="replace an existing store when this one is done"
+    )
+    group.add_argument("--allow-duplicates", action="store_true", help="accept an input twice")
+    group.add_argument("--chunk-tokens", type=int, help="tokens per io block")
+    group.add_argument("--shard-tokens", type=int, help="largest number of tokens per shard")
+
+
+def add_look(commands: Any, common: argparse.ArgumentParser) -> None:
+    """Add `info` and `show`."""
+    info = add_verb(
+        commands,
+        common,
+        "info",
+        work="show:info",
+        example="info stores/wiki",
+        help="what is in a store",
+        description="Counts, lengths, tokenizer, digests and size of a store.",
+    )
+    show = add_verb(
+        commands,
+        common,
+        "show",
+        work="show:show",
+        example="show stores/wiki --doc 17 --limit 20",
+        help="one document, token by token",
+        description="One document of a store: its metadata, and each token with the values of "
+        "its per-token columns and its text. With --text, the text itself: what is not trained on "
+        "is dim in a terminal, otherwise what is trained on is in ⟦brackets⟧.",
+    )
+    show.add_argument("--doc", type=int, required=True, help="index of the document, from 0")
+    show.add_argument("--start", type=int, default=0, help="first token to print")
+    show.add_argument(
+        "--limit", type=int, help="tokens to print (default: 40; with --text, all of them)"
+    )
+    show.add_argument("--text", action="store_true", help="the text, with what is trained on")
+    for command in (info, show):
+        command.add_argument("store", help="directory of the store")
+        command.add_argument("--snapshot", type=int, help="number of an older snapshot")
+
+
+def add_tend(commands: Any, common: argparse.ArgumentParser) -> None:
+    """Add `verify` and `gc`."""
+    verify = add_verb(
+        commands,
+        common,
+        "verify",
+        work="verify:verify",
+        example="verify stores/wiki",
+        help="compare every byte with what was published",
+        description="Read a whole store and compare it with what was published. "
+        "Exit code 1 if anything differs, or if a newer snapshot is unfinished or lost.",
+    )
+    gc = add_verb(
+        commands,
+        common,
+        "gc",
+        work="verify:gc",
+        example="gc stores/wiki --dry-run",
+        help="remove what no snapshot needs",
+        description="Remove temporary files of builds that died, and more on request.",
+    )
+    gc.add_argument("--old-snapshots", action="store_true", help="also remove older snapshots")
+    gc.add_argument("--pin", type=int, nargs="*", default=[], help="snapshots to keep")
+    gc.add_argument(
+        "--pin-for",
+        type=Path,
+        nargs="*",
+        default=[],
+        metavar="FILE",
+        help="states or descriptions of runs: keep the snapshots that they name",
+    )
+    gc.add_argument(
+        "--unfinished", action="store_true", help="also remove shards of unfinished builds"
+    )
+    gc.add_argument("--dry-run", action="store_true", help="only print what would be removed")
+    for command in (verify, gc):
+        command.add_argument("store", help="directory of the store")

@@ -1,0 +1,55 @@
+"""One command of the command line: its name, its help with an example, and where its work is.
+
+One idea: a command line is read, completed and refused before anything that computes is loaded.
+So a command names its work as ``module:function`` below `tokenloom.cli`, which is imported when the
+command runs; the modules of this folder import neither NumPy nor a room of the flow.
+"""
+
+from __future__ import annotations
+
+import argparse
+from typing import Any
+
+__all__ = ["add_verb", "common_options"]
+
+
+def common_options() -> argparse.ArgumentParser:
+    """The options that every command has."""
+    common = argparse.ArgumentParser(add_help=False)
+    common.add_argument("--json", action="store_true", help="print one JSON object")
+    common.add_argument("--debug", action="store_true", help="show the traceback of an error")
+    common.add_argument("--quiet", action="store_true", help="no progress bar and no log lines")
+    return common
+
+
+def add_verb(
+    commands: Any,
+    common: argparse.ArgumentParser,
+    name: str,
+    *,
+    work: str,
+    help: str,
+    description: str,
+    example: str,
+) -> argparse.ArgumentParser:
+    """The parser of a new command.
+
+    Args:
+        commands: what argparse gives for sub-commands.
+        common: the options of every command.
+        name: the command, as it is typed.
+        work: module and function that do it, such as "show:info".
+        help: one line for the list of commands.
+        description: a paragraph for its own help.
+        example: a command line that works, without the leading "tokenloom".
+    """
+    verb: argparse.ArgumentParser = commands.add_parser(
+        name,
+        parents=[common],
+        allow_abbrev=False,  # a later option must not change what an old command means
+        help=help,
+        description=description,
+        epilog=f"Example: tokenloom {example}",
+    )
+    verb.set_defaults(work=work)
+    return verb

@@ -1,0 +1,86 @@
+"""A command line is read, helped and refused without loading anything that computes."""
+
+import argparse
+import importlib
+import shlex
+import subprocess
+import sys
+
+import pytest
+
+from tokenloom.cli import main, parser
+from tokenloom.cli.grammar import layouts
+from tokenloom.documents.spec import MODES
+from tokenloom.layout.pack.compare import ALL, SIMPLE
+from tokenloom.layout.pack.spec import OVERFLOWS
+from tokenloom.layout.splice.spec import WORDS
+
+
+def verbs(top=None, path=()):
+    """(words, parser) of every command that does something."""
+    for action in (top or parser())._actions:
+        if isinstance(action, argparse._SubParsersAction):
+            for name, sub in action.choices.items():
+                if sub.get_default("work"):
+                    yield (*path, name), sub
+                yield from verbs(sub, (*path, name))
+
+
+EVERY = dict(verbs())
+
+
+def test_the_words_of_the_command_line_are_those_of_the_layouts():
+    assert (*ALL, "bin") == layouts.STRATEGIES
+    assert layouts.COMPARED == SIMPLE
+    assert layouts.OVERFLOWS == OVERFLOWS
+    assert layouts.MODES == MODES
+    assert all(WORDS[name.replace("-", "_")] == words for name, words, _ in layouts.CHOICES)
+
+
+@pytest.mark.parametrize("words", EVERY, ids=" ".join)
+def test_the_work_of_a_command_is_where_its_grammar_says(words):
+    module, function = EVERY[words].get_default("work").split(":")
+    assert callable(getattr(importlib.import_module(f"tokenloom.cli.{module}"), function))
+
+
+@pytest.mark.parametrize("words", EVERY, ids=" ".join)
+def test_the_example_in_every_help_is_a_command_that_can_be_typed(words):
+    lead, example = EVERY[words].epilog.split("tokenloom ", 1)
+    assert lead == "Example: "
+    typed = shlex.split(example)
+    assert tuple(typed[: len(words)]) == words
+    assert parser().parse_args(typed).work == EVERY[words].get_default("work")
+
+
+def loaded_by(*words):
+    """What a command prints and its exit code, and whether NumPy was loaded for it."""
+    code = (
+        "import sys\nfrom tokenloom.cli import main\n"
+        f"try: code = main({list(words)!r})\nexcept SystemExit as end: code = end.code\n"
+        "print('numpy' in sys.modules, code)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    heavy, code = done.stdout.split("\n")[-2].split()
+    return heavy == "True", int(code)
+
+
+@pytest.mark.parametrize(
+    ("words", "code"),
+    [
+        (["--help"], 0),
+        (["--version"], 0),
+        (["show", "--help"], 0),
+        (["shwo", "stores/wiki"], 2),
+        (["show", "stores/wiki", "--dco", "1"], 2),
+        (["pack-plan", "stores/wiki", "--seq-len", "many"], 2),
+        (["splice", "audit", "stores/wiki", "--seq-len", "8", "--edge", "sharp"], 2),
+    ],
+)
+def test_help_and_a_wrong_command_line_load_no_numpy(words, code):
+    assert loaded_by(*words) == (False, code)
+
+
+def test_a_command_that_does_something_loads_numpy(tmp_path):
+    """The control: the probe above would see it."""
+    assert loaded_by("info", str(tmp_path)) == (True, 1)
+    assert main(["info", str(tmp_path)]) == 1
