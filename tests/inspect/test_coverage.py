@@ -14,8 +14,8 @@ from tokenloom.errors import ConfigError
 from tokenloom.inspect import coverage, triples
 from tokenloom.inspect.counts import count
 from tokenloom.inspect.grids import bars, even_bins, exact_bins
-from tokenloom.inspect.picture import ticks
 from tokenloom.inspect.splices import FEW
+from tokenloom.inspect.svg import ticks
 from tokenloom.testing.stores import write_flat
 
 

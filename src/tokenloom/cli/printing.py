@@ -7,11 +7,10 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
-
-import numpy as np
 
 from tokenloom.api.store import Store
 from tokenloom.arguments import one_of
@@ -182,27 +181,21 @@ def percentiles(counts: LengthCounts) -> dict[str, float]:
         **found,
         "max": float(counts.length[-1]),
         "mean": counts.mean,
+        "std": counts.std,
     }
 
 
 def histogram(counts: LengthCounts) -> list[str]:
     """One bar per doubling of length: documents, and the share of all tokens they hold.
 
+    >>> import numpy as np
     >>> histogram(LengthCounts(np.array([0, 3, 9]), np.array([1, 2, 1])))[-1].split()[0]
     '8-15'
     """
-    if not len(counts.length):
-        return []
-    # 0 → bin 0, 1 → 1, 2-3 → 2, 4-7 → 3: the number of binary digits
-    bins = np.array([length.bit_length() for length in counts.length.tolist()], np.int64)
-    documents = np.bincount(bins, counts.documents).astype(np.int64)
-    tokens = np.bincount(bins, weights=counts.length * counts.documents)
-    first = int(np.flatnonzero(documents)[0])
-    rows = []
-    for b in range(first, len(documents)):
-        low, high = (1 << b) >> 1, max((1 << b) - 1, 0)
-        name = str(low) if low == high else f"{low:,}-{high:,}"
-        bar = "█" * int(np.ceil(documents[b] / documents.max() * BAR))
-        share = tokens[b] / max(1.0, tokens.sum())
-        rows.append(f"{name:>24} {documents[b]:>12,} {share:>6.1%} {bar}".rstrip())
-    return rows
+    bars = counts.doublings()
+    most = max((bar.documents for bar in bars), default=1)
+    drawn = ("█" * math.ceil(bar.documents / most * BAR) for bar in bars)
+    return [
+        f"{name:>24} {documents:>12,} {share:>6.1%} {blocks}".rstrip()
+        for (name, documents, share), blocks in zip(bars, drawn, strict=True)
+    ]

@@ -14,14 +14,15 @@ already in bins (`tokenloom.inspect.grids`), so a picture has about 100 kB at mo
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from xml.sax.saxutils import escape
 
 import numpy as np
 from numpy.typing import NDArray
 
+from tokenloom.inspect import svg
 from tokenloom.inspect.grids import Grid
+from tokenloom.inspect.svg import GREY, INK
 
-__all__ = ["COLUMNS", "LINES", "draw", "ticks"]
+__all__ = ["COLUMNS", "LINES", "draw"]
 
 Int64 = NDArray[np.int64]
 
@@ -47,7 +48,7 @@ LEVELS = 12
 
 PALE, DARK = (217, 231, 245), (8, 48, 107)  # colours of the lowest and the highest level
 
-INK, GREY, GROUND, BAND = "#1c1c1c", "#666666", "#f3f3f3", "#bdd3e9"
+GROUND, BAND = "#f3f3f3", "#bdd3e9"
 
 
 def draw(*, title: str, caption: Sequence[str], grid: Grid, targets: Int64, seq_len: int) -> str:
@@ -63,15 +64,7 @@ def draw(*, title: str, caption: Sequence[str], grid: Grid, targets: Int64, seq_
     first = min(0, int(grid.t.edges[0]))
     across = _Scale(first, max(first + 1, len(targets)), LEFT, RIGHT)
     up = _Scale(0, seq_len, BOTTOM, TOP)
-    size = f'viewBox="0 0 {WIDTH} {HEIGHT}" width="{WIDTH}" height="{HEIGHT}"'
-    font = 'font-family="DejaVu Sans, Verdana, sans-serif" font-size="12"'
     parts = [
-        f'<svg xmlns="http://www.w3.org/2000/svg" {size} {font} role="img">',
-        f"<title>{escape(title)}</title>",
-        f"<desc>{escape('; '.join(caption))}</desc>",
-        f'<rect width="{WIDTH}" height="{HEIGHT}" fill="#ffffff"/>',
-        f'<text x="{LEFT}" y="28" font-size="15" fill="{INK}">{escape(title)}</text>',
-        *(_text(LEFT, 50 + 17 * i, line, color=GREY) for i, line in enumerate(caption)),
         *_ground(),
         *_targets(targets, across),
         *_map(grid, across, up),
@@ -80,8 +73,9 @@ def draw(*, title: str, caption: Sequence[str], grid: Grid, targets: Int64, seq_
         *_axes(across, up),
     ]
     if not grid.counts.any():
-        parts.append(_text((LEFT + RIGHT) / 2, (TOP + BOTTOM) / 2, "not shown", anchor="middle"))
-    return "\n".join([*parts, "</svg>"]) + "\n"
+        middle = (LEFT + RIGHT) / 2, (TOP + BOTTOM) / 2
+        parts.append(svg.text(*middle, "not shown", anchor="middle"))
+    return svg.drawing(title=title, caption=caption, size=(WIDTH, HEIGHT), left=LEFT, parts=parts)
 
 
 class _Scale:
@@ -97,47 +91,15 @@ class _Scale:
         return round(self._first + inside * self._pixels, 2)
 
 
-def ticks(low: int, high: int, most: int) -> list[int]:
-    """Round numbers from low to high, at most `most` of them.
-
-    >>> ticks(0, 7, 5), ticks(-30, 1000, 6)
-    ([0, 2, 4, 6], [0, 200, 400, 600, 800, 1000])
-    """
-    step, factors = 1, (2, 2.5, 2)  # 1 2 5 10 20 50
-    turn = 0
-    while high // step - -(-low // step) + 1 > most:
-        step = int(step * factors[turn % 3])
-        turn += 1
-    return list(range(-(-low // step) * step, high + 1, step))
-
-
 # -- pieces --------------------------------------------------------------------------------
-def _text(x: float, y: float, said: str, *, anchor: str = "start", color: str = INK) -> str:
-    place = f'x="{x:g}" y="{y:g}" text-anchor="{anchor}"'
-    return f'<text {place} fill="{color}">{escape(said)}</text>'
-
-
-def _line(path: str, color: str = INK) -> str:
-    return f'<path d="{path}" fill="none" stroke="{color}"/>'
-
-
-def _box(x: float, y: float, width: float, height: float) -> str:
-    return f"M{x:g} {y:g}h{width:g}v{height:g}h{-width:g}z"
-
-
-def _filled(path: str, color: str, *, crisp: bool = True) -> str:
-    sharp = ' shape-rendering="crispEdges"' if crisp else ""
-    return f'<path d="{path}" fill="{color}"{sharp}/>'
-
-
 def _ground() -> list[str]:
     """The three backgrounds that counts are drawn on."""
     boxes = (
-        _box(LEFT, UPPER, RIGHT - LEFT, LOWER - UPPER),
-        _box(LEFT, TOP, RIGHT - LEFT, BOTTOM - TOP),
-        _box(BESIDE, TOP, END - BESIDE, BOTTOM - TOP),
+        svg.box(LEFT, UPPER, RIGHT - LEFT, LOWER - UPPER),
+        svg.box(LEFT, TOP, RIGHT - LEFT, BOTTOM - TOP),
+        svg.box(BESIDE, TOP, END - BESIDE, BOTTOM - TOP),
     )
-    return [_filled("".join(boxes), GROUND)]
+    return [svg.filled("".join(boxes), GROUND)]
 
 
 def _color(level: int) -> str:
@@ -150,11 +112,11 @@ def _color(level: int) -> str:
 def _targets(targets: Int64, across: _Scale) -> Iterator[str]:
     """How often each token is a target: a line of means, and a band from least to most."""
     top = int(targets.max(initial=0))
-    yield _text(LEFT, UPPER - 8, "how often each token is a target")
-    yield _text(LEFT - 8, LOWER, "0", anchor="end", color=GREY)
+    yield svg.text(LEFT, UPPER - 8, "how often each token is a target")
+    yield svg.text(LEFT - 8, LOWER, "0", anchor="end", color=GREY)
     if not top:
         return
-    yield _text(LEFT - 8, UPPER + 9, f"{top:,}", anchor="end", color=GREY)
+    yield svg.text(LEFT - 8, UPPER + 9, f"{top:,}", anchor="end", color=GREY)
     up = _Scale(0, top, LOWER, UPPER)
     first = np.arange(0, len(targets), -(-len(targets) // STEPS))
     edges = [across(one) for one in np.append(first, len(targets)).tolist()]
@@ -163,8 +125,8 @@ def _targets(targets: Int64, across: _Scale) -> Iterator[str]:
     if least != most:
         there = _steps(edges, [up(one) for one in most])
         back = _steps(edges[::-1], [up(one) for one in least[::-1]])
-        yield _filled(f"M{there}L{back}z", BAND, crisp=False)
-    yield _line(f"M{_steps(edges, [up(one) for one in mean])}", _color(LEVELS))
+        yield svg.filled(f"M{there}L{back}z", BAND, crisp=False)
+    yield svg.line(f"M{_steps(edges, [up(one) for one in mean])}", _color(LEVELS))
 
 
 def _steps(edges: list[float], heights: list[float]) -> str:
@@ -194,28 +156,28 @@ def _map(grid: Grid, across: _Scale, up: _Scale) -> Iterator[str]:
                 width = max(NARROW, edges[end] - edges[begin])
                 left = min(edges[begin], RIGHT - width)
                 tall = max(NARROW, low - high)
-                box = _box(left, max(TOP, low - tall), round(width, 2), round(tall, 2))
+                box = svg.box(left, max(TOP, low - tall), round(width, 2), round(tall, 2))
                 paths.setdefault(int(column[begin]), []).append(box)
     for found in sorted(paths):
-        yield _filled("".join(paths[found]), _color(found))
+        yield svg.filled("".join(paths[found]), _color(found))
 
 
 def _offsets(grid: Grid, up: _Scale) -> Iterator[str]:
     """Splices at each offset, to the right of the map."""
-    yield _text(BESIDE, BOTTOM + 18, "0", color=GREY)
+    yield svg.text(BESIDE, BOTTOM + 18, "0", color=GREY)
     said = "splices at s" if grid.s_width == 1 else f"splices in {grid.s_width:,} offsets"
-    yield _text((BESIDE + END) / 2, BOTTOM + 38, said, anchor="middle")
+    yield svg.text((BESIDE + END) / 2, BOTTOM + 38, said, anchor="middle")
     found: Float64 = grid.counts.sum(axis=0) * (grid.s_width / grid.s.size)
     top = float(found.max(initial=0.0))
     if not top:
         return
-    yield _text(END, BOTTOM + 18, _number(top), anchor="end", color=GREY)
+    yield svg.text(END, BOTTOM + 18, _number(top), anchor="end", color=GREY)
     heights, boxes = [up(edge) for edge in grid.s.edges.tolist()], []
     for share, low, high in zip((found / top).tolist(), heights, heights[1:], strict=False):
         if share:
             tall, width = max(NARROW, low - high), max(1.0, share * (END - BESIDE))
-            boxes.append(_box(BESIDE, max(TOP, low - tall), round(width, 2), round(tall, 2)))
-    yield _filled("".join(boxes), _color(LEVELS - 3))
+            boxes.append(svg.box(BESIDE, max(TOP, low - tall), round(width, 2), round(tall, 2)))
+    yield svg.filled("".join(boxes), _color(LEVELS - 3))
 
 
 def _scale(grid: Grid) -> Iterator[str]:
@@ -223,28 +185,30 @@ def _scale(grid: Grid) -> Iterator[str]:
     top = float(grid.density.max(initial=0.0))
     if not top:
         return
-    yield _text(BESIDE, UPPER + 8, "splices at (t, s)" if grid.s_width == 1 else "splices at t, in")
+    yield svg.text(
+        BESIDE, UPPER + 8, "splices at (t, s)" if grid.s_width == 1 else "splices at t, in"
+    )
     if grid.s_width > 1:
-        yield _text(BESIDE, UPPER + 24, f"{grid.s_width:,} offsets")
+        yield svg.text(BESIDE, UPPER + 24, f"{grid.s_width:,} offsets")
     width, y = (END - BESIDE) / LEVELS, UPPER + (18 if grid.s_width == 1 else 34)
     for level in range(1, LEVELS + 1):
-        yield _filled(_box(BESIDE + (level - 1) * width, y, width, 14), _color(level))
-    yield _text(BESIDE, y + 30, "0", color=GREY)
-    yield _text(END, y + 30, _number(top), anchor="end", color=GREY)
+        yield svg.filled(svg.box(BESIDE + (level - 1) * width, y, width, 14), _color(level))
+    yield svg.text(BESIDE, y + 30, "0", color=GREY)
+    yield svg.text(END, y + 30, _number(top), anchor="end", color=GREY)
 
 
 def _axes(across: _Scale, up: _Scale) -> Iterator[str]:
     lines = [f"M{LEFT} {UPPER}V{LOWER}H{RIGHT}", f"M{LEFT} {TOP}V{BOTTOM}H{RIGHT}"]
     lines.append(f"M{BESIDE} {TOP}V{BOTTOM}H{END}")
-    for at in ticks(across.low, across.high, 7):
+    for at in svg.ticks(across.low, across.high, 7):
         lines.append(f"M{across(at):g} {BOTTOM}v5")
-        yield _text(across(at), BOTTOM + 18, f"{at:,}", anchor="middle", color=GREY)
-    for at in ticks(up.low, up.high, 6):
+        yield svg.text(across(at), BOTTOM + 18, f"{at:,}", anchor="middle", color=GREY)
+    for at in svg.ticks(up.low, up.high, 6):
         lines.append(f"M{LEFT} {up(at):g}h-5")
-        yield _text(LEFT - 8, up(at) + 4, f"{at:,}", anchor="end", color=GREY)
-    yield _line("".join(lines), GREY)
+        yield svg.text(LEFT - 8, up(at) + 4, f"{at:,}", anchor="end", color=GREY)
+    yield svg.line("".join(lines), GREY)
     said = "document offset: start t in the map, token in the line above it"
-    yield _text((LEFT + RIGHT) / 2, BOTTOM + 38, said, anchor="middle")
+    yield svg.text((LEFT + RIGHT) / 2, BOTTOM + 38, said, anchor="middle")
     middle = (TOP + BOTTOM) / 2
     turn = f'transform="rotate(-90 18 {middle:g})" text-anchor="middle"'
     yield f'<text x="18" y="{middle:g}" {turn} fill="{INK}">frame offset s</text>'

@@ -17,11 +17,25 @@ from numpy.typing import NDArray
 
 from tokenloom.store.reader import Reader
 
-__all__ = ["LengthCounts", "count_lengths"]
+__all__ = ["Doubling", "LengthCounts", "count_lengths"]
 
 Int64 = NDArray[np.int64]
 
 SHORT = 1 << 16  # tokens; shorter lengths have a slot each
+
+
+class Doubling(NamedTuple):
+    """The documents whose lengths have the same number of binary digits.
+
+    Attributes:
+        name: the lengths, such as "8-15".
+        documents: how many they are.
+        share: their part of all tokens, from 0 to 1.
+    """
+
+    name: str
+    documents: int
+    share: float
 
 
 class LengthCounts(NamedTuple):
@@ -55,6 +69,36 @@ class LengthCounts(NamedTuple):
         """Tokens of a document on average."""
         tokens = sum(map(int.__mul__, self.length.tolist(), self.documents.tolist()))
         return tokens / int(self.documents.sum())
+
+    @property
+    def std(self) -> float:
+        """Standard deviation of the lengths, in tokens.
+
+        >>> LengthCounts(np.array([1, 5]), np.array([3, 1])).std == np.std([1, 1, 1, 5])
+        True
+        """
+        away = (self.length - self.mean) ** 2
+        return math.sqrt(float(np.dot(away, self.documents)) / int(self.documents.sum()))
+
+    def doublings(self) -> list[Doubling]:
+        """A histogram: one bin per doubling of length, from the first that has documents.
+
+        >>> LengthCounts(np.array([0, 3, 9]), np.array([1, 2, 1])).doublings()[-1]
+        Doubling(name='8-15', documents=1, share=0.6)
+        """
+        if not len(self.length):
+            return []
+        # 0 → bin 0, 1 → 1, 2-3 → 2, 4-7 → 3: the number of binary digits
+        bins = np.array([length.bit_length() for length in self.length.tolist()], np.int64)
+        documents = np.bincount(bins, self.documents).astype(np.int64)
+        tokens = np.bincount(bins, weights=self.length * self.documents)
+        every = max(1.0, float(tokens.sum()))
+        found = []
+        for b in range(int(np.flatnonzero(documents)[0]), len(documents)):
+            low, high = (1 << b) >> 1, max((1 << b) - 1, 0)
+            name = str(low) if low == high else f"{low:,}-{high:,}"
+            found.append(Doubling(name, int(documents[b]), float(tokens[b]) / every))
+        return found
 
 
 def count_lengths(reader: Reader) -> LengthCounts:
