@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 import tokenloom as tl
+from tokenloom.loader.prefetch import Prefetcher
 from tokenloom.store.byte_source import LocalSource
 from tokenloom.store.cache import BlockCache, process_cache
 from tokenloom.store.handles import Single, lazy
@@ -365,3 +366,53 @@ def test_metadata_of_several_threads_is_that_of_their_documents(tmp_path):
     finally:
         sys.setswitchinterval(switch)
     assert wrong == []
+
+
+# -- the end of a process ------------------------------------------------------------------
+
+
+ENDING = """
+import _thread, atexit, sys, time
+busy = {}
+atexit.register(lambda: print(*[f"{name}:{one()}" for name, one in busy.items()]))  # runs last
+import tokenloom.store.handles as handles
+from tokenloom.loader.prefetch import Prefetcher
+from tokenloom.store.cache import Fetchers
+
+if sys.argv[1] == "not told":
+    atexit.unregister(handles._end_threads)
+
+def slow(first=1, *_):
+    time.sleep(float(sys.argv[2]) if first else 0)
+    return [1]
+
+ahead = Prefetcher(slow, 8)
+ahead.take(0)  # the next group is under way
+fetchers = Fetchers(2)
+fetchers.put([slow] * 50)
+while fetchers.waiting > 48:
+    time.sleep(0.001)
+busy |= {"prefetcher": lambda: ahead._busy, "fetchers": lambda: fetchers._busy}
+"""
+
+
+def test_threads_end_before_the_interpreter_does():
+    """A thread that is unwound by force inside compiled code aborts a process that is done."""
+    assert run_python(ENDING, "told", 0.3) == ["prefetcher:False", "fetchers:False"]
+
+
+def test_threads_that_nobody_told_are_at_work_when_the_interpreter_ends():
+    """The control: without the call at exit they are."""
+    assert run_python(ENDING, "not told", 0.3) == ["prefetcher:True", "fetchers:True"]
+
+
+def test_a_thread_that_hangs_does_not_keep_a_process_from_ending():
+    code = ENDING + "\nhandles.LEAVE_SECONDS = 0.1\n"
+    assert run_python(code, "told", 1e6) == ["prefetcher:True", "fetchers:True"]
+
+
+def test_what_was_told_to_leave_still_answers_without_a_thread():
+    ahead = Prefetcher(lambda first, count: list(range(first, first + count)), 8)
+    assert ahead.take(0) == 0
+    ahead._leave()
+    assert [ahead.take(n) for n in range(40)] == list(range(40))

@@ -28,10 +28,10 @@ def screen() -> int | None:
 
 
 def words(value: Any) -> str:
-    """A cell as text: integers with commas, None as a dash.
+    r"""A cell as text: integers with commas, None as a dash.
 
-    >>> words(1234567), words(0.25), words(None), words(True), words("a\\tb")
-    ('1,234,567', '0.25', '-', 'yes', 'a\\\\tb')
+    >>> words(1234567), words(0.25), words(None), words(True), words("a\tb")
+    ('1,234,567', '0.25', '-', 'yes', 'a\\tb')
     """
     if value is None:
         return "-"
@@ -45,10 +45,10 @@ def words(value: Any) -> str:
 
 
 def harmless(text: str) -> str:
-    """The text on one line, without what would steer a terminal.
+    r"""The text on one line, without what would steer a terminal.
 
-    >>> harmless("two\\nlines \\x1b[31m")
-    'two\\\\nlines \\\\x1b[31m'
+    >>> harmless("two\nlines \x1b[31m")
+    'two\\nlines \\x1b[31m'
     """
     if text.isprintable():
         return text
@@ -58,21 +58,22 @@ def harmless(text: str) -> str:
 def table(
     heads: Sequence[str], rows: Sequence[Sequence[Any]], *, width: int | None = None
 ) -> Iterator[str]:
-    """The lines of a table.
+    r"""The lines of a table.
 
     Args:
         heads: names of the columns.
         rows: cells, one sequence per row.
         width: characters of a line; None for as many as it takes.
 
-    >>> print(*table(["name", "rows"], [["wiki", 12000], ["a very long name", 7]], width=20), sep="\\n")
+    >>> rows = [["wiki", 12000], ["a very long name", 7]]
+    >>> print(*table(["name", "rows"], rows, width=20), sep="\n")
     name            rows
     ------------  ------
     wiki          12,000
     a very long…       7
     """
     shown = [[words(cell) for cell in row] for row in rows]
-    columns = list(zip(*([list(heads)] + shown), strict=True))
+    columns = list(zip(list(heads), *shown, strict=True))
     right = [all(_is_number(row[n]) for row in rows) and bool(rows) for n in range(len(heads))]
     widths = _fitted([max(map(len, column)) for column in columns], right, width)
     for cells in (list(heads), ["-" * one for one in widths], *shown):

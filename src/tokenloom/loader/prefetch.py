@@ -88,6 +88,13 @@ class Prefetcher(Single, Generic[T]):
     def _forked(self, torn: bool) -> None:
         self.is_elsewhere = True
 
+    @property
+    def _busy(self) -> bool:
+        return self._running and not self.is_elsewhere
+
+    def _leave(self) -> None:
+        self._stopped = True
+
     def take(self, item: int) -> T | None:
         """An item, or None after the last one.
 
@@ -116,7 +123,7 @@ class Prefetcher(Single, Generic[T]):
         """Let the thread end after its current group, and wait for that at most `seconds`."""
         self._stopped = True
         end = time.perf_counter() + seconds
-        while self._running and not self.is_elsewhere and time.perf_counter() < end:
+        while self._busy and time.perf_counter() < end:
             self._lock.acquire(timeout=0.05)
 
     def _group_of(self, item: int) -> _Group[T] | None:

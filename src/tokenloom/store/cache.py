@@ -291,6 +291,13 @@ class Fetchers(Single):
         """The threads are in the parent; what they had left to do is theirs."""
         self._jobs, self._running = deque(), 0
 
+    @property
+    def _busy(self) -> bool:
+        return self._running > 0
+
+    def _leave(self) -> None:
+        self.drop()
+
     def put(self, jobs: Iterable[Job]) -> None:
         """Have these done; where no thread can be started, nothing is done ahead of time."""
         self._jobs.extend(jobs)

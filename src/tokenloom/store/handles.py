@@ -9,26 +9,43 @@ what it guards may be half-changed. So every lock of the package comes from `loc
 remembers its owner: in the child each owner gets a new lock, and is told whether the old one was
 held (`torn`). Nothing waits before a fork. `tests/house/rules.py` finds other locks.
 
+Threads end before Python does. One that asks for the interpreter after its end is unwound by force,
+which aborts the process ("terminate called without an active exception") if compiled code in
+between does not allow that. So owners of threads are told when the process ends, and waited for.
+
 `lazy` is a value that is computed once, without a lock.
 """
 
 from __future__ import annotations
 
+import atexit
 import os
 import threading
+import time
 import weakref
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Generic, NoReturn, Protocol, TypeVar, overload
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    Generic,
+    NoReturn,
+    Protocol,
+    TypeVar,
+    overload,
+    runtime_checkable,
+)
 
 # np.unique imports it late. A fork in the middle of another thread's import leaves the lock of that
 # module held in the child, so whatever reading needs is imported before there are such threads.
 import numpy.ma  # noqa: F401
 
-__all__ = ["Lock", "LockOwner", "Single", "lazy", "lock_of"]
+__all__ = ["Lock", "LockOwner", "Single", "ThreadOwner", "lazy", "lock_of"]
 
 Lock = threading.Lock
 
 T = TypeVar("T")
+
+LEAVE_SECONDS = 5.0  # that the end of a process waits for threads; a read may hang for longer
 
 
 class LockOwner(Protocol):
@@ -42,6 +59,18 @@ class LockOwner(Protocol):
         Args:
             torn: the old lock was held, so what it guards may be half-changed and is dropped.
         """
+
+
+@runtime_checkable
+class ThreadOwner(Protocol):
+    """What has a lock and starts threads."""
+
+    @property
+    def _busy(self) -> bool:
+        """Whether a thread of its own is at work in this process."""
+
+    def _leave(self) -> None:
+        """Let its threads end soon; it still answers, without them."""
 
 
 def lock_of(owner: LockOwner) -> threading.Lock:
@@ -61,6 +90,18 @@ def _renew_locks() -> None:
 
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_renew_locks)
+
+
+def _end_threads() -> None:
+    owners = [one for one in list(_owners) if isinstance(one, ThreadOwner)]
+    for one in owners:
+        one._leave()
+    end = time.monotonic() + LEAVE_SECONDS
+    while any(one._busy for one in owners) and time.monotonic() < end:
+        time.sleep(0.001)
+
+
+atexit.register(_end_threads)
 
 
 class Single:
