@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 import tokenloom as tl
-from tokenloom.batch.views.named import FIELDS
+from tokenloom.batch.views.named import all_fields
 from tokenloom.errors import NoTrainedTokens, StoreError
 from tokenloom.testing import write_store
 
@@ -73,7 +73,7 @@ def descriptors(wanted=0):
 
 
 def same(a, b):
-    pairs = [(getattr(a, name), getattr(b, name)) for name in FIELDS if name != "spans"]
+    pairs = [(getattr(a, name), getattr(b, name)) for name in all_fields() if name != "spans"]
     listed = [
         zip(*([one] if isinstance(one, np.ndarray) else one for one in pair), strict=True)
         for pair in pairs
@@ -100,7 +100,7 @@ def test_a_copied_dataset_and_its_inner_run_give_the_same(stores, kind, how):
 @pytest.mark.parametrize("how", HOWS)
 @pytest.mark.parametrize("kind", RUNS)
 def test_a_copied_batch_has_the_same_arrays_and_no_store(stores, kind, how):
-    for made in ((), ("labels",), FIELDS):  # fields that were made before the copy
+    for made in ((), ("labels",), all_fields()):  # fields that were made before the copy
         batch = RUNS[kind](tl.open(stores / "a")).batch([3, 1, 4]).prepare(made)
         again = HOWS[how](batch)
         if how != "copy":

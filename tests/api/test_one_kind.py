@@ -192,13 +192,13 @@ def test_what_was_edited_keeps_its_order(stores):
 
 def test_a_new_array_is_one_method_of_the_batch(stores, monkeypatch):
     """A field that is marked by row is made for every kind of rows, in mixes too."""
-    from tokenloom.batch.fields import by_row
+    from tokenloom.batch import fields
 
     def twice(self):
         """Positions, doubled [B, S]."""
         return self.position_ids * 2
 
-    field = by_row(twice)
+    field = fields.by_row(twice)
     field.__set_name__(tl.Batch, "twice")
     monkeypatch.setattr(tl.Batch, "twice", field, raising=False)
     a, b = stores
@@ -207,6 +207,14 @@ def test_a_new_array_is_one_method_of_the_batch(stores, monkeypatch):
     batch = mixed.batch(range(len(mixed)))
     assert len(batch._parts) == 2
     assert np.array_equal(batch.twice, batch.position_ids * 2)
+    try:
+        loader = tl.Loader(mixed, batch_size=4, accumulate=2, fields=("tokens", "twice"))
+        folded = next(loader)
+        assert np.array_equal(folded.twice, batch.twice[:4].reshape(2, 2, -1))
+        assert np.array_equal(batch["twice"], batch.twice)
+        assert np.array_equal(batch.part(1, 3).twice, batch.twice[1:3])
+    finally:
+        del fields.ROWWISE["twice"]
 
 
 def test_rows_of_different_kinds_have_the_starts_that_their_kind_sees():

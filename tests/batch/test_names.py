@@ -11,7 +11,7 @@ import tokenloom as tl
 from tokenloom.batch import attention
 from tokenloom.batch.render import Renderer
 from tokenloom.batch.views.contracts import CONTRACTS
-from tokenloom.batch.views.named import FIELDS, KEYS, NAMES, fields_for
+from tokenloom.batch.views.named import KEYS, _names, all_fields, fields_for
 from tokenloom.loader.maker import COUNTED_STEPS
 
 
@@ -46,10 +46,10 @@ def test_a_batch_is_a_mapping_of_the_names_people_know(batch):
 
 
 def test_every_field_answers_to_its_name_and_unknown_ones_suggest_the_near_miss(batch):
-    for name in FIELDS:
+    for name in all_fields():
         assert name in batch
         assert batch[name] is getattr(batch, name)
-    assert set(NAMES) >= {*FIELDS, "input_ids", "examples_after", "step_loss_tokens"}
+    assert set(_names()) >= {*all_fields(), "input_ids", "examples_after", "step_loss_tokens"}
     with pytest.raises(KeyError, match="Did you mean 'position_ids'"):
         batch["positions_ids"]
     with pytest.raises(KeyError, match=r"batch\.part"):
@@ -240,7 +240,7 @@ def test_accumulate_folds_everything_so_that_each_micro_batch_stands_alone(store
     for number, micro in enumerate(folded.micro_batches):
         rows = range(4 * number, 4 * number + 4)
         alone = run.batch(list(rows))
-        for name in FIELDS[:7]:
+        for name in all_fields()[:7]:
             assert (getattr(micro, name) == getattr(alone, name)).all(), name
             assert (getattr(folded, name)[number] == getattr(alone, name)).all(), name
         assert folded.cu_seqlens[number].tolist() == alone.cu_seqlens.tolist()
@@ -262,10 +262,10 @@ def test_a_part_of_a_batch_is_the_batch_of_these_rows(store, weighted, kinds):
     whole = run.batch(range(9))
     for made in (False, True):
         if made:
-            for name in FIELDS:
+            for name in all_fields():
                 getattr(whole, name)
         part, alone = whole.part(2, 7), run.batch(range(2, 7))
-        for name in (*FIELDS[:9], "cu_seqlens"):
+        for name in (*all_fields()[:9], "cu_seqlens"):
             assert np.array_equal(getattr(part, name), getattr(alone, name)), name
         assert part.source == alone.source
         assert part.index.tolist() == [2, 3, 4, 5, 6]

@@ -10,7 +10,7 @@ from torch.utils.data import DataLoader
 from toyruns import SEQ_LEN, close_all, joined, ranks_of, same, toy_run, toy_store
 
 import tokenloom as tl
-from tokenloom.batch.views.named import FIELDS
+from tokenloom.batch.views.named import all_fields
 from tokenloom.order.shuffle import BlockShuffle
 from tokenloom.store.byte_source import LocalSource
 from tokenloom.store.cache import BlockCache
@@ -149,7 +149,7 @@ def test_ld_01_a_loader_asks_once_for_a_group_of_batches(tmp_path):
 
 def test_ld_03_dtypes(store):
     batch = toy_run(store).batch([0, 1])
-    kinds = {name: getattr(batch, name).dtype for name in FIELDS if name != "spans"}
+    kinds = {name: getattr(batch, name).dtype for name in all_fields() if name != "spans"}
     for name in ("tokens", "labels", "segment_ids", "position_ids", "document_starts"):
         assert kinds[name] == np.int32, name
     for name in ("loss_mask", "attention_mask", "continues"):

@@ -11,7 +11,7 @@ import pytest
 from slowmix import SEQ_LEN, lengths_of, loop_of, picks_of, toy, within
 
 import tokenloom as tl
-from tokenloom.batch.views.named import FIELDS
+from tokenloom.batch.views.named import all_fields
 from tokenloom.mixture import run as run_module
 from tokenloom.mixture.merge import Merge
 from tokenloom.mixture.spec import MixSpec
@@ -19,7 +19,7 @@ from tokenloom.order import full
 from tokenloom.order.run import SourceRun
 from tokenloom.testing import assert_elastic, assert_resumable
 
-ROWWISE = FIELDS[: FIELDS.index("document_starts")]
+ROWWISE = all_fields()[: all_fields().index("document_starts")]
 RULES = ("least_consumed", "weights", "rounds", "random", "round_robin")
 STOPS = ("first_exhausted", "all_exhausted", "restart")
 

@@ -26,13 +26,13 @@ from numpy.typing import NDArray
 from tokenloom.batch import paint
 from tokenloom.batch.cells import new_array
 from tokenloom.batch.details import Details, KnownRows, OfBatch, SomeRows
-from tokenloom.batch.fields import by_row
+from tokenloom.batch.fields import ROWWISE, by_row
 from tokenloom.batch.spec import RenderSpec
 from tokenloom.batch.step import KnownStep, Step
 from tokenloom.batch.tiles import Tiles, lent, tiles_from_eos
 from tokenloom.batch.views.folded import Folded
 from tokenloom.batch.views.html import SHOWN, StripPiece, preformatted, strips
-from tokenloom.batch.views.named import FIELDS, Named
+from tokenloom.batch.views.named import Named
 from tokenloom.errors import NoTrainedTokens
 from tokenloom.layout.spans import EOS, Spans
 from tokenloom.store.handles import lazy
@@ -51,7 +51,7 @@ Array = NDArray[Any]
 
 _UNJUDGED = {"loss_mask": "_trained", "labels": "_labels"}  # where they are kept until judged
 
-CELLS = frozenset(FIELDS) - {"tokens", "cu_seqlens", "spans"} | {"_trained", "_labels"}
+CELLS = ("labels", "loss_mask", "_trained", "_labels")  # cut with the rows, beside arrays by row
 
 """What is kept as an array with a row for each row of the batch."""
 
@@ -435,7 +435,9 @@ class Batch(Named):
             self._step,
         )
         own = self.__dict__
-        made.__dict__.update({name: own[name][first:last] for name in CELLS if name in own})
+        made.__dict__.update(
+            {name: own[name][first:last] for name in (*CELLS, *ROWWISE) if name in own}
+        )
         return made
 
     @property

@@ -2,7 +2,7 @@
 
 One idea: a field is a method. `tokenloom.store.handles.lazy` keeps its result. `by_row` lets each
 kind of rows compute its own part and combines them, so a new array is written once, for rows of one
-kind.
+kind. It registers the name, so that loaders, mappings and micro-batches know the array, too.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from tokenloom.store.handles import lazy
 
-__all__ = ["by_row"]
+__all__ = ["ROWWISE", "by_row"]
 
 Int64 = NDArray[np.int64]
 
@@ -23,12 +23,19 @@ Array = NDArray[Any]
 
 T = TypeVar("T")
 
+ROWWISE: dict[str, None] = {}  # names of public arrays of rows, in the order of their definition
+
 
 class by_row(lazy[T]):  # noqa: N801
     """Like `lazy`, for an array of rows: each `Kind` computes its own rows.
 
     Rows that are shorter in one kind than in another are padded with -1 or False.
     """
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        super().__set_name__(owner, name)
+        if not name.startswith("_"):
+            ROWWISE[name] = None
 
     def compute(self, instance: Any) -> T:
         """The array of all rows."""

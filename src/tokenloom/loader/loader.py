@@ -23,7 +23,7 @@ from tokenloom.arguments import near_misses, one_of
 from tokenloom.batch.batch import Batch
 from tokenloom.batch.render import Pending
 from tokenloom.batch.views.html import table
-from tokenloom.batch.views.named import FIELDS, field_of
+from tokenloom.batch.views.named import all_fields, field_of
 from tokenloom.errors import ConfigError, LoaderExhausted, StateError, warn
 from tokenloom.loader.forecast import Forecast, forecast_of, reading_of
 from tokenloom.loader.health import LoaderStats, metrics_of
@@ -124,7 +124,7 @@ class Loader:
         one_of("dtype", dtype, ("int32", "int64"))
         fields = tuple(field_of(name) for name in fields)
         for name in fields:
-            one_of("fields", name, (*FIELDS, "step_loss_tokens"))
+            one_of("fields", name, (*all_fields(), "step_loss_tokens"))
         if not patience > 0:
             raise ConfigError(f"patience: found {patience}, allowed: more than 0 seconds.")
         if prefetch < 0:

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from tokenloom.api.dataset import Dataset, dataset_of
 from tokenloom.batch.batch import Batch
-from tokenloom.batch.views.named import FIELDS
+from tokenloom.batch.views.named import all_fields
 from tokenloom.errors import NoTrainedTokens
 from tokenloom.loader.loader import Loader
 
@@ -239,7 +239,7 @@ def _walk(
 def _contents(batch: Batch) -> Contents:
     """Everything in a batch, as arrays; arrays that raise NoTrainedTokens are empty."""
     found: Contents = {"index": np.array(batch.index)}
-    for name in FIELDS:
+    for name in all_fields():
         if name == "spans":
             found |= {f"spans.{part}": getattr(batch.spans, part) for part in SPAN_FIELDS}
             continue

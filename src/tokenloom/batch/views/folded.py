@@ -9,12 +9,13 @@ from __future__ import annotations
 
 from typing import Any
 
+from tokenloom.batch.fields import ROWWISE
 from tokenloom.batch.spec import RenderSpec
-from tokenloom.batch.views.named import FIELDS, Named
+from tokenloom.batch.views.named import Named
 
 __all__ = ["Folded"]
 
-STACKED = frozenset(FIELDS) - {"cu_seqlens", "spans"} | {"document"}
+STACKED = frozenset({"tokens", "labels", "loss_mask", "document"})  # beside arrays by row
 
 LISTED = frozenset({"cu_seqlens", "max_seqlen", "source", "spans", "metadata"})
 
@@ -62,7 +63,7 @@ class Folded(Named):
         if name in LISTED:
             return [getattr(one, name) for one in self.micro_batches]
         value = getattr(self.whole, name)
-        if name not in STACKED:
+        if name not in STACKED and name not in ROWWISE:
             return value
         return value.reshape(self.groups, -1, *value.shape[1:])
 

@@ -15,35 +15,20 @@ import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
 from tokenloom.arguments import one_of
+from tokenloom.batch.fields import ROWWISE
 from tokenloom.batch.spec import RenderSpec
 from tokenloom.batch.step import Step, no_step
 from tokenloom.batch.views.contracts import Contract, contract_of, contract_or_names, to_torch
 from tokenloom.errors import ConfigError, choices
 from tokenloom.store.handles import lazy
 
-__all__ = ["FIELDS", "KEYS", "KNOWN", "Named", "field_of", "fields_for"]
+__all__ = ["KEYS", "KNOWN", "Named", "all_fields", "field_of", "fields_for"]
 
 Array = NDArray[Any]
 
 KNOWN = {"input_ids": "tokens"}  # name that people know → our field
 
-FIELDS = (
-    "tokens",
-    "labels",
-    "loss_mask",
-    "loss_weights",
-    "segment_ids",
-    "position_ids",
-    "attention_mask",
-    "document_starts",
-    "continues",
-    "cu_seqlens",
-    "spans",
-)
-
 STEP = ("examples_after", "step_loss_tokens")  # about the whole step: an array of rows in a dict
-
-NAMES = (*KNOWN, *FIELDS, *STEP, "index", "max_seqlen", "source")
 
 KEYS = ("input_ids", "labels", "loss_mask", "segment_ids", "position_ids", "index")
 
@@ -55,6 +40,16 @@ MASKS = frozenset({"loss_mask", "attention_mask", "continues"})
 WIDE = ("input_ids", "labels", "inputs", "targets")  # int64 in torch
 
 IDS = frozenset({"input_ids", "tokens", "labels", "position_ids", "segment_ids"})
+
+
+def all_fields() -> tuple[str, ...]:
+    """The arrays of a batch."""
+    return ("tokens", "labels", "loss_mask", *ROWWISE, "cu_seqlens", "spans")
+
+
+def _names() -> tuple[str, ...]:
+    """Everything that a batch answers to."""
+    return (*KNOWN, *all_fields(), *STEP, "index", "max_seqlen", "source")
 
 
 def field_of(name: str) -> str:
@@ -77,11 +72,13 @@ def fields_for(contract: str | None, fields: Sequence[str]) -> tuple[str, ...]:
     if isinstance(fields, str):
         raise ConfigError(f"fields: found {fields!r}, allowed: several names, as in [{fields!r}].")
     for name in fields:
-        one_of("fields", name, NAMES)
+        one_of("fields", name, _names())
     if contract is None and not fields:
         raise ConfigError("fields: found none, and no contract. Name the arrays that you want.")
     wanted = (*contract_or_names(contract).fields, *map(field_of, fields))
-    return tuple(dict.fromkeys(name for name in wanted if name in (*FIELDS, "step_loss_tokens")))
+    return tuple(
+        dict.fromkeys(name for name in wanted if name in (*all_fields(), "step_loss_tokens"))
+    )
 
 
 class Named(ABC):
@@ -120,7 +117,7 @@ class Named(ABC):
     def __contains__(self, name: object) -> bool:
         if name in STEP:
             return self._step is not None
-        return name in NAMES
+        return name in _names()
 
     def __getitem__(self, name: str) -> Any:
         """An array by its name, ours or the one that people know (`input_ids`)."""
@@ -129,9 +126,9 @@ class Named(ABC):
                 f"batch[{name!r}]: found {type(name).__name__}, allowed: the name of an array, "
                 "such as batch['input_ids']. For some rows, batch.part(first, last)."
             )
-        if name not in NAMES:
+        if name not in _names():
             raise KeyError(
-                f"batch[{name!r}]: there is no such array. Allowed: {choices(name, NAMES)}"
+                f"batch[{name!r}]: there is no such array. Allowed: {choices(name, _names())}"
             )
         value = getattr(self, field_of(name))
         return self._by_row(value) if name in STEP else value
