@@ -66,7 +66,7 @@ def weighted(tmp_path_factory):
 
 def descriptors(wanted=0):
     """Open files; those of threads that are ending are waited for."""
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + 900
     while len(os.listdir("/proc/self/fd")) > wanted and wanted and time.monotonic() < deadline:
         gc.collect()
     return len(os.listdir("/proc/self/fd"))

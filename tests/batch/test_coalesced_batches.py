@@ -250,7 +250,7 @@ def in_threads(count, ask):
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(30)
+        thread.join(900)
     assert not any(thread.is_alive() for thread in threads)
 
 

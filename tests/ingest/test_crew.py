@@ -281,7 +281,7 @@ def test_a_worker_that_ends_in_the_moment_it_is_taken_over_is_replaced(
 def test_workers_end_by_themselves_after_their_rest(source, tmp_path, started, monkeypatch):
     monkeypatch.setattr(worker, "REST_SECONDS", 0.05)
     tl.build(source, tmp_path / "s", workers=2, **SMALL)
-    assert [process.wait(timeout=60) for process in started] == [0, 0]
+    assert [process.wait(timeout=900) for process in started] == [0, 0]
     assert worker.resting() == 0
 
 

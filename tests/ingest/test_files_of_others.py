@@ -363,7 +363,7 @@ def test_a_pipe_named_lock_is_not_waited_for_and_a_link_not_followed(tmp_path):
     done = subprocess.run(
         [sys.executable, "-c", code, str(root)],
         capture_output=True,
-        timeout=120,
+        timeout=900,
         env=env,
         text=True,
     )

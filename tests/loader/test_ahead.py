@@ -20,7 +20,7 @@ from tokenloom.testing.stores import write_flat
 SEQ_LEN, BLOCK_ROWS, WINDOW, WINDOWS = 64, 8, 8, 12
 ROWS = BLOCK_ROWS * WINDOW * WINDOWS
 BLOCK_BYTES = BLOCK_ROWS * SEQ_LEN * 2
-WAIT = 60.0  # seconds until something is taken to hang
+WAIT = 900.0  # seconds until something is taken to hang
 
 
 class Bucket:

@@ -31,7 +31,7 @@ BEFORE = 0  # threads that ran before a test
 
 def threads(wanted=0):
     """How many threads were started since the test began; those that are ending are waited for."""
-    deadline = time.monotonic() + 120
+    deadline = time.monotonic() + 900
     while _thread._count() - BEFORE > wanted and time.monotonic() < deadline:
         time.sleep(0.001)
     return _thread._count() - BEFORE

@@ -164,7 +164,7 @@ def test_ld_05_ca_06_any_depth_keeps_the_order_and_leaves_no_thread(store, depth
     with tl.Loader(run, 5, prefetch=depth, fetch="rows") as loader:
         for step, batch in enumerate(loader):
             assert same(batch, run.batch(np.arange(5 * step, 5 * step + 5)))
-    deadline = time.monotonic() + 120
+    deadline = time.monotonic() + 900
     while _thread._count() > before and time.monotonic() < deadline:
         time.sleep(0.001)  # it is at its last few instructions
     assert _thread._count() == before

@@ -196,7 +196,7 @@ def test_a_load_that_is_interrupted_keeps_nobody_waiting(keys):
         pass
     go_on.set()
     for thread in threads:
-        thread.join(60)
+        thread.join(900)
     assert gone == [True]
     assert [int(one[0]) for one in found] == [4] * len(keys)
     assert cache._flights == {}
@@ -283,7 +283,7 @@ def test_all_threads_get_the_value_that_was_ready_first():
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(60)
+        thread.join(900)
     assert len(found) == 8
     assert {id(value) for value in found} == {id(one.value)}
     assert Slow.value.__doc__ == "What it is."
