@@ -22,7 +22,7 @@ SEQ_LEN, ROW, EOS = 12, 1, ord("|")
 LEFT, CELL, LINE, TOP = 160, 46, 34, 64  # pixels
 FILL = ["#e4e4e4", "#cfe3f7", "#fbe3c0", "#d5efd3"]  # filler, document 1, 2, 3
 INK, PALE = "#1c1c1c", "#767676"
-MARGIN = 28  # between a name and its cells: a word may stand around the first edge
+MARGIN = 28  # between a name and its cells: a word may be around the first edge
 
 
 def packed() -> tl.Batch:
@@ -41,7 +41,7 @@ def words(ids: Sequence[int], segments: Sequence[int]) -> list[str]:
 
 
 def lines_of(batch: tl.Batch) -> list[tuple[str, list[str]]]:
-    """One line of cells for each array [B, S]: its name and what stands in its cells."""
+    """One line of cells for each array [B, S]: its name and what its cells hold."""
     segments = batch.segment_ids[0].tolist()
     tokens = words(batch.tokens[0].tolist(), segments)
     labels = batch.labels[0].tolist()
@@ -83,7 +83,7 @@ def above(batch: tl.Batch) -> list[str]:
 
 
 def below(batch: tl.Batch, y: int) -> list[str]:
-    """What stands at edges and not in cells."""
+    """What is at edges and not in cells."""
     starts = batch.document_starts[0].tolist()
     goes_on = batch.continues[0].tolist()
     parts = [text(LEFT - MARGIN, y + 22, "document_starts", anchor="end")]

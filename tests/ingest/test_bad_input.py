@@ -475,7 +475,7 @@ def test_a_directory_says_in_one_line_what_it_gave_and_what_was_left_out(tmp_pat
     (line,) = [r.getMessage() for r in caplog.records if "taken" in r.getMessage()]
     assert line == (
         f"{corpus}: 4 files taken (2 .txt, 1 .md, 1 .jsonl; README among them: 1; "
-        "left out: 1 .png, 2 hidden, 1 behind links)"
+        "left out: 1 .png, 2 hidden, 1 reached by links)"
     )
 
 

@@ -53,7 +53,7 @@ def test_generation_blocks_are_found_where_they_are_written():
     assert [found.text[a:b] for a, b in found.generated] == ["hi!", "yo!"]
     assert not compile_template("{# {% generation %} #}", limit=9).marks
     late = "{% macro a() %}{% generation %}x{% endgeneration %}{% endmacro %}{{ 'ab' ~ a() }}"
-    with pytest.raises(TemplateFailed, match="not written where it stands"):
+    with pytest.raises(TemplateFailed, match="not written in its place"):
         render(late)
 
 

@@ -40,7 +40,7 @@ LINE = 64  # bytes of a cache line
 
 SAMPLE = 64  # runs examined before all of them are announced
 
-STORED = np.dtype(np.int32)  # stands for what is in a file
+STORED = np.dtype(np.int32)  # any array that is in a file
 
 TOKENS = frozenset(np.dtype(one) for one in (np.uint16, np.uint32, np.int32))
 

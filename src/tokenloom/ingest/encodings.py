@@ -1,7 +1,7 @@
 """How the text of files is read: encodings, and how long a record may be.
 
 One idea: nothing is guessed. Text is UTF-8 unless other encodings are named, and what did not fit
-the first of them is counted and told.
+the first of them is counted and reported.
 """
 
 from __future__ import annotations

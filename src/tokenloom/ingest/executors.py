@@ -265,7 +265,7 @@ class Crew:
         work, threads = effort.work(), effort.threads()
         found = best_processes(work, threads=threads, start=start, most=self._most)
         if found == 1 and work <= self._most_work:
-            return  # what was said when more was left still holds
+            return  # the message of when more was left still holds
         self._most_work = work
         self.why = (
             f"about {work:.1f} CPU-s of encoding were left after "

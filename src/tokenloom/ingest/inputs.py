@@ -19,7 +19,7 @@ iterators          generators and streaming datasets: spooled first (`tokenloom.
 
 A path that exists always wins over a spec or a glob of the same spelling. ``.gz`` and ``.zst`` on
 top of any text suffix mean compressed. Nothing is ever downloaded. What a directory holds and is
-not taken is told in the log.
+not taken is logged.
 """
 
 from __future__ import annotations
@@ -325,7 +325,7 @@ def _tell_of_directory(
     parts += [f"README among them: {readme:,}"] if readme else []
     out = [f"{count:,} {name}" for name, count in left.most_common(5)]
     out += [f"{len(hidden):,} hidden"] if hidden else []
-    out += [f"{len(linked):,} behind links"] if linked else []
+    out += [f"{len(linked):,} reached by links"] if linked else []
     parts += [f"left out: {', '.join(out)}"] if out else []
     log.info("%s: %s taken (%s)", text, plural(len(taken), "file"), "; ".join(parts))
 

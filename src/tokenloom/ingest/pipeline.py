@@ -404,7 +404,7 @@ def _publish(
 
 
 def _warn_if_empty(root: Path, part: fmt.Part, skips: Skips) -> None:
-    """A store without a text is told before it is published."""
+    """A store without a text is reported before it is published."""
     empty = sum(n for why, (n, _, _) in skips.table.items() if why.startswith("kept: empty text"))
     if part.documents and empty == part.documents:
         warn(

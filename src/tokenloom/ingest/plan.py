@@ -96,7 +96,7 @@ class BuildOptions:
         return Reading.of(self.encoding, self.errors, self.max_record_bytes)
 
     def chats(self) -> ChatOptions:
-        """What was said about conversations."""
+        """The settings for conversations."""
         own = {f.name: getattr(self, f.name) for f in fields(ChatOptions) if f.name != "limit"}
         return ChatOptions(**own, limit=self.max_record_bytes)
 
@@ -343,7 +343,7 @@ def _first_record(
         for record in read_block(inputs, block).records:
             try:
                 kept = apply_hooks(kitchen, record)
-            except Exception:  # noqa: BLE001 - told with its place when the record is encoded
+            except Exception:  # noqa: BLE001 - reported with its place when the record is encoded
                 if options.on_error == "raise":
                     return {}
                 continue

@@ -31,7 +31,7 @@ MAX_REASONS = 1000  # different ones; the rest are counted together
 
 @dataclass(frozen=True, slots=True)
 class Told:
-    """One record and what is to be told of it: `kind` is "skipped" or "kept"."""
+    """One record and what is to be reported of it: `kind` is "skipped" or "kept"."""
 
     input: int
     name: str
@@ -42,7 +42,7 @@ class Told:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Skips:
-    """What was told of the records so far.
+    """What was reported of the records so far.
 
     Attributes:
         table: reason → records, inputs, and the last of these inputs.

@@ -1,7 +1,7 @@
 """Messages between the build and its worker processes: a JSON header and raw buffers.
 
 One idea: nothing is pickled. A message is an 8-byte length, a JSON object, and the buffers whose
-sizes the object lists under `buffers`. What cannot be said that way stays in one process.
+sizes the object lists under `buffers`. What cannot be sent that way stays in one process.
 
 Everything a worker needs to encode blocks, and how to open it in any process.
 

@@ -55,7 +55,7 @@ def metrics_of(
     """Position, rates and what each source has given, under one prefix.
 
     Args:
-        prefix: stands before every name.
+        prefix: put before every name.
         told: the position.
         stats: what the loader has done.
         sources: what was consumed of each source.

@@ -293,7 +293,7 @@ class Loader:
         self._enter(self._maker.over(steps), step)
 
     def _enter(self, maker: Maker, step: int) -> None:
-        """Go on with a step of another maker."""
+        """Continue at a step of another maker."""
         self._drop()
         self._books = self._books._replace(maker=maker, step=step)
 

@@ -1,7 +1,7 @@
 """Which of the training processes this one is: found, not forgotten.
 
 One idea: a forgotten rank trains every process on the same rows, and nothing looks wrong. So a
-loader that was told nothing looks where launchers and frameworks keep the answer, in this order:
+loader without them looks where launchers and frameworks keep the answer, in this order:
 torch.distributed once it is initialised, RANK and WORLD_SIZE, JAX with its distributed client up,
 else 0 of 1. It imports none of them: who has not imported torch has not initialised it. What it
 found is logged once, and what looks like a forgotten launcher is a warning.

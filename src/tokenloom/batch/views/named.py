@@ -230,7 +230,7 @@ class Named(ABC):
         return self._its_step("step_loss_tokens").loss_tokens()
 
     def state(self) -> dict[str, Any]:
-        """The state that resumes right after this batch, whatever was prefetched behind it.
+        """The state that resumes right after this batch, whatever was prefetched after it.
 
         A trainer that fetches ahead saves the state of the batch that it has trained, so none is
         lost or repeated. Where only arrays survive, ``run.state(examples_after)`` is the same.

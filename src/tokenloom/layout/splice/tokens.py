@@ -81,7 +81,7 @@ class UnitTokens(NamedTuple):
         return whole
 
     def upto(self, epoch: int) -> int:
-        """Stored tokens of all epochs before `epoch`, as if the phase had begun with epoch 0."""
+        """Stored tokens of all epochs before `epoch`, as if the phase started with epoch 0."""
         whole = self._is_whole
         shown = self.part.quota[self.place] * epoch
         if self.way is not None and not whole.all():

@@ -139,7 +139,7 @@ class DocumentHasher:
         self._lengths, self._column = lengths, column
         self._edges = np.concatenate([[0], np.cumsum(lengths)])
         self._kinds = ["<u2", "<u4"] if column is None else [column_kind(column, dtype)]
-        self._states: list[Any] = []  # of the document that has begun, one for each kind
+        self._states: list[Any] = []  # of the document under way, one for each kind
         self._wide = False
         self._place = self._done = 0  # values seen, documents finished
 
@@ -222,7 +222,7 @@ def stored_hashes(
 def with_digest(
     manifest: fmt.Manifest, source: ByteSource, root: Path, known: fmt.Manifest | None = None
 ) -> fmt.Manifest:
-    """A manifest with the groups and the digest of its documents, whatever it said of them.
+    """A manifest with the groups and the digest of its documents, whatever it had before.
 
     Args:
         manifest: all but its digest; its shards are committed.

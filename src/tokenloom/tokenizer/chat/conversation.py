@@ -1,6 +1,6 @@
 """One record becomes one text, and the stretches of it that are trained on.
 
-One idea: what is trained is said in characters of the one text that the template writes for the
+One idea: what is trained is given in characters of the one text that the template writes for the
 whole conversation. Where the template marks what is generated (``{% generation %}``), that is it.
 Where it does not, the text up to an assistant's turn and up to its end are rendered by themselves,
 and both must be beginnings of the whole::
@@ -11,7 +11,7 @@ and both must be beginnings of the whole::
                                                                          ‾‾‾‾‾‾‾‾‾‾ trained
 
 So everything that the template writes for the turn after the generation prompt is trained: the
-answer, the token that ends the turn, and the line break that some templates put behind it. That is
+answer, the token that ends the turn, and the line break that some templates put after it. That is
 TRL's rule for completions. If one of the texts is not a beginning of the whole, the record is
 refused with the turn: the model would be trained on what it never sees at inference.
 
@@ -127,7 +127,7 @@ class ChatReader:
         """The conversation of a record.
 
         Raises:
-            BadChat: it has none, or it cannot be said what is trained on.
+            BadChat: it has none, or it is unclear what is trained on.
         """
         for key in KEYS[self.job.shape]:
             if record.get(key) is None:
@@ -327,6 +327,6 @@ class _Scene:
             f"message {turn} ({self.turns[turn].role}): what the chat template writes for the "
             f"messages {where} it is not the beginning of what it writes for all of them: "
             f"{head[at : at + 30]!r} instead of {text[at : at + 30]!r} at character {at}, so it "
-            "cannot be said which text is the assistant's. Give a chat_template with "
+            "is unclear which text is the assistant's. Give a chat_template with "
             "{% generation %} blocks, or pass train_on='all'"
         )

@@ -35,7 +35,7 @@ TRAIN_ON: Final = ("assistant", "last", "completion", "all")
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ChatOptions:
-    """What `build` was told about conversations; its docstring explains each."""
+    """The settings of `build` for conversations; its docstring explains each."""
 
     chat: bool | None
     chat_template: Any
@@ -79,7 +79,7 @@ def decide_chat(
 
     Args:
         first: the first record.
-        options: what the user said.
+        options: what the user passed.
         spec: the tokenizer.
 
     Raises:
@@ -249,7 +249,7 @@ def _templates(
 
 
 def _date(compiled: Sequence[TemplateRenderer], variables: Mapping[str, Any]) -> str | None:
-    """The date that templates are told; None if they do not ask."""
+    """The date that templates see; None if they do not ask."""
     if not any("strftime_now" in one.names for one in compiled):
         return None
     given = variables.get("now")

@@ -134,7 +134,7 @@ def _generated(text: str, found: list[tuple[int, str]]) -> list[tuple[int, int]]
     for start, block in found:
         if not text.startswith(block, start):
             raise TemplateFailed(
-                "a {% generation %} block of the chat template is not written where it stands (it "
+                "a {% generation %} block of the chat template is not written in its place (it "
                 "is inside a macro or a {% set %} block), so its place in the text is unknown; "
                 "allowed: generation blocks in the body of the template"
             )
