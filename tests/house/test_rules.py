@@ -13,6 +13,7 @@ HOUSE = Tree.of()
 RULES = [
     rules.wrong_root,
     rules.wrong_imports,
+    rules.late_imports,
     rules.cycles,
     rules.wrong_annexes,
     rules.twins,
@@ -42,6 +43,10 @@ BROKEN = {
         rules.wrong_imports,
         {"api.late": LONG + "def f():\n    from tokenloom.store.reader import Reader\n"},
     ),
+    "an import by its name": (
+        rules.late_imports,
+        {"api.late": LONG + "import importlib\nimportlib.import_module('tokenloom.inspect')\n"},
+    ),
     "a room without a floor": (rules.wrong_imports, {"attic.box": LONG}),
     "a cycle": (
         rules.cycles,
@@ -69,6 +74,10 @@ BROKEN = {
     "a room that says nothing": (
         rules.wrong_docstrings,
         {"layout.extra.__init__": '"""A room."""'},
+    ),
+    "an annex that says nothing": (
+        rules.wrong_docstrings,
+        {"testing.extra.__init__": '"""A room."""'},
     ),
     "a file opened": (rules.wrong_effects, {"batch.x": LONG + "open('x')\n"}),
     "a thread started": (
@@ -121,6 +130,20 @@ PAGES = [*(ROOT / "docs").rglob("*.md"), *ROOT.glob("*.md"), *(ROOT / "examples"
 def prose() -> str:
     more = [*PAGES, *(ROOT / "benchmarks").glob("*.py"), *(ROOT / "docs").rglob("*.py")]
     return "\n".join(page.read_text() for page in more)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_pages_and_examples_use_the_common_word(page):
+    assert rules.odd_words(page.read_text()) == []
+
+
+def test_docstrings_comments_and_messages_use_the_common_word():
+    wrong = {name: rules.odd_words(text) for name, text in HOUSE.sources.items()}
+    assert {name: found for name, found in wrong.items() if found} == {}
+
+
+def test_an_odd_word_is_found():
+    assert rules.odd_words("fine\nso many, for ever") == ["2: so many", "2: for ever"]
 
 
 def test_nothing_public_is_without_a_caller():

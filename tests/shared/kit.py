@@ -22,11 +22,11 @@ from typing import Any
 
 import numpy as np
 from crashdisk import mix
+from pageread import read_pages
 
 import tokenloom as tl
 from tokenloom.store import format as fmt
 from tokenloom.store.derived.loss_counts import loss_counts
-from tokenloom.store.derived.pages import read_pages
 from tokenloom.store.files import LocalFiles
 
 FAULT = Path(__file__).parents[1] / "fault"

@@ -5,12 +5,13 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from pageread import read_pages
 from toystore import Recording, random_shards, toy, write_store
 
 import tokenloom as tl
 from tokenloom.store import format as fmt
 from tokenloom.store.byte_source import LocalSource
-from tokenloom.store.derived.pages import PAGE_BYTES, PageSums, join_sums, read_pages
+from tokenloom.store.derived.pages import PAGE_BYTES, PageSums, join_sums
 from tokenloom.testing.stores import write_flat
 
 TOKENS = 70_000  # two chunks of the usual size and a piece: 48 pages of ids

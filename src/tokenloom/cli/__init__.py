@@ -1,4 +1,4 @@
-"""The command line: one module per group of commands, each a thin layer over the library.
+"""Takes a command line → gives what the library answers, as lines or as JSON.
 
 Exit codes: 0 success; 1 the store is missing, damaged, busy or full, or a benchmark differs from
 the one it was compared with; 2 the command is invalid; 3 an input, a tokenizer or an optional

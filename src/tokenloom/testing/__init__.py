@@ -1,4 +1,4 @@
-"""Reads that fail on purpose, stores from lists of ids, and laws, for tokenloom's tests and yours.
+"""Takes stores, runs and batches → gives faults, toy stores and laws for tests, ours and yours.
 
 One idea: everything is read through `ByteSource`, so a fault is one object put in between. It
 counts reads, so a test can fail the first, then the second, and so on until nothing fails any more:

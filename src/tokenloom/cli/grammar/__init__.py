@@ -1,4 +1,4 @@
-"""The grammar of the command line: which commands there are, and their options.
+"""Takes what was typed → gives the command and its options, before anything is computed.
 
 Nothing here computes or loads NumPy, so help, completion and a refused command line take as long as
 starting Python. See `tokenloom.cli.grammar.verbs`.

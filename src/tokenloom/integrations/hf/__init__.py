@@ -1,4 +1,4 @@
-"""For people with Hugging Face: a run in a Trainer, in TRL, with Accelerate; datasets as rows.
+"""Takes a run → gives it to a Trainer, TRL or Accelerate; and Hugging Face datasets as rows.
 
 A run in a Trainer, with an exact resume::
 

@@ -1,4 +1,4 @@
-"""For people with JAX: the steps of a run as global arrays on a mesh, with an exact state.
+"""Takes a run and a mesh → gives its steps as global arrays of JAX, with an exact state.
 
 `batches` is the one line. Importing this module also makes a `tokenloom.Batch` a pytree, so that
 ``jax.tree.map`` and jitted functions take it (`tokenloom.integrations.jax.pytree` says what comes

@@ -1,4 +1,4 @@
-"""For people with splices configured for Levanter: new import, local paths, explicit `seq_len`.
+"""Takes settings and orders of Levanter → gives the runs that they mean, and their rows.
 
 ::
 

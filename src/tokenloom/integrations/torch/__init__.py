@@ -1,4 +1,4 @@
-"""For people with PyTorch: a run as a real `DataLoader`, with an exact state.
+"""Takes a run → gives a real `DataLoader` of PyTorch, with an exact state.
 
 `dataloader` is the one line. `StepDataset` and `StepSampler` are its parts, for loaders of other
 libraries; `stateful` is for distributed checkpoints, `context_slice` for rows that several ranks

@@ -14,18 +14,16 @@ its pages, because appending zeros changes a crc32c by a linear map over its bit
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterator
 from typing import Any
 
 import google_crc32c
 import numpy as np
 from numpy.typing import NDArray
 
-from tokenloom.store.byte_source import read_exactly
 from tokenloom.store.reader import Reader
 from tokenloom.store.shard import corrupt
 
-__all__ = ["PAGE_BYTES", "PageSums", "join_sums", "page_sums", "read_pages"]
+__all__ = ["PAGE_BYTES", "PageSums", "join_sums", "page_sums"]
 
 PAGE_BYTES = 4096
 
@@ -103,34 +101,3 @@ def page_sums(reader: Reader, number: int, column: str) -> NDArray[np.uint32]:
     if not 0 <= first <= length - pages:
         raise corrupt(f"{reader.path}/{shard.name}/page_crc32c", f"it has no pages of {column}")
     return sums[first : first + pages]
-
-
-def read_pages(reader: Reader, number: int, column: str, low: int, high: int) -> NDArray[Any]:
-    """Elements [low, high) of a column of a shard, out of the pages they touch, each checked.
-
-    One read of as few bytes as can be checked. The column is one that is stored as it is
-    ("input_ids", "offsets", "doc_hash", "column_hash").
-
-    Raises:
-        StoreCorrupt: a page differs from what was published.
-    """
-    opened = reader.shard(number).columns[column]
-    if high <= low:
-        return np.empty(0, opened.dtype)
-    first = low * opened.item // PAGE_BYTES
-    start = first * PAGE_BYTES
-    stop = min(-(-high * opened.item // PAGE_BYTES) * PAGE_BYTES, opened.payload_bytes)
-    sums = page_sums(reader, number, column)
-    (raw,) = read_exactly(reader.source, [(opened.file, start, stop - start)], reader.path)
-    for page in _different(raw, sums, first):
-        raise corrupt(
-            f"{reader.path}/{opened.file}",
-            f"page {page} (bytes {page * PAGE_BYTES:,} on): the crc32c does not match",
-        )
-    return raw.view(opened.dtype)[low - start // opened.item : high - start // opened.item]
-
-
-def _different(raw: NDArray[np.uint8], sums: NDArray[np.uint32], first: int) -> Iterator[int]:
-    for page, start in enumerate(range(0, len(raw), PAGE_BYTES), first):
-        if google_crc32c.value(raw[start : start + PAGE_BYTES]) != int(sums[page]):
-            yield page
