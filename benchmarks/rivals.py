@@ -62,7 +62,7 @@ def run(folder: Path, size: str, command: str) -> list[Table]:
     """The tables of rivals."""
     inside, beyond, batches, rounds = SIZES[size]
     for name, mean in MEANS.items():
-        write(folder / name, inside, mean)
+        write(folder / name, inside // 2 if name == "short" else inside, mean)
     write(folder / "beyond", beyond, MEANS["inside"])
     sizes = batches, rounds
     return [
