@@ -13,6 +13,7 @@ import tokenloom as tl
 from tokenloom.batch.render import Renderer
 from tokenloom.loader import loader as loader_module
 from tokenloom.loader import maker
+from tokenloom.store import format as fmt
 from tokenloom.store.byte_source import LocalSource
 from tokenloom.store.cache import Fetchers
 from tokenloom.testing.stores import write_flat
@@ -65,12 +66,10 @@ def short_plans(monkeypatch):
     monkeypatch.setattr(loader_module, "GROUP_ROWS", 16)
 
 
-def run_of(root, source=None, windows=4, **hints):
+def run_of(root, source=None, windows=4, seq_len=SEQ_LEN, verify="never"):
     """A run whose cache holds this many windows."""
-    store = tl.open(
-        root, source=source, cache_bytes=windows * WINDOW * BLOCK_BYTES, verify="never", **hints
-    )
-    run = store.windows(SEQ_LEN).seed(1)
+    store = tl.open(root, source=source, cache_bytes=windows * WINDOW * BLOCK_BYTES, verify=verify)
+    run = store.windows(seq_len).seed(1)
     return run.block_shuffle(io_block_size=BLOCK_ROWS, window_blocks=WINDOW)
 
 
@@ -97,6 +96,37 @@ def test_the_next_window_is_fetched_before_it_is_asked_for(root, short_plans):
     assert len(bucket.reads) == len({place for _, place, _ in bucket.reads}) == WINDOW * WINDOWS
     assert len({who for who, _, _ in bucket.reads}) > 2
     assert bucket.most <= bucket.parallel + 1
+
+
+@pytest.mark.filterwarnings("ignore:seq_len")
+@pytest.mark.parametrize("verify", ["first", "always"])
+@pytest.mark.parametrize("seq_len", [SEQ_LEN, 60])  # rows of 60 tokens: blocks across two chunks
+def test_blocks_smaller_than_a_checked_chunk_take_one_read_each(root, short_plans, verify, seq_len):
+    """A block grows to whole chunks when it is checked; it used to be cut at its own size again."""
+    bucket, chunk = Bucket(root), fmt.INNER * 2
+    block = BLOCK_ROWS * seq_len * 2
+    run = run_of(root, bucket, windows=WINDOWS + 1, seq_len=seq_len, verify=verify)
+    wanted = [batch.tokens.tolist() for batch in tl.Loader(run_of(root, seq_len=seq_len), 4)]
+    with tl.Loader(run, 4, prefetch=4) as loader:
+        assert [batch.tokens.tolist() for batch in loader] == wanted
+        blocks = -(-len(run) // BLOCK_ROWS)
+        assert loader.metrics()["data/reads"] == len(bucket.reads) <= blocks
+    sizes = {size for _, _, size in bucket.reads}
+    assert min(sizes) >= min(block, len(run) % BLOCK_ROWS * seq_len * 2 or block)
+    widened = {size for size in sizes if size > block}
+    assert widened
+    assert all(size % chunk == 0 for size in widened)
+    if verify == "always":
+        assert widened == sizes
+
+
+def test_a_store_of_one_block_is_checked_in_one_read(tmp_path):
+    write_flat(tmp_path / "s", np.arange(128), np.array([128]), vocab_size=200)
+    bucket = Bucket(tmp_path / "s")
+    run = tl.open(tmp_path / "s", source=bucket).windows(16).block_shuffle(io_block_size=8)
+    with tl.Loader(run, 2, fetch="blocks") as loader:
+        assert sum(len(batch) for batch in loader) == 8
+    assert [one[1:] for one in bucket.reads] == [(0, fmt.INNER * 2)]
 
 
 def test_no_more_is_fetched_ahead_than_the_cache_has_room_for(root, short_plans):
