@@ -74,7 +74,8 @@ def main() -> None:
     parser.add_argument("--json", type=Path, help="also write the tables there")
     asked = parser.parse_args()
     print(
-        f"{machine()}\nCPU-seconds, best and median of interleaved rounds; ratios inside one run."
+        f"{machine()}\nCPU-seconds, best and median of interleaved rounds; ratios inside one run, "
+        "of the bests and (of the medians). Medians decide whether a goal is met."
     )
     if asked.size == "tiny":
         print("Size tiny only shows that everything runs: its figures mean nothing.")

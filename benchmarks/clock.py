@@ -1,9 +1,10 @@
 """CPU-seconds of rivals that take turns, and the tables that show them.
 
 One idea: a shared machine is never quiet, so a limit and what is compared with it alternate inside
-one run, and the best of several rounds counts (of many rounds, the best after leaving out the
-fastest twentieth). Times are CPU-seconds of this process, of all its threads, and of child
-processes that have ended; wall times are recorded with them.
+one run. The best round and the median are both shown (of many rounds, the best after leaving out
+the fastest twentieth); the median decides whether a goal is met. Times are CPU-seconds of this
+process, of all its threads, and of child processes that have ended; wall times are recorded with
+them.
 
 A *case* is a function without arguments, or a `Case` whose `prepare` is not timed.
 """
@@ -40,6 +41,7 @@ __all__ = [
     "timed",
     "timing_of",
     "total",
+    "typical",
     "want",
 ]
 
@@ -177,8 +179,9 @@ def _timing(samples: Sequence[tuple[float, float]]) -> Timing:
 class Row:
     """One line of a table; `ratio` is its value over that of the limit or peer `of`.
 
-    `samples` are the values of all rounds, and `wall` and `wall_median` the same figure by the
-    clock on the wall, where they are known.
+    `median_ratio` is the same of the medians, where both have one. `samples` are the values of all
+    rounds, and `wall` and `wall_median` the same figure by the clock on the wall, where they are
+    known.
     """
 
     what: str
@@ -186,6 +189,7 @@ class Row:
     unit: str
     median: float | None = None
     ratio: float | None = None
+    median_ratio: float | None = None
     of: str = ""
     goal: str = ""
     met: bool | None = None
@@ -237,14 +241,33 @@ def amount(what: str, value: float, unit: str) -> Row:
     return Row(what=what, value=value, unit=unit)
 
 
+def typical(row: Row) -> float:
+    """The median, or the value where there is no other."""
+    return row.value if row.median is None else row.median
+
+
 def against(row: Row, peer: Row, of: str) -> Row:
-    """The row with its ratio to another one."""
-    return replace(row, ratio=row.value / peer.value, of=of)
+    """The row with its ratio to another one: of the bests, and of the medians."""
+    medians = None
+    if row.median is not None and peer.median is not None:
+        medians = row.median / peer.median
+    return replace(row, ratio=row.value / peer.value, median_ratio=medians, of=of)
 
 
 def want(row: Row, sign: str, bound: float, *, of_ratio: bool = False, unit: str = "") -> Row:
-    """The row with a goal: its value (or its ratio) is to be ">=" or "<=" `bound`."""
-    value = row.ratio if of_ratio else row.value
+    """The row with a goal: its figure (or its ratio) is to be ">=" or "<=" `bound`.
+
+    The median is judged, and the only figure that there is where there is no median.
+
+    >>> ours = Row(what="ours", value=9.0, median=6.0, unit="Mtok/s")
+    >>> theirs = Row(what="theirs", value=10.0, median=8.0, unit="Mtok/s")
+    >>> row = want(against(ours, theirs, "theirs"), ">=", 0.8, of_ratio=True)
+    >>> row.ratio, row.median_ratio, row.met
+    (0.9, 0.75, False)
+    """
+    value: float | None = typical(row)
+    if of_ratio:
+        value = row.ratio if row.median_ratio is None else row.median_ratio
     if value is None:
         raise ValueError(f"{row.what}: a goal for a ratio, but there is none.")
     words = f"{'at least' if sign == '>=' else 'at most'} {bound:g}"
@@ -259,7 +282,8 @@ HEAD = ("what", "best", "median", "wall", "median", "unit", "ratio", "goal", "me
 def render(table: Table) -> str:
     """The table as text, below the command that makes it again.
 
-    Best and median are in CPU time, the next two by the clock on the wall, if any row has it.
+    Best and median are in CPU time, the next two by the clock on the wall, if any row has it. A
+    ratio is that of the bests, with that of the medians in brackets.
 
     >>> print(render(Table(title="t", command="run it", rows=[amount("files", 3, "files")])))
     ## t
@@ -290,7 +314,8 @@ def columns(cells: Sequence[Sequence[str]]) -> str:
 
 
 def _cells(row: Row) -> tuple[str, ...]:
-    ratio = "" if row.ratio is None else f"{short(row.ratio)}x {row.of}"
+    medians = "" if row.median_ratio is None else f" ({short(row.median_ratio)}x)"
+    ratio = "" if row.ratio is None else f"{short(row.ratio)}x{medians} {row.of}"
     met = {None: "", True: "yes", False: "NO"}[row.met]
     known = ("" if one is None else short(one) for one in (row.median, row.wall, row.wall_median))
     return row.what, short(row.value), *known, row.unit, ratio, row.goal, met

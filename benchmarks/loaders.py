@@ -29,7 +29,7 @@ import numpy as np
 
 import tokenloom as tl
 from benchmarks import peers
-from benchmarks.clock import Row, Table, against, amount, cost, interleave, rate, want
+from benchmarks.clock import Row, Table, against, amount, cost, interleave, rate, typical, want
 from benchmarks.peers import BATCH, SEQ, Corpus, Rival
 from benchmarks.stores import write_store
 from tokenloom.store import format as fmt
@@ -160,7 +160,7 @@ def _rates(
     rows = [row(name) for name in limits]
     held = {name: row(rival.name) for name, rival in others.items()}
     gathers = [one for one in rows if one.what.startswith("limit")]
-    held["limit"] = max(gathers, key=lambda one: one.value)
+    held["limit"] = max(gathers, key=typical)
     torch = held.get("torch DataLoader")
     for name in others:
         plain = name == "torch DataLoader" or torch is None

@@ -25,7 +25,7 @@ from typing import Any
 import numpy as np
 
 import tokenloom as tl
-from benchmarks.clock import Case, Row, Table, against, amount, interleave, rate, want
+from benchmarks.clock import Case, Row, Table, against, amount, interleave, rate, typical, want
 from benchmarks.rival_rows import Rows, goal, payloads
 
 __all__ = ["SIZES", "evict", "read_bytes", "tables"]
@@ -175,7 +175,7 @@ def _passes(root: Path, files: list[tuple[Path, int]], batches: int) -> dict[str
 
 
 def _judged(rows: dict[str, Row], found: dict[str, Pass]) -> list[Row]:
-    better = max(rows[FULL], rows[RANDOM], key=lambda row: row.value)
+    better = max(rows[FULL], rows[RANDOM], key=typical)
 
     def read(name: str, most: float | None = None) -> Row:
         row = amount("  bytes read for a useful one", found[name].share, "bytes")

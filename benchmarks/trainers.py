@@ -142,7 +142,7 @@ def _firsts(root: Path, times: int, command: str) -> Table:
         best = {name: min(_first(make) for _ in range(times)) for name, make in makers.items()}
         floor, mine = (amount(name, 1000 * best[name], "ms") for name in makers)
         table += [floor, against(mine, floor, floor.what)]
-    notes = ["Wall time from making the loader to its first batch, 2 workers; the best counts."]
+    notes = ["Wall time from making the loader to its first batch, 2 workers; the best of some."]
     return Table(
         title="trainers 2: the first batch with workers", command=command, rows=table, notes=notes
     )

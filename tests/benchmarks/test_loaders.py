@@ -7,7 +7,7 @@ from typing import ClassVar
 import numpy as np
 import pytest
 
-from benchmarks import clock, loaders, peers
+from benchmarks import clock, loaders, peers, rival_rows
 
 BATCH, SEQ, Corpus = peers.BATCH, peers.SEQ, peers.Corpus
 FIELDS = (loaders.TOKENS, loaders.ALL)
@@ -113,6 +113,32 @@ def test_each_goal_has_its_own_row():
     assert (met.what, met.ratio, met.goal, met.met) == ("ours", 8.0, "at least 4x", True)
     assert (missed.what, missed.ratio, missed.met) == ("  the same", 0.5, False)
     assert loaders._judged(row, {}, held) == [row]
+
+
+def figures(best, median=None, unit="Mtok/CPU-s"):
+    return clock.Row(what=f"{best} {median}", value=best, median=median, unit=unit)
+
+
+def test_the_median_decides_whether_a_goal_is_met():
+    """Both ratios are shown, and the best round saves nobody."""
+    theirs = figures(10.0, 8.0)
+    (row,) = loaders._judged(figures(9.0, 6.0), {"peer": 0.8}, {"peer": theirs})
+    assert (row.ratio, row.median_ratio, row.met) == (0.9, 0.75, False)
+    assert "| 0.900x (0.750x) peer | at least 0.8x | NO " in _printed(row)
+    assert rival_rows.goal(figures(7.0, 6.4), theirs, 0.8).met, "best misses, median meets"
+    assert not clock.want(figures(1.0, 3.0, "ms"), "<=", 2).met, "a figure, not a ratio"
+    assert clock.want(figures(3.0, 1.0, "ms"), "<=", 2).met
+
+
+@pytest.mark.parametrize(("ours", "theirs"), [(None, 8.0), (6.0, None), (None, None)])
+def test_without_two_medians_the_only_ratio_there_is_counts(ours, theirs):
+    row = rival_rows.goal(figures(9.0, ours), figures(10.0, theirs), 0.8)
+    assert (row.ratio, row.median_ratio, row.met) == (0.9, None, True)
+    assert "| 0.900x 10.0" in _printed(row)
+
+
+def _printed(row):
+    return clock.render(clock.Table(title="t", command="c", rows=[row]))
 
 
 class ToyBatch:

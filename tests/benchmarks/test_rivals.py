@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import tokenloom as tl
-from benchmarks import clock, rival_rows, rivals_cold, rivals_setups
+from benchmarks import clock, rival_rows, rivals, rivals_cold, rivals_setups
 
 SEQ = 2048
 
@@ -92,6 +92,20 @@ def test_a_mix_by_hand_takes_every_source_in_its_order_and_by_its_weight(rows):
         assert np.array_equal(those, np.arange(len(those)) % 10)
     shares = np.bincount(source, minlength=5) / len(source)
     assert shares == pytest.approx(rivals_setups.WEIGHTS, abs=0.03)
+
+
+@pytest.mark.parametrize(("what", "count"), [("8 doc", 8), ("32 doc", 32), ("2 or 3 doc", 2.3)])
+def test_packed_rows_have_as_many_documents_as_their_name_says(tmp_path, what, count):
+    (name,) = [one for one, _ in rivals.PACKED.values() if what in _named(one)]
+    rival_rows.write(tmp_path / name, 1 << 19, rivals.MEANS[name])
+    packed = tl.open(tmp_path / name).pack(SEQ)
+    assert rivals._documents_a_row(packed) == pytest.approx(count, rel=0.03)
+    segments = packed.batch(range(len(packed))).segment_ids.max(axis=1)  # from 1 on, row by row
+    assert segments.mean() == pytest.approx(count, rel=0.15)  # long documents are cut
+
+
+def _named(store):
+    return next(what for what, (one, _) in rivals.PACKED.items() if one == store)
 
 
 def test_the_time_of_processes_that_still_run_is_counted():

@@ -3,16 +3,21 @@
 import _thread
 import itertools
 import os
+import subprocess
+import sys
 import threading
 import time
+from pathlib import Path
 
 import numpy as np
 import pytest
 
 import tokenloom as tl
+from tokenloom.batch import read
 from tokenloom.batch.render import Renderer
 from tokenloom.loader import loader as loader_module
 from tokenloom.loader import maker
+from tokenloom.store import format as fmt
 from tokenloom.store.byte_source import LocalSource
 from tokenloom.store.cache import Fetchers
 from tokenloom.testing.stores import write_flat
@@ -65,12 +70,10 @@ def short_plans(monkeypatch):
     monkeypatch.setattr(loader_module, "GROUP_ROWS", 16)
 
 
-def run_of(root, source=None, windows=4, **hints):
+def run_of(root, source=None, windows=4, seq_len=SEQ_LEN, verify="never"):
     """A run whose cache holds this many windows."""
-    store = tl.open(
-        root, source=source, cache_bytes=windows * WINDOW * BLOCK_BYTES, verify="never", **hints
-    )
-    run = store.windows(SEQ_LEN).seed(1)
+    store = tl.open(root, source=source, cache_bytes=windows * WINDOW * BLOCK_BYTES, verify=verify)
+    run = store.windows(seq_len).seed(1)
     return run.block_shuffle(io_block_size=BLOCK_ROWS, window_blocks=WINDOW)
 
 
@@ -97,6 +100,113 @@ def test_the_next_window_is_fetched_before_it_is_asked_for(root, short_plans):
     assert len(bucket.reads) == len({place for _, place, _ in bucket.reads}) == WINDOW * WINDOWS
     assert len({who for who, _, _ in bucket.reads}) > 2
     assert bucket.most <= bucket.parallel + 1
+
+
+@pytest.mark.filterwarnings("ignore:seq_len")
+@pytest.mark.parametrize("verify", ["first", "always"])
+@pytest.mark.parametrize("seq_len", [SEQ_LEN, 60])  # rows of 60 tokens: blocks across two chunks
+def test_blocks_smaller_than_a_checked_chunk_take_one_read_each(root, short_plans, verify, seq_len):
+    """A block grows to whole chunks when it is checked; it used to be cut at its own size again."""
+    bucket, chunk = Bucket(root), fmt.INNER * 2
+    block = BLOCK_ROWS * seq_len * 2
+    run = run_of(root, bucket, windows=WINDOWS + 1, seq_len=seq_len, verify=verify)
+    wanted = [batch.tokens.tolist() for batch in tl.Loader(run_of(root, seq_len=seq_len), 4)]
+    with tl.Loader(run, 4, prefetch=4) as loader:
+        assert [batch.tokens.tolist() for batch in loader] == wanted
+        blocks = -(-len(run) // BLOCK_ROWS)
+        assert loader.metrics()["data/reads"] == len(bucket.reads) <= blocks
+    sizes = {size for _, _, size in bucket.reads}
+    assert min(sizes) >= min(block, len(run) % BLOCK_ROWS * seq_len * 2 or block)
+    widened = {size for size in sizes if size > block}
+    assert widened
+    assert all(size % chunk == 0 for size in widened)
+    if verify == "always":
+        assert widened == sizes
+
+
+def test_a_store_of_one_block_is_checked_in_one_read(tmp_path):
+    write_flat(tmp_path / "s", np.arange(128), np.array([128]), vocab_size=200)
+    bucket = Bucket(tmp_path / "s")
+    run = tl.open(tmp_path / "s", source=bucket).windows(16).block_shuffle(io_block_size=8)
+    with tl.Loader(run, 2, fetch="blocks") as loader:
+        assert sum(len(batch) for batch in loader) == 8
+    assert [one[1:] for one in bucket.reads] == [(0, fmt.INNER * 2)]
+
+
+@pytest.mark.parametrize("parallel", [4, 12])
+def test_a_slow_source_is_asked_as_much_at_once_as_it_answers(
+    root, short_plans, monkeypatch, parallel
+):
+    """While there is room in the cache; a step that waits for its own block may ask, too."""
+
+    def most_at_once():
+        bucket = Bucket(root, parallel=parallel, latency=0.02)
+        with tl.Loader(run_of(root, bucket, windows=6), 4, prefetch=4) as loader:
+            assert sum(len(batch) for batch in loader) == ROWS
+        return bucket.most
+
+    assert parallel <= most_at_once() <= parallel + 1
+    monkeypatch.setattr(read, "Fetchers", lambda parallel: Fetchers(1))  # the control
+    assert most_at_once() <= 2
+
+
+MEMORY = """
+import sys, threading
+from pathlib import Path
+sys.path.insert(0, sys.argv[2])
+from virtual import VirtualStore
+import tokenloom as tl
+from tokenloom.store.byte_source import new_buffer
+
+class Bucket(VirtualStore):
+    parallel, who = 8, set()
+
+    def _bytes(self, name, start, count):  # tokens without arithmetic: it takes memory, too
+        if "input_ids/c" not in name:
+            return super()._bytes(name, start, count)
+        self.who.add(threading.get_ident())
+        found = new_buffer(count)  # as for local files; a thread's own heap would keep it
+        found[:] = 7
+        return found
+
+def peak():
+    lines = open("/proc/self/status").read().splitlines()
+    return int(next(line.split()[1] for line in lines if line.startswith("VmHWM"))) >> 10
+
+bucket = Bucket([(64, 1 << 25)] * 4)
+root = bucket.write_manifest(Path(sys.argv[1]))
+store = tl.open(root, source=bucket, cache_bytes=int(sys.argv[3]) << 20, verify="never")
+run = store.windows(2048).block_shuffle(window_blocks=8).seed(1)  # 4 MiB
+with tl.Loader(run, 8, prefetch=4) as loader:
+    next(loader)
+    before, steps = peak(), 1
+    for batch in loader:
+        steps += 1
+    stats = loader.stats().cache
+print(peak() - before, steps * 8 * 2048, stats.bytes >> 20, len(bucket.who))
+"""
+
+
+@pytest.mark.skipif(not os.path.exists("/proc/self/status"), reason="no /proc here")
+@pytest.mark.parametrize(
+    ("cache", "least", "most"),
+    # with the cache: blocks on their way (8 threads), those of the steps that are being made, plans
+    [(16, 16, 64), pytest.param(300, 200, 400, id="control: a cache for everything")],
+)
+def test_windows_fetched_ahead_take_little_more_memory_than_the_cache(tmp_path, cache, least, most):
+    """The peak of a process through which 256 MiB of tokens go; all in MiB."""
+    places = tmp_path / "s", Path(__file__).parents[1] / "shared"
+    done = subprocess.run(
+        [sys.executable, "-c", MEMORY, *map(str, places), str(cache)],
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+    assert done.returncode == 0, done.stderr[-2000:]
+    grown, delivered, kept, threads = map(int, done.stdout.split())
+    assert (delivered, threads > 2) == (4 << 25, True), "or nothing was fetched ahead"
+    assert kept <= cache
+    assert least <= grown < most
 
 
 def test_no_more_is_fetched_ahead_than_the_cache_has_room_for(root, short_plans):

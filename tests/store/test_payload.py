@@ -42,6 +42,20 @@ LAYOUTS = {
     ),
     "spliced": lambda one: one.splice(16),
 }
+BESIDE = {  # the other source of a mix: another layout whose rows have the same arrays
+    "windows": lambda one: one.splice(16),
+    "look-ahead": lambda one: one.windows(16, lookahead=True, overlap=1),
+    "overlapping": lambda one: one.windows(16, lookahead=True),
+    "padded": lambda one: one.windows(16),
+    "packed": lambda one: one.windows(24),
+    "packed, BOS and EOS": lambda one: one.windows(24, lookahead=True),
+    "spliced": lambda one: one.windows(16),
+}
+ORDERS = {
+    "as stored": lambda one: one,
+    "full": lambda one: one.shuffle(),
+    "block": lambda one: one.block_shuffle(window_blocks=2),
+}
 PARTS = {
     "all": lambda store: store,
     "selected": lambda store: store.select(doc_index=[1, 4, 5, 17]),
@@ -49,10 +63,10 @@ PARTS = {
 }
 
 
-def batches_of(dataset, dtype="int32", fields=ARRAYS[:-1], count=4):
-    """The arrays of some batches, read row by row."""
+def batches_of(dataset, dtype="int32", fields=ARRAYS[:-1], count=4, fetch="rows"):
+    """The arrays of some batches, by default read row by row."""
     loader = tl.Loader(
-        dataset, 3, fetch="rows", fields=fields, dtype=dtype, end="pad", untrained="zero"
+        dataset, 3, fetch=fetch, fields=fields, dtype=dtype, end="pad", untrained="zero"
     )
     with loader:
         found = [batch for batch, _ in zip(loader, range(count), strict=False)]
@@ -89,19 +103,31 @@ ORIGINAL = payload_room.Payloads.is_usable
     vocab=st.sampled_from([1000, 100_000]),
     shards=st.integers(1, 4),
     layout=st.sampled_from(sorted(LAYOUTS)),
+    order=st.sampled_from(sorted(ORDERS)),
     part=st.sampled_from(sorted(PARTS)),
+    fetch=st.sampled_from(["rows", "blocks"]),
+    mixed=st.booleans(),
     dtype=st.sampled_from(["int32", "int64"]),
     verify=st.sampled_from(["first", "always", "never"]),
     weights=st.booleans(),
 )
-@settings(max_examples=40)
+@settings(max_examples=50)
 @pytest.mark.filterwarnings("ignore")
 def test_every_way_of_reading_gives_the_same_arrays(
-    seed, vocab, shards, layout, part, dtype, verify, weights
+    seed, vocab, shards, layout, order, part, fetch, mixed, dtype, verify, weights
 ):
+    """Row by row and by blocks, alone and in a mix, from a map and not, compiled and in NumPy."""
     documents = random_shards(seed, shards=shards, documents=20, longest=90, vocab=vocab)
     documents[0][0] = documents[0][0] or [1, 2, 3]
     columns = {"loss_mask": ("uint8", lambda ids: ids % 3 > 0)} if weights else None
+
+    def run_over(store):
+        run = ORDERS[order](LAYOUTS[layout](PARTS[part](store)))
+        if mixed:
+            both = {"a": run, "b": ORDERS[order](BESIDE[layout](store))}
+            run = tl.mix(both, weights={"a": 2, "b": 1})
+        return run.seed(seed)
+
     with (
         ToyStore(documents, vocab_size=vocab, columns=columns) as toy,
         pytest.MonkeyPatch.context() as patch,
@@ -109,13 +135,17 @@ def test_every_way_of_reading_gives_the_same_arrays(
         found = {}
         for way in WAYS:
             store = opened(toy.path, way, patch, verify=verify)
-            dataset = LAYOUTS[layout](PARTS[part](store)).shuffle().seed(seed)
-            found[way] = batches_of(dataset, dtype)
-            kept = payloads_of(store.reader)._open
-            assert {key[2] for key in kept} == {"map": {True}, "pread": {False}}.get(way, set())
+            found[way] = batches_of(run_over(store), dtype, fetch=fetch)
+            kept = {key[2] for key in payloads_of(store.reader)._open}
+            in_place = {"map": {True}, "pread": {False}}.get(way, set())
+            assert kept == (in_place if fetch == "rows" else set())
         for way in WAYS[1:]:
             same(found[way], found["map"])
         assert found["map"][0]["tokens"].dtype == np.dtype(dtype)
+        patch.undo()
+        store = tl.open(toy.path, cache_bytes=1 << 20)
+        other = {"rows": "blocks", "blocks": "rows"}[fetch]
+        same(batches_of(run_over(store), dtype, fetch=other), found["map"])
 
 
 @pytest.mark.parametrize("way", WAYS)

@@ -3,8 +3,10 @@
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 import numpy as np
+import pytest
 from toystore import write_store
 
 from tokenloom.store import format as fmt
@@ -81,3 +83,25 @@ peak()
 """
     before, after = peak_kib(code)
     assert after - before < 100 * 1024
+
+
+@pytest.mark.parametrize("by", ["id", "content"])
+def test_a_split_of_eight_million_documents_takes_little_more_than_its_lists(tmp_path, by):
+    """8 bytes for the number of each document in its part, and one for the part."""
+    documents = 64 * 131_072
+    code = f"""
+import sys
+sys.path.insert(0, {str(Path(__file__).parents[1] / "shared")!r})
+from pathlib import Path
+from virtual import VirtualStore
+import tokenloom as tl
+virtual = VirtualStore([(131_072, 1 << 18)] * 64)
+root = virtual.write_manifest(Path({str(tmp_path / "s")!r}))
+store = tl.open(root, source=virtual, verify="never", cache_bytes=1 << 20)
+peak()
+parts = store.split({{"train": 0.9, "eval": 0.1}}, by={by!r})
+assert sum(len(part.indices) for part in parts.values()) == {documents}
+peak()
+"""
+    before, after = peak_kib(code)
+    assert 8 * documents < (after - before) * 1024 < 14 * documents

@@ -121,22 +121,28 @@ def fetch(
     *,
     rules: FetchRules,
     root: str,
+    cut: int | None = None,
 ) -> tuple[list[Array], Took]:
     """Elements [low, high) of ``columns[file]`` for each range, as views in the order asked.
 
     A range may come as several views where a read was cut; empty ranges give none. All columns
-    have codec "none" and one dtype.
+    have codec "none" and one dtype. No read is longer than `rules.cap`, nor than `cut` bytes, if
+    given, unless chunks that must be checked make the largest range longer.
     """
     item, step = columns[0].dtype.itemsize, columns[0].chunk_bytes
     base = file << coalesce.FILE_SHIFT
     start, stop = base + low * item, base + high * item
     doubt_file, doubt_chunk = _unchecked(columns, file, low, high, rules)
     doubt = (doubt_file << coalesce.FILE_SHIFT) + doubt_chunk * step
+    cap = rules.cap if cut is None else min(cut, rules.cap)
+    if len(doubt):  # a range grows to whole chunks
+        widest = int(((high - 1) // columns[0].inner - low // columns[0].inner).max()) + 1
+        cap = min(max(cap, widest * step), rules.cap)
     plan = coalesce.plan(
         np.concatenate([start, doubt]) if len(doubt) else start,
         np.concatenate([stop, doubt + step]) if len(doubt) else stop,
         gap=rules.gap,
-        cap=rules.cap,
+        cap=cap,
     )
     sizes = plan.stop - plan.start
     names = [column.file for column in columns]

@@ -198,8 +198,8 @@ class Reader:
             stop: token after each range [N]; ranges may overlap, repeat, be empty, and cross
                 shards. A range may come as several views; an empty one gives none.
             column: which per-token column.
-            cap: no read is longer than this many bytes, a multiple of 8; the store's own if not
-                given.
+            cap: reads are cut after this many bytes, a multiple of 8, or after the largest range
+                with the chunks that must be checked below it; the store's own if not given.
         """
         shard, low, high = self.inside_shards(start, stop)
         if len(shard) == 0:
@@ -209,8 +209,9 @@ class Reader:
             used, file = np.unique(shard, return_inverse=True)
         columns = [self.shard(number).columns[column] for number in used.tolist()]
         if columns[0].codec == "none":
-            rules = self.rules if cap is None else replace(self.rules, cap=cap)
-            views, took = fetch(self.source, columns, file, low, high, rules=rules, root=self.path)
+            views, took = fetch(
+                self.source, columns, file, low, high, rules=self.rules, root=self.path, cut=cap
+            )
         else:
             pieces = zip(shard.tolist(), low.tolist(), high.tolist(), strict=True)
             views = [part for n, a, b in pieces for part in self._from_blocks(n, column, a, b)]
