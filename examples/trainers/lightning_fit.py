@@ -25,7 +25,6 @@ class Model(pl.LightningModule):  # guesses each byte from the one before
 with tempfile.TemporaryDirectory() as folder:
     texts = [{"text": f"tale {i} of looms " * (i % 5 + 1)} for i in range(40)]
     run = tl.build(texts, f"{folder}/store", tokenizer="bytes").pack(64).shuffle()
-    for steps, start in ((8, None), (3, None), (8, f"{folder}/3.ckpt")):
-        trainer = pl.Trainer(max_steps=steps, logger=False, enable_checkpointing=False)
+    for steps, start in ((8, None), (3, None), (8, f"{folder}/checkpoints/epoch=0-step=3.ckpt")):
+        trainer = pl.Trainer(max_steps=steps, logger=False, default_root_dir=folder)
         trainer.fit(Model(), DataModule(run, 4, contract="plain"), ckpt_path=start)
-        trainer.save_checkpoint(f"{folder}/{steps}.ckpt")

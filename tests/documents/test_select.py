@@ -365,6 +365,17 @@ def test_ds_13_each_mode_for_several_and_random_without_replacement(stores):
     assert sorted(chosen(store, num_docs=10, doc_select_mode="random")) == list(range(10))
 
 
+@pytest.mark.parametrize("mode", MODES)
+def test_tr_06_every_policy_selects_the_right_documents_and_a_run_has_no_others(stores, mode):
+    store = stores(*TEN)
+    wanted, _ = slow_select(TEN, store.digest, num_docs=4, doc_select_mode=mode)
+    made = store.select(num_docs=4, doc_select_mode=mode)
+    assert made.indices.tolist() == wanted
+    batch = made.pack(16)[:]
+    shown = sorted(batch.tokens[batch.segment_ids > 0].tolist())
+    assert shown == sorted(token for d in wanted for token in store.document(d).tolist())
+
+
 def test_ds_14_a_draw_depends_on_the_store_the_number_the_bounds_and_the_seed(stores):
     lengths = [5] * 200
     store, other = stores(*lengths), stores(*lengths, first=1)

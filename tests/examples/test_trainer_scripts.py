@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 FOLDER = Path(__file__).parents[2] / "examples" / "trainers"
-NEEDS = {"grain_loop": "grain", "jax_loop": "jax", "lightning_fit": "lightning"}
+SCRIPTS = ("grain_loop", "jax_loop", "levanter_rows", "lightning_fit")
 
 
 def output(name, tmp_path, **environment):
@@ -28,10 +28,11 @@ def output(name, tmp_path, **environment):
     return [line for line in done.stdout.splitlines() if line]
 
 
-@pytest.mark.parametrize("name", NEEDS)
+@pytest.mark.parametrize("name", SCRIPTS)
 def test_a_script_has_fewer_than_30_lines_of_code(name):
     lines = (FOLDER / f"{name}.py").read_text().splitlines()
     assert len([line for line in lines if line.strip()]) < 30
+    assert len(lines) <= 30
 
 
 @pytest.mark.slow
@@ -56,3 +57,10 @@ def test_the_grain_script_resumes(tmp_path):
     *steps, last = output("grain_loop", tmp_path)
     assert len(steps) == 8
     assert last == "resumed: True (2, 2, 64)"
+
+
+def test_the_script_for_levanter_goes_on_at_the_step_where_it_stopped(tmp_path):
+    lines = output("levanter_rows", tmp_path)
+    assert [line.split(":")[0] for line in lines] == [f"step {n}" for n in range(5)]
+    assert all(line.endswith("targets, the same: True") for line in lines)
+    assert len({line.split()[2] for line in lines}) > 1  # other rows in other steps

@@ -19,11 +19,12 @@ logging.disable_progress_bar()
 torch.set_num_threads(1)  # threads that wait for each other are slow on a busy machine
 
 
-def packed_run(root, documents=120, seed=7):
-    """Documents of 2 to 30 tokens, packed and shuffled."""
+def packed_run(root, documents=120, seed=7, masked=False):
+    """Documents of 2 to 30 tokens, packed and shuffled; `masked`: some tokens are not trained."""
     rng = np.random.Generator(np.random.PCG64(documents))
     made = [rng.integers(1, VOCAB, rng.integers(2, 31)).tolist() for _ in range(documents)]
-    write_store(root, [made], vocab_size=VOCAB)
+    answers = {"loss_mask": ("uint8", lambda ids: ids % 3 > 0)}
+    write_store(root, [made], vocab_size=VOCAB, columns=answers if masked else None)
     return tl.open(root).pack(SEQ_LEN).shuffle().seed(seed)
 
 

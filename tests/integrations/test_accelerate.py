@@ -1,7 +1,13 @@
 """A run in a loop with Accelerate: its order is left alone, and save_state keeps its place."""
 
 import itertools
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
 
+import accelerate_worker
 import pytest
 import torch
 from accelerate import Accelerator, DataLoaderConfiguration, skip_first_batches
@@ -17,6 +23,9 @@ from tokenloom.integrations.torch import dataloader
 @pytest.fixture(scope="module")
 def run(tmp_path_factory):
     return packed_run(tmp_path_factory.mktemp("store"))
+
+
+WORKER = str(Path(__file__).parent / "accelerate_worker.py")
 
 
 def accelerator(**options):
@@ -152,3 +161,34 @@ def test_a_loop_draws_none_of_torchs_random_numbers(run):
     assert torch.equal(torch.get_rng_state(), before)
     next(iter(torch.utils.data.DataLoader(range(8))))
     assert not torch.equal(torch.get_rng_state(), before)
+
+
+@pytest.mark.slow
+def test_issue_16_two_processes_have_the_rows_of_a_step_between_them(run, tmp_path):
+    """Plain, dispatched and split, prepared by us and by Accelerate; a state of two goes on in one.
+
+    Processes that read everything, or every second batch, would not join to the steps in order.
+    """
+    launch = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
+    (store,) = (source.line.reader.root for source in run.sources.values())
+    done = subprocess.run(
+        [sys.executable, *launch, WORKER, str(store), str(tmp_path)],
+        env=os.environ | {"OMP_NUM_THREADS": "1"},
+        capture_output=True,
+        text=True,
+        timeout=600,  # for hangs
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    first, second = (json.loads((tmp_path / f"{rank}.json").read_text()) for rank in (0, 1))
+    size = accelerate_worker.SIZE
+    wanted = [list(range(at, at + size)) for at in range(0, len(run) // size * size, size)]
+    assert len(first) == len(second) == 2 * len(accelerate_worker.SETTINGS)
+    for name, batches in first.items():
+        joined = [one + other for one, other in zip(batches, second[name], strict=True)]
+        assert joined == wanted, name
+        assert {len(batch) for batch in batches} == {size // 2}, name
+    one = accelerator()
+    again = prepare(one, run, 4, fields=("index",))
+    one.load_state(str(tmp_path / "state"))
+    assert seen(itertools.islice(again, 1)) == [[16, 17, 18, 19]]

@@ -11,7 +11,7 @@ import warnings
 
 import numpy as np
 import pytest
-from toyruns import toy_store
+from toyruns import mixed_run
 
 import tokenloom as tl
 from tokenloom.batch import digest_of, row_hashes
@@ -30,14 +30,7 @@ pytestmark = [
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory):
-    """A mix of packed rows with filler and windows with weights, endless."""
-    folder = tmp_path_factory.mktemp("digests")
-    web, chat = (
-        toy_store(folder / name, rows=n, weights=True) for name, n in (("a", 37), ("b", 23))
-    )
-    packed = web.pack(8).shuffle().epochs(None)
-    windows = chat.windows(8).block_shuffle(window_blocks=2).epochs(None)
-    return tl.mix({"web": packed, "chat": windows}, weights={"web": 2, "chat": 1}).seed(7)
+    return mixed_run(tmp_path_factory.mktemp("digests"))
 
 
 def numpy_loader(run):
@@ -112,6 +105,25 @@ def lightning(run):
     return seen
 
 
+def accelerate_of(**settings):
+    """Ranks are found by Accelerate: this process is the only one."""
+
+    def prepared(run):
+        accelerate = importlib.import_module("accelerate")
+        ours = importlib.import_module("tokenloom.integrations.hf")
+        config = accelerate.DataLoaderConfiguration(**settings)
+        one = accelerate.Accelerator(cpu=True, dataloader_config=config)
+        return ours.prepare(one, run, SIZE, fields=MORE)
+
+    return prepared
+
+
+def accelerate_own(run):
+    """A loader of torch that Accelerate prepares by itself."""
+    accelerate = importlib.import_module("accelerate")
+    return accelerate.Accelerator(cpu=True).prepare(torch_of(0)(run))
+
+
 def grain_threads(run):
     grain = importlib.import_module("grain")
     ours = importlib.import_module("tokenloom.integrations.grain")
@@ -133,6 +145,9 @@ ADAPTERS = {
     "torch, 4 workers": torch_of(4),
     "StatefulDataLoader": stateful_of(0),
     "StatefulDataLoader, 2 workers": stateful_of(2),
+    "Accelerate": accelerate_of(),
+    "Accelerate, dispatched": accelerate_of(dispatch_batches=True),
+    "Accelerate, prepared by itself": accelerate_own,
     "Lightning": lightning,
     "Grain, 4 threads": grain_threads,
     "Grain iterator": grain_iterator,

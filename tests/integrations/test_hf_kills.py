@@ -14,11 +14,18 @@ TIMEOUT = 900  # seconds; against hangs only
 
 
 @pytest.fixture(scope="module")
-def run_file(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("store")
-    run = packed_run(folder / "store")
-    (folder / "run.json").write_text(json.dumps(run.describe()))
-    return str(folder / "run.json")
+def runs(tmp_path_factory):
+    """Plain text for a Trainer, data with a loss mask for fine-tuning."""
+    folder = tmp_path_factory.mktemp("stores")
+    return {kind: packed_run(folder / kind, masked=kind == "sft") for kind in ("trainer", "sft")}
+
+
+@pytest.fixture(scope="module")
+def run_files(runs, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("runs")
+    for kind, run in runs.items():
+        (folder / f"{kind}.json").write_text(json.dumps(run.describe()))
+    return {kind: str(folder / f"{kind}.json") for kind in runs}
 
 
 def train(folder, run_file, processes=1, kind="trainer", **told):
@@ -43,9 +50,10 @@ OPTIONS = {"max_steps": 9, "save_steps": 2, "save_total_limit": 2}
 
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", ["trainer", "sft"])
-def test_issue_16_a_killed_training_has_the_losses_of_the_whole_one(tmp_path, run_file, kind):
+def test_issue_16_a_killed_training_has_the_losses_of_the_whole_one(tmp_path, run_files, kind):
     """Megatron-Bridge 4565: packed fine-tuning data whose loss jumps after a resume. With dropout,
     to the last bit; also after a kill in the middle of a checkpoint."""
+    run_file = run_files[kind]
     whole = train(tmp_path / "whole", run_file, kind=kind, options=OPTIONS)
     assert [step for step, _ in whole] == list(range(1, 10))
     for kill in KILLS:
@@ -59,9 +67,20 @@ def test_issue_16_a_killed_training_has_the_losses_of_the_whole_one(tmp_path, ru
     assert len(found) > len(whole)  # some were
 
 
+def test_the_data_for_fine_tuning_train_some_tokens_of_every_row_and_not_others(runs):
+    """Or the test above would show nothing about masks."""
+    plain, masked = (runs[kind].batch(range(36)) for kind in ("trainer", "sft"))
+    assert (plain.tokens == masked.tokens).all()
+    left_out = plain.loss_mask & ~masked.loss_mask
+    assert left_out.any(axis=1).all()
+    assert masked.loss_mask.any(axis=1).all()
+    assert (masked.labels[:, 1:][left_out[:, :-1]] == -100).all()
+
+
 @pytest.mark.slow
-def test_issue_16_two_processes_train_as_one_does(tmp_path, run_file):
+def test_issue_16_two_processes_train_as_one_does(tmp_path, run_files):
     """And a training of one process goes on in two, within a step's rounding."""
+    run_file = run_files["trainer"]
     told = {"dropout": 0.0, "evaluate": True}
     options = {"max_steps": 6, "save_steps": 3, "per_device_eval_batch_size": 2}
     one = train(tmp_path / "one", run_file, options=options, **told)

@@ -36,6 +36,7 @@ LEAKS = {
         "position_ids": lambda given: torch.arange(given["position_ids"].shape[1])[None]
     },
 }
+LEAKS["no position_ids"] = {"position_ids": lambda given: None}
 BOOL = {"attention_mask": lambda given: dense_mask(segments(given))[:, None]}
 
 
@@ -59,6 +60,13 @@ def test_the_tolerance_goes_with_the_dtype(dtype):
 def test_issue_16_a_set_up_that_leaks_is_refused(attention, name):
     with pytest.raises(ConfigError, match=r"see each other(.|\n)*contract='sdpa'"):
         check_packing(altered(attention, **LEAKS[name]))
+
+
+@pytest.mark.parametrize("attention", ["eager", "sdpa"])
+def test_issue_16_edges_of_documents_without_positions_leak_and_are_refused(attention):
+    """Only FlashAttention reads `cu_seq_lens`; other attentions go by positions alone."""
+    with pytest.raises(ConfigError, match="see each other"):
+        check_packing(altered(attention, **LEAKS["no position_ids"]), contract="flash")
 
 
 def test_a_mask_of_booleans_leaks_in_eager_attention_only():

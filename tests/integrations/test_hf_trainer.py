@@ -247,10 +247,22 @@ def test_another_batch_size_trains_the_rest_of_the_epochs(run, tmp_path, size, s
     assert indices(again) == rest
 
 
-def test_a_run_without_a_second_pass_is_refused_before_training(run, tmp_path):
+@pytest.mark.parametrize("wants", [{"num_train_epochs": 2}, {"max_steps": 99}], ids=str)
+@pytest.mark.parametrize("why", ["all_exhausted", "edits"])
+def test_a_run_without_a_second_pass_is_refused_before_training(run, tmp_path, why, wants):
     mixed = tl.mix({"a": run, "b": run}, stop="all_exhausted")
+    if why == "edits":
+        mixed = tl.mix({"a": run, "b": run}).edit(at=8, weights={"a": 3})
+    with pytest.raises(ConfigError, match=why):
+        trained(mixed, tmp_path, **wants)
+
+
+def test_all_steps_of_the_only_pass_are_not_too_many(run, tmp_path):
+    """A control of the refusal above: one more would be."""
+    mixed = tl.mix({"a": run, "b": run}, stop="all_exhausted").take(9)
+    assert trained(mixed, tmp_path, max_steps=2).state.global_step == 2
     with pytest.raises(ConfigError, match="all_exhausted"):
-        trained(mixed, tmp_path, num_train_epochs=2)
+        trained(mixed, tmp_path, max_steps=3)
 
 
 def test_epochs_of_an_endless_run_are_refused(run, tmp_path):
@@ -334,6 +346,16 @@ def test_other_datasets_are_evaluated_as_before(run, tmp_path):
 def test_a_setting_that_cannot_be_honoured_is_refused(run, tmp_path, options, named):
     trainer = Trainer(tiny(), arguments(tmp_path, **options))
     with pytest.raises(ConfigError, match=f"args.*{named}"):
+        attach(trainer, run, check=False)
+
+
+def test_a_loss_of_trls_own_is_refused_because_the_store_says_what_is_trained(run, tmp_path):
+    trainer = Trainer(tiny(), arguments(tmp_path))
+    for asked in (None, False):
+        trainer.args.completion_only_loss = asked  # a field of TRL's SFTConfig
+        attach(trainer, run, check=False)
+    trainer.args.completion_only_loss = True
+    with pytest.raises(ConfigError, match=r"args\.completion_only_loss: found True.*in the store"):
         attach(trainer, run, check=False)
 
 

@@ -57,6 +57,16 @@ def toy_run(store: tl.Store, kind: str = "full", epochs: int | None = 3, **layou
     return KINDS[kind](store.windows(SEQ_LEN, **layout)).seed(7).epochs(epochs)
 
 
+def mixed_run(folder: Path) -> tl.Dataset:
+    """A mix of packed rows with filler and windows, both with loss weights; endless."""
+    web, chat = (
+        toy_store(folder / name, rows=n, weights=True) for name, n in (("a", 37), ("b", 23))
+    )
+    packed = web.pack(SEQ_LEN).shuffle().epochs(None)
+    windows = chat.windows(SEQ_LEN).block_shuffle(window_blocks=2).epochs(None)
+    return tl.mix({"web": packed, "chat": windows}, weights={"web": 2, "chat": 1}).seed(7)
+
+
 def ranks_of(dataset: tl.Dataset, batch_size, world: int, **options) -> list[tl.Loader]:
     return [tl.Loader(dataset, batch_size, rank, world, **options) for rank in range(world)]
 

@@ -9,7 +9,7 @@ from typing import Any
 from tokenloom.store.cache import CacheStats
 from tokenloom.store.fetch import ReadCounters
 
-__all__ = ["LoaderStats", "metrics_of"]
+__all__ = ["LoaderStats", "epoch_of", "metrics_of"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,19 +49,23 @@ class LoaderStats:
         return self.tokens / self.seconds if self.seconds else 0.0
 
 
-def metrics_of(
-    prefix: str, told: Mapping[str, float], stats: LoaderStats, sources: Sequence[Mapping[str, Any]]
-) -> dict[str, float]:
+def epoch_of(sources: Sequence[Mapping[str, Any]]) -> int:
+    """Complete epochs of the source that has the fewest, of the `sources` of a state."""
+    return min(int(one["epochs"]) for one in sources)
+
+
+def metrics_of(prefix: str, state: Mapping[str, Any], stats: LoaderStats) -> dict[str, float]:
     """Position, rates and what each source has given, under one prefix.
 
     Args:
         prefix: put before every name.
-        told: the position.
+        state: the position, as `Loader.state_dict` tells it.
         stats: what the loader has done.
-        sources: what was consumed of each source.
     """
     found: dict[str, float] = {
-        **told,
+        "step": state["step"],
+        "examples": state["examples"],
+        "epoch": epoch_of(state["sources"]),
         "tokens": stats.tokens,
         "tokens_per_second": stats.tokens_per_second,
         "wait_share": stats.wait_seconds / stats.seconds if stats.seconds else 0.0,
@@ -69,7 +73,7 @@ def metrics_of(
         "read_bytes": stats.reads.bytes,
         "reads": stats.reads.read_ops,
     }
-    for one in sources:
+    for one in state["sources"]:
         for name in ("rows", "tokens", "epochs"):
             found[f"{one['name']}/{name}"] = one[name]
     return {prefix + name: value for name, value in found.items()}

@@ -26,7 +26,7 @@ from tokenloom.batch.views.html import table
 from tokenloom.batch.views.named import all_fields, field_of
 from tokenloom.errors import ConfigError, LoaderExhausted, StateError, warn
 from tokenloom.loader.forecast import Forecast, forecast_of, reading_of
-from tokenloom.loader.health import LoaderStats, metrics_of
+from tokenloom.loader.health import LoaderStats, epoch_of, metrics_of
 from tokenloom.loader.maker import Maker
 from tokenloom.loader.prefetch import Prefetcher, log
 from tokenloom.loader.ranks import find_ranks, refuse_workers
@@ -275,7 +275,7 @@ class Loader:
     @property
     def epoch(self) -> int:
         """Complete epochs delivered; in a mix, those of the source that has the fewest."""
-        return min(int(one["epochs"]) for one in self.state_dict()["sources"])
+        return epoch_of(self.state_dict()["sources"])
 
     @property
     def steps_total(self) -> int | None:
@@ -377,9 +377,7 @@ class Loader:
         ``wandb.log(loader.metrics())`` or, with TensorBoard, one scalar for each. Rows, tokens and
         epochs of every source are those of all ranks; rates and waiting are this rank's.
         """
-        consumed = self.state_dict()["sources"]
-        told = {"step": self.step, "examples": self.examples, "epoch": self.epoch}
-        return metrics_of(prefix, told, self.stats(), consumed)
+        return metrics_of(prefix, self.state_dict(), self.stats())
 
     def forecast(self, steps: int = 1000) -> Forecast:
         """What the next steps will fetch, found by simulating them without reading.

@@ -1,0 +1,232 @@
+"""What a loader tells loggers and notebooks, against a count over the rows that were delivered."""
+
+import itertools
+from types import SimpleNamespace
+from xml.etree import ElementTree
+
+import pytest
+from toyruns import SEQ_LEN, close_all, ranks_of, toy_run, toy_store
+
+import tokenloom as tl
+from tokenloom.loader import loader as loader_module
+from tokenloom.loader import prefetch as prefetch_module
+from tokenloom.loader.maker import Maker
+
+WEB, CHAT = "web", "chat <b>&"  # the second has characters that HTML reads
+SIZE = 6
+
+
+@pytest.fixture(scope="module")
+def small(tmp_path_factory):
+    """10 packed rows of up to 8 tokens an epoch."""
+    return toy_store(tmp_path_factory.mktemp("small"), rows=9)
+
+
+@pytest.fixture
+def mix(store, small):
+    """Windows, 37 an epoch, and packed rows with filler; endless."""
+    sources = {WEB: store.windows(SEQ_LEN).shuffle(), CHAT: small.pack(SEQ_LEN).shuffle()}
+    return tl.mix({name: one.epochs(None) for name, one in sources.items()}).seed(5)
+
+
+class Clock:
+    """Seconds that go by only when a test says so."""
+
+    def __init__(self):
+        self.now, self.groups = 1000.0, 0
+
+    def perf_counter(self):
+        return self.now
+
+
+@pytest.fixture
+def clock(monkeypatch):
+    """Making a group of batches takes 3 seconds of it."""
+    clock, batches = Clock(), Maker.batches
+
+    def slow(maker, first, count):
+        clock.now += 3.0
+        clock.groups += 1
+        return batches(maker, first, count)
+
+    for module in (loader_module, prefetch_module):
+        monkeypatch.setattr(module, "time", SimpleNamespace(perf_counter=clock.perf_counter))
+    monkeypatch.setattr(Maker, "batches", slow)
+    return clock
+
+
+def counted(run, indices, rows_an_epoch):
+    """Rows, tokens and complete epochs of every source, one row after the other."""
+    found = {name: [0, 0, 0] for name in rows_an_epoch}
+    for index in indices:
+        spans = run.spans([index])
+        one = found[spans.sources[int(spans.source[0])]]
+        one[0] += 1
+        one[1] += int(spans.length.sum())
+    for name, rows in rows_an_epoch.items():
+        found[name][2] = found[name][0] // rows
+    return found
+
+
+def test_metrics_of_two_ranks_are_a_count_over_the_rows_that_both_delivered(mix, clock):
+    ranks = ranks_of(mix, SIZE, 2, prefetch=0)
+    delivered = []
+    for step in range(1, 26):
+        for rank in ranks:
+            batch = next(rank)
+            delivered += batch.index.tolist()
+        clock.now += 1.0
+        if step not in (1, 7, 25):
+            continue
+        wanted = counted(mix, sorted(delivered), {WEB: 37, CHAT: 10})
+        for rank in ranks:
+            found = rank.metrics("")
+            assert found["step"] == step
+            assert found["examples"] == len(delivered) == step * SIZE
+            assert found["tokens"] == step * SIZE // 2 * SEQ_LEN  # of this rank
+            for name in (WEB, CHAT):
+                told = [found[f"{name}/{what}"] for what in ("rows", "tokens", "epochs")]
+                assert told == wanted[name]
+            assert found["epoch"] == rank.epoch == min(one[2] for one in wanted.values())
+    assert wanted[WEB][2] != wanted[CHAT][2] > 0  # the last count tells epochs apart
+    close_all(ranks)
+
+
+def test_rates_and_the_share_of_waiting_follow_the_clock(mix, clock):
+    with tl.Loader(mix, SIZE, 1, 2, prefetch=0) as loader:
+        before = loader.metrics()
+        assert before["data/tokens_per_second"] == before["data/wait_share"] == 0.0
+        for _ in itertools.islice(loader, 5):
+            clock.now += 1.0
+        found = loader.metrics()
+        waited = 3.0 * clock.groups
+        assert waited > 0
+        assert found["data/wait_share"] == pytest.approx(waited / (waited + 5.0))
+        assert found["data/tokens_per_second"] == pytest.approx(5 * 3 * SEQ_LEN / (waited + 5.0))
+        clock.now += 100.0  # nobody waits for batches during an evaluation
+        assert loader.metrics()["data/wait_share"] == pytest.approx(waited / (waited + 105.0))
+
+
+def test_every_value_is_a_number_under_the_prefix_and_reads_are_counted(mix):
+    with tl.Loader(mix, SIZE, 0, 1) as loader:
+        next(loader)
+        found, stats = loader.metrics("input/"), loader.stats()
+        assert all(name.startswith("input/") for name in found)
+        assert {type(value) for value in found.values()} <= {int, float}
+        assert found["input/reads"] == stats.reads.read_ops > 0
+        assert found["input/read_bytes"] == stats.reads.bytes > 0
+        bare = {name.removeprefix("input/") for name in found}
+        assert bare == set(loader.metrics(""))
+
+
+def test_the_state_is_asked_for_once(mix, monkeypatch):
+    asked = []
+    state = tl.Dataset.state
+    monkeypatch.setattr(
+        tl.Dataset, "state", lambda *given, **more: asked.append(1) or state(*given, **more)
+    )
+    with tl.Loader(mix, SIZE, 0, 1) as loader:
+        loader.metrics()
+    assert len(asked) == 1
+
+
+def test_steps_without_a_trained_token_are_counted(tmp_path):
+    store = tl.build([{"text": "abcdefgh"}] * 4, tmp_path / "toy", tokenizer="bytes")
+    run = store.windows(1)  # no cell has a successor to predict
+    with tl.Loader(run, 4, 0, 1, untrained="zero", fields=("labels",)) as loader:
+        with pytest.warns(UserWarning, match="has a token to train on"):
+            next(loader)
+        assert loader.metrics("")["untrained_steps"] == 1
+
+
+def test_epoch_and_steps_total_count_delivered_epochs_and_all_steps(store):
+    run = toy_run(store, epochs=3)  # 37 rows an epoch
+    with tl.Loader(run, 8, 0, 1) as loader:
+        assert loader.steps_total == len(loader) == 111 // 8
+        epochs = []
+        for batch in loader:
+            delivered = int(batch.index.max()) + 1
+            epochs.append((loader.epoch, delivered // 37))
+        assert all(told == wanted for told, wanted in epochs)
+        assert {told for told, _ in epochs} == {0, 1, 2}
+        assert (loader.steps_total, len(loader)) == (13, 0)
+    with tl.Loader(run, 8, 0, 1, end="pad") as loader:
+        assert loader.steps_total == 14
+    with tl.Loader(run, 8, 0, 1).seek(10) as loader:
+        assert (loader.epoch, loader.steps_total, len(loader)) == (2, 13, 3)
+
+
+def test_a_run_without_an_end_says_so(store):
+    run = toy_run(store, epochs=None)
+    for loader in (tl.Loader(run, 8, 0, 1), tl.Loader(run.take(10), 8, 0, 1, end="wrap")):
+        with loader:
+            assert loader.steps_total is None
+            assert "step 0 endless" in repr(loader)
+            with pytest.raises(TypeError, match="endless"):
+                len(loader)
+    with tl.Loader(run, 8, 0, 1).seek(10**9) as loader:
+        next(loader)
+        assert loader.epoch == loader.metrics()["data/epoch"] == 8 * (10**9 + 1) // 37
+
+
+def test_the_repr_of_a_loader_says_where_it_is(store):
+    run = toy_run(store, epochs=300)
+    with tl.Loader(run, 8, 1, 2) as loader:
+        next(loader)
+        assert repr(loader) == (
+            f"Loader(step 1 of 1,387, batch size 8, rank 1 of 2, run {run.fingerprint[:12]})"
+        )
+    with tl.Loader(run, [(0, 8), (64, 16)], 0, 1) as loader:
+        assert "batch size [(0, 8), (64, 16)]" in repr(loader)
+
+
+# -- notebooks -----------------------------------------------------------------------------
+
+
+def cells(html):
+    """Name → value of a table of two columns, unescaped by Python's own parser."""
+    table = ElementTree.fromstring(html)  # strict: an unescaped name would not parse
+    head = "".join(table.find("caption").itertext())
+    return head, {row.find("th").text: row.find("td").text for row in table.iter("tr")}
+
+
+def test_a_notebook_shows_the_metrics_of_a_loader_with_escaped_names(mix, clock):
+    with tl.Loader(mix, SIZE, 0, 1, prefetch=0) as loader:
+        next(loader)
+        clock.now += 1.0
+        head, shown = cells(loader._repr_html_())
+        assert head == repr(loader)
+        found = loader.metrics("")
+        assert set(shown) == set(found)
+        for name, value in found.items():
+            assert shown[name] == (f"{value:,}" if isinstance(value, int) else f"{value:,.3f}")
+        assert f"{CHAT}/rows" in shown
+        assert "<b>&" not in loader._repr_html_().replace("<b>Loader", "")
+
+
+def test_a_notebook_shows_what_a_store_holds(tmp_path, store):
+    folder = tmp_path / "a <script> & more"
+    odd = toy_store(folder)
+    head, shown = cells(odd._repr_html_())
+    assert head == f"Store {folder}"
+    assert shown == {
+        "documents": f"{odd.num_documents:,}",
+        "tokens": "299",
+        "dtype": odd.dtype.name,
+        "vocabulary": f"{odd.vocab_size:,}",
+        "columns": "none",
+        "digest": odd.digest,
+    }
+    assert "<script>" not in odd._repr_html_()
+
+
+def test_a_notebook_shows_the_columns_of_a_store(weighted):
+    assert cells(weighted._repr_html_())[1]["columns"] == "loss_weights"
+
+
+def test_a_notebook_shows_the_tree_of_a_dataset_with_escaped_names(mix):
+    shown = ElementTree.fromstring(mix._repr_html_())
+    assert shown.tag == "pre"
+    assert shown.text == repr(mix)
+    assert CHAT in shown.text
+    assert CHAT not in mix._repr_html_()
