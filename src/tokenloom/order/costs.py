@@ -234,6 +234,8 @@ class SummedCosts:
         if epoch not in self._totals:
             length = self._length(epoch)
             known = self._priced.inside(epoch, length, CHUNK)
+            if known is None:
+                known = self._priced.whole(epoch, epoch + 1)
             self._totals[epoch] = int(self._sums_of(epoch)[-1]) if known is None else known
         return self._totals[epoch]
 
@@ -325,7 +327,8 @@ class SummedCosts:
         found = self._kept.get((epoch, number))
         if found is None:
             some = self._inside(epoch, number * STRIDE, STRIDE)
-            found = np.concatenate([[0], np.cumsum(some)]) + self._sums_of(epoch)[number]
+            before = self._sums_of(epoch)[number] if number else 0  # an epoch starts with nothing
+            found = np.concatenate([[0], np.cumsum(some)]) + before
             self._kept = with_newest(self._kept, (epoch, number), found, KEPT_STRETCHES)
         return found
 

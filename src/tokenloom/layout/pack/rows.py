@@ -338,6 +338,17 @@ class Packed:
         parts = [(self._gathered(group[here], rows[here]), here) for _, here in grouped(turn)]
         return Spans.joined([part for part, _ in parts], [here for _, here in parts])
 
+    def find(self, epoch: int, document: int) -> Int64:
+        """See `Layout`: looked up in the plan of its group."""
+        places = self.line.places(document)
+        group = np.unique(np.searchsorted(self.groups.document, places, side="right") - 1)
+        found = [np.empty(0, np.int64)]
+        for number in group.tolist():
+            rows = np.arange(*self.groups.first_row[number : number + 2].tolist())
+            spans = self._gathered(np.full(len(rows), number), rows)
+            found.append(rows[np.unique(spans.row[spans.document == document])])
+        return np.concatenate(found)
+
     def _gathered(self, group: Int64, rows: Int64) -> Spans:
         """The documents in each row, given the group of each."""
         groups = self.groups
