@@ -16,6 +16,10 @@ from lookruns import (
 import tokenloom as tl
 
 
+# what packing loses, and rows that a quarantine leaves blank, are told when runs are made
+pytestmark = pytest.mark.filterwarnings("ignore::UserWarning")
+
+
 @pytest.fixture(scope="module")
 def stores(tmp_path_factory):
     return make_stores(tmp_path_factory.mktemp("look"))
