@@ -15,7 +15,6 @@ from lookruns import (
 
 import tokenloom as tl
 
-
 # what packing loses, and rows that a quarantine leaves blank, are told when runs are made
 pytestmark = pytest.mark.filterwarnings("ignore::UserWarning")
 

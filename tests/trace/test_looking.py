@@ -15,7 +15,6 @@ from tokenloom.errors import ConfigError
 from tokenloom.order import costs
 from tokenloom.order.schedule import Steps
 
-
 # what packing loses, and rows that a quarantine leaves blank, are told when runs are made
 pytestmark = pytest.mark.filterwarnings("ignore::UserWarning")
 
