@@ -33,10 +33,6 @@ from tokenloom.trace.step_rows import examples_of_step, row_of_step
 
 __all__ = ["Questions", "annex"]
 
-Sizes = int | Sequence[tuple[int, int]]
-
-"""Rows of every step, or pairs (examples, rows)."""
-
 WITHIN = 1000  # epochs
 
 
@@ -69,7 +65,7 @@ class Questions(ABC):
         self,
         index: int,
         *,
-        batch_size: Sizes | None = None,
+        batch_size: int | Sequence[tuple[int, int]] | None = None,
         text: bool = False,
         metadata: bool = False,
     ) -> Example: ...
@@ -79,7 +75,7 @@ class Questions(ABC):
         self,
         index: range | slice | Sequence[int],
         *,
-        batch_size: Sizes | None = None,
+        batch_size: int | Sequence[tuple[int, int]] | None = None,
         text: bool = False,
         metadata: bool = False,
     ) -> Examples: ...
@@ -90,14 +86,19 @@ class Questions(ABC):
         *,
         step: int,
         row: int,
-        batch_size: Sizes,
+        batch_size: int | Sequence[tuple[int, int]],
         text: bool = False,
         metadata: bool = False,
     ) -> Example: ...
 
     @overload
     def at(
-        self, *, step: int, batch_size: Sizes, text: bool = False, metadata: bool = False
+        self,
+        *,
+        step: int,
+        batch_size: int | Sequence[tuple[int, int]],
+        text: bool = False,
+        metadata: bool = False,
     ) -> Examples: ...
 
     @near_misses("at")
@@ -107,7 +108,7 @@ class Questions(ABC):
         *,
         step: int | None = None,
         row: int | None = None,
-        batch_size: Sizes | None = None,
+        batch_size: int | Sequence[tuple[int, int]] | None = None,
         text: bool = False,
         metadata: bool = False,
     ) -> Example | Examples:
@@ -169,7 +170,7 @@ class Questions(ABC):
         tokens: int | range | tuple[int, int] | None = None,
         epochs: int | Iterable[int] | None = None,
         before: int | None = None,
-        batch_size: Sizes | None = None,
+        batch_size: int | Sequence[tuple[int, int]] | None = None,
     ) -> Places:
         """Every place where a document is trained, in order of index, computed as asked for.
 
@@ -230,7 +231,7 @@ class Questions(ABC):
         after: int,
         within: int = WITHIN,
         tokens: int | range | tuple[int, int] | None = None,
-        batch_size: Sizes | None = None,
+        batch_size: int | Sequence[tuple[int, int]] | None = None,
     ) -> Place | Nowhere:
         """Where a document is trained next after an index; false, with a reason, if nowhere.
 
