@@ -38,7 +38,7 @@ SCANNED = 1 << 15  # leading examples that are compared in order
 
 TRIED, TRIED_KEYS = 512, 64  # examples with which a key is tried, and keys
 
-SAMPLED, SAMPLED_MIX = 4096, 512  # random examples: one of a mix costs more
+SAMPLED, FEWER = 4096, 512  # random examples; fewer where one costs more: in mixes, packed groups
 
 STRETCH = 1 << 14  # examples compared together, at most
 
@@ -237,11 +237,11 @@ def _all(rows: EqualRows, known: int, n: int, progress: bool | None) -> _Counted
 def _sampled(a: Dataset, b: Dataset, rows: EqualRows, known: int, n: int | None) -> _Counted:
     """The first examples compared in order, and a keyed sample."""
     first = _scanned(rows, known, min(known + SCANNED, n or known + SCANNED))
-    mixed = any(isinstance(ds.run, MixedRun) for ds in (a, b))
+    costly = any(isinstance(ds.run, MixedRun) or _is_planned(ds) for ds in (a, b))
     among = n or max(known + SCANNED, sum(one.rows for ds in (a, b) for one in ds.run.sources))
     random = draws(
         key(0, "diff", a.fingerprint, b.fingerprint),
-        np.arange(SAMPLED_MIX if mixed else SAMPLED, dtype=np.uint64),
+        np.arange(FEWER if costly else SAMPLED, dtype=np.uint64),
     )
     some = np.sort((random % np.uint64(among)).astype(np.int64))
     same = np.ones(len(some), np.bool_)
@@ -252,6 +252,11 @@ def _sampled(a: Dataset, b: Dataset, rows: EqualRows, known: int, n: int | None)
         first = int(some[~same][0])
     low, high = wilson(int(same.sum()), len(same))
     return _Counted(first, is_first, float(same.mean()), low, high, len(some), among)
+
+
+def _is_planned(ds: Dataset) -> bool:
+    """Whether a random row may take the plan of its group."""
+    return any(one.layout.plan_digests for one in ds.run.sources)
 
 
 def _scanned(rows: EqualRows, low: int, high: int) -> int | None:

@@ -1,13 +1,16 @@
 """Which examples of two runs are equal, from their plans; arrays are made only as a last resort.
 
-One idea: two examples are equal if the same tokens are in the same cells, trained alike. Spans tell
-that without reading a token if both runs read stores of one content, and otherwise the hashes of
-documents do. Only where two sources are rendered differently, arrays are compared.
+One idea: two examples are equal if the same stretches of documents are in the same cells, trained
+alike. Row numbers tell that if two sources have one layout, and spans if they read one content,
+where documents go by their numbers; otherwise documents go by their hashes. No token is read. Only
+where two sources are rendered differently, arrays are compared.
 
 Epochs and names of sources are no part of an example.
 """
 
 from __future__ import annotations
+
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,6 +19,7 @@ from tokenloom.api.dataset import Dataset
 from tokenloom.arrays import grouped, with_newest
 from tokenloom.batch.views.digest import row_hashes
 from tokenloom.layout.spans import BOS, EOS, EOS_BEFORE, Spans
+from tokenloom.order.run import SourceRun
 from tokenloom.store.derived.hashes import stored_hashes
 from tokenloom.store.reader import Reader
 
@@ -50,16 +54,19 @@ class EqualRows:
         self._columns = not self._one_content and any(one.manifest.columns for one in readers)
         self._hashes = [_Hashes(one.layout.line.reader) for ds in (a, b) for one in ds.run.sources]
         mine, yours = ([one.render for one in ds.sources.values()] for ds in (a, b))
-        # [sources of a, sources of b]: whether two of them are rendered differently
+        # [sources of a, sources of b]: whether two of them are rendered differently, and whether
+        # they have the same rows, none of them hidden
         self._differs = np.array([[x != y for y in yours] for x in mine])
+        pairs = ([_rows_of(one) for one in ds.run.sources] for ds in (a, b))
+        left, right = pairs
+        self._same_rows = np.array([[x is not None and x == y for y in right] for x in left])
 
     def of(self, indices: Int64) -> Bools:
         """Whether the examples at each index, inside both runs, are equal [N]."""
         if not self._alike or not len(indices):
             return np.zeros(len(indices), np.bool_)
-        a, b = (ds.run.spans(indices) for ds in self._runs)
         sources = [ds.run.pick(indices)[0] for ds in self._runs]
-        equal = self._plans(a, b, sources) if not self._columns else np.ones(len(indices), bool)
+        equal = self._by_rows(indices, sources)
         if not self._differs.any() and not self._columns:
             return equal
         unsure = np.flatnonzero(equal)
@@ -68,6 +75,19 @@ class EqualRows:
         for low in range(0, len(unsure), TOGETHER):
             some = unsure[low : low + TOGETHER]
             equal[some] = self._arrays(indices[some])
+        return equal
+
+    def _by_rows(self, indices: Int64, sources: list[Int64]) -> Bools:
+        """Whether the plans of both examples at each index are the same [N]."""
+        if self._columns:  # only arrays tell
+            return np.ones(len(indices), np.bool_)
+        alike = self._same_rows[sources[0], sources[1]]
+        rows = [ds.run.locate(indices)[1] for ds in self._runs] if alike.any() else [indices] * 2
+        equal: Bools = alike & (rows[0] == rows[1])
+        other = np.flatnonzero(~alike)
+        if len(other):
+            a, b = (ds.run.spans(indices[other]) for ds in self._runs)
+            equal[other] = self._plans(a, b, [source[other] for source in sources])
         return equal
 
     def _plans(self, a: Spans, b: Spans, sources: list[Int64]) -> Bools:
@@ -114,6 +134,14 @@ class EqualRows:
         pairs = zip(row_hashes(a), row_hashes(b), strict=True)
         same: Bools = np.array([x == y for x, y in pairs]) & (a.labels == b.labels).all(axis=1)
         return same
+
+
+def _rows_of(run: SourceRun) -> tuple[Any, ...] | None:
+    """What names the rows of a source; None if they depend on the epoch, or some are hidden."""
+    layout = run.layout
+    if run.blanks is not None or not layout.is_constant:
+        return None
+    return layout.line.identity, layout.tag, layout.inserted
 
 
 class _Hashes:

@@ -146,7 +146,8 @@ def with_change(a: Dataset, b: Dataset, part: KeyPart) -> Dataset:
     readers = {(0, name): source.reader for name, source in a.sources.items()}
     readers |= {(0, name): b.sources[name].reader for name in part.stores}
     appended = (b if part.edits else a)._appended
-    return rebuild(config, None, {}, {**readers, **appended})
+    laid_out = [*a.sources.values(), *b.sources.values()]
+    return rebuild(config, None, {}, {**readers, **appended}, laid_out)
 
 
 def _put(config: Any, path: Path, value: Any) -> None:

@@ -201,17 +201,22 @@ def _identity(line: Bounded, spec: PackSpec) -> dict[str, Any]:
     return {"line": line.identity, "pack": unbind(spec)}
 
 
+def _announce(line: Bounded, spec: PackSpec) -> None:
+    """Say what making the plan of many documents costs."""
+    rows = max(line.documents // 2, line.tokens // spec.seq_len)
+    log.info(
+        "packing %s documents into about %s rows: the plan is made once, in about %.0f s, and kept "
+        "in %s",
+        f"{line.documents:,}",
+        f"{rows:,}",
+        max(rows, line.documents) * ROW_SECONDS,
+        cache_dir(),
+    )
+
+
 def _work_out(line: Bounded, spec: PackSpec) -> Groups:
     if line.documents >= SHOWN:
-        rows = max(line.documents // 2, line.tokens // spec.seq_len)
-        log.info(
-            "packing %s documents into about %s rows: a plan is made once, in about %.0f s, and "
-            "kept in %s",
-            f"{line.documents:,}",
-            f"{rows:,}",
-            max(rows, line.documents) * ROW_SECONDS,
-            cache_dir(),
-        )
+        _announce(line, spec)
     document, address, tally = [0], [0], Tally()
     rows: list[int] = []
     kind = np.min_scalar_type(spec.seq_len)
