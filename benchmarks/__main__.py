@@ -21,6 +21,7 @@ from benchmarks import (
     hf_trainer,
     lanes,
     loaders,
+    looking,
     mix,
     native,
     opening,
@@ -55,6 +56,7 @@ JOBS = {
     "mix": mix.run,
     "native": native.run,
     "scaling": scaling.run,
+    "looking": looking.run,
     "trainers": trainers.run,
 }
 BY_NAME = {"hf_trainer": hf_trainer.run}  # needs transformers, so it is not in "all"

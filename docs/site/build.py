@@ -29,6 +29,7 @@ LISTS = {  # caption → pages; a page that is in none of them is an error
         "docs/packing",
         "docs/boundaries",
         "docs/mixing",
+        "docs/looking",
         "docs/splice",
         "docs/streams",
         "docs/trainers/README",

@@ -49,6 +49,7 @@ if TYPE_CHECKING:  # for type checkers and editors; `_HOMES` is the same for Pyt
         TokenloomError,
         WorkerError,
     )
+    from tokenloom.inspect.diff import diff
     from tokenloom.loader.loader import Loader
     from tokenloom.order.shuffle import BlockShuffle
 
@@ -75,6 +76,7 @@ __all__ = [
     "__version__",
     "build",
     "check_batch",
+    "diff",
     "from_config",
     "mix",
     "open",
@@ -90,6 +92,7 @@ _HOMES = {
     "Store": ("api.store", "Store"),
     "build": ("api.build", "build_store"),
     "check_batch": ("batch.check", "check_batch"),
+    "diff": ("inspect.diff", "diff"),
     "from_config": ("config", "from_config"),
     "mix": ("api.mix", "mix"),
     "open": ("api.store", "open_store"),

@@ -25,6 +25,7 @@ TITLES = {
     "mix": ["mix 1", "mix 2"],
     "native": ["native"],
     "scaling": ["scaling"],
+    "looking": ["looking"],
     "trainers": ["trainers 1", "trainers 2"],
 }
 

@@ -55,6 +55,14 @@ MADE = {
     "tokenloom.streams.pack.Row",
     "tokenloom.streams.pack.StreamPacker",
     "tokenloom.streams.samples.Sample",
+    "tokenloom.trace.answers.CellRun",
+    "tokenloom.trace.answers.Example",
+    "tokenloom.trace.answers.Examples",
+    "tokenloom.trace.answers.Nowhere",
+    "tokenloom.trace.answers.Place",
+    "tokenloom.trace.answers.Route",
+    "tokenloom.trace.answers.TracedSpan",
+    "tokenloom.trace.backward.Places",
 }
 
 

@@ -13,7 +13,7 @@ HOUSE = Tree.of()
 RULES = [
     rules.wrong_root,
     rules.wrong_imports,
-    rules.late_imports,
+    rules.call_time_imports,
     rules.cycles,
     rules.wrong_annexes,
     rules.twins,
@@ -43,9 +43,24 @@ BROKEN = {
         rules.wrong_imports,
         {"api.late": LONG + "def f():\n    from tokenloom.store.reader import Reader\n"},
     ),
+    "a second import at call time": (
+        rules.call_time_imports,
+        {
+            "api.questions": HOUSE.sources["api.questions"]
+            + "def again():\n    from tokenloom.inspect import coverage\n"
+        },
+    ),
+    "an import at call time elsewhere": (
+        rules.wrong_imports,
+        {"api.late": LONG + "def f():\n    from tokenloom import inspect\n"},
+    ),
     "an import by its name": (
-        rules.late_imports,
-        {"api.late": LONG + "import importlib\nimportlib.import_module('tokenloom.inspect')\n"},
+        rules.call_time_imports,
+        {"api.late": LONG + "def f():\n    import_module('tokenloom.inspect')\n"},
+    ),
+    "the annex imported when the module is loaded": (
+        rules.wrong_annexes,
+        {"api.questions": LONG + "from tokenloom import inspect\n"},
     ),
     "a room without a floor": (rules.wrong_imports, {"attic.box": LONG}),
     "a cycle": (

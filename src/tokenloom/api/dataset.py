@@ -23,6 +23,7 @@ from tokenloom.api.edits import (
     tell_blank,
     weights_given,
 )
+from tokenloom.api.questions import Questions
 from tokenloom.api.settings import Settings
 from tokenloom.api.source import Source, count_words, described, tree
 from tokenloom.api.state import examples_of, make_state
@@ -52,7 +53,7 @@ Int64 = NDArray[np.int64]
 TOGETHER = 1024  # rows hashed together
 
 
-class Dataset(Settings):
+class Dataset(Settings, Questions):
     """Given an index, answers an example.
 
     Made by `Store.windows`, `Store.pack` and `Store.splice`, and from several of these by

@@ -27,6 +27,7 @@ from tokenloom.bind import BindError, bind
 from tokenloom.documents.resolve import KnownSplits, line_of, rebuild_choice
 from tokenloom.errors import ConfigError
 from tokenloom.layout.kinds import KINDS, make_layout
+from tokenloom.layout.layout import Layout
 from tokenloom.mixture.spec import Edit, MixSpec, Pinned, usual_cost
 from tokenloom.order.shuffle import rebuild_shuffle
 from tokenloom.order.spec import MAIN, SourceConfig
@@ -94,6 +95,15 @@ class _Shared:
 
     splits: KnownSplits = field(default_factory=lambda: KnownSplits({}))
     opened: dict[tuple[str, int | None, str | None], Reader] = field(default_factory=dict)
+    laid_out: Sequence[Source] = ()  # whose layouts need not be made again
+
+    def layout(self, reader: Reader, config: SourceConfig) -> Layout:
+        """The rows of a source."""
+        wanted = config.layout, config.choice
+        for one in self.laid_out:
+            if one.reader is reader and (one.config.layout, one.config.choice) == wanted:
+                return one.layout
+        return make_layout(config.layout, line_of(reader, config.choice))
 
 
 MAX_DEPTH = 32  # levels; a description has six
@@ -150,6 +160,7 @@ def rebuild(
     path: str | Mapping[str, str] | None,
     hints: Hints,
     readers: Readers | None = None,
+    laid_out: Sequence[Source] = (),
 ) -> Dataset:
     """Given a description from `Dataset.describe()`, answers the dataset.
 
@@ -158,6 +169,7 @@ def rebuild(
         path: the path of the store, if it was moved; for a mix, a mapping from source to path.
         hints: as in `tokenloom.open`.
         readers: of stores that are open already; the others are opened by their path.
+        laid_out: sources whose layouts are used where they are the same.
     """
     known = readers or {}
     if isinstance(config, Mapping):
@@ -170,23 +182,34 @@ def rebuild(
         raise ConfigError(f"path: found {dict(path)}, allowed: one path; this is not a mix.")
     try:
         if is_mix:
-            return _mix(config, path if isinstance(path, Mapping) else {}, hints, known)
-        return _alone(config, path if isinstance(path, str) else None, hints, known)
+            where = path if isinstance(path, Mapping) else {}
+            return _mix(config, where, hints, known, laid_out)
+        return _alone(config, path if isinstance(path, str) else None, hints, known, laid_out)
     except BindError as error:
         raise ConfigError(str(error)) from None
 
 
-def _alone(config: Mapping[str, Any], path: str | None, hints: Hints, known: Readers) -> Dataset:
+def _alone(
+    config: Mapping[str, Any],
+    path: str | None,
+    hints: Hints,
+    known: Readers,
+    laid_out: Sequence[Source],
+) -> Dataset:
     """The dataset of a described single source."""
     keys = bind(_Keys, config)
-    source = _source(keys, config, path, hints, known)
+    source = _source(keys, config, path, hints, known, shared=_Shared(laid_out=laid_out))
     paths = {} if path is None else {keys.name: path}
     appended = _reopened(keys.edits, paths, hints, known)
     return Dataset({keys.name: source}, edits=keys.edits, appended=appended)
 
 
 def _mix(
-    config: Mapping[str, Any], paths: Mapping[str, str], hints: Hints, readers: Readers
+    config: Mapping[str, Any],
+    paths: Mapping[str, str],
+    hints: Hints,
+    readers: Readers,
+    laid_out: Sequence[Source],
 ) -> Dataset:
     """The dataset of a described mix."""
     keys = bind(_MixKeys, config)
@@ -195,7 +218,7 @@ def _mix(
     edits = bind(tuple[Edit, ...], settings.pop("edits", ()), path="$.mix.edits")
     settings.setdefault("cost", usual_cost(settings.get("rule")))
     rule = bind(MixSpec, settings, path="$.mix")
-    shared = _Shared(KnownSplits(keys.splits))
+    shared = _Shared(KnownSplits(keys.splits), laid_out=laid_out)
     sources: dict[str, Source] = {}
     for number, one in enumerate(keys.sources):
         name = str(one.get("name"))
@@ -251,7 +274,7 @@ def _source(
     if reader is None:
         reader = _opened(*which, "the description was made from", hints)
         shared.opened[which] = reader
-    rows = make_layout(spec, line_of(reader, config.choice))
+    rows = shared.layout(reader, config)
     written = {name: getattr(keys.render, name) for name in given.get("render", ())}
     render = RenderSpec(**usual_render(spec, reader, written))
     return Source(reader=reader, path=place, config=config, layout=rows, render=render)

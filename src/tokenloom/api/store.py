@@ -165,7 +165,9 @@ class Store(Documents):
         (place,) = _indices([_index(index)], self.num_documents, "document").tolist()
         row = self.reader.metadata(place)
         if "_input" in row:
-            row["_input"] = self._input_of(place, row["_input"]).name
+            known, manifest = self.inputs, self.reader.manifest
+            number = row["_input"]
+            row["_input"] = snapshots.input_of(known, self.path, manifest, place, number).name
         return row
 
     def find(self, id: str | int | None = None, *, hash: str | None = None) -> NDArray[np.int64]:
@@ -215,11 +217,7 @@ class Store(Documents):
     @lazy
     def inputs(self) -> list[tuple[snapshots.InputRecord, ...]]:
         """What was read to make the store: for every build or append, its inputs."""
-        manifest = self.reader.manifest
-        return [
-            snapshots.read_inputs(self.reader.source, self.path, manifest, part.manifest)
-            for part in manifest.parts
-        ]
+        return snapshots.inputs_of(self.reader.source, self.path, self.reader.manifest)
 
     # -- what to make of it ----------------------------------------------------------------
 
@@ -305,17 +303,6 @@ class Store(Documents):
         if not views:
             return np.empty(0, dtype)
         return np.concatenate(views, dtype=dtype, casting="unsafe")
-
-    def _input_of(self, document: int, number: Any) -> snapshots.InputRecord:
-        """Input `number` of the build or append that added a document."""
-        ends = np.cumsum([part.documents for part in self.reader.manifest.parts])
-        inputs = self.inputs[int(np.searchsorted(ends, document, side="right"))]
-        if not isinstance(number, int) or not 0 <= number < len(inputs):
-            raise StoreCorrupt(
-                f"{self.path}: document {document} comes from input {number!r}, but its build had "
-                f"{len(inputs)} inputs. The metadata is not what a build writes."
-            )
-        return inputs[number]
 
     def _sidecar(self, name: str) -> bytes:
         return snapshots.read_sidecar(self.reader.source, self.path, self.reader.manifest, name)

@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 
 from tokenloom.store.byte_source import new_buffer
 from tokenloom.store.cache import BlockCache
+from tokenloom.store.handles import lazy
 from tokenloom.store.reader import Reader
 
 __all__ = ["ChosenLine", "Line", "Stretches", "WholeLine"]
@@ -76,6 +77,10 @@ class Line(ABC):
     @abstractmethod
     def bounds(self, first: int, last: int) -> tuple[Int64, Int64]:
         """Documents [first, last): their index in the store [N], and their edges [N + 1]."""
+
+    @abstractmethod
+    def places(self, document: int) -> Int64:
+        """Where a document of the store is among those of the line, ascending; empty: nowhere."""
 
     @abstractmethod
     def pieces(self, start: Int64, stop: Int64) -> Stretches:
@@ -164,6 +169,10 @@ class WholeLine(Line):
         begin, end = self.reader.offsets.bounds(numbers)
         return numbers, np.append(begin, end[-1:] if len(end) else np.zeros(1, np.int64))
 
+    def places(self, document: int) -> Int64:
+        """See `Line`; all documents are there, under their own numbers."""
+        return np.array([document] if 0 <= document < self.documents else [], np.int64)
+
     def pieces(self, start: Int64, stop: Int64) -> Stretches:
         """See `Line`."""
         return Stretches(*self.reader.offsets.cut(start, stop))
@@ -207,6 +216,17 @@ class ChosenLine(Line):
     def bounds(self, first: int, last: int) -> tuple[Int64, Int64]:
         """See `Line`."""
         return self._documents[first:last], self._edges[first : last + 1]
+
+    def places(self, document: int) -> Int64:
+        """See `Line`; by bisection if the documents ascend, which they do in every split."""
+        if not self._ascends:
+            return np.flatnonzero(self._documents == document)
+        low = int(np.searchsorted(self._documents, document, side="left"))
+        return np.arange(low, int(np.searchsorted(self._documents, document, side="right")))
+
+    @lazy
+    def _ascends(self) -> bool:
+        return bool((self._documents[1:] >= self._documents[:-1]).all())
 
     def pieces(self, start: Int64, stop: Int64) -> Stretches:
         """See `Line`."""

@@ -114,6 +114,11 @@ class Joined:
             return self.parts[0].spans(0, rows)
         return Spans.joined(found, places)
 
+    def find(self, epoch: int, document: int) -> Int64:
+        """See `Layout`: the rows that each part finds."""
+        parts = zip(self.parts, self._row.tolist(), strict=False)
+        return np.concatenate([part.find(0, document) + first for part, first in parts])
+
     def costs(self, epoch: Epochs, rows: Int64) -> Int64:
         """Tokens of each row [N]."""
         out = np.empty_like(rows)

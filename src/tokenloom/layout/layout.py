@@ -216,5 +216,11 @@ class Layout(Protocol):
     def spans(self, epoch: Epochs, rows: Int64) -> Spans:
         """The documents in each row."""
 
+    def find(self, epoch: int, document: int) -> Int64:
+        """The rows of an epoch that hold a document of the store, ascending; the spans tell where.
+
+        None of the others holds it; a row that holds only its neighbours may be among them.
+        """
+
     def costs(self, epoch: Epochs, rows: Int64) -> Int64:
         """Tokens of each row."""

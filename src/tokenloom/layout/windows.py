@@ -162,6 +162,17 @@ class Windows:
             source=np.zeros(len(rows), np.int32),
         )
 
+    def find(self, epoch: int, document: int) -> Int64:
+        """See `Layout`: the rows that touch its stretch of the line."""
+        found = [np.empty(0, np.int64)]
+        for place in self.line.places(document).tolist():
+            begin, end = self.line.bounds(place, place + 1)[1].tolist()
+            # the first row that ends after `begin`, and the first that starts at `end` or later
+            low = max(0, (begin - self.width) // self.spec.step + 1)
+            high = min(self._rows, -(-end // self.spec.step))
+            found.append(np.arange(low, high if begin < end else low))
+        return found[1] if len(found) == 2 else np.unique(np.concatenate(found))
+
     def costs(self, epoch: Int64 | int, rows: Int64) -> Int64:
         """Tokens of each row that are in its frame, without the look-ahead token [N]."""
         start = rows * self.spec.step

@@ -135,7 +135,7 @@ class Merge:
             times = clock.base + (2 * begins + cost) / (2 * clock.weight)
         return times, ends
 
-    def _time(self, source: int, k: int) -> float:
+    def time(self, source: int, k: int) -> float:
         """The same for one item; Python floats give the same bits."""
         clock = self.clocks[source]
         begin, cost = clock.costs.one(k)
@@ -182,9 +182,9 @@ class Merge:
 
     def _one_count(self, source: int, consumed: float, moment: float) -> int:
         guess, end = self.clocks[source].costs.before(consumed), int(self._end[source])
-        while guess > 0 and self._time(source, guess - 1) >= moment:
+        while guess > 0 and self.time(source, guess - 1) >= moment:
             guess -= 1
-        while guess < end and self._time(source, guess) < moment:
+        while guess < end and self.time(source, guess) < moment:
             guess += 1
         return guess
 
@@ -295,7 +295,7 @@ class Merge:
         there = np.flatnonzero((begin < self._end) & (self._cost > 0))
         pending = self._equal_times(there, begin[there]).tolist()
         for source in np.flatnonzero((begin < self._end) & (self._cost == 0)).tolist():
-            pending.append(self._time(source, int(begin[source])))
+            pending.append(self.time(source, int(begin[source])))
         return min(pending, default=0.0)
 
     def _sorted(self, begin: Int64, end: Int64) -> tuple[Int64, Int64, Int64]:
@@ -413,11 +413,15 @@ class Merge:
         """See `tokenloom.mixture.stages.Merged`: the items of a source come in order."""
         return index
 
+    def settled(self, index: int) -> int:
+        """See `tokenloom.mixture.stages.Merged`."""
+        return index + 1
+
     # -- item → index ----------------------------------------------------------------------
 
     def index(self, source: int, item: int) -> int:
         """The index of an item of a source in the run."""
-        moment = self._time(source, item)
+        moment = self.time(source, item)
         begin = self._counts(moment)
         end = self._counts(float(np.nextafter(moment, np.inf)))
         sources, items, order = self._sorted(begin, end)
@@ -482,6 +486,10 @@ class Rounds:
     def whole(self, index: int) -> int:
         """See `tokenloom.mixture.stages.Merged`."""
         return index // self._block * self._block if self._shuffled else index
+
+    def settled(self, index: int) -> int:
+        """See `tokenloom.mixture.stages.Merged`."""
+        return index // self._block * self._block
 
     def index(self, source: int, item: int) -> int:
         """The index of an item of a source in the run."""

@@ -165,13 +165,10 @@ class MixedRun:
         out = np.full(len(items), -1, np.int64)
         stages = np.array([self._stage_of(source, item) for item in items.tolist()], np.int64)
         for number, here in grouped(stages):
-            stage, end = self.stages[number], self._last(number, 1 << 62)
-            shown = stage.merge.clocks[source].costs.n
-            if end < 1 << 62:  # later items would come after the end
-                shown = int(stage.order.cut(end)[source])
+            stage = self.stages[number]
             for place in here.tolist():
                 item = int(items[place])
-                if shown is None or item < shown:
+                if self._comes(number, source, item):
                     out[place] = stage.order.index(source, item)
         found = out >= 0
         if self._order is not None and found.any():
@@ -179,6 +176,45 @@ class MixedRun:
         if self.n is not None:
             out[out >= self.n] = -1
         return out
+
+    def _comes(self, number: int, source: int, item: int) -> bool:
+        """Whether an item of a source comes before the end of a stage."""
+        stage, end = self.stages[number], self._last(number, 1 << 62)
+        shown = stage.merge.clocks[source].costs.n
+        if shown is not None and item >= shown:
+            return False
+        # a block has the items of the merge, in another order; no sums but those of the item
+        return end == 1 << 62 or stage.merge.index(source, item) < end
+
+    def reaches(self, source: int, item: int) -> bool:
+        """Whether an item of a source, or a later one, may come."""
+        number = self._stage_of(source, item)
+        if not self._comes(number, source, item):
+            return False
+        if self.n is None or self._order is not None:
+            return True
+        stage = self.stages[number]
+        return stage.order.settled(stage.merge.index(source, item)) <= self.n
+
+    def settled(self, index: int) -> int:
+        """No later item of the source at an index comes before this one."""
+        if self._order is not None:
+            return 0
+        return self.stages[int(np.searchsorted(self._at, index, side="right")) - 1].order.settled(
+            index
+        )
+
+    def items_before(self, source: int, index: int) -> int:
+        """The number of leading items of a source that all come before an index."""
+        if self._order is not None:
+            return 0
+        stage = self.stages[int(np.searchsorted(self._at, index, side="right")) - 1]
+        counts = stage.order.cut(stage.order.whole(index))
+        return int(counts[source]) if source < len(counts) else 0
+
+    def moment(self, source: int, item: int) -> float:
+        """The virtual time of an item of a source."""
+        return self.stages[self._stage_of(source, item)].merge.time(source, item)
 
     def _stage_of(self, source: int, item: int) -> int:
         """The stage in which an item of a source comes, if it comes at all."""

@@ -43,6 +43,9 @@ class Merged(Protocol):
     def whole(self, index: int) -> int:
         """The largest index <= `index` at which every source has shown a prefix of its items."""
 
+    def settled(self, index: int) -> int:
+        """No later item of the source at an index comes before this one."""
+
     def index(self, source: int, item: int) -> int:
         """The index of an item of a source in the run."""
 

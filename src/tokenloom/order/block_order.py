@@ -192,6 +192,21 @@ class BlockOrder:
             out[body[here]] = lane / rounds.lanes
         return out.reshape(asked.shape)
 
+    def bands(self, indices: Int64) -> tuple[Int64, Int64]:
+        """The band of each index, and its lane; the short last block comes after all bands [N]."""
+        last = 1 + int(self._number(max(0, self._body - 1))) if self._body else 0
+        band, lane = np.full_like(indices, last), np.zeros_like(indices)
+        body = np.flatnonzero(indices < self._body)
+        for here, rounds, number, start in self._geometry.bands(indices[body]):
+            band[body[here]] = number
+            lane[body[here]] = rounds.locate(indices[body[here]] - start)[0]
+        return band, lane
+
+    def _number(self, place: int) -> int:
+        """The band of a place."""
+        (one,) = self._geometry.bands(np.array([place]))
+        return int(np.reshape(one[2], -1)[0])
+
     def stretch(self, index: int) -> tuple[int, int]:
         """See `tokenloom.order.stretches.Stretched`: a band, or the short last block."""
         if self._tail is not None and index >= self._body:

@@ -10,6 +10,7 @@ cached between processes; the items between two sums are added up on request.
 from __future__ import annotations
 
 import functools
+import logging
 import math
 from collections.abc import Callable
 from typing import Any, Protocol
@@ -21,7 +22,12 @@ from tokenloom.arrays import with_newest
 from tokenloom.layout.layout import Phases
 from tokenloom.progress import Progress
 from tokenloom.store.handles import lazy
-from tokenloom.store.plan_cache import Remembered, random_places, remembered_array
+from tokenloom.store.plan_cache import (
+    Remembered,
+    cache_dir,
+    random_places,
+    remembered_array,
+)
 
 __all__ = ["Costs", "EqualCosts", "Priced", "ShortLastCosts", "SummedCosts"]
 
@@ -38,6 +44,10 @@ CHUNK = 1 << 16  # items added up at a time
 WORTH_KEEPING = 1 << 20  # items of an epoch; adding up fewer is faster than finding a file
 
 SHOWN = 1 << 25  # items; from here on it takes seconds, and a progress bar is shown
+
+ROW_SECONDS = 30e-9  # that adding up a row takes, about; for people
+
+log = logging.getLogger("tokenloom")
 
 
 class Costs(Protocol):
@@ -234,6 +244,8 @@ class SummedCosts:
         if epoch not in self._totals:
             length = self._length(epoch)
             known = self._priced.inside(epoch, length, CHUNK)
+            if known is None:
+                known = self._priced.whole(epoch, epoch + 1)
             self._totals[epoch] = int(self._sums_of(epoch)[-1]) if known is None else known
         return self._totals[epoch]
 
@@ -307,6 +319,15 @@ class SummedCosts:
     def _added_up(self, epoch: int) -> Int64:
         length, parts = self._length(epoch), []
         shown = None if length >= SHOWN else False
+        if shown is None:
+            log.info(
+                "adding up the costs of %s rows of epoch %s: it is done once, in about %.0f s, and "
+                "kept in %s",
+                f"{length:,}",
+                f"{epoch:,}",
+                length * ROW_SECONDS,
+                cache_dir(),
+            )
         with Progress("adding up costs", total=length, unit=" rows", show=shown) as progress:
             for low in range(0, length, CHUNK):
                 some = self._inside(epoch, low, CHUNK)
@@ -325,7 +346,8 @@ class SummedCosts:
         found = self._kept.get((epoch, number))
         if found is None:
             some = self._inside(epoch, number * STRIDE, STRIDE)
-            found = np.concatenate([[0], np.cumsum(some)]) + self._sums_of(epoch)[number]
+            before = self._sums_of(epoch)[number] if number else 0  # an epoch starts with nothing
+            found = np.concatenate([[0], np.cumsum(some)]) + before
             self._kept = with_newest(self._kept, (epoch, number), found, KEPT_STRETCHES)
         return found
 

@@ -100,9 +100,21 @@ class RunPrices:
     def whole(self, first: int, last: int) -> int | None:
         """See `Priced`."""
         layout = self._run.layout
-        if self._counter is not None or self._least or not isinstance(layout, Spliced):
+        if self._counter is None and not self._least and isinstance(layout, Spliced):
+            return layout.tokens_between(first, last)
+        if not layout.is_constant or len(self.phases) > 1 or last > first + 1:
             return None
-        return layout.tokens_between(first, last)
+        return self._stored
+
+    @lazy
+    def _stored(self) -> int:
+        """The price of all rows of a constant layout: they cost the same in every order."""
+        rows = int(self.phases.rows[0])
+        parts = (
+            np.maximum(self._of(0, np.arange(low, min(low + TOGETHER, rows))), self._least)
+            for low in range(0, rows, TOGETHER)
+        )
+        return sum(int(part.sum()) for part in parts)
 
     def _of(self, epoch: Epochs, rows: Int64) -> Int64:
         layout = self._run.layout

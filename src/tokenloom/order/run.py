@@ -50,9 +50,13 @@ class Blanks(NamedTuple):
 
     def hide(self, spans: Spans, items: Int64) -> Spans:
         """The spans without those of hidden documents; their cells become filler."""
-        place = np.minimum(np.searchsorted(self.document, spans.document), len(self.document) - 1)
-        known = self.document[place] == spans.document
-        return spans.where(~(known & (items[spans.row] >= self.since[place])))
+        return spans.where(~self.covers(spans.document, items[spans.row]))
+
+    def covers(self, document: Int64, item: Int64) -> NDArray[np.bool_]:
+        """Whether each document is left out of the item that would show it [N]."""
+        place = np.minimum(np.searchsorted(self.document, document), len(self.document) - 1)
+        hidden: NDArray[np.bool_] = self.document[place] == document
+        return hidden & (item >= self.since[place])
 
 
 class Consumed(NamedTuple):
@@ -122,6 +126,18 @@ class Run(Protocol):
 
     def index(self, source: int, items: Int64) -> Int64:
         """The index of each item of a source; -1 for items that never come [N]."""
+
+    def reaches(self, source: int, item: int) -> bool:
+        """Whether an item of a source, or a later one, may come."""
+
+    def settled(self, index: int) -> int:
+        """No later item of the source at an index comes before this one."""
+
+    def items_before(self, source: int, index: int) -> int:
+        """The number of leading items of a source that all come before an index."""
+
+    def moment(self, source: int, item: int) -> float | None:
+        """The virtual time of an item of a source; None for a run without a rule."""
 
     def placed(self, indices: Int64) -> list[Placed]:
         """The rows that these examples show, one record per source."""
@@ -286,6 +302,22 @@ class SourceRun:
     def index(self, source: int, items: Int64) -> Int64:
         """See `Run`: the items themselves, up to the end."""
         return items if self.n is None else np.where(items < self.n, items, -1)
+
+    def reaches(self, source: int, item: int) -> bool:
+        """See `Run`."""
+        return self.n is None or item < self.n
+
+    def settled(self, index: int) -> int:
+        """See `Run`: examples come in the order of their items."""
+        return index + 1
+
+    def items_before(self, source: int, index: int) -> int:
+        """See `Run`."""
+        return index
+
+    def moment(self, source: int, item: int) -> None:
+        """See `Run`: a single source has no clock."""
+        return
 
     # -- how much --------------------------------------------------------------------------
 

@@ -8,14 +8,17 @@ to a snapshot that is unfinished or lost, and are told).
 
 from __future__ import annotations
 
+import bisect
 import contextlib
 import difflib
 import hashlib
+import itertools
 import logging
 import stat
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from tokenloom.bind import bind
 from tokenloom.errors import StoreCorrupt, StoreError, StoreNotFound, plural
@@ -32,6 +35,8 @@ __all__ = [
     "check_sizes",
     "commit_record",
     "current",
+    "input_of",
+    "inputs_of",
     "is_store_name",
     "load",
     "numbers",
@@ -148,6 +153,31 @@ def read_inputs(
             f"{root / name}: it is not a list of inputs ({error!s:.200}). "
             "This is not a file that tokenloom wrote."
         ) from error
+
+
+def inputs_of(
+    source: ByteSource, root: Path, manifest: fmt.Manifest
+) -> list[tuple[InputRecord, ...]]:
+    """What was read to make a store: for every build or append, its inputs."""
+    return [read_inputs(source, root, manifest, part.manifest) for part in manifest.parts]
+
+
+def input_of(
+    inputs: Sequence[tuple[InputRecord, ...]],
+    root: Path,
+    manifest: fmt.Manifest,
+    document: int,
+    number: Any,
+) -> InputRecord:
+    """Input `number` of the build or append that added a document."""
+    ends = list(itertools.accumulate(part.documents for part in manifest.parts))
+    found = inputs[bisect.bisect_right(ends, document)]
+    if not isinstance(number, int) or not 0 <= number < len(found):
+        raise StoreCorrupt(
+            f"{root}: document {document} comes from input {number!r}, but its build had "
+            f"{len(found)} inputs. The metadata is not what a build writes."
+        )
+    return found[number]
 
 
 def read_sidecar(source: ByteSource, root: Path, manifest: fmt.Manifest, name: str) -> bytes:

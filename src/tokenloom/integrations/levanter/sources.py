@@ -39,7 +39,7 @@ from tokenloom.tokenizer.spec import resolve
 __all__ = [
     "Base",
     "LMMixtureDatasetConfig",
-    "Place",
+    "StorePlace",
     "TextLmDatasetFormat",
     "UrlDatasetSourceConfig",
     "UrlSingleDatasetLMConfig",
@@ -198,7 +198,7 @@ Base = LMMixtureDatasetConfig | UrlDatasetSourceConfig | str | os.PathLike[str] 
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Place:
+class StorePlace:
     """One dataset of a base.
 
     Attributes:
@@ -232,7 +232,7 @@ class Place:
         """The key of that text."""
         return f"{self.split}_urls"
 
-    def side(self, split: str) -> Place:
+    def side(self, split: str) -> StorePlace:
         """The same dataset, of another split."""
         if split == self.split:
             return self
@@ -273,11 +273,11 @@ def build_caches(base: Base, split: str, *, tokenizer: Any = None) -> dict[str, 
     }
 
 
-def _is_store(place: Place) -> bool:
+def _is_store(place: StorePlace) -> bool:
     return Path(os.path.expanduser(place.cache_dir)).is_dir()
 
 
-def find_place(base: Base, dataset_name: str | None, tokenizer: Any) -> Place:
+def find_place(base: Base, dataset_name: str | None, tokenizer: Any) -> StorePlace:
     """The dataset of a base with this name; a base that is one dataset accepts any name."""
     if isinstance(base, str | os.PathLike):
         base = UrlDatasetSourceConfig(cache_dir=os.fspath(base))
@@ -304,7 +304,7 @@ def _chosen(base: LMMixtureDatasetConfig, name: str | None) -> str:
     return name
 
 
-def _component(base: LMMixtureDatasetConfig, name: str, tokenizer: Any) -> Place:
+def _component(base: LMMixtureDatasetConfig, name: str, tokenizer: Any) -> StorePlace:
     source = base.configs[name]
     folder = source.cache_dir
     if folder is None and base.cache_dir is not None:
@@ -321,7 +321,7 @@ def _place(
     tokenizer: Any,
     of_base: Any,
     max_train_batches: int | None = None,
-) -> Place:
+) -> StorePlace:
     if not cache_dir:
         raise ConfigError(
             f"{where}.cache_dir: missing; pass the directory of a store, or where to build one."
@@ -331,7 +331,7 @@ def _place(
         raise ConfigError(
             f"tokenizer: found {tokenizer!r}, but base.tokenizer is {of_base!r}. Pass only one."
         )
-    return Place(
+    return StorePlace(
         where=where,
         cache_dir=cache_dir,
         source=source,
@@ -352,7 +352,7 @@ def _set(record: Any, name: str, value: Any) -> None:
 ADDRESS = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
 
 
-def open_or_build(place: Place) -> Store:
+def open_or_build(place: StorePlace) -> Store:
     """The store of a dataset; built from its text if it does not exist yet.
 
     Raises:
@@ -386,7 +386,7 @@ def open_or_build(place: Place) -> Store:
         raise InputError(text) from error
 
 
-def _not_here(place: Place) -> Iterator[str]:
+def _not_here(place: StorePlace) -> Iterator[str]:
     """What a build needs that is not on this machine."""
     named = {"cache_dir": place.cache_dir}
     named |= {f"{place.urls_key}[{n}]": url for n, url in enumerate(place.urls)}
@@ -411,7 +411,7 @@ def _not_here(place: Place) -> Iterator[str]:
         yield f"{place.tokenizer_key}: found {place.tokenizer!r}, {why}. Pass {needed}."
 
 
-def _compare_tokenizers(store: Store, place: Place) -> None:
+def _compare_tokenizers(store: Store, place: StorePlace) -> None:
     """Refuse a store made by another tokenizer, where that can be known."""
     made_by = store.tokenizer
     tokenizer = place.tokenizer

@@ -15,6 +15,7 @@ the plan cache, and no other process plans them again. So a row of a full shuffl
 from __future__ import annotations
 
 import hashlib
+import logging
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any, NamedTuple, Protocol
@@ -54,6 +55,10 @@ Int64 = NDArray[np.int64]
 WORTH_KEEPING = 1_000_000  # documents; planning fewer takes hardly longer than checking a file
 
 SHOWN = 2_000_000  # documents; planning more takes seconds, so it shows progress
+
+ROW_SECONDS = 0.15e-6  # that planning a row takes, about; for people
+
+log = logging.getLogger("tokenloom")
 
 
 class Bounded(Protocol):
@@ -196,7 +201,22 @@ def _identity(line: Bounded, spec: PackSpec) -> dict[str, Any]:
     return {"line": line.identity, "pack": unbind(spec)}
 
 
+def _announce(line: Bounded, spec: PackSpec) -> None:
+    """Say what making the plan of many documents costs."""
+    rows = max(line.documents // 2, line.tokens // spec.seq_len)
+    log.info(
+        "packing %s documents into about %s rows: the plan is made once, in about %.0f s, and kept "
+        "in %s",
+        f"{line.documents:,}",
+        f"{rows:,}",
+        max(rows, line.documents) * ROW_SECONDS,
+        cache_dir(),
+    )
+
+
 def _work_out(line: Bounded, spec: PackSpec) -> Groups:
+    if line.documents >= SHOWN:
+        _announce(line, spec)
     document, address, tally = [0], [0], Tally()
     rows: list[int] = []
     kind = np.min_scalar_type(spec.seq_len)
@@ -337,6 +357,17 @@ class Packed:
         turn = np.searchsorted(numbers, group) // most  # groups that fit together
         parts = [(self._gathered(group[here], rows[here]), here) for _, here in grouped(turn)]
         return Spans.joined([part for part, _ in parts], [here for _, here in parts])
+
+    def find(self, epoch: int, document: int) -> Int64:
+        """See `Layout`: looked up in the plan of its group."""
+        found = [np.empty(0, np.int64)]
+        for place in self.line.places(document).tolist():
+            group = int(np.searchsorted(self.groups.document, place, side="right")) - 1
+            rows = self._kept.of(np.array([group]), self).group(group)
+            pieces = np.flatnonzero(rows.document == place - self.groups.document[group])
+            inside = np.searchsorted(rows.edges, pieces, side="right") - 1
+            found.append(self.groups.first_row[group] + inside)
+        return np.unique(np.concatenate(found))
 
     def _gathered(self, group: Int64, rows: Int64) -> Spans:
         """The documents in each row, given the group of each."""

@@ -1,0 +1,326 @@
+"""Questions to a run: what is trained there, and where is that document trained?
+
+One idea: both directions are arithmetic on the same run (`tokenloom.trace`), so nothing is logged
+while a run trains, and any step of it can be asked about before, while and after it is trained.
+
+Questions that judge a run (`tokenloom.inspect`) are answered by an annex, which looks at the house
+and is never imported by it; `annex` is the one import at call time.
+"""
+
+from __future__ import annotations
+
+import heapq
+import operator
+from abc import ABC
+from collections.abc import Iterable, Sequence
+from types import ModuleType
+from typing import Any, SupportsIndex, overload
+
+import numpy as np
+
+from tokenloom.api.source import Source
+from tokenloom.arguments import check_names, integer, near_misses
+from tokenloom.arrays import checked, sliced
+from tokenloom.errors import ConfigError
+from tokenloom.mixture.spec import Edit
+from tokenloom.order.run import Run
+from tokenloom.order.schedule import Steps
+from tokenloom.store.derived.id_index import find_id
+from tokenloom.trace.answers import Example, Examples, Nowhere, Place
+from tokenloom.trace.backward import Places, Search, places_of
+from tokenloom.trace.forward import look_at
+from tokenloom.trace.step_rows import examples_of_step, row_of_step
+
+__all__ = ["Questions", "annex"]
+
+WITHIN = 1000  # epochs
+
+
+def annex() -> ModuleType:
+    """`tokenloom.inspect`, which answers questions that judge a run.
+
+    >>> annex().__name__
+    'tokenloom.inspect'
+    """
+    from tokenloom import inspect  # the only import inside a function: the annex imports us
+
+    return inspect
+
+
+class Questions(ABC):
+    """What may be asked of a dataset.
+
+    Attributes:
+        sources: its sources by name; a single source is called "main".
+        edits: the changes made during the run, oldest first.
+        run: index → spans.
+    """
+
+    sources: dict[str, Source]
+    edits: tuple[Edit, ...]
+    run: Run
+
+    @overload
+    def at(
+        self,
+        index: int,
+        *,
+        batch_size: int | Sequence[tuple[int, int]] | None = None,
+        text: bool = False,
+        metadata: bool = False,
+    ) -> Example: ...
+
+    @overload
+    def at(
+        self,
+        index: range | slice | Sequence[int],
+        *,
+        batch_size: int | Sequence[tuple[int, int]] | None = None,
+        text: bool = False,
+        metadata: bool = False,
+    ) -> Examples: ...
+
+    @overload
+    def at(
+        self,
+        *,
+        step: int,
+        row: int,
+        batch_size: int | Sequence[tuple[int, int]],
+        text: bool = False,
+        metadata: bool = False,
+    ) -> Example: ...
+
+    @overload
+    def at(
+        self,
+        *,
+        step: int,
+        batch_size: int | Sequence[tuple[int, int]],
+        text: bool = False,
+        metadata: bool = False,
+    ) -> Examples: ...
+
+    @near_misses("at")
+    def at(
+        self,
+        index: int | range | slice | Sequence[int] | None = None,
+        *,
+        step: int | None = None,
+        row: int | None = None,
+        batch_size: int | Sequence[tuple[int, int]] | None = None,
+        text: bool = False,
+        metadata: bool = False,
+    ) -> Example | Examples:
+        """What is trained at an index, or at a row of a step, and how it came to be there.
+
+        Nothing is read unless `text` or `metadata` asks for it.
+
+        Args:
+            index: an index; or several, as a range, a slice or a list.
+            step: instead of `index`: a step of a loader with this `batch_size`.
+            row: the row of the step; default: all of them, in order.
+            batch_size: rows of a step over all ranks, or pairs (examples, rows), as for
+                `tokenloom.Loader`; with an index it only tells its step and row.
+            text: also the text of each span.
+            metadata: also what was kept about each document.
+
+        >>> import tempfile, tokenloom as tl
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     texts = [{"text": "abc"}, {"text": "defgh"}]
+        ...     store = tl.build(texts, folder + "/toy", tokenizer="bytes")
+        ...     store.windows(4).at(0, text=True)
+        Example 0: source main, epoch 0
+          stage 0 → item 0 → epoch 0 → row 0
+          cells  document  tokens
+          0–2    0         0–2     'abc'
+          3      1         0       'd'
+        """
+        steps = None if batch_size is None else Steps(batch_size)
+        options = {"steps": steps, "text": text, "metadata": metadata}
+        if (index is None) == (step is None):
+            raise ConfigError("at: found both or neither of index and step, allowed: one of them.")
+        if step is not None:
+            if steps is None:
+                raise ConfigError("at: a step has no rows without batch_size, give it as well.")
+            number = integer("step", step)
+            if row is None:
+                return self._examples(examples_of_step(self.run, steps, number), options)
+            one = row_of_step(self.run, steps, number, integer("row", row))
+            return self._examples([one], options)[0]
+        if row is not None:
+            raise ConfigError("at: found row with an index, allowed: with step=….")
+        if isinstance(index, SupportsIndex):
+            return self._examples([operator.index(index)], options)[0]
+        wanted = sliced(index, self.run.n) if isinstance(index, slice) else index
+        return self._examples(wanted, options)
+
+    def _examples(self, indices: Any, options: dict[str, Any]) -> Examples:
+        wanted = np.atleast_1d(checked(list(indices), self.run.n, "index"))
+        edits = [edit.at for edit in self.edits]
+        return Examples(tuple(look_at(self.run, wanted, edits=edits, **options)))
+
+    @near_misses("where")
+    def where(
+        self,
+        source: str | None = None,
+        doc: int | None = None,
+        *,
+        id: str | int | None = None,
+        tokens: int | range | tuple[int, int] | None = None,
+        epochs: int | Iterable[int] | None = None,
+        before: int | None = None,
+        batch_size: int | Sequence[tuple[int, int]] | None = None,
+    ) -> Places:
+        """Every place where a document is trained, in order of index, computed as asked for.
+
+        `at` and `where` are inverse: each cell of each place is found by `at`, and no other cell
+        holds the document. A document that no row can show gives an empty answer with its `reason`.
+
+        Args:
+            source: name of the source; a single source need not be named.
+            doc: number of the document in its store.
+            id: instead of `doc`: every document with this id, in `source` or in all sources.
+            tokens: only places that hold these document offsets, cut to them: one, a range, or a
+                pair (first, after the last).
+            epochs: how many epochs of the source, from the first on; or which ones. Costs of other
+                epochs are not added up.
+            before: only examples before this index.
+            batch_size: also tell the step and the row, as in `at`.
+
+        >>> import tempfile, tokenloom as tl
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     texts = [{"text": "abc"}, {"text": "defgh"}]
+        ...     store = tl.build(texts, folder + "/toy", tokenizer="bytes")
+        ...     run = store.windows(4).shuffle().epochs(None)
+        ...     for place in run.where(doc=1, epochs=1):
+        ...         place
+        Place 0: cells 3 hold 0 of main document 1, epoch 0
+        Place 1: cells 0–3 hold 1–4 of main document 1, epoch 0
+        """
+        if (doc is None) == (id is None):
+            raise ConfigError("where: found both or neither of doc and id, allowed: one of them.")
+        settings: dict[str, Any] = {
+            "tokens": _offsets(tokens),
+            "epochs": _epochs(epochs),
+            "before": None if before is None else integer("before", before),
+            "steps": None if batch_size is None else Steps(batch_size),
+        }
+        if id is None:
+            assert doc is not None
+            return places_of(self._search(source, doc, **settings))
+        names = self.run.names if source is None else (self._named(source),)
+        found = [
+            places_of(self._search(name, document, **settings))
+            for name in names
+            for document in self._with_id(name, id)
+        ]
+        words = f"the documents with id {id!r}"
+        if not found:
+            return Places(words, iter(()), f"no document of {', '.join(names)} has the id {id!r}.")
+        merged = heapq.merge(*found, key=operator.attrgetter("index", "column"))
+        reasons = [one.reason for one in found]
+        return Places(words, merged, None if None in reasons else reasons[0])
+
+    @near_misses("next")
+    def next(
+        self,
+        source: str | None = None,
+        doc: int | None = None,
+        *,
+        after: int,
+        within: int = WITHIN,
+        tokens: int | range | tuple[int, int] | None = None,
+        batch_size: int | Sequence[tuple[int, int]] | None = None,
+    ) -> Place | Nowhere:
+        """Where a document is trained next after an index; false, with a reason, if nowhere.
+
+        Args:
+            source: name of the source; a single source need not be named.
+            doc: number of the document in its store.
+            after: an index, such as that of the last trained example; it is not searched itself.
+            within: how many epochs of the source are searched.
+            tokens: as in `where`.
+            batch_size: also tell the step and the row, as in `at`.
+
+        >>> import tempfile, tokenloom as tl
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     texts = [{"text": "abc"}, {"text": "defgh"}]
+        ...     store = tl.build(texts, folder + "/toy", tokenizer="bytes")
+        ...     run = store.windows(4).shuffle().epochs(2)
+        ...     run.next(doc=0, after=0), run.next(doc=0, after=100)
+        (Place 3: cells 0–2 hold 0–2 of main document 0, epoch 1, Nowhere: the run ends before 101.)
+        """
+        if doc is None:
+            raise ConfigError("next: doc is missing, allowed: the number of a document.")
+        index = integer("after", after, least=-1)
+        steps = None if batch_size is None else Steps(batch_size)
+        asked = self._search(source, doc, tokens=_offsets(tokens), after=index, steps=steps)
+        if self.run.n is not None and index + 1 >= self.run.n:
+            return Nowhere(f"the run ends before {index + 1:,}.")
+        first = asked.first_epoch
+        epochs = range(first, first + integer("within", within, least=1))
+        found = places_of(asked.over(epochs))
+        for place in found:
+            return place
+        if found.reason is not None and not asked.reaches(epochs.stop):
+            return Nowhere(f"after index {index:,} the run does not show {asked.words} again.")
+        return Nowhere(
+            f"{asked.words} is not shown in epochs {first:,} to {epochs.stop - 1:,} of its source; "
+            "within=… searches more of them."
+        )
+
+    def _search(self, source: str | None, doc: int, **settings: Any) -> Search:
+        name = self._named(source)
+        number = self.run.names.index(name)
+        known = self.run.sources[number].layout.line.reader.manifest.documents
+        document = int(checked(operator.index(doc), known, f"{name} document"))
+        return Search(run=self.run, number=number, document=document, **settings)
+
+    def _named(self, source: str | None) -> str:
+        """The name of a source; a single one need not be named."""
+        names = self.run.names
+        if source is None and len(names) == 1:
+            return names[0]
+        if source is None:
+            raise ConfigError(f"source: missing, allowed: {', '.join(names)}.")
+        check_names("source", [source], names)
+        return source
+
+    def _with_id(self, name: str, id: str | int) -> list[int]:
+        """The documents of a source that have an id."""
+        run = self.run.sources[self.run.names.index(name)]
+        found: list[int] = find_id(run.layout.line.reader, id).tolist()
+        return found
+
+
+def _offsets(tokens: int | range | tuple[int, int] | None) -> tuple[int, int] | None:
+    """Document offsets as (first, after the last)."""
+    if tokens is None:
+        return None
+    if isinstance(tokens, range):
+        if tokens.step != 1:
+            raise ConfigError(f"tokens: found {tokens}, allowed: a range of adjacent offsets.")
+        first, last = tokens.start, tokens.stop
+    elif isinstance(tokens, SupportsIndex):
+        first = operator.index(tokens)
+        last = first + 1
+    else:
+        first, last = (integer("tokens", one, least=-1) for one in tokens)
+    if not -1 <= first < last:
+        raise ConfigError(
+            f"tokens: found {first} to {last}, allowed: a first offset of -1 (an inserted BOS) or "
+            "more, and one after the last."
+        )
+    return first, last
+
+
+def _epochs(epochs: int | Iterable[int] | None) -> Sequence[int] | None:
+    """Epochs, ascending; a number means the first ones."""
+    if epochs is None:
+        return None
+    if isinstance(epochs, range) and epochs.step > 0 and epochs.start >= 0:
+        return epochs
+    if isinstance(epochs, SupportsIndex):
+        return range(integer("epochs", epochs))
+    return sorted({integer("epochs", one) for one in epochs})

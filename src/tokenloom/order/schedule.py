@@ -1,0 +1,121 @@
+"""Steps: which examples belong to which step.
+
+Legend: an *example* has an index in the run; a *step* takes the next `batch_size` examples; a *row*
+is an example's place in its step. Everything counts in examples, so another batch size is another
+way to cut the same run, never another order.
+
+A schedule is a list of (examples, batch size): a step that starts at example e uses the last entry
+whose `examples` is at most e. Worked example, 4 rows until example 10, then 8::
+
+    step     0       1       2        3
+    start    0       4       8        12      (the step that starts at 8 still has 4 rows)
+"""
+
+from __future__ import annotations
+
+import bisect
+import operator
+import sys
+from collections.abc import Sequence
+from typing import Any
+
+from tokenloom.errors import ConfigError
+
+__all__ = ["Steps"]
+
+
+class Steps:
+    """Steps of a batch size, or of a schedule of batch sizes.
+
+    Args:
+        batch_size: rows of every step, or pairs (examples, rows).
+        origin: (step, example) to count from, for a run that resumes where no step of this batch
+            size would start.
+
+    >>> steps = Steps([(0, 4), (10, 8)])
+    >>> [steps.begin(s) for s in range(5)], steps.size(2), steps.size(3)
+    ([0, 4, 8, 12, 20], 4, 8)
+    >>> steps.step_at(12), steps.step_at(13)
+    (3, None)
+    """
+
+    def __init__(
+        self, batch_size: int | Sequence[tuple[int, int]], origin: tuple[int, int] = (0, 0)
+    ) -> None:
+        entries = _entries(batch_size)
+        self.batch_size = batch_size
+        self.sizes = [size for _, size in entries]
+        self.smallest = min(self.sizes)
+        step, example = origin
+        now = [size for examples, size in entries if examples <= example][-1]
+        # stretch k: its first step, the example that step starts at, and its batch size
+        self._steps, self._begins, self._sizes = [step], [example], [now]
+        for examples, size in entries:
+            if examples > example:
+                steps = -(-(examples - self._begins[-1]) // self._sizes[-1])
+                if steps <= 0:  # the step before already went past this entry
+                    self._sizes[-1] = size
+                    continue
+                self._begins.append(self._begins[-1] + steps * self._sizes[-1])
+                self._steps.append(self._steps[-1] + steps)
+                self._sizes.append(size)
+
+    def begin(self, step: int) -> int:
+        """The example that a step starts at."""
+        k = bisect.bisect_right(self._steps, step) - 1
+        return self._begins[k] + (step - self._steps[k]) * self._sizes[k]
+
+    def size(self, step: int) -> int:
+        """The rows of a step."""
+        return self._sizes[bisect.bisect_right(self._steps, step) - 1]
+
+    def stretch_end(self, step: int) -> int:
+        """One past the last step that is sure to have as many rows as this one."""
+        k = bisect.bisect_right(self._steps, step)
+        return self._steps[k] if k < len(self._steps) else sys.maxsize
+
+    def step_at(self, example: int) -> int | None:
+        """The step that starts at an example, or None if none does."""
+        k = bisect.bisect_right(self._begins, example) - 1
+        steps, rest = divmod(example - self._begins[k], self._sizes[k])
+        return None if rest else self._steps[k] + steps
+
+    def step_of(self, example: int) -> int:
+        """The step that holds an example.
+
+        >>> [Steps([(0, 4), (10, 8)]).step_of(e) for e in (0, 3, 11, 12, 19, 20)]
+        [0, 0, 2, 3, 3, 4]
+        """
+        k = bisect.bisect_right(self._begins, example) - 1
+        return self._steps[k] + (example - self._begins[k]) // self._sizes[k]
+
+    def count(self, examples: int, *, partial: bool) -> int:
+        """One past the last step of a run; `partial` counts a short last step."""
+        k = max(0, bisect.bisect_right(self._begins, examples) - 1)
+        steps, rest = divmod(max(0, examples - self._begins[k]), self._sizes[k])
+        return self._steps[k] + steps + (partial and rest > 0)
+
+
+def _entries(batch_size: Any) -> list[tuple[int, int]]:
+    """The schedule, checked."""
+    try:
+        found = [(0, batch_size)] if hasattr(batch_size, "__index__") else list(batch_size)
+        entries = [(_integer(examples), _integer(size)) for examples, size in found]
+    except (TypeError, ValueError):
+        entries = []
+    starts = [examples for examples, _ in entries]
+    if not entries or starts[0] != 0 or starts != sorted(set(starts)):
+        raise ConfigError(
+            f"batch_size: found {batch_size!r}, allowed: a number of rows, or pairs (examples, "
+            "rows) that start with example 0 and ascend."
+        )
+    for _, size in entries:
+        if size < 1:
+            raise ConfigError(f"batch_size: found {size} rows, allowed: 1 or more.")
+    return entries
+
+
+def _integer(value: Any) -> int:
+    if isinstance(value, bool):
+        raise TypeError("a bool is not a number")
+    return operator.index(value)

@@ -1,0 +1,181 @@
+"""`tl.diff` against arrays compared one by one, and its verdicts on single settings."""
+
+import json
+
+import numpy as np
+import pytest
+from lookruns import make_stores, random_run
+
+import tokenloom as tl
+from tokenloom.batch.views.digest import row_hashes
+from tokenloom.errors import ConfigError
+from tokenloom.inspect import diff as comparing
+
+pytestmark = pytest.mark.filterwarnings("ignore::UserWarning")
+
+
+@pytest.fixture(scope="module")
+def stores(tmp_path_factory):
+    return make_stores(tmp_path_factory.mktemp("look"))
+
+
+def slow(a, b, n):
+    """Which of the first n examples have the same arrays, from the arrays."""
+    batches = [run.batch(range(n)) for run in (a, b)]
+    hashes = zip(*map(row_hashes, batches), strict=True)
+    labels = (batches[0].labels == batches[1].labels).all(axis=1)
+    return np.array([x == y for x, y in hashes]) & labels
+
+
+def held_to_arrays(a, b):
+    enough = max([60, *(edit.at for run in (a, b) for edit in run.edits)])
+    a, b = (run if run.run.n is not None else run.take(enough) for run in (a, b))
+    n = min(len(a), len(b))
+    if not n:
+        return None
+    right = slow(a, b, n)
+    found = tl.diff(a, b)
+    end = None if len(a) == len(b) else n
+    assert found.first == (end if right.all() else int(np.flatnonzero(~right)[0]))
+    assert found.share == right.mean()
+    assert found.is_first
+    assert found.is_exact
+    return found
+
+
+@pytest.mark.parametrize("part", range(3))
+def test_ruling_46_the_share_and_the_first_difference_are_those_of_the_arrays(part, stores):
+    for seed in range(10 * part, 10 * part + 10):
+        a, seen = random_run(seed, stores)
+        b, _ = random_run(seed + 500, stores)
+        held_to_arrays(a, seen)  # they differ in quarantines only
+        if a.run.width == b.run.width and a.seq_len == b.seq_len:
+            held_to_arrays(a, b)
+
+
+def test_stores_of_other_content_are_compared_by_hashes_of_documents(tmp_path):
+    rows = [{"input_ids": [i % 50 + k for k in range(8)]} for i in range(60)]
+    options = {"tokenizer": None, "vocab_size": 99, "progress": False}
+    a = tl.build(rows, tmp_path / "a", **options)
+    same = tl.build(rows, tmp_path / "same", **options)
+    changed = [rows[3], *rows[1:30], {"input_ids": [7] * 8}, *rows[31:]]
+    b = tl.build(changed, tmp_path / "b", **options)
+    one, other = (store.windows(8).shuffle().seed(1) for store in (a, b))
+    found = held_to_arrays(one, other)
+    assert found.share == 58 / 60
+    assert [(c.key, c.verdict) for c in found.keys] == [("store", "content")]
+    reads = a.reads.read_ops
+    copy = tl.diff(one, same.windows(8).shuffle().seed(1))
+    assert not copy
+    assert [(c.key, c.verdict) for c in copy.keys] == [("store.path", "nothing")]
+    assert a.reads.read_ops == reads  # no token is read
+
+
+def test_stores_with_loss_columns_are_compared_by_their_arrays(tmp_path):
+    def build(name, weights):
+        rows = [
+            {"input_ids": [5, 6, 7, 8], "loss_mask": [0, 1, 1, int(i in weights)]}
+            for i in range(12)
+        ]
+        return tl.build(rows, tmp_path / name, tokenizer=None, vocab_size=9, progress=False)
+
+    found = held_to_arrays(build("a", {1, 2}).windows(4), build("b", {1}).windows(4))
+    assert (found.first, found.share) == (2, 11 / 12)
+
+
+def verdicts(a, b):
+    return {one.key: one.verdict for one in tl.diff(a, b).keys}
+
+
+def test_ruling_46_every_key_is_judged_by_trying_it_alone(stores):
+    store = stores.first
+    run = store.windows(8).shuffle().seed(1).epochs(3)
+    assert verdicts(run, run) == {}
+    assert verdicts(run, run.seed(2)) == {"seed": "order"}
+    assert verdicts(run, run.epochs(5)) == {"epochs": "end"}
+    assert verdicts(run, run.take(9)) == {"take": "end"}
+    assert verdicts(run, run.era_shuffle(5)) == {"shuffle": "order"}
+    assert verdicts(run, run.render(label_layout="shifted")) == {"render.label_layout": "arrays"}
+    assert verdicts(run, run.render(pad_id=3)) == {"render.pad_id": "nothing"}  # no row has filler
+    kept = store.windows(8, tail="keep").shuffle().seed(1).epochs(3)
+    assert verdicts(kept, kept.render(pad_id=3)) == {"render.pad_id": "arrays"}
+    assert verdicts(run, kept) == {"layout.tail": "content"}
+    grown = run.edit(at=10, append={"main": stores.second})
+    assert verdicts(run, grown) == {"edits": "content"}
+    assert verdicts(run, run.edit(at=10, quarantine=[("main", 1)])) == {"edits": "content"}
+    assert verdicts(run, run.edit(at=10)) == {"edits": "nothing"}
+    both = run.seed(4).render(mask_boundary_loss=False)
+    assert verdicts(run, both) == {"seed": "order", "render.mask_boundary_loss": "arrays"}
+
+
+def test_keys_of_a_mix_are_judged_alone(stores):
+    a, b, c = (s.windows(8).shuffle().epochs(2) for s in (stores.first, stores.other, stores.third))
+    run = tl.mix({"a": a, "b": b}).seed(1)
+    assert verdicts(run, tl.mix({"a": a, "b": b}, weights={"b": 2}).seed(1)) == {
+        "mix.weights.b": "order"
+    }
+    other = tl.mix({"a": a, "b": b.epochs(3).shuffle(False)}, rule="weights", cost="tokens").seed(1)
+    assert verdicts(run, other) == {
+        "mix.rule": "order",
+        "sources[b].epochs": "end",
+        "sources[b].shuffle": "order",
+    }
+    assert verdicts(run, tl.mix({"a": a, "b": b, "c": c}).seed(1)) == {"sources": "content"}
+    assert verdicts(run, run.edit(at=9, add={"c": c})) == {"mix.edits": "content"}
+    assert verdicts(run.edit(at=9, add={"c": c}), run) == {"mix.edits": "content"}
+    assert verdicts(run, a) == {"mix": "not alone"}
+    told = tl.diff(run, tl.mix({"a": a, "b": c}).seed(1))
+    assert [(one.key, one.verdict) for one in told.keys] == [("sources[b].store", "content")]
+
+
+def test_a_key_that_makes_no_sense_alone_is_told_with_the_reason(stores):
+    plain = stores.first.windows(8)
+    ahead = stores.first.windows(8, lookahead=True, overlap=1)
+    found = {one.key: one for one in tl.diff(plain, ahead).keys}
+    assert found["layout.overlap"].verdict == "not alone"
+    assert "overlap: found 1, allowed: 0, or 1 with lookahead" in found["layout.overlap"].why
+
+
+def test_endless_runs_are_compared_by_a_keyed_sample_with_its_interval(stores):
+    run = stores.first.windows(8).shuffle().epochs(None).seed(1)
+    masked = run.render(mask_boundary_loss=False)
+    found = tl.diff(run, masked)
+    n = found.among
+    share = slow(run.take(2000), masked.take(2000), 2000).mean()
+    assert found.low <= share <= found.high
+    assert not found.is_exact
+    assert found.compared == comparing.SAMPLED
+    assert tl.diff(run, masked) == found  # the sample is keyed
+    assert n >= comparing.SCANNED
+    assert "95 %" in repr(found)
+
+
+def test_runs_with_the_same_past_are_not_compared_there(stores, monkeypatch):
+    run = stores.first.windows(8).shuffle().epochs(None).seed(1)
+    edited = run.edit(at=10**12, quarantine=[("main", 3)])
+    found = tl.diff(run, edited)
+    assert found.first == run.next(doc=3, after=10**12 - 1).index
+    again = edited.edit(at=10**13, append={"main": stores.second})
+    assert tl.diff(edited, again).first >= 10**13
+
+
+def test_a_long_finite_run_is_sampled_and_a_short_one_is_not(stores, monkeypatch):
+    run = stores.first.windows(8).shuffle().epochs(4).seed(1)
+    exact = tl.diff(run, run.seed(2))
+    monkeypatch.setattr(comparing, "EXACT", 10)
+    monkeypatch.setattr(comparing, "SCANNED", 4)
+    sampled = tl.diff(run, run.seed(2))
+    assert exact.is_exact
+    assert not sampled.is_exact
+    assert sampled.among == len(run)
+    assert sampled.low <= exact.share <= sampled.high
+
+
+def test_a_difference_is_plain_json_and_true(stores):
+    run = stores.first.windows(8).shuffle().seed(1)
+    found = tl.diff(run, run.seed(2))
+    assert found
+    assert json.loads(json.dumps(found.to_dict())) == found.to_dict()
+    assert not tl.diff(run, run.seed(1))
+    with pytest.raises(ConfigError, match=r"diff\.b: found Store, allowed: a dataset"):
+        tl.diff(run, stores.first)

@@ -1,0 +1,345 @@
+"""What is asked of a run and answered in words: steps, next, ids, reasons, sums, text."""
+
+import itertools
+import json
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from lookruns import EOS, cells_of_places, make_stores, random_run
+from toystore import keep_plans
+
+import tokenloom as tl
+from tokenloom.errors import ConfigError
+from tokenloom.order import costs
+from tokenloom.order.schedule import Steps
+
+# what packing loses, and rows that a quarantine leaves blank, are told when runs are made
+pytestmark = pytest.mark.filterwarnings("ignore::UserWarning")
+
+
+@pytest.fixture(scope="module")
+def stores(tmp_path_factory):
+    return make_stores(tmp_path_factory.mktemp("look"))
+
+
+@pytest.fixture(scope="module")
+def texts(tmp_path_factory):
+    rows = [{"text": f"tale {i} " * (i % 5 + 1), "id": f"t{i % 7}"} for i in range(20)]
+    path = tmp_path_factory.mktemp("texts") / "store"
+    return tl.build(rows, path, tokenizer="bytes", id_key="id", progress=False)
+
+
+SIZES = [1, 5, [(0, 3), (11, 7)]]
+
+
+@pytest.mark.parametrize("batch_size", SIZES, ids=str)
+@pytest.mark.parametrize("lanes", [1, 3])
+def test_steps_and_rows_are_those_of_the_loader(texts, lanes, batch_size):
+    run = texts.windows(8).block_shuffle(io_block_size=2, window_blocks=2, lanes=lanes).epochs(2)
+    loader = tl.Loader(run, batch_size, rank=0, world_size=1)
+    for step, batch in enumerate(loader):
+        told = run.at(step=step, batch_size=batch_size)
+        assert [one.index for one in told] == batch.index.tolist()
+        assert [(one.step, one.row) for one in told] == [(step, r) for r in range(len(told))]
+        last = len(told) - 1
+        assert run.at(step=step, row=last, batch_size=batch_size).index == batch.index[last]
+        for one in told:
+            assert run.at(one.index, batch_size=batch_size) == one
+    for place in run.where(doc=3, batch_size=batch_size, before=step * 2):
+        assert run.at(step=place.step, row=place.row, batch_size=batch_size).index == place.index
+
+
+def test_a_mix_with_lanes_counts_rows_as_the_loader_does(texts):
+    laned = texts.windows(8).block_shuffle(io_block_size=2, window_blocks=1, lanes=4)
+    run = tl.mix({"a": laned, "b": texts.pack(8).shuffle()}, cost="rows").seed(2)
+    loader = tl.Loader(run, 9, rank=0, world_size=1)
+    for step, batch in enumerate(itertools.islice(loader, 4)):
+        assert [one.index for one in run.at(step=step, batch_size=9)] == batch.index.tolist()
+
+
+@given(st.integers(1, 9), st.integers(0, 200))
+def test_the_step_of_an_example_holds_it(size, example):
+    steps = Steps([(0, size), (50, size + 3)])
+    step = steps.step_of(example)
+    assert steps.begin(step) <= example < steps.begin(step) + steps.size(step)
+
+
+def test_the_last_step_and_its_rows_are_bounds(texts):
+    run = texts.windows(8).take(10)
+    assert len(run.at(step=1, batch_size=7)) == 3
+    with pytest.raises(IndexError, match="step 2: out of range, the run has 10 examples"):
+        run.at(step=2, batch_size=7)
+    with pytest.raises(ConfigError, match="row: found 3, but step 1 has rows 0 to 2"):
+        run.at(step=1, row=3, batch_size=7)
+
+
+# -- next ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_next_is_the_first_place_after_an_index(seed, stores):
+    run, _ = random_run(seed, stores)
+    n = min(40, 40 if run.run.n is None else run.run.n)
+    for name in run.run.names:
+        for document in (1, 4, 7):
+            places = list(run.where(name, document, before=n))
+            for after in (-1, 0, 3, 11, 25):
+                right = next((place for place in places if place.index > after), None)
+                found = run.next(name, document, after=after)
+                if right is not None:
+                    assert found == right
+                else:
+                    assert not found or found.index >= n
+
+
+def test_next_says_when_it_stopped_looking(texts):
+    run = texts.windows(8).shuffle().epochs(None)
+    place = run.next(doc=3, after=10**12)
+    assert place.index > 10**12
+    assert run.at(place.index).route.epoch == place.epoch
+    ended = texts.windows(8).shuffle().epochs(2)
+    last = list(ended.where(doc=3))[-1].index
+    assert "does not show main document 3 again" in ended.next(doc=3, after=last).reason
+    assert "the run ends before" in ended.next(doc=3, after=len(ended)).reason
+    growing = texts.splice(8, content_length=4, doc_growth={0: 2, 50: 9}).epochs(None)
+    told = growing.next(doc=7, after=0, within=10)
+    assert "not shown in epochs 0 to 9 of its source; within=" in told.reason
+    assert growing.next(doc=7, after=0).epoch == 50
+
+
+# -- endless runs --------------------------------------------------------------------------
+
+
+def test_where_is_lazy_and_endless(texts):
+    run = texts.windows(8).shuffle().epochs(None)
+    found = list(itertools.islice(run.where(doc=5), 500))
+    assert [one.index for one in found] == sorted(one.index for one in found)
+    assert found[-1].epoch > 50
+
+
+@given(st.integers(0, 10**12), st.integers(0, 19), st.sampled_from(["windows", "pack", "mix"]))
+@settings(max_examples=40)
+def test_at_and_where_are_inverse_anywhere_in_an_endless_run(texts, index, document, kind):
+    packed, cut = texts.pack(8, add_eos=True, eos_id=0).shuffle(), texts.windows(8).block_shuffle()
+    run = {
+        "windows": cut.epochs(None),
+        "pack": packed.epochs(None),
+        "mix": tl.mix({"p": packed.epochs(None), "w": cut.epochs(None)}, cost="rows"),
+    }[kind]
+    one = run.at(index)
+    for span in one.spans:
+        epoch = [span.epoch]
+        places = run.where(span.source, span.document, epochs=epoch)
+        cells = [place for place in places if place.index == index]
+        assert {(p.column, p.start, p.length) for p in cells} == {c[:3] for c in span.cells}
+    place = run.next(one.source, document, after=index)
+    assert any(span.document == document for span in run.at(place.index).spans)
+    again = run.next(one.source, document, after=place.index - 1)
+    assert (again.index, again.epoch) == (place.index, place.epoch)
+
+
+def test_epochs_and_before_bound_what_is_searched(texts):
+    run = texts.windows(8).shuffle().epochs(None)
+    every = list(run.where(doc=5, epochs=6))
+    assert {one.epoch for one in every} == set(range(6))
+    assert list(run.where(doc=5, epochs=[4, 2])) == [o for o in every if o.epoch in (2, 4)]
+    assert list(run.where(doc=5, epochs=range(1, 3))) == [o for o in every if o.epoch in (1, 2)]
+    limit = every[3].index
+    assert list(run.where(doc=5, before=limit)) == [o for o in every if o.index < limit]
+
+
+def test_tokens_cut_places_to_document_offsets(texts):
+    run = texts.pack(8, add_bos=True, bos_id=1, add_eos=True, eos_id=0).shuffle().epochs(2)
+    whole = cells_of_places(run.where(doc=4))
+    for tokens in (0, range(3, 9), (-1, 2), texts.lengths[4].item()):
+        first, last = (tokens, tokens + 1) if isinstance(tokens, int) else (tokens[0], tokens[-1])
+        last = tokens.stop if isinstance(tokens, range) else last
+        right = [cell for cell in whole if first <= cell.offset < last]
+        assert right
+        assert cells_of_places(run.where(doc=4, tokens=tokens)) == right
+
+
+# -- sums ----------------------------------------------------------------------------------
+
+
+def test_where_in_some_epochs_makes_no_other_sums(texts, tmp_path, monkeypatch):
+    keep_plans(tmp_path, monkeypatch, costs)
+    made = []
+    original = costs.SummedCosts._added_up
+
+    def counted(self, epoch):
+        made.append((self._priced._run.name, epoch))
+        return original(self, epoch)
+
+    monkeypatch.setattr(costs.SummedCosts, "_added_up", counted)
+    sources = {n: texts.pack(8, strategy=s).shuffle().epochs(None) for n, s in STRATEGIES.items()}
+    run = tl.mix(sources, cost="tokens").seed(1)
+    run.where("a", 3)
+    assert made == []  # nobody has asked for a place
+    found = list(run.where("a", 3, epochs=[5]))
+    assert found
+    assert {epoch for name, epoch in made if name == "a"} <= {5}
+    assert {epoch for name, epoch in made if name == "b"} <= {4, 5, 6}
+
+
+STRATEGIES = {"a": "greedy", "b": "one_doc"}
+
+
+# -- reasons -------------------------------------------------------------------------------
+
+
+def reason_of(run, document, **options):
+    answer = run.where(doc=document, **options)
+    assert answer.reason is not None
+    assert list(answer) == []
+    assert answer.reason in repr(answer)
+    return answer.reason
+
+
+def test_a_document_that_no_row_can_show_is_told_with_the_setting(stores):
+    store = stores.first
+    sizes = store.lengths.tolist()
+    empty, longest = sizes.index(0), sizes.index(max(sizes))
+    short = sizes.index(min(size for size in sizes if size))
+    endless = store.pack(8, min_len=4).epochs(None)
+    assert "is empty" in reason_of(store.windows(8), empty)
+    assert "dropped: min_len=4" in reason_of(endless, short)
+    assert "dropped: max_len=9" in reason_of(store.pack(8, max_len=9).epochs(None), longest)
+    dropped = store.pack(8, overflow="drop").epochs(None)
+    assert "overflow='drop'" in reason_of(dropped, longest)
+    alone = store.pack(8, strategy="one_doc", min_row_len=5).epochs(None)
+    assert "min_row_len=5" in reason_of(alone, short)
+    few = store.select(doc_index=[longest], num_docs=1)
+    assert "is not selected: the source takes 1 of the 14" in reason_of(few.windows(8), short)
+    spliced = store.splice(8, content_length=8, adaptive_k=False, pad_id=0).epochs(None)
+    assert "too short for content_length=8" in reason_of(spliced, short)
+    scarce = store.splice(8, content_length=4, sampler="quota", epoch_length=2, pad_id=0)
+    quotas = scarce.run.layout.parts[0].quota
+    nothing = next(d for d in range(14) if not quotas[d] and sizes[d] >= 4)
+    assert "quota 0" in reason_of(scarce.epochs(None), nothing)
+    cut = store.pack(8, overflow="truncate").epochs(None)
+    assert "are cut off: rows have its tokens 0 to 7 only" in reason_of(
+        cut, longest, tokens=(9, 12)
+    )
+    assert "do not exist" in reason_of(cut, longest, tokens=(900, 901))
+
+
+def test_the_tail_that_windows_leave_out_is_told(tmp_path):
+    rows = [{"input_ids": [1] * 16}, {"input_ids": [2] * 3}]
+    store = tl.build(rows, tmp_path / "s", tokenizer=None, vocab_size=9, progress=False)
+    assert "in the tail" in reason_of(store.windows(8).epochs(None), 1)
+    assert [one.length for one in store.windows(8, tail="keep").where(doc=1)] == [3]
+
+
+def test_a_run_that_ends_before_a_document_comes_says_so_at_its_end(texts):
+    run = texts.windows(8).take(1)
+    answer = run.where(doc=19)
+    assert answer.reason is None
+    assert list(answer) == []
+    assert answer.reason == "no example in the range that was asked for shows main document 19."
+
+
+# -- ids, text, metadata, JSON -------------------------------------------------------------
+
+
+def test_an_id_is_looked_up_in_every_source_and_places_are_merged(texts):
+    run = tl.mix({"a": texts.pack(8).shuffle(), "b": texts.windows(8).shuffle()}).seed(1)
+    found = list(run.where(id="t3", before=60))
+    documents = texts.find("t3").tolist()
+    assert len(documents) == 3
+    alone = [p for s in "ab" for d in documents for p in run.where(s, d, before=60)]
+    assert sorted(map(repr, found)) == sorted(map(repr, alone))
+    assert [one.index for one in found] == sorted(one.index for one in found)
+    only = list(run.where("b", id="t3", before=60))
+    assert {one.source for one in only} == {"b"}
+    assert "no document of a, b has the id 'nobody'" in run.where(id="nobody").reason
+
+
+def test_text_and_metadata_are_read_on_request_only(texts):
+    run = texts.pack(16).shuffle()
+    reads = texts.reads.read_ops
+    assert run.at(3).spans[0].text is None
+    assert texts.reads.read_ops == reads
+    one = run.at(3, text=True, metadata=True)
+    for span in one.spans:
+        tokens = texts.document(span.document)
+        start, length = span.cells[0].start, sum(c.length for c in span.cells)
+        assert span.text == bytes(tokens[start : start + length].tolist()).decode()
+        assert span.metadata == texts.metadata(span.document)
+
+
+def test_ids_without_a_tokenizer_have_no_text(stores):
+    with pytest.raises(ConfigError, match="text: source 'main' was built from ready-made ids"):
+        stores.first.windows(8).at(0, text=True)
+
+
+def test_answers_are_plain_json(texts):
+    run = tl.mix({"a": texts.pack(8, add_eos=True, eos_id=0), "b": texts.windows(8)}).seed(1)
+    told = run.at(range(5), batch_size=2, text=True, metadata=True).to_dict()
+    assert json.loads(json.dumps(told)) == told
+    places = run.where("a", 3, before=99, batch_size=2).to_dict()
+    assert json.loads(json.dumps(places)) == places
+    assert json.loads(json.dumps(run.next("a", 3, after=10**6).to_dict()))["reason"]
+
+
+def test_an_example_prints_its_cells_from_the_first_to_the_last(tmp_path):
+    rows = [{"input_ids": [5, 6, 7]}, {"input_ids": [8, 9]}]
+    store = tl.build(rows, tmp_path / "s", tokenizer=None, vocab_size=999, progress=False)
+    run = store.pack(8, add_bos=True, bos_id=1, add_eos=True, eos_id=EOS - 1, strategy="one_doc")
+    hidden = run.edit(at=0, quarantine=[("main", 1)])
+    assert repr(hidden.at(1, batch_size=2)) == (
+        "Example 1 (step 0, row 1): source main, epoch 0\n"
+        "  stage 1 → item 1 → epoch 0 → row 1\n"
+        "  cells  document  tokens\n"
+        "  0      1         BOS     blank (quarantined)\n"
+        "  1–2    1         0–1     blank (quarantined)\n"
+        "  3      1         EOS     blank (quarantined)\n"
+        "  4–7              filler"
+    )
+
+
+def test_the_way_there_has_bands_lanes_and_the_time_of_the_mix(texts):
+    laned = texts.windows(8).block_shuffle(io_block_size=2, window_blocks=1, lanes=3)
+    run = tl.mix({"a": laned, "b": texts.pack(8).shuffle()}, cost="tokens").seed(2)
+    order = run.run.sources[0].order(0)
+    moments = []
+    for one in run.at(range(30)):
+        moments.append(one.route.time)
+        if one.source == "a":
+            fraction = run.run.sources[0].fractions(np.array([one.route.item]))[0]
+            rounds = next(iter(order._geometry.bands(np.array([one.route.item]))))
+            assert one.route.lane / rounds[1].lanes == fraction
+            assert one.route.band == one.route.item // 6
+        else:
+            assert one.route.band is None
+    assert moments == sorted(moments)
+
+
+# -- refusals ------------------------------------------------------------------------------
+
+
+def test_what_makes_no_sense_is_refused_with_what_is_allowed(texts):
+    run = tl.mix({"a": texts.pack(8), "b": texts.windows(8)})
+    for ask, words in {
+        (lambda: run.at()): "at: found both or neither of index and step",
+        (lambda: run.at(step=3)): "give it as well",
+        (lambda: run.at(3, row=1)): "found row with an index",
+        (lambda: run.at(3, txt=True)): "Did you mean 'text'?",
+        (lambda: run.where("a")): "found both or neither of doc and id",
+        (lambda: run.where(doc=3)): "source: missing, allowed: a, b",
+        (lambda: run.where("c", 3)): "no source named 'c'",
+        (lambda: run.where("a", 3, tokens=(4, 2))): "tokens: found 4 to 2",
+        (lambda: run.where("a", 3, epochs=-1)): "epochs: found -1",
+        (lambda: run.where("a", 3, batch_size=0)): "batch_size: found 0 rows",
+        (lambda: run.next("a", after=3)): "next: doc is missing",
+        (lambda: run.next("a", 3, after=3, within=0)): "within: found 0",
+    }.items():
+        with pytest.raises(ConfigError) as error:
+            ask()
+        assert words in str(error.value)
+    with pytest.raises(IndexError, match="a document 20: out of range for 20"):
+        run.where("a", 20)
+    with pytest.raises(IndexError, match="out of range"):
+        run.at(len(run))
