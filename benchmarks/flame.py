@@ -5,8 +5,8 @@
     python -m benchmarks flame > docs/pictures/flame.svg
 
 One idea: a timer of CPU time interrupts the loader, and equal stacks are counted. A box is as wide
-as the share of its stack; what is on top of it, it has called. Python handles an interrupt when a call
-into compiled code returns, so that call's line of source is shown on top, in blue.
+as the share of its stack; what is on top of it, it has called. Python handles an interrupt when a
+call into compiled code returns, so that call's line of source is shown on top, in blue.
 
 The loader has no thread here, and its store is in memory: this is CPU time of the caller's thread.
 """
