@@ -68,7 +68,7 @@ def load(
     if is_description(written.plain):
         found = overridden(written, changes).plain
         return _told(from_config(found), written.name, "description of a run")
-    dialect = None if isinstance(written.plain.get("sources"), dict) else dialect_of(written.plain)
+    dialect = None if _named(written.plain) else dialect_of(written.plain)
     if dialect is not None:
         return _of_dialect(dialect, overridden(written, changes))
     run = run_of(written, changes, build=build)
@@ -83,8 +83,8 @@ def check(path: str | os.PathLike[str], overrides: Iterable[str] = ()) -> Report
         ConfigError: the file cannot be read at all.
     """
     written, changes = read_settings(path), _listed(overrides)
-    is_run = isinstance(written.plain.get("sources"), dict) and not is_description(written.plain)
-    if is_run or (not is_description(written.plain) and dialect_of(written.plain) is None):
+    known = is_description(written.plain)
+    if not known and (_named(written.plain) or dialect_of(written.plain) is None):
         return check_run(written, changes)
     try:
         return Report(written=written, run=load(path, overrides=changes))
@@ -97,6 +97,11 @@ def _listed(overrides: Iterable[str]) -> tuple[str, ...]:
     if isinstance(overrides, str):
         raise ConfigError(f"overrides: found {overrides!r}, allowed: a list, [{overrides!r}].")
     return tuple(overrides)
+
+
+def _named(config: Mapping[str, Any]) -> bool:
+    """Whether plain data has sources by name, as only run files have."""
+    return isinstance(config.get("sources"), Mapping)
 
 
 def is_description(config: Mapping[str, Any]) -> bool:
@@ -173,7 +178,7 @@ def from_config(
         "map": map,
         "source": source,
     }
-    is_run = is_run_mapping(config)
+    is_run = is_run_mapping(config) and (_named(config) or dialect_of(config) is None)
     if not is_run:
         check_plain(config)
     try:

@@ -37,7 +37,7 @@ log = logging.getLogger("tokenloom")
 
 DIALECT = "run file"
 
-OWN = {"sources", "evaluate", "loader", "build", "seq_len", "edits", "take", "mix"}
+OWN = {"sources", "evaluate", "loader", "build"}  # sections that only a run file has
 
 T = TypeVar("T")
 

@@ -100,10 +100,11 @@ def settings_of(written: Written, problems: list[Mistake]) -> dict[str, Any]:
         try:
             bound = bind(form, plain)
         except BindError as error:
-            for one in reversed(told("", error)):  # the last of a list is taken out first
-                if not _as_text(plain, one.path, written.raw):
-                    problems.append(one)
-                    _take_out(plain, one.path)
+            found = told("", error)
+            wrong = [one for one in found if not _as_text(plain, one.path, written.raw)]
+            problems += wrong
+            for one in reversed(wrong):  # the last of a list first
+                _take_out(plain, one.path)
         else:
             return typing.cast(dict[str, Any], _given(bound, plain, "", problems))
     return {}
