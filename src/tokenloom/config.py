@@ -229,7 +229,7 @@ def _made(
             )
         return rebuild(config, path, hints)
     if path is not None:
-        raise ConfigError(f"path: found {path!r}, but {dialect.name} has its own paths.")
+        raise ConfigError(f"path: found {path!r}; {dialect.name} name their own. Leave it out.")
     _refuse_hints(hints, None, dialect.name)
     return _of_dialect(dialect, Written(plain=dict(config)), seq_len=seq_len)
 
@@ -238,7 +238,7 @@ def _refuse_hints(hints: Mapping[str, Any], path: Any, what: str) -> None:
     """Refuse arguments that only a description takes."""
     usual = inspect.signature(from_config).parameters
     if path is not None:
-        raise ConfigError(f"path: found {path!r}, but a {what} has its own paths. Leave it out.")
+        raise ConfigError(f"path: found {path!r}, but a {what} names its own. Leave it out.")
     for name, value in hints.items():
         if value != usual[name].default:
             raise ConfigError(

@@ -17,7 +17,13 @@ from tokenloom.api.store import Store
 from tokenloom.bind import BindError
 from tokenloom.errors import TokenloomError
 from tokenloom.ingest.inputs import expand
-from tokenloom.runfiles.places import FilePath, input_places, place_of, tokenizer_place
+from tokenloom.runfiles.places import (
+    FilePath,
+    input_places,
+    is_store,
+    place_of,
+    tokenizer_place,
+)
 from tokenloom.runfiles.problems import Mistake, told
 from tokenloom.runfiles.text import below
 from tokenloom.tokenizer.spec import resolve
@@ -78,7 +84,7 @@ class Builder:
             if "inputs" not in given:
                 words = "missing; what to build it from, such as corpus/*.jsonl."
                 self.problems.append(Mistake(below(path, "inputs"), words))
-            elif not os.path.isdir(out):
+            elif not is_store(out):
                 self._check_inputs(path, given)
 
     def _check_inputs(self, path: str, given: Mapping[str, Any]) -> None:
@@ -104,7 +110,9 @@ class Builder:
             found = tokenizer_place("tokenizer", name, self.folder)
             return found and resolve(found) and found
         except (TokenloomError, BindError) as error:
-            self.problems += told(here, error, ["tokenizer"])
+            words = str(error).removeprefix("tokenizer: ").replace("'module:function', ", "")
+            mistake = Mistake(below(here, "tokenizer"), " ".join(words.split()))
+            self.problems += [mistake] * (mistake not in self.problems)
             return None
 
     def build(self, place: FilePath) -> bool:

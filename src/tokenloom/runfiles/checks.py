@@ -26,7 +26,7 @@ from tokenloom.layout.windows import WindowsSpec
 from tokenloom.mixture.spec import Edit, MixSpec, usual_cost
 from tokenloom.order.shuffle import Shuffle, rebuild_shuffle
 from tokenloom.random.keys import check_seed
-from tokenloom.runfiles.problems import Mistake, asked
+from tokenloom.runfiles.problems import Mistake, asked, is_known
 from tokenloom.runfiles.schema import LAYOUTS, int_keyed, signature_of
 from tokenloom.runfiles.text import below
 
@@ -39,7 +39,7 @@ Given = Mapping[str, Any]
 
 def check_source(path: str, given: Given, seq_len: int | None, problems: list[Mistake]) -> None:
     """What is wrong with a source, as far as its store need not be known."""
-    if "store" not in given and not _known(below(path, "store"), problems):
+    if "store" not in given and not is_known(below(path, "store"), problems):
         problems.append(Mistake(below(path, "store"), "missing; the path of a store."))
     kind, layout = layout_of(path, given, seq_len, problems)
     if kind:
@@ -64,7 +64,7 @@ def layout_of(
     """The layout of a source and its arguments; an empty name if there is not exactly one."""
     found = [name for name in LAYOUTS if name in given]
     if len(found) != 1:
-        refused = [name for name in LAYOUTS if _known(below(path, name), problems)]
+        refused = [name for name in LAYOUTS if is_known(below(path, name), problems)]
         if len(found) > 1:
             words = f"found {' and '.join(found)}; a source has one layout. Give one of them."
             problems.append(Mistake(path, words))
@@ -80,19 +80,12 @@ def layout_of(
     fields = int_keys(here, fields, getattr(Layable, kind), problems)
     if "seq_len" not in fields:
         if seq_len is None:
-            if not _known(below(here, "seq_len"), problems):
+            if not (is_known(below(here, "seq_len"), problems) or is_known("seq_len", problems)):
                 words = "missing; the tokens of a frame. Give it here, or once as seq_len."
                 problems.append(Mistake(below(here, "seq_len"), words))
             return "", {}
         fields["seq_len"] = seq_len
     return kind, fields
-
-
-def _known(path: str, problems: Iterable[Mistake]) -> bool:
-    """Whether something is already said about a path or what is below it."""
-    return any(
-        one.path == path or one.path.startswith((f"{path}.", f"{path}[")) for one in problems
-    )
 
 
 def int_keys(
@@ -187,8 +180,9 @@ def shuffle_of(given: Any, path: str = "shuffle") -> Shuffle | None:
         given = None if given == "none" else {"kind": given}
     try:
         return rebuild_shuffle(given, path=path)
-    except BindError as error:
-        raise ConfigError(str(error)) from None
+    except BindError as error:  # a record names its fields after itself, or by themselves
+        text = str(error).replace(": block_shuffle.", ".").replace(": perm_type:", ".perm_type:")
+        raise ConfigError(text) from None
 
 
 def _order(given: Given) -> None:

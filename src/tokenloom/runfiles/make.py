@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import functools
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
@@ -17,7 +17,7 @@ from tokenloom.api.documents import Documents
 from tokenloom.api.mix import mix
 from tokenloom.api.origin import RunFile
 from tokenloom.api.store import Store, open_store
-from tokenloom.bind import BindError
+from tokenloom.arguments import field_names
 from tokenloom.documents.spec import SelectSpec
 from tokenloom.errors import StoreNotFound, TokenloomError
 from tokenloom.loader.accepted import check_accepted
@@ -27,7 +27,7 @@ from tokenloom.runfiles.building import Builder
 from tokenloom.runfiles.checks import check_mix, check_source, int_keys, layout_of, shuffle_of
 from tokenloom.runfiles.checks import split_of as part_of
 from tokenloom.runfiles.places import StoreShelf
-from tokenloom.runfiles.problems import Mistake, asked, refuse, told
+from tokenloom.runfiles.problems import REFUSALS, Mistake, asked, refuse, told
 from tokenloom.runfiles.reading import overridden, settings_of
 from tokenloom.runfiles.text import Written, below
 
@@ -36,6 +36,8 @@ __all__ = ["DIALECT", "Report", "check_run", "is_run_mapping", "run_of"]
 log = logging.getLogger("tokenloom")
 
 DIALECT = "run file"
+
+FIELDS = field_names(SelectSpec)
 
 OWN = {"sources", "evaluate", "loader", "build"}  # sections that only a run file has
 
@@ -114,7 +116,9 @@ class _Maker:
             for name, given in each.items():
                 path = below(section, name)
                 check_source(path, given, self.settings.get("seq_len"), self.problems)
-        check_mix(self.settings, sources, self.problems)
+        every = self.report.written.plain.get("sources")
+        names = list(map(str, every)) if isinstance(every, Mapping) else []
+        check_mix(self.settings, names, self.problems)
         asked("loader", check_accepted, self.settings.get("loader", {}), self.problems)
         self.builder.check()
         made = {name: self._source("sources", name, one) for name, one in sources.items()}
@@ -135,12 +139,12 @@ class _Maker:
                 )
             )
 
-    def _try(self, path: str, function: Callable[[], T]) -> T | None:
+    def _try(self, path: str, function: Callable[[], T], known: Iterable[str] = ()) -> T | None:
         """What a call gives, or None and what is wrong."""
         try:
             return function()
-        except (TokenloomError, BindError) as error:
-            self.problems += told(path, error)
+        except REFUSALS as error:
+            self.problems += told(path, error, known)
             return None
 
     # -- one source --------------------------------------------------------------------------
@@ -152,7 +156,7 @@ class _Maker:
         wrong = any(one.path.startswith(f"{path}.") or one.path == path for one in self.problems)
         if store is None or not kind or wrong or len(self.problems) > before:
             return None
-        documents = self._try(path, lambda: _chosen(store, given))
+        documents = self._try(below(path, "select"), lambda: _chosen(store, given), FIELDS)
         if documents is None:
             return None
         made = asked(
@@ -165,8 +169,10 @@ class _Maker:
 
     def _store(self, path: str, given: Any) -> Store | None:
         """A store by its place, opened once, built if the file says how."""
-        shelf = self._try(path, lambda: StoreShelf.of("", given, self.folder))
-        if shelf is None:
+        try:
+            shelf = StoreShelf.of("store", given, self.folder)
+        except TokenloomError as error:
+            self.problems += told(path, error, ["path"])
             return None
         known = f"{shelf.place.opened} {sorted(shelf.hints.items())}"
         if known not in self.stores:
@@ -291,5 +297,9 @@ def _mixed(sources: dict[str, Dataset], given: Given) -> Dataset:
 
 def _check_loader(run: Dataset, given: Given, problems: list[Mistake]) -> None:
     """What a loader would refuse of this run; as one rank, without a thread or a warning."""
-    usual = {"batch_size": 1, **given, "fetch": "rows", "prefetch": 0}
-    asked("loader", lambda _: Loader(run, rank=0, world_size=1, **usual).close(), {}, problems)
+
+    def made(fields: dict[str, Any]) -> None:
+        usual = {"batch_size": 1, **fields, "fetch": "rows", "prefetch": 0}
+        Loader(run, rank=0, world_size=1, **usual).close()
+
+    asked("loader", made, given, problems)

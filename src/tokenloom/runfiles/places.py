@@ -10,18 +10,24 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any, NamedTuple
 
 from tokenloom.arguments import expanded
 from tokenloom.errors import ConfigError
 
-__all__ = ["FilePath", "StoreShelf", "input_places", "place_of", "tokenizer_place"]
+__all__ = ["FilePath", "StoreShelf", "input_places", "is_store", "place_of", "tokenizer_place"]
 
 KIND = re.compile(r"(txt|lines|jsonl|parquet|hf):")
 
 CODE = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_][\w.]*")
 
 ADDRESS = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+://")
+
+
+def is_store(path: str | os.PathLike[str]) -> bool:
+    """Whether a store is published in a directory."""
+    return any(Path(path).glob("manifest-*.json"))
 
 
 class FilePath(NamedTuple):

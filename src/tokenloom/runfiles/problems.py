@@ -13,9 +13,10 @@ from typing import Any, NamedTuple, TypeVar
 
 from tokenloom.bind import BindError
 from tokenloom.errors import ConfigError, TokenloomError, plural
+from tokenloom.runfiles.schema import NONE
 from tokenloom.runfiles.text import Written, below
 
-__all__ = ["Mistake", "asked", "lines_of", "refuse", "told"]
+__all__ = ["REFUSALS", "Mistake", "asked", "is_known", "lines_of", "refuse", "told"]
 
 T = TypeVar("T")
 
@@ -44,8 +45,27 @@ def lines_of(written: Written, problems: Iterable[Mistake]) -> list[str]:
     lines = []
     for mark, one in found:
         place = f"line {mark[0]}, column {mark[1]}: " if mark else ""
-        lines.append(f"{'override: ' if _overridden(written, one.path) else place}{one}")
+        lines.append(f"{'override: ' if _overridden(written, one.path) else place}{_worded(one)}")
     return lines
+
+
+PYTHON = re.compile(r"\b([a-z_]+)=(True|False|'[^']*'|\"[^\"]*\"|[\d.]*\d)")
+
+
+def _worded(one: Mistake) -> str:
+    """A problem in the words of a file: `name: value` for `name=value`, and its word for None.
+
+    >>> _worded(Mistake("a.overlap", "found 1, allowed: 0, or 1 with lookahead=True."))
+    'a.overlap: found 1, allowed: 0, or 1 with lookahead: true.'
+    """
+    name = re.split(r"[.\[]", one.path)[-1]
+    words = PYTHON.sub(lambda found: f"{found[1]}: {found[2].strip(QUOTES)}", one.words)
+    words = re.sub(r": (True|False)\b", lambda found: found[0].lower(), words)
+    words = words.replace("or None ", f"or {NONE[name]} ") if name in NONE else words
+    return f"{one.path}: {words}" if one.path else words
+
+
+QUOTES = "'\""
 
 
 def _overridden(written: Written, path: str) -> bool:
@@ -72,10 +92,12 @@ def told(path: str, error: Exception, known: Iterable[str] = ()) -> list[Mistake
     """The problems that an error tells; lines that start with a known key get its path."""
     if isinstance(error, BindError):
         return [_of_path(line) for line in error.problems]
-    names, found = set(known), []
-    for line in str(error).split("\n"):
+    names, found = set(known), list[Mistake]()
+    last = re.split(r"[.\[]", path)[-1]
+    for whole in str(error).split("\n"):
+        line = re.sub(rf"^({re.escape(last)}|edit)[.:] ?", "", whole) if last else whole
         key = _key(line)
-        if key in names and ": " in line:
+        if ": " in line and (key in names or line.startswith(f"{key}: missing")):
             where, _, words = line.partition(": ")
             found.append(Mistake(below(path, where), words))
         elif found and line.startswith("  "):  # more of the same
@@ -121,9 +143,12 @@ def asked(
     for _ in range(len(left) + 1):
         try:
             made = function(left)
-        except (TokenloomError, BindError) as error:
-            problems += told(path, error, left)
-            complained = {_key(line) for line in str(error).split("\n")} & left.keys()
+        except REFUSALS as error:
+            if not isinstance(error, TokenloomError | BindError) and len(left) < len(given):
+                return None  # what it needs was refused and is not there
+            found = told(path, error, given)
+            problems += [one for one in found if not is_known(one.path, problems)]
+            complained = {one for one in left if any(_is_at(path, one, bad) for bad in found)}
             for name in complained:
                 del left[name]
             if not complained:
@@ -131,3 +156,17 @@ def asked(
         else:
             return made if len(left) == len(given) else None
     return None
+
+
+REFUSALS = (TokenloomError, BindError, TypeError, IndexError)
+
+
+def _is_at(path: str, name: str, found: Mistake) -> bool:
+    here = below(path, name)
+    return found.path == here or found.path.startswith((f"{here}.", f"{here}["))
+
+
+def is_known(path: str, problems: Iterable[Mistake]) -> bool:
+    """Whether something is already said about a path or what is below it."""
+    inside = (f"{path}.", f"{path}[")
+    return any(one.path == path or one.path.startswith(inside) for one in problems if path)

@@ -153,7 +153,7 @@ def _unfit(path: str, value: Any) -> str:
         instead = f"write {name}: {word}, or leave" if word else "leave"
         return f"found null, allowed: a value; {instead} the key out for the default."
     if isinstance(value, int):
-        return "" if abs(value) < LARGEST else "found an integer of more than 63 bits."
+        return "" if abs(value) < LARGEST else f"found {value:.3g}, allowed: integers below 2^63."
     if isinstance(value, float):
         finite = value == value and abs(value) != float("inf")
         return "" if finite else f"found {value}, allowed: a finite number."
@@ -206,7 +206,11 @@ def _given(bound: Any, plain: Any, path: str, problems: list[Mistake]) -> Any:
             name: _given(getattr(bound, name), one, below(path, name), problems)
             for name, one in plain.items()
         }
-        return {name: _worded(path, name, one, problems) for name, one in found.items()}
+        return {
+            name: None if one == NONE.get(name) and name != "shuffle" else one
+            for name, one in found.items()
+            if _is_worded(below(path, name), name, one, problems)
+        }
     if isinstance(bound, dict) and isinstance(plain, dict):
         return {n: _given(one, plain[n], below(path, n), problems) for n, one in bound.items()}
     if isinstance(bound, tuple) and isinstance(plain, list):
@@ -215,12 +219,11 @@ def _given(bound: Any, plain: Any, path: str, problems: list[Mistake]) -> Any:
     return bound
 
 
-def _worded(path: str, name: str, value: Any, problems: list[Mistake]) -> Any:
-    """A value, or None where its word says so."""
+def _is_worded(path: str, name: str, value: Any, problems: list[Mistake]) -> bool:
+    """Whether text where a number belongs is the word for None."""
     word = NONE.get(name)
-    if word is None or name == "shuffle" or not isinstance(value, str):
-        return value
-    if value != word and name in NUMBERS:
-        words = f"found {value!r}, allowed: {choices(value, ['an integer', word])}"
-        problems.append(Mistake(below(path, name), words))
-    return None if value == word else value
+    if name not in NUMBERS or not isinstance(value, str) or value == word:
+        return True
+    words = f"found {value!r}, allowed: {choices(value, ['an integer', word])}"
+    problems.append(Mistake(path, words))
+    return False

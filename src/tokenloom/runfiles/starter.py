@@ -14,6 +14,7 @@ from typing import NamedTuple
 
 from tokenloom.errors import InputError, plural
 from tokenloom.ingest.inputs import expand
+from tokenloom.runfiles.places import is_store
 
 __all__ = ["starter"]
 
@@ -59,7 +60,7 @@ def starter(folder: str | os.PathLike[str], *, seq_len: int = 2048, batch_size: 
     root = Path(folder)
     if not root.is_dir():
         raise InputError(f"{folder}: no such directory. Name the folder that holds the data.")
-    if _is_store(root):
+    if is_store(root):
         raise InputError(f"{folder}: it is a store. Name the folder that holds it.")
     found = list(_found(root))
     if not found:
@@ -77,12 +78,12 @@ def _found(root: Path) -> Iterator[_Data]:
     inner = sorted(one for one in root.iterdir() if one.is_dir() and not one.name.startswith("."))
     nested = [one for top in inner for one in sorted(top.iterdir()) if one.is_dir()]
     for one in (*inner, *nested):
-        if _is_store(one):
+        if is_store(one):
             path = one.relative_to(root).as_posix()
             yield _Data(_free(one.name, taken), path, "")
     for one in inner:
-        holds = any(_is_store(below) for below in one.iterdir() if below.is_dir())
-        if not _is_store(one) and not holds and _has_text(one):
+        holds = any(is_store(below) for below in one.iterdir() if below.is_dir())
+        if not is_store(one) and not holds and _has_text(one):
             yield _Data(_free(one.name, taken), f"stores/{one.name}", one.name)
     kinds = sorted({one.suffix for one in root.iterdir() if one.is_file() and _is_input(one)})
     for kind in kinds:
@@ -97,10 +98,6 @@ def _free(name: str, taken: set[str]) -> str:
         found, number = f"{name}-{number}", number + 1
     taken.add(found)
     return found
-
-
-def _is_store(path: Path) -> bool:
-    return any(path.glob("manifest-*.json"))
 
 
 def _is_input(path: Path) -> bool:

@@ -60,7 +60,7 @@ class Written:
         while path:
             if path in self.marks:
                 return self.marks[path]
-            path = re.sub(r"(\.|^)[^.\[]*$|\[[^\[]*$", "", path)
+            path = re.sub(r"(\.|^)[^.\[\]]*$|\[\d+\]$", "", path)
         return None
 
 
