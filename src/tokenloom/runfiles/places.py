@@ -42,8 +42,12 @@ class FilePath(NamedTuple):
     shown: str
 
     def quoted(self, message: str) -> str:
-        """A message with the path as it was written."""
-        return message.replace(self.opened, self.shown)
+        """A message with the path, and those beside it, as they were written."""
+        opened, shown = self
+        while shown and opened and "${" in shown:  # else both are the same
+            message = message.replace(opened, shown)
+            opened, shown = os.path.dirname(opened), os.path.dirname(shown)
+        return message
 
 
 def place_of(where: str, text: str, folder: str) -> FilePath:

@@ -168,7 +168,7 @@ def _parsed(raw: bytes, path: str, marks: dict[str, Mark]) -> Any:
             raise
         raise ConfigError(f"{path}: {error}. Put the value in quotes.") from error
     except _yaml().YAMLError as error:
-        raise ConfigError(f"{path}: {_in_words(error)}") from error
+        raise ConfigError(f"{path}: {_in_words(error)}{_hint(error, raw)}") from error
 
 
 def _put_marks(marks: dict[str, Mark], node: Any, path: str) -> None:
@@ -199,6 +199,14 @@ def _in_words(error: Any) -> str:
     context = f"{error.context}, " if getattr(error, "context", None) else ""
     problem = " ".join(f"{context}{error.problem}".split())
     return f"{place}: {problem}."
+
+
+def _hint(error: Any, raw: bytes) -> str:
+    """What to do where a variable inside braces is the likely cause."""
+    mark = getattr(error, "problem_mark", None)
+    lines = raw.decode("utf-8", "replace").splitlines()
+    line = lines[mark.line] if mark is not None and mark.line < len(lines) else ""
+    return " Inside braces, '${NAME}/...' needs quotes." if "${" in line else ""
 
 
 def _check_size(value: Any, path: str) -> None:
