@@ -68,6 +68,11 @@ def load(
     if is_description(written.plain):
         found = overridden(written, changes).plain
         return _told(from_config(found), written.name, "description of a run")
+    if isinstance(written.plain.get("datasets"), list):
+        raise ConfigError(
+            f"{written.name}: it is a checkpoint of datasets by spec, not a run. Read it with "
+            "tokenloom.streams.read_offsets, and name the specs as inputs of a build section."
+        )
     dialect = None if _named(written.plain) else dialect_of(written.plain)
     if dialect is not None:
         return _of_dialect(dialect, overridden(written, changes))

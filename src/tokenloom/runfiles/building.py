@@ -25,6 +25,7 @@ from tokenloom.runfiles.places import (
     tokenizer_place,
 )
 from tokenloom.runfiles.problems import Mistake, told
+from tokenloom.runfiles.schema import signature_of
 from tokenloom.runfiles.text import below
 from tokenloom.tokenizer.spec import resolve
 
@@ -36,6 +37,9 @@ RECORDED = (  # settings that a store records under the same name
     *("text_key", "id_key", "ids_key", "parse_special", "on_error", "errors", "train_on"),
     *("chunk_tokens", "shard_tokens", "block_bytes", "inner", "max_record_bytes"),
 )
+
+
+DECIDED = ("text_key", "ids_key", "train_on")  # by the first record, where none is given
 
 
 class Builder:
@@ -147,10 +151,11 @@ class Builder:
             return
         given, path = self._settings(key), self._path(key)
         recorded = store.reader.manifest.parts[-1].settings
-        for name in RECORDED:
-            was = recorded.get(name)
-            if name in given and was is not None and was != given[name]:
-                words = f"found {given[name]!r}, but the store was built with {was!r}. {REMEDY}"
+        for name in (one for one in RECORDED if one in recorded):
+            was, wanted = recorded[name], given.get(name, signature_of(build_store)[name][1])
+            decided = name in DECIDED and (was is None or wanted is None)
+            if was != wanted and not decided:
+                words = f"found {wanted!r}, but the store was built with {was!r}. {REMEDY}"
                 self.problems.append(Mistake(below(path, name), words))
         tokenizer = self._tokenizer(path, given)
         kept = store.reader.manifest.tokenizer

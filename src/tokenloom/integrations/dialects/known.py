@@ -141,7 +141,7 @@ def _fits_packing(config: Plain) -> bool:
 
 def _packing(config: Plain, folder: str = "", *, seq_len: int | None = None) -> Made:
     given = {name: dict(_section(config, name)) for name in ("data", "model")}
-    store = _store(given["data"].pop("store", None), "data.store", folder)
+    place = given["data"].pop("store", None)
     others = {name for name in config if name not in given}
     for section, known in (("data", KEYS["data"]), ("model", KEYS["model"])):
         strange = [key for key in given[section] if key not in known]
@@ -162,6 +162,7 @@ def _packing(config: Plain, folder: str = "", *, seq_len: int | None = None) -> 
             "model's: batch.segment_ids, or tokenloom.batch.attention.dense_mask(…, "
             "segment_masking=…)."
         )
+    store = _store(place, "data.store", folder)
     return store.pack(frame, **made.pack), sorted(unused)
 
 

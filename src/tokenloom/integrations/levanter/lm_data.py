@@ -24,6 +24,7 @@ from tokenloom.integrations.levanter.sources import (
 )
 from tokenloom.mixture.spec import STOPS, weights_of
 from tokenloom.order.shuffle import BlockShuffle, Shuffle, parse_shuffle, rebuild_shuffle
+from tokenloom.random.permute import check_perm_type
 
 __all__ = ["ABSENT", "is_lm_data", "lm_from_config"]
 
@@ -87,6 +88,8 @@ def lm_from_config(
     for name in ABSENT:
         if getattr(base, name) is not None:
             unused.append(f"{path}.{name}: not used.")
+    if base.permutation_type is not None and shuffle is None:
+        unused.append(f"{path}.permutation_type: not used; nothing is shuffled.")
     if base.shuffle_per_epoch is not None:
         unused.append(f"{path}.shuffle_per_epoch: not used; every epoch has an order of its own.")
     if len(made) == 1:
@@ -133,6 +136,8 @@ def _shuffle(base: Any, block: Any, path: str, problems: list[str]) -> Shuffle |
             given = _published(given, f"{path}.shuffle")
         found = parse_shuffle(given, of_blocks)
         kind = getattr(base, "permutation_type", None)
+        if kind is not None:
+            check_perm_type(kind)
         return found if found is None or kind is None else replace(found, perm_type=kind)
     except BindError as error:
         problems += error.problems
