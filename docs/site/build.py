@@ -31,6 +31,7 @@ LISTS = {  # caption → pages; a page that is in none of them is an error
         "docs/mixing",
         "docs/looking",
         "docs/splice",
+        "docs/run-files",
         "docs/streams",
         "docs/trainers/README",
         "docs/trainers/torch",

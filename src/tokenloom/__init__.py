@@ -7,8 +7,8 @@
 ...     batch.tokens, batch.labels, batch.loss_mask
 
 Names are loaded on first use: `import tokenloom` itself loads nothing, not even NumPy. The public
-subpackages (`tokenloom.order`, `batch`, `loader`, `streams`, `inspect`, `quality`, `testing`,
-`integrations`) are loaded the same way; everything else is private.
+subpackages (`tokenloom.order`, `batch`, `loader`, `streams`, `inspect`, `quality`, `runfiles`,
+`testing`, `integrations`) are loaded the same way; everything else is private.
 """
 
 from typing import TYPE_CHECKING
@@ -22,6 +22,7 @@ if TYPE_CHECKING:  # for type checkers and editors; `_HOMES` is the same for Pyt
     from tokenloom import loader as loader
     from tokenloom import order as order
     from tokenloom import quality as quality
+    from tokenloom import runfiles as runfiles
     from tokenloom import streams as streams
     from tokenloom import testing as testing
     from tokenloom.api.build import build_store as build
@@ -32,7 +33,7 @@ if TYPE_CHECKING:  # for type checkers and editors; `_HOMES` is the same for Pyt
     from tokenloom.api.store import open_store as open
     from tokenloom.batch.batch import Batch
     from tokenloom.batch.check import check_batch
-    from tokenloom.config import from_config
+    from tokenloom.config import from_config, load
     from tokenloom.errors import (
         ConfigError,
         InputError,
@@ -52,6 +53,7 @@ if TYPE_CHECKING:  # for type checkers and editors; `_HOMES` is the same for Pyt
     from tokenloom.inspect.diff import diff
     from tokenloom.loader.loader import Loader
     from tokenloom.order.shuffle import BlockShuffle
+    from tokenloom.runfiles.written import save
 
 __all__ = [
     "Batch",
@@ -78,9 +80,11 @@ __all__ = [
     "check_batch",
     "diff",
     "from_config",
+    "load",
     "mix",
     "open",
     "plan_packing",
+    "save",
 ]
 
 # name → (module, name in that module); a public name not listed here is an exception class
@@ -94,12 +98,17 @@ _HOMES = {
     "check_batch": ("batch.check", "check_batch"),
     "diff": ("inspect.diff", "diff"),
     "from_config": ("config", "from_config"),
+    "load": ("config", "load"),
     "mix": ("api.mix", "mix"),
     "open": ("api.store", "open_store"),
     "plan_packing": ("api.plan_packing", "plan_packing"),
+    "save": ("runfiles.written", "save"),
 }
 
-_ROOMS = ("batch", "inspect", "integrations", "loader", "order", "quality", "streams", "testing")
+_ROOMS = (
+    *("batch", "inspect", "integrations", "loader", "order", "quality", "runfiles"),
+    *("streams", "testing"),
+)
 
 if not TYPE_CHECKING:  # with it, a type checker would accept any name
 

@@ -42,6 +42,7 @@ __all__ = [
     "check_names",
     "check_options",
     "count_of",
+    "expanded",
     "field_names",
     "given_fields",
     "import_reference",
@@ -144,6 +145,30 @@ def given_fields(spec: type, arguments: Mapping[str, Any]) -> dict[str, Any]:
 MAX_COUNT = (1 << 63) - 1
 
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+):/")  # one letter would be a drive
+
+
+_VARIABLE = re.compile(r"\$\{([^}]*)\}")
+
+
+def expanded(where: str, text: str) -> str:
+    """A path with every ``${NAME}`` replaced by that environment variable.
+
+    The result is for opening files; descriptions, states and messages keep the text as written.
+
+    >>> os.environ["TOY"] = "stores"
+    >>> expanded("store", "${TOY}/wiki"), expanded("store", "stores/wiki")
+    ('stores/wiki', 'stores/wiki')
+    """
+
+    def value(found: re.Match[str]) -> str:
+        if found[1] not in os.environ:
+            raise ConfigError(
+                f"{where}: found {text!r}, but the environment variable {found[1]!r} is not set. "
+                "Set it, or write the path."
+            )
+        return os.environ[found[1]]
+
+    return _VARIABLE.sub(value, text) if isinstance(text, str) else text
 
 
 def local_path(where: str, value: Any) -> Path:

@@ -172,7 +172,7 @@ def _bind_union(hint: Any, value: Any, path: str, unknown: str, problems: list[s
     options = typing.get_args(hint)
     if value is None and type(None) in options:
         return None
-    best: list[str] | None = None
+    trials: list[list[str]] = []
     for option in options:
         if option is type(None):
             continue
@@ -180,10 +180,15 @@ def _bind_union(hint: Any, value: Any, path: str, unknown: str, problems: list[s
         result = _bind(option, value, path, unknown, trial)
         if not trial:
             return result
-        # the option that got deepest explains the mistake best
-        if best is None or len(trial[0]) > len(best[0]):
-            best = trial
-    problems.extend(best or [f"{path}: found {_show(value)}, allowed: null"])
+        trials.append(trial)
+    # the option that got deeper than this very value explains the mistake best
+    here = f"{path}: found {_show(value)}, allowed: "
+    deeper = [trial for trial in trials if not trial[0].startswith(here)]
+    if deeper:
+        problems += sorted(deeper, key=lambda trial: len(trial[0]))[-1]
+    else:
+        allowed = [trial[0].removeprefix(here) for trial in trials] or ["null"]
+        problems.append(here + " or ".join(dict.fromkeys(allowed)))
     return None
 
 

@@ -40,7 +40,7 @@ FLOW = [
     "api",
     "loader",
 ]
-ANNEXES = ["streams", "quality", "inspect", "integrations", "testing", "cli"]
+ANNEXES = ["streams", "quality", "inspect", "runfiles", "integrations", "testing", "cli"]
 # one room a floor; an import goes to a lower floor or stays in its room
 FLOORS = [
     "version",
@@ -55,6 +55,7 @@ FLOORS = [
     "streams",
     "quality",
     "inspect",
+    "runfiles",
     "integrations",
     "config",
     "testing",
@@ -74,7 +75,7 @@ SHORT = {
 }  # modules below 40 lines
 LINES = 40, 500
 ROOM = 18  # modules
-EFFECTS = {"store", "ingest", "loader", "streams", "testing", "cli"}
+EFFECTS = {"store", "ingest", "loader", "streams", "runfiles", "testing", "cli"}
 
 
 def room_of(module: str) -> str:

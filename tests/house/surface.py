@@ -25,6 +25,7 @@ ROOMS = [
     "streams",
     "inspect",
     "quality",
+    "runfiles",
     "testing",
     "integrations.grain",
     "integrations.hf",
@@ -39,6 +40,7 @@ SPOKEN = {"__len__", "__getitem__", "__getitems__", "__iter__", "__next__", "__e
 MADE = {
     "tokenloom.api.dataset.Dataset",
     "tokenloom.api.documents.Documents",
+    "tokenloom.api.origin.RunFile",
     "tokenloom.api.store.Store",
     "tokenloom.batch.batch.Batch",
     "tokenloom.integrations.grain.StepIterator",

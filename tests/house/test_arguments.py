@@ -118,4 +118,5 @@ LEFT = {
     "tokenizer.spec",
     "api.splice",
     "integrations.trainer",
+    "integrations.dialects.known",  # asks whether there is one
 }

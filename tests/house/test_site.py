@@ -23,6 +23,7 @@ DOORS = [  # what users may import from
     "streams",
     "inspect",
     "quality",
+    "runfiles",
     "testing",
     "integrations.grain",
     "integrations.hf",

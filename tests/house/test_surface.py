@@ -39,9 +39,11 @@ def test_exported_names_are_sorted_and_pinned():
         "build",
         "check_batch",
         "from_config",
+        "load",
         "mix",
         "open",
         "plan_packing",
+        "save",
     ]
     assert len(tl.__all__) <= 30
     assert all(getattr(tl, name) is not None for name in tl.__all__)
@@ -125,8 +127,10 @@ def test_commands_and_their_options_are_pinned():
     assert sorted(commands) == [
         "bench",
         "build",
+        "check",
         "gc",
         "info",
+        "init",
         "pack-plan",
         "show",
         "splice",
@@ -140,6 +144,8 @@ def test_commands_and_their_options_are_pinned():
     assert options["info"] == ["--snapshot"]
     assert options["show"] == ["--doc", "--limit", "--snapshot", "--start", "--text"]
     assert options["verify"] == []
+    assert options["check"] == ["--schema"]
+    assert options["init"] == ["--batch-size", "--out", "--seq-len", "-o"]
     assert options["gc"] == ["--dry-run", "--old-snapshots", "--pin", "--pin-for", "--unfinished"]
     assert {"--out", "--tokenizer", "--workers", "--append", "--engine", "--verify-all"} <= set(
         options["build"]

@@ -23,6 +23,7 @@ from tokenloom.api.edits import (
     tell_blank,
     weights_given,
 )
+from tokenloom.api.origin import RunFile
 from tokenloom.api.questions import Questions
 from tokenloom.api.settings import Settings
 from tokenloom.api.source import Source, count_words, described, tree
@@ -64,6 +65,7 @@ class Dataset(Settings, Questions):
         sources: its sources by name; a single source is called "main".
         rule: how sources are mixed; None for a single source.
         edits: the changes made during the run, oldest first.
+        file: what its run file says beside the run, if it was loaded from one.
 
     >>> import tempfile, tokenloom as tl
     >>> with tempfile.TemporaryDirectory() as folder:
@@ -84,8 +86,10 @@ class Dataset(Settings, Questions):
         appended: Appended | None = None,
         stages: int = 0,
         before: Dataset | None = None,
+        file: RunFile | None = None,
     ) -> None:
         self.sources, self.rule, self.edits = dict(sources), rule, tuple(edits)
+        self.file = file
         self._shuffle = shuffle  # of a whole mix; a source has its own
         self._appended = dict(appended or {})
         self._told_of_another_order = False
@@ -197,6 +201,7 @@ class Dataset(Settings, Questions):
             "edits": self.edits,
             "appended": self._appended,
             "stages": self._stages,
+            "file": self.file,
         }
         return type(self)(**(usual | fields))
 

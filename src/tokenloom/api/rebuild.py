@@ -21,7 +21,9 @@ import numpy as np
 
 from tokenloom.api import describe as description
 from tokenloom.api.dataset import Dataset
+from tokenloom.api.origin import RunFile
 from tokenloom.api.source import Source, usual_render
+from tokenloom.arguments import expanded
 from tokenloom.batch.spec import RenderSpec
 from tokenloom.bind import BindError, bind
 from tokenloom.documents.resolve import KnownSplits, line_of, rebuild_choice
@@ -284,7 +286,7 @@ def _opened(
     place: str, snapshot: int | None, digest: str | None, made_from: str, hints: Hints
 ) -> Reader:
     """The reader of a store, which must still have this digest, if one is known."""
-    reader = open_reader(place, snapshot=snapshot, **hints)
+    reader = open_reader(expanded("store.path", place), snapshot=snapshot, **hints)
     found = reader.manifest.digest
     if digest is not None and found != digest:
         raise ConfigError(
@@ -319,11 +321,11 @@ def _require(config: Mapping[str, Any], name: str, value: Any) -> None:
 def _travel(dataset: Dataset) -> tuple[Any, ...]:
     readers = {(0, name): source.reader for name, source in dataset.sources.items()}
     opened = {**readers, **dataset._appended}
-    return _arrive, (dataset.describe(), opened, dataset._stages)
+    return _arrive, (dataset.describe(), opened, dataset._stages, dataset.file)
 
 
-def _arrive(config: dict[str, Any], readers: Readers, stages: int) -> Dataset:
-    return rebuild(config, None, {}, readers)._but(stages=stages)
+def _arrive(config: dict[str, Any], readers: Readers, stages: int, file: RunFile | None) -> Dataset:
+    return rebuild(config, None, {}, readers)._but(stages=stages, file=file)
 
 
 copyreg.pickle(Dataset, _travel)

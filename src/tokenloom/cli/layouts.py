@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import os
 import sys
 from collections.abc import Iterable
 from pathlib import Path
@@ -15,12 +14,11 @@ from tokenloom.api.plan_packing import plan_packing
 from tokenloom.api.store import open_store
 from tokenloom.arguments import check_between
 from tokenloom.cli.grammar.layouts import CHOICES, LENGTHS
-from tokenloom.cli.printing import write
-from tokenloom.errors import StoreError, plural
+from tokenloom.cli.printing import write, write_whole
+from tokenloom.errors import plural
 from tokenloom.inspect.coverage import Coverage, coverage
 from tokenloom.inspect.splices import Listing, triples
 from tokenloom.layout.pack.compare import PackingChoice
-from tokenloom.store.files import LOCAL, temporary_name
 
 __all__ = ["count_splices", "list_splices", "pack_plan"]
 
@@ -110,7 +108,7 @@ def count_splices(arguments: argparse.Namespace) -> int:
     if arguments.svg is not None:
         drawn = _most_shown(found) if one is None else one
         about["svg"] = {"file": arguments.svg, "document": drawn}
-        _write_whole(Path(arguments.svg), found.svg(drawn))
+        write_whole(Path(arguments.svg), found.svg(drawn))
         if not arguments.quiet:
             print(f"tokenloom: {arguments.svg}: document {drawn}", file=sys.stderr)
     lines = found.lines()
@@ -123,18 +121,3 @@ def count_splices(arguments: argparse.Namespace) -> int:
 def _most_shown(found: Coverage) -> int:
     """The document with the most splices; the first one if several are equal."""
     return int(found.documents[np.argmax(found.splices)])
-
-
-def _write_whole(target: Path, text: str) -> None:
-    """Write a file atomically, replacing an existing one."""
-    temporary = target.parent / temporary_name()
-    try:
-        out = LOCAL.create(temporary)
-        out.write(text.encode())
-        out.close()  # synced
-        os.replace(temporary, target)
-    except OSError as error:
-        reason = os.strerror(error.errno) if error.errno else error
-        raise StoreError(f"{target}: the picture cannot be written: {reason}.") from error
-    finally:
-        LOCAL.remove(temporary)

@@ -8,14 +8,16 @@ from __future__ import annotations
 import argparse
 import json
 import math
+import os
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 from tokenloom.api.store import Store
 from tokenloom.arguments import one_of
-from tokenloom.errors import InputError, plural
+from tokenloom.errors import InputError, StoreError, plural
 from tokenloom.store.derived.length_counts import LengthCounts
+from tokenloom.store.files import LOCAL, temporary_name
 
 __all__ = [
     "compare",
@@ -27,6 +29,7 @@ __all__ = [
     "read_run",
     "summary",
     "write",
+    "write_whole",
 ]
 
 
@@ -199,3 +202,18 @@ def histogram(counts: LengthCounts) -> list[str]:
         f"{name:>24} {documents:>12,} {share:>6.1%} {blocks}".rstrip()
         for (name, documents, share), blocks in zip(bars, drawn, strict=True)
     ]
+
+
+def write_whole(target: Path, text: str) -> None:
+    """Write a file atomically, replacing an existing one."""
+    temporary = target.parent / temporary_name()
+    try:
+        out = LOCAL.create(temporary)
+        out.write(text.encode())
+        out.close()  # synced
+        os.replace(temporary, target)
+    except OSError as error:
+        reason = os.strerror(error.errno) if error.errno else error
+        raise StoreError(f"{target}: the picture cannot be written: {reason}.") from error
+    finally:
+        LOCAL.remove(temporary)

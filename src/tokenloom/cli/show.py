@@ -6,19 +6,25 @@ import argparse
 import itertools
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from tokenloom.api.store import Store, open_store
-from tokenloom.cli.printing import histogram, percentiles, summary, write
-from tokenloom.errors import binary_size, plural
+from tokenloom.cli.examples import show_examples, show_row, show_rows
+from tokenloom.cli.printing import histogram, percentiles, summary, write, write_whole
+from tokenloom.cli.runs import open_run
+from tokenloom.errors import ConfigError, binary_size, plural
+from tokenloom.inspect.length_picture import length_picture
 from tokenloom.order.working_set import loss_columns
 from tokenloom.store.derived.length_counts import LengthCounts, count_lengths
 from tokenloom.store.derived.loss_counts import trained_tokens
 
 __all__ = ["info", "show"]
+
+RUN_FILES = (".yaml", ".yml", ".json", ".toml")
 
 
 def info(arguments: argparse.Namespace) -> int:
@@ -28,6 +34,9 @@ def info(arguments: argparse.Namespace) -> int:
     counts = count_lengths(store.reader)
     about["lengths"] = percentiles(counts)
     about["trained"] = _trained_in(store)
+    if arguments.svg is not None:
+        write_whole(Path(arguments.svg), length_picture(str(store.path), counts))
+        about["svg"] = arguments.svg
     write(arguments, about, _info_lines(store, about, counts))
     return 0
 
@@ -76,8 +85,21 @@ def _trained_in(store: Store) -> int | None:
 
 
 def show(arguments: argparse.Namespace) -> int:
-    """Print a document: `tokenloom show`."""
-    store = open_store(arguments.store, snapshot=arguments.snapshot)
+    """Print a document of a store, or examples of a run: `tokenloom show`."""
+    target = Path(arguments.target)
+    if target.suffix == ".jsonl":
+        return show_rows(arguments, target)
+    if not target.is_dir() and (target.exists() or target.suffix in RUN_FILES):
+        run = open_run(arguments.target)
+        return show_examples(arguments, run) if arguments.row is None else show_row(arguments, run)
+    return _show_document(arguments)
+
+
+def _show_document(arguments: argparse.Namespace) -> int:
+    """One document of a store."""
+    store = open_store(arguments.target, snapshot=arguments.snapshot)
+    if arguments.doc is None:
+        raise ConfigError(f"doc: which of its {store.num_documents:,} documents? Give its number.")
     ids = store.document(arguments.doc)
     limit = arguments.limit
     if limit is None:

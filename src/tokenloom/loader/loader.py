@@ -19,12 +19,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from tokenloom.api.dataset import Dataset, dataset_of
-from tokenloom.arguments import near_misses, one_of
+from tokenloom.api.origin import settings_of_file
+from tokenloom.arguments import near_misses
 from tokenloom.batch.batch import Batch
 from tokenloom.batch.render import Pending
 from tokenloom.batch.views.html import table
-from tokenloom.batch.views.named import all_fields, field_of
 from tokenloom.errors import ConfigError, LoaderExhausted, StateError, warn
+from tokenloom.loader.accepted import accepted_fields, accepted_steps, check_accepted
 from tokenloom.loader.forecast import Forecast, forecast_of, reading_of
 from tokenloom.loader.health import LoaderStats, epoch_of, metrics_of
 from tokenloom.loader.maker import Maker
@@ -62,6 +63,8 @@ class Loader:
     Args:
         dataset: the dataset to load.
         batch_size: rows of a step over all ranks; or a schedule, pairs (examples, batch size).
+            This and the other arguments default to the `loader` section of the run file that the
+            dataset was loaded from, if there is one.
         rank: the number of this rank, from 0; None: found in torch.distributed, RANK or JAX, else
             0 (see `tokenloom.loader.ranks`).
         world_size: the number of ranks, given or found with `rank`; it may change from run to run.
@@ -95,11 +98,12 @@ class Loader:
 
     _anywhere = False  # whether it may be made in a worker process
 
+    @settings_of_file("batch_size", "rank", "world_size")
     @near_misses("Loader")
     def __init__(
         self,
         dataset: Dataset,
-        batch_size: int | Sequence[tuple[int, int]],
+        batch_size: int | Sequence[tuple[int, int]] | None = None,
         rank: int | None = None,
         world_size: int | None = None,
         *,
@@ -115,20 +119,21 @@ class Loader:
     ) -> None:
         if not self._anywhere:
             refuse_workers()
-        self.dataset, self._steps = dataset_of("Loader", dataset), Steps(batch_size)
+        self.dataset = dataset_of("Loader", dataset)
+        self._steps = accepted_steps(batch_size)
         rank, world_size = find_ranks(rank, world_size, group)
         _check_rank(rank, world_size, self._steps.smallest)
-        one_of("end", end, ("drop", "pad", "wrap"))
-        one_of("fetch", fetch, ("auto", "blocks", "rows"))
-        one_of("untrained", untrained, ("raise", "zero"))
-        one_of("dtype", dtype, ("int32", "int64"))
-        fields = tuple(field_of(name) for name in fields)
-        for name in fields:
-            one_of("fields", name, (*all_fields(), "step_loss_tokens"))
-        if not patience > 0:
-            raise ConfigError(f"patience: found {patience}, allowed: more than 0 seconds.")
-        if prefetch < 0:
-            raise ConfigError(f"prefetch: found {prefetch}, allowed: 0 or more batches.")
+        fields = accepted_fields(fields)
+        check_accepted(
+            {
+                "end": end,
+                "fetch": fetch,
+                "untrained": untrained,
+                "dtype": dtype,
+                "patience": patience,
+                "prefetch": prefetch,
+            }
+        )
         self.rank, self.world_size = rank, world_size
         self._accumulate = accumulate
         if accumulate is not None:

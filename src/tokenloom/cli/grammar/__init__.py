@@ -10,13 +10,26 @@ import argparse
 
 from tokenloom.cli.grammar.benches import add_bench
 from tokenloom.cli.grammar.layouts import add_pack_plan, add_splice
+from tokenloom.cli.grammar.runs import add_ask, add_compare, add_files, add_plan
 from tokenloom.cli.grammar.stores import add_build, add_look, add_tend
-from tokenloom.cli.grammar.verbs import common_options
+from tokenloom.cli.grammar.verbs import add_completion, common_options
 from tokenloom.version import __version__
 
 __all__ = ["parser"]
 
-ADD = (add_build, add_look, add_pack_plan, add_splice, add_tend, add_bench)
+ADD = (
+    add_files,
+    add_build,
+    add_look,
+    add_plan,
+    add_ask,
+    add_compare,
+    add_pack_plan,
+    add_splice,
+    add_tend,
+    add_bench,
+    add_completion,
+)
 
 
 def parser() -> argparse.ArgumentParser:

@@ -132,26 +132,45 @@ def add_look(commands: Any, common: argparse.ArgumentParser) -> None:
         help="what is in a store",
         description="Counts, lengths, tokenizer, digests and size of a store.",
     )
+    info.add_argument("store", help="directory of the store")
+    info.add_argument("--snapshot", type=int, help="number of an older snapshot")
+    info.add_argument("--svg", metavar="FILE", help="also draw the lengths of its documents")
+    for name, example in (
+        ("show", "show stores/wiki --doc 17 --limit 20"),
+        ("dataset", "dataset run.yaml --tokenized --examples 5"),
+    ):
+        _add_show(commands, common, name, example)
+
+
+def _add_show(commands: Any, common: argparse.ArgumentParser, name: str, example: str) -> None:
+    """Add `show`, which is also `dataset`."""
     show = add_verb(
         commands,
         common,
-        "show",
+        name,
         work="show:show",
-        example="show stores/wiki --doc 17 --limit 20",
-        help="one document, token by token",
+        example=example,
+        help="a document of a store, or examples of a run" if name == "show" else "as show",
         description="One document of a store: its metadata, and each token with the values of "
         "its per-token columns and its text. With --text, the text itself: what is not trained on "
-        "is dim in a terminal, otherwise what is trained on is in ⟦brackets⟧.",
+        "is dim in a terminal, otherwise what is trained on is in ⟦brackets⟧. Of a run: some "
+        "examples as text, or one cell by cell. Of JSON lines with input_ids: some rows.",
     )
-    show.add_argument("--doc", type=int, required=True, help="index of the document, from 0")
-    show.add_argument("--start", type=int, default=0, help="first token to print")
-    show.add_argument(
+    show.add_argument("target", help="a store, a run file, or JSON lines of ready-made ids")
+    store = show.add_argument_group("a document of a store")
+    store.add_argument("--doc", type=int, help="index of the document, from 0")
+    store.add_argument("--start", type=int, default=0, help="first token to print")
+    store.add_argument(
         "--limit", type=int, help="tokens to print (default: 40; with --text, all of them)"
     )
-    show.add_argument("--text", action="store_true", help="the text, with what is trained on")
-    for command in (info, show):
-        command.add_argument("store", help="directory of the store")
-        command.add_argument("--snapshot", type=int, help="number of an older snapshot")
+    store.add_argument("--text", action="store_true", help="the text, with what is trained on")
+    store.add_argument("--snapshot", type=int, help="number of an older snapshot")
+    run = show.add_argument_group("examples of a run")
+    run.add_argument("--examples", type=int, default=5, metavar="N", help="how many (default: 5)")
+    run.add_argument("--first", type=int, default=0, metavar="I", help="the first one (default: 0)")
+    run.add_argument("--tokenized", action="store_true", help="also their ids")
+    run.add_argument("--row", type=int, metavar="I", help="one example, cell by cell")
+    run.add_argument("--eos", type=int, metavar="ID", help="counts documents of ready-made ids")
 
 
 def add_tend(commands: Any, common: argparse.ArgumentParser) -> None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
-__all__ = ["add_verb", "common_options"]
+__all__ = ["add_completion", "add_verb", "common_options"]
 
 
 def common_options() -> argparse.ArgumentParser:
@@ -53,3 +53,18 @@ def add_verb(
     )
     verb.set_defaults(work=work)
     return verb
+
+
+def add_completion(commands: Any, common: argparse.ArgumentParser) -> None:
+    """Add `completion`."""
+    verb = add_verb(
+        commands,
+        common,
+        "completion",
+        work="completion:completion",
+        example="completion bash > ~/.tokenloom-completion",
+        help="complete commands in your shell",
+        description="Print the script that completes commands and options; source it from the "
+        "start-up file of your shell.",
+    )
+    verb.add_argument("shell", choices=("bash", "zsh", "fish"))

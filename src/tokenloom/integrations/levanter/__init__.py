@@ -46,7 +46,7 @@ from tokenloom.integrations.levanter.sources import (
     UrlSingleDatasetLMConfig,
     build_caches,
 )
-from tokenloom.integrations.levanter.yaml import load_yaml
+from tokenloom.runfiles.text import load_yaml
 
 __all__ = [
     "LMMixtureDatasetConfig",

@@ -33,7 +33,7 @@ from tokenloom.integrations.levanter.sources import (
     UrlSingleDatasetLMConfig,
 )
 
-__all__ = ["is_splice_config", "splice_from_config"]
+__all__ = ["OUTSIDE", "base_of", "frame_of", "is_splice_config", "splice_from_config"]
 
 T = TypeVar("T")
 
@@ -83,8 +83,8 @@ def splice_from_config(config: Mapping[str, Any], *, seq_len: int | None = None)
     constructor, problems = KINDS[str(kind)], list[str]()
     given = {name: value for name, value in data.items() if name not in ("type", "base")}
     bound = _bind(_schema(constructor), given, path, problems)
-    base = _read_base(data.get("base"), f"{path}.base", problems)
-    frame = _first_length(config, seq_len, given.get("seq_len"), problems)
+    base = base_of(data.get("base"), f"{path}.base", problems)
+    frame = frame_of(config, seq_len, given.get("seq_len"), problems)
     if problems:
         raise ConfigError("\n".join(problems))
     settings = {name: getattr(bound, name) for name in given} | {"seq_len": frame}
@@ -122,7 +122,7 @@ def _bind(cls: type[T], value: Any, path: str, problems: list[str]) -> T | None:
         return None
 
 
-def _read_base(value: Any, path: str, problems: list[str]) -> Base:
+def base_of(value: Any, path: str, problems: list[str]) -> Base:
     """The record for the `base` of a section."""
     if value is None or isinstance(value, str):
         return value
@@ -167,7 +167,7 @@ def _typed(
     return kind, {name: each for name, each in value.items() if name != "type"}
 
 
-def _first_length(
+def frame_of(
     config: Mapping[str, Any], given: int | None, inside: Any, problems: list[str]
 ) -> int | None:
     """Tokens of a frame: as given, from the section, or from the sections next to it."""

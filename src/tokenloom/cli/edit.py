@@ -1,0 +1,79 @@
+"""`tokenloom edit`: another future for a run, with the proof that its past is the same."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Iterator
+from typing import Any
+
+from tokenloom.api.dataset import Dataset
+from tokenloom.cli.printing import write
+from tokenloom.cli.runs import open_run
+from tokenloom.errors import ConfigError
+from tokenloom.runfiles.written import save
+
+__all__ = ["edit"]
+
+PROVED = 1 << 20  # examples whose plans are compared, at most
+
+
+def edit(arguments: argparse.Namespace) -> int:
+    """Write an edited run: `tokenloom edit`."""
+    run = open_run(arguments.run, arguments.set)
+    changed = run.edit(
+        at=arguments.at,
+        weights=dict(_weight(one) for one in arguments.weights) or None,
+        remove=tuple(arguments.remove),
+        quarantine=tuple(_document(one) for one in arguments.quarantine),
+    )
+    proof = prove(run, changed, arguments.at)
+    save(changed, arguments.out)
+    write(arguments, {"out": arguments.out, **proof}, _lines(arguments.out, proof))
+    return 0
+
+
+def prove(run: Dataset, changed: Dataset, at: int) -> dict[str, Any]:
+    """The plan digests of both runs before the edit; of the last examples if there are many."""
+    first = max(0, at - PROVED)
+    before, after = (one.plan_digest(first, at) for one in (run, changed))
+    if before != after:  # would be a bug of ours: nothing is written
+        raise ConfigError(f"edit: examples {first:,} to {at:,} would change; this must not happen.")
+    return {
+        "at": at,
+        "first": first,
+        "plan_digest": before,
+        "fingerprints": [run.fingerprint, changed.fingerprint],
+    }
+
+
+def _lines(out: str, proof: dict[str, Any]) -> Iterator[str]:
+    old, new = (one[:16] for one in proof["fingerprints"])
+    which = "all" if not proof["first"] else f"the last {proof['at'] - proof['first']:,}"
+    yield f"{out}: run {old} up to example {proof['at']:,}, run {new} from there on"
+    yield f"plan digest of {which} examples before it, in both: {proof['plan_digest']}"
+    yield "a state of the old run from before that example resumes in the new one"
+
+
+def _weight(text: str) -> tuple[str, float]:
+    """A name and its weight.
+
+    >>> _weight("code=4")
+    ('code', 4.0)
+    """
+    name, _, value = text.partition("=")
+    try:
+        return name, float(value)
+    except ValueError:
+        raise ConfigError(f"--weights: found {text!r}, allowed: NAME=NUMBER.") from None
+
+
+def _document(text: str) -> tuple[str, int]:
+    """A source and the number of a document.
+
+    >>> _document("wiki:123")
+    ('wiki', 123)
+    """
+    name, _, number = text.rpartition(":")
+    if not number.isdigit():
+        raise ConfigError(f"--quarantine: found {text!r}, allowed: SOURCE:DOCUMENT.")
+    return name or "main", int(number)

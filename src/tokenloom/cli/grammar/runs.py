@@ -1,0 +1,213 @@
+"""Commands that ask a run: what it will train, what it trains where, and whether two are equal."""
+
+from __future__ import annotations
+
+import argparse
+from typing import Any
+
+from tokenloom.cli.grammar.verbs import add_verb
+
+__all__ = ["add_ask", "add_compare", "add_files", "add_plan"]
+
+
+def add_files(commands: Any, common: argparse.ArgumentParser) -> None:
+    """Add `init` and `check`."""
+    init = add_verb(
+        commands,
+        common,
+        "init",
+        work="run_files:init",
+        example="init corpus",
+        help="write a commented run file for a folder of data",
+        description="Write a run file for the stores and the text in a folder. It loads as it is.",
+    )
+    init.add_argument("folder", help="folder with stores or text")
+    init.add_argument("-o", "--out", help="the file to write (default: run.yaml in the folder)")
+    init.add_argument("--seq-len", type=int, default=2048, help="tokens of a frame (2048)")
+    init.add_argument("--batch-size", type=int, default=64, help="rows of a step (64)")
+    check = add_verb(
+        commands,
+        common,
+        "check",
+        work="run_files:check_file",
+        example="check run.yaml loader.batch_size=128 sources.wiki.epochs=3",
+        help="every problem of a run file, or the tree of its run",
+        description="Read a run file and print all its problems with their lines, or the run that "
+        "it describes. Nothing is built and no token is read.",
+    )
+    check.add_argument("file", nargs="?", help="run file (.yaml, .json, .toml)")
+    check.add_argument("overrides", nargs="*", help="PATH=VALUE, as in loader.batch_size=128")
+    check.add_argument("--schema", action="store_true", help="print the JSON schema for editors")
+
+
+def add_plan(commands: Any, common: argparse.ArgumentParser) -> None:
+    """Add `plan` and `state`."""
+    plan = add_verb(
+        commands,
+        common,
+        "plan",
+        work="plan:plan",
+        example="plan run.yaml --steps 10000",
+        help="what a run will train",
+        description="The tree of a run, its steps, and what each source gives: rows, tokens, share "
+        "and epochs; then what the first steps of a loader would read. No token is read.",
+    )
+    _add_run(plan)
+    _add_batch_size(plan)
+    plan.add_argument("--steps", type=int, metavar="N", help="steps to plan (default: all of them)")
+    state = add_verb(
+        commands,
+        common,
+        "state",
+        work="state:state",
+        example="state checkpoints/ --tokens-per-second 250000",
+        help="where a saved run is",
+        description="The position in a state file: examples, and rows, tokens, percent and epochs "
+        "of each source. Of a directory, the newest state in it.",
+    )
+    state.add_argument("file", help="a state, or a directory of states")
+    state.add_argument("--run", help="the run, if the stores that the state names were moved")
+    state.add_argument(
+        "--tokens-per-second", type=float, metavar="X", help="also tell the time that is left"
+    )
+
+
+def add_ask(commands: Any, common: argparse.ArgumentParser) -> None:
+    """Add `at`, `where`, `next` and `find`."""
+    at = add_verb(
+        commands,
+        common,
+        "at",
+        work="at:at",
+        example="at run.yaml --step 340 --row 7 --batch-size 64 --text",
+        help="what is trained at a step",
+        description="What an example holds: its documents, their cells, and the way there. With "
+        "--steps, a table of the documents trained in several steps, those that appear for the "
+        "first time and those that were trained before.",
+    )
+    _add_run(at)
+    _add_batch_size(at)
+    at.add_argument("index", type=int, nargs="?", help="index of the example")
+    at.add_argument("--step", type=int, metavar="N", help="instead of an index: all rows of a step")
+    at.add_argument("--row", type=int, metavar="N", help="with --step: only this row")
+    at.add_argument("--steps", metavar="A:B", help="documents of steps A to B - 1, as a table")
+    at.add_argument("--source", metavar="NAME", help="with --steps: only this source")
+    at.add_argument("--rank", type=int, metavar="R", help="with --steps: only rows of this rank")
+    at.add_argument("--world", type=int, metavar="W", help="number of ranks")
+    at.add_argument("--text", action="store_true", help="also the text")
+    at.add_argument("--metadata", action="store_true", help="also what is known of each document")
+    where = add_verb(
+        commands,
+        common,
+        "where",
+        work="where:where",
+        example="where run.yaml --source wiki --doc 123 --batch-size 64",
+        help="where a document is trained",
+        description="Every place at which a document is trained, in the order of training.",
+    )
+    _add_document(where)
+    where.add_argument("--tokens", metavar="A:B", help="only these tokens of the document")
+    where.add_argument("--epochs", type=int, metavar="N", help="only the first N epochs")
+    where.add_argument("--before", type=int, metavar="INDEX", help="only examples before this one")
+    where.add_argument("--limit", type=int, default=20, metavar="N", help="places (default: 20)")
+    following = add_verb(
+        commands,
+        common,
+        "next",
+        work="where:following",
+        example="next run.yaml --source wiki --doc 123 --after 64000",
+        help="where a document is trained next",
+        description="The first place at which a document is trained after an example.",
+    )
+    _add_document(following)
+    following.add_argument(
+        "--after", type=int, default=-1, metavar="INDEX", help="after this example (default: all)"
+    )
+    find = add_verb(
+        commands,
+        common,
+        "find",
+        work="where:find",
+        example="find stores/wiki 'https://example.org/page'",
+        help="the document with an id",
+        description="The numbers of the documents with an id, or with a content hash, in a store "
+        "or in every source of a run.",
+    )
+    find.add_argument("target", help="a store, or a run file")
+    find.add_argument("id", help="the id, as it was built with --id-key")
+    find.add_argument("--hash", action="store_true", help="the id is 32 hex digits of a hash")
+
+
+def add_compare(commands: Any, common: argparse.ArgumentParser) -> None:
+    """Add `digest`, `diff` and `edit`."""
+    digest = add_verb(
+        commands,
+        common,
+        "digest",
+        work="digest:digest",
+        example="digest run.yaml --first 0 --last 6400",
+        help="the identity of examples, or of a store",
+        description="One sha256 over the arrays of some examples of a run: equal on every machine, "
+        "with every number of ranks, in every framework. Of a store, the identity of its content.",
+    )
+    digest.add_argument("target", help="a run file, or a store")
+    digest.add_argument("--first", type=int, metavar="I", help="the first example (default: 0)")
+    digest.add_argument("--last", type=int, metavar="I", help="the end (default: all)")
+    digest.add_argument("--plan", action="store_true", help="of what is where; reads no token")
+    diff = add_verb(
+        commands,
+        common,
+        "diff",
+        work="digest:diff",
+        example="diff run.yaml run2.yaml",
+        help="whether two runs train the same",
+        description="The first example that differs, the share of equal examples, and every "
+        "setting that differs, with what it changes. Exit code 1 if the runs differ.",
+    )
+    diff.add_argument("run", help="a run file")
+    diff.add_argument("other", help="another run file")
+    edit = add_verb(
+        commands,
+        common,
+        "edit",
+        work="edit:edit",
+        example="edit run.yaml --at 6400 --weights code=4 -o run2.yaml",
+        help="change the future of a run",
+        description="Write a run file that is the given run up to an example and another one from "
+        "there on, and print the proof: the plan digest of everything before.",
+    )
+    _add_run(edit)
+    edit.add_argument(
+        "--at", type=int, required=True, metavar="I", help="first example that changes"
+    )
+    edit.add_argument("--weights", nargs="+", default=[], metavar="NAME=X", help="new weights")
+    edit.add_argument("--remove", nargs="+", default=[], metavar="NAME", help="sources that end")
+    edit.add_argument(
+        "--quarantine",
+        nargs="+",
+        default=[],
+        metavar="NAME:DOC",
+        help="documents that become filler without loss",
+    )
+    edit.add_argument("-o", "--out", required=True, help="the new run file")
+
+
+def _add_run(verb: argparse.ArgumentParser) -> None:
+    verb.add_argument("run", help="a run file, or a description as JSON")
+    verb.add_argument(
+        "--set", action="append", default=[], metavar="KEY=VALUE", help="another value of the file"
+    )
+
+
+def _add_batch_size(verb: argparse.ArgumentParser) -> None:
+    verb.add_argument(
+        "--batch-size", type=int, metavar="N", help="rows of a step (default: as the file says)"
+    )
+
+
+def _add_document(verb: argparse.ArgumentParser) -> None:
+    _add_run(verb)
+    _add_batch_size(verb)
+    verb.add_argument("--source", metavar="NAME", help="its source; not needed if there is one")
+    verb.add_argument("--doc", type=int, metavar="N", help="number of the document in its store")
+    verb.add_argument("--id", metavar="ID", help="instead of --doc: every document of that id")

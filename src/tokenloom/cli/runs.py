@@ -1,0 +1,57 @@
+"""What a command is pointed at: a run file, a description, or a store.
+
+One idea: every command opens what it is given in one place, so that it takes the same files, says
+the same things about them, and knows the batch size that a run file gives.
+"""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from typing import Any
+
+from tokenloom.api.dataset import Dataset
+from tokenloom.api.store import Store, open_store
+from tokenloom.config import load
+from tokenloom.errors import ConfigError, InputError
+
+__all__ = ["batch_size_of", "open_run", "open_target", "pair"]
+
+
+def open_run(path: str, changed: list[str] | None = None) -> Dataset:
+    """The run of a run file or of a description, with other values of some keys."""
+    if Path(path).is_dir():
+        raise ConfigError(
+            f"{path}: it is a directory, allowed: a run file. `tokenloom init {path}` writes one."
+        )
+    try:
+        return load(path, overrides=changed or ())
+    except FileNotFoundError:
+        raise InputError(f"{path}: no such file. `tokenloom init FOLDER` writes one.") from None
+
+
+def open_target(path: str) -> Dataset | Store:
+    """A store if it is a directory, else a run."""
+    return open_store(path) if Path(path).is_dir() else open_run(path)
+
+
+def batch_size_of(arguments: argparse.Namespace, run: Dataset, *, needed: bool = False) -> Any:
+    """The batch size that was typed, else the one of the run file; None if there is none."""
+    given = arguments.batch_size
+    if given is None and run.file is not None:
+        given = run.file.loader.get("batch_size")
+    if given is None and needed:
+        raise ConfigError("batch_size: the run file has none, so a step has no rows; give it.")
+    return given
+
+
+def pair(name: str, text: str) -> tuple[int, int]:
+    """Two numbers, as in ``1200:1210``.
+
+    >>> pair("--steps", "1200:1210")
+    (1200, 1210)
+    """
+    first, _, last = text.partition(":")
+    if not (first.isdigit() and last.isdigit() and int(first) < int(last)):
+        raise ConfigError(f"{name}: found {text!r}, allowed: two numbers A:B, A below B.")
+    return int(first), int(last)

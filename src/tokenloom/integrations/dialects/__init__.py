@@ -1,0 +1,1 @@
+"""Settings of other trainers, recognised by their keys and read as runs; `tokenloom.load` asks."""

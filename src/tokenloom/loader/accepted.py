@@ -1,0 +1,66 @@
+"""What a loader accepts: its settings, checked without a run.
+
+One idea: a run file is checked before its stores exist, so the checks of a loader's settings are
+here by themselves; `Loader` asks the same ones.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from tokenloom.arguments import one_of
+from tokenloom.batch.views.named import all_fields, field_of
+from tokenloom.errors import ConfigError
+from tokenloom.loader.steps import Steps
+
+__all__ = ["WORDS", "accepted_fields", "accepted_steps", "check_accepted"]
+
+WORDS = {
+    "end": ("drop", "pad", "wrap"),
+    "fetch": ("auto", "blocks", "rows"),
+    "untrained": ("raise", "zero"),
+    "dtype": ("int32", "int64"),
+}
+
+
+def check_accepted(given: dict[str, Any]) -> None:
+    """Raise ConfigError for the first setting of a loader that is not allowed.
+
+    >>> check_accepted({"end": "dro"})
+    Traceback (most recent call last):
+        ...
+    tokenloom.errors.ConfigError: end: found 'dro', allowed: drop, pad, wrap. Did you mean 'drop'?
+    """
+    for name, allowed in WORDS.items():
+        if name in given:
+            one_of(name, given[name], allowed)
+    accepted_fields(given.get("fields", ()))
+    patience, prefetch = given.get("patience", 1), given.get("prefetch", 0)
+    if not patience > 0:
+        raise ConfigError(f"patience: found {patience}, allowed: more than 0 seconds.")
+    if prefetch < 0:
+        raise ConfigError(f"prefetch: found {prefetch}, allowed: 0 or more batches.")
+    groups = given.get("accumulate")
+    if groups is not None and groups < 1:
+        raise ConfigError(f"accumulate: found {groups}, allowed: a divisor of the rows.")
+    if given.get("batch_size") is not None:
+        Steps(given["batch_size"])
+
+
+def accepted_fields(fields: Sequence[str]) -> tuple[str, ...]:
+    """The arrays to make before a batch is delivered, by our names for them."""
+    found = tuple(field_of(name) for name in fields)
+    for name in found:
+        one_of("fields", name, (*all_fields(), "step_loss_tokens"))
+    return found
+
+
+def accepted_steps(batch_size: int | Sequence[tuple[int, int]] | None) -> Steps:
+    """The steps of a batch size, which must be given."""
+    if batch_size is None:
+        raise ConfigError(
+            "batch_size: missing; the rows of a step. Give it, or load the run from a file that "
+            "has it: loader: {batch_size: 64}."
+        )
+    return Steps(batch_size)

@@ -1,0 +1,175 @@
+"""The ``build`` section of a run file: which stores are made from which text.
+
+One idea: a store that is there is opened, not built again, so that loading a run costs what opening
+costs; but what the file says about it must be what it was built with, else that is a problem and
+not a silent difference.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Mapping
+from typing import Any
+
+from tokenloom.api.build import build_store
+from tokenloom.api.store import Store
+from tokenloom.bind import BindError
+from tokenloom.errors import TokenloomError
+from tokenloom.ingest.inputs import expand
+from tokenloom.runfiles.places import (
+    FilePath,
+    input_places,
+    is_store,
+    place_of,
+    tokenizer_place,
+)
+from tokenloom.runfiles.problems import Mistake, told
+from tokenloom.runfiles.schema import signature_of
+from tokenloom.runfiles.text import below
+from tokenloom.tokenizer.spec import resolve
+
+__all__ = ["Builder"]
+
+log = logging.getLogger("tokenloom")
+
+RECORDED = (  # settings that a store records under the same name
+    *("text_key", "id_key", "ids_key", "parse_special", "on_error", "errors", "train_on"),
+    *("chunk_tokens", "shard_tokens", "block_bytes", "inner", "max_record_bytes"),
+)
+
+
+DECIDED = ("text_key", "ids_key", "train_on")  # by the first record, where none is given
+
+
+class Builder:
+    """The stores that a file builds.
+
+    Args:
+        section: the ``build`` section, typed.
+        folder: what its paths are relative to.
+        problems: gets what is wrong.
+        allowed: whether a missing store may be built now.
+
+    Attributes:
+        outs: directory of a store → its key in the file.
+        missing: stores that are not there and were not built.
+    """
+
+    def __init__(
+        self, section: Mapping[str, Any], folder: str, problems: list[Mistake], allowed: bool
+    ) -> None:
+        self.section, self.folder, self.problems = section, folder, problems
+        self.allowed, self.missing = allowed, list[str]()
+        self.outs: dict[str, str] = {}
+        for key in section.get("stores", {}):
+            try:
+                self.outs[place_of("", key, folder).opened] = key
+            except TokenloomError as error:
+                problems += told(self._path(key), error)
+
+    def _path(self, key: str) -> str:
+        return below("build.stores", key)
+
+    def _settings(self, key: str) -> dict[str, Any]:
+        """The arguments of a build: those of all stores, then its own."""
+        common = {name: one for name, one in self.section.items() if name != "stores"}
+        own = self.section["stores"][key]
+        mine = dict(own) if isinstance(own, Mapping) else {"inputs": own}
+        return {**common, **mine}
+
+    def check(self) -> None:
+        """What is wrong with inputs and tokenizers, before anything is built."""
+        for out, key in self.outs.items():
+            given, path = self._settings(key), self._path(key)
+            if "tokenizer" not in given:
+                words = "it has no tokenizer; give one here or for all, as in tokenizer: bytes."
+                self.problems.append(Mistake(path, words))
+            if "inputs" not in given:
+                words = "missing; what to build it from, such as corpus/*.jsonl."
+                self.problems.append(Mistake(below(path, "inputs"), words))
+            elif not is_store(out):
+                self._check_inputs(path, given)
+
+    def _check_inputs(self, path: str, given: Mapping[str, Any]) -> None:
+        try:
+            places = input_places("inputs", given["inputs"], self.folder)
+        except TokenloomError as error:
+            self.problems += told(path, error, ["inputs"])
+            return
+        for place in places:
+            try:
+                expand([place.opened])
+            except TokenloomError as error:
+                words = place.quoted(str(error)).removeprefix("inputs[0]: ")
+                self.problems.append(Mistake(path, words))
+        self._tokenizer(path, given)
+
+    def _tokenizer(self, path: str, given: Mapping[str, Any]) -> Any:
+        """The tokenizer as `tokenloom.build` takes it; None if there is none or it is wrong."""
+        name = given.get("tokenizer")
+        where = "tokenizer" if "tokenizer" in self.section else ""
+        here = "build" if where else path
+        try:
+            found = tokenizer_place("tokenizer", name, self.folder)
+            return found and resolve(found) and found
+        except (TokenloomError, BindError) as error:
+            words = str(error).removeprefix("tokenizer: ").replace("'module:function', ", "")
+            mistake = Mistake(below(here, "tokenizer"), " ".join(words.split()))
+            self.problems += [mistake] * (mistake not in self.problems)
+            return None
+
+    def build(self, place: FilePath) -> bool:
+        """Build a store; False if it may not be built now, or something is wrong."""
+        key = self.outs[place.opened]
+        if not self.allowed or self.problems:
+            self.missing.append(place.shown)
+            return False
+        given, path = self._settings(key), self._path(key)
+        inputs = input_places("inputs", given.pop("inputs"), self.folder)
+        tokenizer = self._tokenizer(path, given)
+        given.pop("tokenizer")
+        if "chat_template" in given:
+            template = place_of("chat_template", given["chat_template"], self.folder)
+            if os.path.isfile(template.opened):
+                given["chat_template"] = template.opened
+        log.info("%s: not there yet, so it is built from %s.", place.shown, _listed(inputs))
+        try:
+            build_store([one.opened for one in inputs], place.opened, tokenizer=tokenizer, **given)
+        except (TokenloomError, BindError) as error:
+            message = place.quoted(str(error))
+            for one in inputs:
+                message = one.quoted(message)
+            self.problems.append(Mistake(path, message))
+            return False
+        return True
+
+    def compare(self, place: FilePath, store: Store) -> None:
+        """Tell where a store that is there was built with other settings than the file has."""
+        key = self.outs.get(place.opened)
+        if key is None:
+            return
+        given, path = self._settings(key), self._path(key)
+        recorded = store.reader.manifest.parts[-1].settings
+        for name in (one for one in RECORDED if one in recorded):
+            was, wanted = recorded[name], given.get(name, signature_of(build_store)[name][1])
+            decided = name in DECIDED and (was is None or wanted is None)
+            if was != wanted and not decided:
+                words = f"found {wanted!r}, but the store was built with {was!r}. {REMEDY}"
+                self.problems.append(Mistake(below(path, name), words))
+        tokenizer = self._tokenizer(path, given)
+        kept = store.reader.manifest.tokenizer
+        if (
+            tokenizer is not None
+            and kept is not None
+            and resolve(tokenizer)[0].sha256 != kept.sha256
+        ):
+            words = f"found {given['tokenizer']!r}, but {kept.name!r} made the store. {REMEDY}"
+            self.problems.append(Mistake(below(path, "tokenizer"), words))
+
+
+REMEDY = "Remove the store to have it built anew, or name another directory."
+
+
+def _listed(places: list[FilePath]) -> str:
+    return ", ".join(one.shown for one in places)

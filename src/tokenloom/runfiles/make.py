@@ -1,0 +1,305 @@
+"""The run of a run file: stores opened or built, sources laid out, mixed, edited.
+
+One idea: a file is a call of the public functions, written down. Everything here calls what a
+person would call in Python, with the arguments of the file, and collects what each call refuses.
+"""
+
+from __future__ import annotations
+
+import functools
+import logging
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
+
+from tokenloom.api.dataset import Dataset
+from tokenloom.api.documents import Documents
+from tokenloom.api.mix import mix
+from tokenloom.api.origin import RunFile
+from tokenloom.api.store import Store, open_store
+from tokenloom.arguments import field_names
+from tokenloom.documents.spec import SelectSpec
+from tokenloom.errors import StoreNotFound, TokenloomError
+from tokenloom.loader.accepted import check_accepted
+from tokenloom.loader.loader import Loader
+from tokenloom.order.spec import MAIN
+from tokenloom.runfiles.building import Builder
+from tokenloom.runfiles.checks import check_mix, check_source, int_keys, layout_of, shuffle_of
+from tokenloom.runfiles.checks import split_of as part_of
+from tokenloom.runfiles.places import StoreShelf
+from tokenloom.runfiles.problems import REFUSALS, Mistake, asked, refuse, told
+from tokenloom.runfiles.reading import overridden, settings_of
+from tokenloom.runfiles.text import Written, below
+
+__all__ = ["DIALECT", "Report", "check_run", "is_run_mapping", "run_of"]
+
+log = logging.getLogger("tokenloom")
+
+DIALECT = "run file"
+
+FIELDS = field_names(SelectSpec)
+
+OWN = {"sources", "evaluate", "loader", "build"}  # sections that only a run file has
+
+T = TypeVar("T")
+
+Given = Mapping[str, Any]
+
+
+def is_run_mapping(config: Any) -> bool:
+    """Whether a mapping has the human form: sources by name."""
+    if not isinstance(config, Mapping) or "store" in config or "format" in config:
+        return False
+    sources = config.get("sources")
+    return isinstance(sources, Mapping) or (
+        sources is None and bool(OWN & config.keys()) and not isinstance(config.get("mix"), list)
+    )
+
+
+@dataclass(kw_only=True)
+class Report:
+    """What is known of a file.
+
+    Attributes:
+        written: what it says.
+        run: the run; None if something is wrong, or a store must be built first.
+        problems: what is wrong.
+        to_build: stores that are not there yet and would be built.
+    """
+
+    written: Written
+    run: Dataset | None = None
+    problems: list[Mistake] = field(default_factory=list)
+    to_build: list[str] = field(default_factory=list)
+
+
+def run_of(written: Written, overrides: tuple[str, ...] = (), *, build: bool = True) -> Dataset:
+    """The run of what a file says.
+
+    Raises:
+        ConfigError: every problem, with its place.
+    """
+    found = check_run(written, overrides, build=build)
+    refuse(found.written, found.problems)
+    if found.run is None:
+        names = ", ".join(found.to_build)
+        raise StoreNotFound(f"{written.name}: not built yet: {names}. Load it with build=True.")
+    return found.run
+
+
+def check_run(written: Written, overrides: tuple[str, ...] = (), *, build: bool = False) -> Report:
+    """What is known of a file; stores that are missing are built only if `build` is True."""
+    written = overridden(written, overrides)
+    found = Report(written=written)
+    settings = settings_of(written, found.problems)
+    _Maker(found, settings, build).make()
+    return found
+
+
+class _Maker:
+    """Makes one run; everything that is wrong goes to the report."""
+
+    def __init__(self, report: Report, settings: dict[str, Any], build: bool) -> None:
+        self.report, self.settings = report, settings
+        self.problems, self.folder = report.problems, report.written.folder
+        self.builder = Builder(settings.get("build", {}), self.folder, self.problems, build)
+        self.stores: dict[str, Store | None] = {}
+
+    def make(self) -> None:
+        sources, held = self.settings.get("sources", {}), self.settings.get("evaluate", {})
+        if not sources and not any(one.path.startswith("sources") for one in self.problems):
+            words = (
+                "missing; name at least one source, as in wiki: {store: stores/wiki, pack: 2048}."
+            )
+            self.problems.append(Mistake("sources", words))
+        for section, each in (("sources", sources), ("evaluate", held)):
+            for name, given in each.items():
+                path = below(section, name)
+                check_source(path, given, self.settings.get("seq_len"), self.problems)
+        every = self.report.written.plain.get("sources")
+        names = list(map(str, every)) if isinstance(every, Mapping) else []
+        check_mix(self.settings, names, self.problems)
+        asked("loader", check_accepted, self.settings.get("loader", {}), self.problems)
+        self.builder.check()
+        made = {name: self._source("sources", name, one) for name, one in sources.items()}
+        others = {name: self._source("evaluate", name, one) for name, one in held.items()}
+        self.report.to_build += self.builder.missing
+        whole = {name: one for name, one in made.items() if one is not None}
+        sets = {name: one for name, one in others.items() if one is not None}
+        if self.problems or len(whole) < len(made) or len(sets) < len(others) or not whole:
+            return
+        run = self._run(whole)
+        loader = dict(self.settings.get("loader", {}))
+        if run is not None:
+            _check_loader(run, loader, self.problems)
+            seeded = {name: self._seeded(held[name], one) for name, one in sets.items()}
+            self.report.run = run._but(
+                file=RunFile(
+                    path=self.report.written.name, dialect=DIALECT, loader=loader, evaluate=seeded
+                )
+            )
+
+    def _try(self, path: str, function: Callable[[], T], known: Iterable[str] = ()) -> T | None:
+        """What a call gives, or None and what is wrong."""
+        try:
+            return function()
+        except REFUSALS as error:
+            self.problems += told(path, error, known)
+            return None
+
+    # -- one source --------------------------------------------------------------------------
+    def _source(self, section: str, name: str, given: Given) -> Dataset | None:
+        path = below(section, name)
+        before = len(self.problems)
+        kind, layout = layout_of(path, given, self.settings.get("seq_len"), [])
+        store = self._store(below(path, "store"), given["store"]) if "store" in given else None
+        wrong = any(one.path.startswith(f"{path}.") or one.path == path for one in self.problems)
+        if store is None or not kind or wrong or len(self.problems) > before:
+            return None
+        documents = self._try(below(path, "select"), lambda: _chosen(store, given), FIELDS)
+        if documents is None:
+            return None
+        made = asked(
+            below(path, kind),
+            lambda fields: getattr(documents, kind)(**fields),
+            layout,
+            self.problems,
+        )
+        return None if made is None else self._try(path, lambda: _ordered(made, given))
+
+    def _store(self, path: str, given: Any) -> Store | None:
+        """A store by its place, opened once, built if the file says how."""
+        try:
+            shelf = StoreShelf.of("store", given, self.folder)
+        except TokenloomError as error:
+            self.problems += told(path, error, ["path"])
+            return None
+        known = f"{shelf.place.opened} {sorted(shelf.hints.items())}"
+        if known not in self.stores:
+            self.stores[known] = self._opened(path, shelf)
+        store = self.stores[known]
+        if store is not None and shelf.digest not in (None, store.digest):
+            words = f"its digest is {store.digest}, the file says {shelf.digest}."
+            self.problems.append(Mistake(path, words))
+            return None
+        return store
+
+    def _opened(self, path: str, shelf: StoreShelf) -> Store | None:
+        place = shelf.place
+        try:
+            store = open_store(place.opened, **shelf.hints)
+            self.builder.compare(place, store)
+        except StoreNotFound as error:
+            if place.opened not in self.builder.outs:
+                words = place.quoted(str(error)).removeprefix(f"{place.shown}: ")
+                self.problems.append(Mistake(path, f"found {place.shown!r}: {words}"))
+                return None
+            if not self.builder.build(place):
+                return None
+            store = open_store(place.opened, **shelf.hints)
+        except TokenloomError as error:
+            self.problems.append(Mistake(path, place.quoted(str(error))))
+            return None
+        return Store(store.reader, place.shown)
+
+    # -- all of them -------------------------------------------------------------------------
+    def _run(self, sources: dict[str, Dataset]) -> Dataset | None:
+        edits = self.settings.get("edits", ())
+        joined = {name for edit in edits for name in edit.get("add", ())}
+        first = {name: one for name, one in sources.items() if name not in joined}
+        alone = len(sources) == 1 and "mix" not in self.settings and not joined
+        if alone:
+            ((name, made),) = sources.items()
+            names = {name: MAIN}
+        else:
+            given = int_keys("mix", self.settings.get("mix", {}), mix, [])
+            mixed = asked("mix", lambda fields: _mixed(first, fields), given, self.problems)
+            if mixed is None:
+                return None
+            made, names = mixed, {}
+        run = self._try("", lambda: self._ended(made, tokens=False))
+        for number, edit in enumerate(edits):
+            if run is None:
+                return None
+            change = functools.partial(self._edited, run, sources, names)
+            run = asked(below("edits", number), change, edit, self.problems)
+        if run is None:
+            return None
+        return self._try("", functools.partial(self._ended, run, tokens=True))
+
+    def _seeded(self, given: Given, made: Dataset) -> Dataset:
+        """An evaluation set with the seed of the run, unless it has its own."""
+        seed = self.settings.get("seed")
+        return made if seed is None or "seed" in given else made.seed(seed)
+
+    def _ended(self, run: Dataset, *, tokens: bool) -> Dataset:
+        """The run with its seed and its end; an end in tokens is found after the edits."""
+        take = self.settings.get("take")
+        by_tokens = isinstance(take, Mapping) and "tokens" in take
+        if not tokens and self.settings.get("seed") is not None:
+            own = run.rule is None and next(iter(run.sources.values())).config.seed is not None
+            run = run if own else run.seed(self.settings["seed"])
+        if take is None or by_tokens != tokens:
+            return run
+        return run.take(**take) if isinstance(take, Mapping) else run.take(take)
+
+    def _edited(
+        self, run: Dataset, sources: Given, names: Mapping[str, str], given: Given
+    ) -> Dataset:
+        fields = {key: one for key, one in given.items() if key not in ("add", "append")}
+        if "add" in given:
+            fields["add"] = {name: sources[name] for name in given["add"]}
+        if "append" in given:
+            stores = {
+                names.get(n, n): StoreShelf.of(f"append.{n}", one, self.folder)
+                for n, one in given["append"].items()
+            }
+            fields["append"] = {
+                n: Store(open_store(one.place.opened, **one.hints).reader, one.place.shown)
+                for n, one in stores.items()
+            }
+        if "quarantine" in given:
+            fields["quarantine"] = [
+                (names.get(pair[0], pair[0]), *pair[1:]) for pair in given["quarantine"]
+            ]
+        return run.edit(**fields)
+
+
+def _chosen(store: Store, given: Given) -> Documents:
+    """The documents of a source: a part of a split, and what is selected of it."""
+    choice: Any = part_of(given["split"]) if "split" in given else None
+    documents: Documents = store
+    if choice is not None:
+        documents = Documents(store.reader, store._path, choice)
+    chosen = given.get("select", ())
+    for fields in [chosen] if isinstance(chosen, Mapping) else chosen:
+        choice = SelectSpec(**fields, within=choice)
+        documents = Documents(store.reader, store._path, choice)
+        documents._tell()
+    return documents
+
+
+def _ordered(made: Dataset, given: Given) -> Dataset:
+    if "render" in given:
+        made = made.render(**given["render"])
+    if "epochs" in given:
+        made = made.epochs(given["epochs"])
+    if "shuffle" in given:
+        made = made.shuffle(shuffle_of(given["shuffle"]) or False)
+    return made.seed(given["seed"]) if "seed" in given else made
+
+
+def _mixed(sources: dict[str, Dataset], given: Given) -> Dataset:
+    fields = {name: one for name, one in given.items() if name != "shuffle"}
+    made = mix(sources, **fields)
+    return made.shuffle(shuffle_of(given["shuffle"]) or False) if "shuffle" in given else made
+
+
+def _check_loader(run: Dataset, given: Given, problems: list[Mistake]) -> None:
+    """What a loader would refuse of this run; as one rank, without a thread or a warning."""
+
+    def made(fields: dict[str, Any]) -> None:
+        usual = {"batch_size": 1, **fields, "fetch": "rows", "prefetch": 0}
+        Loader(run, rank=0, world_size=1, **usual).close()
+
+    asked("loader", made, given, problems)
