@@ -35,6 +35,7 @@ EXIT_CODES: dict[type[Exception], int] = {
     errors.WorkerError: 4,
     IndexError: 2,
     KeyError: 2,
+    errors.TokenloomError: 2,
 }
 
 
