@@ -43,7 +43,7 @@ def windows(store: tl.Store) -> tl.Dataset:
 
 def packed(store: tl.Store) -> tl.Dataset:
     """Packed frames, fully shuffled."""
-    return store.pack(SEQ_LEN, strategy="greedy").shuffle().epochs(None)
+    return store.pack(SEQ_LEN).shuffle().epochs(None)
 
 
 def mixed(store: tl.Store) -> tl.Dataset:

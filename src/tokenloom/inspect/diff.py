@@ -36,9 +36,9 @@ EXACT = 10**7  # examples; shorter runs are compared as a whole
 
 SCANNED = 1 << 15  # leading examples that are compared in order
 
-TRIED, TRIED_KEYS = 512, 64  # examples with which a key is tried, and keys
+TRIED, FAR, TRIED_KEYS = 512, 16, 64  # leading and random examples that try a key, and keys
 
-SAMPLED, FEWER = 4096, 512  # random examples; fewer where one costs more: in mixes, packed groups
+SAMPLED, FEWER = 4096, 256  # random examples; fewer where one costs more: in mixes, packed groups
 
 STRETCH = 1 << 14  # examples compared together, at most
 
@@ -320,7 +320,7 @@ def _compared(a: Dataset, made: Dataset, ends: tuple[int | None, int | None]) ->
     some = np.arange(known, last)
     if both is None or both > last:  # some from further on
         among = both or sum(one.rows for ds in (a, made) for one in ds.run.sources) + last
-        random = draws(key(0, "diff", a.fingerprint), np.arange(64, dtype=np.uint64))
+        random = draws(key(0, "diff", a.fingerprint), np.arange(FAR, dtype=np.uint64))
         far = (random % np.uint64(max(1, among - last))).astype(np.int64) + last
         some = np.unique(np.concatenate([some, far]))
     if EqualRows(a, made).of(some).all():
