@@ -36,9 +36,9 @@ EXACT = 10**7  # examples; shorter runs are compared as a whole
 
 SCANNED = 1 << 15  # leading examples that are compared in order
 
-TRIED, TRIED_KEYS = 512, 64  # examples with which a key is tried, and keys
+TRIED, FAR, TRIED_KEYS = 512, 16, 64  # leading and random examples that try a key, and keys
 
-SAMPLED, FEWER = 4096, 512  # random examples; fewer where one costs more: in mixes, packed groups
+SAMPLED, FEWER = 4096, 256  # random examples; fewer where one costs more: in mixes, packed groups
 
 STRETCH = 1 << 14  # examples compared together, at most
 
@@ -238,12 +238,8 @@ def _sampled(a: Dataset, b: Dataset, rows: EqualRows, known: int, n: int | None)
     """The first examples compared in order, and a keyed sample."""
     first = _scanned(rows, known, min(known + SCANNED, n or known + SCANNED))
     costly = any(isinstance(ds.run, MixedRun) or _is_planned(ds) for ds in (a, b))
-    among = n or max(known + SCANNED, sum(one.rows for ds in (a, b) for one in ds.run.sources))
-    random = draws(
-        key(0, "diff", a.fingerprint, b.fingerprint),
-        np.arange(FEWER if costly else SAMPLED, dtype=np.uint64),
-    )
-    some = np.sort((random % np.uint64(among)).astype(np.int64))
+    among = n or max(known + SCANNED, _longest(a, b))
+    some = _random(a, b, FEWER if costly else SAMPLED, 0, among)
     same = np.ones(len(some), np.bool_)
     unknown = some >= known
     same[unknown] = rows.of(some[unknown])
@@ -252,6 +248,21 @@ def _sampled(a: Dataset, b: Dataset, rows: EqualRows, known: int, n: int | None)
         first = int(some[~same][0])
     low, high = wilson(int(same.sum()), len(same))
     return _Counted(first, is_first, float(same.mean()), low, high, len(some), among)
+
+
+def _longest(a: Dataset, b: Dataset) -> int:
+    """Rows of an epoch of the longest source: of most mixes, less than an epoch of each."""
+    return max(one.rows for ds in (a, b) for one in ds.run.sources)
+
+
+def _random(a: Dataset, b: Dataset, count: int, low: int, high: int | None) -> Int64:
+    """Indices that are drawn with a key of both runs, ascending; none if there are none [N]."""
+    high = low + _longest(a, b) if high is None else high
+    words = draws(
+        key(0, "diff", a.fingerprint, b.fingerprint),
+        np.arange(count if high > low else 0, dtype=np.uint64),
+    )
+    return np.sort((words % np.uint64(max(1, high - low))).astype(np.int64)) + low
 
 
 def _is_planned(ds: Dataset) -> bool:
@@ -316,17 +327,14 @@ def _compared(a: Dataset, made: Dataset, ends: tuple[int | None, int | None]) ->
     both = min((n for n in ends if n is not None), default=None)
     if known is None or (both is not None and known >= both):
         return "end", ""
-    last = min(known + TRIED, both) if both is not None else known + TRIED
-    some = np.arange(known, last)
-    if both is None or both > last:  # some from further on
-        among = both or sum(one.rows for ds in (a, made) for one in ds.run.sources) + last
-        random = draws(key(0, "diff", a.fingerprint), np.arange(64, dtype=np.uint64))
-        far = (random % np.uint64(max(1, among - last))).astype(np.int64) + last
-        some = np.unique(np.concatenate([some, far]))
-    if EqualRows(a, made).of(some).all():
-        if ends[0] != ends[1]:
-            return "end", ""
-        return "nothing", f"nothing in {plural(len(some), 'example')} that were tried"
+    rows, last = EqualRows(a, made), known + TRIED if both is None else min(known + TRIED, both)
+    tried = last - known
+    if rows.of(np.arange(known, last)).all():
+        far = _random(a, made, FAR, last, both)
+        if rows.of(far).all():
+            if ends[0] != ends[1]:
+                return "end", ""
+            return "nothing", f"nothing in {plural(tried + len(far), 'example')} that were tried"
     if a.fingerprint == made.fingerprint:
         return "arrays", ""
     return ("order" if _same_rows(a, made) else "content"), ""

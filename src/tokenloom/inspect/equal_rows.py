@@ -10,6 +10,7 @@ Epochs and names of sources are no part of an example.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -19,7 +20,7 @@ from tokenloom.api.dataset import Dataset
 from tokenloom.arrays import grouped, with_newest
 from tokenloom.batch.views.digest import row_hashes
 from tokenloom.layout.spans import BOS, EOS, EOS_BEFORE, Spans
-from tokenloom.order.run import SourceRun
+from tokenloom.order.run import Run, SourceRun
 from tokenloom.store.derived.hashes import stored_hashes
 from tokenloom.store.reader import Reader
 
@@ -34,6 +35,47 @@ Bools = NDArray[np.bool_]
 BLOCK, KEPT = 1 << 14, 64  # documents whose hashes are read together, and such blocks in memory
 
 TOGETHER = 256  # rows whose arrays are compared at a time
+
+
+@dataclass(frozen=True, slots=True)
+class RowsOf:
+    """The rows that some examples of a run show.
+
+    Attributes:
+        run: the run.
+        source, item, epoch, row: number of the source, item, epoch and row of each [N].
+    """
+
+    run: Run
+    source: Int64
+    item: Int64
+    epoch: Int64
+    row: Int64
+
+    @staticmethod
+    def of(run: Run, indices: Int64) -> RowsOf:
+        """The rows at some indices, looked up once."""
+        found = RowsOf(run, *(np.empty_like(indices) for _ in range(4)))
+        for part in run.placed(indices):
+            at = slice(None) if part.at is None else part.at
+            found.source[at], found.item[at] = part.number, part.item
+            found.epoch[at], found.row[at] = part.epoch, part.row
+        return found
+
+    def only(self, places: Int64) -> RowsOf:
+        """Some of them."""
+        columns = (self.source, self.item, self.epoch, self.row)
+        return RowsOf(self.run, *(column[places] for column in columns))
+
+    @property
+    def spans(self) -> Spans:
+        """The documents in each row; names of sources are left out."""
+        parts, places = [], []
+        for number, here in grouped(self.source):
+            source = self.run.sources[number]
+            parts.append(source.spans_of(self.item[here], self.epoch[here], self.row[here]))
+            places.append(here)
+        return Spans.joined([part.named("") for part in parts], places)
 
 
 class EqualRows:
@@ -65,29 +107,24 @@ class EqualRows:
         """Whether the examples at each index, inside both runs, are equal [N]."""
         if not self._alike or not len(indices):
             return np.zeros(len(indices), np.bool_)
-        sources = [ds.run.pick(indices)[0] for ds in self._runs]
-        equal = self._by_rows(indices, sources)
-        if not self._differs.any() and not self._columns:
-            return equal
-        unsure = np.flatnonzero(equal)
-        if not self._columns:
-            unsure = unsure[self._differs[sources[0][unsure], sources[1][unsure]]]
-        for low in range(0, len(unsure), TOGETHER):
-            some = unsure[low : low + TOGETHER]
+        a, b = (RowsOf.of(ds.run, indices) for ds in self._runs)
+        equal = self._by_plans(a, b)
+        unsure = equal & (self._differs[a.source, b.source] | self._columns)
+        for low in range(0, int(unsure.sum()), TOGETHER):
+            some = np.flatnonzero(unsure)[low : low + TOGETHER]
             equal[some] = self._arrays(indices[some])
         return equal
 
-    def _by_rows(self, indices: Int64, sources: list[Int64]) -> Bools:
-        """Whether the plans of both examples at each index are the same [N]."""
+    def _by_plans(self, a: RowsOf, b: RowsOf) -> Bools:
+        """Whether the plans of both examples are the same [N]."""
         if self._columns:  # only arrays tell
-            return np.ones(len(indices), np.bool_)
-        alike = self._same_rows[sources[0], sources[1]]
-        rows = [ds.run.locate(indices)[1] for ds in self._runs] if alike.any() else [indices] * 2
-        equal: Bools = alike & (rows[0] == rows[1])
+            return np.ones(len(a.row), np.bool_)
+        alike = self._same_rows[a.source, b.source]
+        equal: Bools = alike & (a.row == b.row)
         other = np.flatnonzero(~alike)
         if len(other):
-            a, b = (ds.run.spans(indices[other]) for ds in self._runs)
-            equal[other] = self._plans(a, b, [source[other] for source in sources])
+            mine, yours = a.only(other), b.only(other)
+            equal[other] = self._plans(mine.spans, yours.spans, [mine.source, yours.source])
         return equal
 
     def _plans(self, a: Spans, b: Spans, sources: list[Int64]) -> Bools:
