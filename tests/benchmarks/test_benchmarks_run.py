@@ -10,7 +10,7 @@ from types import SimpleNamespace
 
 import pytest
 
-import benchmarks.__main__
+from benchmarks import __main__ as entry
 from benchmarks import build, clock
 
 ROOT = Path(__file__).parents[2]
@@ -69,7 +69,7 @@ def test_tables_are_printed_below_the_command_that_makes_them(tmp_path, temporar
 def test_a_size_that_a_job_does_not_have_is_refused(monkeypatch, capsys):
     monkeypatch.setattr(sys, "argv", ["benchmarks", "mix", "--size", "huge"])
     with pytest.raises(SystemExit) as error:
-        benchmarks.__main__.main()
+        entry.main()
     assert error.value.code == 2
     assert "--size huge: only for build" in capsys.readouterr().err
 
