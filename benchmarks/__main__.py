@@ -1,5 +1,7 @@
 """`python -m benchmarks [JOB|all] [--size tiny|small|default|full] [--json FILE]`.
 
+`python -m benchmarks build --size huge` builds 1 GB, with one worker and with two.
+
 `python -m benchmarks against OTHER_TREE` compares the speed of two checkouts instead,
 `python -m benchmarks compare A.json B.json` two runs that were written with `--json`, and
 `python -m benchmarks flame` prints a picture of where the time of a batch goes.
@@ -61,6 +63,7 @@ JOBS = {
 }
 BY_NAME = {"hf_trainer": hf_trainer.run}  # needs transformers, so it is not in "all"
 SIZES = ("tiny", "small", "default", "full")
+LARGER = {"huge": ("build",)}  # sizes that only some jobs have
 
 
 def main() -> None:
@@ -72,9 +75,11 @@ def main() -> None:
         raise SystemExit(flame.main(*sys.argv[2:3]))
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
     parser.add_argument("job", nargs="?", default="all", choices=[*JOBS, *BY_NAME, "all"])
-    parser.add_argument("--size", default="default", choices=SIZES)
+    parser.add_argument("--size", default="default", choices=(*SIZES, *LARGER))
     parser.add_argument("--json", type=Path, help="also write the tables there")
     asked = parser.parse_args()
+    if asked.job not in LARGER.get(asked.size, (asked.job,)):
+        parser.error(f"--size {asked.size}: only for {', '.join(LARGER[asked.size])}")
     print(
         f"{machine()}\nCPU-seconds, best and median of interleaved rounds; ratios inside one run, "
         "of the bests and (of the medians). Medians decide whether a goal is met."

@@ -6,8 +6,12 @@ import subprocess
 import sys
 import tempfile
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
+
+from benchmarks import __main__ as entry
+from benchmarks import build, clock
 
 ROOT = Path(__file__).parents[2]
 TITLES = {
@@ -61,3 +65,33 @@ def test_tables_are_printed_below_the_command_that_makes_them(tmp_path, temporar
         assert f"## {table['title']}\n$ {table['command']}\n" in done.stdout
         assert all(row["what"] in done.stdout and row["unit"] for row in table["rows"])
     assert list(temporary.iterdir()) == []  # what was generated is removed
+
+
+def test_a_size_that_a_job_does_not_have_is_refused(monkeypatch, capsys):
+    monkeypatch.setattr(sys, "argv", ["benchmarks", "mix", "--size", "huge"])
+    with pytest.raises(SystemExit) as error:
+        entry.main()
+    assert error.value.code == 2
+    assert "--size huge: only for build" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("wanted", "walls", "met"),
+    [
+        (build.LARGE, (5.0, 7.0, 7.1), False),  # 0.56 of the best of one worker, 0.74 in the median
+        (build.LARGE, (6.2, 6.3, 6.4), True),  # 0.69 and 0.66
+        (build.LARGE // 4, (5.0, 7.0, 7.1), None),  # no goal
+    ],
+)
+def test_a_second_worker_is_judged_at_a_gigabyte_by_the_median_on_the_wall(
+    tmp_path, monkeypatch, wanted, walls, met
+):
+    taken = {"workers=1": (9.0, 9.5, 10.0), "default": (9.0, 9.5, 10.0), "workers=2": walls}
+    timing = {name: clock._timing([(one, one) for one in each]) for name, each in taken.items()}
+    monkeypatch.setattr(build, "interleave", lambda *_, **__: timing)
+    bench = SimpleNamespace(
+        file=lambda wanted: (tmp_path, wanted / 1e6), build=lambda *_, **__: None, rounds=4
+    )
+    rows = build._workers_table(bench, "fast", wanted, "c").rows
+    two = next(row for row in rows if row.what == "workers=2, wall")
+    assert two.met is met
