@@ -12,27 +12,11 @@ from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
 import pytest
+from surface import ROOMS
 
 import tokenloom as tl
 
 ROOT = Path(__file__).parents[2]
-DOORS = [  # what users may import from
-    "order",
-    "batch",
-    "loader",
-    "streams",
-    "inspect",
-    "quality",
-    "runfiles",
-    "testing",
-    "integrations.grain",
-    "integrations.hf",
-    "integrations.jax",
-    "integrations.levanter",
-    "integrations.lightning",
-    "integrations.torch",
-    "integrations.trainer",
-]
 
 
 def build(*words, source=ROOT / "src"):
@@ -98,7 +82,7 @@ def nothing_is_loaded_from_elsewhere(site):
 
 def every_public_name_has_an_entry(reference):
     pages = "".join(path.read_text() for path in reference.glob("*.html"))
-    for door in ["", *DOORS]:
+    for door in ["", *ROOMS]:
         module = importlib.import_module(f"tokenloom.{door}".rstrip("."))
         for name in module.__all__:
             value = getattr(module, name)
@@ -197,7 +181,7 @@ def reference(monkeypatch):
 
 
 def test_public_names_of_all_doors_have_an_example(reference):
-    assert {one.name for one in reference.doors()} >= {f"tokenloom.{door}" for door in DOORS}
+    assert {one.name for one in reference.doors()} >= {f"tokenloom.{door}" for door in ROOMS}
     assert reference.without_examples() == []
 
 

@@ -125,24 +125,40 @@ def test_a_store_has_what_was_promised(name):
 def test_commands_and_their_options_are_pinned():
     commands = parser()._subparsers._group_actions[0].choices
     assert sorted(commands) == [
+        "at",
+        "audit",
         "bench",
+        "blame",
         "build",
         "check",
+        "completion",
+        "dataset",
+        "diff",
+        "digest",
+        "edit",
+        "find",
         "gc",
         "info",
         "init",
+        "next",
         "pack-plan",
+        "plan",
         "show",
+        "simulate",
         "splice",
+        "state",
         "verify",
+        "where",
     ]
     common = {"--help", "-h", "--json", "--debug", "--quiet"}
     options = {
         name: sorted({o for a in sub._actions for o in a.option_strings} - common)
         for name, sub in commands.items()
     }
-    assert options["info"] == ["--snapshot"]
-    assert options["show"] == ["--doc", "--limit", "--snapshot", "--start", "--text"]
+    assert options["info"] == ["--snapshot", "--svg"]
+    assert {"--doc", "--limit", "--snapshot", "--start", "--text"} < set(options["show"])
+    assert {"--examples", "--tokenized", "--first", "--row"} < set(options["show"])
+    assert options["show"] == options["dataset"]
     assert options["verify"] == []
     assert options["check"] == ["--schema"]
     assert options["init"] == ["--batch-size", "--out", "--seq-len", "-o"]

@@ -176,7 +176,7 @@ def test_issue_16_two_processes_have_the_rows_of_a_step_between_them(run, tmp_pa
         env=os.environ | {"OMP_NUM_THREADS": "1"},
         capture_output=True,
         text=True,
-        timeout=600,  # for hangs
+        timeout=900,  # for hangs
         check=False,
     )
     assert done.returncode == 0, done.stderr[-3000:]

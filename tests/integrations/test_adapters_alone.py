@@ -71,7 +71,7 @@ def alone(name, store, others):
         env=os.environ | {"PYTHONPATH": path, "OMP_NUM_THREADS": "1"},
         capture_output=True,
         text=True,
-        timeout=600,  # for hangs
+        timeout=900,  # for hangs
         check=False,
     )
 

@@ -47,6 +47,7 @@ def test_map_finds_its_cache_again():
     assert Hasher.hash(partial) == Hasher.hash(partial)
 
 
+@pytest.mark.slow  # three seconds to import datasets again
 def test_the_fingerprint_is_the_same_in_another_process():
     code = """
 from datasets.fingerprint import Hasher

@@ -123,6 +123,12 @@ def test_a_loop_beside_another_one_takes_nothing_from_it(run, workers):
         list(zip(loader, loader, strict=True))
 
 
+def program(text, store, *arguments, warnings="ignore"):
+    """What a program in a process of its own prints; its first argument is the store."""
+    command = [sys.executable, "-W", warnings, "-c", text, str(store.path), *map(str, arguments)]
+    return subprocess.run(command, capture_output=True, text=True, timeout=900, check=False)
+
+
 KILLS = """
 import multiprocessing, os, signal, sys
 import tokenloom as tl
@@ -149,15 +155,15 @@ print("done")
 """
 
 
-@pytest.mark.parametrize("kept", [False, pytest.param(True, marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("kept", [False, True])
 def test_a_worker_killed_is_an_error_within_seconds_and_the_loader_goes_on(store, kept):
     """Torch notices when it looks after its workers, every five seconds.
 
     Usually its signal handler is faster and raises wherever the program is; here it is taken out,
     since that may be in the middle of anything.
     """
-    command = [sys.executable, "-W", "ignore", "-c", KILLS, str(store.path), str(kept)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=600, check=False)
+    done = program(KILLS, store, kept)
     assert done.stdout == "done\n", done.stderr
 
 
@@ -236,10 +242,9 @@ print("done", flush=True)
 """
 
 
-@pytest.mark.parametrize("times", [2, pytest.param(30, marks=pytest.mark.slow)])
-def test_workers_forked_beside_live_threads_give_the_same_and_never_hang(store, times):
-    command = [sys.executable, "-W", "ignore", "-c", FORKS, str(store.path), str(times)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=600, check=False)
+@pytest.mark.slow
+def test_workers_forked_beside_live_threads_give_the_same_and_never_hang(store):
+    done = program(FORKS, store, 30)
     assert (done.returncode, done.stdout) == (0, "done\n"), done.stderr
 
 
@@ -257,12 +262,23 @@ first, second = next(loop), next(loop)
 """
 
 
-@pytest.mark.parametrize("workers", [0, pytest.param(2, marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("workers", [0, 2])
 def test_a_program_that_ends_in_the_middle_of_a_loop_ends_silently(store, workers):
     """With tensors alive, and with a loop that was not left."""
-    command = [sys.executable, "-c", LEFT, str(store.path), str(workers)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=600, check=False)
+    done = program(LEFT, store, workers, warnings="default")
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+
+
+def test_killed_workers_forks_beside_threads_and_a_loop_left_alone_in_one_program(store):
+    """The three programs above, each once, in one process: importing torch takes longest."""
+    parts = (
+        KILLS.replace("sys.argv[2]", "'False'"),
+        FORKS.replace("sys.argv[2]", "2"),
+        LEFT.replace("sys.argv[2]", "0"),
+    )
+    done = program("\n".join(parts), store)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "done\ndone\n", "")
 
 
 def test_context_slice_refuses_what_it_cannot_cut(store):

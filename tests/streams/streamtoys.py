@@ -1,6 +1,7 @@
 """Sources of every kind, for tests of streams."""
 
 import itertools
+import json
 
 from hypothesis import strategies as st
 
@@ -29,6 +30,21 @@ some_counts = st.fixed_dictionaries({n: st.integers(0, 12) for n in "abcd"})
 
 def only(values, sources):
     return {name: values[name] for name in sources}
+
+
+def restored_before_every_item(make):
+    """All items of a stream, each from one that was made anew and restored; and the last one."""
+    stream, found = make(), []
+    while True:
+        written = json.dumps(stream.state_dict(), allow_nan=False)
+        stream = make()
+        stream.load_state_dict(json.loads(written))
+        assert json.dumps(stream.state_dict()) == written
+        item = next(stream, None)
+        if item is None:
+            assert stream.state_dict()["finished"]
+            return found, stream
+        found.append(item)
 
 
 # -- kinds of sources ---

@@ -10,7 +10,15 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 from spoiling import junk, put
-from streamtoys import KINDS, ONCE, Again, Stateful, StatefulIterable, rows_of
+from streamtoys import (
+    KINDS,
+    ONCE,
+    Again,
+    Stateful,
+    StatefulIterable,
+    restored_before_every_item,
+    rows_of,
+)
 
 import tokenloom as tl
 from tokenloom.random.keys import draw, key
@@ -101,18 +109,7 @@ def test_sh_18_sh_19_a_state_of_any_moment_goes_on_exactly(kind, shuffle, count,
 
     wanted = list(make())
     assert len(wanted) == count * epochs
-    stream, found = make(), []
-    while True:
-        written = json.dumps(stream.state_dict(), allow_nan=False)
-        stream = make()
-        stream.load_state_dict(json.loads(written))
-        assert json.dumps(stream.state_dict()) == written
-        value = next(stream, None)
-        if value is None:
-            break
-        found.append(value)
-    assert found == wanted
-    assert stream.state_dict()["finished"]
+    assert restored_before_every_item(make)[0] == wanted
 
 
 @pytest.mark.parametrize("kind", KINDS)

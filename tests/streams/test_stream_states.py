@@ -20,6 +20,7 @@ from streamtoys import (
     corpora,
     names,
     only,
+    restored_before_every_item,
     rows_of,
     some_weights,
     stops,
@@ -48,18 +49,8 @@ def test_im_11_ck_12_a_state_of_any_moment_goes_on_exactly(
         return interleave({name: KINDS[kind](rows) for name, rows in sources.items()}, **given)
 
     wanted = [(s.source, s.index, s.tokens, s.epoch, s.row, s.value) for s in make()]
-    stream, found = make(), []
-    while True:
-        written = json.dumps(stream.state_dict(), allow_nan=False)
-        stream = make()
-        stream.load_state_dict(json.loads(written))
-        assert json.dumps(stream.state_dict()) == written
-        s = next(stream, None)
-        if s is None:
-            break
-        found.append((s.source, s.index, s.tokens, s.epoch, s.row, s.value))
-    assert found == wanted
-    assert stream.state_dict()["finished"]
+    found, stream = restored_before_every_item(make)
+    assert [(s.source, s.index, s.tokens, s.epoch, s.row, s.value) for s in found] == wanted
     last = make()
     last.load_state_dict(stream.state_dict())
     assert list(last) == []

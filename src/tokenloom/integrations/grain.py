@@ -43,7 +43,16 @@ class _Making:
             batch = batch.folded(self.accumulate)
         return batch.to_numpy(contract=self.contract, fields=self.fields)
 
-    def check(self, reader: StepReader) -> None:
+    def of(
+        self, dataset: Dataset, batch_size: int | Sequence[tuple[int, int]], **options: Any
+    ) -> tuple[StepReader, _Making]:
+        """What makes the batches of a run, and these arrays of them."""
+        fields = fields_for(self.contract, self.fields)
+        reader = StepReader(dataset, batch_size, fields=fields, **options)
+        self._check(reader)
+        return reader, self
+
+    def _check(self, reader: StepReader) -> None:
         """Refuse micro-batches that do not divide the rows of a rank."""
         groups = self.accumulate
         if groups is None:
@@ -190,19 +199,8 @@ def source(
     (2, [[101, 102], [103, 104]])
     """
     making = _Making(contract, fields, accumulate)
-    reader = StepReader(
-        dataset,
-        batch_size,
-        rank,
-        world_size,
-        end=end,
-        scattered=True,
-        fields=fields_for(contract, fields),
-        untrained=untrained,
-        fetch=fetch,
-    )
-    making.check(reader)
-    return StepSource(reader, making)
+    given = {"rank": rank, "world_size": world_size, "end": end, "untrained": untrained}
+    return StepSource(*making.of(dataset, batch_size, scattered=True, fetch=fetch, **given))
 
 
 @near_misses("iterator")
@@ -247,16 +245,6 @@ def iterator(
     True
     """
     making = _Making(contract, fields, accumulate)
-    reader = StepReader(
-        dataset,
-        batch_size,
-        rank,
-        world_size,
-        end=end,
-        fields=fields_for(contract, fields),
-        untrained=untrained,
-        prefetch=prefetch,
-        fetch=fetch,
-    )
-    making.check(reader)
-    return StepIterator(StepLoop(reader, making, repeat=repeat))
+    given = {"rank": rank, "world_size": world_size, "end": end, "untrained": untrained}
+    made = making.of(dataset, batch_size, prefetch=prefetch, fetch=fetch, **given)
+    return StepIterator(StepLoop(*made, repeat=repeat))

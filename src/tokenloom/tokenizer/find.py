@@ -9,7 +9,6 @@ their libraries: a caller who holds one has already imported it.
 from __future__ import annotations
 
 import hashlib
-import json
 import os
 import re
 import sys
@@ -22,6 +21,7 @@ from typing import Any, Final, TypeAlias
 
 from tokenloom.arguments import import_reference, reference_of
 from tokenloom.errors import ConfigError, MissingExtra, TokenizerError, choices, near_miss
+from tokenloom.tokenizer.beside import cached_file, read_settings
 from tokenloom.tokenizer.payloads import (
     open_sentencepiece,
     open_tokenizers,
@@ -190,7 +190,7 @@ def _from_directory(folder: Path, name: str) -> Found:
     """A tokenizer.json together with what the files next to it say about special tokens."""
     declared: dict[str, int | str | None] = {}
     for file in ("special_tokens_map.json", "tokenizer_config.json"):  # the second one wins
-        beside = _read_json(folder / file)
+        beside = read_settings(folder / file)
         for role in USUAL_NAMES:
             if f"{role}_token" in beside:
                 token = beside[f"{role}_token"]
@@ -198,35 +198,15 @@ def _from_directory(folder: Path, name: str) -> Found:
     return _from_tokenizers((folder / "tokenizer.json").read_bytes(), name, declared)
 
 
-def _read_json(path: Path) -> dict[str, Any]:
-    """The object in a JSON file; empty if the file does not exist."""
-    try:
-        data = json.loads(path.read_bytes())
-    except FileNotFoundError:
-        return {}
-    except ValueError as problem:
-        raise TokenizerError(f"{path}: is not JSON ({problem}). Repair or remove it.") from None
-    return data if isinstance(data, dict) else {}
-
-
 def _from_cached_name(name: str) -> Found:
     """A transformers tokenizer from the local Hugging Face cache."""
     if find_spec("transformers") is None or find_spec("huggingface_hub") is None:
         raise MissingExtra("a transformers tokenizer by name", "transformers", "hf")
-    from huggingface_hub import try_to_load_from_cache
-
-    def cached(file: str) -> Path | None:
-        try:
-            there = try_to_load_from_cache(name, file)
-        except ValueError:  # not even a possible repository name
-            return None
-        return Path(there) if isinstance(there, str) else None
-
     files = ("tokenizer.json", "tokenizer_config.json", "config.json")
-    paths = {file: path for file in files if (path := cached(file)) is not None}
+    paths = {file: path for file in files if (path := cached_file(name, file)) is not None}
     if not paths:
         raise TokenizerError("not in the local Hugging Face cache (transformers)")
-    configs = [_read_json(path) for file, path in paths.items() if file != "tokenizer.json"]
+    configs = [read_settings(path) for file, path in paths.items() if file != "tokenizer.json"]
     reason = "it needs code from its repository, which is never run"
     if not any("auto_map" in config for config in configs):
         from transformers import AutoTokenizer

@@ -62,7 +62,7 @@ def add_completion(commands: Any, common: argparse.ArgumentParser) -> None:
         common,
         "completion",
         work="completion:completion",
-        example="completion bash > ~/.tokenloom-completion",
+        example="completion bash",
         help="complete commands in your shell",
         description="Print the script that completes commands and options; source it from the "
         "start-up file of your shell.",

@@ -9,14 +9,13 @@ Files are read, nothing is fetched, nothing is run.
 
 from __future__ import annotations
 
-import importlib.util
-import json
 import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
-from tokenloom.errors import ConfigError, TokenizerError
+from tokenloom.errors import ConfigError
+from tokenloom.tokenizer.beside import cached_file, read_settings
 
 __all__ = ["given_template", "templates_of"]
 
@@ -76,16 +75,10 @@ def _folder(name: str) -> Path | None:
         return path
     if path.is_file():
         return path.parent if path.name == "tokenizer.json" else None
-    if importlib.util.find_spec("huggingface_hub") is None:
-        return None
-    hub = importlib.import_module("huggingface_hub")
     for file in ("tokenizer.json", "tokenizer_config.json"):
-        try:
-            there = hub.try_to_load_from_cache(name, file)
-        except ValueError:  # not even a possible repository name
-            return None
-        if isinstance(there, str):
-            return Path(there).parent
+        there = cached_file(name, file)
+        if there is not None:
+            return there.parent
     return None
 
 
@@ -105,14 +98,7 @@ def _tokens_in(folder: Path) -> dict[str, str]:
 
 
 def _config(folder: Path) -> dict[str, Any]:
-    path = folder / "tokenizer_config.json"
-    try:
-        data = json.loads(path.read_bytes())
-    except FileNotFoundError:
-        return {}
-    except ValueError as problem:
-        raise TokenizerError(f"{path}: is not JSON ({problem}). Repair or remove it.") from None
-    return data if isinstance(data, dict) else {}
+    return read_settings(folder / "tokenizer_config.json")
 
 
 def _texts(named: Mapping[str, Any]) -> dict[str, str]:
