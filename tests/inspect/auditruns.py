@@ -60,7 +60,7 @@ LAYOUTS = {
     "splice, clip and pack": lambda s: s.splice(
         SEQ_LEN, content_length=4, edge="clip", fill="pack"
     ),
-    "splice, bos": lambda s: s.splice(SEQ_LEN, content_length=4, add_bos=True, bos_id=1),
+    "splice, bos": lambda s: s.splice(SEQ_LEN, content_length=4, bos=1),
     "split": lambda s: s.split({"a": 0.7, "b": 0.3})["a"].pack(SEQ_LEN),
     "select": lambda s: s.select(num_docs=9, doc_select_mode="longest").windows(SEQ_LEN),
 }
@@ -120,7 +120,7 @@ def mixes(stores: dict[str, tl.Store]) -> dict[str, tl.Dataset]:
         "initial": mix(weights=weights, initial={"a": 100}),
         "take": mix(weights=weights).take(61),
         "whole shuffle": mix(weights=weights).shuffle(),
-        "stages": mix(weights={0: weights, 40: {"a": 1, "b": 5}}),
+        "stages": mix(weights=weights, stages={40: {"a": 1, "b": 5}}),
         "many epochs": tl.mix(
             {"a": a.epochs(None), "d": stores["c"].windows(SEQ_LEN).shuffle()},
             weights={"a": 1, "d": 30},

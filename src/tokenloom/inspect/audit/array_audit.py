@@ -9,7 +9,7 @@ loader.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,16 +20,29 @@ from tokenloom.batch.attention import to_numpy
 from tokenloom.batch.batch import Batch
 from tokenloom.batch.check import check_batch
 from tokenloom.batch.spec import RenderSpec
+from tokenloom.batch.views.digest import row_hashes
 from tokenloom.errors import NoTrainedTokens
-from tokenloom.inspect.audit.cell_laws import FIELDS, Broken, RowTruth, judged_cells, truth_of
-from tokenloom.inspect.audit.stored_cells import SourceRows, stored_tokens, stored_weights
+from tokenloom.inspect.audit.cell_laws import (
+    FIELDS,
+    Broken,
+    RowTiles,
+    RowTruth,
+    is_usual,
+    judged_cells,
+    row_tiles,
+    truth_of,
+    usual_holds,
+)
+from tokenloom.inspect.audit.stored_cells import SourceRows, StoredCells
 from tokenloom.inspect.audit.verdicts import Findings
 from tokenloom.layout.spans import Spans
 from tokenloom.order.run import SourceRun
 
-__all__ = ["ROWS", "ArrayLaws", "field_of", "rendered"]
+__all__ = ["ROWS", "ArrayLaws", "Rows", "field_of", "hashes_of", "rendered"]
 
 Int64 = NDArray[np.int64]
+
+Int32 = NDArray[np.int32]
 
 Array = NDArray[Any]
 
@@ -44,6 +57,34 @@ def rendered(run: Dataset, indices: Int64) -> Iterator[Batch]:
     cuts = [*range(0, len(indices), ROWS), len(indices)]
     for pending in renderer.batches(renderer.plan(indices), cuts, fields=FIELDS):
         yield pending.make(fields=FIELDS)
+
+
+def hashes_of(batch: Any, here: Int64) -> list[bytes]:
+    """The hashes of some rows of a batch; see `tokenloom.batch.views.digest`."""
+    if isinstance(batch, Batch) and len(here) < len(batch):
+        return [one for place in here.tolist() for one in row_hashes(batch.part(place, place + 1))]
+    every = row_hashes(batch)
+    return [every[place] for place in here.tolist()]
+
+
+class Rows(NamedTuple):
+    """What some rows must be.
+
+    Attributes:
+        index: their indices [N].
+        kinds: how each one is rendered, by number [N].
+        spans: what must be in each.
+        stored: reads what their cells must hold.
+        tiles: documents and filler, if they are all rendered in the usual way; else None.
+        edges: the first tile of each, and the number of tiles [N + 1].
+    """
+
+    index: Int64
+    kinds: Int64
+    spans: Spans
+    stored: StoredCells
+    tiles: RowTiles | None
+    edges: list[int] | None
 
 
 class ArrayLaws:
@@ -68,31 +109,96 @@ class ArrayLaws:
         self._kind_of = np.array([self._kinds.index(render) for render in renders])
         self._findings, self._batches = findings, 0
 
-    def look(self, batch: Any, index: Int64, source: Int64, spans: Spans) -> None:
-        """Judge a batch.
+    def chunk(self, index: Int64, source: Int64, spans: Spans) -> Rows:
+        """What some rows must be, before any of them is looked at.
 
         Args:
-            batch: its arrays, as attributes or by name.
-            index: the indices that were asked for [B].
-            source: the number of the source of each [B].
+            index: their indices [N].
+            source: the number of the source of each [N].
             spans: what must be in each.
         """
-        self._judge_index(batch, index)
-        arrays = {name: found for name in FIELDS if (found := field_of(batch, name)) is not None}
-        shape = len(index), self._seq_len
-        for name, array in list(arrays.items()):
-            if array.shape != shape:
-                found = f"{name} has shape {list(array.shape)}, right is {list(shape)}"
-                self._findings.note(_LAW_OF[name], "cells", 1, [0], lambda _, found=found: found)
-                del arrays[name]
-        parts = self._parts(source, spans)
-        cells = stored_tokens(parts, len(index), spans.width)
-        weights = stored_weights(parts, len(index), spans.width)
-        if weights is not None and (found := field_of(batch, "loss_weights")) is not None:
-            arrays["loss_weights"] = found
-        edges = [np.array([len(index) * self._seq_len], np.int64)]
+        parts = []
+        for number, here in grouped(source):
+            own = spans if len(here) == len(source) else spans.take(here)
+            pad = self._renders[number].pad_id
+            parts.append(SourceRows(self._sources[number], here, own, pad))
+        stored = StoredCells(parts, len(index), spans.width)
         kinds = self._kind_of[source]
-        for kind, here in grouped(kinds):
+        alone = len(kinds) and (kinds == kinds[0]).all() and stored.weights(0, 0) is None
+        usual = alone and is_usual(self._kinds[kinds[0]], spans, self._seq_len)
+        tiles = row_tiles(spans, self._seq_len) if usual else None
+        edges = None
+        if tiles is not None:
+            edges = np.searchsorted(tiles.first, np.arange(len(index) + 1) * tiles.width).tolist()
+        return Rows(index, kinds, spans, stored, tiles, edges)
+
+    def look(self, batch: Any, rows: Rows, low: int, high: int) -> None:
+        """Judge a batch that should have rows [low, high) of a chunk."""
+        index = rows.index[low:high]
+        self._judge_index(batch, index)
+        arrays = self._arrays(batch, (high - low, self._seq_len))
+        cells = rows.stored.tokens(low, high)
+        if not self._is_usual(batch, rows, low, high, cells, arrays):
+            self._look_again(batch, rows, low, high, cells, arrays)
+        self._judge_by_all_laws(batch, index)
+        self._batches += 1
+
+    def _arrays(self, batch: Any, shape: tuple[int, int]) -> dict[str, Array]:
+        """The arrays of a batch that have the right shape; the others are noted."""
+        arrays = {}
+        for name in FIELDS:
+            found = field_of(batch, name)
+            if found is None:
+                continue
+            if found.shape == shape:
+                arrays[name] = found
+                continue
+            told = f"{name} has shape {list(found.shape)}, right is {list(shape)}"
+            self._findings.note(_LAW_OF[name], "cells", 1, [0], lambda _, told=told: told)
+        return arrays
+
+    def _is_usual(
+        self,
+        batch: Any,
+        rows: Rows,
+        low: int,
+        high: int,
+        cells: Int32,
+        arrays: dict[str, Array],
+    ) -> bool:
+        """Whether everything is as usual, and right; noted if it is."""
+        if rows.tiles is None or rows.edges is None:
+            return False
+        part = slice(rows.edges[low], rows.edges[high])
+        first, width = rows.tiles.first[part] - low * self._seq_len, self._seq_len
+        end = (high - low) * width
+        length = np.diff(np.append(first, end))
+        segment = rows.tiles.segment[part].astype(np.int32)
+        if not usual_holds((first, length, segment), cells, arrays):
+            return False
+        edges = field_of(batch, "cu_seqlens")
+        if edges is not None and not np.array_equal(edges, np.append(first, end)):
+            return False
+        for name in FIELDS:
+            self._findings.note(_LAW_OF[name], "cells", cells.size)
+        return True
+
+    def _look_again(
+        self,
+        batch: Any,
+        rows: Rows,
+        low: int,
+        high: int,
+        cells: Int32,
+        arrays: dict[str, Array],
+    ) -> None:
+        """Every cell of every array, by the laws."""
+        index, spans = rows.index[low:high], rows.spans.frames(low, high)
+        weights = rows.stored.weights(low, high)
+        if weights is not None and (found := field_of(batch, "loss_weights")) is not None:
+            arrays = arrays | {"loss_weights": found}
+        edges = [np.array([len(index) * self._seq_len], np.int64)]
+        for kind, here in grouped(rows.kinds[low:high]):
             alone = len(here) == len(index)
             truth = truth_of(
                 spans if alone else spans.take(here),
@@ -106,16 +212,6 @@ class ArrayLaws:
                 self._note(broken, index[here])
             edges.append(_moved(truth, here))
         self._judge_edges(batch, np.sort(np.concatenate(edges)), index)
-        self._judge_by_all_laws(batch, index)
-        self._batches += 1
-
-    def _parts(self, source: Int64, spans: Spans) -> list[SourceRows]:
-        found = []
-        for number, here in grouped(source):
-            own = spans if len(here) == len(source) else spans.take(here)
-            pad = self._renders[number].pad_id
-            found.append(SourceRows(self._sources[number], here, own, pad))
-        return found
 
     def _judge_index(self, batch: Any, index: Int64) -> None:
         found = field_of(batch, "index")

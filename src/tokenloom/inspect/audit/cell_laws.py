@@ -5,23 +5,37 @@ every array changes in a known way. So an array is right if it is right in the f
 tile and changes nowhere else: one comparison per cell, without making the array again. What is
 trained is a yes or no for each cell, made here from spans and settings.
 
+The usual case, where no setting is special, takes a single compiled pass that says yes; what it does
+not say yes to is looked at again here, cell by cell.
+
 Nothing here uses the code that paints batches (`tokenloom.batch.paint`), except for guessed
 segments, which both take from `tokenloom.batch.tiles.tiles_from_eos`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from tokenloom import native
 from tokenloom.batch.spec import RenderSpec
 from tokenloom.batch.tiles import tiles_from_eos
 from tokenloom.layout.spans import EOS, JOINED, Spans
 
-__all__ = ["FIELDS", "Broken", "RowTruth", "judged_cells", "truth_of"]
+__all__ = [
+    "FIELDS",
+    "Broken",
+    "RowTiles",
+    "RowTruth",
+    "is_usual",
+    "judged_cells",
+    "row_tiles",
+    "truth_of",
+    "usual_holds",
+]
 
 Int64 = NDArray[np.int64]
 
@@ -32,6 +46,8 @@ Bool = NDArray[np.bool_]
 Array = NDArray[Any]
 
 IGNORE = -100
+
+SAME = ("segment_ids", "position_ids", "loss_mask", "tokens", "labels")  # as the loop takes them
 
 FIELDS = ("tokens", "labels", "loss_mask", "segment_ids", "position_ids")
 
@@ -114,35 +130,64 @@ def truth_of(
         guessed = tiles_from_eos(spans, cells, render.eos_id, width)
         first, segment = guessed.first, guessed.segment.astype(np.int64)
     else:
-        first, segment = _tiles(spans, width)
+        _, _, first, segment = row_tiles(spans, width)
     target = _targets(spans, cells, render, first, segment, width)
     if weight is not None:
         target &= weight[:, :width] > 0
     if ahead:  # the last column is a label only
-        first, segment = (
-            _tiles(spans, seq_len) if render.segments != "eos" else _cut(first, segment, width)
-        )
+        first, segment = _cut(first, segment, width)
     segment = _lent(first, segment, render, seq_len)
     return RowTruth(render, seq_len, cells, first, segment, target, weight)
 
 
-def _tiles(spans: Spans, width: int) -> tuple[Int64, Int64]:
-    """The first cell and the segment of every tile."""
-    rows, inside = len(spans), spans.at < width
-    row, at = spans.row[inside], spans.at[inside]
-    begin = row * width + at
-    end = row * width + np.minimum(at + spans.cells[inside], width)
-    joined = (spans.flags[inside] & JOINED) > 0
-    starts = np.zeros(rows * width + 1, np.bool_)
-    starts[np.arange(rows) * width] = True
-    starts[end] = True  # a document, filler or the next row starts there
-    starts[begin] = ~joined
-    first = np.flatnonzero(starts[:-1])
-    segment = np.zeros(len(first), np.int64)
-    heads, owner = begin[~joined], row[~joined]
-    number = np.arange(len(heads)) - np.searchsorted(owner, owner) + 1
-    segment[np.searchsorted(first, heads)] = number
-    return first, segment
+class RowTiles(NamedTuple):
+    """Rows as tiles: documents, and stretches of filler.
+
+    Attributes:
+        rows: how many rows.
+        width: cells of a row.
+        first: the first cell of every tile, counted over all rows [tiles].
+        segment: its segment, 0 for filler [tiles].
+    """
+
+    rows: int
+    width: int
+    first: Int64
+    segment: Int64
+
+    @property
+    def length(self) -> Int64:
+        """Cells of every tile [tiles]."""
+        return np.diff(np.append(self.first, self.rows * self.width))
+
+
+def row_tiles(spans: Spans, width: int) -> RowTiles:
+    """The first `width` cells of every row as tiles."""
+    rows, row, at = len(spans), spans.row, spans.at
+    end = row * width + np.minimum(at + spans.cells, width)
+    keep = at < width
+    if not keep.all():  # a span in the look-ahead cell alone
+        row, at, end = row[keep], at[keep], end[keep]
+    begin, joined = row * width + at, (spans.flags[keep] & JOINED) > 0
+    if joined.any():
+        heads = np.flatnonzero(~joined)
+        end = end[np.append(heads[1:], len(row)) - 1]
+        begin, row = begin[heads], row[heads]
+    opens = np.diff(row, prepend=-1) > 0  # the first of its row
+    before = np.where(opens, row * width, np.append(0, end[:-1]))
+    gap = begin > before
+    last = np.arange(rows) * width
+    last[row] = end  # of several the last one, since they ascend
+    tail = last < (np.arange(rows) + 1) * width
+    # a tile comes after the documents before it, their gaps, and the tails of the rows before it
+    gaps, tails = np.cumsum(gap), np.cumsum(tail)
+    place = np.arange(len(row)) + gaps + (tails - tail)[row]
+    first, segment = np.zeros((2, len(row) + int(gap.sum()) + int(tail.sum())), np.int64)
+    first[place], segment[place] = begin, np.arange(len(row)) - np.searchsorted(row, row) + 1
+    first[place[gap] - 1] = before[gap]
+    upto = np.searchsorted(row, np.flatnonzero(tail), side="right")
+    first[upto + np.append(0, gaps)[upto] + tails[tail] - 1] = last[tail]
+    return RowTiles(rows, width, first, segment)
 
 
 def _cut(first: Int64, segment: Int64, width: int) -> tuple[Int64, Int64]:
@@ -203,6 +248,37 @@ def _ranges(first: Int64, last: Int64) -> Int64:
     count = last - first
     ends = np.cumsum(count)
     return np.repeat(first - (ends - count), count) + np.arange(int(ends[-1]) if len(ends) else 0)
+
+
+# -- the usual case, in one pass -----------------------------------------------------------
+
+
+def is_usual(render: RenderSpec, spans: Spans, seq_len: int) -> bool:
+    """Whether all arrays follow from tiles and tokens alone, in the default way."""
+    default = render.is_plain and render.segments == "documents" and not render.is_lent
+    default &= render.position_scheme == "reset" and not render.position_offset
+    return default and spans.width == seq_len and not spans.seen.any()
+
+
+def usual_holds(
+    tiles: tuple[Int64, Int64, Int32], cells: Int32, arrays: Mapping[str, Array]
+) -> bool:
+    """Whether all of `FIELDS` are right in rows that are usual; False if NumPy has to tell.
+
+    Args:
+        tiles: the first cell, the cells and the segment of every tile [tiles].
+        cells: the tokens [rows, seq_len].
+        arrays: by name.
+    """
+    if native.compiled is None or not all(name in arrays for name in FIELDS):
+        return False
+    given = [arrays[name] for name in SAME]
+    kinds = [one.dtype for one in given]
+    plain = all(one.flags.c_contiguous for one in given)
+    if not plain or kinds != [np.int32, np.int32, np.bool_, cells.dtype, cells.dtype]:
+        return False
+    found: int = native.compiled.same(*tiles, *given, cells, IGNORE)
+    return found == len(tiles[0])
 
 
 # -- judging -------------------------------------------------------------------------------

@@ -9,6 +9,7 @@ a difference is followed through the digests to the stretch that differs.
 from __future__ import annotations
 
 import hashlib
+import itertools
 import json
 import platform
 from collections.abc import Iterator, Mapping, Sequence
@@ -241,8 +242,10 @@ class Stretches:
 
     def add(self, hashes: Sequence[bytes], places: Sequence[int]) -> None:
         """Add the hashes of rows, each with its place among all rows."""
-        for one, place in zip(hashes, places, strict=True):
-            self._made[place // self.stretch].update(one)
+        number = np.asarray(places, np.int64) // self.stretch
+        edges = np.flatnonzero(np.diff(number, prepend=-1, append=-1)).tolist()
+        for low, high in itertools.pairwise(edges):
+            self._made[number[low]].update(b"".join(hashes[low:high]))
 
     def digests(self) -> tuple[str, ...]:
         """The digest of every stretch: 64 hex digits."""

@@ -137,9 +137,7 @@ class ItemLaws:
         some = slice(0, max(0, BACKWARDS - self._backwards))
         source, item, index = shown.source[some], shown.item[some], shown.index[some]
         if len(source) < len(shown.source):
-            told = (
-                f"items of more than {BACKWARDS:,} rows: they are looked up one by one"
-            )
+            told = f"items of more than {BACKWARDS:,} rows: they are looked up one by one"
             if told not in self.not_looked_at:
                 self.not_looked_at.append(told)
         self._backwards += len(source)

@@ -15,10 +15,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tokenloom.api.dataset import Dataset, dataset_of
-from tokenloom.batch.views.digest import digest_of, plan_hashes, row_hashes
+from tokenloom.batch.views.digest import digest_of, plan_hashes
 from tokenloom.bind import unbind
 from tokenloom.errors import plural
-from tokenloom.inspect.audit.array_audit import rendered
+from tokenloom.inspect.audit.array_audit import hashes_of, rendered
 from tokenloom.inspect.audit.certificate import Certificate, made_here, subject_of
 from tokenloom.inspect.audit.chance import miss_chance
 from tokenloom.inspect.audit.plan_laws import look_at
@@ -61,7 +61,9 @@ class CheckReport:
         lines = [f"{verdict}: {again} computed again"]
         lines += [f"  {one}" for one in self.differences]
         if self.ok and self.missed:
-            lines.append(f"  one stretch that differs would be missed with probability {self.missed:.3g}")
+            lines.append(
+                f"  one stretch that differs would be missed with probability {self.missed:.3g}"
+            )
         lines += [f"  {name}: {a} then, {b} now" for name, (a, b) in self.made_with.items()]
         return "\n".join(lines)
 
@@ -152,6 +154,14 @@ def _chosen(known: Certificate, seed: int) -> list[int]:
     return sorted(drawn.tolist())
 
 
+def _hashes(known: Certificate, run: Dataset, indices: Int64) -> Iterator[bytes]:
+    """The hashes of those rows that a certificate has hashes of."""
+    asked = known.scope.rendered(indices)
+    here = asked[known.scope.hashed(asked)]
+    for batch in rendered(run, here):
+        yield from hashes_of(batch, np.arange(len(batch)))
+
+
 def _differing_stretches(known: Certificate, run: Dataset, chosen: list[int]) -> Iterator[str]:
     """What differs in the digests of some stretches."""
     every = known.scope.indices()
@@ -163,6 +173,5 @@ def _differing_stretches(known: Certificate, run: Dataset, chosen: list[int]) ->
         plan = digest_of(plan_hashes(shown.spans, shown.epoch, shown.source))
         yield from _different(f"{where}, plan", known.digests.plan[number], plan)
         if known.digests.arrays:
-            batches = rendered(run, known.scope.rendered(indices))
-            arrays = digest_of(one for batch in batches for one in row_hashes(batch))
+            arrays = digest_of(_hashes(known, run, indices))
             yield from _different(f"{where}, arrays", known.digests.arrays[number], arrays)

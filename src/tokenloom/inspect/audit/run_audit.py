@@ -17,8 +17,8 @@ from numpy.typing import NDArray
 
 from tokenloom.api.dataset import Dataset, dataset_of
 from tokenloom.arrays import grouped
-from tokenloom.batch.views.digest import plan_hashes, row_hashes
-from tokenloom.inspect.audit.array_audit import ROWS, ArrayLaws, rendered
+from tokenloom.batch.views.digest import plan_hashes
+from tokenloom.inspect.audit.array_audit import ROWS, ArrayLaws, hashes_of, rendered
 from tokenloom.inspect.audit.certificate import (
     FORMAT,
     Certificate,
@@ -102,7 +102,7 @@ class Audit:
         self._arrays = ArrayLaws(sources, renders, run.seq_len, self._findings)
         self._plan_digests = Stretches(scope.rows)
         self._array_digests = Stretches(scope.rows)
-        self._rendered = 0
+        self._rendered = self._hashed = 0
 
     def certificate(self, progress: bool | None) -> Certificate:
         """Look at everything, and say what was found."""
@@ -147,13 +147,19 @@ class Audit:
 
     def _render(self, shown: Shown, some: Int64, place: int) -> None:
         at = np.searchsorted(shown.index, some)
-        source, true = shown.source[at], self._true(shown, at)
+        rows = self._arrays.chunk(some, shown.source[at], self._true(shown, at))
         for number, batch in enumerate(rendered(self._run, some)):
             low, high = number * ROWS, min((number + 1) * ROWS, len(some))
-            own = slice(low, high)
-            self._arrays.look(batch, some[own], source[own], true.frames(low, high))
-            self._array_digests.add(row_hashes(batch), (at[own] + place).tolist())
+            self._arrays.look(batch, rows, low, high)
+            self._hash(batch, some[low:high], at[low:high] + place)
         self._rendered += len(some)
+
+    def _hash(self, batch: Any, index: Int64, places: Int64) -> None:
+        """Add the arrays of a batch to the digests; of a long audit, those of some rows."""
+        here = self._scope.hashed(index)
+        if len(here):
+            self._array_digests.add(hashes_of(batch, here), places[here].tolist())
+            self._hashed += len(here)
 
     def _true(self, shown: Shown, at: Int64) -> Spans:
         """What the rows at some places of a chunk must show, by their items."""
@@ -182,6 +188,7 @@ class Audit:
         return {
             "rows": self._scope.rows,
             "rendered": self._rendered,
+            "hashed": self._hashed,
             "sources": sources,
             "mixture_error": errors,
         }

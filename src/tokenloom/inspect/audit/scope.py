@@ -26,7 +26,9 @@ Int64 = NDArray[np.int64]
 
 ARRAYS = {True: "all", False: "none", "sample": "sample"}
 
-ONE_IN = 64  # rows that are rendered with arrays="sample"
+ONE_IN = 64  # rows that are rendered with arrays="sample", and hashed in a long audit
+
+FEW = 4096  # rows; of more, only some are hashed
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -84,6 +86,16 @@ class Scope:
             return indices[:0]
         drawn = draws(key(self.seed, "audit", "arrays"), indices.astype(np.uint64))
         return indices[drawn % np.uint64(ONE_IN) == 0]
+
+    def hashed(self, indices: Int64) -> Int64:
+        """The places of those of some rendered indices whose arrays are in the digests.
+
+        Hashing a row takes as long as making it, so of a long audit it is a keyed 64th of the rows.
+        """
+        if self.arrays != "all" or self.rows <= FEW:
+            return np.arange(len(indices))
+        drawn = draws(key(self.seed, "audit", "hashes"), indices.astype(np.uint64))
+        return np.flatnonzero(drawn % np.uint64(ONE_IN) == 0)
 
 
 def scope_of(
