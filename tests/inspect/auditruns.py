@@ -40,7 +40,9 @@ LAYOUTS = {
     "pack, groups": lambda s: s.pack(SEQ_LEN, group_docs=7),
     "pack, specials": lambda s: s.pack(SEQ_LEN, add_bos=True, bos_id=1, add_eos=True, eos_id=2),
     "pack, greedy": lambda s: s.pack(SEQ_LEN, strategy="greedy", add_eos=True, eos_id=2),
-    "pack, truncate": lambda s: s.pack(SEQ_LEN, overflow="truncate", add_bos=True, bos_id=1, add_eos=True, eos_id=2),
+    "pack, truncate": lambda s: s.pack(
+        SEQ_LEN, overflow="truncate", add_bos=True, bos_id=1, add_eos=True, eos_id=2
+    ),
     "pack, drop": lambda s: s.pack(SEQ_LEN, overflow="drop", add_eos=True, eos_id=2),
     "pack, lengths": lambda s: s.pack(SEQ_LEN, min_len=3, max_len=15, max_doc_tokens=11),
     "pack, stride": lambda s: s.pack(SEQ_LEN, stride=2),
@@ -106,7 +108,7 @@ def mixes(stores: dict[str, tl.Store]) -> dict[str, tl.Dataset]:
     def mix(**options):
         return tl.mix(sources, **options).seed(11)
 
-    made = {
+    return {
         "least consumed": mix(weights=weights),
         "weights": mix(rule="weights", weights=weights),
         "weights by tokens": mix(rule="weights", cost="tokens", weights=weights),
@@ -126,4 +128,3 @@ def mixes(stores: dict[str, tl.Store]) -> dict[str, tl.Dataset]:
             weights={"a": 1, "d": 30},
         ).take(2000),
     }
-    return made

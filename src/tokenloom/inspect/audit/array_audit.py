@@ -37,6 +37,7 @@ from tokenloom.inspect.audit.stored_cells import SourceRows, StoredCells
 from tokenloom.inspect.audit.verdicts import Findings
 from tokenloom.layout.spans import Spans
 from tokenloom.order.run import SourceRun
+from tokenloom.order.working_set import loss_columns
 
 __all__ = ["ROWS", "ArrayLaws", "Rows", "field_of", "hashes_of", "rendered"]
 
@@ -48,7 +49,7 @@ Array = NDArray[Any]
 
 ROWS = 128  # rows that are rendered and judged together
 
-EVERY, SOME = 16, 8  # of every so many batches, these rows are judged by every law of a batch
+EVERY, SOME = 256, 8  # of every so many batches, these rows are judged by every law of a batch
 
 
 def rendered(run: Dataset, indices: Int64) -> Iterator[Batch]:
@@ -59,12 +60,20 @@ def rendered(run: Dataset, indices: Int64) -> Iterator[Batch]:
         yield pending.make(fields=FIELDS)
 
 
-def hashes_of(batch: Any, here: Int64) -> list[bytes]:
-    """The hashes of some rows of a batch; see `tokenloom.batch.views.digest`."""
-    if isinstance(batch, Batch) and len(here) < len(batch):
-        return [one for place in here.tolist() for one in row_hashes(batch.part(place, place + 1))]
-    every = row_hashes(batch)
-    return [every[place] for place in here.tolist()]
+def hashes_of(batch: Any, here: Int64, *, weighted: bool) -> list[bytes]:
+    """The hashes of some rows of a batch; see `tokenloom.batch.views.digest`.
+
+    Args:
+        batch: the batch.
+        here: the places of the rows.
+        weighted: whether a store has loss weights of its own.
+    """
+    if weighted or not isinstance(batch, Batch):
+        every = row_hashes(batch)
+        return [every[place] for place in here.tolist()]
+    names = {"input_ids": "tokens", "segment_ids": "segment_ids", "position_ids": "position_ids"}
+    some: dict[str, Any] = {name: getattr(batch, own)[here] for name, own in names.items()}
+    return row_hashes(some | {"loss_weights": batch.trained()[here]})
 
 
 class Rows(NamedTuple):
@@ -132,6 +141,11 @@ class ArrayLaws:
             edges = np.searchsorted(tiles.first, np.arange(len(index) + 1) * tiles.width).tolist()
         return Rows(index, kinds, spans, stored, tiles, edges)
 
+    @property
+    def weighted(self) -> bool:
+        """Whether a store has loss weights of its own."""
+        return any(loss_columns(source.layout.line.reader) for source in self._sources)
+
     def look(self, batch: Any, rows: Rows, low: int, high: int) -> None:
         """Judge a batch that should have rows [low, high) of a chunk."""
         index = rows.index[low:high]
@@ -170,11 +184,10 @@ class ArrayLaws:
         if rows.tiles is None or rows.edges is None:
             return False
         part = slice(rows.edges[low], rows.edges[high])
-        first, width = rows.tiles.first[part] - low * self._seq_len, self._seq_len
-        end = (high - low) * width
-        length = np.diff(np.append(first, end))
-        segment = rows.tiles.segment[part].astype(np.int32)
-        if not usual_holds((first, length, segment), cells, arrays):
+        first = rows.tiles.first[part] - low * self._seq_len
+        end = (high - low) * self._seq_len
+        tiles = first, rows.tiles.length[part], rows.tiles.segment[part]
+        if not usual_holds(tiles, cells, arrays):
             return False
         edges = field_of(batch, "cu_seqlens")
         if edges is not None and not np.array_equal(edges, np.append(first, end)):

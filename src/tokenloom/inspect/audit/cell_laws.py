@@ -5,8 +5,8 @@ every array changes in a known way. So an array is right if it is right in the f
 tile and changes nowhere else: one comparison per cell, without making the array again. What is
 trained is a yes or no for each cell, made here from spans and settings.
 
-The usual case, where no setting is special, takes a single compiled pass that says yes; what it does
-not say yes to is looked at again here, cell by cell.
+The usual case, where no setting is special, takes a single compiled pass that says yes. What it
+does not say yes to is looked at again here, cell by cell.
 
 Nothing here uses the code that paints batches (`tokenloom.batch.paint`), except for guessed
 segments, which both take from `tokenloom.batch.tiles.tiles_from_eos`.
@@ -130,7 +130,8 @@ def truth_of(
         guessed = tiles_from_eos(spans, cells, render.eos_id, width)
         first, segment = guessed.first, guessed.segment.astype(np.int64)
     else:
-        _, _, first, segment = row_tiles(spans, width)
+        tiles = row_tiles(spans, width)
+        first, segment = tiles.first, tiles.segment.astype(np.int64)
     target = _targets(spans, cells, render, first, segment, width)
     if weight is not None:
         target &= weight[:, :width] > 0
@@ -147,18 +148,15 @@ class RowTiles(NamedTuple):
         rows: how many rows.
         width: cells of a row.
         first: the first cell of every tile, counted over all rows [tiles].
+        length: its cells [tiles].
         segment: its segment, 0 for filler [tiles].
     """
 
     rows: int
     width: int
     first: Int64
-    segment: Int64
-
-    @property
-    def length(self) -> Int64:
-        """Cells of every tile [tiles]."""
-        return np.diff(np.append(self.first, self.rows * self.width))
+    length: Int64
+    segment: Int32
 
 
 def row_tiles(spans: Spans, width: int) -> RowTiles:
@@ -187,7 +185,8 @@ def row_tiles(spans: Spans, width: int) -> RowTiles:
     first[place[gap] - 1] = before[gap]
     upto = np.searchsorted(row, np.flatnonzero(tail), side="right")
     first[upto + np.append(0, gaps)[upto] + tails[tail] - 1] = last[tail]
-    return RowTiles(rows, width, first, segment)
+    length = np.diff(np.append(first, rows * width))
+    return RowTiles(rows, width, first, length, segment.astype(np.int32))
 
 
 def _cut(first: Int64, segment: Int64, width: int) -> tuple[Int64, Int64]:

@@ -159,7 +159,7 @@ def _hashes(known: Certificate, run: Dataset, indices: Int64) -> Iterator[bytes]
     asked = known.scope.rendered(indices)
     here = asked[known.scope.hashed(asked)]
     for batch in rendered(run, here):
-        yield from hashes_of(batch, np.arange(len(batch)))
+        yield from hashes_of(batch, np.arange(len(batch)), weighted=True)
 
 
 def _differing_stretches(known: Certificate, run: Dataset, chosen: list[int]) -> Iterator[str]:

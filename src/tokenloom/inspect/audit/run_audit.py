@@ -39,7 +39,7 @@ __all__ = ["Audit", "audit_run"]
 
 Int64 = NDArray[np.int64]
 
-PLANNED, RENDERED = 1 << 16, 1 << 11  # rows of a chunk, without and with arrays
+PLANNED, RENDERED = 1 << 16, 1 << 13  # rows of a chunk, without and with arrays
 
 PARTLY = "attention_mask, document_starts and continues, of most rows"
 
@@ -158,7 +158,8 @@ class Audit:
         """Add the arrays of a batch to the digests; of a long audit, those of some rows."""
         here = self._scope.hashed(index)
         if len(here):
-            self._array_digests.add(hashes_of(batch, here), places[here].tolist())
+            found = hashes_of(batch, here, weighted=self._arrays.weighted)
+            self._array_digests.add(found, places[here].tolist())
             self._hashed += len(here)
 
     def _true(self, shown: Shown, at: Int64) -> Spans:
