@@ -5,6 +5,7 @@
 - `tokenloom.inspect.audit` judges a run, or anybody's batches, and makes a certificate.
 """
 
+from tokenloom.inspect.audit.batch_audit import BatchAudit, audit_batches
 from tokenloom.inspect.audit.certificate import Certificate
 from tokenloom.inspect.audit.recheck import CheckReport, check_certificate
 from tokenloom.inspect.audit.run_audit import audit_run
@@ -12,10 +13,12 @@ from tokenloom.inspect.coverage import Coverage, coverage
 from tokenloom.inspect.splices import Listing, places, triples
 
 __all__ = [
+    "BatchAudit",
     "Certificate",
     "CheckReport",
     "Coverage",
     "Listing",
+    "audit_batches",
     "audit_run",
     "check_certificate",
     "coverage",
