@@ -52,18 +52,34 @@ def smallest_found(rows: int, looked_at: int, chance: float = RARELY) -> int:
     >>> smallest_found(1000, 100), smallest_found(1000, 1000)
     (43, 1)
     """
-    low, high = 1, max(1, rows - looked_at + 1)  # that many can't be missed
+    most = max(1, rows - looked_at + 1)  # that many can't be missed
+
+    def is_enough(size: int) -> bool:
+        return miss_chance(rows, looked_at, size) <= chance
+
+    # drawn with replacement it would be about this many; a search from there takes a few steps
+    share = math.log1p(-looked_at / rows) if looked_at < rows else -math.inf
+    guess = min(max(1, int(math.log(chance) / share)), most) if share else most
+    low, high, step = guess, guess, 1
+    while low > 1 and is_enough(low):
+        low, step = max(1, low - step), 2 * step
+    step = 1
+    while high < most and not is_enough(high):
+        high, step = min(most, high + step), 2 * step
     while low < high:
         middle = (low + high) // 2
-        enough = miss_chance(rows, looked_at, middle) <= chance
-        low, high = (low, middle) if enough else (middle + 1, high)
+        low, high = (low, middle) if is_enough(middle) else (middle + 1, high)
     return low
 
 
 def chances(rows: int, looked_at: int) -> dict[str, float]:
-    """Defective rows → the probability that none was looked at, for some sizes.
+    """Defective rows → the probability that none was looked at.
 
-    >>> chances(1000, 100)["10"] == miss_chance(1000, 100, 10), list(chances(50, 5))
-    (True, ['1', '10'])
+    Sizes are powers of ten, and the smallest that is missed with at most 1 %.
+
+    >>> chances(1000, 100)["10"] == miss_chance(1000, 100, 10), list(chances(1000, 100))
+    (True, ['1', '10', '43'])
     """
-    return {str(size): miss_chance(rows, looked_at, size) for size in SIZES if size <= rows}
+    found = smallest_found(rows, looked_at)
+    sizes = [size for size in SIZES if size < found]
+    return {str(size): miss_chance(rows, looked_at, size) for size in [*sizes, found]}

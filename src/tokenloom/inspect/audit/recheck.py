@@ -17,12 +17,13 @@ from numpy.typing import NDArray
 from tokenloom.api.dataset import Dataset, dataset_of
 from tokenloom.batch.views.digest import digest_of, plan_hashes
 from tokenloom.bind import unbind
-from tokenloom.errors import plural
+from tokenloom.errors import ConfigError, plural
 from tokenloom.inspect.audit.array_audit import hashes_of, rendered
 from tokenloom.inspect.audit.certificate import Certificate, made_here, subject_of
 from tokenloom.inspect.audit.chance import miss_chance
 from tokenloom.inspect.audit.plan_laws import look_at
 from tokenloom.inspect.audit.run_audit import Audit
+from tokenloom.inspect.audit.scope import ARRAYS
 from tokenloom.random.keys import key
 from tokenloom.random.permute import permutations
 
@@ -33,6 +34,8 @@ Int64 = NDArray[np.int64]
 SHARE = 100  # one of so many stretches is computed again
 
 SHOWN = 8  # differences
+
+MOST_ROWS, MOST_SAMPLE = 1 << 62, 1 << 28
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -100,6 +103,7 @@ def check_certificate(
     """
     known = certificate if isinstance(certificate, Certificate) else Certificate.read(certificate)
     dataset_of("check_certificate", run)
+    _check_scope(known)
     versions = _versions(known)
     of = len(known.digests.plan)
     different = list(_different("subject", unbind(known.subject), unbind(subject_of(run))))
@@ -110,6 +114,25 @@ def check_certificate(
         return _report(list(_different("", known.claim, again.claim)), of, of, versions)
     chosen = _chosen(known, seed)
     return _report(list(_differing_stretches(known, run, chosen)), len(chosen), of, versions)
+
+
+def _check_scope(known: Certificate) -> None:
+    """Refuse a certificate that no audit could have made: it would only cost time."""
+    scope, digests = known.scope, known.digests
+    end = MOST_ROWS if known.subject.rows is None else known.subject.rows
+    sizes = 0 <= scope.first <= scope.last <= end
+    sizes &= scope.sample is None or 1 <= scope.sample <= min(scope.last - scope.first, MOST_SAMPLE)
+    if not sizes or scope.arrays not in ARRAYS.values():
+        raise ConfigError(
+            f"certificate.scope: found {unbind(scope)}, allowed: rows of a run of {end:,}. It was "
+            "not made by an audit; make another one."
+        )
+    count = -(-scope.rows // digests.stretch) if digests.stretch > 0 else -1
+    if len(digests.plan) != count or len(digests.arrays) not in (0, count):
+        raise ConfigError(
+            f"certificate.digests: found {len(digests.plan)} and {len(digests.arrays)} for "
+            f"{scope.rows:,} rows in stretches of {digests.stretch}. Make another certificate."
+        )
 
 
 def _report(
