@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -15,8 +16,9 @@ import numpy as np
 
 from tokenloom.api.store import Store
 from tokenloom.arguments import one_of
-from tokenloom.errors import InputError, plural
+from tokenloom.errors import InputError, StoreError, plural
 from tokenloom.store.derived.length_counts import LengthCounts
+from tokenloom.store.files import LOCAL, temporary_name
 
 __all__ = [
     "compare",
@@ -28,6 +30,7 @@ __all__ = [
     "read_run",
     "summary",
     "write",
+    "write_whole",
 ]
 
 
@@ -206,3 +209,18 @@ def histogram(counts: LengthCounts) -> list[str]:
         share = tokens[b] / max(1.0, tokens.sum())
         rows.append(f"{name:>24} {documents[b]:>12,} {share:>6.1%} {bar}".rstrip())
     return rows
+
+
+def write_whole(target: Path, text: str, what: str) -> None:
+    """Write a file atomically, replacing an existing one."""
+    temporary = target.parent / temporary_name()
+    try:
+        out = LOCAL.create(temporary)
+        out.write(text.encode())
+        out.close()  # synced
+        os.replace(temporary, target)
+    except OSError as error:
+        reason = os.strerror(error.errno) if error.errno else error
+        raise StoreError(f"{target}: the {what} cannot be written: {reason}.") from error
+    finally:
+        LOCAL.remove(temporary)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import os
 import sys
 from collections.abc import Iterable
 from pathlib import Path
@@ -14,13 +13,12 @@ import numpy as np
 from tokenloom.api.dataset import Dataset
 from tokenloom.api.store import open_store
 from tokenloom.arguments import check_between
-from tokenloom.cli.printing import write
+from tokenloom.cli.printing import write, write_whole
 from tokenloom.documents.spec import MODES
-from tokenloom.errors import StoreError, plural
+from tokenloom.errors import plural
 from tokenloom.inspect.coverage import Coverage, coverage
 from tokenloom.inspect.splices import Listing, triples
 from tokenloom.layout.splice.spec import WORDS
-from tokenloom.store.files import LOCAL, temporary_name
 
 __all__ = ["add_commands"]
 
@@ -180,7 +178,7 @@ def _coverage(arguments: argparse.Namespace) -> int:
     if arguments.svg is not None:
         drawn = _most_shown(found) if one is None else one
         about["svg"] = {"file": arguments.svg, "document": drawn}
-        _write_whole(Path(arguments.svg), found.svg(drawn))
+        write_whole(Path(arguments.svg), found.svg(drawn), "picture")
         if not arguments.quiet:
             print(f"tokenloom: {arguments.svg}: document {drawn}", file=sys.stderr)
     lines = found.lines()
@@ -193,18 +191,3 @@ def _coverage(arguments: argparse.Namespace) -> int:
 def _most_shown(found: Coverage) -> int:
     """The document with the most splices; the first one if several are equal."""
     return int(found.documents[np.argmax(found.splices)])
-
-
-def _write_whole(target: Path, text: str) -> None:
-    """Write a file atomically, replacing an existing one."""
-    temporary = target.parent / temporary_name()
-    try:
-        out = LOCAL.create(temporary)
-        out.write(text.encode())
-        out.close()  # synced
-        os.replace(temporary, target)
-    except OSError as error:
-        reason = os.strerror(error.errno) if error.errno else error
-        raise StoreError(f"{target}: the picture cannot be written: {reason}.") from error
-    finally:
-        LOCAL.remove(temporary)
