@@ -15,6 +15,7 @@ from pathlib import Path
 
 from benchmarks import (
     against,
+    audit,
     build,
     compare,
     flame,
@@ -56,6 +57,7 @@ JOBS = {
     "native": native.run,
     "scaling": scaling.run,
     "trainers": trainers.run,
+    "audit": audit.run,
 }
 BY_NAME = {"hf_trainer": hf_trainer.run}  # needs transformers, so it is not in "all"
 SIZES = ("tiny", "small", "default", "full")

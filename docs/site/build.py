@@ -30,6 +30,7 @@ LISTS = {  # caption → pages; a page that is in none of them is an error
         "docs/boundaries",
         "docs/mixing",
         "docs/splice",
+        "docs/audit",
         "docs/streams",
         "docs/trainers/README",
         "docs/trainers/torch",

@@ -26,6 +26,7 @@ TITLES = {
     "native": ["native"],
     "scaling": ["scaling"],
     "trainers": ["trainers 1", "trainers 2"],
+    "audit": ["audit 1", "audit 2"],
 }
 
 

@@ -59,7 +59,7 @@ def _hash_of(parts: Iterable[Array]) -> bytes:
     """The hash of the bytes of several arrays, one after the other, without joining them."""
     made = xxhash.xxh3_128()
     for part in parts:
-        made.update(part)
+        made.update(part.data)
     return made.digest()
 
 

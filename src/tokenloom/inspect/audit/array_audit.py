@@ -9,7 +9,8 @@ loader.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, NamedTuple
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -76,7 +77,8 @@ def hashes_of(batch: Any, here: Int64, *, weighted: bool) -> list[bytes]:
     return row_hashes(some | {"loss_weights": batch.trained()[here]})
 
 
-class Rows(NamedTuple):
+@dataclass(frozen=True, eq=False, slots=True)
+class Rows:
     """What some rows must be.
 
     Attributes:
@@ -168,7 +170,7 @@ class ArrayLaws:
                 arrays[name] = found
                 continue
             told = f"{name} has shape {list(found.shape)}, right is {list(shape)}"
-            self._findings.note(_LAW_OF[name], "cells", 1, [0], lambda _, told=told: told)
+            self._findings.tell(_LAW_OF[name], "cells", 1, told)
         return arrays
 
     def _is_usual(
@@ -233,7 +235,7 @@ class ArrayLaws:
         found = found.reshape(-1)
         if len(found) != len(index):
             told = f"{len(found)} rows from index {index[0]} on, right is {len(index)}"
-            self._findings.note("index", "rows", len(index), [0], lambda _: told)
+            self._findings.tell("index", "rows", len(index), told)
             return
         self._findings.note(
             "index",

@@ -22,7 +22,7 @@ from tokenloom.api.dataset import Dataset, dataset_of
 from tokenloom.arguments import integer
 from tokenloom.arrays import grouped
 from tokenloom.batch.batch import Batch
-from tokenloom.batch.check import check_batch
+from tokenloom.batch.check import BatchReport, check_batch
 from tokenloom.batch.laws import LAWS
 from tokenloom.batch.views.digest import digest_of, row_hashes
 from tokenloom.bind import unbind
@@ -85,8 +85,8 @@ class BatchAudit:
             told = f"{law.broken:,} broken" if law.broken else "holds"
             yield f"  {name:<16} {told:<12} {law.looked_at:>14,} {law.unit}"
             yield from (f"    {one}" for one in law.examples)
-        told = {name: value for name, value in self.counts.items() if name != "batches"}
-        yield from (f"  {name}: {value}" for name, value in told.items())
+        others = {name: value for name, value in self.counts.items() if name != "batches"}
+        yield from (f"  {name}: {value}" for name, value in others.items())
         yield from (f"  not looked at: {one}" for one in self.not_looked_at)
 
 
@@ -199,16 +199,19 @@ class _BatchAudit:
     def _judge_laws(self, batch: Any) -> None:
         report = check_batch(batch, **self._options)
         for law in (*report.checked, "shape", "dtype"):
-            problems = [one for one in report.problems if one.law == law]
-            count = report.totals.get(law, 0)
-            places = np.minimum(np.arange(count), max(0, len(problems) - 1))
-            self._findings.note(
-                law,
-                "rows",
-                report.facts.rows,
-                places,
-                lambda p, some=problems: f"batch {self._batches - 1}, {some[p]}",
-            )
+            self._note_law(report, law)
+
+    def _note_law(self, report: BatchReport, law: str) -> None:
+        """Every problem counts, the first few are told."""
+        problems = [one for one in report.problems if one.law == law]
+        count = report.totals.get(law, 0)
+        self._findings.note(
+            law,
+            "rows",
+            report.facts.rows,
+            np.minimum(np.arange(count), max(0, len(problems) - 1)),
+            lambda p: f"batch {self._batches - 1}, {problems[p]}",
+        )
 
     def _judge_eos(self, batch: Any) -> None:
         """Count the EOS that end documents, and those of them that are trained on."""
@@ -272,12 +275,12 @@ class _BatchAudit:
         if self._spans is not None and spanned:
             counts |= self._spans.finish()
         if self._eos_seen:
-            wrong = [0] if self._trained and not self._eos_trained else []
             told = (
                 f"none of {self._eos_seen:,} EOS is trained on, though other tokens are: a mask "
                 "made from token values where PAD is EOS?"
             )
-            self._findings.note("eos", "EOS", self._eos_seen, wrong, lambda _: told)
+            is_wrong = self._trained and not self._eos_trained
+            self._findings.tell("eos", "EOS", self._eos_seen, told if is_wrong else "")
         if self._hashes and self._can_hash:
             order = sorted(self._hashes, key=lambda one: one[0])
             digests["arrays"] = digest_of(one for _, one in order)

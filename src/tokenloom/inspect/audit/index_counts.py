@@ -47,14 +47,7 @@ def judge_indices(
     filler = int(sum(map(len, streams))) - given
     most = rows if rows is not None else max((int(s.max()) + 1 for s in real if len(s)), default=0)
     for rank, stream in enumerate(real):
-        wrong = np.flatnonzero((stream < 0) | (stream >= most))
-        findings.note(
-            "in_range",
-            "rows",
-            len(stream),
-            wrong,
-            lambda p, s=stream, r=rank: f"rank {r}, row {p}: index {s[p]}, of {most:,} rows",
-        )
+        _judge_range(rank, stream, most, findings)
     inside = [stream[(stream >= 0) & (stream < most)] for stream in real]
     count = max(1, -(-given // max(1, most))) if epochs is None else epochs
     exact = epochs is not None
@@ -65,6 +58,16 @@ def judge_indices(
     if exact and count > 1:
         _judge_orders(parts, count, findings)
     return {"given": given, "filler": filler, "rows": rows, "epochs": count, "ranks": len(streams)}
+
+
+def _judge_range(rank: int, stream: Int64, most: int, findings: Findings) -> None:
+    findings.note(
+        "in_range",
+        "rows",
+        len(stream),
+        np.flatnonzero((stream < 0) | (stream >= most)),
+        lambda p: f"rank {rank}, row {p}: index {stream[p]}, of {most:,} rows",
+    )
 
 
 def _cut(stream: Int64, count: int) -> list[Int64]:
@@ -125,16 +128,14 @@ def _judge_ranks(ranks: Sequence[Int64], most: int, epoch: int, findings: Findin
 def _judge_replays(streams: Sequence[Int64], findings: Findings) -> None:
     for rank, stream in enumerate(streams):
         found = longest_replay(stream)
-        findings.note(
-            "replayed",
-            "rows",
-            len(stream),
-            [] if found is None else [0],
-            lambda _, f=found, r=rank: (
-                f"rank {r}: rows {f[0]:,} to {f[0] + f[2] - 1:,} come again, in the same order, "
-                f"from row {f[1]:,} on"
-            ),
-        )
+        told = ""
+        if found is not None:
+            first, again, rows = found
+            told = (
+                f"rank {rank}: rows {first:,} to {first + rows - 1:,} come again, in the same "
+                f"order, from row {again:,} on"
+            )
+        findings.tell("replayed", "rows", len(stream), told)
 
 
 def longest_replay(stream: Int64) -> tuple[int, int, int] | None:
@@ -172,13 +173,8 @@ def _judge_orders(parts: Sequence[Sequence[Int64]], count: int, findings: Findin
         if all((np.diff(stream) > 0).all() for stream in streams):
             continue
         before = known.setdefault(order_digest(streams), epoch)
-        findings.note(
-            "fresh_orders",
-            "epochs",
-            1,
-            [] if before == epoch else [epoch],
-            lambda e, b=before: f"epoch {e} has the order of epoch {b}",
-        )
+        told = "" if before == epoch else f"epoch {epoch} has the order of epoch {before}"
+        findings.tell("fresh_orders", "epochs", 1, told)
 
 
 def order_digest(streams: Sequence[Int64]) -> str:

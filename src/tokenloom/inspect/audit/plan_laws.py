@@ -44,10 +44,11 @@ COLUMNS = ("document", "start", "length", "at", "address", "flags", "seen")
 
 TELLING = 20  # rows; two fair orders of that many rows never agree
 
-COMPARED = 1 << 16  # epochs of a source whose orders are compared with each other
+KEPT = 1 << 12  # epochs of a source whose coverage is kept for the next time
 
 
-class Shown(NamedTuple):
+@dataclass(frozen=True, eq=False, slots=True)
+class Shown:
     """What a run says about some indices.
 
     Attributes:
@@ -163,7 +164,8 @@ class SourceLaws:
             the rows, as far as they exist, for whoever looks at the mix.
         """
         source, note = self._source, self._findings.note
-        index, item, epoch, row = (one[here] for one in shown[:1] + shown[2:5])
+        index, item = shown.index[here], shown.item[here]
+        epoch, row = shown.epoch[here], shown.row[here]
         right, inside = source.phases.locate(item)
         note(
             "epochs",
@@ -276,13 +278,14 @@ class SourceLaws:
             totals.numbers += number_sum(row[some])
             places = mixed(inside[some].astype(np.uint64) * np.uint64(GOLDEN))
             totals.order += int(mixed(places + row[some].astype(np.uint64)).sum(dtype=np.uint64))
-            mine = slice(None)
+            address, length = own.address, own.length
             if len(groups) > 1:
                 member = np.zeros(len(here), np.bool_)
                 member[some] = True
                 mine = np.flatnonzero(member[span_row])
-            totals.edges += boundary_sum(own.address[mine], own.length[mine])
-            totals.tokens += int(own.length[mine].sum())
+                address, length = address[mine], length[mine]
+            totals.edges += boundary_sum(address, length)
+            totals.tokens += int(length.sum())
         if len(self._hidden.document):
             self._add_hidden(shown.index[here], epoch, row)
 
@@ -315,16 +318,8 @@ class SourceLaws:
             self._finish_coverage(group, last, totals)
             if self._source.shuffle is not None and totals.rows >= TELLING:
                 before = orders.setdefault(totals.order % (1 << 64), group)
-                again = [] if before == group or len(orders) > COMPARED else [group]
-                self._findings.note(
-                    "fresh_orders",
-                    "epochs",
-                    1,
-                    again,
-                    lambda g, b=before: (
-                        f"source {self._source.name}: epoch {g} has the order of epoch {b}"
-                    ),
-                )
+                told = f"source {self._source.name}: epoch {group} has the order of epoch {before}"
+                self._findings.tell("fresh_orders", "epochs", 1, told if before != group else "")
 
     def _whole_epochs(self) -> Iterator[tuple[int, int]]:
         """(first, last) epoch of everything between the first and the last item."""
@@ -348,31 +343,21 @@ class SourceLaws:
             for low in range(0, rows, 1 << 16)
         )
         same = totals.rows == rows and (totals.numbers - right) % (1 << 64) == 0
-        self._findings.note(
-            "rows",
-            "rows",
-            rows,
-            [] if same else [group],
-            lambda g: (
-                f"source {self._source.name}, epoch {g}: {totals.rows:,} rows were shown, and they "
-                f"are not the {rows:,} rows once each"
-            ),
+        told = (
+            f"source {self._source.name}, epoch {group}: {totals.rows:,} rows were shown, and they "
+            f"are not the {rows:,} rows once each"
         )
+        self._findings.tell("rows", "rows", rows, "" if same else told)
 
     def _finish_coverage(self, group: int, last: int, totals: EpochTotals) -> None:
         right = self.covered(last)
         self.truth = right.truth
         same = totals.tokens == right.tokens and (totals.edges - right.total) % (1 << 64) == 0
-        self._findings.note(
-            "coverage",
-            "tokens",
-            right.tokens,
-            [] if same else [group],
-            lambda g: (
-                f"source {self._source.name}, epoch {g}: {totals.tokens:,} tokens were shown, and "
-                f"they are not the {right.tokens:,} of {right.truth}"
-            ),
+        told = (
+            f"source {self._source.name}, epoch {group}: {totals.tokens:,} tokens were shown, and "
+            f"they are not the {right.tokens:,} of {right.truth}"
         )
+        self._findings.tell("coverage", "tokens", right.tokens, "" if same else told)
 
     def covered(self, epoch: int) -> Covered:
         """What a whole epoch must show."""
@@ -383,7 +368,7 @@ class SourceLaws:
                 break  # appended later
             which = number, 0 if part.is_constant else epoch
             if which not in self._known:
-                if len(self._known) > COMPARED:
+                if len(self._known) > KEPT:
                     self._known.clear()
                 self._known[which] = covered_by(part, epoch, begin)
             found = self._known[which]

@@ -67,7 +67,7 @@ class Scope:
 
     def _sampled(self) -> Int64:
         order = permutations(self.last - self.first, [key(self.seed, "audit", "rows")])
-        found = order.forward(np.arange(self.sample, dtype=np.uint64)).astype(np.int64)
+        found = order.forward(np.arange(self.rows, dtype=np.uint64)).astype(np.int64)
         found.sort()
         return found + self.first
 
@@ -85,7 +85,8 @@ class Scope:
         if self.arrays == "none":
             return indices[:0]
         drawn = draws(key(self.seed, "audit", "arrays"), indices.astype(np.uint64))
-        return indices[drawn % np.uint64(ONE_IN) == 0]
+        found: Int64 = indices[drawn % np.uint64(ONE_IN) == 0]
+        return found
 
     def hashed(self, indices: Int64) -> Int64:
         """The places of those of some rendered indices whose arrays are in the digests.

@@ -120,6 +120,16 @@ class Findings:
         known = self._examples[law]
         known += [tell(int(place)) for place in wrong[: max(0, SHOWN - len(known))]]
 
+    def tell(self, law: str, unit: str, looked_at: int, told: str) -> None:
+        """Add what was looked at as a whole; `told` says what is wrong with it, empty for nothing.
+
+        >>> found = Findings(("rows",))
+        >>> found.tell("rows", "rows", 10, "they are not those of the epoch")
+        >>> found.verdicts()["rows"].broken
+        1
+        """
+        self.note(law, unit, looked_at, [0] if told else [], lambda _: told)
+
     def verdicts(self) -> dict[str, LawVerdict]:
         """The verdict on every law, in order."""
         made: dict[str, LawVerdict] = {}
