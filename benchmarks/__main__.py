@@ -17,6 +17,7 @@ from pathlib import Path
 
 from benchmarks import (
     against,
+    audit,
     build,
     compare,
     flame,
@@ -60,6 +61,7 @@ JOBS = {
     "scaling": scaling.run,
     "looking": looking.run,
     "trainers": trainers.run,
+    "audit": audit.run,
 }
 BY_NAME = {"hf_trainer": hf_trainer.run}  # needs transformers, so it is not in "all"
 SIZES = ("tiny", "small", "default", "full")

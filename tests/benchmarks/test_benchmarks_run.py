@@ -31,6 +31,7 @@ TITLES = {
     "scaling": ["scaling"],
     "looking": ["looking"],
     "trainers": ["trainers 1", "trainers 2"],
+    "audit": ["audit 1", "audit 2"],
 }
 
 

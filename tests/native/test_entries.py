@@ -68,6 +68,14 @@ def sums_of(content):
     return np.array([google_crc32c.value(page) for page in pages], np.uint32)
 
 
+def painted():
+    """What `paint` makes of the tiles below, and the tokens it is made of."""
+    segments, mask = np.array([1] * 5 + [0] * 3, np.int32), np.array([1] * 4 + [0] * 4, np.bool_)
+    positions = np.array([0, 1, 2, 3, 4, 0, 1, 2], np.int32)
+    labels = np.array([-100, 0, 0, 0, 0, -100, -100, -100], np.int32)
+    return [segments, positions, mask, np.zeros(8, np.int32), labels, np.zeros(8, np.int32)]
+
+
 def good(name):
     """Arguments that work, made anew."""
     words, cells = np.arange(16, dtype=np.uint64), [np.zeros(8, np.int32) for _ in range(4)]
@@ -78,6 +86,7 @@ def good(name):
             *(0, 2, 0, -1, 0, 2, 0, -100),
             *(*tiles, *cells[:2], np.zeros(8, np.bool_), cells[2], cells[3]),
         ],
+        "same": [*tiles, *painted(), -100],
         "announce": [7],
         "Payload": [FD, 5000, "H", sums_of(CONTENT), np.zeros(2, np.uint8), True, True, "a name"],
         "crc32c": [np.arange(16, dtype=np.uint8), 0],
@@ -112,6 +121,7 @@ NAMES = {
     "paint": "first length segment segment_ids position_ids loss_mask tokens labels ignore",
     "weave": "first last base filler tile tiles start ignore "
     "first length segment segment_ids position_ids loss_mask tokens labels",
+    "same": "first length segment segment_ids position_ids loss_mask tokens labels cells ignore",
     "announce": "sample",
     "Payload": "fd bytes letter sums checked keep mapped name",
     "crc32c": "data plain",
@@ -134,7 +144,8 @@ ARRAYS = [one for one in ALL if isinstance(good(one[0])[one[1]], np.ndarray)] if
 INTEGERS = [one for one in ALL if one not in ARRAYS and one[2] not in NO_INTEGERS]
 ALSO = {("weave", "tokens"), *(("tile", one) for one in ("first", "cells", "segment", "continues"))}
 ALSO |= {("cut", one) for one in ("edges", "document", "begin", "length", "address")}
-OUTPUTS = [one for one in ARRAYS if one[2] in WRITTEN or one[::2] in ALSO]
+READ = [one for one in ARRAYS if one[0] == "same"]  # it writes nothing
+OUTPUTS = [one for one in ARRAYS if one[2] in WRITTEN or one[::2] in ALSO if one not in READ]
 
 
 def misaligned(array):
@@ -182,6 +193,8 @@ RIGHT = {  # what looks wrong and is not
     ("paint", "loss_mask", "another byte order"),
     ("weave", "loss_mask", "misaligned"),
     ("weave", "loss_mask", "another byte order"),
+    ("same", "loss_mask", "misaligned"),
+    ("same", "loss_mask", "another byte order"),
     ("Payload", "checked", "the other sign"),
     ("Payload", "checked", "another byte order"),
     ("Payload", "checked", "misaligned"),
@@ -282,6 +295,28 @@ def test_cells_that_share_memory_with_the_marks_of_a_payload_are_refused(way):
             make(memory[low : low + 4])
     make(memory[:4])
     assert memory[:4].tolist() == [0, 1, 2, 3]
+
+
+@pytest.mark.parametrize("wide", [np.int32, np.int64])
+def test_same_is_true_of_what_paint_makes_and_names_the_first_tile_that_differs(wide):
+    rng = np.random.default_rng(0)
+    for _ in range(40):
+        length = rng.integers(1, 9, 12)
+        first, segment = np.cumsum(length) - length, rng.integers(0, 3, 12).astype(np.int32)
+        cells = int(length.sum())
+        tokens = rng.integers(0, 9, cells).astype(wide)
+        outputs = [np.empty(cells, kind) for kind in (np.int32, np.int32, np.bool_, wide)]
+        tiles = first, length, segment
+        COMPILED.paint(*tiles, *outputs[:3], tokens, outputs[3], -100)
+        given = [*outputs[:3], tokens.copy(), outputs[3]]
+        assert COMPILED.same(*tiles, *given, tokens, -100) == 12
+        for array in given:
+            cell = int(rng.integers(cells))
+            old = array[cell]
+            array[cell] = not old if array.dtype == bool else old ^ (1 << int(rng.integers(31)))
+            tile = int(np.searchsorted(first, cell, side="right")) - 1
+            assert COMPILED.same(*tiles, *given, tokens, -100) == tile
+            array[cell] = old
 
 
 @pytest.mark.parametrize("entry", ["paint", "weave"])
@@ -508,5 +543,5 @@ def test_control_bytes_beside_an_output_are_found():
 def test_numbers_that_change_during_a_call_never_lead_outside():
     calls = race(COMPILED, 1.0, 3)
     expected = {"paint", "Copier", "weave", "best_fit", "first_fit", "feistel", "hash_rank"}
-    expected |= {"of_rows", "cut", "tile", "gather"}
+    expected |= {"of_rows", "cut", "tile", "gather", "same"}
     assert {name for name, _ in calls} == expected

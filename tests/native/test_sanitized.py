@@ -118,6 +118,11 @@ CONTROLS = {
         ("_tiles.c", "2 * (last - next) + 1 > work->room - count", "last - next > work->room"),
         "AddressSanitizer: heap-buffer-overflow",
     ),
+    "a tile of more cells than there are": (
+        "n.same(I([0]), I([400]), *(I([0] * k, t) for k, t in zip((1,) + (4,) * 6, 'iii?iii')), 1)",
+        ("_same.c", " || count > given->total - at", ""),
+        "AddressSanitizer: heap-buffer-overflow",
+    ),
     "a row outside its table": (
         "n.gather(U(4), I([2]), I([3]), None, I([0] * 3))",
         ("_pieces.c", "low > total || count > total - low || ", ""),

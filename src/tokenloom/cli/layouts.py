@@ -108,7 +108,7 @@ def count_splices(arguments: argparse.Namespace) -> int:
     if arguments.svg is not None:
         drawn = _most_shown(found) if one is None else one
         about["svg"] = {"file": arguments.svg, "document": drawn}
-        write_whole(Path(arguments.svg), found.svg(drawn))
+        write_whole(Path(arguments.svg), found.svg(drawn), "picture")
         if not arguments.quiet:
             print(f"tokenloom: {arguments.svg}: document {drawn}", file=sys.stderr)
     lines = found.lines()

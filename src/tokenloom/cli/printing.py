@@ -204,7 +204,7 @@ def histogram(counts: LengthCounts) -> list[str]:
     ]
 
 
-def write_whole(target: Path, text: str) -> None:
+def write_whole(target: Path, text: str, what: str) -> None:
     """Write a file atomically, replacing an existing one."""
     temporary = target.parent / temporary_name()
     try:
@@ -214,6 +214,6 @@ def write_whole(target: Path, text: str) -> None:
         os.replace(temporary, target)
     except OSError as error:
         reason = os.strerror(error.errno) if error.errno else error
-        raise StoreError(f"{target}: the picture cannot be written: {reason}.") from error
+        raise StoreError(f"{target}: the {what} cannot be written: {reason}.") from error
     finally:
         LOCAL.remove(temporary)

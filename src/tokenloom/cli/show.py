@@ -35,7 +35,7 @@ def info(arguments: argparse.Namespace) -> int:
     about["lengths"] = percentiles(counts)
     about["trained"] = _trained_in(store)
     if arguments.svg is not None:
-        write_whole(Path(arguments.svg), length_picture(str(store.path), counts))
+        write_whole(Path(arguments.svg), length_picture(str(store.path), counts), "picture")
         about["svg"] = arguments.svg
     write(arguments, about, _info_lines(store, about, counts))
     return 0

@@ -1,12 +1,31 @@
-"""Takes a run → gives what it shows: lists, counts and pictures, from integers alone.
+"""Takes a run → gives what it shows: lists, counts, pictures and verdicts.
 
 - `tokenloom.inspect.splices` lists what spliced examples show, and finds the examples of a start.
 - `tokenloom.inspect.coverage` counts how often each token is context and target, and draws it.
 - `tokenloom.diff` says how two runs differ, and because of which settings.
+- `tokenloom.inspect.audit` judges a run, or anybody's batches, and makes a certificate.
 """
 
+from tokenloom.inspect.audit.batch_audit import BatchAudit, audit_batches
+from tokenloom.inspect.audit.certificate import Certificate
+from tokenloom.inspect.audit.recheck import CheckReport, check_certificate
+from tokenloom.inspect.audit.run_audit import audit_run
 from tokenloom.inspect.coverage import Coverage, coverage
 from tokenloom.inspect.diff import KeyChange, RunDiff
 from tokenloom.inspect.splices import Listing, places, triples
 
-__all__ = ["Coverage", "KeyChange", "Listing", "RunDiff", "coverage", "places", "triples"]
+__all__ = [
+    "BatchAudit",
+    "Certificate",
+    "CheckReport",
+    "Coverage",
+    "KeyChange",
+    "Listing",
+    "RunDiff",
+    "audit_batches",
+    "audit_run",
+    "check_certificate",
+    "coverage",
+    "places",
+    "triples",
+]

@@ -13,6 +13,7 @@ from tokenloom.cli.grammar.layouts import add_pack_plan, add_splice
 from tokenloom.cli.grammar.runs import add_ask, add_compare, add_files, add_plan
 from tokenloom.cli.grammar.stores import add_build, add_look, add_tend
 from tokenloom.cli.grammar.verbs import add_completion, common_options
+from tokenloom.cli.grammar.verdicts import add_audit, add_blame, add_simulate
 from tokenloom.version import __version__
 
 __all__ = ["parser"]
@@ -24,6 +25,9 @@ ADD = (
     add_plan,
     add_ask,
     add_compare,
+    add_audit,
+    add_simulate,
+    add_blame,
     add_pack_plan,
     add_splice,
     add_tend,

@@ -5,9 +5,10 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
+from tokenloom.cli.grammar.values import rows_of_steps
 from tokenloom.cli.grammar.verbs import add_verb
 
-__all__ = ["add_ask", "add_compare", "add_files", "add_plan"]
+__all__ = ["add_ask", "add_batch_size", "add_compare", "add_files", "add_plan"]
 
 
 def add_files(commands: Any, common: argparse.ArgumentParser) -> None:
@@ -53,7 +54,7 @@ def add_plan(commands: Any, common: argparse.ArgumentParser) -> None:
         "and epochs; then what the first steps of a loader would read. No token is read.",
     )
     _add_run(plan)
-    _add_batch_size(plan)
+    add_batch_size(plan)
     plan.add_argument("--steps", type=int, metavar="N", help="steps to plan (default: all of them)")
     state = add_verb(
         commands,
@@ -86,7 +87,7 @@ def add_ask(commands: Any, common: argparse.ArgumentParser) -> None:
         "first time and those that were trained before.",
     )
     _add_run(at)
-    _add_batch_size(at)
+    add_batch_size(at)
     at.add_argument("index", type=int, nargs="?", help="index of the example")
     at.add_argument("--step", type=int, metavar="N", help="instead of an index: all rows of a step")
     at.add_argument("--row", type=int, metavar="N", help="with --step: only this row")
@@ -199,15 +200,19 @@ def _add_run(verb: argparse.ArgumentParser) -> None:
     )
 
 
-def _add_batch_size(verb: argparse.ArgumentParser) -> None:
+def add_batch_size(verb: argparse.ArgumentParser) -> None:
+    """Add `--batch-size`."""
     verb.add_argument(
-        "--batch-size", type=int, metavar="N", help="rows of a step (default: as the file says)"
+        "--batch-size",
+        type=rows_of_steps,
+        metavar="B",
+        help="rows of a step over all ranks, or a schedule: 0:64,6400:128 (default: the file's)",
     )
 
 
 def _add_document(verb: argparse.ArgumentParser) -> None:
     _add_run(verb)
-    _add_batch_size(verb)
+    add_batch_size(verb)
     verb.add_argument("--source", metavar="NAME", help="its source; not needed if there is one")
     verb.add_argument("--doc", type=int, metavar="N", help="number of the document in its store")
     verb.add_argument("--id", metavar="ID", help="instead of --doc: every document of that id")

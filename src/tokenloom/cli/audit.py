@@ -1,0 +1,114 @@
+"""`tokenloom audit`: judge a run, check a certificate, or judge the indices of any loader."""
+
+from __future__ import annotations
+
+import argparse
+import io
+import json
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tokenloom.cli.printing import write, write_whole
+from tokenloom.cli.runs import open_run
+from tokenloom.errors import ConfigError, InputError, binary_size
+from tokenloom.inspect.audit.batch_audit import audit_batches
+from tokenloom.inspect.audit.recheck import check_certificate
+from tokenloom.inspect.audit.run_audit import audit_run
+from tokenloom.store.files import LOCAL
+
+__all__ = ["audit", "read_indices"]
+
+MOST_BYTES = 64 << 20  # of a description or a certificate
+
+MOST_INDICES = 4 << 30  # bytes of an index file
+
+
+def audit(arguments: argparse.Namespace) -> int:
+    """Judge a run, a certificate or indices: `tokenloom audit`."""
+    _refuse_mixtures(arguments)
+    if arguments.indices:
+        return _judge_indices(arguments)
+    run = open_run(arguments.description)
+    progress = False if arguments.quiet else None
+    if arguments.check:
+        report = check_certificate(
+            _read(arguments.check),
+            run,
+            full=arguments.full,
+            seed=arguments.seed,
+            progress=progress,
+        )
+        names = ("ok", "differences", "stretches", "of", "missed", "made_with")
+        found = {name: getattr(report, name) for name in names}
+        write(arguments, found, str(report).splitlines())
+        return 0 if report.ok else 1
+    made = audit_run(
+        run,
+        arguments.first,
+        arguments.last,
+        arrays=not arguments.plan_only,
+        sample=arguments.sample,
+        seed=arguments.seed,
+        progress=progress,
+    )
+    if arguments.output:
+        text = json.dumps(made.as_json(), indent=1) + "\n"
+        write_whole(Path(arguments.output), text, "certificate")
+    write(arguments, made.as_json(), made.lines())
+    return 0 if made.ok else 1
+
+
+def _refuse_mixtures(arguments: argparse.Namespace) -> None:
+    """Refuse options that would be ignored silently."""
+    given = {name for name, value in vars(arguments).items() if value not in (None, False)}
+    own = {"first", "last", "plan_only", "sample", "output"}
+    if arguments.indices:
+        odd, what = given & {*own, "description", "check", "full"}, "--indices"
+    elif arguments.check:
+        odd, what = given & {*own, "rows", "epochs"}, "--check"
+    else:
+        odd, what = given & {"full", "rows", "epochs"}, "a run alone"
+    if odd:
+        raise ConfigError(f"{min(odd)}: found with {what}, where it has no effect. Leave it out.")
+    if not arguments.indices and arguments.description is None:
+        raise ConfigError("RUN: missing; give a run file, or indices=[FILE].")
+
+
+def _judge_indices(arguments: argparse.Namespace) -> int:
+    streams = [read_indices(Path(path)) for path in arguments.indices]
+    found = audit_batches(*streams, rows=arguments.rows, epochs=arguments.epochs)
+    write(arguments, found.as_json(), found.lines())
+    return 0 if found.ok else 1
+
+
+def _read(path: str) -> bytes:
+    raw = LOCAL.read(Path(path), MOST_BYTES)
+    if raw is None:
+        raise ConfigError(f"{path}: there is no such file.")
+    return raw
+
+
+def read_indices(path: Path) -> NDArray[np.int64]:
+    """The indices of an .npy file; nothing in it is run, and its size is checked before it is read.
+
+    Raises:
+        ConfigError: there is no such file.
+        InputError: it is no array of integers.
+    """
+    raw = LOCAL.read(path, MOST_INDICES)
+    if raw is None:
+        raise ConfigError(f"{path}: there is no such file.")
+    try:
+        found = np.load(io.BytesIO(raw), allow_pickle=False)
+    except (ValueError, EOFError, OSError, SyntaxError, MemoryError) as error:
+        raise InputError(
+            f"{path}: it is no .npy file of numbers ({error}), {binary_size(len(raw))}. Write it "
+            "with numpy.save(path, indices)."
+        ) from None
+    if not isinstance(found, np.ndarray) or found.dtype.kind not in "iu":
+        kind = getattr(found, "dtype", type(found).__name__)
+        raise InputError(f"{path}: found an array of {kind}, allowed: integers.")
+    flat: NDArray[np.int64] = found.reshape(-1).astype(np.int64)
+    return flat

@@ -1,0 +1,98 @@
+"""Commands that judge a run: audit it, simulate it, and find what its losses blame."""
+
+from __future__ import annotations
+
+import argparse
+from typing import Any
+
+from tokenloom.cli.grammar.runs import add_batch_size
+from tokenloom.cli.grammar.values import bytes_of
+from tokenloom.cli.grammar.verbs import add_verb
+
+__all__ = ["add_audit", "add_blame", "add_simulate"]
+
+NUMBER: dict[str, Any] = {"type": int, "metavar": "N"}
+
+
+def add_audit(commands: Any, common: argparse.ArgumentParser) -> None:
+    """Add `audit`."""
+    audit = add_verb(
+        commands,
+        common,
+        "audit",
+        work="audit:audit",
+        example="audit run.yaml -o certificate.json",
+        help="judge every law of a run, and write a certificate",
+        description="Look at the rows of a run and judge every law: exactly once, coverage, order, "
+        "mixture, tokens, masks, labels. With --check, compute a certificate again; with "
+        "--indices, judge the loader of somebody else. Exit code 1 if a law is broken, or a "
+        "certificate differs.",
+    )
+    audit.add_argument("description", nargs="?", metavar="RUN", help="a run file")
+    look = audit.add_argument_group("what to look at")
+    look.add_argument("--first", help="first row (default: 0)", **NUMBER)
+    look.add_argument("--last", help="row after the last one (default: the end)", **NUMBER)
+    look.add_argument("--plan-only", action="store_true", help="read no token, render no row")
+    look.add_argument("--sample", help="only N rows, a keyed sample", **NUMBER)
+    look.add_argument("--seed", default=0, help="names the sample (default: 0)", **NUMBER)
+    look.add_argument("-o", "--output", metavar="FILE", help="write the certificate there")
+    check = audit.add_argument_group("certificates of others")
+    check.add_argument("--check", metavar="FILE", help="compute a keyed hundredth of it again")
+    check.add_argument("--full", action="store_true", help="with --check: compute all of it again")
+    other = audit.add_argument_group("loaders of others")
+    other.add_argument("--indices", nargs="+", metavar="FILE", help=".npy of indices, one per rank")
+    other.add_argument("--rows", help="with --indices: rows of an epoch", **NUMBER)
+    other.add_argument("--epochs", help="with --indices: how many epochs these are", **NUMBER)
+
+
+def add_simulate(commands: Any, common: argparse.ArgumentParser) -> None:
+    """Add `simulate`."""
+    simulate = add_verb(
+        commands,
+        common,
+        "simulate",
+        work="simulate:simulate",
+        example="simulate run.yaml --steps 100000 --ranks 8 --batch-size 512 --cache 2GiB "
+        "--latency 0.02 --bandwidth 500MB --step-seconds 0.4",
+        help="what steps of a run will read, show and wait for",
+        description="Tokens by source, repeats, reads, bytes, cache hits and stalls of steps that "
+        "have not run yet, from metadata alone. Reads are those that loaders would count.",
+    )
+    simulate.add_argument("run", help="a run file")
+    simulate.add_argument("--steps", help="steps (default: all that remain)", **NUMBER)
+    simulate.add_argument("--first", default=0, help="the first step", **NUMBER)
+    simulate.add_argument("--ranks", type=int, default=1, metavar="W", help="number of ranks")
+    add_batch_size(simulate)
+    simulate.add_argument(
+        "--cache", type=bytes_of, metavar="SIZE", help="cache of each store: bytes, or 2GiB"
+    )
+    simulate.add_argument("--latency", type=float, metavar="S", help="seconds of a request")
+    simulate.add_argument(
+        "--bandwidth", type=bytes_of, metavar="SIZE", help="bytes a second of a rank's source"
+    )
+    simulate.add_argument("--step-seconds", type=float, metavar="S", help="seconds of a step")
+    simulate.add_argument("--parallel", default=1, help="requests answered at a time", **NUMBER)
+
+
+def add_blame(commands: Any, common: argparse.ArgumentParser) -> None:
+    """Add `blame`."""
+    blame = add_verb(
+        commands,
+        common,
+        "blame",
+        work="blame:blame",
+        example="blame run.yaml --losses log.jsonl --step-key step --loss-key train/loss",
+        help="the documents that the losses of a run point at",
+        description="Steps that spike, documents, sources and positions whose losses are above the "
+        "usual, and a quarantine ready to paste. Losses are JSON lines, CSV or TensorBoard events, "
+        "one per step, or a list per step with one for each row.",
+    )
+    blame.add_argument("run", help="a run file")
+    blame.add_argument("--losses", required=True, metavar="FILE", help="what was logged")
+    blame.add_argument("--step-key", default="step", metavar="KEY", help="name of the step")
+    blame.add_argument("--loss-key", default="loss", metavar="KEY", help="name of the loss")
+    add_batch_size(blame)
+    blame.add_argument("--window", default=101, help="steps of the median", **NUMBER)
+    blame.add_argument("--spike", type=float, default=6.0, metavar="X", help="deviations")
+    blame.add_argument("--most", default=20, help="documents to list", **NUMBER)
+    blame.add_argument("--at", help="first example of the quarantine", **NUMBER)

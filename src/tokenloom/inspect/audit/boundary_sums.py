@@ -1,0 +1,129 @@
+"""Whether every token is shown as often as it should be, in a few integers.
+
+One idea: how often each token of a line is shown is a step function, and a step function is known
+by its steps: +1 where a stretch starts, -1 after its end. With a hash of the address in place of
+each step, stretches add up to one 64-bit sum: ``Σ H(start) - H(end)``. The order of the stretches
+does not matter, adjacent stretches cancel at their seam, and two sums are equal if and only if
+every token is shown equally often (but for a chance of 2^-64). So an epoch of any length, in any
+order, packed in any way, is compared with the lengths of its documents in constant memory.
+
+Worked example: documents of 3 and 5 tokens on one line, cut every 4 tokens, give the stretches
+[0, 3) [3, 4) and [4, 8): H(0) - H(3) + H(3) - H(4) + H(4) - H(8) = H(0) - H(8), which is also the
+sum of the line. A token lost or shown twice leaves its two hashes behind.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tokenloom.layout.joined import Joined
+from tokenloom.layout.layout import Layout
+from tokenloom.layout.pack.rows import Packed
+from tokenloom.layout.pack.spec import PackSpec
+from tokenloom.layout.windows import Windows
+from tokenloom.random.keys import draws, key
+
+__all__ = ["Covered", "boundary_sum", "covered_by", "number_sum", "parts_of"]
+
+Int64 = NDArray[np.int64]
+
+TOGETHER = 1 << 16  # rows or documents at a time
+
+ADDRESSES, ROWS = key(0, "audit", "addresses"), key(0, "audit", "numbers")
+
+LENGTHS, OWN_ROWS = "the lengths of documents", "the rows of the layout in stored order"
+
+
+class Covered(NamedTuple):
+    """How often the tokens of a line should be shown in an epoch.
+
+    Attributes:
+        total: the sum, modulo 2^64.
+        tokens: stored tokens in cells, counted as often as they are shown.
+        truth: what it was computed from.
+    """
+
+    total: int
+    tokens: int
+    truth: str
+
+
+def boundary_sum(start: Int64, length: Int64) -> int:
+    """The sum of some stretches [N], modulo 2^64.
+
+    >>> cut = boundary_sum(np.array([4, 0, 3]), np.array([4, 3, 1]))
+    >>> cut == boundary_sum(np.array([0]), np.array([8]))
+    True
+    """
+    ups = draws(ADDRESSES, start.astype(np.uint64))
+    downs = draws(ADDRESSES, (start + length).astype(np.uint64))
+    return int((ups - downs).sum(dtype=np.uint64))
+
+
+def number_sum(numbers: Int64) -> int:
+    """The sum of the hashes of some numbers [N], modulo 2^64: equal for equal collections."""
+    return int(draws(ROWS, numbers.astype(np.uint64)).sum(dtype=np.uint64))
+
+
+def parts_of(layout: Layout) -> list[tuple[Layout, int]]:
+    """The layouts that one consists of, with the address on its line where each starts."""
+    if not isinstance(layout, Joined):
+        return [(layout, 0)]
+    starts = np.cumsum([0, *(part.line.tokens for part in layout.parts)]).tolist()
+    return list(zip(layout.parts, starts[:-1], strict=True))
+
+
+def covered_by(layout: Layout, epoch: int, begin: int = 0) -> Covered:
+    """What an epoch should show.
+
+    Args:
+        layout: the rows.
+        epoch: the epoch.
+        begin: where on its line the layout starts.
+    """
+    if isinstance(layout, Windows) and not layout.spec.overlap:
+        rows = int(layout.phases.rows[0])
+        end = min(rows * layout.spec.step, layout.line.tokens)
+        stretch = np.array([begin]), np.array([end])
+        return Covered(boundary_sum(*stretch), end, LENGTHS)
+    if isinstance(layout, Packed) and _follows_from_lengths(layout.spec):
+        return _by_lengths(layout, begin)
+    total, tokens, rows = 0, 0, int(layout.phases.rows[layout.phases.of(epoch)])
+    for low in range(0, rows, TOGETHER):
+        spans = layout.spans(epoch, np.arange(low, min(low + TOGETHER, rows)))
+        total += boundary_sum(spans.address + begin, spans.length)
+        tokens += int(spans.length.sum())
+    return Covered(total % (1 << 64), tokens, OWN_ROWS)
+
+
+def _follows_from_lengths(spec: PackSpec) -> bool:
+    """Whether each document is shown from its start on, every token once, up to a length."""
+    return spec.min_row_len == 1 and spec.stride == 0 and spec.overlap == 0
+
+
+def _by_lengths(layout: Packed, begin: int) -> Covered:
+    total, tokens, line = 0, 0, layout.line
+    for low in range(0, line.documents, TOGETHER):
+        _, edges = line.bounds(low, min(low + TOGETHER, line.documents))
+        used = _used(np.diff(edges), layout.spec)
+        total += boundary_sum(edges[:-1] + begin, used)
+        tokens += int(used.sum())
+    return Covered(total % (1 << 64), tokens, LENGTHS)
+
+
+def _used(lengths: Int64, spec: PackSpec) -> Int64:
+    """Tokens of each document that packing shows, counted from its start."""
+    most = lengths if spec.max_len is None else np.full_like(lengths, spec.max_len)
+    used = np.where((lengths >= spec.min_len) & (lengths <= most), lengths, 0)
+    if spec.max_doc_tokens is not None:
+        used = np.minimum(used, spec.max_doc_tokens)
+    if spec.overflow not in ("truncate", "drop"):
+        return used
+    bos, eos = spec.bos_id is not None, spec.eos_id is not None
+    # a document that was cut by max_doc_tokens has no EOS
+    cells = used + bos + (eos & (used == lengths))
+    instead = spec.width - bos if spec.overflow == "truncate" else 0
+    return np.where(cells > spec.width, instead, used)

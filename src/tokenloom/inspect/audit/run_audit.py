@@ -1,0 +1,213 @@
+"""`audit_run`: streams a run, judges every law, and makes a certificate.
+
+One idea: plan and arrays are looked at in the same pass, chunk after chunk, and each chunk is
+forgotten. `audit_run(run, arrays=False)` stops before a token is read.
+
+`python -m benchmarks audit` prints what both depths cost.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tokenloom.api.dataset import Dataset, dataset_of
+from tokenloom.arrays import grouped
+from tokenloom.batch.views.digest import plan_hashes
+from tokenloom.inspect.audit.array_audit import ROWS, ArrayLaws, hashes_of, rendered
+from tokenloom.inspect.audit.certificate import (
+    FORMAT,
+    Certificate,
+    Digests,
+    Stretches,
+    made_here,
+    subject_of,
+)
+from tokenloom.inspect.audit.chance import chances
+from tokenloom.inspect.audit.item_laws import ItemLaws
+from tokenloom.inspect.audit.plan_laws import Shown, SourceLaws, hidden_of, look_at, true_spans
+from tokenloom.inspect.audit.scope import Scope, scope_of
+from tokenloom.inspect.audit.verdicts import ARRAY_LAWS, PLAN_LAWS, Findings
+from tokenloom.layout.spans import Spans
+from tokenloom.progress import Progress
+
+__all__ = ["Audit", "audit_run"]
+
+Int64 = NDArray[np.int64]
+
+PLANNED, RENDERED = 1 << 16, 1 << 13  # rows of a chunk, without and with arrays
+
+PARTLY = "attention_mask, document_starts and continues, of most rows"
+
+
+def audit_run(
+    run: Dataset,
+    first: int | None = None,
+    last: int | None = None,
+    *,
+    arrays: bool | str = True,
+    sample: int | None = None,
+    seed: int = 0,
+    progress: bool | None = None,
+) -> Certificate:
+    """Whether a run shows what it promises; nothing is raised, everything is in the certificate.
+
+    Args:
+        run: the run.
+        first: the first row to look at; default: 0.
+        last: the row after the last one; default: the end of the run, or of the first epoch if it
+            is an endless run of one source.
+        arrays: True renders every row and judges every cell; "sample" renders a keyed 64th of
+            them; False reads no token.
+        sample: look at this many rows only, a keyed sample of the range. Laws about neighbours and
+            whole epochs are then not looked at.
+        seed: names the samples.
+        progress: show a bar; default: if standard error is a terminal.
+
+    Raises:
+        ConfigError: there are no such rows, or an endless mix has no `last`.
+
+    >>> import tempfile, tokenloom as tl
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     store = tl.build([{"text": "the quick brown fox"}], folder + "/toy", tokenizer="bytes")
+    ...     found = audit_run(store.windows(4).shuffle().epochs(2))
+    ...     found.ok, found.counts["sources"]["main"]["whole_epochs"]
+    (True, 2)
+    """
+    scope = scope_of(dataset_of("audit", run), first, last, arrays, sample, seed)
+    return Audit(run, scope).certificate(progress)
+
+
+class Audit:
+    """One audit under way.
+
+    Args:
+        run: the run.
+        scope: what to look at.
+    """
+
+    def __init__(self, run: Dataset, scope: Scope) -> None:
+        self._run, self._scope = run, scope
+        self._findings = Findings(PLAN_LAWS + ARRAY_LAWS)
+        self._items = ItemLaws(run, scope, self._findings)
+        self._hidden = [hidden_of(run.edits, name) for name in run.run.names]
+        sources = run.run.sources
+        columns = zip(sources, self._hidden, self._items.ranges(), strict=True)
+        self._laws = [SourceLaws(s, h, self._findings, whole) for s, h, whole in columns]
+        renders = [source.render for source in run.sources.values()]
+        self._arrays = ArrayLaws(sources, renders, run.seq_len, self._findings)
+        self._plan_digests = Stretches(scope.rows)
+        self._array_digests = Stretches(scope.rows)
+        self._rendered = self._hashed = 0
+
+    def certificate(self, progress: bool | None) -> Certificate:
+        """Look at everything, and say what was found."""
+        scope, size = self._scope, RENDERED if self._scope.arrays == "all" else PLANNED
+        size = max(1, size // self._items.block) * self._items.block
+        place = 0
+        with Progress("audit", total=scope.rows, unit=" rows", show=progress) as bar:
+            for indices in scope.chunks(size, self._items.cuts):
+                self._look(indices, place)
+                place += len(indices)
+                bar.reach(place)
+        self._items.finish()
+        for laws in self._laws:
+            laws.finish()
+        sampled = scope.sample is not None
+        return Certificate(
+            format=FORMAT,
+            subject=subject_of(self._run),
+            scope=scope,
+            laws=self._findings.verdicts(),
+            counts=self._counts(),
+            digests=Digests(
+                stretch=self._plan_digests.stretch,
+                plan=self._plan_digests.digests(),
+                arrays=self._array_digests.digests() if self._rendered else (),
+            ),
+            not_looked_at=tuple(self._left_out()),
+            missed=chances(scope.last - scope.first, scope.rows) if sampled else {},
+            made_with=made_here(),
+        )
+
+    def _look(self, indices: Int64, place: int) -> None:
+        """Judge a chunk, whose first row is at `place` among all rows that are looked at."""
+        shown = look_at(self._run.run, indices)
+        parts = [self._laws[number].look(shown, here) for number, here in grouped(shown.source)]
+        self._items.look(shown, parts)
+        hashes = plan_hashes(shown.spans, shown.epoch, shown.source)
+        self._plan_digests.add(hashes, range(place, place + len(indices)))
+        some = self._scope.rendered(indices)
+        if len(some):
+            self._render(shown, some, place)
+
+    def _render(self, shown: Shown, some: Int64, place: int) -> None:
+        at = np.searchsorted(shown.index, some)
+        rows = self._arrays.chunk(some, shown.source[at], self._true(shown, at))
+        for number, batch in enumerate(rendered(self._run, some)):
+            low, high = number * ROWS, min((number + 1) * ROWS, len(some))
+            self._arrays.look(batch, rows, low, high)
+            self._hash(batch, some[low:high], at[low:high] + place)
+        self._rendered += len(some)
+
+    def _hash(self, batch: Any, index: Int64, places: Int64) -> None:
+        """Add the arrays of a batch to the digests; of a long audit, those of some rows."""
+        here = self._scope.hashed(index)
+        if len(here):
+            found = hashes_of(batch, here, weighted=self._arrays.weighted)
+            self._array_digests.add(found, places[here].tolist())
+            self._hashed += len(here)
+
+    def _true(self, shown: Shown, at: Int64) -> Spans:
+        """What the rows at some places of a chunk must show, by their items."""
+        found, places = [], []
+        for number, here in grouped(shown.source[at]):
+            source, hidden = self._run.run.sources[number], self._hidden[number]
+            mine = at[here]
+            epoch, inside = source.phases.locate(shown.item[mine])
+            row = source.epochs.rows_at(epoch, inside)
+            found.append(true_spans(source, hidden, shown.index[mine], epoch, row))
+            places.append(here)
+        same = [replace(one, sources=found[0].sources) for one in found]  # names play no part
+        return Spans.joined(same, places) if len(same) > 1 else same[0]
+
+    def _counts(self) -> dict[str, Any]:
+        sources = {}
+        for name, laws in zip(self._run.run.names, self._laws, strict=True):
+            sources[name] = {
+                "rows": laws.rows,
+                "tokens": laws.tokens,
+                "epochs": len(laws.totals),
+                "whole_epochs": laws.whole_epochs,
+                "truth": laws.truth,
+            }
+        errors = {name: float(f"{error:.9g}") for name, error in self._items.errors.items()}
+        return {
+            "rows": self._scope.rows,
+            "rendered": self._rendered,
+            "hashed": self._hashed,
+            "sources": sources,
+            "mixture_error": errors,
+        }
+
+    def _left_out(self) -> Iterator[str]:
+        scope, rows = self._scope, self._scope.last - self._scope.first
+        if scope.sample is not None:
+            yield f"{rows - scope.rows:,} of {rows:,} rows, and whether whole epochs are complete"
+        if scope.arrays == "none":
+            yield "tokens and arrays: no row was rendered"
+        elif self._rendered:
+            if self._rendered < scope.rows:
+                left = scope.rows - self._rendered
+                yield f"the arrays of {left:,} of {scope.rows:,} rows"
+            yield PARTLY
+        yield from self._items.not_looked_at
+        n = self._run.run.n
+        if n is None:
+            yield f"rows from {scope.last:,} on: the run is endless"
+        elif rows < n:
+            yield f"{n - rows:,} rows outside of the range"

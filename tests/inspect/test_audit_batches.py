@@ -1,0 +1,252 @@
+"""Other people's loaders, judged by what their batches tell; published rules show their defects."""
+
+import numpy as np
+import pytest
+from auditruns import SEQ_LEN, store_of
+
+import tokenloom as tl
+from tokenloom.errors import ConfigError
+from tokenloom.inspect import audit_batches
+
+N = 103
+
+
+def shuffled(seed, n=N):
+    return np.random.Generator(np.random.PCG64(seed)).permutation(n)
+
+
+def broken(found):
+    return {name for name, law in found.laws.items() if law.broken}
+
+
+def cut(order, size):
+    """Batches of `size` indices; what does not fill one is dropped."""
+    return order[: len(order) // size * size].reshape(-1, size)
+
+
+# -- published rules, as a few lines each ------------------------------------------------------
+
+
+def test_a_loader_that_is_right_passes():
+    found = audit_batches(np.concatenate([shuffled(0), shuffled(1)]), rows=N, epochs=2)
+    assert found.ok, str(found)
+    assert found.counts["given"] == 2 * N
+    assert found.provenance == "index"
+
+
+def test_drop_last_loses_a_tail_in_every_epoch():
+    epochs = [cut(shuffled(seed), 10).reshape(-1) for seed in (0, 1)]
+    found = audit_batches(np.concatenate(epochs), rows=N, epochs=2)
+    assert broken(found) == {"lost"}
+    assert found.laws["lost"].broken == 2 * (N % 10)
+
+
+def test_a_shuffle_inside_windows_that_wraps_around_loses_and_repeats_rows():
+    window = 16
+
+    def row(i):
+        """Every window is permuted as if it were whole; what is outside wraps around."""
+        first = i // window * window
+        return (first + shuffled(first, window)[i % window]) % N
+
+    found = audit_batches(np.array([row(i) for i in range(N)]), rows=N, epochs=1)
+    assert {"lost", "repeated"} <= broken(found)
+
+
+def test_epochs_shuffled_together_repeat_rows_before_all_have_come():
+    two = np.tile(np.arange(N), 2)[shuffled(3, 2 * N)]
+    found = audit_batches(two, rows=N, epochs=2)
+    assert {"lost", "repeated"} <= broken(found)
+    assert audit_batches(two, rows=N).ok  # as one collection it is complete
+
+
+def test_a_resume_that_forgets_what_was_prefetched_replays_rows():
+    order = shuffled(0)
+    stream = np.concatenate([order[:60], order[48:]])  # saved three batches of four too late
+    found = audit_batches(stream, rows=N)
+    assert {"replayed"} <= broken(found)
+    assert "rows 48 to 59 come again, in the same order, from row 60 on" in str(found)
+    skipped = audit_batches(np.concatenate([order[:60], order[64:]]), rows=N)
+    assert broken(skipped) == {"lost"}
+
+
+def test_a_start_index_that_is_not_reset_shows_only_the_tail_of_the_next_epoch():
+    first, second = shuffled(0), shuffled(1)
+    stream = np.concatenate([first, second[N - 13 :]])
+    found = audit_batches(stream, rows=N, epochs=2)
+    assert "lost" in broken(found)
+
+
+def test_ranks_that_iterate_the_same_stream_overlap():
+    order = shuffled(0)
+    found = audit_batches(order, order, rows=N, epochs=1)
+    assert {"ranks", "repeated"} <= broken(found)
+    shared = audit_batches(order[:52], order[52:], rows=N, epochs=1)
+    assert shared.ok
+
+
+def test_ranks_that_pad_to_equal_lengths_repeat_a_row():
+    order = np.append(shuffled(0), shuffled(0)[0])  # as samplers do that make ranks even
+    found = audit_batches(order[0::2], order[1::2], rows=N, epochs=1)
+    assert broken(found) >= {"repeated"}
+    filler = np.append(shuffled(0), -1)  # ours adds rows that train nothing
+    assert audit_batches(filler[0::2], filler[1::2], rows=N, epochs=1).ok
+
+
+def test_the_same_order_in_every_epoch_is_found_and_stored_order_is_not_blamed():
+    order = shuffled(0)
+    assert broken(audit_batches(np.tile(order, 3), rows=N, epochs=3)) == {"fresh_orders"}
+    assert audit_batches(np.tile(np.arange(N), 3), rows=N, epochs=3).ok
+
+
+def documents(seed=0, count=200):
+    rng = np.random.Generator(np.random.PCG64(seed))
+    return rng.integers(1, 60, count)
+
+
+def longest_first(lengths, room=64, size=16):
+    """Rows of the longest two documents of a buffer that fit; nothing flushes it at the end."""
+    buffer, rows = [], []
+    for number, length in enumerate(lengths.tolist()):
+        buffer.append((length, number))
+        if len(buffer) < size:
+            continue
+        row, free = [], room
+        for one in sorted(buffer, reverse=True):
+            if one[0] <= free and len(row) < 2:
+                row.append((one[1], 0, one[0]))
+                free -= one[0]
+        taken = {document for document, _, _ in row}
+        buffer = [one for one in buffer if one[1] not in taken]
+        rows.append(row)
+    return rows
+
+
+def test_a_packer_that_prefers_long_documents_starves_short_ones():
+    lengths = np.where(np.arange(200) % 4 == 0, 3, documents())
+    rows = longest_first(lengths)
+    found = audit_batches([{"spans": row} for row in rows], lengths=lengths, epochs=1)
+    assert {"starved", "tokens_lost"} <= broken(found)
+    assert found.counts["mean_length_of_starved"] < found.counts["mean_length"]
+    assert found.provenance == "spans"
+
+
+def test_concatenate_and_cut_without_the_tail_loses_tokens():
+    lengths = documents()
+    ends = np.cumsum(lengths)
+    batches = []
+    for first in range(0, int(ends[-1]) // 64 * 64, 64):
+        pieces = []
+        for number in range(len(lengths)):
+            low = max(first, int(ends[number] - lengths[number]))
+            high = min(first + 64, int(ends[number]))
+            if low < high:
+                pieces.append((number, low - int(ends[number] - lengths[number]), high - low))
+        batches.append({"spans": pieces})
+    found = audit_batches(batches, lengths=lengths, epochs=1)
+    assert found.counts["tokens_lost"] == int(ends[-1]) % 64
+    assert broken(found) <= {"tokens_lost", "starved"}
+
+
+PAD = EOS = 9
+
+
+def padded(rows, width=8):
+    """Rows of documents that end with EOS, padded with it."""
+    tokens = np.full((len(rows), width), PAD)
+    mask = np.zeros((len(rows), width), np.int64)
+    for row, length in enumerate(rows):
+        tokens[row, : length - 1] = np.arange(1, length)
+        mask[row, :length] = 1
+    return tokens, mask
+
+
+def test_where_pad_is_eos_a_mask_by_value_trains_no_eos():
+    tokens, mask = padded([5, 8, 3])
+    by_value = np.where(tokens == PAD, -100, tokens)
+    found = audit_batches(
+        [{"input_ids": tokens, "labels": by_value, "attention_mask": mask}], eos_id=EOS
+    )
+    assert broken(found) == {"eos"}
+    assert "PAD is EOS" in found.laws["eos"].examples[0]
+    by_mask = np.where(mask == 0, -100, tokens)
+    right = audit_batches(
+        [{"input_ids": tokens, "labels": by_mask, "attention_mask": mask}], eos_id=EOS
+    )
+    assert right.ok, str(right)
+
+
+def test_where_pad_is_eos_labels_without_a_mask_train_padding():
+    tokens, mask = padded([5, 8, 3])
+    found = audit_batches(
+        [{"input_ids": tokens, "labels": tokens, "attention_mask": mask}], eos_id=EOS
+    )
+    assert "filler" in broken(found)
+
+
+# -- what is told, and what is not ---------------------------------------------------------------
+
+
+def test_without_provenance_only_laws_and_digests_are_judged_and_the_verdict_says_so():
+    tokens, mask = padded([5, 8, 3])
+    labels = np.where(mask == 0, -100, tokens)
+    found = audit_batches([{"input_ids": tokens, "labels": labels, "attention_mask": mask}])
+    assert found.provenance == "none"
+    assert "no batch has an index or spans" in found.not_looked_at[0]
+    assert not {"lost", "repeated", "ranks"} & set(found.laws)
+    leaking = {"input_ids": tokens, "segment_ids": mask, "position_ids": tokens * 0}
+    assert "position_ids" in broken(audit_batches([leaking]))
+
+
+def test_what_is_not_given_is_said():
+    found = audit_batches(shuffled(0))
+    said = " ".join(found.not_looked_at)
+    assert "rows=" in said
+    assert "epochs=" in said
+    assert "lost" not in found.laws
+    assert "arrays" in said
+
+
+def test_indices_outside_of_the_rows_are_found():
+    found = audit_batches(np.array([0, 1, 2, 7, -5]), rows=5)
+    assert {"in_range", "lost"} <= broken(found)
+    with pytest.raises(ConfigError, match=r"index: found float64, allowed: integers"):
+        audit_batches(np.array([0.5]))
+    with pytest.raises(ConfigError, match=r"audit: found no batches"):
+        audit_batches()
+    with pytest.raises(ConfigError, match=r"lengths: found .* tokens in all"):
+        audit_batches([], lengths=[1 << 40])
+
+
+# -- batches of a run ------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory):
+    store = store_of(tmp_path_factory.mktemp("batches") / "a")
+    return store.pack(SEQ_LEN).block_shuffle(io_block_size=3, window_blocks=1, lanes=3).epochs(2)
+
+
+@pytest.mark.parametrize("world", [1, 3])
+def test_what_loaders_deliver_is_the_run(run, world):
+    ranks = [list(tl.Loader(run, 6, rank, world, end="pad")) for rank in range(world)]
+    found = audit_batches(*ranks, run=run)
+    assert found.ok, str(found)
+    assert found.laws["tokens"].looked_at > 0
+    alone = audit_batches(run[:], run=run)
+    assert alone.digests["arrays"] == run.digest(0, len(run)) or alone.ok
+
+
+def test_a_batch_that_lost_a_row_or_changed_a_cell_is_found(run):
+    batches = list(tl.Loader(run, 6, 0, 1))
+    short = audit_batches(batches[:-1], run=run)
+    assert "lost" in broken(short)
+    batches[2].tokens[1, 0] += 1
+    assert "tokens" in broken(audit_batches(batches, run=run))
+    assert "lost" not in broken(audit_batches(batches, run=run.take(len(batches) * 6)))
+
+
+def test_the_findings_are_json_and_lines(run):
+    found = audit_batches(list(tl.Loader(run, 6, 0, 1, end="pad")), run=run)
+    assert found.as_json()["ok"]
+    assert "holds" in str(found)

@@ -1,0 +1,200 @@
+"""A certificate is the same wherever it is made, and whoever doubts it computes it again."""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from dataclasses import replace
+from fractions import Fraction
+from math import comb
+from pathlib import Path
+
+import golden_audit
+import numpy as np
+import pytest
+from auditruns import SEQ_LEN, store_of
+from hypothesis import given
+from hypothesis import strategies as st
+from planted import at_index, put, with_arrays
+
+import tokenloom as tl
+from tokenloom import native
+from tokenloom.errors import ConfigError
+from tokenloom.inspect import Certificate, audit_run, check_certificate
+from tokenloom.inspect.audit.chance import miss_chance, smallest_found
+
+ROOT = Path(__file__).parents[2]
+NEEDED = "import numpy, xxhash, google_crc32c, zstandard, yaml"
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory):
+    return store_of(tmp_path_factory.mktemp("certified") / "a")
+
+
+@pytest.fixture(scope="module")
+def run(store):
+    return store.pack(SEQ_LEN).shuffle().epochs(2).seed(4)
+
+
+# -- the same everywhere ----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("way", ["as installed", "NumPy"])
+def test_the_golden_certificates_are_computed_again(tmp_path, monkeypatch, way):
+    if way == "NumPy":
+        monkeypatch.setattr(native, "compiled", None)
+    known = json.loads(golden_audit.GOLDEN.read_text(encoding="utf-8"))
+    found = json.loads(json.dumps(golden_audit.claims(tmp_path)))
+    assert list(found) == list(known)
+    for name, claim in known.items():
+        assert found[name] == claim, name
+
+
+def interpreters():
+    """Other Pythons that have what tokenloom needs; always this one without compiled loops."""
+    named = os.environ.get("TOKENLOOM_PYTHONS", "").split(os.pathsep)
+    usual = [shutil.which(f"python3.{minor}") for minor in range(11, 20)]
+    found = {}
+    for path in filter(None, [*named, *usual]):
+        if subprocess.run([path, "-c", NEEDED], capture_output=True, check=False).returncode == 0:
+            found[os.path.realpath(path)] = path
+    return [sys.executable, *found.values()]
+
+
+@pytest.mark.slow
+def test_other_processes_and_other_pythons_make_the_same_certificates(tmp_path):
+    known = json.loads(golden_audit.GOLDEN.read_text(encoding="utf-8"))
+    settings = {"PYTHONPATH": str(ROOT / "src"), "TOKENLOOM_CACHE_DIR": str(tmp_path / "cache")}
+    for number, python in enumerate(interpreters()):
+        for compiled in ("0", "1"):
+            folder = tmp_path / f"{number}-{compiled}"
+            folder.mkdir()
+            child = subprocess.run(
+                [python, str(Path(golden_audit.__file__)), str(folder)],
+                env={**os.environ, **settings, "TOKENLOOM_NATIVE": compiled},
+                capture_output=True,
+                check=True,
+                text=True,
+            )
+            assert json.loads(child.stdout) == known, (python, compiled)
+
+
+def test_no_time_path_or_machine_is_in_what_is_compared(run, store):
+    found = audit_run(run)
+    text = json.dumps(found.claim)
+    assert os.uname().nodename not in text
+    assert str(store.path) not in text
+    assert "made_with" not in found.claim
+    assert found.as_json()["made_with"]["numpy"] == np.__version__
+    assert audit_run(run).claim == found.claim
+
+
+def test_a_moved_store_has_the_same_certificate(run, store, tmp_path):
+    shutil.copytree(store.path, tmp_path / "moved")
+    elsewhere = tl.from_config(run.describe(), path=str(tmp_path / "moved"))
+    assert check_certificate(audit_run(run), elsewhere, full=True).ok
+
+
+# -- computed again ---------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("options", [{}, {"arrays": False}, {"arrays": "sample"}, {"sample": 40}])
+def test_a_certificate_is_checked_in_part_and_in_full(run, options):
+    found = audit_run(run, **options)
+    text = json.dumps(found.as_json())
+    some = check_certificate(text, run, seed=3)
+    assert some.ok, str(some)
+    assert 0 < some.stretches < some.of
+    assert 0 < some.missed < 1
+    every = check_certificate(text, run, full=True)
+    assert every.ok, str(every)
+    assert every.missed == 0
+
+
+def test_every_seed_checks_other_stretches_and_all_together_check_all(run):
+    found = audit_run(run, arrays=False)
+    wrong = replace(found.digests, plan=("0" * 64, *found.digests.plan[1:]))
+    forged = replace(found, digests=wrong)
+    verdicts = [check_certificate(forged, run, seed=seed).ok for seed in range(300)]
+    assert 0 < verdicts.count(False) < len(verdicts)  # a hundredth at a time
+    assert not check_certificate(forged, run, full=True).ok
+
+
+def test_another_run_another_rendering_and_a_forged_verdict_are_found(run, store):
+    found = audit_run(run)
+    other = check_certificate(found, run.seed(5))
+    assert not other.ok
+    assert "fingerprint" in str(other)
+    assert not check_certificate(found, run.render(pad_id=3)).ok
+    assert not check_certificate(found, run.epochs(3)).ok
+    spoiled = with_arrays(run, at_index(7, put("tokens", 0, lambda x: x ^ 1)))
+    bad = audit_run(spoiled)
+    assert not bad.ok
+    claimed = replace(bad, laws=found.laws)
+    assert not check_certificate(claimed, run, full=True).ok
+    assert not check_certificate(bad, run, full=True).ok
+
+
+def test_what_is_no_certificate_is_refused_with_its_place(run):
+    plain = audit_run(run, 0, 10).as_json()
+    with pytest.raises(ConfigError, match=r"certificate.format: found None"):
+        Certificate.read({})
+    with pytest.raises(ConfigError, match=r"it is not JSON"):
+        check_certificate("{", run)
+    with pytest.raises(ConfigError, match=r"certificate.scope.first: found 'x'"):
+        Certificate.read(plain | {"scope": plain["scope"] | {"first": "x"}})
+    with pytest.raises(ConfigError, match=r"certificate.digests"):
+        Certificate.read(plain | {"digests": {"stretch": 1}})
+
+
+def test_a_forged_scope_is_refused_before_it_costs_anything(run):
+    plain = audit_run(run, 0, 10).as_json()
+    for wrong in ({"last": 10**15}, {"first": -4}, {"sample": 10**12}, {"arrays": "some"}):
+        with pytest.raises(ConfigError, match=r"certificate.scope"):
+            check_certificate(plain | {"scope": plain["scope"] | wrong}, run, full=True)
+    few = plain["digests"] | {"stretch": 0}
+    with pytest.raises(ConfigError, match=r"certificate.digests"):
+        check_certificate(plain | {"digests": few}, run)
+
+
+def test_a_certificate_reads_well(run):
+    text = str(audit_run(run, sample=20))
+    assert "every law that was looked at holds" in text
+    assert "would be missed with probability" in text
+    assert "not looked at" in text
+
+
+# -- what is asked ----------------------------------------------------------------------------
+
+
+def test_rows_that_are_not_there_are_refused(run, store):
+    with pytest.raises(ConfigError, match=r"last: found 10,000, but the run has"):
+        audit_run(run, 0, 10_000)
+    with pytest.raises(ConfigError, match=r"first: found 9, allowed: up to last"):
+        audit_run(run, 9, 3)
+    with pytest.raises(ConfigError, match=r"arrays: found 'all'.*'sample'"):
+        audit_run(run, arrays="all")
+    endless = tl.mix({"a": store.windows(4).epochs(None), "b": store.windows(4)})
+    with pytest.raises(ConfigError, match=r"last: missing; this mix is endless"):
+        audit_run(endless)
+
+
+# -- how likely a sample misses a defect --------------------------------------------------------
+
+
+@given(st.data())
+def test_the_chance_of_a_miss_is_the_hypergeometric_one(data):
+    rows = data.draw(st.integers(1, 400))
+    looked_at = data.draw(st.integers(0, rows))
+    defective = data.draw(st.integers(0, rows))
+    right = Fraction(comb(rows - defective, looked_at), comb(rows, looked_at))
+    assert miss_chance(rows, looked_at, defective) == float(right)
+
+
+def test_the_smallest_defect_that_is_found_is_where_the_chance_crosses():
+    for rows, looked_at in ((1000, 10), (10**8, 10**4), (64, 64), (50, 1), (7, 0)):
+        size = smallest_found(rows, looked_at)
+        assert miss_chance(rows, looked_at, size) <= 0.01
+        assert size == 1 or miss_chance(rows, looked_at, size - 1) > 0.01
