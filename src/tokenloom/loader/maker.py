@@ -29,6 +29,8 @@ __all__ = ["Maker"]
 
 Int64 = NDArray[np.int64]
 
+Bools = NDArray[np.bool_]
+
 PLAN_ROWS, PLAN_GROUPS = 8192, 16  # examples, and groups, planned together
 
 END = 1 << 63  # examples are counted by 64-bit integers
@@ -38,6 +40,8 @@ PLANS_AHEAD = 8  # plans whose blocks are fetched before they are needed
 COUNTED_STEPS = 64  # whose trained predictions are counted together
 
 SORTED_ROWS = 32768  # examples of all ranks sorted by lane together
+
+TABLES = 32  # of sorted rows, kept for other ranks
 
 
 class Planned(NamedTuple):
@@ -122,6 +126,8 @@ class Maker:
         self._announced: tuple[int, int, Ready] | None = None  # steps, found and not yet made
         self._counted: Counted | None = None
         self.ahead = 0  # most steps to announce before they are made
+        self.until: int | None = None  # steps from here on are not even planned
+        self.tables: dict[tuple[int, int], tuple[Int64, Bools]] | None = None  # shared by ranks
         self._raises = untrained == "raise"
         self.untrained: set[int] = set()  # steps that were found to have no trained token
 
@@ -285,21 +291,41 @@ class Maker:
 
     def _rows(self, step: int, stop: int, low: int, high: int) -> tuple[Int64, list[int]]:
         """The indices of rows [low, high) of some steps of one size, and where each step ends."""
+        if self.run.lanes > 1:
+            line, real = self._sorted(step, stop)
+            line, real = line[:, low:high], real[:, low:high]
+        else:
+            line, real = self._line(step, stop, low, high)
+        return line[real], [0, *np.cumsum(real.sum(axis=1)).tolist()]
+
+    def _sorted(self, step: int, stop: int) -> tuple[Int64, Bools]:
+        """The rows of whole steps in order of lane, and which of them are real [steps, rows].
+
+        Every rank sorts whole steps; ranks of one process may share what they sorted.
+        """
+        known = None if self.tables is None else self.tables.get((step, stop))
+        if known is not None:
+            return known
+        line, real = self._line(step, stop, 0, self.steps.size(step))
+        fractions = np.full(line.shape, np.inf)  # rows past the end stay last
+        fractions[real] = self.run.fractions(line[real])
+        found = np.take_along_axis(line, np.lexsort((line, fractions), axis=-1), -1), real
+        if self.tables is not None:
+            while len(self.tables) >= TABLES:
+                del self.tables[next(iter(self.tables))]
+            self.tables[step, stop] = found
+        return found
+
+    def _line(self, step: int, stop: int, first: int, last: int) -> tuple[Int64, Bools]:
+        """Rows [first, last) of some steps in order of index, and which of them are real."""
         size = self.steps.size(step)
-        sorts = self.run.lanes > 1
-        first, last = (0, size) if sorts else (low, high)
         # [steps, rows]: the example of each row, before sorting and wrapping
         line = self.steps.begin(step) + np.arange(stop - step)[:, None] * size
         line = line + np.arange(first, last)
         real = np.full(line.shape, True) if self.limit is None else line < self.limit
         if self.end == "wrap" and self.run.n:
             line %= self.run.n
-        if sorts:
-            fractions = np.full(line.shape, np.inf)  # rows past the end stay last
-            fractions[real] = self.run.fractions(line[real])
-            line = np.take_along_axis(line, np.lexsort((line, fractions), axis=-1), -1)
-            line, real = line[:, low:high], real[:, low:high]
-        return line[real], [0, *np.cumsum(real.sum(axis=1)).tolist()]
+        return line, real
 
     def _missing(self, step: int) -> int:
         """The rows of filler in this rank's share of a step."""
@@ -310,7 +336,8 @@ class Maker:
     @property
     def _end(self) -> int:
         """One past the last step; no run has more than 2^63 examples."""
-        return self.steps.count(END, partial=False) if self.count is None else self.count
+        end = self.steps.count(END, partial=False) if self.count is None else self.count
+        return end if self.until is None else min(end, self.until)
 
     def _is_over(self, step: int) -> bool:
         return step >= self._end

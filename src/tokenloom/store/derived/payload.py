@@ -35,7 +35,7 @@ from tokenloom.store.handles import Single, lock_of
 from tokenloom.store.reader import Reader
 from tokenloom.store.shard import corrupt
 
-__all__ = ["InFiles", "Payloads", "payloads_of", "read_failed"]
+__all__ = ["InFiles", "Payloads", "adopt", "payloads_of", "read_failed"]
 
 Int64 = NDArray[np.int64]
 
@@ -196,3 +196,8 @@ def payloads_of(reader: Reader) -> Payloads:
     """The payloads of a store, shared by all datasets over it."""
     known = _PAYLOADS.get(reader)
     return known if known is not None else _PAYLOADS.setdefault(reader, Payloads(reader))
+
+
+def adopt(reader: Reader, payloads: Payloads) -> None:
+    """Let a reader have these payloads, before anybody asks for them."""
+    _PAYLOADS[reader] = payloads
