@@ -25,7 +25,7 @@ from tokenloom.loader.steps import Steps, rank_rows
 from tokenloom.order.run import Run
 from tokenloom.store.cache import BlockCache
 
-__all__ = ["Maker"]
+__all__ = ["Maker", "Planned"]
 
 Int64 = NDArray[np.int64]
 
@@ -40,8 +40,6 @@ PLANS_AHEAD = 8  # plans whose blocks are fetched before they are needed
 COUNTED_STEPS = 64  # whose trained predictions are counted together
 
 SORTED_ROWS = 32768  # examples of all ranks sorted by lane together
-
-TABLES = 32  # of sorted rows, kept for other ranks
 
 
 class Planned(NamedTuple):
@@ -126,8 +124,6 @@ class Maker:
         self._announced: tuple[int, int, Ready] | None = None  # steps, found and not yet made
         self._counted: Counted | None = None
         self.ahead = 0  # most steps to announce before they are made
-        self.until: int | None = None  # steps from here on are not even planned
-        self.tables: dict[tuple[int, int], tuple[Int64, Bools]] | None = None  # shared by ranks
         self._raises = untrained == "raise"
         self.untrained: set[int] = set()  # steps that were found to have no trained token
 
@@ -292,29 +288,23 @@ class Maker:
     def _rows(self, step: int, stop: int, low: int, high: int) -> tuple[Int64, list[int]]:
         """The indices of rows [low, high) of some steps of one size, and where each step ends."""
         if self.run.lanes > 1:
-            line, real = self._sorted(step, stop)
-            line, real = line[:, low:high], real[:, low:high]
+            line, real = (one[:, low:high] for one in self.whole_steps(step, stop))
         else:
             line, real = self._line(step, stop, low, high)
         return line[real], [0, *np.cumsum(real.sum(axis=1)).tolist()]
 
-    def _sorted(self, step: int, stop: int) -> tuple[Int64, Bools]:
-        """The rows of whole steps in order of lane, and which of them are real [steps, rows].
-
-        Every rank sorts whole steps; ranks of one process may share what they sorted.
-        """
-        known = None if self.tables is None else self.tables.get((step, stop))
-        if known is not None:
-            return known
+    def whole_steps(self, step: int, stop: int) -> tuple[Int64, Bools]:
+        """The rows of some steps of one size, for all ranks, and which are real [steps, rows]."""
         line, real = self._line(step, stop, 0, self.steps.size(step))
+        if self.run.lanes == 1:
+            return line, real
         fractions = np.full(line.shape, np.inf)  # rows past the end stay last
         fractions[real] = self.run.fractions(line[real])
-        found = np.take_along_axis(line, np.lexsort((line, fractions), axis=-1), -1), real
-        if self.tables is not None:
-            while len(self.tables) >= TABLES:
-                del self.tables[next(iter(self.tables))]
-            self.tables[step, stop] = found
-        return found
+        if self.end == "wrap":
+            order = np.lexsort((line, fractions), axis=-1)
+        else:  # they ascend already
+            order = np.argsort(fractions, axis=-1, kind="stable")
+        return np.take_along_axis(line, order, -1), real
 
     def _line(self, step: int, stop: int, first: int, last: int) -> tuple[Int64, Bools]:
         """Rows [first, last) of some steps in order of index, and which of them are real."""
@@ -336,8 +326,7 @@ class Maker:
     @property
     def _end(self) -> int:
         """One past the last step; no run has more than 2^63 examples."""
-        end = self.steps.count(END, partial=False) if self.count is None else self.count
-        return end if self.until is None else min(end, self.until)
+        return self.steps.count(END, partial=False) if self.count is None else self.count
 
     def _is_over(self, step: int) -> bool:
         return step >= self._end
@@ -368,5 +357,9 @@ class Maker:
         if self.run.lanes > 1:
             most = min(most, SORTED_ROWS // size)
         stop = min(step + max(1, most), self.steps.stretch_end(step), self._end)
+        return self._planned_rows(step, stop, low, high)
+
+    def _planned_rows(self, step: int, stop: int, low: int, high: int) -> Planned:
+        """The plan of rows [low, high) of some steps of one size."""
         indices, cuts = self._rows(step, stop, low, high)
         return Planned(step, stop, self.renderer.plan(indices), cuts)

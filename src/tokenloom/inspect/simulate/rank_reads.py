@@ -24,18 +24,20 @@ from tokenloom.api.rebuild import rebuild
 from tokenloom.arrays import grouped, with_newest
 from tokenloom.batch.plan import Plan, PlanPart
 from tokenloom.batch.render import Pending, Ready, Renderer
+from tokenloom.layout.windows import Windows
 from tokenloom.loader.forecast import RankReading
 from tokenloom.loader.loader import Loader
+from tokenloom.loader.maker import Maker, Planned
 from tokenloom.order.run import Placed, Run
 from tokenloom.store.derived.pretended import PretendedCache, PretendedReader, Touched
 from tokenloom.store.fetch import ReadCounters
 from tokenloom.store.reader import Reader
 
-__all__ = ["GroupRead", "LoaderSettings", "RankReads", "SharedRows"]
+__all__ = ["GroupRead", "LoaderSettings", "RankReads", "SharedSteps"]
 
 Int64 = NDArray[np.int64]
 
-CHUNK, KEPT = 1 << 16, 32  # examples located together, and how many times as many are kept
+KEPT = 32  # stretches of steps, located for all ranks
 
 
 class LoaderSettings(NamedTuple):
@@ -63,71 +65,14 @@ class GroupRead(NamedTuple):
     bytes: int
 
 
-class LocatedRows:
-    """Source, item, epoch and row of consecutive examples, worked out once for all ranks."""
-
-    def __init__(self) -> None:
-        self._known: dict[int, NDArray[np.int64]] = {}
-
-    def of(self, run: Run, chunk: int) -> NDArray[np.int64]:
-        """[4, N]: source, item, epoch and row of the examples of a chunk."""
-        known = self._known.get(chunk)
-        if known is None:
-            last = (chunk + 1) * CHUNK if run.n is None else min((chunk + 1) * CHUNK, run.n)
-            known = np.zeros((4, last - chunk * CHUNK), np.int64)
-            for part in run.placed(np.arange(chunk * CHUNK, last)):
-                at = slice(None) if part.at is None else part.at
-                known[0, at] = part.number
-                known[1, at], known[2, at], known[3, at] = part.item, part.epoch, part.row
-            self._known = with_newest(self._known, chunk, known, KEPT)
-        return known
-
-
-class LocatedRun:
-    """A run whose examples were located before; see `Run.placed`."""
-
-    def __init__(self, run: Run, known: LocatedRows) -> None:
-        self._run, self._known, self.width = run, known, run.width
-        self._alone = len(run.sources) == 1 and run.sources[0] is run
-
-    def placed(self, indices: Int64) -> list[Placed]:
-        """See `Run`."""
-        found = np.empty((4, len(indices)), np.int64)
-        for chunk, here in grouped(indices // CHUNK):
-            known = self._known.of(self._run, chunk)
-            found[:, here] = known[:, indices[here] - chunk * CHUNK]
-        source, item, epoch, row = found
-        if self._alone:
-            return [Placed(0, self._run.sources[0], None, indices, epoch, row)]
-        return [
-            Placed(number, self._run.sources[number], at, item[at], epoch[at], row[at])
-            for number, at in grouped(source)
-        ]
-
-
-class SharedRows:
-    """What the ranks of one simulation share: located examples, and sorted rows of steps."""
-
-    def __init__(self) -> None:
-        self.located = LocatedRows()
-        self.tables: dict[tuple[int, int], Any] = {}
-
-
 class _CountingRenderer(Renderer):
     """Asks for the tokens of examples and makes no batch of them."""
 
-    def __init__(
-        self, like: Renderer, readers: Sequence[PretendedReader], known: LocatedRows
-    ) -> None:
+    def __init__(self, like: Renderer, readers: Sequence[PretendedReader]) -> None:
         specs = [like._specs[number] for number in range(len(like._readers))]
         super().__init__(like._run, like._readers, specs)
         self._payloads = [reader.payloads for reader in readers]
         self._made: list[Touched] = []
-        self._located: Any = LocatedRun(like._run, known)
-
-    def plan(self, indices: Int64) -> Plan:
-        """Where these examples come from; ranks locate them together."""
-        return Plan(self._located, indices)
 
     def fetch(self, plan: Plan, start: int, stop: int) -> Ready:
         """Look for the tokens of some examples; what is found in files is remembered."""
@@ -141,10 +86,13 @@ class _CountingRenderer(Renderer):
 
     def _ask(self, part: PlanPart, start: int, stop: int) -> None:
         """Examples [start, stop) of a part, as `RowReader.fetched` asks for them."""
-        line = part.placed.run.layout.line
+        layout, blanks = part.placed.run.layout, part.placed.run.blanks
         if self.by_blocks:
-            self._readers[part.number].fetched(part, start, stop, "input_ids")
+            if blanks is not None or not isinstance(layout, Windows):
+                _ = part.reads  # may look up where documents start, through the cache
+            self._readers[part.number]._blocks(part, start, stop, "input_ids")
             return
+        line = layout.line
         reads = part.reads.frames(start, stop)
         first, last = line.to_store(reads.address, reads.address + reads.length)
         reader = line.reader
@@ -173,6 +121,88 @@ class _CountingRenderer(Renderer):
         self._made = []
 
 
+class Table(NamedTuple):
+    """All rows of some steps, for all ranks: source, item, epoch and row of each [steps, rows]."""
+
+    index: Int64
+    source: Int64
+    item: Int64
+    epoch: Int64
+    row: Int64
+
+
+class SharedSteps:
+    """What the ranks of one simulation share: where the rows of steps come from."""
+
+    def __init__(self) -> None:
+        self._known: dict[tuple[int, int], Table | None] = {}
+
+    def table(self, maker: Maker, step: int, stop: int) -> Table | None:
+        """The rows of some steps of one size; None if some of them are after the end."""
+        which = step, stop
+        if which not in self._known:
+            line, real = maker.whole_steps(step, stop)
+            found = _located(maker.run, line) if real.all() else None
+            self._known = with_newest(self._known, which, found, KEPT)
+        return self._known[which]
+
+
+def _located(run: Run, line: Int64) -> Table:
+    """Where these examples come from."""
+    source, item, epoch, row = (np.zeros(line.size, np.int64) for _ in range(4))
+    for part in run.placed(line.reshape(-1)):
+        at = slice(None) if part.at is None else part.at
+        source[at], item[at], epoch[at], row[at] = part.number, part.item, part.epoch, part.row
+    return Table(line, *(one.reshape(line.shape) for one in (source, item, epoch, row)))
+
+
+class _GivenRows(NamedTuple):
+    """A run of which only some examples are asked for, and they are known."""
+
+    width: int
+    parts: list[Placed]
+
+    def placed(self, indices: Int64) -> list[Placed]:
+        """See `Run`."""
+        return self.parts
+
+
+class _RankMaker(Maker):
+    """Plans the steps of a rank as its loader does, with what other ranks have worked out."""
+
+    def __init__(self, loader: Loader, shadow: Dataset, last: int, shared: SharedSteps) -> None:
+        like = loader._maker
+        by_blocks = like.renderer.by_blocks
+        super().__init__(
+            shadow, like.steps, like.rank, like.world_size, like.end, like.fields, by_blocks
+        )
+        self.ahead, self.budget, self.holds_all = like.ahead, like.budget, like.holds_all
+        self._last, self._shared = last, shared
+        self._alone = self.run.sources[0] is self.run
+
+    @property
+    def _end(self) -> int:
+        """One past the last step that is simulated."""
+        return min(super()._end, self._last)
+
+    def _planned_rows(self, step: int, stop: int, low: int, high: int) -> Planned:
+        table = self._shared.table(self, step, stop)
+        if table is None:
+            return super()._planned_rows(step, stop, low, high)
+        index, source, item, epoch, row = (one[:, low:high].reshape(-1) for one in table)
+        sources = self.run.sources
+        if self._alone:
+            parts = [Placed(0, sources[0], None, index, epoch, row)]
+        else:
+            parts = [
+                Placed(number, sources[number], at, item[at], epoch[at], row[at])
+                for number, at in grouped(source)
+            ]
+        given: Any = _GivenRows(self.run.width, parts)
+        cuts = list(range(0, len(index) + 1, high - low))
+        return Planned(step, stop, Plan(given, index), cuts)
+
+
 class RankReads:
     """A rank that loads steps [first, stop) and reads no token.
 
@@ -196,7 +226,7 @@ class RankReads:
         rank: int,
         first: int,
         stop: int,
-        shared: SharedRows,
+        shared: SharedSteps,
     ) -> None:
         self.counters = ReadCounters()
         shadow, readers = _shadow(run, settings.cache_bytes, self.counters)
@@ -211,10 +241,10 @@ class RankReads:
                 fetch=settings.fetch,
                 end=settings.end,
             )
-        self._loader, self._maker = loader, loader._maker.over(loader._maker.steps)
-        self._renderer = _CountingRenderer(self._maker.renderer, readers, shared.located)
-        self._maker.renderer, self._maker.tables = self._renderer, shared.tables
-        self._maker.until, self.step, self._size = stop, first, 1
+        self._loader, self.step, self._size = loader, first, 1
+        self._maker = _RankMaker(loader, shadow, stop, shared)
+        self._renderer = _CountingRenderer(self._maker.renderer, readers)
+        self._maker.renderer = self._renderer
         self._caches = list({id(one): one for one in shadow._caches}.values())
 
     def groups(self) -> Iterator[GroupRead]:

@@ -132,21 +132,17 @@ class PretendedCache(BlockCache):
                 blocks.move_to_end(key)
         self._hits += len(keys) - len(mine)
         self._misses += len(mine)
+        held, most = self._bytes, self._capacity
         for place, block in zip(mine, load(mine) if mine else (), strict=True):
-            values[place] = block
-            if block.nbytes <= self._capacity:
-                self._keep(keys[place], block)
+            values[place], size = block, block.nbytes
+            if size <= most:
+                blocks[keys[place]] = block
+                held += size
+                while held > most:
+                    held -= blocks.popitem(last=False)[1].nbytes
+                    self._evictions += 1
+        self._bytes = held
         return values  # type: ignore[return-value]
-
-    def missing(self, keys: Sequence[Hashable]) -> list[int]:
-        """See `BlockCache`."""
-        blocks, found = self._blocks, []
-        for place, key in enumerate(keys):
-            if key in blocks:
-                blocks.move_to_end(key)
-            else:
-                found.append(place)
-        return found
 
 
 class Touched(NamedTuple):
@@ -197,11 +193,10 @@ class _PretendedPayloads(Payloads):
     def _payload(self, reader: Reader, number: int, column: str, mapped: bool) -> Any:
         """One byte per page of a file: whether it was checked."""
         known = self._pages.get((number, column))
-        if known is None:
+        if known is None and reader.rules.verify != "never":
             columns = reader.shard(number).columns
             known = bytearray(-(-columns[column].payload_bytes // PAGE_BYTES))
-            if reader.rules.verify != "never":
-                self._pages[number, column] = known
-                sums = np.broadcast_to(np.zeros(1, np.uint32), columns["page_crc32c"].length)
-                reader.cache.get((reader.identity, number, "page_crc32c"), lambda: sums)
+            self._pages[number, column] = known
+            sums = np.broadcast_to(np.zeros(1, np.uint32), columns["page_crc32c"].length)
+            reader.cache.get((reader.identity, number, "page_crc32c"), lambda: sums)
         return known
