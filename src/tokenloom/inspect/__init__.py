@@ -1,10 +1,21 @@
 """Takes a run → gives what it shows: lists, counts and pictures, from integers alone.
 
 - `tokenloom.inspect.splices` lists what spliced examples show, and finds the examples of a start.
+- `tokenloom.inspect.simulate` tells what steps will show, read and wait for, before they run.
 - `tokenloom.inspect.coverage` counts how often each token is context and target, and draws it.
 """
 
 from tokenloom.inspect.coverage import Coverage, coverage
+from tokenloom.inspect.simulate.answer import Simulation
+from tokenloom.inspect.simulate.simulation import simulate_run
 from tokenloom.inspect.splices import Listing, places, triples
 
-__all__ = ["Coverage", "Listing", "coverage", "places", "triples"]
+__all__ = [
+    "Coverage",
+    "Listing",
+    "Simulation",
+    "coverage",
+    "places",
+    "simulate_run",
+    "triples",
+]

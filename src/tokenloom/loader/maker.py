@@ -288,7 +288,8 @@ class Maker:
     def _rows(self, step: int, stop: int, low: int, high: int) -> tuple[Int64, list[int]]:
         """The indices of rows [low, high) of some steps of one size, and where each step ends."""
         if self.run.lanes > 1:
-            line, real = (one[:, low:high] for one in self.whole_steps(step, stop))
+            line, real = self.whole_steps(step, stop)
+            line, real = line[:, low:high], real[:, low:high]
         else:
             line, real = self._line(step, stop, low, high)
         return line[real], [0, *np.cumsum(real.sum(axis=1)).tolist()]

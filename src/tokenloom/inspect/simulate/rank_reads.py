@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Iterator, Sequence
-from dataclasses import astuple
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -52,17 +51,20 @@ class LoaderSettings(NamedTuple):
 
 
 class GroupRead(NamedTuple):
-    """What a rank reads for steps [first, stop), and for what it reads ahead of them.
+    """What a rank reads for steps [first, stop).
 
     Attributes:
         first, stop: the steps.
         reads, bytes: read operations and the bytes they give.
+        counts: all that the rank has read by then: ranges, reads, bytes, useful bytes, requests;
+            and hits, misses and evictions of its caches.
     """
 
     first: int
     stop: int
     reads: int
     bytes: int
+    counts: tuple[int, ...]
 
 
 class _CountingRenderer(Renderer):
@@ -124,7 +126,7 @@ class _CountingRenderer(Renderer):
 class Table(NamedTuple):
     """All rows of some steps, for all ranks: source, item, epoch and row of each [steps, rows]."""
 
-    index: Int64
+    example: Int64
     source: Int64
     item: Int64
     epoch: Int64
@@ -217,6 +219,8 @@ class RankReads:
     Attributes:
         counters: what it has read.
         step: its next step.
+        rank, world_size: its number, and that of all ranks.
+        start: its counts before the first step.
     """
 
     def __init__(
@@ -245,20 +249,22 @@ class RankReads:
         self._maker = _RankMaker(loader, shadow, stop, shared)
         self._renderer = _CountingRenderer(self._maker.renderer, readers)
         self._maker.renderer = self._renderer
+        self.rank, self.world_size = rank, settings.ranks
         self._caches = list({id(one): one for one in shadow._caches}.values())
+        self.start = self.counts()  # opening a run may use its cache
 
     def groups(self) -> Iterator[GroupRead]:
         """Load group after group, and tell what each took."""
         while True:
-            reads, size = self.counters.read_ops, self.counters.bytes
+            before = self.counters.read_ops, self.counters.bytes
             made = len(self._maker.batches(self.step, self._size))
             if not made:
                 return
             self._renderer.deliver()
             first, self.step = self.step, self.step + made
             self._size = min(2 * self._size, self._loader._group)
-            reads, size = self.counters.read_ops - reads, self.counters.bytes - size
-            yield GroupRead(first, self.step, reads, size)
+            reads, size = self.counters.read_ops - before[0], self.counters.bytes - before[1]
+            yield GroupRead(first, self.step, reads, size, self.counts())
 
     @property
     def reading(self) -> RankReading:
@@ -275,16 +281,13 @@ class RankReads:
         """Steps that the loader keeps ready."""
         return self._loader._prefetch
 
-    @property
-    def count(self) -> int | None:
-        """Steps of the whole run; None: endless."""
-        return self._maker.count
-
-    def cache_counts(self) -> tuple[int, int, int]:
-        """(hits, misses, evictions) of its caches."""
-        found = [one.stats() for one in self._caches]
-        hits, misses = sum(one.hits for one in found), sum(one.misses for one in found)
-        return hits, misses, sum(one.evictions for one in found)
+    def counts(self) -> tuple[int, ...]:
+        """What it has read; see `GroupRead`."""
+        one, caches = self.counters, [cache.stats() for cache in self._caches]
+        hits, misses = sum(cache.hits for cache in caches), sum(cache.misses for cache in caches)
+        evicted = sum(cache.evictions for cache in caches)
+        read = one.ranges, one.read_ops, one.bytes, one.useful_bytes, one.examples
+        return *read, hits, misses, evicted
 
 
 def _shadow(
@@ -306,8 +309,3 @@ def _shadow(
     shadows = {key: pretended(reader) for key, reader in known.items()}
     made = rebuild(run.describe(), None, {}, shadows)._but(stages=run._stages)
     return made, list(readers.values())
-
-
-def added(parts: Sequence[ReadCounters]) -> ReadCounters:
-    """The counts of several ranks together."""
-    return ReadCounters(*(sum(column) for column in zip(*map(astuple, parts), strict=True)))

@@ -115,6 +115,7 @@ class PretendedReader(Reader):
             self._empty[column, size] = known
         return known
 
+
 class PretendedCache(BlockCache):
     """A cache for one thread: keeps, drops and counts like `BlockCache`, without its locks."""
 
