@@ -107,7 +107,7 @@ def slow_stalls(groups, ready, speed, step_seconds):
                     asked = asked if step > first else 0.0
                     seconds = group_seconds(one.reads, one.bytes, speed)
                     landed[rank, one.first] = max(free, asked) + seconds
-            holds = [g.first for g in own if g.first <= step < g.stop][0]
+            holds = next(g.first for g in own if g.first <= step < g.stop)
             now_needed = landed[rank, holds]
             landed[rank] = now_needed
         arrival = max(landed[rank] for rank in range(len(groups)))
@@ -134,7 +134,7 @@ def test_stalls_are_those_of_a_queue_written_out(seed):
     assert found.seconds == pytest.approx(seconds)
     assert found.first_wait == pytest.approx(waits[0])
     assert found.longest_wait == pytest.approx(max(waits[1:]))
-    assert found.stalled_steps == sum(wait > 0 for wait in waits[1:])
+    assert found.stalled_steps == sum(wait > 1e-9 for wait in waits[1:])
 
 
 def test_the_worked_example_of_stalls():
@@ -155,7 +155,7 @@ def test_a_fast_source_waits_only_for_the_first_step(store):
 
 @pytest.mark.parametrize("kind", ["block", "lanes", "full"])
 def test_many_steps_follow_from_whole_bands_and_say_so(tmp_path, kind):
-    store = toy_store(tmp_path, rows=3000, cache_bytes=2000)
+    store = toy_store(tmp_path, rows=3000, cache_bytes=2000, verify="never")
     shuffles = {
         "block": lambda ds: ds.block_shuffle(window_blocks=8),
         "lanes": lambda ds: ds.block_shuffle(window_blocks=2, lanes=4),
@@ -178,9 +178,8 @@ def test_many_steps_follow_from_whole_bands_and_say_so(tmp_path, kind):
         exact.over_time,
         exact.repeats,
     )
-    # pages and chunks are checked in the first epoch only, so later bands read a little less
-    assert told.bytes == pytest.approx(exact.bytes, rel=0.15)
-    assert told.reads == pytest.approx(exact.reads, rel=0.15)
+    assert told.bytes == pytest.approx(exact.bytes, rel=0.1)
+    assert told.reads == pytest.approx(exact.reads, rel=0.1)
 
 
 def test_what_a_cache_holds_is_read_once_however_many_steps_follow(store):
@@ -203,7 +202,7 @@ def test_a_simulation_is_plain_json_and_readable(run):
 
 
 def test_wrong_arguments_are_refused_with_the_remedy(run, store):
-    with pytest.raises(ConfigError, match="steps: found steps 0 to 1,000, but the run has 66"):
+    with pytest.raises(ConfigError, match="steps: found steps 0 to 1,000, but the run has 67"):
         simulate_run(run, 1000, batch_size=8)
     with pytest.raises(ConfigError, match="this run is endless"):
         simulate_run(store.windows(8).epochs(None), batch_size=8)

@@ -37,8 +37,8 @@ class Band(NamedTuple):
     is_band: bool
 
 
-def band_of(run: Run) -> Band:
-    """The longest band of a source, in examples of the run."""
+def band_of(run: Run, limit: int) -> Band:
+    """The longest band of a source, in examples of the run; `limit` are simulated at most."""
     looked = 1 << 20 if run.n is None else min(run.n, 1 << 20)
     found = []
     for source, taken in zip(run.sources, run.consumed(looked), strict=True):
@@ -47,7 +47,7 @@ def band_of(run: Run) -> Band:
             low, high = order.stretch(0)
             if high - low < source.rows:  # not an order that is one band
                 found.append((high - low) * looked // taken.rows)
-    return Band(max(found), True) if found else Band(STRETCH, False)
+    return Band(max(found), True) if found else Band(max(1, min(STRETCH, limit // 16)), False)
 
 
 def exact_steps(steps: int, batch_size: int, band: Band, limit: int) -> int:

@@ -32,7 +32,7 @@ from tokenloom.store.derived.pretended import PretendedCache, PretendedReader, T
 from tokenloom.store.fetch import ReadCounters
 from tokenloom.store.reader import Reader
 
-__all__ = ["GroupRead", "LoaderSettings", "RankReads", "SharedSteps"]
+__all__ = ["GroupRead", "LoaderSettings", "RankReads", "SharedSteps", "shadow_of"]
 
 Int64 = NDArray[np.int64]
 
@@ -233,7 +233,7 @@ class RankReads:
         shared: SharedSteps,
     ) -> None:
         self.counters = ReadCounters()
-        shadow, readers = _shadow(run, settings.cache_bytes, self.counters)
+        shadow, readers = shadow_of(run, settings.cache_bytes, self.counters)
         with warnings.catch_warnings():  # what does not fit is told in the answer
             warnings.simplefilter("ignore")
             loader = Loader(
@@ -290,7 +290,7 @@ class RankReads:
         return *read, hits, misses, evicted
 
 
-def _shadow(
+def shadow_of(
     run: Dataset, cache_bytes: int | None, ledger: ReadCounters
 ) -> tuple[Dataset, list[PretendedReader]]:
     """The run again, over readers of its own that only pretend to read."""

@@ -35,13 +35,20 @@ from tokenloom.inspect.simulate.bands import (
     exact_steps,
     extended,
 )
-from tokenloom.inspect.simulate.rank_reads import GroupRead, LoaderSettings, RankReads, SharedSteps
+from tokenloom.inspect.simulate.rank_reads import (
+    GroupRead,
+    LoaderSettings,
+    RankReads,
+    SharedSteps,
+    shadow_of,
+)
 from tokenloom.inspect.simulate.repeats import repeats_of
 from tokenloom.inspect.simulate.stalls import simulate_stalls
 from tokenloom.loader.forecast import FITS, ROWS, THRASHES
 from tokenloom.loader.steps import Steps, rank_rows
 from tokenloom.order.run import Run
 from tokenloom.order.working_set import loss_columns
+from tokenloom.store.fetch import ReadCounters
 
 __all__ = ["simulate_run"]
 
@@ -112,13 +119,15 @@ def simulate_run(
             check_between(name, value, 0)
     settings = LoaderSettings(batch_size, ranks, cache_bytes, prefetch, fetch, end)
     size = counted.size(last - 1)
-    band = band_of(run.run)
-    exact = exact_steps(last - first, size, band, integer("exact_examples", exact_examples, 1))
+    limit = integer("exact_examples", exact_examples, 1)
+    looked = shadow_of(run, cache_bytes, ReadCounters())[0].run  # its cache is nobody else's
+    band = band_of(looked, limit)
+    exact = exact_steps(last - first, size, band, limit)
     members = _started(run, settings, first, first + exact)
     groups = _side_by_side(members)
     totals, bands = _totals(members, groups, counted, (first, last), band)
-    begin, stop = (_examples(run.run, counted, step, end) for step in (first, last))
-    shown = _shown(run.run, begin, stop)
+    begin, stop = (_examples(looked, counted, step, end) for step in (first, last))
+    shown = _shown(looked, begin, stop)
     partly = bands is not None
     return Simulation(
         first=first,
@@ -127,9 +136,9 @@ def simulate_run(
         tokens=sum(one.tokens for one in shown),
         batch_size=_told(batch_size),
         sources=shown,
-        over_time=_over_time(run.run, counted, (first, last), points, end),
+        over_time=_over_time(looked, counted, (first, last), points, end),
         ranks=totals,
-        repeats=() if end == "wrap" else repeats_of(run.run, begin, stop, counted),
+        repeats=() if end == "wrap" else repeats_of(looked, begin, stop, counted),
         stalls=_stalls(members, groups, latency, bandwidth, step_seconds, parallel),
         exact_steps=exact,
         bands=bands,
@@ -320,6 +329,11 @@ def _notes(
             f"{bands.bands} whole {kind} of {bands.examples:,} examples, whose mean bytes have a "
             f"standard error of {bands.spread:.2%}"
         )
+        if any(one.reader.rules.verify == "first" for one in run.sources.values()):
+            found.append(
+                "what is read for the first time is checked, which may read more; bands "
+                "are taken to go on like the first ones"
+            )
         if bands.is_full:
             found.append("the cache holds the whole run, so reads end once it is there")
     if any(loss_columns(source.reader) for source in run.sources.values()):

@@ -23,6 +23,8 @@ from tokenloom.inspect.simulate.rank_reads import GroupRead
 
 __all__ = ["SourceSpeed", "group_seconds", "simulate_stalls"]
 
+ROUNDING = 1e-9  # seconds; less is no wait
+
 SourceSpeed = tuple[float, float, int]
 
 """(seconds of latency, bytes per second, requests at a time)."""
@@ -73,7 +75,7 @@ def simulate_stalls(
                 landed[rank] = max(landed[rank], asked) + took[rank][number]
                 place[rank] += 1
             arrival = max(arrival, landed[rank])
-        wait = max(0.0, arrival - now)
+        wait = arrival - now if arrival - now > ROUNDING else 0.0
         if begin == first:
             first_wait = wait
         elif wait > 0:
