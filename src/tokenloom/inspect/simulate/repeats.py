@@ -21,7 +21,7 @@ from tokenloom.order.run import Run, SourceRun
 from tokenloom.random.keys import key
 from tokenloom.random.permute import permutations
 
-__all__ = ["repeats_of", "steps_of"]
+__all__ = ["repeats_of"]
 
 Int64 = NDArray[np.int64]
 
@@ -82,7 +82,7 @@ def _of_source(
         is_sample=not followed.whole,
         epochs=len(few),
         shown=len(documents) / max(1, count),
-        gaps=_gaps(documents, steps_of(steps, examples)),
+        gaps=_gaps(documents, steps.steps_of(examples)),
         note=f"Followed for {len(few)} of {len(epochs)} epochs." * (len(few) < len(epochs)),
     )
 
@@ -157,11 +157,3 @@ def _gaps(documents: Int64, steps: Int64) -> tuple[float, float, float, float] |
     if not len(gaps):
         return None
     return float(gaps.min()), float(np.median(gaps)), float(gaps.mean()), float(gaps.max())
-
-
-def steps_of(steps: Steps, examples: Int64) -> Int64:
-    """The step of each example [N]."""
-    begins, sizes = np.array(steps._begins), np.array(steps._sizes)
-    place = np.searchsorted(begins, examples, side="right") - 1
-    found: Int64 = np.array(steps._steps)[place] + (examples - begins[place]) // sizes[place]
-    return found
