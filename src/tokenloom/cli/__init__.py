@@ -17,7 +17,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from tokenloom import errors
-from tokenloom.cli import bench, build, pack, splice, verify
+from tokenloom.cli import bench, blame, build, pack, simulate, splice, verify
 from tokenloom.cli import show as looking
 from tokenloom.cli.words import as_typed, options_of
 from tokenloom.version import __version__
@@ -50,7 +50,7 @@ def parser() -> argparse.ArgumentParser:
     common.add_argument("--json", action="store_true", help="print one JSON object")
     common.add_argument("--debug", action="store_true", help="show the traceback of an error")
     common.add_argument("--quiet", action="store_true", help="no progress bar and no log lines")
-    for module in (build, looking, pack, splice, verify, bench):
+    for module in (build, looking, pack, splice, simulate, blame, verify, bench):
         module.add_commands(commands, common)
     return top
 

@@ -13,7 +13,9 @@ import shlex
 
 __all__ = ["as_typed", "options_of"]
 
-POSITIONAL = frozenset({"inputs", "store", "stores", "command", "run", "json", "debug", "quiet"})
+POSITIONAL = frozenset(
+    {"inputs", "store", "stores", "run_file", "command", "run", "json", "debug", "quiet"}
+)
 
 VALUE = r"('[^']*'|\"[^\"]*\"|\[[^\]]*\]|\{[^}]*\}|\.\.\.|…|[\w.+-]*\w)"
 

@@ -36,7 +36,7 @@ from tokenloom.inspect.suspects.records import (
     SpikeStep,
 )
 from tokenloom.inspect.suspects.score import Scored, name_documents, rivals_of
-from tokenloom.inspect.suspects.usual import deviation, running
+from tokenloom.inspect.suspects.usual import running
 from tokenloom.loader.loss_files import read_losses
 
 __all__ = ["blame"]
@@ -159,6 +159,9 @@ class _Judge:
         bad = int(np.isnan(self.values).sum())
         if bad:
             self.notes.append(f"{bad:,} losses are not finite, or of no trained token; left out")
+        good = self.values[np.isfinite(self.values)]
+        if not len(good) or good.min() == good.max():
+            raise ConfigError("losses: all are the same, so they blame nobody.")
         moments = _medians(self.values, clock)
         self.usual, self.spread = running(moments, window)
 
@@ -219,8 +222,8 @@ class _Judge:
         if effect > 0 and share > 0:
             needed = max(1, int(np.ceil((3 * scored.noise / (effect * share)) ** 2)))
         is_named = number in scored.named
-        rivals = rivals_of(known, number, min(needed, 1 << 40)) if is_named else []
-        names = [(*incident.name(one), apart) for one, apart in rivals if one not in scored.named]
+        rivals = rivals_of(known, scored, number) if is_named else []
+        names = [(*incident.name(one), apart) for one, apart in rivals]
         source, document = incident.name(number)
         return BlamedDocument(
             source=source,
@@ -276,8 +279,8 @@ class _Judge:
                 share = "shares" if len(one.same) == 1 else "share"
                 self.notes.append(
                     f"{one.source} {one.document}: {plural(len(one.same), 'other document')} "
-                    f"{share} its {what}s; {plural(one.needed, what)} with only one of two would "
-                    "tell them apart"
+                    f"{share} its {what}s or nearly; {plural(one.needed, what)} with only one of "
+                    "two would tell them apart"
                 )
 
     def _edit(self, named: list[BlamedDocument], at: int) -> str:
@@ -346,6 +349,4 @@ def _without_sources(incident: Incident, above: Float64) -> Float64:
         here = incident.source == number
         if here.any() and np.isfinite(above[here]).any():
             found[here] -= np.nanmedian(above[here])
-    if not len(incident.sources) and deviation(above[np.isfinite(above)]) == 0:
-        raise ConfigError("losses: all are the same, so they blame nobody.")
     return found

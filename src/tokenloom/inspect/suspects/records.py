@@ -43,8 +43,8 @@ class BlamedDocument:
         is_named: whether the score is above the threshold.
         needed: how many rows, or steps, that hold only one of two documents tell an effect of this
             size from none, at three standard errors.
-        same: documents that no or too few of the given losses tell apart from this one, as
-            (source, document, how many hold only one of the two).
+        same: documents that the given losses do not tell apart from this one, at three standard
+            errors, as (source, document, how many rows, or steps, hold only one of the two).
     """
 
     source: str

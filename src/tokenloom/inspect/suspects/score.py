@@ -34,6 +34,8 @@ MOST_NAMED = 64
 
 RIVALS = 32  # that are listed
 
+TOLD_APART = 9.0  # squared standard deviations: three
+
 
 class Incidence(NamedTuple):
     """Which documents are in which units.
@@ -61,6 +63,7 @@ class Scored(NamedTuple):
         named: the named documents, in order of naming.
         threshold: the score above which a document is named.
         noise: standard deviation of a unit.
+        left: what the named documents leave of the losses [units].
     """
 
     effect: Float64
@@ -69,6 +72,7 @@ class Scored(NamedTuple):
     named: list[int]
     threshold: float
     noise: float
+    left: Float64
 
 
 def name_documents(known: Incidence, above: Float64, false_positives: float) -> Scored:
@@ -98,7 +102,7 @@ def name_documents(known: Incidence, above: Float64, false_positives: float) -> 
     effect = _alone(known, left, weight)
     effect[named], error[named] = together, errors
     score = np.where(weight > 0, effect / np.maximum(error, 1e-300), -np.inf)
-    return Scored(effect, error, score, named, threshold, noise)
+    return Scored(effect, error, score, named, threshold, noise, left)
 
 
 def _weight(known: Incidence) -> Float64:
@@ -145,15 +149,28 @@ def _together(
     return effect, errors, left
 
 
-def rivals_of(known: Incidence, document: int, needed: int) -> list[tuple[int, int]]:
-    """Documents that fewer than `needed` units tell apart from one: (document, those units)."""
-    own = known.unit[known.document == document]
+def rivals_of(known: Incidence, scored: Scored, document: int) -> list[tuple[int, int]]:
+    """Documents that explain nearly as well what one named document explains.
+
+    Those are the ones whose score, in its place, is so high that the sum of squares would grow by
+    less than `TOLD_APART` times the noise: the same rows in the same shares give the same sum.
+
+    Returns:
+        (document, how many units hold only one of the two), the most alike first.
+    """
+    here = known.document == document
+    own = known.unit[here]
+    left = scored.left.copy()
+    left[own] += known.share[here] * scored.effect[document]
     inside = np.zeros(known.units, bool)
     inside[own] = True
+    weight = _weight(known)
+    score = _alone(known, left, weight) * np.sqrt(weight) / scored.noise
     shared = np.bincount(known.document[inside[known.unit]], minlength=known.documents)
     shown = np.bincount(known.document, minlength=known.documents)
+    near = (shared > 0) & (score > 0) & (score[document] ** 2 - score**2 < TOLD_APART)
+    near[[document, *scored.named]] = False
+    found = np.flatnonzero(near)
+    found = found[np.argsort(-score[found], kind="stable")][:RIVALS]
     apart = len(own) + shown - 2 * shared
-    near = np.flatnonzero((shared > 0) & (apart < max(1, needed)))
-    near = near[near != document]
-    near = near[np.argsort(apart[near], kind="stable")][:RIVALS]
-    return [(int(one), int(apart[one])) for one in near]
+    return [(one, int(apart[one])) for one in found.tolist()]
