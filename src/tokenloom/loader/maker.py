@@ -299,6 +299,10 @@ class Maker:
         line, real = self._line(step, stop, 0, self.steps.size(step))
         if self.run.lanes == 1:
             return line, real
+        if self._is_periodic(step, stop):  # one step is sorted like the others
+            fractions = self.run.fractions(line[0])
+            order = np.argsort(np.asarray(fractions), kind="stable")
+            return line[:, order], real
         fractions = np.full(line.shape, np.inf)  # rows past the end stay last
         fractions[real] = self.run.fractions(line[real])
         if self.end == "wrap":
@@ -306,6 +310,14 @@ class Maker:
         else:  # they ascend already
             order = np.argsort(fractions, axis=-1, kind="stable")
         return np.take_along_axis(line, order, -1), real
+
+    def _is_periodic(self, step: int, stop: int) -> bool:
+        """Whether all these steps have rows of the same lanes in the same order."""
+        first, last, size = self.steps.begin(step), self.steps.begin(stop), self.steps.size(step)
+        if self.run.n is not None and last > self.run.n:
+            return False
+        period = self.run.fraction_period(first, last)
+        return period > 0 and size % period == 0
 
     def _line(self, step: int, stop: int, first: int, last: int) -> tuple[Int64, Bools]:
         """Rows [first, last) of some steps in order of index, and which of them are real."""

@@ -192,6 +192,20 @@ class BlockOrder:
             out[body[here]] = lane / rounds.lanes
         return out.reshape(asked.shape)
 
+    def fraction_period(self, first: int, last: int) -> int:
+        """After how many places the fractions of indices [first, last) repeat; 0 if they don't.
+
+        Where lanes have equal length, every round has the same lanes in the same order, also in the
+        bands that follow, if they are alike.
+        """
+        if self.lanes == 1 or last > self._body:
+            return 0
+        kinds = list(self._geometry.bands(np.array([first, last - 1])))
+        rounds = kinds[0][1]
+        if len(kinds) > 1 or not isinstance(rounds, LaneRounds) or not rounds.equal:
+            return 0
+        return rounds.lanes
+
     def stretch(self, index: int) -> tuple[int, int]:
         """See `tokenloom.order.stretches.Stretched`: a band, or the short last block."""
         if self._tail is not None and index >= self._body:

@@ -123,14 +123,10 @@ class _CountingRenderer(Renderer):
         self._made = []
 
 
-class Table(NamedTuple):
-    """All rows of some steps, for all ranks: source, item, epoch and row of each [steps, rows]."""
+Table = tuple[Int64, ...]
 
-    example: Int64
-    source: Int64
-    item: Int64
-    epoch: Int64
-    row: Int64
+"""All rows of some steps, for all ranks: example, source and item, unless there is one source,
+epoch and row of each [steps, rows]."""
 
 
 class SharedSteps:
@@ -151,11 +147,14 @@ class SharedSteps:
 
 def _located(run: Run, line: Int64) -> Table:
     """Where these examples come from."""
-    source, item, epoch, row = (np.zeros(line.size, np.int64) for _ in range(4))
-    for part in run.placed(line.reshape(-1)):
-        at = slice(None) if part.at is None else part.at
+    parts = run.placed(line.reshape(-1))
+    if parts[0].at is None:
+        return line, parts[0].epoch.reshape(line.shape), parts[0].row.reshape(line.shape)
+    source, item, epoch, row = np.empty((4, line.size), np.int64)
+    for part in parts:
+        at = part.at
         source[at], item[at], epoch[at], row[at] = part.number, part.item, part.epoch, part.row
-    return Table(line, *(one.reshape(line.shape) for one in (source, item, epoch, row)))
+    return line, *(one.reshape(line.shape) for one in (source, item, epoch, row))
 
 
 class _GivenRows(NamedTuple):
@@ -191,11 +190,12 @@ class _RankMaker(Maker):
         table = self._shared.table(self, step, stop)
         if table is None:
             return super()._planned_rows(step, stop, low, high)
-        index, source, item, epoch, row = (one[:, low:high].reshape(-1) for one in table)
-        sources = self.run.sources
+        sources, mine = self.run.sources, [one[:, low:high].reshape(-1) for one in table]
+        index, epoch, row = mine[0], mine[-2], mine[-1]
         if self._alone:
             parts = [Placed(0, sources[0], None, index, epoch, row)]
         else:
+            source, item = mine[1], mine[2]
             parts = [
                 Placed(number, sources[number], at, item[at], epoch[at], row[at])
                 for number, at in grouped(source)

@@ -145,6 +145,13 @@ class PretendedCache(BlockCache):
         self._bytes = held
         return values  # type: ignore[return-value]
 
+    def touch(self, keys: Sequence[Hashable]) -> None:
+        """See `BlockCache`."""
+        blocks, move = self._blocks, self._blocks.move_to_end
+        for key in keys:
+            if key in blocks:
+                move(key)
+
 
 class Touched(NamedTuple):
     """Bytes of a file that batches copy: their pages are checked on the way.
