@@ -31,6 +31,7 @@ from benchmarks import (
     remote,
     rivals,
     scaling,
+    simulate,
     splice,
     start,
     trainers,
@@ -55,6 +56,7 @@ JOBS = {
     "mix": mix.run,
     "native": native.run,
     "scaling": scaling.run,
+    "simulate": simulate.run,
     "trainers": trainers.run,
 }
 BY_NAME = {"hf_trainer": hf_trainer.run}  # needs transformers, so it is not in "all"

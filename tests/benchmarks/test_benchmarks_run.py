@@ -25,6 +25,7 @@ TITLES = {
     "mix": ["mix 1", "mix 2"],
     "native": ["native"],
     "scaling": ["scaling"],
+    "simulate": ["simulate 1", "simulate 2"],
     "trainers": ["trainers 1", "trainers 2"],
 }
 

@@ -112,7 +112,7 @@ class Stalls:
     steps ready; a step starts when every rank has its rows, and takes `step_seconds`.
 
     Attributes:
-        latency, bandwidth, parallel, step_seconds: as given.
+        latency, bandwidth, parallel, step_seconds: as given; a bandwidth of None is no limit.
         steps: steps that were simulated.
         seconds: time they take.
         waited: how much of it is waiting for data, the first step included.
@@ -123,7 +123,7 @@ class Stalls:
     """
 
     latency: float
-    bandwidth: float
+    bandwidth: float | None
     parallel: int
     step_seconds: float
     steps: int
@@ -144,14 +144,15 @@ class BandRates:
             stretch of that many, where the order has no bands.
         bands: whole bands that were simulated and compared, the first left out.
         is_band: whether they are bands of the order.
-        spread: relative standard error of the mean bytes of a band, all ranks together.
+        spread: relative standard error of the mean bytes of a band, all ranks together; None if
+            only one was simulated.
         is_full: whether a cache holds the whole run, so that nothing more than that is read.
     """
 
     examples: int
     bands: int
     is_band: bool
-    spread: float
+    spread: float | None
     is_full: bool
 
 

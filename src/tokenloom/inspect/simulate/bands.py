@@ -101,8 +101,10 @@ def extended(
         found.append(counts[-1] + more * min(1.0, room / max(1.0, float(more[2]))))
         sizes.append(np.diff(at[:, 2]))
     together = np.sum(sizes, axis=0)
-    error = float(together.std(ddof=1) / np.sqrt(len(together))) if len(together) > 1 else np.nan
-    spread = error / float(together.mean()) if together.mean() else 0.0
+    spread = None
+    if len(together) > 1 and together.mean():
+        error = together.std(ddof=1) / np.sqrt(len(together))
+        spread = float(error / together.mean())
     full = any(np.isfinite(one.most) for one in ranks)
     used = max(1, bands - 1)
     return found, BandRates(

@@ -326,8 +326,8 @@ def _notes(
         kind = "bands" if bands.is_band else "stretches"
         found.append(
             f"the reads of the first {exact:,} steps are exact; the rest follow from "
-            f"{bands.bands} whole {kind} of {bands.examples:,} examples, whose mean bytes have a "
-            f"standard error of {bands.spread:.2%}"
+            f"{bands.bands} whole {kind} of {bands.examples:,} examples"
+            + ("" if bands.spread is None else f" (standard error of bytes {bands.spread:.2%})")
         )
         if any(one.reader.rules.verify == "first" for one in run.sources.values()):
             found.append(

@@ -16,6 +16,7 @@ and two steps are kept ready::
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Sequence
 
 from tokenloom.inspect.simulate.answer import Stalls
@@ -85,7 +86,7 @@ def simulate_stalls(
         now += (end - begin) * step_seconds
     return Stalls(
         latency=speed[0],
-        bandwidth=speed[1],
+        bandwidth=speed[1] if math.isfinite(speed[1]) else None,
         parallel=speed[2],
         step_seconds=step_seconds,
         steps=stop - first,

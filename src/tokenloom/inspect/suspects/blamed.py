@@ -35,7 +35,7 @@ from tokenloom.inspect.suspects.records import (
     BlamedSource,
     SpikeStep,
 )
-from tokenloom.inspect.suspects.score import Scored, name_documents, rivals_of
+from tokenloom.inspect.suspects.score import MOST_NAMED, Scored, name_documents, rivals_of
 from tokenloom.inspect.suspects.usual import running
 from tokenloom.loader.loss_files import read_losses
 
@@ -205,7 +205,8 @@ class _Judge:
     def _documents(
         self, incident: Incident, scored: Scored, most: int
     ) -> tuple[BlamedDocument, ...]:
-        order = np.argsort(-scored.score, kind="stable")[: max(most, len(scored.named))].tolist()
+        good = np.flatnonzero(np.isfinite(scored.score))
+        order = good[np.argsort(-scored.score[good], kind="stable")].tolist()[: most + MOST_NAMED]
         first = sorted(scored.named, key=lambda one: -scored.score[one])
         listed = [*first, *(one for one in order if one not in scored.named)]
         return tuple(

@@ -24,7 +24,7 @@ from tokenloom.inspect.suspects.usual import deviation, tail_level
 from tokenloom.random.keys import key
 from tokenloom.random.permute import permutations
 
-__all__ = ["Incidence", "Scored", "name_documents", "rivals_of"]
+__all__ = ["MOST_NAMED", "Incidence", "Scored", "name_documents", "rivals_of"]
 
 Float64 = NDArray[np.float64]
 
