@@ -85,6 +85,9 @@ class PretendedReader(Reader):
     ) -> list[Array]:
         """See `Reader`."""
         self.ask(start, stop, column, cap)
+        first = int(sizes[0])
+        if (sizes == first).all():
+            return [self.nothing(column, first)] * len(sizes)
         return [self.nothing(column, size) for size in sizes.tolist()]
 
     def ask(
@@ -126,24 +129,36 @@ class PretendedCache(BlockCache):
         self, keys: Sequence[Hashable], load: Callable[[list[int]], Sequence[Array]]
     ) -> list[Array]:
         """See `BlockCache`."""
-        blocks, values = self._blocks, list(map(self._blocks.get, keys))
-        mine = [place for place, block in enumerate(values) if block is None]
-        for key, block in zip(keys, values, strict=True):
-            if block is not None:
-                blocks.move_to_end(key)
+        blocks, move = self._blocks, self._blocks.move_to_end
+        mine = [place for place, key in enumerate(keys) if key not in blocks]
+        for key in keys if len(mine) < len(keys) else ():
+            if key in blocks:
+                move(key)
+        values = list(map(blocks.get, keys))
         self._hits += len(keys) - len(mine)
         self._misses += len(mine)
-        held, most = self._bytes, self._capacity
-        for place, block in zip(mine, load(mine) if mine else (), strict=True):
-            values[place], size = block, block.nbytes
-            if size <= most:
-                blocks[keys[place]] = block
-                held += size
-                while held > most:
-                    held -= blocks.popitem(last=False)[1].nbytes
-                    self._evictions += 1
-        self._bytes = held
+        if mine:
+            loaded = load(mine)
+            self._take({keys[place]: block for place, block in zip(mine, loaded, strict=True)})
+            for place, block in zip(mine, loaded, strict=True):
+                values[place] = block
         return values  # type: ignore[return-value]
+
+    def _take(self, fresh: dict[Hashable, Array]) -> None:
+        """Keep what was loaded, and let the oldest go.
+
+        All at once is the same as one by one: what must go for an earlier block must go for all.
+        """
+        most = self._capacity
+        sizes = [block.nbytes for block in fresh.values()]
+        if max(sizes) > most:
+            fresh = {key: block for key, block in fresh.items() if block.nbytes <= most}
+        self._blocks.update(fresh)
+        held = self._bytes + sum(size for size in sizes if size <= most)
+        while held > most:
+            held -= self._blocks.popitem(last=False)[1].nbytes
+            self._evictions += 1
+        self._bytes = held
 
     def touch(self, keys: Sequence[Hashable]) -> None:
         """See `BlockCache`."""
