@@ -35,6 +35,7 @@ from benchmarks import (
     remote,
     rivals,
     scaling,
+    simulate,
     splice,
     start,
     trainers,
@@ -60,6 +61,7 @@ JOBS = {
     "native": native.run,
     "scaling": scaling.run,
     "looking": looking.run,
+    "simulate": simulate.run,
     "trainers": trainers.run,
     "audit": audit.run,
 }

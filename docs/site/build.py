@@ -39,6 +39,7 @@ LISTS = {  # caption → pages; a page that is in none of them is an error
         "docs/trainers/hugging-face",
         "docs/trainers/lightning",
         "docs/trainers/jax",
+        "docs/simulate-and-blame",
         "docs/performance",
         "docs/troubleshooting",
     ],

@@ -30,6 +30,7 @@ TITLES = {
     "native": ["native"],
     "scaling": ["scaling"],
     "looking": ["looking"],
+    "simulate": ["simulate 1", "simulate 2"],
     "trainers": ["trainers 1", "trainers 2"],
     "audit": ["audit 1", "audit 2"],
 }

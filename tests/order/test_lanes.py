@@ -6,7 +6,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from slow_orders import reversed_bits
 
-from tokenloom.order.block_order import LaneRounds, bit_reversed
+from tokenloom.layout.blocks import Blocks
+from tokenloom.order.block_order import BlockOrder, LaneRounds, bit_reversed
+from tokenloom.order.shuffle_windows import OrderKeys
 
 lengths = st.lists(st.integers(0, 9), min_size=1, max_size=12)
 
@@ -71,3 +73,19 @@ def test_any_run_of_places_spreads_evenly_over_the_ranks_lanes(lanes):
         for start in range(lanes * 16 - run):
             shares = np.bincount(lane[start : start + run] * run // lanes, minlength=run)
             assert shares.max() <= 2
+
+
+@pytest.mark.parametrize("rows", [64, 70, 96, 100])
+@pytest.mark.parametrize("lanes", [2, 3, 4])
+def test_fractions_repeat_where_their_period_says_so(rows, lanes):
+    """Blocks of one size and of several; steps over the edges of bands and epochs."""
+    for blocks in (Blocks.equal(rows, 4), Blocks.cut([*range(0, rows - 5, 5), rows])):
+        order = BlockOrder(blocks, 2, lanes, OrderKeys(1, 0, "feistel", "main"))
+        every, known = order.fractions(np.arange(rows)), 0
+        for first in range(0, rows, 3):
+            for last in range(first + 1, rows + 1, 5):
+                period = order.fraction_period(first, last)
+                known += period > 0
+                some = every[first:last]
+                assert not period or (some[period:] == some[:-period]).all()
+        assert known or blocks.size == 0

@@ -7,6 +7,7 @@ part, which holds all examples in the requested order.
 
 from __future__ import annotations
 
+from collections.abc import Hashable
 from typing import NamedTuple
 
 import numpy as np
@@ -32,9 +33,13 @@ class PlanPart:
 
     Args:
         placed: the rows of the examples.
+
+    Attributes:
+        known_keys: keys of `blocks` in the cache, by column; kept by whoever worked them out.
     """
 
     def __init__(self, placed: Placed) -> None:
+        self.known_keys: dict[str, list[Hashable]] = {}
         self.placed, self.number, self.at = placed, placed.number, placed.at
         self.inserts = placed.run.layout.inserted != (None, None)
         self._distinct: tuple[int, int, Int64, Int64 | None] | None = None

@@ -162,10 +162,13 @@ class RowReader:
         numbers = part.blocks
         found = 0
         for column in ("input_ids", *(self._weights if weights else ())):
-            missing = self.cache.missing(self._keys(numbers, column))
+            keys = part.known_keys.get(column)
+            if keys is None:
+                keys = part.known_keys[column] = self._keys(numbers, column)
             if keep:
+                self.cache.touch(keys)
                 continue
-            some = numbers[missing]
+            some = numbers[self.cache.missing(keys)]
             first, last = self._working.stretch(some)
             found += int((last - first).sum()) * self._line.reader.dtype(column).itemsize
             if self._fetchers is None:

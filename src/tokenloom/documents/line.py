@@ -10,14 +10,13 @@ from __future__ import annotations
 
 import hashlib
 from abc import ABC, abstractmethod
-from collections.abc import Hashable, Iterator
+from collections.abc import Hashable
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from tokenloom.store.byte_source import new_buffer
 from tokenloom.store.cache import BlockCache
 from tokenloom.store.handles import lazy
 from tokenloom.store.reader import Reader
@@ -138,8 +137,8 @@ class Line(ABC):
         dtype, most, wanted = self.reader.dtype(column), self.reader.rules.cap, stop - start
         # neighbours are read together, but cut where one ends
         cap = max(8, int(wanted.max()) * dtype.itemsize)
-        views = iter(self.read(start, stop, column, min(cap, most) if cap % 8 == 0 else most))
-        return [_assembled(views, size, dtype) for size in wanted.tolist()]
+        cap = min(cap, most) if cap % 8 == 0 else most
+        return self.reader.load(*self.to_store(start, stop), wanted, column, cap)
 
 
 class WholeLine(Line):
@@ -243,21 +242,6 @@ class ChosenLine(Line):
         place = np.searchsorted(self._edges, pieces.address, side="right") - 1
         first = self._begin[place] + pieces.start
         return first, first + pieces.length
-
-
-def _assembled(views: Iterator[Array], size: int, dtype: np.dtype[Any]) -> Array:
-    """The next views, `size` elements in all, as one array that holds no other memory."""
-    parts: list[Array] = []
-    while size > 0:
-        parts.append(next(views))
-        size -= len(parts[-1])
-    base = parts[0].base if len(parts) == 1 else None
-    if base is not None and base.nbytes - parts[0].nbytes < 4096:
-        return parts[0]
-    whole = new_buffer(sum(part.nbytes for part in parts)).view(dtype)
-    if parts:
-        np.concatenate(parts, out=whole)
-    return whole
 
 
 def _ranges(first: Int64, last: Int64) -> tuple[Int64, Int64]:

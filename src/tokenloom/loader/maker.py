@@ -25,9 +25,11 @@ from tokenloom.loader.steps import Steps, rank_rows
 from tokenloom.order.run import Run
 from tokenloom.store.cache import BlockCache
 
-__all__ = ["Maker"]
+__all__ = ["Maker", "Planned"]
 
 Int64 = NDArray[np.int64]
+
+Bools = NDArray[np.bool_]
 
 PLAN_ROWS, PLAN_GROUPS = 8192, 16  # examples, and groups, planned together
 
@@ -285,21 +287,48 @@ class Maker:
 
     def _rows(self, step: int, stop: int, low: int, high: int) -> tuple[Int64, list[int]]:
         """The indices of rows [low, high) of some steps of one size, and where each step ends."""
+        if self.run.lanes > 1:
+            line, real = self.whole_steps(step, stop)
+            line, real = line[:, low:high], real[:, low:high]
+        else:
+            line, real = self._line(step, stop, low, high)
+        return line[real], [0, *np.cumsum(real.sum(axis=1)).tolist()]
+
+    def whole_steps(self, step: int, stop: int) -> tuple[Int64, Bools]:
+        """The rows of some steps of one size, for all ranks, and which are real [steps, rows]."""
+        line, real = self._line(step, stop, 0, self.steps.size(step))
+        if self.run.lanes == 1:
+            return line, real
+        if self._is_periodic(step, stop):  # one step is sorted like the others
+            fractions = self.run.fractions(line[0])
+            order = np.argsort(np.asarray(fractions), kind="stable")
+            return line[:, order], real
+        fractions = np.full(line.shape, np.inf)  # rows past the end stay last
+        fractions[real] = self.run.fractions(line[real])
+        if self.end == "wrap":
+            order = np.lexsort((line, fractions), axis=-1)
+        else:  # they ascend already
+            order = np.argsort(fractions, axis=-1, kind="stable")
+        return np.take_along_axis(line, order, -1), real
+
+    def _is_periodic(self, step: int, stop: int) -> bool:
+        """Whether all these steps have rows of the same lanes in the same order."""
+        first, last, size = self.steps.begin(step), self.steps.begin(stop), self.steps.size(step)
+        if self.run.n is not None and last > self.run.n:
+            return False
+        period = self.run.fraction_period(first, last)
+        return period > 0 and size % period == 0
+
+    def _line(self, step: int, stop: int, first: int, last: int) -> tuple[Int64, Bools]:
+        """Rows [first, last) of some steps in order of index, and which of them are real."""
         size = self.steps.size(step)
-        sorts = self.run.lanes > 1
-        first, last = (0, size) if sorts else (low, high)
         # [steps, rows]: the example of each row, before sorting and wrapping
         line = self.steps.begin(step) + np.arange(stop - step)[:, None] * size
         line = line + np.arange(first, last)
         real = np.full(line.shape, True) if self.limit is None else line < self.limit
         if self.end == "wrap" and self.run.n:
             line %= self.run.n
-        if sorts:
-            fractions = np.full(line.shape, np.inf)  # rows past the end stay last
-            fractions[real] = self.run.fractions(line[real])
-            line = np.take_along_axis(line, np.lexsort((line, fractions), axis=-1), -1)
-            line, real = line[:, low:high], real[:, low:high]
-        return line[real], [0, *np.cumsum(real.sum(axis=1)).tolist()]
+        return line, real
 
     def _missing(self, step: int) -> int:
         """The rows of filler in this rank's share of a step."""
@@ -341,5 +370,9 @@ class Maker:
         if self.run.lanes > 1:
             most = min(most, SORTED_ROWS // size)
         stop = min(step + max(1, most), self.steps.stretch_end(step), self._end)
+        return self._planned_rows(step, stop, low, high)
+
+    def _planned_rows(self, step: int, stop: int, low: int, high: int) -> Planned:
+        """The plan of rows [low, high) of some steps of one size."""
         indices, cuts = self._rows(step, stop, low, high)
         return Planned(step, stop, self.renderer.plan(indices), cuts)

@@ -306,6 +306,10 @@ class MixedRun:
         out[indices < self._lanes_from] = 0.0  # as if without lanes: they joined later
         return out
 
+    def fraction_period(self, first: int, last: int) -> int:
+        """See `Run`: sources come between each other."""
+        return 0
+
     def warn_if_too_large(self, capacity: int) -> None:
         """Warn when the shuffle windows of a source do not fit into the cache."""
         for source in self.sources:

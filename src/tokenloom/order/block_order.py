@@ -207,6 +207,20 @@ class BlockOrder:
         (one,) = self._geometry.bands(np.array([place]))
         return int(np.reshape(one[2], -1)[0])
 
+    def fraction_period(self, first: int, last: int) -> int:
+        """After how many places the fractions of indices [first, last) repeat; 0 if they don't.
+
+        Where lanes have equal length, every round has the same lanes in the same order, also in the
+        bands that follow, if they are alike.
+        """
+        if self.lanes == 1 or last > self._body:
+            return 0
+        kinds = list(self._geometry.bands(np.array([first, last - 1])))
+        rounds = kinds[0][1]
+        if len(kinds) > 1 or not isinstance(rounds, LaneRounds) or not rounds.equal:
+            return 0
+        return rounds.lanes
+
     def stretch(self, index: int) -> tuple[int, int]:
         """See `tokenloom.order.stretches.Stretched`: a band, or the short last block."""
         if self._tail is not None and index >= self._body:

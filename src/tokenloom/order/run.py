@@ -21,7 +21,7 @@ from tokenloom.arrays import checked, grouped
 from tokenloom.layout.joined import Joined
 from tokenloom.layout.layout import Layout, Phases
 from tokenloom.layout.spans import Spans
-from tokenloom.order.block_order import golden
+from tokenloom.order.block_order import BlockOrder, golden
 from tokenloom.order.epochs import EpochOrders, FreshEpochs
 from tokenloom.order.orders import Order
 from tokenloom.order.prices import MOST, TokenCount
@@ -162,6 +162,9 @@ class Run(Protocol):
 
     def fractions(self, indices: Int64) -> NDArray[np.float64] | None:
         """Lane over lanes of each index [N]; None for a run without lanes."""
+
+    def fraction_period(self, first: int, last: int) -> int:
+        """After how many indices the fractions of [first, last) repeat; 0 if that is not known."""
 
     def warn_if_too_large(self, capacity: int) -> None:
         """Warn when the shuffle windows do not fit into the cache."""
@@ -382,6 +385,16 @@ class SourceRun:
             found = self.order(number).fractions(inside[here])
             out[here] = golden(indices[here]) if found is None else found
         return out
+
+    def fraction_period(self, first: int, last: int) -> int:
+        """See `Run`."""
+        epoch, inside = self.phases.place(first)
+        if self.lanes == 1 or last > self.phases.start(epoch + 1):
+            return 0
+        order = self.order(epoch)
+        if not isinstance(order, BlockOrder):
+            return 0
+        return order.fraction_period(inside, inside + last - first)
 
     def warn_if_too_large(self, capacity: int) -> None:
         """See `Run`."""

@@ -19,6 +19,9 @@ import sys
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+
 from tokenloom.errors import ConfigError
 
 __all__ = ["Steps"]
@@ -88,6 +91,13 @@ class Steps:
         """
         k = bisect.bisect_right(self._begins, example) - 1
         return self._steps[k] + (example - self._begins[k]) // self._sizes[k]
+
+    def steps_of(self, examples: NDArray[np.int64]) -> NDArray[np.int64]:
+        """The step of each example [N]."""
+        begins, sizes = np.array(self._begins), np.array(self._sizes)
+        place = np.searchsorted(begins, examples, side="right") - 1
+        inside: NDArray[np.int64] = (examples - begins[place]) // sizes[place]
+        return np.array(self._steps)[place] + inside
 
     def count(self, examples: int, *, partial: bool) -> int:
         """One past the last step of a run; `partial` counts a short last step."""

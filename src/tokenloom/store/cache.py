@@ -194,6 +194,14 @@ class BlockCache:
                     blocks.move_to_end(key)
             return [i for i, key in enumerate(keys) if key not in blocks and key not in flights]
 
+    def touch(self, keys: Sequence[Hashable]) -> None:
+        """Let what is here of these stay longer."""
+        blocks = self._blocks
+        with self._lock:
+            for key in keys:
+                if key in blocks:
+                    blocks.move_to_end(key)
+
     @property
     def capacity(self) -> int:
         """Bytes that it may hold."""

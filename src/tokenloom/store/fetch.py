@@ -19,7 +19,15 @@ from tokenloom.store import coalesce
 from tokenloom.store.byte_source import ByteSource, read_exactly
 from tokenloom.store.shard import Array, OpenColumn, check_chunk, decode_chunk
 
-__all__ = ["FetchRules", "ReadCounters", "Took", "fetch", "fetch_stretch"]
+__all__ = [
+    "FetchPlan",
+    "FetchRules",
+    "ReadCounters",
+    "Took",
+    "fetch",
+    "fetch_stretch",
+    "plan_fetch",
+]
 
 Int64 = NDArray[np.int64]
 
@@ -112,6 +120,59 @@ class FetchRules:
     map: bool = True
 
 
+class FetchPlan(NamedTuple):
+    """What one request reads, before anything is read.
+
+    Attributes:
+        reads: the reads, and how they make up the ranges and, after these, the doubtful chunks.
+        start, stop: addresses of the ranges [N].
+        doubt_file, doubt_chunk: the chunks that must be checked.
+        wanted: pieces of `reads` that belong to the ranges; those of the chunks follow.
+        took: what it costs.
+    """
+
+    reads: coalesce.ReadPlan
+    start: Int64
+    stop: Int64
+    doubt_file: Int64
+    doubt_chunk: Int64
+    wanted: int
+    took: Took
+
+
+def plan_fetch(
+    columns: Sequence[OpenColumn],
+    file: Int64,
+    low: Int64,
+    high: Int64,
+    rules: FetchRules,
+    cut: int | None = None,
+) -> FetchPlan:
+    """What `fetch` reads for these ranges, and what that costs."""
+    item, step = columns[0].dtype.itemsize, columns[0].chunk_bytes
+    base = file << coalesce.FILE_SHIFT
+    start, stop = base + low * item, base + high * item
+    doubt_file, doubt_chunk = _unchecked(columns, file, low, high, rules)
+    doubt = (doubt_file << coalesce.FILE_SHIFT) + doubt_chunk * step
+    cap = rules.cap if cut is None else min(cut, rules.cap)
+    if len(doubt):  # a range grows to whole chunks
+        widest = int(((high - 1) // columns[0].inner - low // columns[0].inner).max()) + 1
+        cap = min(max(cap, widest * step), rules.cap)
+    reads = coalesce.plan(
+        np.concatenate([start, doubt]) if len(doubt) else start,
+        np.concatenate([stop, doubt + step]) if len(doubt) else stop,
+        gap=rules.gap,
+        cap=cap,
+    )
+    wanted = int(np.searchsorted(reads.request, len(start)))
+    total = int((reads.stop - reads.start).sum())
+    alone = len(reads.start) == wanted == len(reads.request)  # nothing merged: a read is a range
+    exact = alone or (not len(doubt) and not rules.gap)  # then every byte read was asked for
+    useful = total if exact else _covered(start, stop)
+    took = Took(reads.runs, len(reads.start), total, useful)
+    return FetchPlan(reads, start, stop, doubt_file, doubt_chunk, wanted, took)
+
+
 def fetch(
     source: ByteSource,
     columns: Sequence[OpenColumn],
@@ -129,42 +190,23 @@ def fetch(
     have codec "none" and one dtype. No read is longer than `rules.cap`, nor than `cut` bytes, if
     given, unless chunks that must be checked make the largest range longer.
     """
-    item, step = columns[0].dtype.itemsize, columns[0].chunk_bytes
-    base = file << coalesce.FILE_SHIFT
-    start, stop = base + low * item, base + high * item
-    doubt_file, doubt_chunk = _unchecked(columns, file, low, high, rules)
-    doubt = (doubt_file << coalesce.FILE_SHIFT) + doubt_chunk * step
-    cap = rules.cap if cut is None else min(cut, rules.cap)
-    if len(doubt):  # a range grows to whole chunks
-        widest = int(((high - 1) // columns[0].inner - low // columns[0].inner).max()) + 1
-        cap = min(max(cap, widest * step), rules.cap)
-    plan = coalesce.plan(
-        np.concatenate([start, doubt]) if len(doubt) else start,
-        np.concatenate([stop, doubt + step]) if len(doubt) else stop,
-        gap=rules.gap,
-        cap=cap,
+    item = columns[0].dtype.itemsize
+    plan, start, _, doubt_file, doubt_chunk, wanted, took = plan_fetch(
+        columns, file, low, high, rules, cut
     )
-    sizes = plan.stop - plan.start
     names = [column.file for column in columns]
     files = (plan.start >> coalesce.FILE_SHIFT).tolist()
     offsets = (plan.start & BYTE_MASK).tolist()
-    reads = zip(files, offsets, sizes.tolist(), strict=True)
+    reads = zip(files, offsets, (plan.stop - plan.start).tolist(), strict=True)
     ranges = [(names[f], offset, size) for f, offset, size in reads]
     buffers = read_exactly(source, ranges, root)
-    wanted = int(np.searchsorted(plan.request, len(start)))
-    if len(doubt):
+    if len(doubt_chunk):
         _check_doubts(columns, doubt_file, doubt_chunk, plan, wanted, len(start), buffers, root)
     typed = [buffer.view(columns[0].dtype) for buffer in buffers]
-    if len(buffers) == wanted == len(plan.request):  # nothing merged: a read is a range
-        views = [typed[read] for read in plan.read.tolist()]
-        size = int(sizes.sum())
-        return views, Took(plan.runs, wanted, size, size)
+    if len(buffers) == wanted == len(plan.request):
+        return [typed[read] for read in plan.read.tolist()], took
     low, high = (plan.low[:wanted] // item).tolist(), (plan.high[:wanted] // item).tolist()
     parts = zip(plan.read[:wanted].tolist(), low, high, strict=True)
-    total = int(sizes.sum())
-    exact = not len(doubt) and not rules.gap  # then every byte read was asked for
-    useful = total if exact else _covered(start, stop)
-    took = Took(plan.runs, len(buffers), total, useful)
     return [typed[read][a:b] for read, a, b in parts], took
 
 

@@ -27,7 +27,7 @@ from tokenloom.arguments import local_path
 from tokenloom.errors import ConfigError, StoreError
 from tokenloom.store import coalesce, snapshots
 from tokenloom.store import format as fmt
-from tokenloom.store.byte_source import ByteSource, LocalSource, came_short
+from tokenloom.store.byte_source import ByteSource, LocalSource, came_short, new_buffer
 from tokenloom.store.cache import BlockCache, process_cache
 from tokenloom.store.fetch import FetchRules, ReadCounters, Took, fetch, fetch_stretch
 from tokenloom.store.handles import lock_of
@@ -219,6 +219,21 @@ class Reader:
         self.count(column, start, stop, took)
         return views
 
+    def load(
+        self, start: Int64, stop: Int64, sizes: Int64, column: str, cap: int | None = None
+    ) -> list[Array]:
+        """Ranges read in one request and joined into arrays, each with memory of its own.
+
+        Args:
+            start: see `read`, as the others.
+            stop: see `read`.
+            sizes: elements of each array: the ranges, in order, make them up [arrays].
+            column: which per-token column.
+            cap: see `read`.
+        """
+        views, dtype = iter(self.read(start, stop, column, cap)), self.dtype(column)
+        return [_assembled(views, size, dtype) for size in sizes.tolist()]
+
     def announce(self, start: Int64, stop: Int64, column: str = "input_ids") -> None:
         """Tell the system which ranges are read soon, if it can be told."""
         if not isinstance(self.source, LocalSource) or not len(start):
@@ -380,6 +395,21 @@ def _reopened(
     return Reader(
         found.manifest, source, path=path, root=root, cache=cache, identity=identity, rules=rules
     )
+
+
+def _assembled(views: Iterator[Array], size: int, dtype: np.dtype[Any]) -> Array:
+    """The next views, `size` elements in all, as one array that holds no other memory."""
+    parts: list[Array] = []
+    while size > 0:
+        parts.append(next(views))
+        size -= len(parts[-1])
+    base = parts[0].base if len(parts) == 1 else None
+    if base is not None and base.nbytes - parts[0].nbytes < 4096:
+        return parts[0]
+    whole = new_buffer(sum(part.nbytes for part in parts)).view(dtype)
+    if parts:
+        np.concatenate(parts, out=whole)
+    return whole
 
 
 def _distinct(start: Int64, stop: Int64) -> int:

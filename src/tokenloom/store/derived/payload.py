@@ -24,6 +24,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tokenloom import native
+from tokenloom.arrays import distinct
 from tokenloom.errors import StoreCorrupt, StoreError
 from tokenloom.store import coalesce
 from tokenloom.store.byte_source import LocalSource, came_short
@@ -35,7 +36,7 @@ from tokenloom.store.handles import Single, lock_of
 from tokenloom.store.reader import Reader
 from tokenloom.store.shard import corrupt
 
-__all__ = ["InFiles", "Payloads", "payloads_of", "read_failed"]
+__all__ = ["InFiles", "Payloads", "adopt", "payloads_of", "read_failed"]
 
 Int64 = NDArray[np.int64]
 
@@ -104,7 +105,8 @@ class Payloads(Single):
         shard, low, high = reader.inside_shards(start, stop)
         if not len(shard):
             return InFiles([], shard, low, high)
-        used, which = np.unique(shard, return_inverse=True)
+        used, place = distinct(shard)
+        which = np.zeros_like(shard) if place is None else place
         if len(used) > OPEN:
             return None
         mapped = reader.rules.map and native.compiled.guard()
@@ -122,8 +124,8 @@ class Payloads(Single):
         useful = int((last - first).sum())
         pages = [self._pages.get((number, column)) for number in used.tolist()]
         if rules.verify == "always" or _has_unchecked(pages, which, low * item, high * item):
-            start, stop = start // PAGE_BYTES * PAGE_BYTES, -(-stop // PAGE_BYTES) * PAGE_BYTES
-        first, last = coalesce.union(start, stop, rules.gap)
+            first, last = first // PAGE_BYTES * PAGE_BYTES, -(-last // PAGE_BYTES) * PAGE_BYTES
+        first, last = _merged(first, last, rules.gap)
         size = last - first
         return Took(len(first), int((-(-size // rules.cap)).sum()), int(size.sum()), useful)
 
@@ -165,6 +167,13 @@ class Payloads(Single):
         return made
 
 
+def _merged(first: Int64, last: Int64, gap: int) -> tuple[Int64, Int64]:
+    """Sorted ranges, which may touch or overlap a little, without gaps up to `gap`."""
+    if not (first[1:] <= last[:-1] + gap).any():
+        return first, last
+    return coalesce.union(first, last, gap)
+
+
 def _has_unchecked(pages: list[Any], which: Int64, start: Int64, stop: Int64) -> bool:
     """Whether the first or last page of some bytes was not compared yet."""
     for number, known in enumerate(pages):
@@ -196,3 +205,8 @@ def payloads_of(reader: Reader) -> Payloads:
     """The payloads of a store, shared by all datasets over it."""
     known = _PAYLOADS.get(reader)
     return known if known is not None else _PAYLOADS.setdefault(reader, Payloads(reader))
+
+
+def adopt(reader: Reader, payloads: Payloads) -> None:
+    """Let a reader have these payloads, before anybody asks for them."""
+    _PAYLOADS[reader] = payloads

@@ -1,0 +1,224 @@
+"""Reads that are planned, counted and remembered like real ones, while no token is read.
+
+One idea: what a request reads follows from integers (`tokenloom.store.fetch.plan_fetch`): which
+ranges it has, which chunks and pages were checked before, and what the cache holds. So a reader
+that leaves out nothing but the bytes counts what a real one would, to the read. Arrays that it
+gives have the right length and no content: all their elements share one place in memory.
+
+Manifest, commit records and offsets are read as usual. What was checked, and what is cached, are
+the pretended reader's own; the store it imitates stays as it was.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Sequence
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tokenloom.store.cache import BlockCache
+from tokenloom.store.derived.pages import PAGE_BYTES
+from tokenloom.store.derived.payload import InFiles, Payloads, adopt
+from tokenloom.store.fetch import ReadCounters, plan_fetch
+from tokenloom.store.reader import Reader
+from tokenloom.store.shard import OpenShard
+
+__all__ = ["PretendedCache", "PretendedReader", "Touched"]
+
+Int64 = NDArray[np.int64]
+
+Array = NDArray[Any]
+
+
+class PretendedReader(Reader):
+    """Answers and counts like a reader in a new process, without reading tokens.
+
+    Args:
+        like: the reader to imitate; it is only asked for its shards.
+        cache: keeps what has no content, by its size.
+        ledger: takes the counts; several readers may share one.
+    """
+
+    def __init__(self, like: Reader, cache: BlockCache, ledger: ReadCounters) -> None:
+        super().__init__(
+            like.manifest,
+            like.source,
+            path=like.path,
+            cache=cache,
+            identity=like.identity,
+            rules=like.rules,
+            root=like.root,
+        )
+        self._like = like
+        self._counters[False] = ledger
+        self._empty: dict[tuple[str, int], Array] = {}
+        self.payloads = _PretendedPayloads(self)
+        adopt(self, self.payloads)
+
+    def shard(self, number: int) -> OpenShard:
+        """The shard, of which nothing was checked yet."""
+        known = self._shards[number]
+        if known is None:
+            like, trusts = self._like.shard(number), self.rules.verify == "never"
+            columns = {
+                name: replace(column, checked=bytearray(len(column.checked)))
+                for name, column in like.columns.items()
+            }
+            if trusts:
+                for column in columns.values():
+                    column.checked[:] = b"\1" * len(column.checked)
+            known = self._shards[number] = replace(like, columns=columns)
+        return known
+
+    def read(
+        self, start: Int64, stop: Int64, column: str = "input_ids", cap: int | None = None
+    ) -> list[Array]:
+        """An empty view for every range, counted; a range that is cut comes as one view."""
+        self.ask(start, stop, column, cap)
+        full = stop > start
+        return [self.nothing(column, size) for size in (stop - start)[full].tolist()]
+
+    def load(
+        self, start: Int64, stop: Int64, sizes: Int64, column: str, cap: int | None = None
+    ) -> list[Array]:
+        """See `Reader`."""
+        self.ask(start, stop, column, cap)
+        first = int(sizes[0])
+        if (sizes == first).all():
+            return [self.nothing(column, first)] * len(sizes)
+        return [self.nothing(column, size) for size in sizes.tolist()]
+
+    def ask(
+        self, start: Int64, stop: Int64, column: str = "input_ids", cap: int | None = None
+    ) -> None:
+        """Count a request as `read` does, remember what it checked, and give nothing."""
+        shard, low, high = self.inside_shards(start, stop)
+        if len(shard) == 0:
+            return
+        used, file = shard[:1], np.zeros(len(shard), np.int64)
+        if (shard != shard[0]).any():
+            used, file = np.unique(shard, return_inverse=True)
+        columns = [self.shard(number).columns[column] for number in used.tolist()]
+        plan = plan_fetch(columns, file, low, high, self.rules, cap)
+        for number, chunk in zip(plan.doubt_file.tolist(), plan.doubt_chunk.tolist(), strict=True):
+            columns[number].checked[chunk] = 1
+        self.count(column, start, stop, plan.took)
+
+    def announce(self, start: Int64, stop: Int64, column: str = "input_ids") -> None:
+        """Tells nobody."""
+
+    def nothing(self, column: str, size: int) -> Array:
+        """An array of that many elements, all in one place."""
+        known = self._empty.get((column, size))
+        if known is None:
+            known = np.broadcast_to(np.zeros(1, self.dtype(column)), size)
+            self._empty[column, size] = known
+        return known
+
+
+class PretendedCache(BlockCache):
+    """A cache for one thread: keeps, drops and counts like `BlockCache`, without its locks."""
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return PretendedCache, (self._capacity,)
+
+    def get_many(
+        self, keys: Sequence[Hashable], load: Callable[[list[int]], Sequence[Array]]
+    ) -> list[Array]:
+        """See `BlockCache`."""
+        blocks, move = self._blocks, self._blocks.move_to_end
+        mine = [place for place, key in enumerate(keys) if key not in blocks]
+        for key in keys if len(mine) < len(keys) else ():
+            if key in blocks:
+                move(key)
+        values = list(map(blocks.get, keys))
+        self._hits += len(keys) - len(mine)
+        self._misses += len(mine)
+        if mine:
+            loaded = load(mine)
+            self._take({keys[place]: block for place, block in zip(mine, loaded, strict=True)})
+            for place, block in zip(mine, loaded, strict=True):
+                values[place] = block
+        return values  # type: ignore[return-value]
+
+    def _take(self, fresh: dict[Hashable, Array]) -> None:
+        """Keep what was loaded, and let the oldest go.
+
+        All at once is the same as one by one: what must go for an earlier block must go for all.
+        """
+        most = self._capacity
+        sizes = [block.nbytes for block in fresh.values()]
+        if max(sizes) > most:
+            fresh = {key: block for key, block in fresh.items() if block.nbytes <= most}
+        self._blocks.update(fresh)
+        held = self._bytes + sum(size for size in sizes if size <= most)
+        while held > most:
+            held -= self._blocks.popitem(last=False)[1].nbytes
+            self._evictions += 1
+        self._bytes = held
+
+    def touch(self, keys: Sequence[Hashable]) -> None:
+        """See `BlockCache`."""
+        blocks, move = self._blocks, self._blocks.move_to_end
+        for key in keys:
+            if key in blocks:
+                move(key)
+
+
+class Touched(NamedTuple):
+    """Bytes of a file that batches copy: their pages are checked on the way.
+
+    Attributes:
+        pages: one byte per page of the file, 1 once it was checked.
+        start: first byte of each range [N].
+        stop: byte after it [N].
+    """
+
+    pages: bytearray
+    start: Int64
+    stop: Int64
+
+    def check(self) -> None:
+        """Remember that the pages were checked."""
+        checked = np.frombuffer(self.pages, np.uint8)
+        first, last = self.start // PAGE_BYTES, (self.stop - 1) // PAGE_BYTES
+        for step in range(int((last - first).max(initial=-1)) + 1):  # the longest range has few
+            checked[np.minimum(first + step, last)] = 1
+
+
+class _PretendedPayloads(Payloads):
+    """Files that are found, but not opened: nothing is copied from them."""
+
+    def __init__(self, reader: PretendedReader) -> None:
+        super().__init__(reader)
+        self._touched: list[Touched] = []
+
+    def find(self, start: Int64, stop: Int64, column: str) -> InFiles | None:
+        """See `Payloads`."""
+        found, reader = super().find(start, stop, column), self._reader()
+        if found is None or reader is None or reader.rules.verify != "first":
+            return found
+        item = reader.dtype(column).itemsize
+        for number, pages in enumerate(found.payloads):
+            here = slice(None) if len(found.payloads) == 1 else found.which == number
+            low = found.low[here] * item
+            self._touched.append(Touched(pages, low, low + found.length[here] * item))
+        return found
+
+    def take(self) -> list[Touched]:
+        """What was found since this was asked last."""
+        found, self._touched = self._touched, []
+        return found
+
+    def _payload(self, reader: Reader, number: int, column: str, mapped: bool) -> Any:
+        """One byte per page of a file: whether it was checked."""
+        known = self._pages.get((number, column))
+        if known is None and reader.rules.verify != "never":
+            columns = reader.shard(number).columns
+            known = bytearray(-(-columns[column].payload_bytes // PAGE_BYTES))
+            self._pages[number, column] = known
+            sums = np.broadcast_to(np.zeros(1, np.uint32), columns["page_crc32c"].length)
+            reader.cache.get((reader.identity, number, "page_crc32c"), lambda: sums)
+        return known

@@ -1,0 +1,218 @@
+"""What a simulation tells besides reads: tokens, repeats, waiting, and steps beyond counting."""
+
+import json
+
+import numpy as np
+import pytest
+from toyruns import toy_store
+
+import tokenloom as tl
+from tokenloom.errors import ConfigError
+from tokenloom.inspect import simulate_run
+from tokenloom.inspect.simulate.rank_reads import GroupRead
+from tokenloom.inspect.simulate.stalls import group_seconds, simulate_stalls
+
+pytestmark = pytest.mark.filterwarnings("ignore::UserWarning")
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory):
+    return toy_store(tmp_path_factory.mktemp("simulated"), rows=400)
+
+
+@pytest.fixture(scope="module")
+def other(tmp_path_factory):
+    return toy_store(tmp_path_factory.mktemp("other"), rows=90)
+
+
+@pytest.fixture(scope="module")
+def run(store, other):
+    sources = {"a": store.windows(8).block_shuffle(), "b": other.pack(8, group_docs=9).shuffle()}
+    return tl.mix(sources, weights={"a": 3, "b": 1}).seed(3)
+
+
+def test_tokens_by_source_are_those_of_the_spans(run):
+    found = simulate_run(run, 30, batch_size=8, first=5)
+    spans = run.spans(np.arange(40, 280))
+    names = np.array(spans.sources)[spans.source][spans.row]
+    for one in found.sources:
+        assert one.tokens == spans.length[names == one.name].sum()
+        assert one.rows == (np.array(spans.sources)[spans.source] == one.name).sum()
+    last = found.over_time[-1]
+    assert (last.step, last.examples) == (35, 280)
+    assert sum(last.tokens.values()) == run.tokens_in(280)
+    assert found.tokens == run.tokens_in(280) - run.tokens_in(40)
+
+
+def slow_gaps(run, source, first, last, batch_size):
+    """Steps between rows that show the same document, by visiting every row."""
+    seen, gaps, shown = {}, [], set()
+    for index in range(first, last):
+        spans = run.spans([index])
+        if spans.sources[spans.source[0]] != source:
+            continue
+        for document in sorted(set(spans.document.tolist())):
+            if document in seen:
+                gaps.append(index // batch_size - seen[document])
+            seen[document] = index // batch_size
+            shown.add((document, index))
+    return gaps, len(shown) / len(seen), len(seen)
+
+
+@pytest.mark.parametrize("first", [0, 7])
+def test_repeats_are_those_of_a_walk_over_all_rows(run, first):
+    found = simulate_run(run, 40, batch_size=8, first=first)
+    for one in found.repeats:
+        gaps, shown, documents = slow_gaps(run, one.name, first * 8, (first + 40) * 8, 8)
+        assert one.gaps == (min(gaps), np.median(gaps), np.mean(gaps), max(gaps))
+        assert (one.shown, one.documents, one.is_sample) == (shown, documents, False)
+
+
+def test_rows_come_as_often_as_told(run):
+    found = simulate_run(run, 60, batch_size=8, first=3)
+    for number, one in enumerate(found.repeats):
+        source, item = run.run.pick(np.arange(24, 63 * 8))
+        rows = run.run.sources[number].locate(item[source == number])[1]
+        times = np.bincount(rows, minlength=one.rows)
+        assert one.least <= times.min() <= times.max() <= one.most
+
+
+def test_documents_of_a_large_source_are_sampled_and_followed_exactly(tmp_path):
+    store = toy_store(tmp_path, rows=9000)
+    run = store.windows(8).shuffle().epochs(3).seed(1)
+    (one,) = simulate_run(run, batch_size=90).repeats
+    assert one.is_sample
+    assert 0 < one.documents < store.num_documents / 2
+    assert (one.least, one.most, one.epochs) == (3, 3, 3)
+    # every document of the sample has all its rows: as many as documents have on average
+    every = run.spans(np.arange(9000))
+    mean = len(every.document) / len(np.unique(every.document))
+    assert one.shown == pytest.approx(3 * mean, rel=0.1)
+
+
+def slow_stalls(groups, ready, speed, step_seconds):
+    """Step by step, with the queue of every rank written out."""
+    first, stop = groups[0][0].first, groups[0][-1].stop
+    landed, starts = {}, {}
+    now, waits = 0.0, []
+    for step in range(first, stop):
+        for rank, own in enumerate(groups):
+            for one in own:
+                if one.first == step:
+                    before = [g for g in own if g.stop == one.first]
+                    free = landed[rank, before[0].first] if before else 0.0
+                    asked = now
+                    if ready[rank] and step > first:
+                        asked = starts[max(first, step - 1 - ready[rank] // 2)]
+                    asked = asked if step > first else 0.0
+                    seconds = group_seconds(one.reads, one.bytes, speed)
+                    landed[rank, one.first] = max(free, asked) + seconds
+            holds = next(g.first for g in own if g.first <= step < g.stop)
+            now_needed = landed[rank, holds]
+            landed[rank] = now_needed
+        arrival = max(landed[rank] for rank in range(len(groups)))
+        waits.append(max(0.0, arrival - now))
+        now = max(now, arrival)
+        starts[step] = now
+        now += step_seconds
+    return waits, now
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_stalls_are_those_of_a_queue_written_out(seed):
+    rng = np.random.Generator(np.random.PCG64(seed))
+    groups, ready = [], rng.integers(0, 9, 3).tolist()
+    for _ in range(3):
+        cuts = [4, *(4 + np.sort(rng.choice(np.arange(1, 40), 9, replace=False))).tolist(), 44]
+        sizes = rng.integers(0, 5, (10, 2)).tolist()
+        pairs = zip(cuts[:-1], cuts[1:], sizes, strict=True)
+        groups.append([GroupRead(a, b, r, r * s * 1000, ()) for a, b, (r, s) in pairs])
+    speed = 0.05, 1e5, 2
+    found = simulate_stalls(groups, ready, speed, 0.03)
+    waits, seconds = slow_stalls(groups, ready, speed, 0.03)
+    assert found.waited == pytest.approx(sum(waits))
+    assert found.seconds == pytest.approx(seconds)
+    assert found.first_wait == pytest.approx(waits[0])
+    assert found.longest_wait == pytest.approx(max(waits[1:]))
+    assert found.stalled_steps == sum(wait > 1e-9 for wait in waits[1:])
+
+
+def test_the_worked_example_of_stalls():
+    groups = [[GroupRead(0, 1, 1, 0, ()), GroupRead(1, 3, 1, 0, ()), GroupRead(3, 5, 1, 0, ())]]
+    found = simulate_stalls(groups, [2], (3.0, 1.0, 1), 2.0)
+    assert (found.first_wait, found.longest_wait, found.stalled_steps) == (3.0, 1.0, 1)
+    assert (found.waited, found.seconds) == (4.0, 14.0)
+
+
+def test_a_fast_source_waits_only_for_the_first_step(store):
+    run = store.windows(8).shuffle().epochs(4)
+    slow = simulate_run(run, batch_size=8, latency=0.5, bandwidth=1e4, step_seconds=0.01).stalls
+    fast = simulate_run(run, batch_size=8, latency=1e-6, bandwidth=1e9, step_seconds=0.01).stalls
+    assert slow.waited > 100 * fast.waited
+    assert fast.stalled_steps == 0
+    assert simulate_run(run, batch_size=8).stalls is None
+
+
+@pytest.mark.parametrize("kind", ["block", "lanes", "full"])
+def test_many_steps_follow_from_whole_bands_and_say_so(tmp_path, kind):
+    store = toy_store(tmp_path, rows=3000, cache_bytes=2000, verify="never")
+    shuffles = {
+        "block": lambda ds: ds.block_shuffle(window_blocks=8),
+        "lanes": lambda ds: ds.block_shuffle(window_blocks=2, lanes=4),
+        "full": lambda ds: ds.shuffle(),
+    }
+    run = shuffles[kind](store.windows(8)).epochs(None).seed(1)
+    settings = {"batch_size": 8, "ranks": 2}
+    exact = simulate_run(run, 3000, **settings)
+    told = simulate_run(run, 3000, **settings, exact_examples=6000)
+    assert (exact.bands, exact.estimated, exact.exact_steps) == (None, (), 3000)
+    assert told.exact_steps < 1000
+    assert told.bands is not None
+    assert "ranks.reads" in told.estimated
+    assert "ranks.reads" not in told.exact
+    assert any("are exact; the rest follow from" in note for note in told.notes)
+    assert "about" in repr(told)
+    # what is no estimate is the same
+    assert (told.sources, told.over_time, told.repeats) == (
+        exact.sources,
+        exact.over_time,
+        exact.repeats,
+    )
+    assert told.bytes == pytest.approx(exact.bytes, rel=0.1)
+    assert told.reads == pytest.approx(exact.reads, rel=0.1)
+
+
+def test_what_a_cache_holds_is_read_once_however_many_steps_follow(store):
+    run = store.windows(8).block_shuffle().epochs(None)
+    told = simulate_run(run, 10**6, batch_size=8, exact_examples=300)
+    assert told.bands.is_full
+    assert told.useful_bytes <= 400 * 8 * 2 + 6
+    assert any("nothing" in note or "reads end" in note for note in told.notes)
+
+
+def test_a_simulation_is_plain_json_and_readable(run):
+    found = simulate_run(run, 30, batch_size=8, ranks=2, latency=0.1, bandwidth=1e6)
+    again = json.loads(json.dumps(found.to_dict()))
+    assert again["reads"] == found.reads
+    assert again["ranks"][1]["bytes"] == found.ranks[1].bytes
+    assert again["sources"][0]["name"] == "a"
+    assert again["stalls"]["waited"] == found.stalls.waited
+    assert repr(found).startswith("Simulation: steps 0 to 30 on 2 ranks, 240 examples")
+    assert max(map(len, repr(found).splitlines())) < 200
+
+
+def test_wrong_arguments_are_refused_with_the_remedy(run, store):
+    with pytest.raises(ConfigError, match="steps: found steps 0 to 1,000, but the run has 67"):
+        simulate_run(run, 1000, batch_size=8)
+    with pytest.raises(ConfigError, match="this run is endless"):
+        simulate_run(store.windows(8).epochs(None), batch_size=8)
+    with pytest.raises(ConfigError, match="ranks: found 0"):
+        simulate_run(run, 3, batch_size=8, ranks=0)
+    with pytest.raises(ConfigError, match="latency: found -1"):
+        simulate_run(run, 3, batch_size=8, latency=-1)
+    with pytest.raises(ConfigError, match="batch_size"):
+        simulate_run(run, 3, batch_size=2, ranks=3)
+    with pytest.raises(ConfigError, match="a dataset"):
+        simulate_run(store, 3, batch_size=2)
+    with pytest.raises(TypeError, match="Did you mean 'latency'"):
+        simulate_run(run, 3, batch_size=2, latencies=3)
