@@ -50,7 +50,9 @@ if TYPE_CHECKING:  # for type checkers and editors; `_HOMES` is the same for Pyt
         TokenloomError,
         WorkerError,
     )
+    from tokenloom.inspect.audit.batch_audit import audit_batches as audit
     from tokenloom.inspect.diff import diff
+    from tokenloom.inspect.suspects.blamed import blame
     from tokenloom.loader.loader import Loader
     from tokenloom.order.shuffle import BlockShuffle
     from tokenloom.runfiles.written import save
@@ -76,6 +78,8 @@ __all__ = [
     "TokenloomError",
     "WorkerError",
     "__version__",
+    "audit",
+    "blame",
     "build",
     "check_batch",
     "diff",
@@ -94,6 +98,8 @@ _HOMES = {
     "Dataset": ("api.dataset", "Dataset"),
     "Loader": ("loader.loader", "Loader"),
     "Store": ("api.store", "Store"),
+    "audit": ("inspect.audit.batch_audit", "audit_batches"),
+    "blame": ("inspect.suspects.blamed", "blame"),
     "build": ("api.build", "build_store"),
     "check_batch": ("batch.check", "check_batch"),
     "diff": ("inspect.diff", "diff"),

@@ -270,6 +270,79 @@ class Questions(ABC):
             "within=… searches more of them."
         )
 
+    # -- judged by an annex ----------------------------------------------------------------
+
+    @near_misses("audit")
+    def audit(
+        self,
+        first: int | None = None,
+        last: int | None = None,
+        *,
+        arrays: bool | str = True,
+        sample: int | None = None,
+        seed: int = 0,
+        progress: bool | None = None,
+    ) -> Any:
+        """Whether the run shows what it promises, as a `tokenloom.inspect.Certificate`.
+
+        Args:
+            first: the first example to look at; default: 0.
+            last: the example after the last one; default: the end of the run, or of the first epoch
+                of an endless run of one source.
+            arrays: True renders every row and judges every cell; "sample" renders a keyed 64th of
+                them; False reads no token.
+            sample: look at this many rows only, a keyed sample of the range.
+            seed: names the samples.
+            progress: show a bar; default: if standard error is a terminal.
+
+        >>> import tempfile, tokenloom as tl
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     store = tl.build([{"text": "abcdefgh"}], folder + "/toy", tokenizer="bytes")
+        ...     store.windows(2).shuffle().audit().ok
+        True
+        """
+        options = {"arrays": arrays, "sample": sample, "seed": seed, "progress": progress}
+        return annex().audit_run(self, first, last, **options)
+
+    @near_misses("simulate")
+    def simulate(
+        self,
+        steps: int | None = None,
+        *,
+        batch_size: int | Sequence[tuple[int, int]],
+        ranks: int = 1,
+        first: int = 0,
+        cache_bytes: int | None = None,
+        latency: float | None = None,
+        bandwidth: float | None = None,
+        step_seconds: float | None = None,
+        parallel: int = 1,
+    ) -> Any:
+        """What steps will show, read and wait for, as a `tokenloom.inspect.Simulation`.
+
+        Nothing is read. `tokenloom.inspect.simulate_run` has further settings.
+
+        Args:
+            steps: how many steps; None is all that remain of a finite run.
+            batch_size: rows of a step over all ranks, or a schedule, as for `tokenloom.Loader`.
+            ranks: processes that share every step.
+            first: the step to start with, as after a resume.
+            cache_bytes: memory for decoded blocks of each store; default: as its stores have it.
+            latency: seconds from a request to its first byte.
+            bandwidth: bytes per second that a rank's source delivers.
+            step_seconds: time that a step takes once it has its data; needed to tell stalls.
+            parallel: requests of a rank that are answered at the same time.
+
+        >>> import tempfile, tokenloom as tl
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     store = tl.build([{"text": "abcdefgh"}], folder + "/toy", tokenizer="bytes")
+        ...     store.windows(2).shuffle().simulate(batch_size=2).steps
+        2
+        """
+        options = {"ranks": ranks, "first": first, "cache_bytes": cache_bytes, "latency": latency}
+        options |= {"bandwidth": bandwidth, "step_seconds": step_seconds, "parallel": parallel}
+        return annex().simulate_run(self, steps, batch_size=batch_size, **options)
+
     def _search(self, source: str | None, doc: int, **settings: Any) -> Search:
         name = self._named(source)
         number = self.run.names.index(name)
