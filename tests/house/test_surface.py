@@ -38,6 +38,7 @@ def test_exported_names_are_sorted_and_pinned():
         "__version__",
         "build",
         "check_batch",
+        "diff",
         "from_config",
         "mix",
         "open",
