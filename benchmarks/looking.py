@@ -2,8 +2,9 @@
 
 Every figure comes from fresh processes (`python -m benchmarks.looking WHAT KIND STORE`): one makes
 the plans and the sums of the first epoch and keeps them, the next ones find them, and one more
-compares two endless runs, in frames of 512 tokens. Documents have 64 tokens and frames 6, so a
-document is in about eleven rows; shards are links to one shard, so 10^8 documents take no space.
+compares two endless runs, in frames of 512 tokens. Documents have 64 tokens and the other frames 6,
+so a document is in about eleven rows; shards are links to one shard, so 10^8 documents take no
+space.
 
 Times are CPU-seconds, so what a new process takes includes its imports.
 """

@@ -40,6 +40,7 @@ def test_exported_names_are_sorted_and_pinned():
         "blame",
         "build",
         "check_batch",
+        "diff",
         "from_config",
         "load",
         "mix",

@@ -2,6 +2,7 @@
 
 import itertools
 import json
+import re
 
 import numpy as np
 import pytest
@@ -9,9 +10,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from lookruns import EOS, cells_of_places, make_stores, random_run
 from toystore import keep_plans
+from virtual import VirtualStore
 
 import tokenloom as tl
 from tokenloom.errors import ConfigError
+from tokenloom.layout.pack import rows as grouping
 from tokenloom.order import costs
 from tokenloom.order.schedule import Steps
 
@@ -343,3 +346,62 @@ def test_what_makes_no_sense_is_refused_with_what_is_allowed(texts):
         run.where("a", 20)
     with pytest.raises(IndexError, match="out of range"):
         run.at(len(run))
+
+
+# -- the way there, and what it costs ------------------------------------------------------
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_the_way_there_is_that_of_the_run(seed, stores):
+    run, _ = random_run(seed, stores)
+    n = 40 if run.run.n is None else min(run.run.n, 40)
+    every = np.arange(n)
+    names, items = run.picked(every) if n else ([], every)
+    epochs, rows = run.locate(every)
+    told = run.at(range(n))
+    for one, name, item, epoch, row in zip(told, names, items, epochs, rows, strict=True):
+        route = one.route
+        assert (one.source, route.item, route.epoch, route.row) == (name, item, epoch, row)
+        assert route.stage == sum(edit.at <= one.index for edit in run.edits)
+        source = run.run.sources[run.run.names.index(name)]
+        fractions = source.fractions(np.array([item]))
+        assert (route.time is None) == (run.rule is None)
+        if route.band is not None and fractions is not None:
+            found = {route.lane / lanes for lanes in range(1, source.lanes + 1)}
+            assert fractions[0] in found
+    for source in run.run.sources:  # bands of an epoch come one after the other
+        ways = [
+            one.route for one in told if one.source == source.name and one.route.band is not None
+        ]
+        ways.sort(key=lambda way: way.item)
+        places = [(way.epoch, way.band) for way in ways]
+        assert places == sorted(places)
+
+
+def test_plans_and_sums_are_announced_with_what_they_cost(texts, monkeypatch, caplog):
+    monkeypatch.setattr(grouping, "SHOWN", 10)
+    monkeypatch.setattr(costs, "SHOWN", 10)
+    monkeypatch.setattr(grouping, "WORTH_KEEPING", 10**9)
+    caplog.set_level("INFO", logger="tokenloom")
+    packed = texts.pack(8).shuffle().epochs(None)
+    assert "packing 20 documents into about" in caplog.text
+    caplog.clear()
+    tl.mix({"p": packed, "w": texts.windows(8)}, cost="tokens").next("p", 3, after=10**6)
+    assert re.search(r"adding up the costs of \d+ rows of epoch [\d,]+: it is done once", caplog.text)
+
+
+def test_a_hundred_million_documents_are_looked_into_without_reading_a_token(tmp_path):
+    store = VirtualStore([(131_072, 1 << 27)] * 764)
+    opened = tl.open(store.write_manifest(tmp_path / "s"), source=store, verify="never")
+    run = opened.windows(64).shuffle().epochs(None)
+    for index in (0, 10**6, 10**12 + 7):
+        for span in run.at(index).spans:
+            places = list(run.where(doc=span.document, epochs=[span.epoch]))
+            here = [(p.column, p.start, p.length) for p in places if p.index == index]
+            assert here == [cell[:3] for cell in span.cells]
+            length = int(opened.reader.bounds(np.array([span.document]))[1][0])
+            length -= int(opened.reader.bounds(np.array([span.document]))[0][0])
+            offsets = sorted(k for p in places for k in range(p.start, p.start + p.length))
+            assert offsets == list(range(length))  # once in an epoch
+            assert run.next(doc=span.document, after=index).index > index
+    assert opened.reads.read_ops == 0

@@ -195,8 +195,8 @@ class Questions(ABC):
         ...     run = store.windows(4).shuffle().epochs(None)
         ...     for place in run.where(doc=1, epochs=1):
         ...         place
-        Place 0: cells 3 hold 0 of main document 1, epoch 0
-        Place 1: cells 0–3 hold 1–4 of main document 1, epoch 0
+        Place 0: cells 0–3 hold tokens 1–4 of main document 1, epoch 0
+        Place 1: cell 3 holds token 0 of main document 1, epoch 0
         """
         if (doc is None) == (id is None):
             raise ConfigError("where: found both or neither of doc and id, allowed: one of them.")
@@ -248,8 +248,10 @@ class Questions(ABC):
         ...     texts = [{"text": "abc"}, {"text": "defgh"}]
         ...     store = tl.build(texts, folder + "/toy", tokenizer="bytes")
         ...     run = store.windows(4).shuffle().epochs(2)
-        ...     run.next(doc=0, after=0), run.next(doc=0, after=100)
-        (Place 3: cells 0–2 hold 0–2 of main document 0, epoch 1, Nowhere: the run ends before 101.)
+        ...     run.next(doc=0, after=0)
+        ...     run.next(doc=0, after=100)
+        Place 1: cells 0–2 hold tokens 0–2 of main document 0, epoch 0
+        Nowhere: the run ends before 101.
         """
         if doc is None:
             raise ConfigError("next: doc is missing, allowed: the number of a document.")

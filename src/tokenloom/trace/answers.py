@@ -263,11 +263,14 @@ class Place:
 
     def __repr__(self) -> str:
         step = "" if self.step is None else f" (step {self.step:,}, row {self.row:,})"
-        tokens = CellRun(self.column, self.start, self.length, inserted=self.inserted).words
+        cells, tokens = _range(self.column, self.length), _range(self.start, self.length)
+        hold = f"cell {cells} holds token" if self.length == 1 else f"cells {cells} hold tokens"
+        if self.inserted:
+            hold, tokens = f"cell {cells} holds", "BOS" if self.start < 0 else "EOS"
         said = [word for word in ("blank", "label_only") if getattr(self, word)]
         return (
-            f"Place {self.index:,}{step}: cells {_range(self.column, self.length)} hold {tokens} "
-            f"of {self.source} document {self.document:,}, epoch {self.epoch:,}"
+            f"Place {self.index:,}{step}: {hold} {tokens} of {self.source} document "
+            f"{self.document:,}, epoch {self.epoch:,}"
             + "".join(f", {word.replace('_', ' ')}" for word in said)
         )
 
