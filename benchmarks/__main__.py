@@ -30,6 +30,7 @@ from benchmarks import (
     read,
     remote,
     rivals,
+    run_files,
     scaling,
     splice,
     start,
@@ -54,6 +55,7 @@ JOBS = {
     "splice": splice.run,
     "mix": mix.run,
     "native": native.run,
+    "run_files": run_files.run,
     "scaling": scaling.run,
     "trainers": trainers.run,
 }
