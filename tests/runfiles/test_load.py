@@ -350,3 +350,16 @@ def test_a_file_is_told_apart_from_a_description_and_both_load(load, place, capl
     assert "described.json: read as description of a run." in caplog.text
     with pytest.raises(FileNotFoundError):
         tl.load("nowhere.yaml")
+
+
+def test_ready_made_ids_are_built_with_the_tokenizer_none(load, place):
+    rows = [{"input_ids": list(range(n))} for n in range(1, 9)]
+    (place / "ids.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    text = (
+        "build: {tokenizer: none, vocab_size: 300, stores: {made/ids: ids.jsonl}}\n"
+        "sources: {ids: {store: made/ids, pack: 8}}\n"
+    )
+    run = load(text)
+    assert load(text) == run
+    assert run.sources["main"].reader.manifest.tokenizer is None
+    assert run.sources["main"].reader.manifest.vocab_size == 300

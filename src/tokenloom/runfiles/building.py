@@ -173,7 +173,8 @@ class Builder:
             was, wanted = recorded[name], given.get(name, signature_of(build_store)[name][1])
             decided = name in DECIDED and (was is None or wanted is None)
             if was != wanted and not decided:
-                words = f"found {wanted!r}, but the store was built with {was!r}. {REMEDY}"
+                found = "missing" if wanted is None else f"found {wanted!r}"
+                words = f"{found}, but the store was built with {was!r}. {REMEDY}"
                 self.problems.append(Mistake(below(path, name), words))
         tokenizer = self._tokenizer(path, given)
         kept = store.reader.manifest.tokenizer
