@@ -28,6 +28,7 @@ TITLES = {
     "splice": ["splice 1", "splice 2", "splice 3"],
     "mix": ["mix 1", "mix 2"],
     "native": ["native"],
+    "run_files": ["run files"],
     "scaling": ["scaling"],
     "looking": ["looking"],
     "simulate": ["simulate 1", "simulate 2"],

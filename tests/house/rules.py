@@ -75,6 +75,7 @@ SHORT = {
 }  # modules below 40 lines
 LINES = 40, 500
 ROOM = 18  # modules
+# rooms that open files or start threads; runfiles reads and writes one file, which is its purpose
 EFFECTS = {"store", "ingest", "loader", "streams", "runfiles", "testing", "cli"}
 
 

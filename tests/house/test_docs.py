@@ -51,6 +51,8 @@ def test_python_and_console_examples_run(page, tmp_path, monkeypatch):
         if language == "python":
             above = "\n" * text.count("\n", 0, found.start(2))  # the lines of the page, for hooks
             exec(compile(above + code, str(page), "exec"), namespace)
+        if language == "yaml" and (name := re.match(r"# (\w+\.yaml)\n", code)):
+            Path(name[1]).write_text(code)  # a file that the page goes on with
         if language == "console":
             for line in code.splitlines():
                 if line.startswith("$ tokenloom "):

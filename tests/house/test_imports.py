@@ -47,7 +47,8 @@ def ours_loaded_by(code: str) -> set[str]:
     return set(done.stdout.split())
 
 
-ANNEXES = {"streams", "inspect", "quality", "testing", "cli", "integrations", "ingest", "config"}
+ANNEXES = {"streams", "inspect", "quality", "runfiles", "testing", "cli", "integrations"}
+ANNEXES |= {"ingest", "config"}
 
 
 def rooms(modules: set[str]) -> set[str]:

@@ -74,6 +74,14 @@ BROKEN = {
         rules.wrong_annexes,
         {"loader.seen": LONG + "from tokenloom.inspect.coverage import coverage\n"},
     ),
+    "run files in the flow": (
+        rules.wrong_annexes,
+        {"loader.filed": LONG + "from tokenloom.runfiles.text import read_settings\n"},
+    ),
+    "a file opened by what reads run files for others": (
+        rules.wrong_effects,
+        {"integrations.dialects.x": LONG + "open('run.yaml')\n"},
+    ),
     "levanter outside config": (
         rules.wrong_annexes,
         {"cli.lev": LONG + "from tokenloom.integrations.levanter import load_yaml\n"},

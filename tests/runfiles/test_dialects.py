@@ -203,9 +203,9 @@ def test_cf_11_preprocessor_and_collator_settings_keep_their_meaning(load, home)
     rows = [{"text": text(length)} for length in (5_000, 4_000, 90, 700, 3_000)]
     target = home / "tokenized/specials"
     tl.build(rows, target, tokenizer="bytes", eos=0, add_eos=False)
-    with pytest.warns(UserWarning, match="905 in documents truncated"):
+    with pytest.warns(UserWarning, match="904 in documents truncated"):
         run, lines = load("preprocessor.yaml")
-    with pytest.warns(UserWarning, match="905 in documents truncated"):
+    with pytest.warns(UserWarning, match="904 in documents truncated"):
         same = tl.open(target).pack(
             4096, strategy="best_fit_decreasing", overflow="truncate", add_eos=True
         )

@@ -46,6 +46,9 @@ def test_a_file_is_the_call_that_a_person_would_write(load, place):
     held = wiki.split({"train": 0.9, "held": 0.1}, by="content")["held"].windows(32).seed(7)
     assert run.file.evaluate == {"held": held}
     assert run.file.dialect == "run file"
+    both = load(TWO.replace("  held:", "  wiki:"))  # a set may have the name of a source
+    assert both == run
+    assert both.file.evaluate["wiki"] == held
     assert run.file.path == "run.yaml"
 
 
@@ -313,9 +316,21 @@ def test_nothing_is_built_while_something_is_wrong_or_if_it_must_not(load, place
     with pytest.raises(tl.ConfigError, match=r"loader\.end: found 'x'"):
         load(TWO, "loader.end=x")
     assert not (place / "made").exists()
+    with pytest.raises(tl.ConfigError, match=r"sources\.code\.store: found 'stores/none'"):
+        load(TWO, "sources.code.store=stores/none")
+    assert not (place / "made").exists()
     with pytest.raises(tl.StoreNotFound, match=r"run.yaml: not built yet: made/wiki\. Load it"):
         load(TWO, build=False)
     assert not (place / "made").exists()
+
+
+def test_a_store_that_is_built_for_nobody_is_said_to_be_unused(load, place, caplog):
+    caplog.set_level(logging.INFO)
+    run = load(TWO, "build.stores.made/other=corpus.jsonl")
+    words = "build.stores.made/other: not used; no source names it."
+    assert run.file.unused == (words,)
+    assert f"run.yaml: {words}" in caplog.text
+    assert not (place / "made/other").exists()
 
 
 def test_a_store_that_was_built_with_other_settings_is_refused(load, place):
@@ -335,3 +350,16 @@ def test_a_file_is_told_apart_from_a_description_and_both_load(load, place, capl
     assert "described.json: read as description of a run." in caplog.text
     with pytest.raises(FileNotFoundError):
         tl.load("nowhere.yaml")
+
+
+def test_ready_made_ids_are_built_with_the_tokenizer_none(load, place):
+    rows = [{"input_ids": list(range(n))} for n in range(1, 9)]
+    (place / "ids.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    text = (
+        "build: {tokenizer: none, vocab_size: 300, stores: {made/ids: ids.jsonl}}\n"
+        "sources: {ids: {store: made/ids, pack: 8}}\n"
+    )
+    run = load(text)
+    assert load(text) == run
+    assert run.sources["main"].reader.manifest.tokenizer is None
+    assert run.sources["main"].reader.manifest.vocab_size == 300

@@ -777,7 +777,10 @@ WRONG = [
         (
             "line 8, column 65: build.stores.stores/wiki.text_key: found 'body', but the "
             "store was built with 'text'. Remove the store to have it built anew, or name "
-            "another directory."
+            "another directory.\n"
+            "line 8, column 65: build.stores.stores/wiki.id_key: missing, but the store was "
+            "built with 'id'. Remove the store to have it built anew, or name another "
+            "directory."
         ),
     ),
     (

@@ -53,15 +53,17 @@ class Builder:
 
     Attributes:
         outs: directory of a store → its key in the file.
-        missing: stores that are not there and were not built.
+        missing: key → the place of a store that is not there yet, and that a source names.
     """
 
     def __init__(
         self, section: Mapping[str, Any], folder: str, problems: list[Mistake], allowed: bool
     ) -> None:
         self.section, self.folder, self.problems = section, folder, problems
-        self.allowed, self.missing = allowed, list[str]()
+        self.allowed = allowed
+        self.missing: dict[str, FilePath] = {}
         self.outs: dict[str, str] = {}
+        self._named: set[str] = set()
         for key in section.get("stores", {}):
             try:
                 self.outs[place_of("", key, folder).opened] = key
@@ -119,12 +121,27 @@ class Builder:
             self.problems += [mistake] * (mistake not in self.problems)
             return None
 
-    def build(self, place: FilePath) -> bool:
-        """Build a store; False if it may not be built now, or something is wrong."""
-        key = self.outs[place.opened]
-        if not self.allowed or self.problems:
-            self.missing.append(place.shown)
-            return False
+    def expects(self, place: FilePath) -> bool:
+        """Whether a store that is not there will be built; it is remembered as missing."""
+        key = self.outs.get(place.opened)
+        if key is not None:
+            self._named.add(key)
+            self.missing[key] = place
+        return key is not None
+
+    @property
+    def unused(self) -> list[str]:
+        """Stores of the section that no source names."""
+        idle = [key for key in self.outs.values() if key not in self._named]
+        return [f"{self._path(key)}: not used; no source names it." for key in idle]
+
+    def build(self) -> None:
+        """Build the stores that are missing; one that cannot be built is told and stays so."""
+        for key, place in list(self.missing.items()):
+            if self._built(key, place):
+                del self.missing[key]
+
+    def _built(self, key: str, place: FilePath) -> bool:
         given, path = self._settings(key), self._path(key)
         inputs = input_places("inputs", given.pop("inputs"), self.folder)
         tokenizer = self._tokenizer(path, given)
@@ -149,13 +166,15 @@ class Builder:
         key = self.outs.get(place.opened)
         if key is None:
             return
+        self._named.add(key)
         given, path = self._settings(key), self._path(key)
         recorded = store.reader.manifest.parts[-1].settings
         for name in (one for one in RECORDED if one in recorded):
             was, wanted = recorded[name], given.get(name, signature_of(build_store)[name][1])
             decided = name in DECIDED and (was is None or wanted is None)
             if was != wanted and not decided:
-                words = f"found {wanted!r}, but the store was built with {was!r}. {REMEDY}"
+                found = "missing" if wanted is None else f"found {wanted!r}"
+                words = f"{found}, but the store was built with {was!r}. {REMEDY}"
                 self.problems.append(Mistake(below(path, name), words))
         tokenizer = self._tokenizer(path, given)
         kept = store.reader.manifest.tokenizer

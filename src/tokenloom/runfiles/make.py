@@ -121,23 +121,37 @@ class _Maker:
         check_mix(self.settings, names, self.problems)
         asked("loader", check_accepted, self.settings.get("loader", {}), self.problems)
         self.builder.check()
-        made = {name: self._source("sources", name, one) for name, one in sources.items()}
-        others = {name: self._source("evaluate", name, one) for name, one in held.items()}
-        self.report.to_build += self.builder.missing
-        whole = {name: one for name, one in made.items() if one is not None}
-        sets = {name: one for name, one in others.items() if one is not None}
-        if self.problems or len(whole) < len(made) or len(sets) < len(others) or not whole:
+        sections = {"sources": sources, "evaluate": held}
+        named = [(section, name) for section, each in sections.items() for name in each]
+        made = {one: self._source(*one, sections[one[0]][one[1]]) for one in named}
+        if self.builder.missing and self.builder.allowed and not self.problems:
+            self.builder.build()  # only now: nothing is wrong with what is there
+            self.stores.clear()
+            late = [one for one in named if made[one] is None]
+            made |= {one: self._source(*one, sections[one[0]][one[1]]) for one in late}
+        self.report.to_build += [place.shown for place in self.builder.missing.values()]
+        whole = {one: dataset for one, dataset in made.items() if dataset is not None}
+        if self.problems or len(whole) < len(named) or not sources:
             return
-        run = self._run(whole)
-        loader = dict(self.settings.get("loader", {}))
+        run = self._run({name: whole["sources", name] for name in sources})
         if run is not None:
-            _check_loader(run, loader, self.problems)
-            seeded = {name: self._seeded(held[name], one) for name, one in sets.items()}
-            self.report.run = run._but(
-                file=RunFile(
-                    path=self.report.written.name, dialect=DIALECT, loader=loader, evaluate=seeded
-                )
-            )
+            self._finish(run, {name: whole["evaluate", name] for name in held})
+
+    def _finish(self, run: Dataset, sets: Given) -> None:
+        """Put what the file says beside the run to it."""
+        loader, held = dict(self.settings.get("loader", {})), self.settings.get("evaluate", {})
+        _check_loader(run, loader, self.problems)
+        unused = tuple(self.builder.unused)
+        for one in unused:
+            log.info("%s: %s", self.report.written.name, one)
+        file = RunFile(
+            path=self.report.written.name,
+            dialect=DIALECT,
+            loader=loader,
+            evaluate={name: self._seeded(held[name], one) for name, one in sets.items()},
+            unused=unused,
+        )
+        self.report.run = run._but(file=file)
 
     def _try(self, path: str, function: Callable[[], T], known: Iterable[str] = ()) -> T | None:
         """What a call gives, or None and what is wrong."""
@@ -190,13 +204,10 @@ class _Maker:
             store = open_store(place.opened, **shelf.hints)
             self.builder.compare(place, store)
         except StoreNotFound as error:
-            if place.opened not in self.builder.outs:
+            if not self.builder.expects(place):
                 words = place.quoted(str(error)).removeprefix(f"{place.shown}: ")
                 self.problems.append(Mistake(path, f"found {place.shown!r}: {words}"))
-                return None
-            if not self.builder.build(place):
-                return None
-            store = open_store(place.opened, **shelf.hints)
+            return None
         except TokenloomError as error:
             self.problems.append(Mistake(path, place.quoted(str(error))))
             return None

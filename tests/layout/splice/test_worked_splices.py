@@ -885,3 +885,11 @@ def test_c_04_without_a_content_length_no_document_is_too_short(stores):
     assert {d for d, _, _ in triples(splice(documents, 8, adaptive_k=False, content_length=8))} == {
         2
     }
+
+
+@pytest.mark.parametrize("alpha", [1e9, 1e300])
+def test_an_alpha_beyond_every_number_is_refused_in_words(stores, alpha):
+    with pytest.raises(
+        tl.ConfigError, match=r"alpha: found .* is beyond every number\. Allowed: sm"
+    ):
+        stores(range(9)).splice(6, content_length=4, alpha=alpha)

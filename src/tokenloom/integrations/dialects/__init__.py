@@ -1,1 +1,1 @@
-"""Settings of other trainers, recognised by their keys and read as runs; `tokenloom.load` asks."""
+"""Takes settings of another trainer → gives the run that they mean, and what is not used."""

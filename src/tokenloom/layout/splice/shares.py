@@ -43,7 +43,8 @@ TOTAL_BITS = 30  # of the sum of all weights of one document
 def _edge_sum(content_length: int, alpha: float) -> float:
     """The sum of all weights near one end, with a stride of 1."""
     d = np.arange(1, content_length + 1, dtype=np.float64)
-    return float(((content_length / d) ** alpha).sum())
+    with np.errstate(over="ignore"):  # the caller refuses infinity, in words
+        return float(((content_length / d) ** alpha).sum())
 
 
 class Edges:
@@ -75,6 +76,11 @@ class Edges:
     def scale_for(length: int, content_length: int, stride: int, alpha: float) -> float:
         """A power of 2 that keeps the sum of all weights of a document below 2^30."""
         total = (length - content_length) / stride + 1 + 2 * _edge_sum(content_length, alpha)
+        if not math.isfinite(total):
+            raise ConfigError(
+                f"alpha: found {alpha:g}, but ({content_length} / 1)^alpha is beyond every number. "
+                "Allowed: small numbers, such as 0.8."
+            )
         return 2.0 ** min(10, TOTAL_BITS - math.ceil(math.log2(max(2.0, total))))
 
     def sums(self, starts: Int64, residue: Int64) -> Int64:

@@ -1,0 +1,163 @@
+"""`tokenloom init` writes a file that loads; `tokenloom check` prints all problems, or the run."""
+
+import json
+import re
+
+import pytest
+
+import tokenloom as tl
+from tokenloom.cli import main
+from tokenloom.runfiles import json_schema
+
+RUN = """\
+seed: 7
+sources:
+  wiki: {store: stores/wiki, pack: 32, shuffle: block, epochs: 2}
+  code: {store: stores/code, windows: 32}
+mix: {weights: {wiki: 3, code: 1}}
+loader: {batch_size: 4, end: pad}
+evaluate: {held: {store: stores/code, windows: 32}}
+"""
+
+
+def run(capsys, *words):
+    code = main([str(w) for w in words])
+    captured = capsys.readouterr()
+    return code, captured.out, captured.err
+
+
+@pytest.fixture
+def place(tmp_path, monkeypatch):
+    rows = [{"text": f"hello {i} " * (i + 1)} for i in range(30)]
+    tl.build(rows, tmp_path / "stores/wiki", tokenizer="bytes")
+    tl.build(rows[:9], tmp_path / "stores/code", tokenizer="bytes")
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "run.yaml").write_text(RUN)
+    return tmp_path
+
+
+def test_check_prints_the_tree_of_the_run_and_what_it_will_train(place, capsys):
+    code, out, _ = run(capsys, "check", "run.yaml")
+    assert code == 0
+    found = tl.load("run.yaml")
+    assert out.startswith("run.yaml: no problem; read as run file\n")
+    assert str(found) in out
+    with tl.Loader(found) as loader:
+        assert f"loader: batch_size=4, end=pad: {len(loader)} steps" in out
+    assert "evaluate held: " in out
+
+
+def test_check_prints_every_problem_with_its_line_and_exits_with_2(place, capsys):
+    code, out, _ = run(capsys, "check", "run.yaml", "loader.batch_size=0", "sources.wiki.pack=x")
+    assert code == 2
+    assert out.splitlines() == [
+        "run.yaml: 2 problems",
+        "  override: sources.wiki.pack: found 'x' (str), allowed: an integer or an object",
+        "  override: loader.batch_size: found 0 rows, allowed: 1 or more.",
+    ]
+
+
+def test_check_as_json_has_problems_or_the_facts_of_the_run(place, capsys):
+    code, out, _ = run(capsys, "check", "run.yaml", "--json")
+    facts = json.loads(out)
+    assert code == 0
+    assert facts["problems"] == []
+    assert facts["fingerprint"] == tl.load("run.yaml").fingerprint
+    assert facts["loader"] == {"batch_size": 4, "end": "pad"}
+    assert facts["evaluate"] == {"held": len(tl.load("run.yaml").file.evaluate["held"])}
+    code, out, _ = run(capsys, "check", "run.yaml", "sead=3", "--json")
+    assert code == 2
+    assert "Did you mean 'seed'?" in json.loads(out)["problems"][0]
+
+
+def test_check_reads_no_token_and_builds_nothing(place, capsys):
+    from tokenloom.config import check
+
+    found = check("run.yaml").run
+    assert found.counters().bytes == 0
+    (place / "corpus.jsonl").write_text('{"text": "abc"}\n')
+    text = "build: {tokenizer: bytes, stores: {new: corpus.jsonl}}\n"
+    (place / "new.yaml").write_text(text + "sources: {a: {store: new, windows: 2}}\n")
+    code, out, _ = run(capsys, "check", "new.yaml")
+    assert code == 0
+    assert out.splitlines()[1:] == ["  new"]
+    assert not (place / "new").exists()
+
+
+def test_check_of_another_dialect_says_which_and_what_is_not_used(place, capsys):
+    data = {"configs": {"a": {"cache_dir": "stores/wiki"}}, "shuffle": True}
+    config = {"data": data, "train_seq_len": 32, "trainer": {"seed": 3}}
+    (place / "lm.json").write_text(json.dumps(config))
+    code, out, _ = run(capsys, "check", "lm.json")
+    assert code == 0
+    assert "lm.json: no problem; read as Levanter's data section" in out
+    assert "note: trainer: not used" in out
+    code, out, _ = run(capsys, "check", "lm.json", "data.shufle=true")
+    assert code == 2
+    assert "Did you mean 'shuffle'?" in out
+
+
+def test_check_without_a_file_or_of_one_that_is_not_there_says_so(place, capsys):
+    code, _, err = run(capsys, "check")
+    assert (code, err) == (3, "tokenloom: check: which file? tokenloom check run.yaml\n")
+    code, _, err = run(capsys, "check", "rum.yaml")
+    assert code == 3
+    assert "rum.yaml: no such file. `tokenloom init FOLDER` writes one." in err
+
+
+def test_check_prints_the_schema_for_editors(capsys):
+    code, out, _ = run(capsys, "check", "--schema")
+    assert code == 0
+    assert json.loads(out) == json_schema()
+
+
+def test_init_writes_a_commented_file_that_checks_and_loads(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "data/wiki").mkdir(parents=True)
+    (tmp_path / "data/no 1.5").mkdir()
+    rows = "".join(json.dumps({"text": f"hello {i}"}) + "\n" for i in range(20))
+    (tmp_path / "data/wiki/a.jsonl").write_text(rows)
+    (tmp_path / "data/no 1.5/b.txt").write_text("some text")
+    (tmp_path / "data/c.jsonl").write_text(rows)
+    (tmp_path / "data/README.md").write_text("about the data")
+    tl.build([{"text": "there already"}], tmp_path / "data/stores/old", tokenizer="bytes")
+    code, out, _ = run(capsys, "init", "data", "--seq-len", "8", "--batch-size", "2")
+    assert code == 0
+    assert out == "data/run.yaml: written. Next: tokenloom check data/run.yaml\n"
+    text = (tmp_path / "data/run.yaml").read_text()
+    assert len(re.findall(r"#", text)) > 8
+    code, out, _ = run(capsys, "check", "data/run.yaml")
+    assert (code, "no problem" in out) == (0, True)
+    loaded = tl.load("data/run.yaml")
+    assert sorted(loaded.sources) == ["no 1.5", "old", "text", "wiki"]
+    with tl.Loader(loaded) as loader:
+        assert next(loader).tokens.shape == (2, 8)
+    code, _, err = run(capsys, "init", "data")
+    assert code == 1
+    assert "data/run.yaml: it is there already" in err
+
+
+@pytest.mark.parametrize(
+    ("make", "words"),
+    [
+        (lambda folder: None, "no such directory"),
+        (lambda folder: folder.mkdir(), "found neither a store nor text"),
+        (
+            lambda folder: tl.build([{"text": "a"}], folder, tokenizer="bytes"),
+            "it is a store. Name the folder that holds it",
+        ),
+    ],
+)
+def test_init_says_what_it_did_not_find(tmp_path, capsys, make, words):
+    make(tmp_path / "data")
+    code, _, err = run(capsys, "init", tmp_path / "data")
+    assert code == 3
+    assert words in err
+
+
+def test_init_keeps_the_file_beside_the_data(tmp_path, capsys):
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data/a.txt").write_text("abc")
+    code, _, err = run(capsys, "init", tmp_path / "data", "-o", tmp_path / "run.yaml")
+    assert code == 3
+    assert "paths in the file are relative to it. Put it into the folder" in err
