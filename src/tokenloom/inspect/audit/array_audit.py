@@ -40,7 +40,7 @@ from tokenloom.layout.spans import Spans
 from tokenloom.order.run import SourceRun
 from tokenloom.order.working_set import loss_columns
 
-__all__ = ["ROWS", "ArrayLaws", "Rows", "field_of", "hashes_of", "rendered"]
+__all__ = ["ROWS", "ArrayLaws", "AuditedRows", "field_of", "hashes_of", "rendered"]
 
 Int64 = NDArray[np.int64]
 
@@ -78,7 +78,7 @@ def hashes_of(batch: Any, here: Int64, *, weighted: bool) -> list[bytes]:
 
 
 @dataclass(frozen=True, eq=False, slots=True)
-class Rows:
+class AuditedRows:
     """What some rows must be.
 
     Attributes:
@@ -120,7 +120,7 @@ class ArrayLaws:
         self._kind_of = np.array([self._kinds.index(render) for render in renders])
         self._findings, self._batches = findings, 0
 
-    def chunk(self, index: Int64, source: Int64, spans: Spans) -> Rows:
+    def chunk(self, index: Int64, source: Int64, spans: Spans) -> AuditedRows:
         """What some rows must be, before any of them is looked at.
 
         Args:
@@ -141,14 +141,14 @@ class ArrayLaws:
         edges = None
         if tiles is not None:
             edges = np.searchsorted(tiles.first, np.arange(len(index) + 1) * tiles.width).tolist()
-        return Rows(index, kinds, spans, stored, tiles, edges)
+        return AuditedRows(index, kinds, spans, stored, tiles, edges)
 
     @property
     def weighted(self) -> bool:
         """Whether a store has loss weights of its own."""
         return any(loss_columns(source.layout.line.reader) for source in self._sources)
 
-    def look(self, batch: Any, rows: Rows, low: int, high: int) -> None:
+    def look(self, batch: Any, rows: AuditedRows, low: int, high: int) -> None:
         """Judge a batch that should have rows [low, high) of a chunk."""
         index = rows.index[low:high]
         self._judge_index(batch, index)
@@ -176,7 +176,7 @@ class ArrayLaws:
     def _is_usual(
         self,
         batch: Any,
-        rows: Rows,
+        rows: AuditedRows,
         low: int,
         high: int,
         cells: Int32,
@@ -201,7 +201,7 @@ class ArrayLaws:
     def _look_again(
         self,
         batch: Any,
-        rows: Rows,
+        rows: AuditedRows,
         low: int,
         high: int,
         cells: Int32,

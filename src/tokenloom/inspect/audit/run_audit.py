@@ -23,13 +23,13 @@ from tokenloom.inspect.audit.certificate import (
     FORMAT,
     Certificate,
     Digests,
-    Stretches,
+    StretchDigests,
     made_here,
     subject_of,
 )
 from tokenloom.inspect.audit.chance import chances
 from tokenloom.inspect.audit.item_laws import ItemLaws
-from tokenloom.inspect.audit.plan_laws import Shown, SourceLaws, hidden_of, look_at, true_spans
+from tokenloom.inspect.audit.plan_laws import ShownRows, SourceLaws, hidden_of, look_at, true_spans
 from tokenloom.inspect.audit.scope import Scope, scope_of
 from tokenloom.inspect.audit.verdicts import ARRAY_LAWS, PLAN_LAWS, Findings
 from tokenloom.layout.spans import Spans
@@ -100,8 +100,8 @@ class Audit:
         self._laws = [SourceLaws(s, h, self._findings, whole) for s, h, whole in columns]
         renders = [source.render for source in run.sources.values()]
         self._arrays = ArrayLaws(sources, renders, run.seq_len, self._findings)
-        self._plan_digests = Stretches(scope.rows)
-        self._array_digests = Stretches(scope.rows)
+        self._plan_digests = StretchDigests(scope.rows)
+        self._array_digests = StretchDigests(scope.rows)
         self._rendered = self._hashed = 0
 
     def certificate(self, progress: bool | None) -> Certificate:
@@ -145,7 +145,7 @@ class Audit:
         if len(some):
             self._render(shown, some, place)
 
-    def _render(self, shown: Shown, some: Int64, place: int) -> None:
+    def _render(self, shown: ShownRows, some: Int64, place: int) -> None:
         at = np.searchsorted(shown.index, some)
         rows = self._arrays.chunk(some, shown.source[at], self._true(shown, at))
         for number, batch in enumerate(rendered(self._run, some)):
@@ -162,7 +162,7 @@ class Audit:
             self._array_digests.add(found, places[here].tolist())
             self._hashed += len(here)
 
-    def _true(self, shown: Shown, at: Int64) -> Spans:
+    def _true(self, shown: ShownRows, at: Int64) -> Spans:
         """What the rows at some places of a chunk must show, by their items."""
         found, places = [], []
         for number, here in grouped(shown.source[at]):
