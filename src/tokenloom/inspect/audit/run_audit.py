@@ -18,7 +18,12 @@ from numpy.typing import NDArray
 from tokenloom.api.dataset import Dataset, dataset_of
 from tokenloom.arrays import grouped
 from tokenloom.batch.views.digest import plan_hashes
-from tokenloom.inspect.audit.array_audit import ROWS, ArrayLaws, hashes_of, rendered
+from tokenloom.inspect.audit.array_audit import (
+    ArrayLaws,
+    hashes_of,
+    rendered,
+    rows_together,
+)
 from tokenloom.inspect.audit.certificate import (
     FORMAT,
     Certificate,
@@ -148,19 +153,19 @@ class Audit:
     def _render(self, shown: ShownRows, some: Int64, place: int) -> None:
         at = np.searchsorted(shown.index, some)
         rows = self._arrays.chunk(some, shown.source[at], self._true(shown, at))
+        hashed, places = self._scope.hashed(some), (at + place).tolist()
+        size = rows_together(self._run.seq_len)
+        edges = np.searchsorted(hashed, np.arange(0, len(some) + size, size)).tolist()
         for number, batch in enumerate(rendered(self._run, some)):
-            low, high = number * ROWS, min((number + 1) * ROWS, len(some))
+            low, high = number * size, min((number + 1) * size, len(some))
             self._arrays.look(batch, rows, low, high)
-            self._hash(batch, some[low:high], at[low:high] + place)
+            here = hashed[edges[number] : edges[number + 1]]
+            if len(here):
+                found = hashes_of(batch, here - low, weighted=self._arrays.weighted)
+                self._array_digests.add(found, [places[one] for one in here.tolist()])
+        self._arrays.finish()
+        self._hashed += len(hashed)
         self._rendered += len(some)
-
-    def _hash(self, batch: Any, index: Int64, places: Int64) -> None:
-        """Add the arrays of a batch to the digests; of a long audit, those of some rows."""
-        here = self._scope.hashed(index)
-        if len(here):
-            found = hashes_of(batch, here, weighted=self._arrays.weighted)
-            self._array_digests.add(found, places[here].tolist())
-            self._hashed += len(here)
 
     def _true(self, shown: ShownRows, at: Int64) -> Spans:
         """What the rows at some places of a chunk must show, by their items."""
