@@ -123,6 +123,7 @@ def test_a_store_has_what_was_promised(name):
 def test_commands_and_their_options_are_pinned():
     commands = parser()._subparsers._group_actions[0].choices
     assert sorted(commands) == [
+        "audit",
         "bench",
         "build",
         "gc",
@@ -137,6 +138,15 @@ def test_commands_and_their_options_are_pinned():
         name: sorted({o for a in sub._actions for o in a.option_strings} - common)
         for name, sub in commands.items()
     }
+    assert {
+        "--first",
+        "--last",
+        "--plan-only",
+        "--sample",
+        "--check",
+        "--full",
+        "--indices",
+    } <= set(options["audit"])
     assert options["info"] == ["--snapshot"]
     assert options["show"] == ["--doc", "--limit", "--snapshot", "--start", "--text"]
     assert options["verify"] == []

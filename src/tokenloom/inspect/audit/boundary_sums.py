@@ -26,7 +26,7 @@ from tokenloom.layout.pack.spec import PackSpec
 from tokenloom.layout.windows import Windows
 from tokenloom.random.keys import draws, key
 
-__all__ = ["Covered", "boundary_sum", "covered_by", "number_sum", "parts_of"]
+__all__ = ["ADDRESSES", "Covered", "boundary_sum", "covered_by", "number_sum", "parts_of"]
 
 Int64 = NDArray[np.int64]
 

@@ -359,6 +359,18 @@ class SourceLaws:
         )
         self._findings.tell("coverage", "tokens", right.tokens, "" if same else told)
 
+    def compare_all(self, right: Covered) -> None:
+        """Judge all epochs together by what they must show."""
+        edges = sum(totals.edges for totals in self.totals.values())
+        tokens = sum(totals.tokens for totals in self.totals.values())
+        self.truth = right.truth
+        same = tokens == right.tokens and (edges - right.total) % (1 << 64) == 0
+        told = (
+            f"source {self._source.name}: {tokens:,} tokens were shown, and they are not the "
+            f"{right.tokens:,} of {right.truth}"
+        )
+        self._findings.tell("coverage", "tokens", right.tokens, "" if same else told)
+
     def covered(self, epoch: int) -> Covered:
         """What a whole epoch must show."""
         source, total, tokens, rows = self._source, 0, 0, 0

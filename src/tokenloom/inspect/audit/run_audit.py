@@ -36,6 +36,7 @@ from tokenloom.inspect.audit.chance import chances
 from tokenloom.inspect.audit.item_laws import ItemLaws
 from tokenloom.inspect.audit.plan_laws import ShownRows, SourceLaws, hidden_of, look_at, true_spans
 from tokenloom.inspect.audit.scope import Scope, scope_of
+from tokenloom.inspect.audit.spliced_sums import spliced_epochs, spliced_sum
 from tokenloom.inspect.audit.verdicts import ARRAY_LAWS, PLAN_LAWS, Findings
 from tokenloom.layout.spans import Spans
 from tokenloom.progress import Progress
@@ -122,6 +123,7 @@ class Audit:
         self._items.finish()
         for laws in self._laws:
             laws.finish()
+        self._judge_splices()
         sampled = scope.sample is not None
         return Certificate(
             format=FORMAT,
@@ -179,6 +181,15 @@ class Audit:
             places.append(here)
         same = [replace(one, sources=found[0].sources) for one in found]  # names play no part
         return Spans.joined(same, places) if len(same) > 1 else same[0]
+
+    def _judge_splices(self) -> None:
+        """Whole epochs of splices, against their closed form."""
+        scope = self._scope
+        if scope.sample is not None or not scope.rows:
+            return
+        epochs = spliced_epochs(self._run, scope.first, scope.last)
+        if epochs:
+            self._laws[0].compare_all(spliced_sum(self._run, epochs))
 
     def _counts(self) -> dict[str, Any]:
         sources = {}
