@@ -50,7 +50,7 @@ def add_commands(commands: Any, common: argparse.ArgumentParser) -> None:
     look.add_argument("--first", help="first row (default: 0)", **number)
     look.add_argument("--last", help="row after the last one (default: the end)", **number)
     look.add_argument("--plan-only", action="store_true", help="read no token, render no row")
-    look.add_argument("--sample", help="only so many rows, a keyed sample", **number)
+    look.add_argument("--sample", help="only this many rows, a keyed sample", **number)
     look.add_argument("--seed", default=0, help="names the sample (default: 0)", **number)
     look.add_argument("-o", "--output", metavar="FILE", help="write the certificate there")
     check = audit.add_argument_group("certificates of others")

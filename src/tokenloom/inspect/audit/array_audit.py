@@ -50,7 +50,7 @@ Array = NDArray[Any]
 
 CELLS = 1 << 18  # that are rendered and judged together: what was made is still in the cache
 
-EVERY, SOME = 256, 8  # of every so many batches, these rows are judged by every law of a batch
+EVERY, SOME = 256, 8  # one batch of this many has this many rows judged by every law of a batch
 
 
 def rows_together(seq_len: int) -> int:

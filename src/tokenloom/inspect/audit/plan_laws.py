@@ -6,7 +6,7 @@ with the inverse of the order, spans with the layout and with the documents of t
 epochs with the lengths of documents (`tokenloom.inspect.audit.boundary_sums`). So a defect of one
 row is found in that row, and a defect that every row shares is found in the sums.
 
-Memory does not depend on the number of rows: an epoch that is under way takes a few integers.
+Memory does not depend on the number of rows: an epoch takes a few integers.
 """
 
 from __future__ import annotations
