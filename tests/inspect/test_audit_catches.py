@@ -315,6 +315,25 @@ def test_a_layout_that_loses_or_repeats_a_token_is_found(runs, wrong):
     assert laws == {"coverage"}  # rows agree with their layout; only the lengths tell
 
 
+def test_a_splice_that_shows_another_start_is_found_by_the_closed_form(tmp_path):
+    run = store_of(tmp_path / "a").splice(SEQ_LEN, content_length=5)
+    assert audit_run(run).ok
+
+    def late(spans):  # every row that starts a document shows its next token instead
+        here = (spans.start == 0) & (spans.length < 5)
+        return replace(spans, start=spans.start + here, address=spans.address + here)
+
+    def again(spans):
+        here = np.flatnonzero(spans.start == 1)[:1]
+        start, address = spans.start.copy(), spans.address.copy()
+        start[here] -= 1
+        address[here] -= 1
+        return replace(spans, start=start, address=address)
+
+    assert "coverage" in laws_broken(with_layout(run, again), arrays=False)
+    assert {"documents", "coverage"} & laws_broken(with_layout(run, late), arrays=False)
+
+
 # -- defects of arrays: (run, which index, what is changed, law) ----------------------------------
 
 

@@ -28,6 +28,8 @@ def test_every_layout_in_every_order(stores, layout, order):
     found = passes(made, arrays=order in ("full", "lanes"))
     assert found.laws["coverage"].looked_at > 0
     assert found.laws["rows"].looked_at == len(made)
+    truth = found.counts["sources"]["main"]["truth"]
+    assert ("closed form" in truth) == layout.startswith("splice")
 
 
 @pytest.mark.parametrize("render", RENDERS)
@@ -109,9 +111,14 @@ def build(path, first, last, **options):
     return tl.build(rows, path, tokenizer="bytes", progress=False, **options)
 
 
+SLOW = [pytest.param(*one, marks=pytest.mark.slow) for one in ((0, 0), (7, 11), (40, 200))]
+MOMENTS = [(7, 60), *SLOW]
+
+
+@pytest.mark.parametrize(("at", "later"), MOMENTS)
 @pytest.mark.parametrize("order", ["stored", "full", "block"])
 @pytest.mark.parametrize("kind", ["windows", "pack"])
-def test_appends_once_and_twice(tmp_path, kind, order):
+def test_appends_once_and_twice(tmp_path, kind, order, at, later):
     def laid_out(store):
         made = store.pack(16) if kind == "pack" else store.windows(16, tail="keep")
         return ORDERS[order](made)
@@ -121,13 +128,12 @@ def test_appends_once_and_twice(tmp_path, kind, order):
     mixed = tl.mix({"w": alone, "o": other}, weights={"w": 2}).seed(3)
     new = build(tmp_path / "w", 12, 20, append=True)
     newer = build(tmp_path / "w", 20, 26, append=True)
-    for at, later in ((0, 0), (7, 11), (7, 60), (40, 200)):
-        one = quietly(lambda at=at: alone.edit(at=at, append={"main": new}))
-        two = mixed.edit(at=at, append={"w": new}).edit(at=later, append={"w": newer})
-        three = quietly(lambda two=two, later=later: two.edit(at=later, quarantine=[("w", 13)]))
-        for run in (one, two.take(300), three.take(300)):
-            found = passes(run)
-            assert found.laws["coverage"].looked_at > 0
+    one = alone.edit(at=at, append={"main": new})
+    two = mixed.edit(at=at, append={"w": new}).edit(at=later, append={"w": newer})
+    three = quietly(lambda: two.edit(at=later, quarantine=[("w", 13)]))
+    for run in (one, two.take(300), three.take(300)):
+        found = passes(run)
+        assert found.laws["coverage"].looked_at > 0
 
 
 def test_a_range_and_a_sample_of_an_endless_run(stores):

@@ -40,7 +40,7 @@ from tokenloom.layout.spans import Spans
 from tokenloom.order.run import SourceRun
 from tokenloom.order.working_set import loss_columns
 
-__all__ = ["ROWS", "ArrayLaws", "Rows", "field_of", "hashes_of", "rendered"]
+__all__ = ["ArrayLaws", "AuditedRows", "field_of", "hashes_of", "rendered", "rows_together"]
 
 Int64 = NDArray[np.int64]
 
@@ -48,15 +48,24 @@ Int32 = NDArray[np.int32]
 
 Array = NDArray[Any]
 
-ROWS = 128  # rows that are rendered and judged together
+CELLS = 1 << 18  # that are rendered and judged together: what was made is still in the cache
 
-EVERY, SOME = 256, 8  # of every so many batches, these rows are judged by every law of a batch
+EVERY, SOME = 256, 8  # one batch of this many has this many rows judged by every law of a batch
+
+
+def rows_together(seq_len: int) -> int:
+    """The number of rows that are rendered and judged together.
+
+    >>> rows_together(2048), rows_together(1 << 20)
+    (128, 1)
+    """
+    return max(1, CELLS // max(seq_len, 64))
 
 
 def rendered(run: Dataset, indices: Int64) -> Iterator[Batch]:
     """The batches of some indices, made as a loader makes them."""
     renderer = run.renderer(by_blocks=False)
-    cuts = [*range(0, len(indices), ROWS), len(indices)]
+    cuts = [*range(0, len(indices), rows_together(run.seq_len)), len(indices)]
     for pending in renderer.batches(renderer.plan(indices), cuts, fields=FIELDS):
         yield pending.make(fields=FIELDS)
 
@@ -78,7 +87,7 @@ def hashes_of(batch: Any, here: Int64, *, weighted: bool) -> list[bytes]:
 
 
 @dataclass(frozen=True, eq=False, slots=True)
-class Rows:
+class AuditedRows:
     """What some rows must be.
 
     Attributes:
@@ -119,8 +128,9 @@ class ArrayLaws:
         self._kinds = list(dict.fromkeys(renders))
         self._kind_of = np.array([self._kinds.index(render) for render in renders])
         self._findings, self._batches = findings, 0
+        self._usual = self._indexed = 0  # cells and rows that are right, not noted yet
 
-    def chunk(self, index: Int64, source: Int64, spans: Spans) -> Rows:
+    def chunk(self, index: Int64, source: Int64, spans: Spans) -> AuditedRows:
         """What some rows must be, before any of them is looked at.
 
         Args:
@@ -141,14 +151,21 @@ class ArrayLaws:
         edges = None
         if tiles is not None:
             edges = np.searchsorted(tiles.first, np.arange(len(index) + 1) * tiles.width).tolist()
-        return Rows(index, kinds, spans, stored, tiles, edges)
+        return AuditedRows(index, kinds, spans, stored, tiles, edges)
+
+    def finish(self) -> None:
+        """Note what was right."""
+        for name in FIELDS:
+            self._findings.note(_LAW_OF[name], "cells", self._usual)
+        self._findings.note("index", "rows", self._indexed)
+        self._usual = self._indexed = 0
 
     @property
     def weighted(self) -> bool:
         """Whether a store has loss weights of its own."""
         return any(loss_columns(source.layout.line.reader) for source in self._sources)
 
-    def look(self, batch: Any, rows: Rows, low: int, high: int) -> None:
+    def look(self, batch: Any, rows: AuditedRows, low: int, high: int) -> None:
         """Judge a batch that should have rows [low, high) of a chunk."""
         index = rows.index[low:high]
         self._judge_index(batch, index)
@@ -176,7 +193,7 @@ class ArrayLaws:
     def _is_usual(
         self,
         batch: Any,
-        rows: Rows,
+        rows: AuditedRows,
         low: int,
         high: int,
         cells: Int32,
@@ -194,14 +211,13 @@ class ArrayLaws:
         edges = field_of(batch, "cu_seqlens")
         if edges is not None and not np.array_equal(edges, np.append(first, end)):
             return False
-        for name in FIELDS:
-            self._findings.note(_LAW_OF[name], "cells", cells.size)
+        self._usual += cells.size
         return True
 
     def _look_again(
         self,
         batch: Any,
-        rows: Rows,
+        rows: AuditedRows,
         low: int,
         high: int,
         cells: Int32,
@@ -233,6 +249,9 @@ class ArrayLaws:
         if found is None:
             return
         found = found.reshape(-1)
+        if np.array_equal(found, index):
+            self._indexed += len(index)
+            return
         if len(found) != len(index):
             told = f"{len(found)} rows from index {index[0]} on, right is {len(index)}"
             self._findings.tell("index", "rows", len(index), told)
@@ -311,6 +330,8 @@ def _moved(truth: RowTruth, rows: Int64) -> Int64:
 
 def field_of(batch: Any, name: str) -> Array | None:
     """An array of a batch, or None; `input_ids` is another name of `tokens`."""
+    if isinstance(batch, Batch) and name not in ("loss_mask", "labels"):
+        return np.asarray(getattr(batch, name))  # those two may raise
     names = (name, "input_ids") if name == "tokens" else (name,)
     get: Callable[[str], Any] = (
         batch.get if isinstance(batch, dict) else lambda one: getattr(batch, one, None)

@@ -258,6 +258,7 @@ class _BatchAudit:
         spans = Spans.joined(same, places) if len(same) > 1 else same[0]
         rows = self._arrays.chunk(index, source, spans)
         self._arrays.look(batch, rows, 0, len(index))
+        self._arrays.finish()
         return True
 
     # -- the end ------------------------------------------------------------------------------

@@ -9,7 +9,7 @@ order, packed in any way, is compared with the lengths of its documents in const
 
 Worked example: documents of 3 and 5 tokens on one line, cut every 4 tokens, give the stretches
 [0, 3) [3, 4) and [4, 8): H(0) - H(3) + H(3) - H(4) + H(4) - H(8) = H(0) - H(8), which is also the
-sum of the line. A token lost or shown twice leaves its two hashes behind.
+sum of the line. A token lost or shown twice leaves its two hashes in the sum.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from tokenloom.layout.pack.spec import PackSpec
 from tokenloom.layout.windows import Windows
 from tokenloom.random.keys import draws, key
 
-__all__ = ["Covered", "boundary_sum", "covered_by", "number_sum", "parts_of"]
+__all__ = ["ADDRESSES", "Covered", "boundary_sum", "covered_by", "number_sum", "parts_of"]
 
 Int64 = NDArray[np.int64]
 

@@ -26,7 +26,15 @@ from tokenloom.inspect.audit.scope import Scope
 from tokenloom.inspect.audit.verdicts import LawVerdict
 from tokenloom.version import ORDER_VERSION, __version__
 
-__all__ = ["Certificate", "Digests", "MadeWith", "Stretches", "Subject", "made_here", "subject_of"]
+__all__ = [
+    "Certificate",
+    "Digests",
+    "MadeWith",
+    "StretchDigests",
+    "Subject",
+    "made_here",
+    "subject_of",
+]
 
 FORMAT = "tokenloom-audit/1"
 
@@ -223,14 +231,14 @@ def made_here() -> MadeWith:
     )
 
 
-class Stretches:
+class StretchDigests:
     """Makes the digests of stretches from the hashes of rows, in order of index.
 
     Args:
         rows: all rows that will come.
         stretch: rows of a stretch; default: so that there are at most `MOST`.
 
-    >>> made = Stretches(3, 2)
+    >>> made = StretchDigests(3, 2)
     >>> made.add([b"0" * 16, b"1" * 16, b"2" * 16], [0, 1, 2])
     >>> [one[:8] for one in made.digests()]
     ['dc3b9742', '8d7329c8']

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from tokenloom.api.dataset import Dataset
 from tokenloom.inspect.audit.boundary_sums import TOGETHER, number_sum
 from tokenloom.inspect.audit.mix_times import MixTimes
-from tokenloom.inspect.audit.plan_laws import Shown
+from tokenloom.inspect.audit.plan_laws import ShownRows
 from tokenloom.inspect.audit.scope import Scope
 from tokenloom.inspect.audit.verdicts import Findings
 from tokenloom.mixture.run import MixedRun
@@ -105,7 +105,7 @@ class ItemLaws:
         """The largest error of every source at any prefix, in units of cost."""
         return {} if self._times is None else self._times.errors
 
-    def look(self, shown: Shown, parts: Sequence[Placed]) -> None:
+    def look(self, shown: ShownRows, parts: Sequence[Placed]) -> None:
         """Judge a chunk; `parts` are its rows, source by source."""
         inside = self._between and self.low <= shown.index[0] < self.high
         if self._mix is None:
@@ -121,7 +121,7 @@ class ItemLaws:
         if self._times is not None and inside:
             self._times.look(shown.index, parts)
 
-    def _count(self, shown: Shown, parts: Sequence[Placed]) -> None:
+    def _count(self, shown: ShownRows, parts: Sequence[Placed]) -> None:
         """Every source shows its next items."""
         wrong = []
         for part in parts:
@@ -132,7 +132,7 @@ class ItemLaws:
             self._next[part.number] = int(item[-1]) + 1
         self._note(len(shown.index), np.sort(np.concatenate(wrong)), shown)
 
-    def _look_up(self, shown: Shown) -> None:
+    def _look_up(self, shown: ShownRows) -> None:
         """The inverse of the run gives back the index."""
         some = slice(0, max(0, BACKWARDS - self._backwards))
         source, item, index = shown.source[some], shown.item[some], shown.index[some]
@@ -147,7 +147,7 @@ class ItemLaws:
             found[here] = self._run.run.index(number, item[here])
         self._note(len(index), np.flatnonzero(found != index), shown)
 
-    def _note(self, looked_at: int, wrong: Int64, shown: Shown) -> None:
+    def _note(self, looked_at: int, wrong: Int64, shown: ShownRows) -> None:
         names = self._run.run.names
         self._findings.note(
             "items",

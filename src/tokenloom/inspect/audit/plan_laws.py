@@ -6,7 +6,7 @@ with the inverse of the order, spans with the layout and with the documents of t
 epochs with the lengths of documents (`tokenloom.inspect.audit.boundary_sums`). So a defect of one
 row is found in that row, and a defect that every row shares is found in the sums.
 
-Memory does not depend on the number of rows: an epoch that is under way takes a few integers.
+Memory does not depend on the number of rows: an epoch takes a few integers.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from tokenloom.mixture.spec import Edit
 from tokenloom.order.run import Placed, Run, SourceRun
 from tokenloom.random.keys import GOLDEN, mixed
 
-__all__ = ["EpochTotals", "Hidden", "Shown", "SourceLaws", "hidden_of", "look_at", "true_spans"]
+__all__ = ["EpochTotals", "Hidden", "ShownRows", "SourceLaws", "hidden_of", "look_at", "true_spans"]
 
 Int64 = NDArray[np.int64]
 
@@ -48,7 +48,7 @@ KEPT = 1 << 12  # epochs of a source whose coverage is kept for the next time
 
 
 @dataclass(frozen=True, eq=False, slots=True)
-class Shown:
+class ShownRows:
     """What a run says about some indices.
 
     Attributes:
@@ -66,11 +66,11 @@ class Shown:
     spans: Spans
 
 
-def look_at(run: Run, indices: Int64) -> Shown:
+def look_at(run: Run, indices: Int64) -> ShownRows:
     """Ask a run about some indices."""
     source, item = run.pick(indices)
     epoch, row = run.locate(indices)
-    return Shown(indices, source, item, epoch, row, run.spans(indices))
+    return ShownRows(indices, source, item, epoch, row, run.spans(indices))
 
 
 class Hidden(NamedTuple):
@@ -157,7 +157,7 @@ class SourceLaws:
         self.truth = ""
         self._known: dict[tuple[int, int], Covered] = {}
 
-    def look(self, shown: Shown, here: Int64) -> Placed:
+    def look(self, shown: ShownRows, here: Int64) -> Placed:
         """Judge the rows of this source in a chunk; `here` are their places.
 
         Returns:
@@ -210,7 +210,7 @@ class SourceLaws:
 
     # -- spans -----------------------------------------------------------------------------
 
-    def _compare(self, shown: Shown, here: Int64, true: Spans) -> None:
+    def _compare(self, shown: ShownRows, here: Int64, true: Spans) -> None:
         """The spans shown are the spans of the layout, and of this source."""
         own = shown.spans if len(here) == len(shown.index) else shown.spans.take(here)
         index = shown.index[here]
@@ -233,7 +233,7 @@ class SourceLaws:
                 lambda p: f"{self._at(index[own.row[p]])}: document {own.document[p]} is shown",
             )
 
-    def _documents(self, shown: Shown, here: Int64) -> None:
+    def _documents(self, shown: ShownRows, here: Int64) -> None:
         """Every stretch lies on the line where its document has it."""
         own = shown.spans if len(here) == len(shown.index) else shown.spans.take(here)
         line = self._source.layout.line
@@ -263,7 +263,7 @@ class SourceLaws:
 
     # -- whole epochs ----------------------------------------------------------------------
 
-    def _add(self, shown: Shown, here: Int64, epoch: Int64, inside: Int64, row: Int64) -> None:
+    def _add(self, shown: ShownRows, here: Int64, epoch: Int64, inside: Int64, row: Int64) -> None:
         """Add what was shown to its epochs."""
         own = shown.spans if len(here) == len(shown.index) else shown.spans.take(here)
         self.rows += len(here)
@@ -356,6 +356,18 @@ class SourceLaws:
         told = (
             f"source {self._source.name}, epoch {group}: {totals.tokens:,} tokens were shown, and "
             f"they are not the {right.tokens:,} of {right.truth}"
+        )
+        self._findings.tell("coverage", "tokens", right.tokens, "" if same else told)
+
+    def compare_all(self, right: Covered) -> None:
+        """Judge all epochs together by what they must show."""
+        edges = sum(totals.edges for totals in self.totals.values())
+        tokens = sum(totals.tokens for totals in self.totals.values())
+        self.truth = right.truth
+        same = tokens == right.tokens and (edges - right.total) % (1 << 64) == 0
+        told = (
+            f"source {self._source.name}: {tokens:,} tokens were shown, and they are not the "
+            f"{right.tokens:,} of {right.truth}"
         )
         self._findings.tell("coverage", "tokens", right.tokens, "" if same else told)
 

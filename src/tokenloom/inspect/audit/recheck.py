@@ -31,7 +31,7 @@ __all__ = ["CheckReport", "check_certificate"]
 
 Int64 = NDArray[np.int64]
 
-SHARE = 100  # one of so many stretches is computed again
+SHARE = 100  # one of this many stretches is computed again
 
 SHOWN = 8  # differences
 

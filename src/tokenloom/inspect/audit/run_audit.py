@@ -18,19 +18,25 @@ from numpy.typing import NDArray
 from tokenloom.api.dataset import Dataset, dataset_of
 from tokenloom.arrays import grouped
 from tokenloom.batch.views.digest import plan_hashes
-from tokenloom.inspect.audit.array_audit import ROWS, ArrayLaws, hashes_of, rendered
+from tokenloom.inspect.audit.array_audit import (
+    ArrayLaws,
+    hashes_of,
+    rendered,
+    rows_together,
+)
 from tokenloom.inspect.audit.certificate import (
     FORMAT,
     Certificate,
     Digests,
-    Stretches,
+    StretchDigests,
     made_here,
     subject_of,
 )
 from tokenloom.inspect.audit.chance import chances
 from tokenloom.inspect.audit.item_laws import ItemLaws
-from tokenloom.inspect.audit.plan_laws import Shown, SourceLaws, hidden_of, look_at, true_spans
+from tokenloom.inspect.audit.plan_laws import ShownRows, SourceLaws, hidden_of, look_at, true_spans
 from tokenloom.inspect.audit.scope import Scope, scope_of
+from tokenloom.inspect.audit.spliced_sums import spliced_epochs, spliced_sum
 from tokenloom.inspect.audit.verdicts import ARRAY_LAWS, PLAN_LAWS, Findings
 from tokenloom.layout.spans import Spans
 from tokenloom.progress import Progress
@@ -100,8 +106,8 @@ class Audit:
         self._laws = [SourceLaws(s, h, self._findings, whole) for s, h, whole in columns]
         renders = [source.render for source in run.sources.values()]
         self._arrays = ArrayLaws(sources, renders, run.seq_len, self._findings)
-        self._plan_digests = Stretches(scope.rows)
-        self._array_digests = Stretches(scope.rows)
+        self._plan_digests = StretchDigests(scope.rows)
+        self._array_digests = StretchDigests(scope.rows)
         self._rendered = self._hashed = 0
 
     def certificate(self, progress: bool | None) -> Certificate:
@@ -117,6 +123,7 @@ class Audit:
         self._items.finish()
         for laws in self._laws:
             laws.finish()
+        self._judge_splices()
         sampled = scope.sample is not None
         return Certificate(
             format=FORMAT,
@@ -145,24 +152,24 @@ class Audit:
         if len(some):
             self._render(shown, some, place)
 
-    def _render(self, shown: Shown, some: Int64, place: int) -> None:
+    def _render(self, shown: ShownRows, some: Int64, place: int) -> None:
         at = np.searchsorted(shown.index, some)
         rows = self._arrays.chunk(some, shown.source[at], self._true(shown, at))
+        hashed, places = self._scope.hashed(some), (at + place).tolist()
+        size = rows_together(self._run.seq_len)
+        edges = np.searchsorted(hashed, np.arange(0, len(some) + size, size)).tolist()
         for number, batch in enumerate(rendered(self._run, some)):
-            low, high = number * ROWS, min((number + 1) * ROWS, len(some))
+            low, high = number * size, min((number + 1) * size, len(some))
             self._arrays.look(batch, rows, low, high)
-            self._hash(batch, some[low:high], at[low:high] + place)
+            here = hashed[edges[number] : edges[number + 1]]
+            if len(here):
+                found = hashes_of(batch, here - low, weighted=self._arrays.weighted)
+                self._array_digests.add(found, [places[one] for one in here.tolist()])
+        self._arrays.finish()
+        self._hashed += len(hashed)
         self._rendered += len(some)
 
-    def _hash(self, batch: Any, index: Int64, places: Int64) -> None:
-        """Add the arrays of a batch to the digests; of a long audit, those of some rows."""
-        here = self._scope.hashed(index)
-        if len(here):
-            found = hashes_of(batch, here, weighted=self._arrays.weighted)
-            self._array_digests.add(found, places[here].tolist())
-            self._hashed += len(here)
-
-    def _true(self, shown: Shown, at: Int64) -> Spans:
+    def _true(self, shown: ShownRows, at: Int64) -> Spans:
         """What the rows at some places of a chunk must show, by their items."""
         found, places = [], []
         for number, here in grouped(shown.source[at]):
@@ -174,6 +181,15 @@ class Audit:
             places.append(here)
         same = [replace(one, sources=found[0].sources) for one in found]  # names play no part
         return Spans.joined(same, places) if len(same) > 1 else same[0]
+
+    def _judge_splices(self) -> None:
+        """Whole epochs of splices, against their closed form."""
+        scope = self._scope
+        if scope.sample is not None or not scope.rows:
+            return
+        epochs = spliced_epochs(self._run, scope.first, scope.last)
+        if epochs:
+            self._laws[0].compare_all(spliced_sum(self._run, epochs))
 
     def _counts(self) -> dict[str, Any]:
         sources = {}

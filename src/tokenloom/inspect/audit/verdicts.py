@@ -114,7 +114,8 @@ class Findings:
             wrong: the places among them that break the law.
             tell: the sentence about one such place.
         """
-        self._units[law] = unit
+        if looked_at or len(wrong):
+            self._units[law] = unit
         self._counts[law][0] += looked_at
         self._counts[law][1] += len(wrong)
         known = self._examples[law]
