@@ -7,6 +7,7 @@ import pytest
 from toyruns import KINDS, toy_store
 
 import tokenloom as tl
+from tokenloom import native
 from tokenloom.inspect import simulate_run
 from tokenloom.store.byte_source import LocalSource
 from tokenloom.testing import write_store
@@ -139,6 +140,14 @@ def test_checks_and_gaps_and_caps_count(tmp_path, verify, kind):
         found = simulate_run(run, batch_size=7, ranks=2, fetch=fetch)
         for rank, told in enumerate(predicted(found)):
             assert told == counted(run, 7, rank, 2, hints=hints, fetch=fetch)
+
+
+@pytest.mark.parametrize("fetch", ["blocks", "rows"])
+def test_reads_without_compiled_loops_are_predicted(store, fetch, monkeypatch):
+    """Rows are then read through buffers, in other groups, and whole chunks are checked."""
+    monkeypatch.setattr(native, "compiled", None)
+    run = store.windows(8).shuffle().epochs(2).seed(3)
+    compare(run, world=2, cache=400, fetch=fetch)
 
 
 def test_a_schedule_a_resumed_run_and_a_padded_end_are_predicted(store):

@@ -18,7 +18,7 @@ from tokenloom.inspect.simulate.answer import Simulation
 from tokenloom.inspect.simulate.simulation import simulate_run
 from tokenloom.inspect.splices import Listing, places, triples
 from tokenloom.inspect.suspects.blamed import blame
-from tokenloom.inspect.suspects.records import Blame
+from tokenloom.inspect.suspects.findings import Blame
 
 __all__ = [
     "BatchAudit",

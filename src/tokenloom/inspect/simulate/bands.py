@@ -17,7 +17,7 @@ from tokenloom.inspect.simulate.answer import BandRates
 from tokenloom.order.run import Run
 from tokenloom.order.stretches import Stretched
 
-__all__ = ["Band", "Counted", "band_of", "exact_steps", "extended"]
+__all__ = ["Band", "RankCounts", "band_of", "exact_steps", "extended"]
 
 Float64 = NDArray[np.float64]
 
@@ -59,7 +59,7 @@ def exact_steps(steps: int, batch_size: int, band: Band, limit: int) -> int:
     return min(steps, -(-min(whole, MOST) // batch_size))
 
 
-class Counted(NamedTuple):
+class RankCounts(NamedTuple):
     """What a rank had read by some steps.
 
     Attributes:
@@ -74,7 +74,7 @@ class Counted(NamedTuple):
 
 
 def extended(
-    ranks: Sequence[Counted], stop: int, band: Band, batch_size: int
+    ranks: Sequence[RankCounts], stop: int, band: Band, batch_size: int
 ) -> tuple[list[Float64], BandRates]:
     """Counts at step `stop`, from those up to the last simulated step.
 

@@ -30,7 +30,7 @@ from tokenloom.inspect.simulate.answer import (
 from tokenloom.inspect.simulate.bands import (
     EXACT_EXAMPLES,
     Band,
-    Counted,
+    RankCounts,
     band_of,
     exact_steps,
     extended,
@@ -204,13 +204,13 @@ def _totals(
     return tuple(_rank(rank, end, own) for rank, end, own in made), bands
 
 
-def _counted(rank: RankReads, groups: Sequence[GroupRead], first: int) -> Counted:
+def _counted(rank: RankReads, groups: Sequence[GroupRead], first: int) -> RankCounts:
     """What a rank had read at the end of every group."""
     steps = np.array([first, *(one.stop for one in groups)])
     counts = np.array([rank.start, *(one.counts for one in groups)], np.float64)
     reading = rank.reading
     holds = rank.by_blocks and reading.total <= reading.capacity
-    return Counted(steps, counts, float(reading.total) if holds else float("inf"))
+    return RankCounts(steps, counts, float(reading.total) if holds else float("inf"))
 
 
 def _rows(counted: Steps, rank: RankReads, steps: tuple[int, int]) -> int:

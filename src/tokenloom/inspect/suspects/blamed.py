@@ -19,6 +19,13 @@ from numpy.typing import NDArray
 from tokenloom.api.dataset import Dataset, dataset_of
 from tokenloom.arguments import check_between, integer, near_misses, one_of
 from tokenloom.errors import ConfigError, plural
+from tokenloom.inspect.suspects.findings import (
+    Blame,
+    BlamedDocument,
+    BlamedPosition,
+    BlamedSource,
+    SpikeStep,
+)
 from tokenloom.inspect.suspects.given import (
     ROW,
     STEP,
@@ -28,13 +35,6 @@ from tokenloom.inspect.suspects.given import (
     rows_of_steps,
 )
 from tokenloom.inspect.suspects.places import Incident, incident_of, token_units
-from tokenloom.inspect.suspects.records import (
-    Blame,
-    BlamedDocument,
-    BlamedPosition,
-    BlamedSource,
-    SpikeStep,
-)
 from tokenloom.inspect.suspects.score import MOST_NAMED, Scored, name_documents, rivals_of
 from tokenloom.inspect.suspects.usual import running
 from tokenloom.loader.loss_files import read_losses

@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 
 from tokenloom.api.dataset import Dataset
 from tokenloom.errors import ConfigError
+from tokenloom.inspect.suspects.findings import BlamedPosition
 from tokenloom.inspect.suspects.given import GivenLosses
-from tokenloom.inspect.suspects.records import BlamedPosition
 from tokenloom.inspect.suspects.score import Incidence
 
 __all__ = ["Incident", "incident_of", "token_units"]
