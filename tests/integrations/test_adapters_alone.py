@@ -31,7 +31,7 @@ FRAMEWORKS = {
     *("accelerate", "datasets", "grain", "ignite", "jax", "keras", "levanter", "lightning"),
     *("torch", "torchdata", "transformers", "trl"),
 }
-HEAVY = {"hf", "jax", "lightning", "torch"}  # seconds to import
+HEAVY = {"grain", "hf", "jax", "lightning", "torch"}  # seconds to import
 
 
 def sources(name):
@@ -97,6 +97,7 @@ def test_issue_16_an_adapter_delivers_where_no_other_framework_is_installed(name
     assert told["there"] == []
 
 
+@pytest.mark.slow
 def test_an_adapter_without_its_own_framework_fails(stored):
     """A control: what is blocked cannot be imported."""
     done = alone("torch", stored, {"torch"})

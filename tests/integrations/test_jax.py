@@ -25,7 +25,8 @@ def in_jax(marked):
     done = subprocess.run(
         command,
         cwd=ROOT,
-        env=mine | {"TOKENLOOM_IN_JAX": "1"},
+        # plugins of other packages take a second to import
+        env=mine | {"TOKENLOOM_IN_JAX": "1", "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"},
         capture_output=True,
         text=True,
         timeout=1800,  # for hangs

@@ -89,7 +89,7 @@ def test_a_state_of_another_run_is_refused_with_the_difference(run, store):
     taken.load_state_dict(whole, allow_mismatch=True)
 
 
-@pytest.mark.parametrize("workers", [0, 2])
+@pytest.mark.parametrize("workers", [0, pytest.param(2, marks=pytest.mark.slow)])
 def test_a_state_or_an_epoch_set_in_the_middle_of_a_loop_ends_it(run, workers):
     loader = dataloader(run, 4, fields=("index",), num_workers=workers)
     for change in (lambda: loader.load_state_dict(run.state(20)), lambda: loader.set_epoch(3)):

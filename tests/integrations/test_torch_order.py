@@ -201,7 +201,7 @@ def index_of(batches):
     return [batch["index"].tolist() for batch in batches]
 
 
-@pytest.mark.parametrize("workers", [0, 2])
+@pytest.mark.parametrize("workers", [0, pytest.param(2, marks=pytest.mark.slow)])
 def test_ruling_40_a_second_loop_is_fresh_and_a_loop_that_was_left_starts_again(store, workers):
     batches = dataloader(toy_run(store, epochs=1), 4, fields=("index",), num_workers=workers)
     assert len(batches) == 9

@@ -135,8 +135,7 @@ def apply(root: Path, mutant: Mutant, loaded: types.ModuleType) -> int:
     before = dict(_codes(compile(whole, where, "exec", dont_inherit=True)))
     after = dict(_codes(compile(changed, where, "exec", dont_inherit=True)))
     done = 0
-    live = [one for one in gc.get_objects() if type(one) is types.FunctionType]
-    for function in live:
+    for function in _live_functions():
         code = function.__code__
         if code.co_filename != where:
             continue
@@ -148,6 +147,16 @@ def apply(root: Path, mutant: Mutant, loaded: types.ModuleType) -> int:
             function.__code__ = new
             done += 1
     return done
+
+
+def _live_functions() -> list[types.FunctionType]:
+    """All functions of the process, also those that are frozen (see tests/conftest.py)."""
+    frozen = gc.get_freeze_count() > 0
+    gc.unfreeze()  # get_objects leaves frozen objects out
+    live = [one for one in gc.get_objects() if type(one) is types.FunctionType]
+    if frozen:
+        gc.freeze()
+    return live
 
 
 Key = tuple[str, int]

@@ -1,5 +1,6 @@
 """The mutation run itself: mutants are what they say, and a fork without one is unharmed."""
 
+import gc
 import importlib.util
 import subprocess
 import sys
@@ -103,6 +104,16 @@ def test_every_mutant_changes_the_running_module_and_nothing_else_does(module):
         assert apply(root, mutant, toy) >= 1, mutant
         if mutant.function != "twice":
             assert behaviour(toy) != usual, mutant
+
+
+def test_functions_that_the_collector_leaves_out_are_changed_too(module):
+    """As those of tokenloom are, once tests were collected (see tests/conftest.py)."""
+    root, load = module
+    usual, toy = behaviour(load()), load()
+    gc.freeze()
+    mutant = next(one for one in mutants_of(root, "toy.py") if one.function != "twice")
+    assert apply(root, mutant, toy) >= 1
+    assert behaviour(toy) != usual
 
 
 def test_what_is_written_for_people_is_left_alone(module):
