@@ -180,6 +180,45 @@ def test_a_copy_that_goes_takes_nothing_of_the_original_along(stores, what, how)
     assert len(rest) == len(run) // 8
 
 
+OLD_COPIES = """
+import sys
+from pathlib import Path
+sys.path.insert(0, sys.argv[1])
+import test_copies
+from tokenloom.store import reader
+from tokenloom.store.byte_source import LocalSource
+from tokenloom.store.handles import Single
+
+def again(root, handles):
+    made = LocalSource(root)
+    made._handles = handles
+    return made
+
+def copied(self):  # with what is open
+    given = self.root, self.path, self.manifest.number, self.identity, self.rules, self.cache
+    return reader._reopened, (*given, self.source)
+
+if sys.argv[3] == "as once":
+    Single.__reduce_ex__ = object.__reduce_ex__
+    LocalSource.__reduce__ = lambda self: (again, (self._root, self._handles))
+    reader.Reader.__reduce__ = copied
+test = test_copies.test_a_copy_that_goes_takes_nothing_of_the_original_along
+test(Path(sys.argv[2]), "store", "deepcopy")
+print("nothing found")
+"""
+
+
+@pytest.mark.parametrize("code", ["as it is", "as once"])
+def test_control_a_copied_descriptor_is_found(stores, code):
+    """In a process of its own: a descriptor is closed there that may be anybody's."""
+    here = str(Path(__file__).parent)
+    command = [sys.executable, "-W", "ignore", "-c", OLD_COPIES, here, str(stores), code]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert ("nothing found" in done.stdout) == (code == "as it is"), done.stderr
+    if code == "as once":
+        assert "assert descriptors(before) == before" in done.stderr
+
+
 @pytest.mark.parametrize("how", HOWS)
 def test_a_selection_is_copied_with_its_documents(stores, how):
     store = tl.open(stores / "a")

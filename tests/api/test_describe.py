@@ -2,6 +2,7 @@ import copy
 import dataclasses
 import json
 import pickle
+import re
 import shutil
 import subprocess
 import sys
@@ -366,7 +367,7 @@ def changed(config, path, value):
         ("epoch", 1, r"\$\.epoch: unknown key.*Did you mean 'epochs'"),
         ("store", KeyError, r"\$\.store: missing"),
         ("format", "tokenloom.dataset/9", r"\$\.format: found 'tokenloom.dataset/9'"),
-        ("order_version", 99, r"\$\.order_version: found 99, this version knows 2"),
+        ("order_version", 99, r"\$\.order_version: found 99, and this version knows 2"),
         ("seed", "7", r"\$\.seed: found '7'"),
         ("seed", -1, r"\$\.seed: found -1"),
         ("seed", True, r"\$\.seed: found True"),
@@ -520,3 +521,16 @@ def test_a_setting_that_only_one_of_them_has_is_told_by_its_keys():
     assert there in lines
     assert not [line for line in lines if line.startswith("shuffle:")]
     assert len(description.differences(shuffled, plain)) == len(lines) == 2
+
+
+def test_a_description_of_format_1_is_refused_with_one_sentence(toy):
+    run = toy.store.windows(8).shuffle()
+    for one in (run, tl.mix({"a": run, "b": toy.store.pack(8)})):
+        old = one.describe() | {"format": "tokenloom.dataset/1"}
+        del old["order_version"]
+        old["pack"] = {"of": "another time"}  # whatever else is wrong with it
+        with pytest.raises(tl.ConfigError) as refusal:
+            tl.from_config(old)
+        said = str(refusal.value)
+        assert said.startswith("$.format: found 'tokenloom.dataset/1', and this version knows")
+        assert len(re.findall(r"\.(?:\s|$)", said)) == 1

@@ -197,11 +197,26 @@ def test_a_private_import_in_the_docs_is_told():
         assert rules.foreign_imports(text, DOORS, tokenloom.__all__) == wrong
 
 
-def test_paths_in_contributing_exist():
-    text = (ROOT / "CONTRIBUTING.md").read_text()
-    named = re.findall(r"`((?:src|tests|docs|benchmarks|examples)/[\w./-]+)`", text)
-    assert named
-    assert [path for path in named if not (ROOT / path).exists()] == []
+def named_paths(text):
+    """What a page says is there: paths from the root, each perhaps with the name of a test."""
+    return re.findall(r"`((?:src|tests|docs|benchmarks|examples)/[\w./-]+)(?:::(\w+))?[^`]*`", text)
+
+
+@pytest.mark.parametrize("page", ["CONTRIBUTING.md", "SECURITY.md"])
+def test_paths_in_contributing_and_security_exist(page):
+    named = named_paths((ROOT / page).read_text())
+    assert len(named) > 10
+    assert [path for path, _ in named if not (ROOT / path).exists()] == []
+    tests = [(path, test) for path, test in named if test]
+    assert [one for one in tests if f"def {one[1]}(" not in (ROOT / one[0]).read_text()] == []
+
+
+def test_control_a_path_that_is_gone_is_found():
+    text = "See `tests/house/gone.py` and `tests/house/test_rules.py::test_gone[x]`."
+    assert named_paths(text) == [
+        ("tests/house/gone.py", ""),
+        ("tests/house/test_rules.py", "test_gone"),
+    ]
 
 
 def test_a_module_of_ours_in_contributing_is_named_with_its_path():

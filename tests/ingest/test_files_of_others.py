@@ -3,6 +3,7 @@
 import itertools
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -14,7 +15,9 @@ from kit import QUICK, quick_folder
 
 import tokenloom as tl
 from tokenloom.cli import main
+from tokenloom.ingest import target
 from tokenloom.ingest.target import collect, look
+from tokenloom.store import snapshots
 from tokenloom.store.files import LOCAL, temporary_name
 from tokenloom.store.snapshots import is_store_name
 
@@ -170,6 +173,15 @@ def test_gc_of_a_store_removes_only_exact_names_and_content_that_is_ours(tmp_pat
     assert {k: v for k, v in after.items() if k != str(root)} == {
         k: v for k, v in kept.items() if k != str(root)
     }
+
+
+def test_control_names_that_only_begin_like_ours_are_found(tmp_path, monkeypatch):
+    """As it was once: whatever began with .tmp- was removed."""
+    for module in (target, snapshots):  # the second one would refuse what the first one asks for
+        monkeypatch.setattr(module, "TEMPORARY_NAME", re.compile(r"\.tmp-.*"))
+    with pytest.raises(AssertionError, match="7 more items"):
+        test_gc_of_a_store_removes_only_exact_names_and_content_that_is_ours(tmp_path)
+    assert not (tmp_path / "s/.tmp-thesis").exists()
 
 
 @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])

@@ -1,5 +1,6 @@
 """A fork beside threads that read: the child never waits for a thread that stayed in the parent."""
 
+import signal
 import subprocess
 import sys
 
@@ -78,3 +79,23 @@ def test_forks_beside_reading_threads_never_hang_and_read_the_same(forks):
     command = [sys.executable, "-W", "ignore", "-c", FORKS, str(forks), "200"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=3000, check=False)
     assert (done.returncode, done.stdout) == (0, "done\n"), done.stderr
+
+
+OLD_LOCKS = """
+import tokenloom.store.handles as handles
+
+class Nobody(list):
+    add = list.append
+    def __iter__(self):
+        return iter(())
+
+handles._owners = Nobody()  # so no lock is renewed in a child
+"""
+
+
+@pytest.mark.skipif(not hasattr(__import__("os"), "fork"), reason="needs fork")
+def test_control_locks_that_are_not_renewed_are_found():
+    command = [sys.executable, "-W", "ignore", "-c", OLD_LOCKS + FORKS, "3000", "3"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=3000, check=False)
+    assert done.returncode == 1
+    assert f", {signal.SIGALRM.value})" in done.stderr  # a child that hung until its alarm

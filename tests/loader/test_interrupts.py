@@ -10,6 +10,7 @@ import subprocess
 import sys
 import threading
 import time
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -17,12 +18,11 @@ from toyruns import same, toy_run, toy_store
 
 import tokenloom as tl
 from tokenloom.loader import loader as loader_module
-from tokenloom.loader import maker, prefetch
 from tokenloom.loader.prefetch import Prefetcher
 from tokenloom.store.byte_source import LocalSource
 from tokenloom.testing import FaultSource
 
-FILES = {module.__file__ for module in (loader_module, prefetch, maker)}
+FILES = {str(path) for path in Path(loader_module.__file__).parent.glob("*.py")}
 
 
 # -- real signals --------------------------------------------------------------------------
@@ -198,6 +198,27 @@ def test_an_exception_at_every_line_leaves_the_loader_as_it_was(
     wanted = [batch.tokens.tobytes() for batch in tl.Loader(run, 4, prefetch=0)]
     for step in steps:
         broken_calls(run, wanted, unit, step, every, prefetch=prefetch, fetch=fetch)
+
+
+def test_control_a_step_that_is_counted_before_it_is_made_is_found(store, monkeypatch):
+    """As it was once: an exception after the count loses the step."""
+
+    def counted_first(self):
+        books = self._books
+        pending = (self._producer or self._start(books.maker)).take(books.step)
+        if pending is None:
+            raise StopIteration
+        maker, step, steps, rows = books
+        self._books = loader_module._Books(maker, step + 1, steps + 1, rows + pending.rows.real)
+        return maker.finish(step, pending)
+
+    run = toy_run(store, "lanes 2", epochs=1)
+    wanted = [batch.tokens.tobytes() for batch in tl.Loader(run, 4, prefetch=0)]
+    monkeypatch.setattr(tl.Loader, "__next__", counted_first)
+    assert [batch.tokens.tobytes() for batch in tl.Loader(run, 4)] == wanted
+    for settings in ({"prefetch": 0, "fetch": "rows"}, {"prefetch": 4, "fetch": "blocks"}):
+        with pytest.raises(AssertionError, match="line"):
+            broken_calls(run, wanted, "line", 3, 1, **settings)
 
 
 # -- threads that do not start, sources that fail ------------------------------------------

@@ -3,7 +3,6 @@
 import itertools
 import json
 import re
-import warnings
 
 import numpy as np
 import pytest
@@ -228,11 +227,3 @@ def test_what_is_no_digest_is_refused(toy, wrong):
     state = state_at(packed(toy), 2) | {"arrays": wrong}
     with pytest.raises(tl.StateError, match="arrays: found"):
         load(packed(toy), state)
-
-
-def test_states_from_before_there_was_a_digest_load(toy):
-    state = state_at(packed(toy), 2)
-    del state["arrays"]
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        assert load(packed(toy), state)

@@ -31,6 +31,8 @@ from tokenloom import native
 
 GUARD = 16  # bytes on either side of an output
 
+WILD = [0.0, -1.0, math.inf, -math.inf, math.nan, 1e301, -1e301]  # numbers that are no weights
+
 HUGE = [-1, 1, 2**31 - 1, 2**31, 2**32, 2**53, 2**62, 2**63 - 1, -(2**31), -(2**62), -(2**63)]
 
 
@@ -41,7 +43,12 @@ OTHER_KINDS += [">i8", ">i4", ">u8", ">u2"]
 FILE_BYTES = 3 * 4096 + 1000
 
 ENTRIES = ["paint", "Copier", "Copier", "Payload", "best_fit", "first_fit", "feistel", "crc32c"]
-ENTRIES += ["hash_rank", "of_rows", "cut", "tile", "gather", "same"]
+ENTRIES += ["hash_rank", "of_rows", "cut", "tile", "gather", "same", "Merger", "Merger"]
+
+METHODS = {  # of each type, with the oracle
+    "Copier": {"fill": oracles.fill, "weave": oracles.weave, "announce": oracles.announce},
+    "Merger": {"counts": oracles.counts, "cut": oracles.merged, "take": oracles.take},
+}
 
 
 def is_array(value):
@@ -220,6 +227,49 @@ class Fuzzer:
         part = [first, last, base, filler, int(before), int(before) + len(length), start, -100]
         return [*part, tiles, lengths, segment, *arrays[:3], out, arrays[3]]
 
+    def merger(self):
+        """Sources that often have items of one moment; some have costs of their own (0)."""
+        rng, count = self.rng, int(self.rng.integers(1, 7))
+        first = rng.integers(0, 5, count)
+        far = rng.choice([0, 0, 0, 2**40], count)
+        return [
+            rng.choice([1.0, 1.0, 2.0, 0.5, 3.7, 1e-3], count),
+            rng.choice([0.0, 0.0, 1.0, -2.5, 1e17], count),
+            rng.choice([0, 0, 3, 50], count),
+            rng.choice([1, 1, 2, 3, 7, 100] + [0] * (rng.random() < 0.4), count),
+            first,
+            first + rng.integers(0, 30, count) + far,
+            rng.choice(np.array([1, 2, 2**64 - 1], np.uint64), count),
+            bool(rng.random() < 0.5),
+            bool(rng.random() < 0.3),
+        ]
+
+    def counts(self, made):
+        clock = self.rng.choice(oracles.clocks(made)[0].base + np.arange(-3, 30) / 2)
+        moments = [float(clock), int(clock), float(self.rng.normal(0, 40)), 1e18, math.inf]
+        return [
+            moments[int(self.rng.integers(len(moments)))],
+            self.guarded(made[0].size, np.int64),
+        ]
+
+    def merged(self, made):
+        index = int(self.rng.choice([0, 1, 9, 50, 200, 2**30]))
+        return [index, self.guarded(made[0].size, np.int64)]
+
+    def take(self, made):
+        rng, known, edges, times = self.rng, oracles.clocks(made), [0], []
+        counts = self.guarded(len(known), np.int64)
+        for at, one in enumerate(known):
+            counts[at] = min(one.limit, one.first + int(rng.integers(0, 9)))
+            size = 0 if one.cost else int(rng.integers(0, min(9, one.limit - counts[at]) + 1))
+            times += sorted(rng.choice([0.0, -0.0, 1.5, 2.0, 1e17, math.inf], size).tolist())
+            edges.append(len(times))
+        outputs = [self.guarded(int(rng.integers(0, 40)), np.int64)] * 2
+        outputs[1] = self.guarded(outputs[0].size, np.int64)
+        if all(one.cost for one in known) and rng.random() < 0.7:
+            return [counts, None, None, *outputs]
+        return [counts, np.array(edges), np.array(times, np.float64), *outputs]
+
     def announce(self, made):
         return [int(self.rng.integers(1, 9))]
 
@@ -288,7 +338,7 @@ class Fuzzer:
 
     def other(self, value, args):
         """Another argument in place of one."""
-        known = isinstance(value, np.ndarray) and value.dtype.kind in "iub"
+        known = isinstance(value, np.ndarray) and value.dtype.kind in "iubf"
         if not known or self.rng.random() < 0.1:
             return self.odd()
         ways = sorted(name for name in dir(self) if name.startswith("as_"))
@@ -307,10 +357,12 @@ class Fuzzer:
 
     def as_values(self, value, args):
         """Some huge or negative numbers in it."""
-        if value.dtype.kind not in "iu" or not value.size or not value.flags.writeable:
+        if value.dtype.kind not in "iuf" or not value.size or not value.flags.writeable:
             return value
-        made, bounds = value.copy(), np.iinfo(value.dtype)
-        wanted = [one for one in HUGE if bounds.min <= one <= bounds.max]
+        made, wanted = value.copy(), WILD
+        if value.dtype.kind != "f":
+            bounds = np.iinfo(value.dtype)
+            wanted = [one for one in HUGE if bounds.min <= one <= bounds.max]
         made.reshape(-1)[int(self.rng.integers(made.size))] = wanted[
             int(self.rng.integers(len(wanted)))
         ]
@@ -359,23 +411,26 @@ class Fuzzer:
     # -- calls -----------------------------------------------------------------------------
 
     def one(self):
-        """One call of one entry; for a copier, of its constructor and perhaps of `fill`."""
+        """One call of one entry; of a type, of its constructor and perhaps of its methods."""
         self.guards.clear()
         name = str(self.rng.choice(ENTRIES))
         if name in ("Copier", "of_rows"):
             made = self.spoiled(self.copier() if name == "Copier" else self.of_rows())
             entry = self.module.Copier if name == "Copier" else self.module.Copier.of_rows
             oracle = oracles.copier if name == "Copier" else oracles.of_rows
-            found = self.call(name, entry, oracle, made)
+            called = name if name == "Copier" else "Copier.of_rows"
+            found = self.call(called, entry, oracle, made)
             known = found is not None and isinstance(made[0], list)
             if known and all(map(is_view, made[0])) and all(map(is_array, made[1:7])):
                 made = [made[0], *(one.reshape(-1) for one in made[1:7]), *made[7:]]
                 made = oracles.runs_of_rows(made) if name == "of_rows" else made
-                for method in ("fill", "weave", "announce"):
-                    self.guards.clear()
-                    args = self.spoiled(getattr(self, method)(made))
-                    oracle = functools.partial(getattr(oracles, method), made)
-                    self.call(method, getattr(found, method), oracle, args)
+                self.methods("Copier", found, made)
+            return
+        if name == "Merger":
+            made = self.spoiled(self.merger())
+            found = self.call(name, self.module.Merger, oracles.merger, made)
+            if found is not None and all(map(is_array, made[:7])):
+                self.methods(name, found, made)
             return
         if name == "Payload":
             oracle = functools.partial(oracles.payload, FILE_BYTES)
@@ -384,6 +439,14 @@ class Fuzzer:
         make = self.cut_ranges if name == "cut" else getattr(self, name, self.packer)
         args = self.spoiled(make())
         self.call(name, getattr(self.module, name), getattr(oracles, name), args)
+
+    def methods(self, name, found, made):
+        """A call of every method of an object."""
+        for method, slowly in METHODS[name].items():
+            self.guards.clear()
+            args = self.spoiled(getattr(self, slowly.__name__)(made))
+            oracle = functools.partial(slowly, made)
+            self.call(f"{name}.{method}", getattr(found, method), oracle, args)
 
     def spoiled(self, args):
         self.spoils = int(self.rng.choice([0, 1, 1, 1, 2, 3]))
@@ -395,7 +458,9 @@ class Fuzzer:
     def call(self, name, entry, oracle, args):
         """The call and its oracle; what the call returned, or None if it was refused."""
         inside = args[0] if args and isinstance(args[0], list) else []
-        plain = all(one is None or isinstance(one, (np.ndarray, int, str, list)) for one in args)
+        plain = all(
+            one is None or isinstance(one, (np.ndarray, float, int, str, list)) for one in args
+        )
         plain = plain and all(map(is_view, inside))  # what oracles know
         try:
             expected, refused = oracle(args), None
@@ -419,7 +484,9 @@ class Fuzzer:
             returned = expected.pop("returned", found)
             assert found == returned, (name, args, found, returned)
             for place, answer in expected.items():
-                assert np.array_equal(args[place].reshape(-1), answer), (name, place, args, answer)
+                flat = args[place].reshape(-1)
+                right = answer(flat) if callable(answer) else np.array_equal(flat, answer)
+                assert right, (name, place, args, answer)
         else:
             assert refused is not None or plain is None, f"{name}{args}: right, but: {words}"
             refused = refused or ()
@@ -430,7 +497,46 @@ class Fuzzer:
 
 def race(module, seconds, seed):
     """Other threads change lengths and indices during calls; counts the calls."""
-    rng, stop, calls = np.random.default_rng(seed), threading.Event(), collections.Counter()
+    with tempfile.TemporaryFile(buffering=0) as file:
+        file.write(bytes(FILE_BYTES))
+        entries, kept = raced(module, file.fileno(), np.random.default_rng(seed))
+        stop, calls = threading.Event(), collections.Counter()
+        threads = [
+            threading.Thread(target=change, args=(kept, seed + 1, stop), daemon=True)
+            for _ in range(2)
+        ]
+        for one in threads:
+            one.start()
+        end = time.monotonic() + seconds
+        try:
+            while time.monotonic() < end:
+                for name, entry in entries.items():
+                    try:
+                        entry()
+                        calls[name, "accepted"] += 1
+                    except (ValueError, IndexError):
+                        calls[name, "refused"] += 1
+        finally:
+            stop.set()
+            for one in threads:
+                one.join()
+    return calls
+
+
+def change(kept, seed, stop):
+    """Put wild numbers into arrays, and take them out again, until told to stop."""
+    mine = np.random.default_rng(seed)
+    while not stop.is_set():
+        for one, right in kept:
+            place = int(mine.integers(one.size))
+            old = one.reshape(-1)[place]
+            wild = int(mine.integers(0, 2**62)) >> int(mine.integers(0, 62))
+            one.reshape(-1)[place] = wild & int(np.iinfo(one.dtype).max)
+            one.reshape(-1)[place] = old if mine.random() < 0.5 else right.reshape(-1)[place]
+
+
+def raced(module, fd, rng):
+    """Calls by name, and the arrays that may change during them, each with its right numbers."""
     count = 20_000
     length = np.full(count, 4)
     first, segment = np.cumsum(length) - length, np.ones(count, np.int32)
@@ -445,16 +551,14 @@ def race(module, seconds, seed):
     cells_of_tokens = tokens.copy()
     edges, offsets = np.arange(count + 1), (4 * np.arange(count + 1)).astype(np.uint32)
     kept += [(edges, edges.copy()), (offsets, offsets.copy())]
-
-    def change():
-        mine = np.random.default_rng(seed + 1)
-        while not stop.is_set():
-            for one, right in kept:
-                place = int(mine.integers(one.size))
-                old = one.reshape(-1)[place]
-                wild = int(mine.integers(0, 2**62)) >> int(mine.integers(0, 62))
-                one.reshape(-1)[place] = wild & int(np.iinfo(one.dtype).max)
-                one.reshape(-1)[place] = old if mine.random() < 0.5 else right.reshape(-1)[place]
+    clocks = [np.ones(3), np.zeros(3), *(np.full(3, one) for one in (0, 2, 0, 1000))]
+    clocks[3][0], ties, times = 0, [np.arange(3, dtype=np.uint64)], np.arange(90.0)
+    counts, edges_of_times = np.zeros(3, np.int64), np.array([0, 90, 90, 90])
+    parts = [bytes(min(4096, FILE_BYTES - at)) for at in range(0, FILE_BYTES, 4096)]
+    sums = np.array([google_crc32c.value(part) for part in parts], np.uint32)
+    checked = np.zeros(len(sums), np.uint8)
+    changed = (*clocks[2:], counts, edges_of_times, sums, checked)
+    kept += [(one, one.copy()) for one in changed]
 
     def entries():
         yield "paint", lambda: module.paint(first, length, segment, *cells[:3], tokens, cells[3], 1)
@@ -481,24 +585,20 @@ def race(module, seconds, seed):
         spans = edges, np.zeros(count, np.int64), length, first, np.zeros(count, np.uint8)
         tiles = [np.zeros(3 * count + 1, kind) for kind in (np.int64, np.int64, np.int32, np.bool_)]
         yield "tile", lambda: module.tile(*spans, *tiles, 4)
+        merging = module.Merger(*clocks, *ties, True, False)
+        yield "Merger", lambda: module.Merger(*clocks, *ties, True, False)
+        taken = [np.zeros(200, np.int64) for _ in range(2)]
+        yield "take", lambda: merging.take(counts, edges_of_times, times, *taken)
+        runs = [np.array([one]) for one in (0, 0, FILE_BYTES // 2, 0)]
+        cells_of_file = np.zeros(FILE_BYTES // 2, np.int32)
 
-    threads = [threading.Thread(target=change, daemon=True) for _ in range(2)]
-    for one in threads:
-        one.start()
-    end = time.monotonic() + seconds
-    try:
-        while time.monotonic() < end:
-            for name, entry in entries():
-                try:
-                    entry()
-                    calls[name, "accepted"] += 1
-                except (ValueError, IndexError):
-                    calls[name, "refused"] += 1
-    finally:
-        stop.set()
-        for one in threads:
-            one.join()
-    return calls
+        def payload():
+            pages = module.Payload(fd, FILE_BYTES, "H", sums, checked, 1, 1, "raced")
+            return module.Copier([pages], *runs).fill(cells_of_file, 0, 1, 0, 0)
+
+        yield "Payload", payload
+
+    return dict(entries()), kept
 
 
 def fuzz(module, seed, *, seconds=None, calls=None):
@@ -522,7 +622,7 @@ def main():
     raced = race(native.compiled, asked.seconds * 0.25, asked.seed)
     for title, counts in (("fuzzed", seen), ("raced", raced)):
         for (name, outcome), count in sorted(counts.items()):
-            print(f"{title} {name:>9} {outcome}: {count:,}")
+            print(f"{title} {name:>14} {outcome}: {count:,}")
 
 
 if __name__ == "__main__":

@@ -1,16 +1,21 @@
 """Every entry of the compiled module, slowly: what it must refuse, and what it must answer.
 
 An oracle is given the arguments of a call before it is made. It raises `Refused` if the call must
-be refused, and otherwise answers {place of an argument: what it must hold afterwards}, and under
-"returned" what must come back.
+be refused, and otherwise answers {place of an argument: what it must hold afterwards, or a law of
+it}, and under "returned" what must come back.
 """
 
+import bisect
 import itertools
+import math
+import struct
+from typing import NamedTuple
 
 import numpy as np
 
 MASK = 2**64 - 1
 INT32, INT64, UINT64, BOOL = (np.dtype(one) for one in (np.int32, np.int64, np.uint64, np.bool_))
+FLOAT64 = np.dtype(np.float64)
 CELLS = (INT32, INT64)
 TOKENS = tuple(np.dtype(one) for one in (np.uint16, np.uint32, np.int32))
 
@@ -525,3 +530,159 @@ def _hashed(key, index):
     word = ((word ^ word >> 30) * 0xBF58476D1CE4E5B9) & MASK
     word = ((word ^ word >> 27) * 0x94D049BB133111EB) & MASK
     return (word ^ word >> 31) & ~4095 | index
+
+
+# -- Merger ----------------------------------------------------------------------------------
+GIVEN = ("weight", "base", "ref", "cost", "first", "end", "ties")
+
+
+def truth(value, *names):
+    try:
+        return bool(value)
+    except (TypeError, ValueError):
+        raise Refused((*names, "truth")) from None
+
+
+def merger(args):
+    need(len(args) == 9, "takes", "argument")
+    kinds = (FLOAT64, FLOAT64, INT64, INT64, INT64, INT64, UINT64)
+    found = [
+        array(one, *two) for one, two in zip(args[:7], zip(GIVEN, kinds, strict=True), strict=True)
+    ]
+    truth(args[7]), truth(args[8])
+    need(len({len(one) for one in found}) == 1 and len(found[0]), *GIVEN)
+    for weight, base, ref, cost, first, end, _ in zip(*map(np.ndarray.tolist, found), strict=True):
+        need(0 < weight < 1e300, "weight")
+        need(-1e300 < base < 1e300, "base")
+        need(0 <= ref <= 2**61, "ref")
+        need(0 <= cost <= 2**53, "cost")
+        need(0 <= end <= 2**62, "end")
+        need(0 <= first <= min(end, 2**61 // cost if cost else end), "first")
+    return {}
+
+
+class Clock(NamedTuple):
+    """A source of a merger; what its items are is said by `time` and `key` alone."""
+
+    weight: float
+    base: float
+    ref: int
+    cost: int
+    first: int
+    end: int
+    tie: int
+    number: int
+    midpoint: bool
+    listed: bool
+
+    @property
+    def limit(self):
+        return min(self.end, 2**61 // self.cost) if self.cost else self.end
+
+    def time(self, item):
+        begin = item * self.cost - self.ref
+        if self.midpoint:
+            return self.base + float(2 * begin + self.cost) / (2 * self.weight)
+        return self.base + float(begin) / self.weight
+
+    def key(self, time):
+        """The order of items of several sources."""
+        (bits,) = struct.unpack("<Q", struct.pack("<d", time))
+        tie = 0 if self.listed else _mix((_mix((self.tie ^ 1) + GOLDEN) ^ bits) + GOLDEN)
+        return time, tie, self.number
+
+    def before(self, moment):
+        return max(self.first, bisect.bisect_left(range(self.limit), moment, key=self.time))
+
+
+GOLDEN = 0x9E3779B97F4A7C15
+
+
+def _mix(word):
+    word &= MASK
+    word = (word ^ word >> 30) * 0xBF58476D1CE4E5B9 & MASK
+    word = (word ^ word >> 27) * 0x94D049BB133111EB & MASK
+    return word ^ word >> 31
+
+
+def clocks(made):
+    columns = [one.reshape(-1).tolist() for one in made[:7]]
+    flags = bool(made[7]), bool(made[8])
+    return [Clock(*row, at, *flags) for at, row in enumerate(zip(*columns, strict=True))]
+
+
+def counts(made, args):
+    """`made` are the arguments of the merger, as they were then."""
+    need(len(args) == 2, "takes")
+    need(not isinstance(args[0], (str, bytes, bytearray)), "moment")
+    try:
+        moment = float(args[0])
+    except (TypeError, ValueError, OverflowError):
+        raise Refused(("moment",)) from None
+    out, known = array(args[1], "out", INT64, written=True), clocks(made)
+    need(len(out) == len(known), "out")
+    if math.isnan(moment):
+        raise Unknown
+    pairs = zip(known, out.tolist(), strict=True)
+    return {1: [one.before(moment) if one.cost else old for one, old in pairs]}
+
+
+def merged(made, args):
+    """What `Merger.cut` gives: the last items before the index come before the next ones."""
+    need(len(args) == 2, "takes")
+    index, known = integer(args[0], "index", 0, 2**53), clocks(made)
+    need(all(one.cost for one in known), "cut")
+    out = array(args[1], "out", INT64, written=True)
+    need(len(out) == len(known), "out")
+    total = min(max(index, sum(c.first for c in known)), sum(c.limit for c in known))
+
+    def law(found):
+        pairs = list(zip(known, found.tolist(), strict=True))
+        last = [one.key(one.time(at - 1)) for one, at in pairs if at > one.first]
+        rest = [one.key(one.time(at)) for one, at in pairs if at < one.limit]
+        inside = all(one.first <= at <= one.limit for one, at in pairs)
+        in_order = not last or not rest or max(last) <= min(rest)
+        return inside and in_order and sum(at for _, at in pairs) == total
+
+    return {1: law}
+
+
+def take(made, args):
+    need(len(args) == 5, "takes")
+    names, kinds = ("counts", "edges", "times", "source", "item"), "iifii"
+    found = {}
+    for name, kind, value in zip(names, kinds, args, strict=True):
+        if value is not None or name not in ("edges", "times"):
+            kind = INT64 if kind == "i" else FLOAT64
+            found[name] = array(value, name, kind, written=name in ("counts", "source", "item"))
+    outputs = {name: found[name] for name in ("counts", "source", "item")}
+    apart(outputs, {name: found[name] for name in found if name not in outputs})
+    known, edges = clocks(made), found.get("edges")
+    need(len(outputs["counts"]) == len(known), "counts")
+    need(len(outputs["source"]) == len(outputs["item"]), "source", "item")
+    need(edges is None or len(edges) == len(known) + 1, "edges")
+    need(all(one.cost for one in known) or {"edges", "times"} <= set(found), "edges", "times")
+    at, waiting = outputs["counts"].tolist(), []
+    for i, one in enumerate(known):
+        need(0 <= at[i] <= one.limit, "counts")
+        if one.cost:
+            waiting.append(map(one.time, range(at[i], one.limit)))
+            continue
+        low, high = int(edges[i]), int(edges[i + 1])
+        need(0 <= low <= high <= len(found["times"]) and high - low <= one.limit - at[i], "edges")
+        waiting.append(iter(found["times"][low:high].tolist()))
+        if np.isnan(found["times"][low:high]).any():
+            raise Unknown
+    keys = [_next(one, times) for one, times in zip(known, waiting, strict=True)]
+    answer = [outputs["source"].copy(), outputs["item"].copy()]
+    done = 0
+    while done < len(answer[0]) and any(keys):
+        i = min(filter(None, keys))[2]
+        answer[0][done], answer[1][done] = i, at[i]
+        at[i], keys[i], done = at[i] + 1, _next(known[i], waiting[i]), done + 1
+    return {0: at, 3: answer[0], 4: answer[1], "returned": done}
+
+
+def _next(clock, times):
+    time = next(times, None)
+    return None if time is None else clock.key(time)

@@ -7,7 +7,7 @@ import tempfile
 import google_crc32c
 import numpy as np
 import pytest
-from fuzz import HUGE, Fuzzer, fuzz, race
+from fuzz import ENTRIES, HUGE, METHODS, Fuzzer, fuzz, race
 
 from tokenloom import native
 
@@ -497,8 +497,47 @@ def test_more_capacity_than_all_items_need_takes_no_memory_and_changes_nothing(e
 
 def test_random_calls_are_refused_or_answered_as_the_oracles_say():
     seen = fuzz(COMPILED, 1, calls=4_000)
-    assert {name for name, _ in seen} == set(NAMES) - {"guard"}
     assert min(seen.values()) > 30
+    for outcome in ("accepted", "refused"):
+        assert {name for name, found in seen if found == outcome} == entries(COMPILED)
+
+
+NOTHING_TO_SPOIL = {"guard"}  # takes no argument
+
+
+def entries(module):
+    """Every function of a module, every type, and the methods of each type."""
+    names = {name for name in dir(module) if callable(getattr(module, name)) and name[:1] != "_"}
+    types = {
+        name: getattr(module, name) for name in names if isinstance(getattr(module, name), type)
+    }
+    for name, one in types.items():
+        methods = (way for way in dir(one) if way[:1] != "_" and callable(getattr(one, way)))
+        names |= {f"{name}.{way}" for way in methods}
+    return names - NOTHING_TO_SPOIL
+
+
+def test_every_entry_of_the_module_is_fuzzed():
+    fuzzed = set(ENTRIES) - {"of_rows"} | {"Copier.of_rows"}
+    fuzzed |= {f"{name}.{way}" for name, ways in METHODS.items() for way in ways}
+    assert fuzzed == entries(COMPILED)
+    altered = {f"Copier.{name}" if hasattr(COMPILED.Copier, name) else name for name in NAMES}
+    others = {name for name in entries(COMPILED) if name.startswith("Merger")}  # test_merger.py
+    assert altered - NOTHING_TO_SPOIL == entries(COMPILED) - others
+
+
+def test_control_an_entry_that_nobody_fuzzes_is_found():
+    class Larger:
+        """The module with one function and one method more."""
+
+        def __dir__(self):
+            return [*dir(COMPILED), "spin", "Wheel"]
+
+        def __getattr__(self, name):
+            wheel = type("Wheel", (), {"turn": lambda self: None})
+            return {"spin": len, "Wheel": wheel}.get(name) or getattr(COMPILED, name)
+
+    assert entries(Larger()) - entries(COMPILED) == {"spin", "Wheel", "Wheel.turn"}
 
 
 def test_control_a_module_with_other_answers_is_found():
@@ -512,11 +551,29 @@ def test_control_a_module_with_other_answers_is_found():
                 found = getattr(COMPILED, name)(*args)
                 if name == wrong == "best_fit" and args[3].size:
                     args[3].reshape(-1)[-1] += 1
+                if name == "Merger" and wrong.startswith(name):
+                    return OtherMerger(found, wrong.split(".")[1])
                 return found + 1 if name == wrong == "crc32c" else found
 
             return entry
 
-    for wrong in ("best_fit", "crc32c"):
+    class OtherMerger:
+        """A merger with one wrong method."""
+
+        def __init__(self, right, wrong):
+            self.right, self.wrong = right, wrong
+
+        def __getattr__(self, name):
+            def method(*args):
+                found = getattr(self.right, name)(*args)
+                if name == self.wrong:
+                    place = {"take": 4}.get(name, 1)
+                    args[place].reshape(-1)[:1] += 1
+                return found
+
+            return method
+
+    for wrong in ("best_fit", "crc32c", "Merger.counts", "Merger.cut", "Merger.take"):
         with pytest.raises(AssertionError, match=wrong):
             fuzz(Other(), 1, calls=4_000)
 
@@ -543,5 +600,5 @@ def test_control_bytes_beside_an_output_are_found():
 def test_numbers_that_change_during_a_call_never_lead_outside():
     calls = race(COMPILED, 1.0, 3)
     expected = {"paint", "Copier", "weave", "best_fit", "first_fit", "feistel", "hash_rank"}
-    expected |= {"of_rows", "cut", "tile", "gather", "same"}
+    expected |= {"of_rows", "cut", "tile", "gather", "same", "Merger", "take", "Payload"}
     assert {name for name, _ in calls} == expected

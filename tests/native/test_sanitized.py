@@ -29,7 +29,8 @@ def test_no_entry_gives_a_report():
     )
     assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
     assert "sanitize: no report" in done.stdout
-    assert "fuzzed  best_fit accepted" in done.stdout
+    assert "best_fit accepted" in done.stdout
+    assert "Merger.take accepted" in done.stdout
 
 
 CONTROLS = {
@@ -133,6 +134,25 @@ CONTROLS = {
         ("_pieces.c", "if (out->count < out->room) {", "if (1) {"),
         "AddressSanitizer: heap-buffer-overflow",
     ),
+    "times that were not given": (
+        "merger(0).take(I([0]), I([0, 40]), np.zeros(4), *map(np.copy, [I([0] * 40)] * 2))",
+        (
+            "_merge.c",
+            "high < low || high > total || high - low > left",
+            "high < low || low > total",
+        ),
+        "AddressSanitizer: heap-buffer-overflow",
+    ),
+    "a cost consumed that is no cost": (
+        "merger(3, ref=-(2**63)).cut(4, I([0]))",
+        ("_merge.c", ": clock.ref < 0 || clock.ref > LARGEST ", ": clock.ref > LARGEST "),
+        "signed integer overflow",
+    ),
+    "counts of more sources than there are": (
+        "merger(3).take(E(), None, None, E(), E())",
+        ("_merge.c", "held[COUNTS].len / 8 != self->count || ", ""),
+        "AddressSanitizer: heap-buffer-overflow",
+    ),
     "a payload that nobody holds": (
         "n.Copier([payload(8)], *I([[0], [0], [4], [0]])).fill(F, 0, 1, 0, 0); raise ValueError",
         (
@@ -156,6 +176,9 @@ T, R = (I([0]), I([4]), F[:1] + 1), (0, 1, 0, 0)
 
 def U(count):
     return np.ones(count * 2, 'u2')[:count].copy()
+
+def merger(cost, ref=0):
+    return n.Merger(I([1.0]), I([0.0]), I([ref]), I([cost]), I([0]), I([99]), I([1], 'u8'), 0, 0)
 
 def payload(size, sums=None):
     file = tempfile.TemporaryFile(buffering=0)

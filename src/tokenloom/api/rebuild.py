@@ -314,7 +314,10 @@ def _reopened(
 
 def _require(config: Mapping[str, Any], name: str, value: Any) -> None:
     if config.get(name, value) != value:  # a missing key is reported with the others
-        raise ConfigError(f"$.{name}: found {config[name]!r}, this version knows {value!r}.")
+        raise ConfigError(
+            f"$.{name}: found {config[name]!a:.100}, and this version knows {value!r}: make "
+            "the dataset again and take its describe(), or use the version that wrote this."
+        )
 
 
 # -- a dataset travels to another process as its description and readers ---------------------

@@ -14,9 +14,11 @@ from tokenloom.arguments import integer
 from tokenloom.errors import ConfigError
 from tokenloom.order.run import Run
 
-__all__ = ["FORMAT", "Resumable", "arrays_digest", "examples_of", "make_state"]
+__all__ = ["FORMAT", "OLD_FORMAT", "Resumable", "arrays_digest", "examples_of", "make_state"]
 
 FORMAT = "tokenloom.state/2"
+
+OLD_FORMAT = "tokenloom.state/1"  # without `arrays` and `wrapped`; told apart from what is no state
 
 
 class Resumable(Protocol):

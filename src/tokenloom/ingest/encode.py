@@ -33,7 +33,7 @@ from tokenloom.ingest.cuts import Block
 from tokenloom.ingest.inputs import Input
 from tokenloom.ingest.records import read_block
 from tokenloom.random.keys import draws
-from tokenloom.store.metadata import MAX_DEPTH, RESERVED, json_line, unstorable
+from tokenloom.store.metadata import MAX_DEPTH, RESERVED, TooDeep, json_line, unstorable
 from tokenloom.tokenizer.chat.conversation import Chat, ChatJob, ChatReader
 from tokenloom.tokenizer.chat.messages import BadChat
 from tokenloom.tokenizer.chat.placed import Placer
@@ -476,7 +476,7 @@ def _plain(value: Any, left: int = MAX_DEPTH) -> Any:
         return _plain(value.item())
     if isinstance(value, np.ndarray):
         return [_plain(item, left) for item in value.tolist()]
-    if left == 0 and isinstance(value, (list, tuple, dict)):
+    if isinstance(value, TooDeep) or (left == 0 and isinstance(value, (list, tuple, dict))):
         raise RecursionError
     if isinstance(value, (list, tuple)):
         return [_plain(item, left - 1) for item in value]

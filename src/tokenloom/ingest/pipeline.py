@@ -407,8 +407,9 @@ def _warn_if_empty(root: Path, part: fmt.Part, skips: Skips) -> None:
     """A store without a text is reported before it is published."""
     empty = sum(n for why, (n, _, _) in skips.table.items() if why.startswith("kept: empty text"))
     if part.documents and empty == part.documents:
+        texts = "its only text" if empty == 1 else f"every one of its {empty:,} texts"
         warn(
-            f"{root}: every one of its {plural(part.documents, 'text')} is empty, so there is "
+            f"{root}: {texts} is empty, so there is "
             "nothing to train on. Is the text under another key? Look at text_key and transform."
         )
     elif not part.documents:

@@ -28,6 +28,7 @@ import os
 import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from json import JSONDecodeError
 from typing import Any, NoReturn
 
@@ -37,6 +38,7 @@ from numpy.typing import NDArray
 from tokenloom.ingest.cuts import Block, Cut
 from tokenloom.ingest.encodings import decoder
 from tokenloom.ingest.inputs import Input, check_size, label, unreadable
+from tokenloom.ingest.spool import record_of
 from tokenloom.ingest.tables import table_records
 
 __all__ = ["RecordError", "Records", "read_block"]
@@ -251,6 +253,9 @@ def _parse(lines: list[bytes], start: int, size: int, one: Input, limit: int) ->
     """The records of lines, the first of which starts at byte `start` of the text."""
     notes: dict[int, str] = {}
     values, failed = _parsed(lines, _parser(one, len(lines), size, limit, notes))
+    for number, record in _deep_records(lines, failed, one, notes).items():
+        values[number] = record
+        del failed[number]
     errors: dict[int, str] = {}
     if failed:
         starts = list(itertools.accumulate((len(line) + 1 for line in lines), initial=start))
@@ -311,6 +316,24 @@ def _parsed(
     return values, failed
 
 
+def _deep_records(
+    lines: list[bytes], failed: dict[int, Exception], one: Input, notes: dict[int, str]
+) -> dict[int, dict[str, Any]]:
+    """The records among lines that failed which are only nested too deeply, by number."""
+    found: dict[int, dict[str, Any]] = {}
+    loads = _json_parser()
+    for number, error in failed.items():
+        if one.kind == "lines" or isinstance(error, _TooLong):
+            continue
+        with contextlib.suppress(ValueError, RecursionError):
+            line = lines[number]
+            if one.kind != "rows":
+                note = notes.__setitem__
+                line = decoder(one.encodings, one.errors, partial(note, number))(line).encode()
+            found[number] = record_of(line, loads)
+    return found
+
+
 def _numbered(
     parse: Callable[[bytes], Any], notes: dict[int, str], end: int
 ) -> Callable[[bytes], Any]:
@@ -319,6 +342,7 @@ def _numbered(
 
     def numbered(line: bytes) -> Any:
         number = next(count)
+        notes.pop(end, None)  # of a line that failed
         value = parse(line)
         if end in notes:
             notes[number] = notes.pop(end)

@@ -18,7 +18,7 @@ from typing import Any
 
 from tokenloom.api import describe as description
 from tokenloom.api.dataset import Dataset
-from tokenloom.api.state import FORMAT, arrays_digest
+from tokenloom.api.state import FORMAT, OLD_FORMAT, arrays_digest
 from tokenloom.arguments import local_path
 from tokenloom.errors import StateError, StoreError, warn
 from tokenloom.store.files import LOCAL, temporary_name
@@ -105,7 +105,7 @@ def check_state(
             "state: the same tokens, but labels, masks or positions are rendered otherwise:\n  "
             f"{listed}\nPass allow_mismatch=True if that is intended."
         )
-    wrapped = known.get("wrapped", 0)
+    wrapped = known["wrapped"]
     if wrapped and wrapped != n:
         raise StateError(
             f"state: its run has {wrapped:,} examples and had wrapped around, so what comes next "
@@ -121,7 +121,7 @@ def check_arrays(state: Mapping[str, Any], dataset: Dataset) -> None:
     The fingerprint says that it is the same run, and that alone decides whether a state loads. But
     then the arrays are the same as well, unless a file of the plan cache was wrong, here or there.
     """
-    saved = state.get("arrays")
+    saved = state["arrays"]
     if not saved:
         return
     here = arrays_digest(dataset, int(state["examples"]))
@@ -181,20 +181,24 @@ def _shape(state: Any) -> dict[str, Any]:
     """The state, in which every known key must have the right type; unknown keys are kept."""
     if not isinstance(state, Mapping):
         raise StateError(f"state: found {type(state).__name__}, allowed: what state_dict() gave.")
+    if state.get("format") == OLD_FORMAT:
+        raise StateError(
+            f"state: format: found {OLD_FORMAT!r}, which this version does not read (it reads "
+            f"{FORMAT!r}): finish the run with the version that saved it, or start it again."
+        )
     wrong = []
     if state.get("format") != FORMAT:
         wrong.append(f"format: found {_shown(state.get('format'))}, allowed: {FORMAT!r}")
-    for name in ("examples", "step"):
+    for name in ("examples", "step", "wrapped"):
         value = state.get(name)
         if type(value) is not int or not 0 <= value <= MAX_EXAMPLES:
             wrong.append(f"{name}: found {_shown(value)}, allowed: an integer from 0 to 2^62")
-    for name in ("fingerprint", "render", *(["arrays"] if state.get("arrays") else [])):
+    for name in ("fingerprint", "render", "arrays"):
         value = state.get(name)
-        if not isinstance(value, str) or not _HEX.fullmatch(value):
-            wrong.append(f"{name}: found {_shown(value)}, allowed: 64 hex digits")
-    wrapped = state.get("wrapped", 0)
-    if type(wrapped) is not int or not 0 <= wrapped <= MAX_EXAMPLES:
-        wrong.append(f"wrapped: found {_shown(wrapped)}, allowed: an integer from 0 to 2^62")
+        none = name == "arrays" and value == ""  # no array decided anything
+        if not none and (not isinstance(value, str) or not _HEX.fullmatch(value)):
+            or_none = ", or nothing" if name == "arrays" else ""
+            wrong.append(f"{name}: found {_shown(value)}, allowed: 64 hex digits{or_none}")
     if wrong:
         raise StateError("state: " + "\n  ".join(wrong) + "\nIt is not what state_dict() gave.")
     return dict(state)

@@ -33,6 +33,7 @@ __all__ = [
     "MAX_DEPTH",
     "RESERVED",
     "DocumentsReader",
+    "TooDeep",
     "encode_documents",
     "file_name",
     "id_text",
@@ -62,6 +63,12 @@ _encode = json.JSONEncoder(
 ).encode
 
 
+class TooDeep:
+    """Stands in a record for a value nested so deeply that no parser reads it."""
+
+    __slots__ = ()
+
+
 def json_line(record: dict[str, Any]) -> bytes:
     """One document's metadata as JSON without spaces and without nulls.
 
@@ -86,7 +93,7 @@ def unstorable(record: dict[str, Any], keys: Sequence[str]) -> str | None:
                 " Rename it with a transform, or leave it out with metadata_keys=[…]"
             )
         value = record[key]
-        if isinstance(value, (dict, list, tuple)) and _is_deep(value):
+        if _is_deep(value):
             return (
                 f"{key!r} is nested more than {MAX_DEPTH} levels deep, the most allowed. Flatten "
                 "it, or leave it out with metadata_keys=[…]"
@@ -96,11 +103,13 @@ def unstorable(record: dict[str, Any], keys: Sequence[str]) -> str | None:
 
 def _is_deep(value: Any) -> bool:
     level = [value]
-    for _ in range(MAX_DEPTH):
-        inner = [x for one in level for x in (one.values() if isinstance(one, dict) else one)]
-        level = [one for one in inner if isinstance(one, (dict, list, tuple))]
+    for _ in range(MAX_DEPTH + 1):
+        if any(isinstance(one, TooDeep) for one in level):
+            return True
+        level = [one for one in level if isinstance(one, (dict, list, tuple))]
         if not level:
             return False
+        level = [x for one in level for x in (one.values() if isinstance(one, dict) else one)]
     return True
 
 
