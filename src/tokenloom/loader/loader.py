@@ -374,7 +374,7 @@ class Loader:
         return LoaderStats(
             steps=books.steps,
             examples=books.rows,
-            tokens=books.rows * self.dataset.seq_len,
+            cells=books.rows * self.dataset.seq_len,
             seconds=time.perf_counter() - self._begin if self._begin else 0.0,
             wait_seconds=waited,
             untrained=len(self._maker.untrained),
@@ -385,8 +385,9 @@ class Loader:
     def metrics(self, prefix: str = "data/") -> dict[str, float]:
         """The position and the health of the loader as a flat dict, for any logger.
 
-        ``wandb.log(loader.metrics())`` or, with TensorBoard, one scalar for each. Rows, tokens and
-        epochs of every source are those of all ranks; rates and waiting are this rank's.
+        ``wandb.log(loader.metrics())`` or, with TensorBoard, one scalar for each. Step, examples,
+        tokens (those of documents, without filler) and what every source gave are those of all
+        ranks; cells (filler included), rates, waiting and reads are this rank's.
         """
         return metrics_of(prefix, self.state_dict(), self.stats())
 
