@@ -22,7 +22,7 @@ def test_a_plain_dataloader_delivers_the_rows_of_the_run_in_the_dtypes_of_torch(
     for number, made in enumerate(DataLoader(run, batch_size=4)):
         first = 4 * number
         batch = run.batch(range(first, min(first + 4, len(run))))
-        assert list(made) == list(KEYS)
+        assert list(made) == [*KEYS, "use_cache"]
         for name in KEYS:
             wanted = torch.from_numpy(np.ascontiguousarray(batch[name]))
             assert torch.equal(made[name], wanted.long() if name in WIDE else wanted), name
@@ -56,6 +56,7 @@ def test_rows_that_were_taken_apart_are_joined_to_the_same_tensors(run):
     rows = run.__getitems__(range(5))
     whole, parts = joined(rows), joined(list(rows))
     assert whole.keys() == parts.keys()
+    assert whole.pop("use_cache") is parts.pop("use_cache") is False
     for name, value in whole.items():
         assert torch.equal(value, parts[name])
         assert value.dtype == parts[name].dtype

@@ -432,6 +432,17 @@ def test_utf_16_is_recognised_in_the_message_and_wrong_names_are_refused(tmp_pat
 # -- the table and the places --------------------------------------------------------------
 
 
+@pytest.mark.parametrize(
+    ("special", "told"),
+    [({}, ""), ({"eos": 0}, ", a document of EOS alone"), ({"bos": 1, "eos": 0, "add_bos": True}, None)],
+)
+def test_an_empty_text_is_told_with_what_is_left_of_it(tmp_path, special, told):
+    """It said "a document of N tokens", with the letter."""
+    tl.build([{"text": "a"}, {"text": ""}], tmp_path / "s", tokenizer="bytes", **special)
+    told = ", a document of BOS and EOS alone" if told is None else told
+    assert [place["reason"] for place in listed(tmp_path / "s")] == [f"kept: empty text{told}"]
+
+
 @pytest.mark.parametrize("workers", [1, 2])
 def test_reasons_are_counted_and_places_listed_also_over_a_resume(workers, tmp_path, caplog):
     rows = [{"text": "" if i % 11 == 0 else f"text {i}", "n": i} for i in range(200)]

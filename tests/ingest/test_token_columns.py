@@ -334,6 +334,70 @@ def test_all_records_have_the_columns_of_the_first(sets):
         assert refused == (names != sets[0])
 
 
+PLAIN = {"input_ids": [5, 6, 7, 8]}
+
+
+def own_keys(store):
+    """Metadata of the first document, without where it came from."""
+    return {name: value for name, value in store.metadata(0).items() if name[0] != "_"}
+
+
+@pytest.mark.parametrize(
+    ("name", "means"),
+    [
+        ("label", "labels"),
+        ("lossmask", "loss_mask"),
+        ("loss_masks", "loss_mask"),
+        ("assistant_mask", "assistant_masks"),
+        ("loss_weight", "loss_weights"),
+        ("prompt_mask", None),  # the opposite of a completion_mask
+        ("target_ids", None),
+    ],
+)
+def test_a_mask_under_another_name_is_refused_because_everything_would_be_trained(
+    tmp_path, name, means
+):
+    """It became metadata without a word."""
+    row = PLAIN | {name: [-100, -100, 7, 8]}
+    wanted = f"it has '{name}'.*allowed: labels, completion_mask, assistant_masks, loss_mask"
+    wanted += r", loss_weights\." + (f" Did you mean '{means}'" if means else " Rename it")
+    with pytest.raises(tl.ConfigError, match=f"the first record: {wanted}"):
+        tl.build([row], tmp_path / "first", **IDS)
+    with pytest.raises(tl.InputError, match=f"record 1: {wanted}"):
+        tl.build([PLAIN, row], tmp_path / "later", **IDS)
+    with pytest.raises(tl.ConfigError, match=wanted):  # not even if other keys are named
+        tl.build([row | {"url": "a"}], tmp_path / "named", metadata_keys=["url"], **IDS)
+    store = tl.build([row], tmp_path / "meant", metadata_keys=[name], **IDS)
+    assert own_keys(store) == {name: [-100, -100, 7, 8]}
+    store = tl.build([row], tmp_path / "stored", columns={name: "int32"}, **IDS)
+    assert store.document(0, column=name).tolist() == [-100, -100, 7, 8]
+
+
+def test_numbers_for_each_id_under_a_name_of_no_meaning_are_told_once(tmp_path):
+    rows = [PLAIN | {"tier": [0, 0, 1, 1]}] * 3
+    with pytest.warns(UserWarning, match="'tier' has a number for each id.*labels.*metadata_keys"):
+        store = tl.build(rows, tmp_path / "told", **IDS)
+    assert own_keys(store) == {"tier": [0, 0, 1, 1]}
+    tl.build(rows, tmp_path / "meant", metadata_keys=["tier"], **IDS)  # warnings are errors
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        {"label": 3},
+        {"label": [1, 2]},
+        {"label": ["a", "b", "c", "d"]},
+        {"label": [[0], [1], [1], [0]]},
+        {"token_type_ids": [0] * 4, "special_tokens_mask": [0] * 4, "attention_mask": [1] * 4},
+        {"labels": [-100, 6, 7, 8], "prompt_mask": [1, 0, 0, 0]},
+    ],
+)
+def test_what_says_nothing_of_single_tokens_or_not_alone_is_metadata_as_before(tmp_path, more):
+    store = tl.build([PLAIN | more], tmp_path / "kept", **IDS)
+    kept = {name: value for name, value in more.items() if name not in PER_TOKEN}
+    assert own_keys(store) == kept
+
+
 def test_a_bad_first_record_does_not_decide_the_columns(tmp_path):
     rows = [{"wrong": 1}, {"input_ids": [4], "loss_mask": [1]}, {"input_ids": [5]}]
     store = tl.build(rows, tmp_path / "s", on_error="skip", **IDS)

@@ -14,14 +14,15 @@ import tokenloom as tl
 from tokenloom.integrations.hf import attach, placeholder
 
 
-def sft_trainer(model, folder, **options):
+def sft_trainer(model, folder, eval_dataset=None, **options):
     from trl import SFTConfig, SFTTrainer
 
     ids = {str(n): n for n in range(VOCAB)}
     words = Tokenizer(models.WordLevel(ids, unk_token="0"))
     tokenizer = PreTrainedTokenizerFast(tokenizer_object=words, eos_token="0", pad_token="0")
     args = arguments(folder, SFTConfig, bf16=False, **options)
-    return SFTTrainer(model, args, train_dataset=placeholder(), processing_class=tokenizer)
+    given = {"train_dataset": placeholder(), "eval_dataset": eval_dataset}
+    return SFTTrainer(model, args, processing_class=tokenizer, **given)
 
 
 class Watch(TrainerCallback):

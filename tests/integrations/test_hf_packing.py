@@ -3,6 +3,7 @@
 import pytest
 import torch
 from hftrainers import VOCAB, arguments, packed_run, tiny, trained
+from torch.utils.data import DataLoader
 from transformers import LlamaForCausalLM, Trainer
 
 from tokenloom.batch.attention import dense_mask
@@ -46,6 +47,15 @@ def test_issue_16_documents_stay_apart_under_every_contract(attention, contract)
     changed, alone = check_packing(tiny(attention), contract=contract)
     assert changed.ok
     assert alone.ok
+
+
+def test_documents_stay_apart_in_the_batches_of_a_plain_data_loader(tmp_path):
+    """Without `use_cache=False`, a model of transformers let them see each other."""
+    run, model = packed_run(tmp_path), tiny(dropout=0.0).eval()
+    batch = next(iter(DataLoader(run, batch_size=8)))
+    wanted = model(**run.batch(range(8)).torch()).loss
+    assert model(**batch).loss == wanted
+    assert model(**{**batch, "use_cache": None}).loss != wanted  # it can fail
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])

@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from hf_worker import sft_trainer
 from hftrainers import (
     HASHED,
     Remembering,
@@ -22,7 +23,7 @@ from transformers import Trainer, TrainerCallback
 
 import tokenloom as tl
 from tokenloom.errors import ConfigError, StateError
-from tokenloom.integrations.hf import LoomTrainer, attach
+from tokenloom.integrations.hf import LoomTrainer, attach, placeholder
 from tokenloom.integrations.torch import dataloader
 from tokenloom.loader import read_state, write_state
 
@@ -164,6 +165,7 @@ def test_the_newest_complete_checkpoint_is_taken(run, whole, tmp_path):
     with pytest.warns(UserWarning, match="is passed over") as told:
         again = trained(run, folder, resume=True, max_steps=9, mine={"fields": HASHED})
     assert len(told) == 3
+    assert all("checkpoint-6 is used" in str(one.message) for one in told)
     assert indices(again) == list(range(24, 36))
     assert losses(again) == losses(whole)
 
@@ -182,6 +184,24 @@ def test_a_checkpoint_without_a_state_is_refused_with_the_line_that_makes_one(ru
 def test_without_any_checkpoint_there_is_nothing_to_resume(run, tmp_path):
     with pytest.raises(StateError, match="no complete checkpoint"):
         trained(run, tmp_path, resume=True, max_steps=2)
+
+
+def test_auto_says_that_none_is_left_and_starts_anew_only_after_checkpoints_cut_off(
+    run, whole, tmp_path
+):
+    """It said "An older checkpoint is used", and started anew over finished checkpoints."""
+    for step in (2, 4):
+        folder = tmp_path / f"checkpoint-{step}"
+        shutil.copytree(f"{whole.args.output_dir}/checkpoint-{step}", folder)
+        (folder / "tokenloom.json").unlink()
+    with pytest.raises(StateError, match=r"checkpoint-4.*no run was attached.*write_state"):
+        trained(run, tmp_path, resume="auto", max_steps=1)
+    for step in (2, 4):
+        (tmp_path / f"checkpoint-{step}" / "trainer_state.json").unlink()
+    with pytest.warns(UserWarning, match="None is left: there is nothing to resume") as told:
+        again = trained(run, tmp_path, resume="auto", max_steps=1)
+    assert len(told) == 2
+    assert losses(again) == {1: losses(whole)[1]}
 
 
 def test_a_state_of_another_run_is_refused_unless_told(run, whole, tmp_path):
@@ -380,6 +400,20 @@ def test_an_endless_evaluation_run_is_refused(run, tmp_path):
     trainer = Trainer(tiny(), arguments(tmp_path))
     with pytest.raises(ConfigError, match="take"):
         attach(trainer, run, eval_runs=run.epochs(None), check=False)
+
+
+@pytest.mark.filterwarnings("ignore:.*is deprecated:FutureWarning")  # TRL's own settings
+@pytest.mark.filterwarnings("ignore:.*is deprecated:DeprecationWarning")
+@pytest.mark.parametrize("packing", [False, True])
+def test_a_placeholder_without_a_run_is_an_error_that_names_attach(run, tmp_path, packing):
+    """It was trained on, and the loss looked like one."""
+    options = {"max_steps": 1, "packing": packing, "max_length": 8, "eval_strategy": "steps"}
+    trainer = sft_trainer(tiny(), tmp_path, eval_dataset=placeholder(), **options)
+    for asks in (trainer.train, trainer.evaluate):
+        with pytest.raises(ConfigError, match=r"placeholder: .*attach\(trainer, run"):
+            asks()
+    attach(trainer, run, eval_runs=run.take(4)).train()
+    assert losses(trainer)
 
 
 def test_what_is_no_trainer_is_refused_with_what_to_use(run):

@@ -209,6 +209,37 @@ def test_a_bare_loader_in_a_worker_is_refused_with_the_name_of_the_adapter(run):
         list(DataLoader(Around(run), batch_size=None, num_workers=2))
 
 
+class Before(IterableDataset):
+    """The loader is made in the training process, and iterated over in the workers."""
+
+    def __init__(self, run, begun=False, ask=iter):
+        self.loader, self.ask = tl.Loader(run, 4), ask
+        if begun:
+            next(self.loader)
+
+    def __iter__(self):
+        return iter([len(next(self.loader))]) if self.ask is next else iter(self.loader)
+
+
+@pytest.mark.parametrize(
+    ("method", "begun", "ask"),
+    [
+        ("fork", False, iter),
+        ("fork", True, iter),
+        ("fork", False, next),
+        ("fork", True, next),
+        ("spawn", False, iter),
+    ],
+)
+def test_a_loader_made_before_the_workers_is_refused_in_them(run, method, begun, ask):
+    """Every worker delivered every row, without a word."""
+    rows = Before(run, begun, ask)
+    there = DataLoader(rows, batch_size=None, num_workers=1, multiprocessing_context=method)
+    with pytest.raises(tl.ConfigError, match=r"inside worker 0 of 1.*torch.dataloader\(run, …\)"):
+        list(there)
+    assert len(list(DataLoader(rows, batch_size=None))) == (1 if ask is next else 9 - begun)
+
+
 def test_a_dataset_that_cannot_be_sent_to_workers_is_told(run):
     loader = dataloader(run, 4, num_workers=2, multiprocessing_context="spawn")
     loader.dataset.own = lambda: 0

@@ -235,6 +235,32 @@ def test_torchdata_keeps_our_state_so_any_loader_takes_it_over(run):
         assert rows(alone) == passes(1, 2)[0]
 
 
+def test_the_parts_of_a_dataloader_make_a_loader_of_torchdata(run):
+    """The line of the documentation: torchdata's state into as many workers, ours into any."""
+
+    def both(state=None, workers=0):
+        parts = dataloader(run, 4, fields=("index",))
+        if state is not None:
+            parts.load_state_dict(state)
+        return StatefulDataLoader(
+            parts.dataset, sampler=parts.sampler, batch_size=None, num_workers=workers
+        )
+
+    state = copied(_after(both(), 4).state_dict())
+    again = both()
+    again.load_state_dict(state)
+    assert rows(again) == passes(0, 1)[0][4:]
+    assert rows(again) == passes(1, 2)[0]
+    own = state["_index_sampler_state"]
+    assert rows(both(own, workers=1)) == passes(0, 1)[0][4:]
+
+
+def test_parts_made_of_something_else_are_refused_with_the_line_that_works(run):
+    for part in (StepDataset, StepSampler):
+        with pytest.raises(tl.ConfigError, match=r"found Dataset, allowed: .*dataloader\(run, 8\)"):
+            part(run)
+
+
 @pytest.mark.slow
 def test_a_changed_number_of_workers_2_to_3(run):
     before = _after(theirs(run, num_workers=2), 4)

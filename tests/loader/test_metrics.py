@@ -83,7 +83,8 @@ def test_metrics_of_two_ranks_are_a_count_over_the_rows_that_both_delivered(mix,
             found = rank.metrics("")
             assert found["step"] == step
             assert found["examples"] == len(delivered) == step * SIZE
-            assert found["tokens"] == step * SIZE // 2 * SEQ_LEN  # of this rank
+            assert found["cells"] == step * SIZE // 2 * SEQ_LEN  # of this rank
+            assert found["tokens"] == sum(one[1] for one in wanted.values()) < 2 * found["cells"]
             for name in (WEB, CHAT):
                 told = [found[f"{name}/{what}"] for what in ("rows", "tokens", "epochs")]
                 assert told == wanted[name]
@@ -95,14 +96,14 @@ def test_metrics_of_two_ranks_are_a_count_over_the_rows_that_both_delivered(mix,
 def test_rates_and_the_share_of_waiting_follow_the_clock(mix, clock):
     with tl.Loader(mix, SIZE, 1, 2, prefetch=0) as loader:
         before = loader.metrics()
-        assert before["data/tokens_per_second"] == before["data/wait_share"] == 0.0
+        assert before["data/cells_per_second"] == before["data/wait_share"] == 0.0
         for _ in itertools.islice(loader, 5):
             clock.now += 1.0
         found = loader.metrics()
         waited = 3.0 * clock.groups
         assert waited > 0
         assert found["data/wait_share"] == pytest.approx(waited / (waited + 5.0))
-        assert found["data/tokens_per_second"] == pytest.approx(5 * 3 * SEQ_LEN / (waited + 5.0))
+        assert found["data/cells_per_second"] == pytest.approx(5 * 3 * SEQ_LEN / (waited + 5.0))
         clock.now += 100.0  # nobody waits for batches during an evaluation
         assert loader.metrics()["data/wait_share"] == pytest.approx(waited / (waited + 105.0))
 

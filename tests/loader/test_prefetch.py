@@ -406,29 +406,33 @@ def test_metrics_are_the_position_the_rates_and_what_each_source_gave():
     stats = LoaderStats(
         steps=3,
         examples=12,
-        tokens=96,
+        cells=96,
         seconds=4.0,
         wait_seconds=1.0,
         untrained=2,
         reads=ReadCounters(read_ops=5, bytes=640),
         cache=CacheStats(0, 0, 0, 0, 0, 0),
     )
-    sources = [{"name": "wiki", "rows": 12, "tokens": 96, "epochs": 0.5, "digest": "not a number"}]
+    wiki = {"name": "wiki", "rows": 12, "tokens": 90, "epochs": 0.5, "digest": "not a number"}
+    state = {"step": 3, "examples": 12, "sources": [wiki]}
     wanted = {
         "in/step": 3,
-        "in/tokens": 96,
-        "in/tokens_per_second": 24.0,
+        "in/examples": 12,
+        "in/epoch": 0,
+        "in/tokens": 90,
+        "in/cells": 96,
+        "in/cells_per_second": 24.0,
         "in/wait_share": 0.25,
         "in/untrained_steps": 2,
         "in/read_bytes": 640,
         "in/reads": 5,
         "in/wiki/rows": 12,
-        "in/wiki/tokens": 96,
+        "in/wiki/tokens": 90,
         "in/wiki/epochs": 0.5,
     }
-    assert metrics_of("in/", {"step": 3}, stats, sources) == wanted
-    unused = metrics_of("", {}, replace(stats, seconds=0.0), [])
-    assert unused["wait_share"] == unused["tokens_per_second"] == 0
+    assert metrics_of("in/", state, stats) == wanted
+    unused = metrics_of("", state, replace(stats, seconds=0.0))
+    assert unused["wait_share"] == unused["cells_per_second"] == 0
 
 
 def test_the_metrics_of_a_loader_count_what_it_delivered(store):
@@ -436,7 +440,7 @@ def test_the_metrics_of_a_loader_count_what_it_delivered(store):
         next(loader)
         next(loader)
         found = loader.metrics("")
-        assert (found["step"], found["examples"], found["tokens"]) == (2, 8, 8 * SEQ_LEN)
+        assert (found["step"], found["examples"], found["cells"]) == (2, 8, 8 * SEQ_LEN)
         assert 0 <= found["wait_share"] <= 1
         assert all(isinstance(value, int | float) for value in found.values())
 

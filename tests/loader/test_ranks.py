@@ -223,4 +223,4 @@ def test_a_loader_inside_a_worker_of_torch_is_refused(tmp_path):
         text=True,
         timeout=900,
     )
-    assert "ConfigError: Loader: made inside worker 0 of 2" in ran.stdout, ran.stderr
+    assert "ConfigError: Loader: found inside worker 0 of 2" in ran.stdout, ran.stderr

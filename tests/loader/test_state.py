@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from toyruns import toy_run, toy_store
 
 import tokenloom as tl
-from tokenloom.loader.state import DECIDES, latest_state, read_state, write_state
+from tokenloom.loader.state import DECIDES, decisive, latest_state, read_state, write_state
 
 
 def state_at(dataset, steps=3, **options):
@@ -223,6 +223,21 @@ def test_other_render_options_are_refused_for_themselves(dataset, fields):
     loader = tl.Loader(other, 4)
     loader.load_state_dict(state, allow_mismatch=True)
     assert loader.examples == 12
+
+
+@pytest.mark.parametrize("other", [lambda ds: ds.seed(99), lambda ds: ds.render(pad_id=9)])
+def test_a_state_without_a_description_is_refused_with_advice_that_fits(dataset, other):
+    """It said that the state holds its description, which those of adapters do not."""
+    whole = state_at(dataset)
+    for state, advice in (
+        (decisive(whole), "compare print(run)"),
+        (whole, "from_config" if other(dataset).fingerprint != dataset.fingerprint else "pad_id"),
+    ):
+        with pytest.raises(tl.StateError) as refusal:
+            tl.Loader(other(dataset), 4).load_state_dict(state)
+        assert advice in str(refusal.value)
+        assert ("holds its description" in str(refusal.value)) is (advice == "from_config")
+        assert "has None" not in str(refusal.value)
 
 
 ENDS = {

@@ -18,7 +18,7 @@ from typing import Any
 
 from tokenloom.arguments import integer, one_of
 from tokenloom.errors import ConfigError, TokenizerError, warn
-from tokenloom.ingest.columns import STORED, given_columns, stored_columns
+from tokenloom.ingest.columns import STORED, check_first, given_columns, stored_columns
 from tokenloom.ingest.cuts import BLOCK_BYTES, blocks
 from tokenloom.ingest.encode import Job, Kitchen, apply_hooks
 from tokenloom.ingest.encodings import MAX_RECORD_BYTES, Reading
@@ -320,6 +320,8 @@ def _columns(
         return {}, ()
     named = asked if isinstance(asked, Mapping) else {name: STORED.get(name, "") for name in asked}
     given = given_columns(first, named)
+    known = (options.id_key or "", *named, *(options.metadata_keys or ()))
+    check_first(first, ids_key, given, known)
     return stored_columns(given, named), given
 
 

@@ -176,12 +176,12 @@ class _Stream:
     ) -> Iterator[Told]:
         """What there is to tell of the records of a block, in their order."""
         job = self.plan.setup.job
-        extra = (job.bos is not None) + (job.eos is not None)
-        empty = np.flatnonzero(encoded.lengths == extra)
+        added = [name.upper() for name in ("bos", "eos") if getattr(job, name) is not None]
+        empty = np.flatnonzero(encoded.lengths == len(added))
         told = [(piece, record, "skipped", why) for piece, record, why in encoded.errors]
         told += [(piece, record, "kept", why) for piece, record, why in encoded.notes]
         places = zip(encoded.piece[empty].tolist(), encoded.record[empty].tolist(), strict=True)
-        what = f"empty text, a document of {extra} tokens" if extra else "empty text"
+        what = f"empty text, a document of {' and '.join(added)} alone" if added else "empty text"
         told += [(piece, record, "kept", what) for piece, record in places]
         for piece, record, kind, why in sorted(told):
             number = block[piece].input

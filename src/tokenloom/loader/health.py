@@ -17,7 +17,8 @@ class LoaderStats:
     """What a loader has done since it was made.
 
     Attributes:
-        steps, examples, tokens: delivered to this rank.
+        steps, examples: delivered to this rank.
+        cells: of these examples, filler included: examples × seq_len.
         seconds: time since the first step was requested.
         wait_seconds: how much of that time the caller waited for a batch.
         untrained: steps found to have no trained token on any rank, with ``untrained="zero"``.
@@ -30,13 +31,13 @@ class LoaderStats:
     ...     with tl.Loader(store.windows(2), batch_size=2) as loader:
     ...         batch = next(loader)
     ...         stats = loader.stats()
-    ...     stats.steps, stats.examples, stats.tokens, stats.wait_seconds <= stats.seconds
+    ...     stats.steps, stats.examples, stats.cells, stats.wait_seconds <= stats.seconds
     (1, 2, 4, True)
     """
 
     steps: int
     examples: int
-    tokens: int
+    cells: int
     seconds: float
     wait_seconds: float
     untrained: int
@@ -44,9 +45,9 @@ class LoaderStats:
     cache: CacheStats
 
     @property
-    def tokens_per_second(self) -> float:
-        """Tokens delivered per second."""
-        return self.tokens / self.seconds if self.seconds else 0.0
+    def cells_per_second(self) -> float:
+        """Cells delivered per second, filler included."""
+        return self.cells / self.seconds if self.seconds else 0.0
 
 
 def epoch_of(sources: Sequence[Mapping[str, Any]]) -> int:
@@ -57,6 +58,8 @@ def epoch_of(sources: Sequence[Mapping[str, Any]]) -> int:
 def metrics_of(prefix: str, state: Mapping[str, Any], stats: LoaderStats) -> dict[str, float]:
     """Position, rates and what each source has given, under one prefix.
 
+    Tokens are those of documents; the cells of a frame, filler included, are counted as `cells`.
+
     Args:
         prefix: put before every name.
         state: the position, as `Loader.state_dict` tells it.
@@ -66,8 +69,9 @@ def metrics_of(prefix: str, state: Mapping[str, Any], stats: LoaderStats) -> dic
         "step": state["step"],
         "examples": state["examples"],
         "epoch": epoch_of(state["sources"]),
-        "tokens": stats.tokens,
-        "tokens_per_second": stats.tokens_per_second,
+        "tokens": sum(one["tokens"] for one in state["sources"]),
+        "cells": stats.cells,
+        "cells_per_second": stats.cells_per_second,
         "wait_share": stats.wait_seconds / stats.seconds if stats.seconds else 0.0,
         "untrained_steps": stats.untrained,
         "read_bytes": stats.reads.bytes,

@@ -96,7 +96,7 @@ class Loader:
     [[[97, 98], [99, 100]], [[101, 102], [103, 104]]]
     """
 
-    _anywhere = False  # whether it may be made in a worker process
+    _anywhere = False  # whether it may be in a worker process
 
     @settings_of_file("batch_size", "rank", "world_size")
     @near_misses("Loader")
@@ -117,8 +117,7 @@ class Loader:
         dtype: str = "int32",
         group: Any = None,
     ) -> None:
-        if not self._anywhere:
-            refuse_workers()
+        self._check_place()
         self.dataset = dataset_of("Loader", dataset)
         self._steps = accepted_steps(batch_size)
         rank, world_size = find_ranks(rank, world_size, group)
@@ -192,10 +191,16 @@ class Loader:
     # -- batches ---------------------------------------------------------------------------
 
     def __iter__(self) -> Iterator[Batch]:
+        self._check_place()
         count = self._maker.count
         if count and self.step >= count:
             self._refuse_nothing(count)
         return self
+
+    def _check_place(self) -> None:
+        """Refuse to deliver in a worker of torch: the loader may have been made before that."""
+        if not self._anywhere:
+            refuse_workers()
 
     def _refuse_nothing(self, count: int) -> None:
         """A loop over a loader at its end would be empty, and nobody would notice."""
@@ -246,6 +251,7 @@ class Loader:
         return batch, _Books(maker, step + 1, steps + 1, rows + pending.rows.real)
 
     def _start(self, maker: Maker) -> Prefetcher[Pending]:
+        self._check_place()  # every process starts a producer of its own
         self._begin = self._begin or time.perf_counter()
         self._producer = producer = Prefetcher(
             maker.batches,
@@ -368,7 +374,7 @@ class Loader:
         return LoaderStats(
             steps=books.steps,
             examples=books.rows,
-            tokens=books.rows * self.dataset.seq_len,
+            cells=books.rows * self.dataset.seq_len,
             seconds=time.perf_counter() - self._begin if self._begin else 0.0,
             wait_seconds=waited,
             untrained=len(self._maker.untrained),
@@ -379,8 +385,9 @@ class Loader:
     def metrics(self, prefix: str = "data/") -> dict[str, float]:
         """The position and the health of the loader as a flat dict, for any logger.
 
-        ``wandb.log(loader.metrics())`` or, with TensorBoard, one scalar for each. Rows, tokens and
-        epochs of every source are those of all ranks; rates and waiting are this rank's.
+        ``wandb.log(loader.metrics())`` or, with TensorBoard, one scalar for each. Step, examples,
+        tokens (those of documents, without filler) and what every source gave are those of all
+        ranks; cells (filler included), rates, waiting and reads are this rank's.
         """
         return metrics_of(prefix, self.state_dict(), self.stats())
 

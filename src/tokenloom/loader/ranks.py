@@ -156,8 +156,8 @@ def refuse_workers() -> None:
     worker = data.get_worker_info() if data is not None else None
     if worker is not None:
         raise ConfigError(
-            f"Loader: made inside worker {worker.id} of {worker.num_workers} of a DataLoader, "
-            "where each worker would deliver every row. Make it in the training process, where it "
-            "prefetches by itself, or use tokenloom.integrations.torch.dataloader(run, …), whose "
-            "workers share the steps."
+            f"Loader: found inside worker {worker.id} of {worker.num_workers} of a DataLoader, "
+            "where each worker would deliver every row. Iterate over it in the training process, "
+            "where it prefetches by itself, or use tokenloom.integrations.torch.dataloader(run, …),"
+            " whose workers share the steps."
         )

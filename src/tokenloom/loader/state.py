@@ -89,9 +89,8 @@ def check_state(
             f"{description.fingerprint(describe)[:12]}…"
         )
         raise StateError(
-            f"state: it belongs to another run:\n  {listed}\nBuild the dataset as it was (the "
-            "state holds its description, see tokenloom.from_config), or pass allow_mismatch=True "
-            "to take its position anyway."
+            f"state: it belongs to another run:\n  {listed}\nBuild the dataset as it was "
+            f"({_how_it_was(known)}), or pass allow_mismatch=True to take its position anyway."
         )
     render_then = description.render_chain(describe)[chain.index(known["fingerprint"])]
     if known["render"] != render_then:
@@ -99,7 +98,8 @@ def check_state(
         render = _renders(saved)
         now = description.renders(describe)
         listed = "\n  ".join(_differences(render, now)) or (
-            f"render: the state has {_shown(render)}, this run has {_shown(now)}"
+            f"render: the state has {known['render'][:12]}…, this run has {render_then[:12]}… "
+            f"({_how_it_was(known)})"
         )
         raise StateError(
             "state: the same tokens, but labels, masks or positions are rendered otherwise:\n  "
@@ -134,6 +134,16 @@ def check_arrays(state: Mapping[str, Any], dataset: Dataset) -> None:
         f"{state['examples']:,} on, examples may come that it has shown already, and others never. "
         f"Remove the files in {cache_dir()} and load the state again: if this warning is gone, "
         "they were wrong; if it stays, those of the saved run were."
+    )
+
+
+def _how_it_was(known: Mapping[str, Any]) -> str:
+    """How to find out what the run of a state was."""
+    if isinstance(known.get("dataset"), Mapping):
+        return "the state holds its description, see tokenloom.from_config"
+    return (
+        "states of adapters hold no description; compare print(run), or run.describe() if it was "
+        "saved beside the state, which tokenloom.from_config takes"
     )
 
 

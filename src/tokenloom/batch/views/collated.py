@@ -4,6 +4,10 @@ One idea: torch asks a dataset for several items at once (`__getitems__`) and gi
 collate function. `Rows` is such a list, and it still is the batch that it was made from. So
 `default_collate`, which looks up how to join the type of the first item, finds `joined` and gets
 all rows in one piece; any other collate function sees a list of mappings, one for each row.
+
+The dict also holds what the contract "hf" puts beside its arrays (`use_cache=False`), so that
+``model(**batch)`` of transformers keeps the documents of a row apart: with a cache it ignores the
+positions that tell them apart.
 """
 
 from __future__ import annotations
@@ -15,7 +19,7 @@ from typing import Any, overload
 import numpy as np
 
 from tokenloom.batch.batch import Batch
-from tokenloom.batch.views.contracts import to_torch
+from tokenloom.batch.views.contracts import contract_of, to_torch
 from tokenloom.batch.views.named import KEYS
 
 __all__ = ["RowOf", "Rows", "joined"]
@@ -67,11 +71,13 @@ class Rows(Sequence[RowOf]):
 
 
 def joined(rows: Sequence[RowOf], *, collate_fn_map: Any = None) -> dict[str, Any]:
-    """Rows as one dict of torch tensors; `default_collate` calls it."""
+    """Rows as one dict of torch tensors and `use_cache`; `default_collate` calls it."""
     if isinstance(rows, Rows):
         made = rows.batch.to_numpy()
-        return to_torch({name: _wide(name, made[name]) for name in KEYS})
-    return to_torch({name: np.stack([row[name] for row in rows]) for name in KEYS})
+        arrays = {name: _wide(name, made[name]) for name in KEYS}
+    else:
+        arrays = {name: np.stack([row[name] for row in rows]) for name in KEYS}
+    return contract_of("hf").complete(to_torch(arrays))
 
 
 def _wide(name: str, value: Any) -> Any:

@@ -25,41 +25,53 @@ TRAINER_STATE = "trainer_state.json"
 
 LARGEST = 1 << 30  # bytes of it: the logs of a long training are in there
 
+NO_PLACE = f"it has no {STATE}"
+
 UNFINISHED = (
     "checkpoint-is-incomplete.txt"  # a Trainer that is told to stop leaves it until it is done
 )
 
 
 def newest_checkpoint(folder: str | Path) -> str | None:
-    """The newest complete checkpoint in a Trainer's output_dir; None if there is none."""
+    """The newest complete checkpoint in a Trainer's output_dir; None if there is none.
+
+    Raises:
+        StateError: there are only checkpoints that were saved without a run: training that starts
+            anew would overwrite them.
+    """
     root = Path(folder)
-    found = {
+    numbered = {
         int(match[1]): one
         for one in (root.iterdir() if root.is_dir() else ())
         if (match := re.fullmatch(r"checkpoint-([0-9]+)", one.name)) and one.is_dir()
     }
-    for number in sorted(found, reverse=True):
-        lacks = _lacks(found[number])
-        if lacks is None:
-            return str(found[number])
+    found = [numbered[number] for number in sorted(numbered, reverse=True)]
+    lacks = list(map(_lacks, found))
+    usable = [one for one, lack in zip(found, lacks, strict=True) if lack is None]
+    if not usable:
+        for one, lack in zip(found, lacks, strict=True):
+            if lack == NO_PLACE:
+                state_in(one)  # says what to do
+    used = f"{usable[0].name} is used" if usable else "None is left: there is nothing to resume"
+    for one, lack in zip(found, lacks, strict=True):
+        if lack is None:
+            break
         warn(
-            f"{found[number]}: {lacks}, so it is passed over: its writing was cut off, or no run "
-            "was attached. An older checkpoint is used; remove this one."
+            f"{one}: {lack}, so it is passed over: its writing was cut off, or no run was attached. "
+            f"{used}; remove this one."
         )
-    return None
+    return str(usable[0]) if usable else None
 
 
 def _lacks(checkpoint: Path) -> str | None:
     """What keeps a folder from being a checkpoint; None if it is complete."""
     if (checkpoint / UNFINISHED).exists():
         return f"it holds {UNFINISHED}"
-    if not (checkpoint / STATE).exists():
-        return f"it has no {STATE}"
     try:
         steps_in(checkpoint)
     except StateError:
         return f"it has no whole {TRAINER_STATE}"
-    return None
+    return None if (checkpoint / STATE).exists() else NO_PLACE
 
 
 def steps_in(checkpoint: str | Path) -> int:

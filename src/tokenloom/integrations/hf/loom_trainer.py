@@ -9,6 +9,7 @@ Nothing of a Trainer's own order is left: no sampler, no collator, no `remove_un
 
 from __future__ import annotations
 
+import functools
 import importlib
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -182,16 +183,35 @@ def placeholder() -> Any:
     """A dataset of one row, for a Trainer that wants one when it is made; never trained on.
 
     TRL's SFTTrainer refuses to be made without a `train_dataset` of its own kind. Give it this one,
-    then `attach` the run.
+    then `attach` the run; a Trainer without it that asks for a batch gets an error.
 
     >>> placeholder().num_rows
     1
     """
+    return _placeholder_class().from_dict({"input_ids": [[0, 0]], "labels": [[0, 0]]})
+
+
+@functools.cache
+def _placeholder_class() -> Any:
+    """A class of datasets that gives no batch, also after a Trainer has prepared it."""
     try:
         datasets = importlib.import_module("datasets")
     except ImportError:
         raise MissingExtra("placeholder", "datasets", "hf") from None
-    return datasets.Dataset.from_dict({"input_ids": [[0, 0]], "labels": [[0, 0]]})
+
+    class Placeholder(datasets.Dataset):  # type: ignore[misc, name-defined]
+        def map(self, *args: Any, **options: Any) -> Any:
+            made = super().map(*args, **options)
+            made.__class__ = Placeholder
+            return made
+
+        def __getitems__(self, keys: Any) -> Any:
+            raise ConfigError(
+                "placeholder: a Trainer asked it for a batch, but it is never trained on. Attach "
+                "the run that is, before train() or evaluate(): attach(trainer, run, eval_runs=…)."
+            )
+
+    return Placeholder
 
 
 def _is_placeholder(dataset: Any) -> bool:

@@ -152,7 +152,8 @@ class RunMethods(_InFront):  # type: ignore[misc]
 
         Args:
             resume_from_checkpoint: a folder; True: the newest complete one in `output_dir`; "auto":
-                that one, or the start if there is none, so that a command can be given again.
+                that one, or the start if there is none, so that a command can be given again;
+                refused if there are only checkpoints that were saved without a run.
             args: further arguments of the Trainer's `train`.
             options: the same, by name.
         """

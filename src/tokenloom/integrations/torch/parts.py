@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 from torch.utils.data import Dataset as TorchDataset
 from torch.utils.data import Sampler
 
+from tokenloom.arguments import wrong_type
 from tokenloom.batch.views.contracts import contract_or_names
 from tokenloom.integrations.torch.context import RowPart, check_part, context_slice
 from tokenloom.loader.passes import LoopPlace, Passes, Turn
@@ -30,8 +31,19 @@ class StepKey(NamedTuple):
     step: int
 
 
+PARTS = (
+    "as in loader = dataloader(run, 8); StatefulDataLoader(loader.dataset, sampler=loader.sampler, "
+    "batch_size=None)"
+)
+
+
 class StepDataset(TorchDataset):  # type: ignore[misc]
     """A map-style dataset of torch: step → the finished batch of this rank, as a dict of tensors.
+
+    `dataloader` makes one; for a loader of another library take it from there::
+
+        loader = dataloader(run, 8)
+        StatefulDataLoader(loader.dataset, sampler=loader.sampler, batch_size=None)
 
     Args:
         reader: makes the batches.
@@ -40,7 +52,8 @@ class StepDataset(TorchDataset):  # type: ignore[misc]
         context: the part of every row that this rank gets; None: whole rows.
 
     Raises:
-        ConfigError: the run is not rendered as the contract wants it, or a row cannot be cut so.
+        ConfigError: `reader` is something else, the run is not rendered as the contract wants it,
+            or a row cannot be cut so.
 
     >>> import tempfile, tokenloom as tl
     >>> with tempfile.TemporaryDirectory() as folder:
@@ -58,6 +71,8 @@ class StepDataset(TorchDataset):  # type: ignore[misc]
         fields: Sequence[str] = (),
         context: RowPart | None = None,
     ) -> None:
+        if not isinstance(reader, StepReader):
+            raise wrong_type("StepDataset", reader, f"a StepReader, which dataloader makes, {PARTS}")
         self.reader, self.contract, self.fields = reader, contract, tuple(fields)
         self.context = context
         dataset = reader.passes.dataset
@@ -84,8 +99,8 @@ class StepDataset(TorchDataset):  # type: ignore[misc]
 class StepSampler(Sampler):  # type: ignore[misc]
     """Yields the steps of a pass, from a place on.
 
-    In a loader of another library (torchdata's `StatefulDataLoader`, with ``batch_size=None``) it
-    keeps the position itself: each loop is a pass, the next loop after one that was asked to its
+    `dataloader` makes one; see `StepDataset`. In a loader of another library (torchdata's
+    `StatefulDataLoader`, with ``batch_size=None``) it keeps the position itself: each loop is a pass, the next loop after one that was asked to its
     end is the next pass, and its state is that of the run, after what it has yielded.
 
     Args:
@@ -100,6 +115,8 @@ class StepSampler(Sampler):  # type: ignore[misc]
     """
 
     def __init__(self, place: LoopPlace) -> None:
+        if not isinstance(place, LoopPlace):
+            raise wrong_type("StepSampler", place, f"a LoopPlace, which dataloader makes, {PARTS}")
         self.place = place
         self.turn: Turn | None = None  # set by a loader that counts what it delivers
         self._is_waiting = False  # whether a loop was asked for, but no step of it
