@@ -6,7 +6,9 @@ import time
 import pytest
 
 import tokenloom as tl
-from tokenloom.cli import bench_loader, bench_reads, main
+from tokenloom.cli import main
+from tokenloom.cli.benches import loading as bench_loader
+from tokenloom.cli.benches import reads as bench_reads
 from tokenloom.store.byte_source import LocalSource
 from tokenloom.testing import write_store
 

@@ -5,7 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from tokenloom.cli import bench, main
+from tokenloom.cli import main
+from tokenloom.cli.benches import orders as bench
 
 GOLDEN = json.loads(
     (Path(__file__).parents[1] / "golden/levanter_orders.json").read_text(encoding="utf-8")

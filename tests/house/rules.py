@@ -278,7 +278,11 @@ OPENS = {"open", "io.open", "os.open"}
 TOUCHES = {"read_text", "read_bytes", "write_text", "write_bytes", "Thread", "ThreadPoolExecutor"}
 TOUCHES |= {"start_new_thread"}
 PROCESSES = ("subprocess.", "multiprocessing.")
-READERS = {"tokenizer.find", "tokenizer.chat.lookup"}  # files of a tokenizer: it is their job
+READERS = {
+    "tokenizer.beside",
+    "tokenizer.find",
+    "tokenizer.chat.lookup",
+}  # files of a tokenizer: it is their job
 
 
 def wrong_locks(tree: Tree) -> list[str]:

@@ -434,7 +434,11 @@ def test_utf_16_is_recognised_in_the_message_and_wrong_names_are_refused(tmp_pat
 
 @pytest.mark.parametrize(
     ("special", "told"),
-    [({}, ""), ({"eos": 0}, ", a document of EOS alone"), ({"bos": 1, "eos": 0, "add_bos": True}, None)],
+    [
+        ({}, ""),
+        ({"eos": 0}, ", a document of EOS alone"),
+        ({"bos": 1, "eos": 0, "add_bos": True}, None),
+    ],
 )
 def test_an_empty_text_is_told_with_what_is_left_of_it(tmp_path, special, told):
     """It said "a document of N tokens", with the letter."""

@@ -387,7 +387,9 @@ def test_plans_and_sums_are_announced_with_what_they_cost(texts, monkeypatch, ca
     assert "packing 20 documents into about" in caplog.text
     caplog.clear()
     tl.mix({"p": packed, "w": texts.windows(8)}, cost="tokens").next("p", 3, after=10**6)
-    assert re.search(r"adding up the costs of \d+ rows of epoch [\d,]+: it is done once", caplog.text)
+    assert re.search(
+        r"adding up the costs of \d+ rows of epoch [\d,]+: it is done once", caplog.text
+    )
 
 
 def test_a_hundred_million_documents_are_looked_into_without_reading_a_token(tmp_path):

@@ -28,7 +28,7 @@ def _add_permutation(benches: Any, common: argparse.ArgumentParser) -> None:
         benches,
         common,
         "permutation",
-        work="bench:permutation",
+        work="benches.orders:permutation",
         example="bench permutation --n 8192 --repeats 4",
         help="how well orders mix, and how local they stay",
         description="Measure full, era and block orders over several seeds, next to the values of "
@@ -67,7 +67,7 @@ def _add_data_loading(benches: Any, common: argparse.ArgumentParser) -> None:
         benches,
         common,
         "data-loading",
-        work="bench_reads:data_loading",
+        work="benches.reads:data_loading",
         example="bench data-loading --store stores/wiki --steps 20",
         help="reads and speed of shuffled requests, and of a loader",
         description="Count the reads of shuffled requests and time them, then the steps of a "

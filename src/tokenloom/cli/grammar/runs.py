@@ -47,7 +47,7 @@ def add_plan(commands: Any, common: argparse.ArgumentParser) -> None:
         commands,
         common,
         "plan",
-        work="plan:plan",
+        work="position:plan",
         example="plan run.yaml --steps 10000",
         help="what a run will train",
         description="The tree of a run, its steps, and what each source gives: rows, tokens, share "
@@ -60,7 +60,7 @@ def add_plan(commands: Any, common: argparse.ArgumentParser) -> None:
         commands,
         common,
         "state",
-        work="state:state",
+        work="position:state",
         example="state checkpoints/ --tokens-per-second 250000",
         help="where a saved run is",
         description="The position in a state file: examples, and rows, tokens, percent and epochs "
@@ -79,7 +79,7 @@ def add_ask(commands: Any, common: argparse.ArgumentParser) -> None:
         commands,
         common,
         "at",
-        work="at:at",
+        work="ask:at",
         example="at run.yaml --step 340 --row 7 --batch-size 64 --text",
         help="what is trained at a step",
         description="What an example holds: its documents, their cells, and the way there. With "
@@ -101,7 +101,7 @@ def add_ask(commands: Any, common: argparse.ArgumentParser) -> None:
         commands,
         common,
         "where",
-        work="where:where",
+        work="ask:where",
         example="where run.yaml --source wiki --doc 123 --batch-size 64",
         help="where a document is trained",
         description="Every place at which a document is trained, in the order of training.",
@@ -115,7 +115,7 @@ def add_ask(commands: Any, common: argparse.ArgumentParser) -> None:
         commands,
         common,
         "next",
-        work="where:following",
+        work="ask:following",
         example="next run.yaml --source wiki --doc 123 --after 64000",
         help="where a document is trained next",
         description="The first place at which a document is trained after an example.",
@@ -128,7 +128,7 @@ def add_ask(commands: Any, common: argparse.ArgumentParser) -> None:
         commands,
         common,
         "find",
-        work="where:find",
+        work="ask:find",
         example="find stores/wiki 'https://example.org/page'",
         help="the document with an id",
         description="The numbers of the documents with an id, or with a content hash, in a store "
@@ -145,7 +145,7 @@ def add_compare(commands: Any, common: argparse.ArgumentParser) -> None:
         commands,
         common,
         "digest",
-        work="digest:digest",
+        work="compare:digest",
         example="digest run.yaml --first 0 --last 6400",
         help="the identity of examples, or of a store",
         description="One sha256 over the arrays of some examples of a run: equal on every machine, "
@@ -159,7 +159,7 @@ def add_compare(commands: Any, common: argparse.ArgumentParser) -> None:
         commands,
         common,
         "diff",
-        work="digest:diff",
+        work="compare:diff",
         example="diff run.yaml run2.yaml",
         help="whether two runs train the same",
         description="The first example that differs, the share of equal examples, and every "
@@ -171,7 +171,7 @@ def add_compare(commands: Any, common: argparse.ArgumentParser) -> None:
         commands,
         common,
         "edit",
-        work="edit:edit",
+        work="compare:edit",
         example="edit run.yaml --at 6400 --weights code=4 -o run2.yaml",
         help="change the future of a run",
         description="Write a run file that is the given run up to an example and another one from "

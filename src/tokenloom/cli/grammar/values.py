@@ -17,6 +17,8 @@ UNITS |= {"KI": 1 << 10, "MI": 1 << 20, "GI": 1 << 30, "TI": 1 << 40}
 def bytes_of(given: str) -> int:
     """A number of bytes, with a unit or without.
 
+    Units are those of disks and networks (kB, MB, GB) and of memory (KiB, MiB, GiB).
+
     >>> bytes_of("640MiB"), bytes_of("1.5GB"), bytes_of("1e6")
     (671088640, 1500000000, 1000000)
     """

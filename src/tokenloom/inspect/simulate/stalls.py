@@ -32,7 +32,7 @@ SourceSpeed = tuple[float, float, int]
 
 
 def group_seconds(reads: int, size: int, speed: SourceSpeed) -> float:
-    """Seconds until a source has answered that many reads of so many bytes together.
+    """Seconds until a source has answered some reads of some bytes together.
 
     Ten reads of 1 MB, 20 ms each, at 100 MB/s: the line is full with three at a time.
 

@@ -34,8 +34,8 @@ from tokenloom.inspect.suspects.given import (
     given_losses,
     rows_of_steps,
 )
-from tokenloom.inspect.suspects.places import Incident, incident_of, token_units
 from tokenloom.inspect.suspects.score import MOST_NAMED, Scored, name_documents, rivals_of
+from tokenloom.inspect.suspects.shown import Incident, incident_of, token_units
 from tokenloom.inspect.suspects.usual import running
 from tokenloom.loader.loss_files import read_losses
 

@@ -18,7 +18,7 @@ Int64 = NDArray[np.int64]
 
 NORMAL = 1.4826  # standard deviations of a normal distribution in a MAD
 
-EVERY = 20_000  # longer series are looked at in so many places
+EVERY = 20_000  # longer series are looked at in this many places
 
 
 def deviation(values: Float64) -> float:

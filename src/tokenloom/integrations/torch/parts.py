@@ -72,7 +72,9 @@ class StepDataset(TorchDataset):  # type: ignore[misc]
         context: RowPart | None = None,
     ) -> None:
         if not isinstance(reader, StepReader):
-            raise wrong_type("StepDataset", reader, f"a StepReader, which dataloader makes, {PARTS}")
+            raise wrong_type(
+                "StepDataset", reader, f"a StepReader, which dataloader makes, {PARTS}"
+            )
         self.reader, self.contract, self.fields = reader, contract, tuple(fields)
         self.context = context
         dataset = reader.passes.dataset

@@ -1,4 +1,4 @@
-"""`tokenloom edit`: another future for a run, with the proof that its past is the same."""
+"""Are two runs the same, and up to where: `tokenloom digest`, `diff` and `edit`."""
 
 from __future__ import annotations
 
@@ -7,12 +7,42 @@ from collections.abc import Iterator
 from typing import Any
 
 from tokenloom.api.dataset import Dataset
+from tokenloom.api.store import Store
 from tokenloom.cli.printing import write
-from tokenloom.cli.runs import open_run
+from tokenloom.cli.runs import open_run, open_target
 from tokenloom.errors import ConfigError
+from tokenloom.inspect.diff import diff as compared
 from tokenloom.runfiles.written import save
 
-__all__ = ["edit"]
+__all__ = ["diff", "digest", "edit"]
+
+
+def digest(arguments: argparse.Namespace) -> int:
+    """Print an identity: `tokenloom digest`."""
+    target = open_target(arguments.target)
+    if isinstance(target, Store):
+        for name in ("first", "last"):
+            if getattr(arguments, name) is not None:
+                raise ConfigError(f"{name}: it is for examples of a run; a store has none.")
+        write(arguments, {"digest": target.digest}, [target.digest])
+        return 0
+    first, last = arguments.first or 0, arguments.last
+    if last is None and target.run.n is None:
+        raise ConfigError("last: the run is endless; say where to stop.")
+    last = target.run.n if last is None else last
+    assert last is not None  # of a finite run
+    made = (target.plan_digest if arguments.plan else target.digest)(first, last)
+    about = {"first": first, "last": last, "plan": arguments.plan, "digest": made}
+    write(arguments, about, [made])
+    return 0
+
+
+def diff(arguments: argparse.Namespace) -> int:
+    """Compare two runs: `tokenloom diff`."""
+    found = compared(open_run(arguments.run), open_run(arguments.other))
+    write(arguments, found.to_dict(), repr(found).splitlines())
+    return 1 if found else 0
+
 
 PROVED = 1 << 20  # examples whose plans are compared, at most
 
@@ -28,7 +58,7 @@ def edit(arguments: argparse.Namespace) -> int:
     )
     proof = prove(run, changed, arguments.at)
     save(changed, arguments.out)
-    write(arguments, {"out": arguments.out, **proof}, _lines(arguments.out, proof))
+    write(arguments, {"out": arguments.out, **proof}, _proof_lines(arguments.out, proof))
     return 0
 
 
@@ -46,7 +76,7 @@ def prove(run: Dataset, changed: Dataset, at: int) -> dict[str, Any]:
     }
 
 
-def _lines(out: str, proof: dict[str, Any]) -> Iterator[str]:
+def _proof_lines(out: str, proof: dict[str, Any]) -> Iterator[str]:
     old, new = (one[:16] for one in proof["fingerprints"])
     which = "all" if not proof["first"] else f"the last {proof['at'] - proof['first']:,}"
     yield f"{out}: run {old} up to example {proof['at']:,}, run {new} from there on"

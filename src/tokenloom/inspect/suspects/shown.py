@@ -1,7 +1,7 @@
 """Which documents are in which rows, steps and cells, from spans; no token is read.
 
 A *unit* is what has a loss of its own: a row, a step, or, with losses of tokens, a document in a
-row. With these, what a prediction usually costs after so many tokens of context is taken away
+row. With these, what a prediction usually costs after that much context is taken away
 first: the first tokens of a document are hard in every document.
 """
 

@@ -3,7 +3,7 @@
 A request asks for ``batch_size x prefetch_batches`` consecutive indices of the shuffled dataset,
 modulo its length, and the store itself counts the reads. With perm_type `levanter` the counts are
 the published ones: 35,650, 20 and 287 for the default flags (40,960 examples, 2.5 passes over the
-16,384 rows). `tokenloom.cli.bench_loader` then measures the loader over the same store and orders.
+16,384 rows). `benches.loading` then measures the loader over the same store and orders.
 
 With ``--store`` requests are not checked against the store's checksums, which would read whole
 chunks until each has been checked; the loader checks what it reads, as always.
@@ -23,7 +23,7 @@ import numpy as np
 from tokenloom.api.dataset import Dataset
 from tokenloom.api.store import Store, open_store
 from tokenloom.arguments import check_between
-from tokenloom.cli.bench_loader import loader_lines, measure_loader
+from tokenloom.cli.benches.loading import loader_lines, measure_loader
 from tokenloom.cli.printing import compare, comparison_lines, named_in, option, read_run, write
 from tokenloom.errors import ConfigError
 from tokenloom.order.shuffle import BlockShuffle, EraShuffle, FullShuffle, Shuffle

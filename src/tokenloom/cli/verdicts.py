@@ -1,4 +1,4 @@
-"""`tokenloom audit`: judge a run, check a certificate, or judge the indices of any loader."""
+"""Judge a run: `tokenloom audit`, `simulate` and `blame`."""
 
 from __future__ import annotations
 
@@ -11,14 +11,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tokenloom.cli.printing import write, write_whole
-from tokenloom.cli.runs import open_run
+from tokenloom.cli.runs import batch_size_of, open_run
 from tokenloom.errors import ConfigError, InputError, binary_size
 from tokenloom.inspect.audit.batch_audit import audit_batches
 from tokenloom.inspect.audit.recheck import check_certificate
 from tokenloom.inspect.audit.run_audit import audit_run
+from tokenloom.inspect.simulate.simulation import simulate_run
+from tokenloom.inspect.suspects.blamed import blame as blamed
 from tokenloom.store.files import LOCAL
 
-__all__ = ["audit", "read_indices"]
+__all__ = ["audit", "blame", "read_indices", "simulate"]
 
 MOST_BYTES = 64 << 20  # of a description or a certificate
 
@@ -112,3 +114,40 @@ def read_indices(path: Path) -> NDArray[np.int64]:
         raise InputError(f"{path}: found an array of {kind}, allowed: integers.")
     flat: NDArray[np.int64] = found.reshape(-1).astype(np.int64)
     return flat
+
+
+def simulate(arguments: argparse.Namespace) -> int:
+    """Tell what steps will read, show and wait for: `tokenloom simulate`."""
+    run = open_run(arguments.run)
+    found = simulate_run(
+        run,
+        arguments.steps,
+        batch_size=batch_size_of(arguments, run, needed=True),
+        ranks=arguments.ranks,
+        first=arguments.first,
+        cache_bytes=arguments.cache,
+        latency=arguments.latency,
+        bandwidth=arguments.bandwidth,
+        step_seconds=arguments.step_seconds,
+        parallel=arguments.parallel,
+    )
+    write(arguments, found.to_dict(), repr(found).splitlines())
+    return 0
+
+
+def blame(arguments: argparse.Namespace) -> int:
+    """Find what losses point at: `tokenloom blame`."""
+    run = open_run(arguments.run)
+    found = blamed(
+        run,
+        arguments.losses,
+        batch_size=batch_size_of(arguments, run),
+        step_key=arguments.step_key,
+        loss_key=arguments.loss_key,
+        window=arguments.window,
+        spike=arguments.spike,
+        most=arguments.most,
+        at=arguments.at,
+    )
+    write(arguments, found.to_dict(), repr(found).splitlines())
+    return 0

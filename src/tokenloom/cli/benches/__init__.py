@@ -1,0 +1,1 @@
+"""Takes orders, stores and loaders → gives reproducible measurements of them: `tokenloom bench`."""
