@@ -107,7 +107,6 @@ def test_an_index_file_that_is_damaged_is_refused(tmp_path, capsys, kind):
         (["--full"], "--full: found with a run alone"),
         (["--indices", "a.npy", "--first", "3"], "--first: found with --indices"),
         (["--check", "c.json", "--sample", "3"], "--sample: found with --check"),
-        (["nowhere.json"], "nowhere.json: there is no such file"),
         (["--indices", "nowhere.npy"], "nowhere.npy: there is no such file"),
     ],
 )
@@ -119,7 +118,9 @@ def test_what_would_be_ignored_is_refused(options, told, capsys):
 def test_a_file_that_is_no_description_is_refused(tmp_path, capsys):
     path = tmp_path / "run.json"
     path.write_text("{")
-    assert main(["audit", str(path)]) == 3
-    assert "it is not JSON" in capsys.readouterr().err
+    assert main(["audit", str(path)]) == 2
+    assert str(path) in capsys.readouterr().err
+    assert main(["audit", str(tmp_path / "nowhere.json")]) == 3
+    assert "nowhere.json: no such file" in capsys.readouterr().err
     path.write_text("{}")
     assert main(["audit", str(path)]) == 2

@@ -76,7 +76,7 @@ def test_blame_prints_the_documents_and_the_edit(run, described, tmp_path, capsy
 @pytest.mark.parametrize(
     ("words", "code", "message"),
     [
-        (["simulate", "none.json", "--batch-size", 8], 1, "none.json: there is no such file"),
+        (["simulate", "none.json", "--batch-size", 8], 3, "none.json: no such file"),
         (["simulate", "RUN", "--batch-size", 8, "--steps", 0], 2, "--steps: found 0"),
         (["simulate", "RUN", "--batch-size", 1, "--ranks", 2], 2, "--batch-size: found 1 rows"),
         (["blame", "RUN", "--losses", "none.csv", "--batch-size", 8], 3, "none.csv: there is no"),
