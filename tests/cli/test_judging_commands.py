@@ -92,7 +92,7 @@ def test_errors_are_one_paragraph_with_a_code(described, capsys, words, code, me
 def test_a_file_that_is_no_description_is_refused(tmp_path, capsys):
     path = tmp_path / "bad.json"
     path.write_text("{")
-    assert ask(capsys, "simulate", path, "--batch-size", 8)[0] == 3
+    assert ask(capsys, "simulate", path, "--batch-size", 8)[0] == 2
     path.write_text('{"format": "other"}')
     code, _, err = ask(capsys, "simulate", path, "--batch-size", 8)
     assert code == 2
