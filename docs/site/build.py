@@ -32,6 +32,7 @@ LISTS = {  # caption → pages; a page that is in none of them is an error
         "docs/looking",
         "docs/splice",
         "docs/run-files",
+        "docs/file-to-certificate",
         "docs/audit",
         "docs/streams",
         "docs/trainers/README",

@@ -28,7 +28,7 @@ def length_picture(title: str, counts: LengthCounts) -> str:
     >>> import numpy as np
     >>> drawn = length_picture("toy", LengthCounts(np.array([3, 9]), np.array([2, 1])))
     >>> drawn.count("<path"), "mean 5.0" in drawn
-    (4, True)
+    (6, True)
     """
     bars = counts.doublings()
     caption = "no documents"
