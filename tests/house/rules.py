@@ -278,11 +278,8 @@ OPENS = {"open", "io.open", "os.open"}
 TOUCHES = {"read_text", "read_bytes", "write_text", "write_bytes", "Thread", "ThreadPoolExecutor"}
 TOUCHES |= {"start_new_thread"}
 PROCESSES = ("subprocess.", "multiprocessing.")
-READERS = {
-    "tokenizer.beside",
-    "tokenizer.find",
-    "tokenizer.chat.lookup",
-}  # files of a tokenizer: it is their job
+# files of a tokenizer: it is their job
+READERS = {"tokenizer.beside", "tokenizer.chat.lookup", "tokenizer.find"}
 
 
 def wrong_locks(tree: Tree) -> list[str]:
