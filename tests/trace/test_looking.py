@@ -81,7 +81,7 @@ def test_the_last_step_and_its_rows_are_bounds(texts):
 # -- next ----------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("seed", range(30))
+@pytest.mark.parametrize("seed", range(16))
 def test_next_is_the_first_place_after_an_index(seed, stores):
     run, _ = random_run(seed, stores)
     n = min(40, 40 if run.run.n is None else run.run.n)
