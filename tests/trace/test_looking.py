@@ -106,6 +106,8 @@ def test_next_says_when_it_stopped_looking(texts):
     last = list(ended.where(doc=3))[-1].index
     assert "does not show main document 3 again" in ended.next(doc=3, after=last).reason
     assert "the run ends before" in ended.next(doc=3, after=len(ended)).reason
+    chosen = texts.select(doc_index=[2], num_docs=1).windows(8).epochs(None)
+    assert "is not selected" in chosen.next(doc=3, after=0).reason
     growing = texts.splice(8, content_length=4, doc_growth={0: 2, 50: 9}).epochs(None)
     told = growing.next(doc=7, after=0, within=10)
     assert "not shown in epochs 0 to 9 of its source; within=" in told.reason
@@ -387,7 +389,9 @@ def test_plans_and_sums_are_announced_with_what_they_cost(texts, monkeypatch, ca
     assert "packing 20 documents into about" in caplog.text
     caplog.clear()
     tl.mix({"p": packed, "w": texts.windows(8)}, cost="tokens").next("p", 3, after=10**6)
-    assert re.search(r"adding up the costs of \d+ rows of epoch [\d,]+: it is done once", caplog.text)
+    assert re.search(
+        r"adding up the costs of \d+ rows of epoch [\d,]+: it is done once", caplog.text
+    )
 
 
 def test_a_hundred_million_documents_are_looked_into_without_reading_a_token(tmp_path):
