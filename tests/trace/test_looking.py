@@ -81,7 +81,7 @@ def test_the_last_step_and_its_rows_are_bounds(texts):
 # -- next ----------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("seed", range(30))
+@pytest.mark.parametrize("seed", range(16))
 def test_next_is_the_first_place_after_an_index(seed, stores):
     run, _ = random_run(seed, stores)
     n = min(40, 40 if run.run.n is None else run.run.n)
@@ -106,6 +106,8 @@ def test_next_says_when_it_stopped_looking(texts):
     last = list(ended.where(doc=3))[-1].index
     assert "does not show main document 3 again" in ended.next(doc=3, after=last).reason
     assert "the run ends before" in ended.next(doc=3, after=len(ended)).reason
+    chosen = texts.select(doc_index=[2], num_docs=1).windows(8).epochs(None)
+    assert "is not selected" in chosen.next(doc=3, after=0).reason
     growing = texts.splice(8, content_length=4, doc_growth={0: 2, 50: 9}).epochs(None)
     told = growing.next(doc=7, after=0, within=10)
     assert "not shown in epochs 0 to 9 of its source; within=" in told.reason

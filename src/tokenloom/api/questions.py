@@ -263,9 +263,11 @@ class Questions(ABC):
         first = asked.first_epoch
         epochs = range(first, first + integer("within", within, least=1))
         found = places_of(asked.over(epochs))
+        if found.reason is not None:
+            return Nowhere(found.reason)
         for place in found:
             return place
-        if found.reason is not None and not asked.reaches(epochs.stop):
+        if not asked.reaches(epochs.stop):
             return Nowhere(f"after index {index:,} the run does not show {asked.words} again.")
         return Nowhere(
             f"{asked.words} is not shown in epochs {first:,} to {epochs.stop - 1:,} of its source; "

@@ -417,6 +417,10 @@ class Merge:
         """See `tokenloom.mixture.stages.Merged`."""
         return index + 1
 
+    def around(self, first: int, last: int) -> tuple[int, int]:
+        """See `tokenloom.mixture.stages.Merged`: it is that order."""
+        return first, last
+
     # -- item → index ----------------------------------------------------------------------
 
     def index(self, source: int, item: int) -> int:
@@ -490,6 +494,11 @@ class Rounds:
     def settled(self, index: int) -> int:
         """See `tokenloom.mixture.stages.Merged`."""
         return index // self._block * self._block
+
+    def around(self, first: int, last: int) -> tuple[int, int]:
+        """See `tokenloom.mixture.stages.Merged`: whole blocks."""
+        end = -(-last // self._block) * self._block
+        return self.settled(first), end if self._end is None else min(end, self._end)
 
     def index(self, source: int, item: int) -> int:
         """The index of an item of a source in the run."""

@@ -40,6 +40,8 @@ FULL = 64  # items of each source in a request; more are worth a request of thei
 
 FEW = 16  # up to this many items of a chunk are looked up one by one
 
+CLOSE, WIDE = 1 << 12, 1 << 20  # rows per item, and in all, that cost less than items one by one
+
 
 class MixedRun:
     """The run of several sources; see `tokenloom.order.run.Run`.
@@ -165,17 +167,40 @@ class MixedRun:
         out = np.full(len(items), -1, np.int64)
         stages = np.array([self._stage_of(source, item) for item in items.tolist()], np.int64)
         for number, here in grouped(stages):
-            stage = self.stages[number]
-            for place in here.tolist():
-                item = int(items[place])
-                if self._comes(number, source, item):
-                    out[place] = stage.order.index(source, item)
+            order = np.argsort(items[here], kind="stable")
+            ranked = items[here[order]]
+            come = self._coming(number, source, ranked)
+            out[here[order[:come]]] = self._indices(number, source, ranked[:come])
         found = out >= 0
         if self._order is not None and found.any():
             out[found] = self._order.inverse(out[found])
         if self.n is not None:
             out[out >= self.n] = -1
         return out
+
+    def _indices(self, number: int, source: int, ranked: Int64) -> Int64:
+        """The index of each of some ascending items of a source that come in a stage [N]."""
+        stage = self.stages[number]
+        if len(ranked) > FEW:
+            ends = (int(ranked[0]), int(ranked[-1]))
+            first, last = (stage.merge.index(source, item) for item in ends)
+            low, high = stage.order.around(first, last + 1)
+            if high - low < min(CLOSE * len(ranked), WIDE):  # all between them cost less
+                who, what = stage.order.items(low, high)
+                mine = np.flatnonzero(who == source)
+                mine = mine[np.argsort(what[mine], kind="stable")]
+                found: Int64 = low + mine[np.searchsorted(what[mine], ranked)]
+                return found
+        return np.array([stage.order.index(source, item) for item in ranked.tolist()], np.int64)
+
+    def _coming(self, number: int, source: int, ranked: Int64) -> int:
+        """How many of some ascending items of a source come in a stage: the first ones do."""
+        low, high = 0, len(ranked)
+        while low < high:
+            middle = (low + high) // 2
+            comes = self._comes(number, source, int(ranked[middle]))
+            low, high = (middle + 1, high) if comes else (low, middle)
+        return low
 
     def _comes(self, number: int, source: int, item: int) -> bool:
         """Whether an item of a source comes before the end of a stage."""

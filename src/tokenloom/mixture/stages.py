@@ -46,6 +46,9 @@ class Merged(Protocol):
     def settled(self, index: int) -> int:
         """No later item of the source at an index comes before this one."""
 
+    def around(self, first: int, last: int) -> tuple[int, int]:
+        """The stretch that has all items at [first, last) of the order without blocks."""
+
     def index(self, source: int, item: int) -> int:
         """The index of an item of a source in the run."""
 
