@@ -17,7 +17,7 @@ from tokenloom.api.store import Store
 from tokenloom.bind import BindError
 from tokenloom.errors import TokenloomError
 from tokenloom.ingest.inputs import expand
-from tokenloom.runfiles.places import (
+from tokenloom.runfiles.file_paths import (
     FilePath,
     input_places,
     is_store,

@@ -26,7 +26,7 @@ from tokenloom.order.spec import MAIN
 from tokenloom.runfiles.building import Builder
 from tokenloom.runfiles.checks import check_mix, check_source, int_keys, layout_of, shuffle_of
 from tokenloom.runfiles.checks import split_of as part_of
-from tokenloom.runfiles.places import StoreShelf
+from tokenloom.runfiles.file_paths import StoreShelf
 from tokenloom.runfiles.problems import REFUSALS, Mistake, asked, refuse, told
 from tokenloom.runfiles.reading import overridden, settings_of
 from tokenloom.runfiles.text import Written, below

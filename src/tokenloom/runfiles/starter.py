@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from tokenloom.errors import InputError, plural
 from tokenloom.ingest.inputs import expand
-from tokenloom.runfiles.places import is_store
+from tokenloom.runfiles.file_paths import is_store
 
 __all__ = ["starter"]
 
