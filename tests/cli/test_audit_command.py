@@ -9,6 +9,7 @@ import pytest
 
 import tokenloom as tl
 from tokenloom.cli import main
+from tokenloom.cli.audit import read_indices
 from tokenloom.testing import write_store
 
 
@@ -63,6 +64,14 @@ def test_indices_of_several_ranks_are_judged(tmp_path, capsys):
     assert found["laws"]["ranks"]["broken"] == 10
 
 
+@pytest.mark.parametrize("kind", ["<i8", ">i4", "<u2", "|u1"])
+def test_index_files_of_every_kind_of_integers_are_read(tmp_path, kind):
+    path = tmp_path / "indices.npy"
+    for made in (np.arange(12).reshape(3, 4), np.asfortranarray(np.arange(12).reshape(3, 4))):
+        np.save(path, made.astype(kind, order="K"))
+        assert read_indices(path).tolist() == list(range(12))
+
+
 def test_an_index_file_is_never_run(tmp_path, capsys):
     path = tmp_path / "indices.npy"
 
@@ -77,7 +86,7 @@ def test_an_index_file_is_never_run(tmp_path, capsys):
     assert main(["audit", "--indices", str(path)]) == 3
     told = capsys.readouterr()
     assert "it ran" not in told.out
-    assert "it is no .npy file of numbers" in told.err
+    assert "it is no .npy file of integers" in told.err
 
 
 @pytest.mark.parametrize("kind", ["cut", "floats", "huge header", "archive", "empty"])

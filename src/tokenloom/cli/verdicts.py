@@ -5,9 +5,11 @@ from __future__ import annotations
 import argparse
 import io
 import json
+import math
 from pathlib import Path
 
 import numpy as np
+from numpy.lib import format as npy
 from numpy.typing import NDArray
 
 from tokenloom.cli.printing import write, write_whole
@@ -22,9 +24,11 @@ from tokenloom.store.files import LOCAL
 
 __all__ = ["audit", "blame", "read_indices", "simulate"]
 
+HEADERS = {(1, 0): npy.read_array_header_1_0, (2, 0): npy.read_array_header_2_0}
+
 MOST_BYTES = 64 << 20  # of a description or a certificate
 
-MOST_INDICES = 4 << 30  # bytes of an index file
+MOST_INDICES = 1 << 30  # bytes of an index file
 
 
 def audit(arguments: argparse.Namespace) -> int:
@@ -93,7 +97,7 @@ def _read(path: str) -> bytes:
 
 
 def read_indices(path: Path) -> NDArray[np.int64]:
-    """The indices of an .npy file; nothing in it is run, and its size is checked before it is read.
+    """The indices of an .npy file: up to 1 GiB, and nothing in it is run.
 
     Raises:
         ConfigError: there is no such file.
@@ -103,16 +107,29 @@ def read_indices(path: Path) -> NDArray[np.int64]:
     if raw is None:
         raise ConfigError(f"{path}: there is no such file.")
     try:
-        found = np.load(io.BytesIO(raw), allow_pickle=False)
-    except (ValueError, EOFError, OSError, SyntaxError, MemoryError) as error:
+        return _indices_in(raw)
+    except (ValueError, EOFError, SyntaxError, OverflowError) as error:
         raise InputError(
-            f"{path}: it is no .npy file of numbers ({error}), {binary_size(len(raw))}. Write it "
+            f"{path}: it is no .npy file of integers ({error}), {binary_size(len(raw))}. Write it "
             "with numpy.save(path, indices)."
         ) from None
-    if not isinstance(found, np.ndarray) or found.dtype.kind not in "iu":
-        kind = getattr(found, "dtype", type(found).__name__)
-        raise InputError(f"{path}: found an array of {kind}, allowed: integers.")
-    flat: NDArray[np.int64] = found.reshape(-1).astype(np.int64)
+
+
+def _indices_in(raw: bytes) -> NDArray[np.int64]:
+    """The indices of the bytes of an .npy file, whose header is compared with its length."""
+    stream = io.BytesIO(raw)
+    version = npy.read_magic(stream)
+    if version not in HEADERS:
+        raise ValueError(f"version {version}, allowed: 1.0 and 2.0")
+    shape, by_columns, dtype = HEADERS[version](stream)
+    if dtype.kind not in "iu":
+        raise ValueError(f"an array of {dtype}, allowed: integers")
+    count, first = math.prod(shape), stream.tell()
+    if count * dtype.itemsize != len(raw) - first:
+        raise ValueError(f"{count:,} numbers of {dtype}, but {len(raw) - first:,} bytes of them")
+    found = np.frombuffer(raw, dtype, count, first)
+    ordered = found.reshape(shape[::-1]).T if by_columns else found
+    flat: NDArray[np.int64] = ordered.reshape(-1).astype(np.int64)
     return flat
 
 

@@ -50,7 +50,7 @@ Array = NDArray[Any]
 
 CELLS = 1 << 18  # that are rendered and judged together: what was made is still in the cache
 
-EVERY, SOME = 256, 8  # one batch of this many has this many rows judged by every law of a batch
+EVERY, SOME = 256, 1 << 14  # one batch of this many has this many cells judged by every law
 
 
 def rows_together(seq_len: int) -> int:
@@ -299,7 +299,7 @@ class ArrayLaws:
     def _judge_by_all_laws(self, batch: Any, index: Int64) -> None:
         if self._batches % EVERY or not isinstance(batch, Batch):
             return
-        some = batch.part(0, min(SOME, len(batch)))
+        some = batch.part(0, min(max(1, SOME // self._seq_len), len(batch)))
         strict = all(render.mask_boundary_loss for render in some.renders)
         report = check_batch(some, strict=strict)
         problems = [one for one in report.problems if one.law != "trained"]

@@ -84,11 +84,8 @@ def covered_by(layout: Layout, epoch: int, begin: int = 0) -> Covered:
         epoch: the epoch.
         begin: where on its line the layout starts.
     """
-    if isinstance(layout, Windows) and not layout.spec.overlap:
-        rows = int(layout.phases.rows[0])
-        end = min(rows * layout.spec.step, layout.line.tokens)
-        stretch = np.array([begin]), np.array([end])
-        return Covered(boundary_sum(*stretch), end, LENGTHS)
+    if isinstance(layout, Windows):
+        return _by_steps(layout, begin)
     if isinstance(layout, Packed) and _follows_from_lengths(layout.spec):
         return _by_lengths(layout, begin)
     total, tokens, rows = 0, 0, int(layout.phases.rows[layout.phases.of(epoch)])
@@ -97,6 +94,21 @@ def covered_by(layout: Layout, epoch: int, begin: int = 0) -> Covered:
         total += boundary_sum(spans.address + begin, spans.length)
         tokens += int(spans.length.sum())
     return Covered(total % (1 << 64), tokens, OWN_ROWS)
+
+
+def _by_steps(layout: Windows, begin: int) -> Covered:
+    """Windows start every `step` tokens; without overlap they are one stretch."""
+    spec, rows, line = layout.spec, int(layout.phases.rows[0]), layout.line.tokens
+    if not spec.overlap:
+        end = min(rows * spec.step, line)
+        return Covered(boundary_sum(np.array([begin]), np.array([end])), end, LENGTHS)
+    total = tokens = 0
+    for low in range(0, rows, TOGETHER):
+        start = np.arange(low, min(low + TOGETHER, rows)) * spec.step
+        length = np.minimum(start + spec.width, line) - start
+        total += boundary_sum(start + begin, length)
+        tokens += int(length.sum())
+    return Covered(total % (1 << 64), tokens, LENGTHS)
 
 
 def _follows_from_lengths(spec: PackSpec) -> bool:

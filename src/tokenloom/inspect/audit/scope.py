@@ -28,7 +28,7 @@ ARRAYS = {True: "all", False: "none", "sample": "sample"}
 
 ONE_IN = 64  # rows that are rendered with arrays="sample", and hashed in a long audit
 
-FEW = 4096  # rows; of more, only some are hashed
+FEW = 1024  # rows; of more, only some are hashed
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
