@@ -124,11 +124,13 @@ def test_commands_and_their_options_are_pinned():
     commands = parser()._subparsers._group_actions[0].choices
     assert sorted(commands) == [
         "bench",
+        "blame",
         "build",
         "gc",
         "info",
         "pack-plan",
         "show",
+        "simulate",
         "splice",
         "verify",
     ]
@@ -140,6 +142,10 @@ def test_commands_and_their_options_are_pinned():
     assert options["info"] == ["--snapshot"]
     assert options["show"] == ["--doc", "--limit", "--snapshot", "--start", "--text"]
     assert options["verify"] == []
+    assert {"--steps", "--ranks", "--batch-size", "--cache", "--latency", "--bandwidth"} <= set(
+        options["simulate"]
+    )
+    assert {"--losses", "--step-key", "--loss-key", "--batch-size"} <= set(options["blame"])
     assert options["gc"] == ["--dry-run", "--old-snapshots", "--pin", "--pin-for", "--unfinished"]
     assert {"--out", "--tokenizer", "--workers", "--append", "--engine", "--verify-all"} <= set(
         options["build"]
