@@ -107,8 +107,8 @@ def simulate_run(
     ...     store = tl.build([{"text": "abcdefgh"}], folder + "/toy", tokenizer="bytes")
     ...     run = store.windows(2).shuffle().epochs(3)
     ...     found = simulate_run(run, batch_size=2)
-    ...     found.steps, found.tokens, found.reads, found.bytes, store.reads.bytes
-    (6, 24, 1, 8, 0)
+    ...     found.steps, found.tokens, found.useful_bytes, store.reads.bytes
+    (6, 24, 16, 0)
     """
     run = dataset_of("simulate", run)
     counted = Steps(batch_size)
