@@ -13,7 +13,12 @@ from hypothesis import strategies as st
 from toyruns import toy_run, toy_store
 
 import tokenloom as tl
+<<<<<<< HEAD
 from tokenloom.loader.state import DECIDES, decisive, latest_state, read_state, write_state
+=======
+from tokenloom.loader.state import DECIDES, latest_state, read_state, write_state
+from tokenloom.store.files import LocalFiles
+>>>>>>> corners14
 
 
 def state_at(dataset, steps=3, **options):
@@ -692,3 +697,16 @@ def test_a_url_is_no_folder(dataset, tmp_path, monkeypatch):
     with pytest.raises(tl.ConfigError, match="a URL"):
         latest_state("s3://bucket/states")
     assert os.listdir(tmp_path) == []
+
+
+def test_every_directory_that_is_made_is_written_into_the_one_above(dataset, tmp_path, monkeypatch):
+    """Or a power loss could take the folder of a state that was synced."""
+    synced, really = [], LocalFiles.sync_directory
+    monkeypatch.setattr(
+        LocalFiles, "sync_directory", lambda self, path: (synced.append(path), really(self, path))
+    )
+    write_state(state_at(dataset), tmp_path / "a/b/c")
+    assert synced == [tmp_path, tmp_path / "a", tmp_path / "a/b", tmp_path / "a/b/c"]
+    synced.clear()
+    write_state(state_at(dataset), tmp_path / "a/b/c")
+    assert synced == [tmp_path / "a/b/c"]

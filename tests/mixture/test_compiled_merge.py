@@ -193,3 +193,20 @@ def test_a_source_that_comes_more_often_than_expected_is_looked_at_again():
         a, b = fast.items(first, last), slow.items(first, last)
         assert a[0].tolist() == b[0].tolist()
         assert a[1].tolist() == b[1].tolist()
+
+
+@pytest.mark.parametrize("midpoint", [False, True])
+@given(some_clocks(summed=False), st.data())
+def test_times_of_many_items_are_those_of_each(midpoint, clocks, data):
+    merge = Merge(clocks, seed=0, midpoint=midpoint)
+    pairs = st.tuples(st.integers(0, len(clocks) - 1), st.integers(0, 10**6))
+    source, item = np.array(data.draw(st.lists(pairs, min_size=1))).T
+    wanted = []
+    for one, k in zip(source.tolist(), item.tolist(), strict=True):
+        clock, cost = clocks[one], clocks[one].costs.one(0)[1]
+        begin = k * cost - clock.ref
+        time = begin / clock.weight
+        if midpoint:
+            time = (2 * begin + cost) / (2 * clock.weight)
+        wanted.append(clock.base + time)
+    assert merge._equal_times(source, item).tolist() == wanted

@@ -344,3 +344,11 @@ def test_true_beside_a_block_shuffle_is_two_settings_too(toy):
 def test_a_mistyped_option_is_named_with_the_near_miss(toy, make, message):
     with pytest.raises(tl.ConfigError, match=message):
         make(toy.store)
+
+
+def test_a_kind_of_permutation_is_a_name_that_is_known():
+    for wrong in (7, None, ["feistel"], b"feistel"):
+        with pytest.raises(tl.ConfigError, match=r"^perm_type: found .* allowed: a string"):
+            FullShuffle(perm_type=wrong)
+    with pytest.raises(tl.ConfigError, match=r"^perm_type: found 'feistl', allowed: feistel, "):
+        FullShuffle(perm_type="feistl")

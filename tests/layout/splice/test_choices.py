@@ -1,0 +1,107 @@
+"""How many places a splice of a document has: counted one by one."""
+
+import itertools
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tokenloom.errors import ConfigError
+from tokenloom.layout.splice.choices import Balanced, Swept
+from tokenloom.layout.splice.spec import SpliceSpec
+
+
+@given(
+    st.lists(st.integers(0, 40), min_size=1, max_size=5),
+    st.integers(1, 12),
+    st.integers(1, 7),
+    st.integers(1, 6),
+    st.booleans(),
+    st.booleans(),
+)
+def test_balanced_starts_are_all_that_leave_the_content(
+    lengths, content, stride, least, adaptive, tail
+):
+    content, least = max(content, least), min(content, least)
+    choices = Balanced(16, content, stride, least, adaptive=adaptive, tail=tail)
+    wanted = []
+    for length in lengths:
+        size = min(length, content)
+        if size < (least if adaptive else content) or not size:
+            wanted.append(0)
+            continue
+        starts = list(range(0, length - size + 1, stride))
+        wanted.append(len(starts) + (tail and starts[-1] < length - size))
+    assert choices.count(np.array(lengths)).tolist() == wanted
+
+
+def places(spec, content, stride, length):
+    """Every (start, offset) of a document, one by one."""
+    if min(length, content) < spec.min_copy_len:
+        return []
+    mode, found = spec.content_start_mode, []
+    starts = [0] if mode == "anchor_start" else range(0, length, stride)
+    for start in starts:
+        left = length if mode == "cyclic_roll" else length - start
+        size = min(content, left)
+        if size < spec.min_copy_len:
+            continue
+        room = spec.seq_len - (spec.min_copy_len if spec.placement == "truncate" else size)
+        found += [(start, at) for at in range(0, room + 1, spec.offset_stride)]
+    return found
+
+
+@pytest.mark.parametrize("mode", ["slide_within", "anchor_start", "cyclic_roll"])
+@pytest.mark.parametrize("placement", ["fit", "truncate"])
+def test_swept_places_are_those_that_are_counted_one_by_one(mode, placement):
+    for least, content, stride, step in itertools.product((2, 3, 5), (5, 8), (1, 2, 3), (1, 4)):
+        spec = SpliceSpec(
+            seq_len=9,
+            content_length=content,
+            min_copy_len=least,
+            content_stride=stride,
+            offset_stride=step,
+            content_start_mode=mode,
+            placement=placement,
+        )
+        choices, lengths = Swept(spec, content, stride), np.arange(30)
+        every = [places(spec, content, stride, length) for length in lengths.tolist()]
+        assert choices.count(lengths).tolist() == list(map(len, every)), spec
+        for length, wanted in enumerate(every):
+            chosen = np.arange(len(wanted))
+            start, offset = choices.place(chosen, np.full_like(chosen, length))
+            found = zip((start * stride).tolist(), (offset * step).tolist(), strict=True)
+            assert sorted(found) == sorted(wanted), (spec, length)
+
+
+LISTED = {"sampler": "enumerate", "content_start_mode": "slide_within"}
+
+
+@pytest.mark.parametrize(
+    ("given", "refused"),
+    [
+        ({**LISTED, "shuffle_offsets": True}, None),
+        ({**LISTED, "shuffle_content": True}, None),
+        ({**LISTED, "shuffle_offsets": 1, "shuffle_content": 2}, None),
+        ({**LISTED, "shuffle_offsets": 0}, "shuffle_offsets: found 0"),
+        ({**LISTED, "shuffle_content": -1}, "shuffle_content: found -1"),
+        ({**LISTED, "offset_seed": 2**70}, "offset_seed: "),
+        ({**LISTED, "content_seed": -1}, "content_seed: "),
+        ({**LISTED, "grid": (1, 1)}, None),
+        ({**LISTED, "grid": (2, 1)}, None),
+        ({**LISTED, "grid": (0, 3)}, "grid: found"),
+        ({**LISTED, "grid": (3, 0)}, "grid: found"),
+        ({**LISTED, "grid": (2,)}, "grid: found"),
+        ({**LISTED, "grid": (2, 2, 2)}, "grid: found"),
+        ({"sampler": "quota"}, None),
+        ({"sampler": "quota", "shuffle_offsets": True}, "shuffle_offsets, shuffle_content: found"),
+        ({"sampler": "quota", "shuffle_content": 3}, "shuffle_offsets, shuffle_content: found"),
+    ],
+)
+def test_orders_of_an_enumeration_are_refused_where_they_mean_nothing(given, refused):
+    if refused is None:
+        SpliceSpec(seq_len=9, content_length=5, **given)
+        return
+    with pytest.raises(ConfigError, match=f"^{refused}"):
+        SpliceSpec(seq_len=9, content_length=5, **given)
