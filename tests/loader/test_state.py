@@ -13,12 +13,8 @@ from hypothesis import strategies as st
 from toyruns import toy_run, toy_store
 
 import tokenloom as tl
-<<<<<<< HEAD
 from tokenloom.loader.state import DECIDES, decisive, latest_state, read_state, write_state
-=======
-from tokenloom.loader.state import DECIDES, latest_state, read_state, write_state
 from tokenloom.store.files import LocalFiles
->>>>>>> corners14
 
 
 def state_at(dataset, steps=3, **options):
