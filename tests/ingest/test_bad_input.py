@@ -137,6 +137,8 @@ def test_a_missing_text_key_names_the_option_and_the_likely_column(tmp_path, cap
     source = write_jsonl(tmp_path / "a.jsonl", rows)
     with pytest.raises(tl.InputError, match=r"For the text in 'body', pass text_key='body'\."):
         tl.build(source, tmp_path / "s", tokenizer="bytes")
+    with pytest.raises(tl.InputError, match=r"For the text in 'lang', pass"):
+        tl.build(source, tmp_path / "s", tokenizer="bytes", id_key="body")  # not the id
     assert main(["build", str(source), "-o", str(tmp_path / "s"), "-t", "bytes"]) == 3
     said = capsys.readouterr().err
     assert "pass --text-key body." in said

@@ -379,18 +379,30 @@ def _stored(name: str, values: Array, dtype: str, low: int) -> Array:
 
 
 # -- values of a record --------------------------------------------------------------------
-def take(record: Mapping[str, Any], key: str, what: str) -> Any:
-    """The value under a key, which must be there; null is not there for a per-token column."""
+def take(record: Mapping[str, Any], key: str, what: str, others: Iterable[str | None] = ()) -> Any:
+    """The value under a key, which must be there; null is not there for a per-token column.
+
+    Args:
+        record: the record.
+        key: the key.
+        what: what is under it, for the message.
+        others: keys that hold something else.
+    """
     if key in record and (record[key] is not None or key not in PER_TOKEN):
         return record[key]
     has = choices(key, record)
-    raise BadRecord(f"there is no key {key!r} ({what}); it has: {has}{_likely(record, what)}")
+    raise BadRecord(f"there is no key {key!r} ({what}); it has: {has}{_likely(record, what, others)}")
 
 
-def _likely(record: Mapping[str, Any], what: str) -> str:
+def _likely(record: Mapping[str, Any], what: str, others: Iterable[str | None]) -> str:
     """The option to pass, if one of the record's keys looks like what is missing."""
     name, kind = {"the text": ("text_key", str), "the ids": ("ids_key", list)}.get(what, ("", None))
-    found = [key for key, value in record.items() if kind and isinstance(value, kind)]
+    known = set(others)
+    found = [
+        key
+        for key, value in record.items()
+        if kind and isinstance(value, kind) and key not in known
+    ]
     longest = max(found, key=lambda key: len(record[key]), default=None)
     return "" if longest is None else f" For {what} in {longest!r}, pass {name}={longest!r}."
 
