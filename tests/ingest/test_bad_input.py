@@ -365,12 +365,15 @@ def test_utf_16_is_recognised_in_the_message_and_wrong_names_are_refused(tmp_pat
 
 @pytest.mark.parametrize(
     ("special", "told"),
-    [({}, ""), ({"eos": 0}, ", a document of EOS alone"), ({"bos": 1, "eos": 0, "add_bos": True}, None)],
+    [
+        ({}, ""),
+        ({"eos": 0}, ", a document of EOS alone"),
+        ({"bos": 1, "eos": 0, "add_bos": True}, ", a document of BOS and EOS alone"),
+    ],
 )
 def test_an_empty_text_is_told_with_what_is_left_of_it(tmp_path, special, told):
     """It said "a document of N tokens", with the letter."""
     tl.build([{"text": "a"}, {"text": ""}], tmp_path / "s", tokenizer="bytes", **special)
-    told = ", a document of BOS and EOS alone" if told is None else told
     assert [place["reason"] for place in listed(tmp_path / "s")] == [f"kept: empty text{told}"]
 
 

@@ -236,7 +236,7 @@ def test_a_loader_made_before_the_workers_is_refused_in_them(run, method, begun,
 
 def test_a_loader_taken_for_a_dataset_is_told_what_to_use(run):
     for loader in (tl.Loader(run, 4), dataloader(run, 4)):
-        with pytest.raises(TypeError, match=r"not a dataset.*dataloader\(run, .*attach\(trainer, run"):
+        with pytest.raises(TypeError, match=r"not a dataset.*dataloader\(run, .*attach\("):
             next(iter(DataLoader(loader, batch_size=2)))
 
 

@@ -173,8 +173,8 @@ class Store(Documents):
     def find(self, id: str | int | None = None, *, hash: str | None = None) -> NDArray[np.int64]:
         """The numbers of all documents with this id, or with this hash of their tokens, ascending.
 
-        Empty if there are none, also if no record had an id. An id takes one or two reads of 4 KiB per shard; a hash takes
-        16 bytes per document.
+        Empty if there are none, also if no record had an id. An id takes one or two reads of 4 KiB
+        per shard; a hash takes 16 bytes per document.
 
         Args:
             id: the id as kept in the metadata: 7 and "7" are different ids.

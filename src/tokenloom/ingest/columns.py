@@ -173,8 +173,8 @@ def refuse_unknown_masks(
         close = "" if "prompt" in name.lower() else near_miss(name.lower(), SAYS)
         raise BadRecord(
             f"it has {name!r}, a number for each id, and no column that says which tokens are "
-            f"trained on, so all would be; allowed: {', '.join(SAYS)}.{close} Rename it (a mask is 1 where a token is trained on), "
-            "or name it in metadata_keys if it is something else"
+            f"trained on, so all would be; allowed: {', '.join(SAYS)}.{close} Rename it (a mask is "
+            "1 where a token is trained on), or name it in metadata_keys if it is something else"
         )
 
 
@@ -390,8 +390,8 @@ def take(record: Mapping[str, Any], key: str, what: str, others: Iterable[str | 
     """
     if key in record and (record[key] is not None or key not in PER_TOKEN):
         return record[key]
-    has = choices(key, record)
-    raise BadRecord(f"there is no key {key!r} ({what}); it has: {has}{_likely(record, what, others)}")
+    has = choices(key, record) + _likely(record, what, others)
+    raise BadRecord(f"there is no key {key!r} ({what}); it has: {has}")
 
 
 def _likely(record: Mapping[str, Any], what: str, others: Iterable[str | None]) -> str:

@@ -94,7 +94,7 @@ def prepare(
     [torch.Size([2, 2]), torch.Size([2, 2])]
     """
     if not hasattr(accelerator, "prepare_data_loader"):
-        raise wrong_type("accelerator", accelerator, "an Accelerator, then the run, then batch_size")
+        raise wrong_type("accelerator", accelerator, "an Accelerator, before the run")
     mesh = getattr(accelerator, "parallelism_config", None)
     shared = any(getattr(mesh, f"{kind}_size", 1) > 1 for kind in ("tp", "cp", "sp"))
     if shared and group is None:
