@@ -79,7 +79,7 @@ def check_options(where: str, given: Iterable[str], allowed: Sequence[str]) -> N
 Function = TypeVar("Function", bound=Callable[..., Any])
 
 
-def near_misses(where: str, **instead: str) -> Callable[[Function], Function]:
+def near_misses(where: str, *further: str, **instead: str) -> Callable[[Function], Function]:
     """Make a function refuse an unknown keyword with the near miss.
 
     Otherwise Python raises a bare `TypeError`. The signature stays as written, for `help`, editors
@@ -87,6 +87,7 @@ def near_misses(where: str, **instead: str) -> Callable[[Function], Function]:
 
     Args:
         where: the name of the function.
+        further: keywords that it hands on, as ``**options``.
         instead: for a keyword that people bring along from elsewhere, the sentence what to do.
 
     >>> @near_misses("loop")
@@ -100,7 +101,7 @@ def near_misses(where: str, **instead: str) -> Callable[[Function], Function]:
     def decorate(function: Function) -> Function:
         code = function.__code__
         named = code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
-        allowed = [name for name in named if name != "self"]
+        allowed = [*(name for name in named if name != "self"), *further]
 
         @functools.wraps(function)
         def call(*args: Any, **given: Any) -> Any:

@@ -15,7 +15,7 @@ from accelerate.utils import GradientAccumulationPlugin
 from hftrainers import HASHED, packed_run
 
 from tokenloom.batch.views.digest import digest_of, row_hashes
-from tokenloom.errors import StateError
+from tokenloom.errors import ConfigError, StateError
 from tokenloom.integrations.hf import prepare
 from tokenloom.integrations.torch import dataloader
 
@@ -113,6 +113,15 @@ def test_a_registered_loader_is_saved_with_the_rest(run, tmp_path):
     other.register_for_checkpointing(again)
     other.load_state(str(tmp_path))
     assert seen(itertools.islice(again, 1)) == [[16, 17, 18, 19]]
+
+
+def test_options_of_torch_are_handed_on_and_wrong_arguments_refused(run):
+    loader = prepare(accelerator(), run, 4, num_workers=1, persistent_workers=True)
+    assert loader.persistent_workers
+    with pytest.raises(ConfigError, match="Did you mean 'num_workers'"):
+        prepare(accelerator(), run, 4, num_worker=1)
+    with pytest.raises(ConfigError, match="accelerator: found Dataset, allowed: an Accelerator"):
+        prepare(run, accelerator(), 4)
 
 
 def test_a_state_of_another_run_is_refused(run, tmp_path):

@@ -109,6 +109,11 @@ def test_a_dense_mask_is_never_given_to_flex_attention():
         check_packing(model, contract="sdpa")
 
 
+def test_a_wrapped_model_is_refused_with_the_one_inside():
+    with pytest.raises(ConfigError, match=r"found DataParallel.*model\.module"):
+        check_packing(torch.nn.DataParallel(tiny()))
+
+
 def test_a_probe_that_proves_nothing_is_told():
     model = tiny()
     torch.nn.init.zeros_(model.lm_head.weight)

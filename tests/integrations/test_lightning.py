@@ -267,6 +267,17 @@ def test_what_is_wrong_is_refused_when_the_module_is_made(run, store):
         DataModule(run, 4, val=["run"])
     with pytest.raises(ConfigError, match="DataModule"):
         DataModule(store, 4)
+    with pytest.raises(ConfigError, match=r"no option 'val_run'\. .* val=…"):
+        DataModule(run, 4, val_run=run)
+    with pytest.raises(ConfigError, match="Did you mean 'untrained'"):
+        DataModule(run, 4, untraned="zero")
+
+
+def test_options_of_a_dataloader_are_handed_on(run):
+    """They were documented, and refused as unknown."""
+    data = DataModule(run, 4, untrained="zero", prefetch=0, num_workers=1, persistent_workers=True)
+    data.setup("fit")
+    assert data.train_dataloader().loader.persistent_workers
 
 
 @pytest.mark.slow

@@ -240,6 +240,12 @@ def test_a_loader_made_before_the_workers_is_refused_in_them(run, method, begun,
     assert len(list(DataLoader(rows, batch_size=None))) == (1 if ask is next else 9 - begun)
 
 
+def test_a_loader_taken_for_a_dataset_is_told_what_to_use(run):
+    for loader in (tl.Loader(run, 4), dataloader(run, 4)):
+        with pytest.raises(TypeError, match=r"not a dataset.*dataloader\(run, .*attach\("):
+            next(iter(DataLoader(loader, batch_size=2)))
+
+
 def test_a_dataset_that_cannot_be_sent_to_workers_is_told(run):
     loader = dataloader(run, 4, num_workers=2, multiprocessing_context="spawn")
     loader.dataset.own = lambda: 0

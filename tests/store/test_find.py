@@ -72,6 +72,13 @@ def test_an_id_is_found_wherever_its_key_stands_and_whatever_it_is_called(tmp_pa
     assert build(nested, tmp_path / "nested").find("x").tolist() == []
 
 
+def test_an_id_in_place_of_a_number_names_find(tmp_path):
+    store = build([{"text": "a", "id": "x"}], tmp_path / "s")
+    for asked in (store.document, store.metadata):
+        with pytest.raises(TypeError, match=r"found 'x', allowed: its number\. store\.find\('x'\)"):
+            asked("x")
+
+
 def test_a_store_without_ids_finds_none_and_keeps_no_index(tmp_path):
     store = build([{"text": "a"}], tmp_path / "s")
     assert store.find("a").tolist() == []

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from tokenloom.api import rebuild  # noqa: F401 - registers how a dataset is pickled
 from tokenloom.api.dataset import Dataset
 from tokenloom.api.source import Source, usual_render
-from tokenloom.api.specials import check_used, named_token, special, tell_losses
+from tokenloom.api.specials import check_used, named_token, special, tell_cuts, tell_losses
 from tokenloom.api.splice import say_what_it_costs, splice_settings, tell
 from tokenloom.arguments import field_names, near_misses
 from tokenloom.batch.spec import RenderSpec
@@ -213,6 +213,7 @@ class Layable:
         layout = PackSpec(**{name: given[name] for name in field_names(PackSpec)} | specials)
         made = self._laid_out(layout, render | {"eos_id": eos_id})
         tell_losses(self._path, made.sources[MAIN].layout)
+        tell_cuts(self._path, made.sources[MAIN].layout, self._reader.manifest.columns)
         return made
 
     @near_misses("splice")

@@ -5,15 +5,17 @@ Also the warnings that a user gets before a packed dataset runs.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
 
-from tokenloom.errors import ConfigError, TokenizerError, warn
+from tokenloom.errors import ConfigError, TokenizerError, plural, warn
 from tokenloom.layout.pack.rows import Packed
+from tokenloom.store import format as fmt
 from tokenloom.store.reader import Reader
 
-__all__ = ["check_used", "filler_token", "named_token", "special", "tell_losses"]
+__all__ = ["check_used", "filler_token", "named_token", "special", "tell_cuts", "tell_losses"]
 
 
 def check_used(
@@ -48,6 +50,19 @@ def tell_losses(path: str, layout: object) -> None:
         f"{path}: pack: {tally.lost:,} of {tally.tokens:,} tokens "
         f"({tally.lost / tally.tokens:.1%}) are in no row: {listed}. overflow='split' and no "
         "filters lose nothing."
+    )
+
+
+def tell_cuts(path: str, layout: object, columns: Iterable[str]) -> None:
+    """Warn if documents are cut where a loss column says that they are prompts and answers."""
+    tally = layout.groups.tally if isinstance(layout, Packed) else None
+    if tally is None or not tally.cut or set(fmt.LOSS_COLUMNS).isdisjoint(columns):
+        return
+    warn(
+        f"{path}: pack: {tally.cut:,} of {plural(tally.documents, 'document')} are cut into pieces "
+        "to fit into rows, and a column of the store says which tokens are trained on: answers may "
+        "be trained on without their prompts. Use a longer seq_len, overflow='drop' or "
+        "overflow='truncate'."
     )
 
 

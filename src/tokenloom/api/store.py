@@ -173,8 +173,8 @@ class Store(Documents):
     def find(self, id: str | int | None = None, *, hash: str | None = None) -> NDArray[np.int64]:
         """The numbers of all documents with this id, or with this hash of their tokens, ascending.
 
-        Empty if there are none. An id takes one or two reads of 4 KiB per shard; a hash takes
-        16 bytes per document.
+        Empty if there are none, also if no record had an id. An id takes one or two reads of 4 KiB
+        per shard; a hash takes 16 bytes per document.
 
         Args:
             id: the id as kept in the metadata: 7 and "7" are different ids.
@@ -316,6 +316,11 @@ def _index(index: SupportsIndex) -> int:
     """An index as an integer; bools are refused."""
     if isinstance(index, bool | np.bool_):
         raise TypeError(f"document: found {index}, allowed: an integer.")
+    if isinstance(index, str):
+        raise TypeError(
+            f"document: found {index!r:.80}, allowed: its number. store.find({index!r:.80}) gives "
+            "the numbers of the documents with that id."
+        )
     return operator.index(index)
 
 

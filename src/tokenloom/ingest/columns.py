@@ -173,8 +173,8 @@ def refuse_unknown_masks(
         close = "" if "prompt" in name.lower() else near_miss(name.lower(), SAYS)
         raise BadRecord(
             f"it has {name!r}, a number for each id, and no column that says which tokens are "
-            f"trained on, so all would be; allowed: {', '.join(SAYS)}.{close} Rename it (a mask is 1 where a token is trained on), "
-            "or name it in metadata_keys if it is something else"
+            f"trained on, so all would be; allowed: {', '.join(SAYS)}.{close} Rename it (a mask is "
+            "1 where a token is trained on), or name it in metadata_keys if it is something else"
         )
 
 
@@ -379,18 +379,30 @@ def _stored(name: str, values: Array, dtype: str, low: int) -> Array:
 
 
 # -- values of a record --------------------------------------------------------------------
-def take(record: Mapping[str, Any], key: str, what: str) -> Any:
-    """The value under a key, which must be there; null is not there for a per-token column."""
+def take(record: Mapping[str, Any], key: str, what: str, others: Iterable[str | None] = ()) -> Any:
+    """The value under a key, which must be there; null is not there for a per-token column.
+
+    Args:
+        record: the record.
+        key: the key.
+        what: what is under it, for the message.
+        others: keys that hold something else.
+    """
     if key in record and (record[key] is not None or key not in PER_TOKEN):
         return record[key]
-    has = choices(key, record)
-    raise BadRecord(f"there is no key {key!r} ({what}); it has: {has}{_likely(record, what)}")
+    has = choices(key, record) + _likely(record, what, others)
+    raise BadRecord(f"there is no key {key!r} ({what}); it has: {has}")
 
 
-def _likely(record: Mapping[str, Any], what: str) -> str:
+def _likely(record: Mapping[str, Any], what: str, others: Iterable[str | None]) -> str:
     """The option to pass, if one of the record's keys looks like what is missing."""
     name, kind = {"the text": ("text_key", str), "the ids": ("ids_key", list)}.get(what, ("", None))
-    found = [key for key, value in record.items() if kind and isinstance(value, kind)]
+    known = set(others)
+    found = [
+        key
+        for key, value in record.items()
+        if kind and isinstance(value, kind) and key not in known
+    ]
     longest = max(found, key=lambda key: len(record[key]), default=None)
     return "" if longest is None else f" For {what} in {longest!r}, pass {name}={longest!r}."
 

@@ -245,7 +245,7 @@ def _raised(what: str, error: Exception) -> str:
 def _check_record(job: Job, record: dict[str, Any]) -> None:
     """Everything that a record must have before its tokens are looked at."""
     if job.text_key is not None:
-        text = take(record, job.text_key, "the text")
+        text = take(record, job.text_key, "the text", [job.id_key])
         if not isinstance(text, str):
             raise BadRecord(f"{job.text_key!r} is {a_kind(text)}, allowed: a string")
         refuse_beside_text(record, job.metadata_keys)
@@ -253,7 +253,7 @@ def _check_record(job: Job, record: dict[str, Any]) -> None:
         refuse_beside_text(record, job.metadata_keys)
     else:
         assert job.ids_key is not None  # one of the two is set
-        take(record, job.ids_key, "the ids")
+        take(record, job.ids_key, "the ids", [job.id_key])
         check_keys(record, job.token_keys)
         known = (job.id_key or "", *job.columns, *(job.metadata_keys or ()))
         refuse_unknown_masks(record, job.ids_key, job.token_keys, known)

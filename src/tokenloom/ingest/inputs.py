@@ -29,6 +29,7 @@ import errno
 import glob
 import importlib.util
 import io
+import itertools
 import json
 import logging
 import os
@@ -297,6 +298,10 @@ def _from_path(where: str, text: str, kind: Kind | None) -> list[Input]:
     elif os.path.lexists(text):
         return [_file(where, Path(text), kind)]
     elif glob.has_magic(text):
+        fixed = itertools.takewhile(lambda part: not glob.has_magic(part), Path(text).parts)
+        folder = Path(*fixed)
+        if not folder.is_dir():
+            _missing(where, str(folder))
         matches = sorted(map(Path, glob.glob(text, recursive=True)), key=lambda path: path.parts)
         candidates = [path for path in matches if not path.is_dir()]
         paths = [path for path in candidates if kind is not None or _fits(path, None)]
@@ -414,9 +419,8 @@ def _missing(where: str, text: str) -> NoReturn:
     close = difflib.get_close_matches(path.name, beside, n=3)
     hint = f" Did you mean {' or '.join(repr(str(path.parent / name)) for name in close)}?"
     part = "" if str(path) == str(Path(text)) else f" ({str(path)!r} is missing)"
-    raise InputError(
-        f"{where}: no file or directory {text!r}{part}.{hint if close else ' Check the spelling.'}"
-    )
+    advice = hint if close else " Check the spelling, or, if it is a text, give [{'text': …}]."
+    raise InputError(f"{where}: no file or directory {text!r:.200}{part:.200}.{advice}")
 
 
 # ---------------------------------------------------------------- datasets

@@ -158,8 +158,11 @@ def _is_done(plan: BuildPlan, root: Path, before: Snapshot, files: Files) -> boo
 
 def _differences(old: dict[str, Any], new: dict[str, Any]) -> str:
     keys = [key for key in sorted(old | new) if old.get(key) != new.get(key)]
+    names = {name: f"the {name.upper()} added to documents" for name in ("bos", "eos")}
     shown = [
-        "its inputs" if key == "inputs" else f"{key} ({old.get(key)!r} there, {new.get(key)!r} now)"
+        "its inputs"
+        if key == "inputs"
+        else f"{names.get(key, key)} ({old.get(key)!r} there, {new.get(key)!r} now)"
         for key in keys
         if key != "parent"
     ]

@@ -20,7 +20,7 @@ import lightning.pytorch as pl
 from tokenloom.api.dataset import Dataset, dataset_of
 from tokenloom.arguments import near_misses
 from tokenloom.errors import StateError, warn
-from tokenloom.integrations.torch.data_loader import StepDataLoader, dataloader
+from tokenloom.integrations.torch.data_loader import OF_TORCH, StepDataLoader, dataloader
 from tokenloom.loader.passes import LoopPlace, Passes, Turn
 from tokenloom.loader.prefetch import log
 from tokenloom.loader.state import decisive
@@ -130,7 +130,13 @@ class DataModule(pl.LightningDataModule):  # type: ignore[misc]
     (2, 4)
     """
 
-    @near_misses("DataModule")
+    @near_misses(
+        "DataModule",
+        *("untrained", "context", "prefetch", "fetch"),
+        *OF_TORCH,
+        val_run="The run to validate on is val=….",
+        eval_runs="The runs to evaluate on are val=… and test=….",
+    )
     def __init__(
         self,
         dataset: Dataset,

@@ -14,7 +14,7 @@ from tokenloom.batch.views.named import all_fields, field_of
 from tokenloom.errors import ConfigError
 from tokenloom.loader.steps import Steps
 
-__all__ = ["WORDS", "accepted_fields", "accepted_steps", "check_accepted"]
+__all__ = ["WORDS", "accepted_fields", "accepted_steps", "check_accepted", "no_dataset"]
 
 WORDS = {
     "end": ("drop", "pad", "wrap"),
@@ -46,6 +46,15 @@ def check_accepted(given: dict[str, Any]) -> None:
         raise ConfigError(f"accumulate: found {groups}, allowed: a divisor of the rows.")
     if given.get("batch_size") is not None:
         Steps(given["batch_size"])
+
+
+def no_dataset(what: str, place: Any) -> str:
+    """Why a loader was asked for an item, and what to use instead."""
+    return (
+        f"{what}: it was asked for item {place!r:.40}, but it is a loader, not a dataset. Iterate "
+        "over it as it is. For a DataLoader of torch: tokenloom.integrations.torch.dataloader(run, "
+        "batch_size); for a Trainer: tokenloom.integrations.hf.attach(trainer, run)."
+    )
 
 
 def accepted_fields(fields: Sequence[str]) -> tuple[str, ...]:

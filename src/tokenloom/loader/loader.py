@@ -25,7 +25,12 @@ from tokenloom.batch.batch import Batch
 from tokenloom.batch.render import Pending
 from tokenloom.batch.views.html import table
 from tokenloom.errors import ConfigError, LoaderExhausted, StateError, warn
-from tokenloom.loader.accepted import accepted_fields, accepted_steps, check_accepted
+from tokenloom.loader.accepted import (
+    accepted_fields,
+    accepted_steps,
+    check_accepted,
+    no_dataset,
+)
 from tokenloom.loader.forecast import Forecast, forecast_of, reading_of
 from tokenloom.loader.health import LoaderStats, epoch_of, metrics_of
 from tokenloom.loader.maker import Maker
@@ -196,6 +201,10 @@ class Loader:
         if count and self.step >= count:
             self._refuse_nothing(count)
         return self
+
+    def __getitem__(self, place: Any) -> Any:
+        """Refused, with what to use: others take a loader for a dataset."""
+        raise TypeError(no_dataset("Loader", place))
 
     def _check_place(self) -> None:
         """Refuse to deliver in a worker of torch: the loader may have been made before that."""

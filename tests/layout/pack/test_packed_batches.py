@@ -272,6 +272,22 @@ def test_what_is_lost_is_told_before_anything_runs(store):
         store.pack(16, strategy="sequntial")
 
 
+def test_cut_documents_are_told_if_the_store_says_what_is_trained_on(tmp_path):
+    """All 60 answers were trained on without their questions, without a word."""
+    rows = [{"input_ids": [1] * 9, "loss_mask": [0] * 8 + [1]}] * 5 + [
+        {"input_ids": [1, 2], "loss_mask": [0, 1]}
+    ]
+    chat = tl.build(rows, tmp_path / "chat", tokenizer=None, vocab_size=9)
+    with pytest.warns(UserWarning, match=r"pack: 5 of 6 documents are cut.*overflow='drop'"):
+        chat.pack(8)
+    bare = [{"input_ids": row["input_ids"]} for row in rows]
+    plain = tl.build(bare, tmp_path / "plain", tokenizer=None, vocab_size=9)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        chat.pack(9)
+        plain.pack(8)
+
+
 def test_pk_16_pk_17_specials_come_from_the_tokenizer_if_it_has_them(tmp_path):
     store = tl.build([{"text": "abc"}], tmp_path / "s", tokenizer="bytes", progress=False)
     with pytest.warns(UserWarning, match="add_bos: its tokenizer has no BOS token"):

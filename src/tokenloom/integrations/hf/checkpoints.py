@@ -57,8 +57,8 @@ def newest_checkpoint(folder: str | Path) -> str | None:
         if lack is None:
             break
         warn(
-            f"{one}: {lack}, so it is passed over: its writing was cut off, or no run was attached. "
-            f"{used}; remove this one."
+            f"{one}: {lack}, so it is passed over: its writing was cut off, or no run was "
+            f"attached. {used}; remove this one."
         )
     return str(usable[0]) if usable else None
 

@@ -25,7 +25,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from tokenloom.arguments import one_of
+from tokenloom.arguments import one_of, wrong_type
 from tokenloom.batch import attention
 from tokenloom.errors import ConfigError, warn
 from tokenloom.quality.leaks import AloneReport, LeakReport, alone_probe, leak_probe
@@ -68,6 +68,10 @@ def check_packing(
     (True, True)
     """
     one_of("contract", contract, OFFERED)
+    if not hasattr(model, "get_input_embeddings"):
+        wrapped = " Give the model inside: model.module." if hasattr(model, "module") else ""
+        allowed = f"a model of transformers, with get_input_embeddings().{wrapped}"
+        raise wrong_type("model", model, allowed.removesuffix("."))
     _refuse_deadly(model, contract)
     changed, alone = _probed(model, contract, tolerance)
     apart = [one for one in alone.documents if not one.difference <= alone.tolerance]

@@ -14,10 +14,10 @@ from typing import Any
 from accelerate.state import GradientState
 
 from tokenloom.api.dataset import Dataset
-from tokenloom.arguments import near_misses
+from tokenloom.arguments import near_misses, wrong_type
 from tokenloom.batch.views.named import fields_for
 from tokenloom.errors import ConfigError
-from tokenloom.integrations.torch.data_loader import StepDataLoader
+from tokenloom.integrations.torch.data_loader import OF_TORCH, StepDataLoader
 from tokenloom.integrations.torch.parts import StepDataset
 from tokenloom.loader.passes import LoopPlace, Turn
 from tokenloom.loader.step_reader import StepReader
@@ -50,7 +50,7 @@ class PreparedLoader(StepDataLoader):
             accelerate._remove_dataloader(self)
 
 
-@near_misses("prepare")
+@near_misses("prepare", *OF_TORCH)
 def prepare(
     accelerator: Any,
     run: Dataset,
@@ -93,6 +93,8 @@ def prepare(
     ...     [batch["input_ids"].shape for batch in loader]
     [torch.Size([2, 2]), torch.Size([2, 2])]
     """
+    if not hasattr(accelerator, "prepare_data_loader"):
+        raise wrong_type("accelerator", accelerator, "an Accelerator, before the run")
     mesh = getattr(accelerator, "parallelism_config", None)
     shared = any(getattr(mesh, f"{kind}_size", 1) > 1 for kind in ("tp", "cp", "sp"))
     if shared and group is None:

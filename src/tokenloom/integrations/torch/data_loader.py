@@ -21,11 +21,22 @@ from tokenloom.batch.views.named import fields_for
 from tokenloom.errors import ConfigError, StateError, TokenloomError, WorkerError, sentence
 from tokenloom.integrations.torch.context import RowPart
 from tokenloom.integrations.torch.parts import StepDataset, StepSampler
+from tokenloom.loader.accepted import no_dataset
 from tokenloom.loader.passes import LoopPlace, Turn
 from tokenloom.loader.state import decisive
 from tokenloom.loader.step_reader import StepReader
 
 __all__ = ["StepDataLoader", "dataloader"]
+
+OF_TORCH = (
+    "pin_memory",
+    "prefetch_factor",
+    "persistent_workers",
+    "multiprocessing_context",
+    "timeout",
+)
+
+"""Options of torch's DataLoader that are its own here, too."""
 
 GONE = RuntimeError, EOFError, ConnectionError, FileNotFoundError  # if a worker is killed
 
@@ -82,6 +93,10 @@ class StepDataLoader(DataLoader):  # type: ignore[misc]
             self.sampler.turn = None
         moved = made if self.device is None else _moved(made, self.device)
         return self._delivered(turn, moved, self._loops)
+
+    def __getitem__(self, place: Any) -> Any:
+        """Refused, with what to use: others take it for a dataset."""
+        raise TypeError(no_dataset("dataloader(…)", place))
 
     @property
     def _moves(self) -> bool:

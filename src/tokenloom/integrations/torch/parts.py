@@ -72,9 +72,7 @@ class StepDataset(TorchDataset):  # type: ignore[misc]
         context: RowPart | None = None,
     ) -> None:
         if not isinstance(reader, StepReader):
-            raise wrong_type(
-                "StepDataset", reader, f"a StepReader, which dataloader makes, {PARTS}"
-            )
+            raise wrong_type("StepDataset", reader, f"a StepReader of dataloader, {PARTS}")
         self.reader, self.contract, self.fields = reader, contract, tuple(fields)
         self.context = context
         dataset = reader.passes.dataset
@@ -102,8 +100,9 @@ class StepSampler(Sampler):  # type: ignore[misc]
     """Yields the steps of a pass, from a place on.
 
     `dataloader` makes one; see `StepDataset`. In a loader of another library (torchdata's
-    `StatefulDataLoader`, with ``batch_size=None``) it keeps the position itself: each loop is a pass, the next loop after one that was asked to its
-    end is the next pass, and its state is that of the run, after what it has yielded.
+    `StatefulDataLoader`, with ``batch_size=None``) it keeps the position itself: each loop is a
+    pass, the next loop after one that was asked to its end is the next pass, and its state is that
+    of the run, after what it has yielded.
 
     Args:
         place: where the loop is.
@@ -118,7 +117,7 @@ class StepSampler(Sampler):  # type: ignore[misc]
 
     def __init__(self, place: LoopPlace) -> None:
         if not isinstance(place, LoopPlace):
-            raise wrong_type("StepSampler", place, f"a LoopPlace, which dataloader makes, {PARTS}")
+            raise wrong_type("StepSampler", place, f"a LoopPlace of dataloader, {PARTS}")
         self.place = place
         self.turn: Turn | None = None  # set by a loader that counts what it delivers
         self._is_waiting = False  # whether a loop was asked for, but no step of it
