@@ -25,7 +25,9 @@ from tokenloom.cli.words import as_typed, options_of
 from tokenloom.ingest.encodings import MAX_RECORD_BYTES
 from tokenloom.ingest.inputs import expand
 from tokenloom.ingest.skips import Skips, Told, read_skips, reason_of
+from tokenloom.ingest.spool import _any_line, canonical_line, record_of
 from tokenloom.store.files import LOCAL
+from tokenloom.store.metadata import TooDeep
 
 HERE = Path(__file__).parent
 TINY = {"block_bytes": 300, "inner": 32, "shard_tokens": 500}
@@ -112,21 +114,90 @@ def nested(depth, kind):
     return value
 
 
+def given_as(kind, rows, folder):
+    """The same records as a file, as a list, or as an iterator."""
+    if kind == "file":
+        source = folder / "a.jsonl"
+        source.write_bytes(b"".join(canonical_line(row, "rows") + b"\n" for row in rows))
+        return lambda: source
+    return (lambda: rows) if kind == "rows" else (lambda: iter(rows))
+
+
+@pytest.mark.parametrize("way", ["file", "rows", "iterator"])
 @pytest.mark.parametrize("kind", ["list", "dict", "both"])
-@pytest.mark.parametrize("depth", [1, 30, 63, 64, 65, 200, 900])
-def test_metadata_of_any_depth_is_kept_or_told(depth, kind, tmp_path):
-    rows = [{"text": "a", "x": nested(depth, kind)}, {"text": "b"}]
-    source = write_jsonl(tmp_path / "a.jsonl", rows)
+@pytest.mark.parametrize("depth", [1, 64, 65, 600, 900, 5000])
+def test_metadata_of_any_depth_is_kept_or_told(depth, kind, way, tmp_path):
+    rows = [{"text": "a", "n": 7, "x": nested(depth, kind)}, {"text": "b"}]
+    source, options = given_as(way, rows, tmp_path), {"tokenizer": "bytes"}
     if depth <= 64:
-        store = tl.build(source, tmp_path / "s", tokenizer="bytes")
+        store = tl.build(source(), tmp_path / "s", **options)
         assert store.metadata(0)["x"] == rows[0]["x"]
-        assert store.verify(progress=False).ok
         return
-    with pytest.raises(tl.InputError, match=r"record 0 \(line 1\): 'x' is nested more than 64"):
-        tl.build(source, tmp_path / "s", tokenizer="bytes")
-    store = tl.build(source, tmp_path / "t", tokenizer="bytes", on_error="skip")
+    line = r" \(line 1\)" if way == "file" else ""
+    with pytest.raises(tl.InputError, match=rf"record 0{line}: 'x' is nested more than 64 levels"):
+        tl.build(source(), tmp_path / "s", **options)
+    store = tl.build(source(), tmp_path / "t", on_error="skip", **options)
     assert store.num_documents == 1
-    assert tl.build(source, tmp_path / "u", tokenizer="bytes", metadata_keys=[]).num_documents == 2
+    (place,) = listed(tmp_path / "t")
+    assert place["reason"].startswith("skipped: 'x' is nested more than")
+    store = tl.build(source(), tmp_path / "u", metadata_keys=["n"], **options)
+    assert store.num_documents == 2
+    assert store.metadata(0)["n"] == 7
+
+
+def test_a_value_too_deep_for_a_parser_is_no_value_for_hooks_and_spoils_no_other_key(tmp_path):
+    rows = [{"text": "a", "n": "kept", "x": nested(3000, "both")}]
+    options = {"tokenizer": "bytes"}
+
+    def shorter(record):
+        return {**record, "x": len(record["x"])}
+
+    with pytest.raises(tl.InputError, match=r"record 0: transform raised TypeError: .*'TooDeep'"):
+        tl.build(rows, tmp_path / "s", transform=shorter, **options)
+    with pytest.raises(tl.InputError, match=r"record 0: 'y' is nested more than 64 levels"):
+        tl.build(rows, tmp_path / "s", transform=lambda r: {"text": "a", "y": [r["x"]]}, **options)
+    store = tl.build(rows, tmp_path / "t", transform=lambda r: {**r, "x": 0}, **options)
+    assert (store.metadata(0)["n"], store.metadata(0)["x"]) == ("kept", 0)
+
+
+VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False)
+    | st.text(st.characters(exclude_categories=["Cs"])),
+    lambda inner: st.lists(inner) | st.dictionaries(st.text("ab\\\"[]{},:é"), inner),
+    max_leaves=8,
+)  # fmt: skip
+
+
+@settings(max_examples=20)
+@given(st.dictionaries(st.text('x[{"\\'), VALUES, max_size=3), st.integers(0, 2))
+def test_a_line_of_any_depth_is_the_line_of_the_usual_encoder(row, deep):
+    assert _any_line(row, "rows") == canonical_line(row, "rows")
+    assert json.loads(_any_line(row, "rows")) == row
+    row = {**row, **{f"deep{i}": nested(1100, "both") for i in range(deep)}}
+    if not deep:
+        with pytest.raises(ValueError, match="not deep"):
+            record_of(canonical_line(row, "rows"), json.loads)
+        return
+    found = record_of(canonical_line(row, "rows"), json.loads)
+    assert set(found) == set(row)
+    for key, value in found.items():
+        assert isinstance(value, TooDeep) if key.startswith("deep") else value == row[key]
+
+
+def test_what_json_cannot_hold_is_told_with_its_place_at_any_depth(tmp_path):
+    ring = {"a": [1]}
+    ring["a"].append(ring)
+    twice = [1]
+    assert canonical_line({"a": twice, "b": [twice, twice]}, "r") == b'{"a":[1],"b":[[1],[1]]}'
+    deep = nested(1000, "list")
+    for wrong, told in (
+        ({"x": ring}, r"rows\[0\]\.x\.a\[1\]: it is inside itself"),
+        ({"x": [{"y": {1: 2}}]}, r"rows\[0\]\.x\[0\]\.y: the key 1 is not a string"),
+        ({"x": [deep, {"y": object()}]}, r"rows\[0\]\.x\[1\]\.y: found object"),
+        ({"x": [deep, {1: 2}]}, r"rows\[0\]\.x\[1\]: the key 1 is not a string"),
+    ):
+        with pytest.raises(tl.InputError, match=told):
+            tl.build([{"text": "a", **wrong}], tmp_path / "s", tokenizer="bytes")
 
 
 # -- the missing key -----------------------------------------------------------------------

@@ -20,7 +20,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tokenloom.errors import ConfigError
-from tokenloom.mixture.merge import Clock, Merge, Rounds
+from tokenloom.mixture.merge import Clock, Merge
+from tokenloom.mixture.rounds import Rounds
 from tokenloom.order.costs import Costs, EqualCosts
 from tokenloom.order.run import SourceRun
 
