@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 from slowmix import Loop, begin, by_epoch, counts_at, listed, pairs, slow_rounds, within
 
 from tokenloom.layout.layout import Phases
-from tokenloom.mixture.merge import Clock, Merge, Rounds
+from tokenloom.mixture.merge import Clock, Merge
+from tokenloom.mixture.rounds import Rounds
 from tokenloom.order import costs as costs_module
 from tokenloom.order.costs import EqualCosts, Priced, SummedCosts
 

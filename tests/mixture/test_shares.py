@@ -6,7 +6,8 @@ from slowmix import SEQ_LEN, lengths_of, toy
 
 import tokenloom as tl
 from tokenloom.layout.layout import Phases
-from tokenloom.mixture.merge import Clock, Merge, Rounds
+from tokenloom.mixture.merge import Clock, Merge
+from tokenloom.mixture.rounds import Rounds
 from tokenloom.order.costs import EqualCosts, Priced, SummedCosts
 
 
