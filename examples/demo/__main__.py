@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import tokenloom as tl
+from examples.demo.asking import ask_the_run
 from examples.demo.building import build_stores, look_inside, median_document
 from examples.demo.corpus import find_text
 from examples.demo.loading import load_and_resume
@@ -36,6 +37,7 @@ STEPS: tuple[tuple[str, Step], ...] = (
     ("Splice a few documents, and check their coverage", splice_documents),
     ("Mix three sources, and edit the run midway", mix_sources),
     ("Train a tiny model, kill it, resume it", train_a_model),
+    ("Ask what was trained where, and audit it", ask_the_run),
 )
 MARK = ".tokenloom-demo"
 
