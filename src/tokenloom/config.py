@@ -234,7 +234,7 @@ def _made(
             )
         return rebuild(config, path, hints)
     if path is not None:
-        raise ConfigError(f"path: found {path!r}; {dialect.name} name their own. Leave it out.")
+        raise ConfigError(f"path: found {path!r}, but {dialect.name} name their own. Leave it out.")
     _refuse_hints(hints, None, dialect.name)
     return _of_dialect(dialect, Written(plain=dict(config)), seq_len=seq_len)
 

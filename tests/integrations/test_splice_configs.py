@@ -987,7 +987,7 @@ def test_from_config_reads_both_and_refuses_a_path_for_settings(toy):
     assert tl.from_config(config).fingerprint == SpliceMultiDocumentLMConfig(**toy).fingerprint
     assert tl.from_config(config["data"]).seq_len == 8
     with pytest.raises(
-        tl.ConfigError, match=r"^path: found 'x', but splice settings has its own paths"
+        tl.ConfigError, match=r"^path: found 'x', but splice settings name their own"
     ):
         tl.from_config(config, path="x")
     with pytest.raises(tl.ConfigError, match=r"^\$\.type: found 'splice_documents'"):

@@ -69,7 +69,7 @@ def test_a_loader_takes_its_settings_from_the_file_and_arguments_win(load):
         assert other._settings["end"] == "drop"
     with tl.Loader(run, 8, 1, 2) as loader:
         assert next(loader).tokens.shape == (4, 32)
-    with pytest.raises(tl.ConfigError, match="batch_size: missing; the rows of a step"):
+    with pytest.raises(tl.ConfigError, match="batch_size: found None, allowed: the rows of a step"):
         tl.Loader(tl.open("stores/wiki").windows(8))
 
 

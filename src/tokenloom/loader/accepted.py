@@ -69,7 +69,7 @@ def accepted_steps(batch_size: int | Sequence[tuple[int, int]] | None) -> Steps:
     """The steps of a batch size, which must be given."""
     if batch_size is None:
         raise ConfigError(
-            "batch_size: missing; the rows of a step. Give it, or load the run from a file that "
-            "has it: loader: {batch_size: 64}."
+            "batch_size: found None, allowed: the rows of a step. Give them, or load the run from "
+            "a file that has them: loader: {batch_size: 64}."
         )
     return Steps(batch_size)
