@@ -56,6 +56,10 @@ class BatchAudit:
         counts: rows, epochs, tokens, for people.
         digests: of the order ("order") and of the arrays ("arrays"), where they are known.
         not_looked_at: what the verdicts say nothing about.
+
+    >>> found = audit_batches(np.array([0, 1, 2, 1]), rows=3, epochs=1)
+    >>> found.ok, found.provenance, found.laws["repeated"].examples
+    (False, 'index', ('epoch 0: row 1 comes 2 times',))
     """
 
     provenance: str

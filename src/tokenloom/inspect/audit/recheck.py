@@ -49,6 +49,14 @@ class CheckReport:
         of: how many there are.
         missed: the probability that one stretch that differs was not among them.
         made_with: the versions that made the certificate, and those that checked it.
+
+    >>> import tempfile, tokenloom as tl
+    >>> from tokenloom.inspect import audit_run
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     store = tl.build([{"text": "the quick brown fox"}], folder + "/toy", tokenizer="bytes")
+    ...     run = store.windows(4).shuffle()
+    ...     print(check_certificate(audit_run(run), run, full=True))
+    the same: 4 of 4 digests computed again
     """
 
     ok: bool
