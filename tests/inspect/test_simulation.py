@@ -214,5 +214,5 @@ def test_wrong_arguments_are_refused_with_the_remedy(run, store):
         simulate_run(run, 3, batch_size=2, ranks=3)
     with pytest.raises(ConfigError, match="a dataset"):
         simulate_run(store, 3, batch_size=2)
-    with pytest.raises(TypeError, match="Did you mean 'latency'"):
+    with pytest.raises(ConfigError, match="Did you mean 'latency'"):
         simulate_run(run, 3, batch_size=2, latencies=3)

@@ -59,7 +59,7 @@ def test_other_names_and_lists_of_rows_are_read(tmp_path):
         ('{"step": 1, "loss": [1], "index": [1, 2]}', "must name the example of each"),
         ("[1]", "found list, allowed: an object"),
         ("{", "no JSON"),
-        ("", "they have: nothing"),
+        ("", "they have: none"),
     ],
 )
 def test_files_without_such_losses_are_refused_with_the_place(tmp_path, text, message):

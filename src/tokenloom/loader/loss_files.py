@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from tokenloom.errors import InputError, MissingExtra, near_miss
+from tokenloom.errors import InputError, MissingExtra, choices
 
 __all__ = ["ReadLosses", "read_losses"]
 
@@ -112,9 +112,9 @@ def _events(place: Path, tag: str) -> Iterator[tuple[str, Mapping[str, Any]]]:
     events.Reload()
     tags = list(events.Tags().get(reader.SCALARS, []))
     if tag not in tags:
-        shown = ", ".join(tags[:10]) or "none"
         raise InputError(
-            f"{place}: no scalars of the tag {tag!r}; it has: {shown}.{near_miss(tag, tags)}"
+            f"{place}: no scalars of the tag {tag!r}; it has: {choices(tag, tags)} Name another "
+            "with loss_key."
         )
     for one in events.Scalars(tag):
         yield str(place), {"step": one.step, tag: one.value}
@@ -137,8 +137,8 @@ def _collected(
             continue
         if key not in record:
             raise InputError(
-                f"{place}: it has a {loss_key!r} but no {key!r}; it has: {', '.join(record)}."
-                f"{near_miss(key, list(record))} Name it with step_key."
+                f"{place}: it has a {loss_key!r} but no {key!r}; it has: {choices(key, record)} "
+                "Name it with step_key."
             )
         step = _integer(place, key, record[key])
         found[step] = _loss(place, loss_key, record[loss_key])
@@ -146,8 +146,8 @@ def _collected(
             index[step] = record[INDEX]
     if not found:
         raise InputError(
-            f"{where}: no record has a {loss_key!r}; they have: {', '.join(keys) or 'nothing'}."
-            f"{near_miss(loss_key, list(keys))} Name it with loss_key."
+            f"{where}: no record has a {loss_key!r}; they have: {choices(loss_key, keys)} Name it "
+            "with loss_key."
         )
     return _joined(where, found, index, loss_key)
 
