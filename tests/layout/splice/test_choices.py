@@ -55,7 +55,7 @@ def places(spec, content, stride, length):
 @pytest.mark.parametrize("mode", ["slide_within", "anchor_start", "cyclic_roll"])
 @pytest.mark.parametrize("placement", ["fit", "truncate"])
 def test_swept_places_are_those_that_are_counted_one_by_one(mode, placement):
-    for least, content, stride, step in itertools.product((2, 3, 5), (5, 8), (1, 2, 3), (1, 4)):
+    for least, content, stride, step in itertools.product((1, 2, 5), (5, 8), (1, 3, 5, 9), (1, 4)):
         spec = SpliceSpec(
             seq_len=9,
             content_length=content,
