@@ -1,5 +1,6 @@
 import gc
 import itertools
+import json
 import weakref
 
 import numpy as np
@@ -347,3 +348,16 @@ def test_a_batch_shows_what_it_is(ten):
     assert repr(ten.batch([5, 2])) == "Batch(2 x 4, index [5, 2]…)"
     fields = ("labels", "spans")
     assert ten.batch([1]).prepare(fields).labels.shape == (1, 4)
+
+
+def test_metadata_names_the_input_of_the_build_that_added_the_document(tmp_path):
+    """Inputs are numbered in every build and append anew."""
+    for name, count in (("a", 2), ("b", 1), ("c", 1), ("d", 3)):
+        rows = [json.dumps({"text": f"{name}{i}" * 5}) for i in range(count)]
+        (tmp_path / f"{name}.jsonl").write_text("\n".join(rows) + "\n")
+    first, more = [[tmp_path / f"{one}.jsonl" for one in some] for some in ("ab", "cd")]
+    tl.build(first, tmp_path / "s", tokenizer="bytes")
+    tl.build(more, tmp_path / "s", tokenizer="bytes", append=True)
+    run = tl.open(tmp_path / "s").pack(16, strategy="sequential")
+    found = [one["_input"] for row in run.batch(range(len(run))).metadata for one in row]
+    assert list(dict.fromkeys(found)) == [f"{one}.jsonl" for one in "abcd"]

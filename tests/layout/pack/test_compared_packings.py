@@ -1,13 +1,17 @@
 """The planner's table matches the actual run, to the last token."""
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
 import tokenloom as tl
 from tokenloom.cli import main
+from tokenloom.layout.pack.compare import ALL, PackingChoice, _recommend
+from tokenloom.layout.pack.cut import Tally
 from tokenloom.layout.pack.packers import STRATEGIES
+from tokenloom.layout.pack.spec import PackSpec
 from tokenloom.testing import write_store
 
 
@@ -121,3 +125,53 @@ def test_the_command_prints_the_table_or_json(store, capsys):
     plan = tl.plan_packing(store, seq_len=16, strategy="bin")
     assert found["choices"][0]["rows"] == plan.rows
     assert main(["pack-plan", str(store.path), "--seq-len", "1"]) == 2
+
+
+# -- the recommendation ---------------------------------------------------------------------
+
+
+def a_choice(number, trained, *, lost=0, rows=10, cut=0, needless=0, overflow="split"):
+    """One way of packing 90 documents with 1,000 tokens into 1,000 cells, and 10 empty ones."""
+    tally = Tally(documents=100, empty=10, tokens=1000, overlong_tokens=lost, rows=rows, cells=1000)
+    found = {"placed": trained, "trained": trained, "cut": cut, "cut_needlessly": needless}
+    spec = PackSpec(seq_len=100, strategy=ALL[number], overflow=overflow)
+    return PackingChoice(spec=spec, tally=replace(tally, **found))
+
+
+def test_what_loses_tokens_or_has_no_rows_is_never_recommended():
+    assert _recommend([]) is None
+    assert _recommend([a_choice(1, 990, lost=1, overflow="drop"), a_choice(2, 0, rows=0)]) is None
+    honest = a_choice(3, 100)
+    assert _recommend([a_choice(1, 990, lost=1, overflow="drop"), honest])[0] is honest
+
+
+def test_what_cuts_needlessly_is_recommended_only_if_all_do():
+    cutter, whole = a_choice(1, 990, cut=30, needless=9), a_choice(3, 700, cut=4)
+    best, reason = _recommend([cutter, whole])
+    assert best is whole
+    assert f"{ALL[1]} would cut 10.0% of them needlessly" in reason  # 9 of 90 that have tokens
+    assert "cuts 4 of 90 documents; all of them longer than a frame" in reason
+    other = a_choice(2, 800, cut=30, needless=9)
+    best, reason = _recommend([cutter, other])
+    assert best is cutter
+    assert "all of them longer" not in reason
+    assert f"{ALL[2]} would cut 10.0%" in reason
+    assert "needlessly" not in _recommend([cutter])[1]
+
+
+def test_the_simplest_of_those_that_train_nearly_the_most_is_recommended():
+    for trained, expected in ((1000, 1), (999, 1), (998, 2)):  # 0.1 % of the cells is near
+        best, reason = _recommend([a_choice(2, 1000), a_choice(1, trained)])
+        assert best.spec.strategy == ALL[expected]
+        assert reason.startswith(f"100: {ALL[expected]}, overflow='split': loses nothing, fills")
+        assert "longer than a frame" not in reason
+        assert "would" not in reason
+        assert reason.endswith("cuts 0 of 90 documents.")
+
+
+def test_the_way_that_loses_most_is_told():
+    losers = [a_choice(1, 900, lost=50, overflow="drop")]
+    losers += [a_choice(2, 900, lost=250, overflow="truncate")]
+    reason = _recommend([losers[0], a_choice(3, 900), losers[1]])[1]
+    assert reason.endswith("; overflow='truncate' would lose 25.0% of the tokens.")
+    assert "drop" not in reason

@@ -447,3 +447,20 @@ def test_a_run_that_is_dropped_frees_its_rows_at_once(toy):
         assert table() is None
     finally:
         gc.enable()
+
+
+@pytest.mark.parametrize(
+    ("groups", "capacity", "total", "wanted"),
+    [
+        (4, 100, 80, 4),  # all fit
+        (4, 80, 80, 4),
+        (4, 40, 80, 2),
+        (4, 1, 80, 1),  # one at a time, though it does not fit
+        (6, 100, 0, 6),  # nothing to keep
+        (3, 7, 1, 3),
+    ],
+)
+def test_as_many_groups_are_asked_for_together_as_fit_in_memory(groups, capacity, total, wanted):
+    kinds = Kinds(16, 9, 99)
+    kept = kept_rows.KeptRows(kinds, np.arange(groups + 1), None, capacity, total)
+    assert kept.most_groups == wanted

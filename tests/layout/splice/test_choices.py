@@ -10,6 +10,8 @@ from hypothesis import strategies as st
 from tokenloom.errors import ConfigError
 from tokenloom.layout.splice.choices import Balanced, Swept
 from tokenloom.layout.splice.spec import SpliceSpec
+from tokenloom.layout.splice.turns import Even, Wrapped, _doubled
+from tokenloom.random.keys import draws
 
 
 @given(
@@ -55,7 +57,7 @@ def places(spec, content, stride, length):
 @pytest.mark.parametrize("mode", ["slide_within", "anchor_start", "cyclic_roll"])
 @pytest.mark.parametrize("placement", ["fit", "truncate"])
 def test_swept_places_are_those_that_are_counted_one_by_one(mode, placement):
-    for least, content, stride, step in itertools.product((2, 3, 5), (5, 8), (1, 2, 3), (1, 4)):
+    for least, content, stride, step in itertools.product((1, 2, 5), (5, 8), (1, 3, 5, 9), (1, 4)):
         spec = SpliceSpec(
             seq_len=9,
             content_length=content,
@@ -105,3 +107,36 @@ def test_orders_of_an_enumeration_are_refused_where_they_mean_nothing(given, ref
         return
     with pytest.raises(ConfigError, match=f"^{refused}"):
         SpliceSpec(seq_len=9, content_length=5, **given)
+
+
+@pytest.mark.parametrize("kind", [Even, Wrapped])
+def test_what_was_shown_earlier_is_what_all_epochs_before_chose(kind):
+    for choices, quota in itertools.product((1, 2, 3, 5, 6), (1, 2, 3, 4, 7, 12)):
+        way = kind(np.array([9, choices]), np.array([4, quota]))
+        every, place = np.arange(choices), np.full(choices, 1)
+        seen = np.zeros(choices, np.int64)
+        for epoch in range(8):
+            assert way.earlier(place, every, epoch).tolist() == seen.tolist()
+            assert way.shown(place, every, every + 1, epoch).tolist() == seen.tolist()
+            chosen = way.choose(np.full(quota, 1), np.arange(quota), np.full(quota, epoch))
+            seen += np.bincount(chosen, minlength=choices)
+        assert seen.sum() == 8 * quota
+
+
+@given(st.integers(1, 60), st.integers(1, 12), st.floats(0.1, 3), st.integers(1, 9), st.integers(0))
+def test_starts_near_the_ends_are_doubled_by_their_distance_in_tokens(
+    length, content, alpha, stride, stream
+):
+    content, stream = min(content, length), stream % 2**64
+    starts = list(range(0, length - content + 1, stride))
+    if starts[-1] < length - content:
+        starts.append(length - content)  # the tail
+    luck = draws(stream, np.arange(len(starts), dtype=np.uint64)) / 2.0**64
+    wanted = []
+    for number, t in enumerate(starts):
+        distance = min(t + 1, length - content - t + 1, content)
+        most = content**alpha
+        chance = ((content / distance) ** alpha - 1) / (most - 1) if most > 1 else 0
+        wanted += [number] * bool(luck[number] < chance)
+    found = _doubled(length, content, alpha, len(starts), np.uint64(stream), stride)
+    assert found.tolist() == wanted

@@ -337,3 +337,40 @@ def test_a_mix_prices_rows_of_no_token_as_before():
         assert raw.min() == 0
         assert prices.inside(0, ds.run.rows, 99) == each.sum() > raw.sum()
         assert prices.whole(0, 2) is None
+
+
+@pytest.mark.parametrize(
+    ("options", "steady"),
+    [
+        ({}, True),
+        ({"bos_id": 3}, False),
+        ({"edge": "clip"}, True),  # every choice once an epoch
+        ({"edge": "clip", "bos_id": 3}, True),
+        ({"edge": "clip", "epoch_length": 7}, False),
+        ({"content_start_mode": "slide_within"}, True),
+        ({"content_start_mode": "slide_within", "sampler": "quota", "epoch_length": 7}, False),
+    ],
+)
+def test_epochs_are_steady_if_all_have_the_same_number_of_tokens(options, steady):
+    layout = Spliced(
+        SpliceSpec(seq_len=30, content_length=9, **options), ToyLine([23, 0, 9, 3, 14])
+    )
+    tokens = {sum(spans_tokens(layout, epoch)) for epoch in range(12)}
+    assert layout.is_steady(0) == steady
+    assert len(tokens) == 1 or not steady
+
+
+def test_documents_without_a_weight_of_their_ends_are_doubled_nowhere_and_the_others_are():
+    """One document that asks for it is enough, and it changes no other."""
+    lengths = [40, 30, 25]
+
+    def shown(alphas):
+        spec = SpliceSpec(
+            seq_len=12, content_length=8, edge_mode="duplicate", alpha=0.0, doc_alphas=alphas
+        )
+        return Spliced(spec, ToyLine(lengths)).parts[0].shown.tolist()
+
+    none, first, every = shown((0.0,) * 3), shown((2.0, 0.0, 0.0)), shown((2.0,) * 3)
+    assert none == [33, 23, 18]
+    assert first == [every[0], *none[1:]]
+    assert all(one > other for one, other in zip(every, none, strict=True))
