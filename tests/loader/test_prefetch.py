@@ -575,17 +575,17 @@ def test_ld_04_stats_are_what_was_delivered(tmp_path, prefetch):
     dataset, _ = faulty(tmp_path)
     with tl.Loader(dataset, 5, 1, 2, prefetch=prefetch) as loader:
         before = loader.stats()
-        assert (before.steps, before.examples, before.tokens, before.seconds) == (0, 0, 0, 0.0)
-        assert before.tokens_per_second == 0.0
+        assert (before.steps, before.examples, before.cells, before.seconds) == (0, 0, 0, 0.0)
+        assert before.cells_per_second == 0.0
         rows = sum(len(next(loader)) for _ in range(6))
         loader.close()
         next(loader.seek(0))
         after = loader.stats()
     assert rows == 6 * 3
-    assert (after.steps, after.examples, after.tokens) == (7, 21, 21 * SEQ_LEN)
+    assert (after.steps, after.examples, after.cells) == (7, 21, 21 * SEQ_LEN)
     assert 0 < after.wait_seconds <= after.seconds
     assert after.reads.bytes - before.reads.bytes >= 21 * SEQ_LEN * 2
-    assert after.tokens_per_second > 0
+    assert after.cells_per_second > 0
 
 
 def test_padding_is_not_counted_as_examples(store):
