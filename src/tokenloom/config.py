@@ -77,7 +77,7 @@ def load(
     if dialect is not None:
         return _of_dialect(dialect, overridden(written, changes))
     run = run_of(written, changes, build=build)
-    log.info("%s: read as a run file.", written.name)
+    log.debug("%s: read as a run file.", written.name)
     return run
 
 

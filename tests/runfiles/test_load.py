@@ -342,7 +342,7 @@ def test_a_store_that_was_built_with_other_settings_is_refused(load, place):
 
 
 def test_a_file_is_told_apart_from_a_description_and_both_load(load, place, caplog):
-    caplog.set_level(logging.INFO)
+    caplog.set_level(logging.DEBUG)
     run = load(ONE)
     assert "run.yaml: read as a run file." in caplog.text
     (place / "described.json").write_text(json.dumps(run.describe()))
