@@ -17,7 +17,7 @@ from tokenloom.api.store import Store
 from tokenloom.arguments import one_of
 from tokenloom.errors import InputError, StoreError, plural
 from tokenloom.store.derived.length_counts import LengthCounts
-from tokenloom.store.files import LOCAL, temporary_name
+from tokenloom.store.files import replace_file
 
 __all__ = [
     "compare",
@@ -205,15 +205,9 @@ def histogram(counts: LengthCounts) -> list[str]:
 
 
 def write_whole(target: Path, text: str, what: str) -> None:
-    """Write a file atomically, replacing an existing one."""
-    temporary = target.parent / temporary_name()
+    """Write a file that appears whole or not at all, replacing an existing one."""
     try:
-        out = LOCAL.create(temporary)
-        out.write(text.encode())
-        out.close()  # synced
-        os.replace(temporary, target)
+        replace_file(target, text.encode())
     except OSError as error:
         reason = os.strerror(error.errno) if error.errno else error
         raise StoreError(f"{target}: the {what} cannot be written: {reason}.") from error
-    finally:
-        LOCAL.remove(temporary)

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from tokenloom.api.dataset import Dataset
-from tokenloom.cli.printing import write
+from tokenloom.cli.printing import write, write_whole
 from tokenloom.config import check
 from tokenloom.errors import InputError, StoreExists, plural
 from tokenloom.loader.loader import Loader
@@ -28,7 +28,7 @@ def init(arguments: argparse.Namespace) -> int:
         raise StoreExists(f"{target}: it is there already. Remove it, or name another with --out.")
     if target.parent.resolve() != Path(arguments.folder).resolve():
         raise InputError(f"{target}: paths in the file are relative to it. Put it into the folder.")
-    target.write_text(text, encoding="utf-8")
+    write_whole(target, text, "run file")
     lines = [f"{target}: written. Next: tokenloom check {target}"]
     write(arguments, {"path": str(target), "text": text}, lines)
     return 0

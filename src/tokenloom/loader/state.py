@@ -10,7 +10,6 @@ from __future__ import annotations
 import contextlib
 import json
 import logging
-import os
 import re
 from collections.abc import Mapping
 from pathlib import Path
@@ -21,7 +20,7 @@ from tokenloom.api.dataset import Dataset
 from tokenloom.api.state import FORMAT, OLD_FORMAT, arrays_digest
 from tokenloom.arguments import local_path
 from tokenloom.errors import StateError, StoreError, warn
-from tokenloom.store.files import LOCAL, temporary_name
+from tokenloom.store.files import LOCAL, replace_file
 from tokenloom.store.plan_cache import cache_dir
 
 __all__ = [
@@ -243,15 +242,7 @@ def write_state(state: Mapping[str, Any], path: str | Path) -> Path:
     if target.is_dir() or (target.suffix != ".json" and not target.exists()):
         target = target / f"state-{known['examples']:012d}.json"
     _make_folder(target.parent)
-    temporary = target.parent / temporary_name()
-    try:
-        out = LOCAL.create(temporary)
-        out.write(raw)
-        out.close()  # synced
-        os.replace(temporary, target)
-    finally:
-        LOCAL.remove(temporary)
-    LOCAL.sync_directory(target.parent)
+    replace_file(target, raw)
     return target
 
 

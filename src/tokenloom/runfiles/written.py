@@ -32,6 +32,7 @@ from tokenloom.mixture.spec import Edit, MixSpec, usual_cost
 from tokenloom.order.shuffle import BlockShuffle, EraShuffle, FullShuffle, Shuffle, describe_shuffle
 from tokenloom.order.spec import MAIN
 from tokenloom.runfiles.schema import NONE, signature_of
+from tokenloom.store.files import replace_file
 
 __all__ = ["dumped", "run_mapping", "save"]
 
@@ -65,7 +66,7 @@ def save(run: Dataset, path: str | os.PathLike[str], *, overwrite: bool = False)
     plain = run_mapping(dataset_of("save", run), folder=os.path.dirname(name))
     is_json = target.suffix.lower() == ".json"
     text = json.dumps(plain, indent=1, ensure_ascii=False) + "\n" if is_json else dumped(plain)
-    target.write_text(text, encoding="utf-8")
+    replace_file(target, text.encode())
 
 
 def dumped(plain: Mapping[str, Any]) -> str:

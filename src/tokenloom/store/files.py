@@ -23,7 +23,15 @@ from typing import Any, Protocol
 from tokenloom.errors import StoreCorrupt, StoreError, StoreExists
 from tokenloom.store.handles import Single
 
-__all__ = ["LOCAL", "Files", "LocalFiles", "OutFile", "publish_file", "temporary_name"]
+__all__ = [
+    "LOCAL",
+    "Files",
+    "LocalFiles",
+    "OutFile",
+    "publish_file",
+    "replace_file",
+    "temporary_name",
+]
 
 TEMPORARY_PREFIX = ".tmp-"
 
@@ -310,3 +318,16 @@ def publish_file(files: Files, path: Path, data: bytes) -> bool:
         files.remove(temporary)
     files.sync_directory(path.parent)
     return fresh
+
+
+def replace_file(path: Path, data: bytes) -> None:
+    """Write a whole small file, in the place of one that may be there; no reader sees a part."""
+    temporary = path.parent / temporary_name()
+    try:
+        out = LOCAL.create(temporary)
+        out.write(data)
+        out.close()  # synced
+        os.replace(temporary, path)
+    finally:
+        LOCAL.remove(temporary)
+    LOCAL.sync_directory(path.parent)
