@@ -65,6 +65,9 @@ class KeyChange:
             hold other tokens), "arrays" (the same tokens, other labels, masks or positions), "end"
             (only how far the run goes), "nothing", or "not alone" (it was not possible to try).
         why: more about it, such as why it could not be tried.
+
+    >>> KeyChange(key="seed", a=1, b=2, verdict="order").to_dict()["verdict"]
+    'order'
     """
 
     key: str
@@ -94,6 +97,11 @@ class RunDiff:
         among: they were taken from the first this many examples; None for all of endless runs.
         examples: the number of examples of each run; None is endless.
         keys: settings that differ, with verdicts.
+
+    >>> told = {"share": 1.0, "low": 1.0, "high": 1.0, "compared": 0, "among": 9, "keys": ()}
+    >>> RunDiff(first=None, is_first=True, examples=(9, 9), **told)
+    RunDiff: no example differs
+      equal   100.00% of 9 examples
     """
 
     first: int | None

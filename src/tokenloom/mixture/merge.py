@@ -71,6 +71,8 @@ class Merge:
         listed: ties go to the source that is listed first, not to the hash.
     """
 
+    block = 1  # items that change places
+
     def __init__(
         self, clocks: Sequence[Clock], *, seed: int, midpoint: bool, listed: bool = False
     ) -> None:
@@ -405,14 +407,6 @@ class Merge:
     def whole(self, index: int) -> int:
         """See `tokenloom.mixture.stages.Merged`: the items of a source come in order."""
         return index
-
-    def settled(self, index: int) -> int:
-        """See `tokenloom.mixture.stages.Merged`."""
-        return index + 1
-
-    def around(self, first: int, last: int) -> tuple[int, int]:
-        """See `tokenloom.mixture.stages.Merged`: it is that order."""
-        return first, last
 
     # -- item → index ----------------------------------------------------------------------
 

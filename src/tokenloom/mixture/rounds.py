@@ -33,28 +33,28 @@ class Rounds:
     def __init__(
         self, merge: Merge, block: int, end: int | None, *, shuffled: bool, seed: int
     ) -> None:
-        self.merge, self._block, self._end = merge, block, end
+        self.merge, self.block, self._end = merge, block, end
         self._shuffled, self._root = shuffled, key(seed, "mix", "rounds")
 
     def items(self, first: int, last: int) -> tuple[Int64, Int64]:
         """(source, item) of indices [first, last)."""
-        begin = first // self._block * self._block
-        end = -(-last // self._block) * self._block
+        begin = first // self.block * self.block
+        end = -(-last // self.block) * self.block
         source, item = self.merge.items(begin, end if self._end is None else min(end, self._end))
-        block = np.arange(len(source)) // self._block
+        block = np.arange(len(source)) // self.block
         order = np.lexsort((source, block))  # stable: items of one source keep their order
         if self._shuffled:
-            order = order[self._shuffle(begin // self._block, len(order))]
+            order = order[self._shuffle(begin // self.block, len(order))]
         chosen = order[first - begin : last - begin]
         return source[chosen], item[chosen]
 
     def _shuffle(self, number: int, count: int) -> Int64:
         """The places of `count` items from block `number` on, shuffled inside each block."""
         out = np.arange(count)
-        whole = count // self._block * self._block
-        for low, high, size in ((0, whole, self._block), (whole, count, count - whole)):
+        whole = count // self.block * self.block
+        for low, high, size in ((0, whole, self.block), (whole, count, count - whole)):
             if low < high:
-                block = (out[low:high] // self._block).astype(np.uint64)
+                block = (out[low:high] // self.block).astype(np.uint64)
                 keys = children(self._root, np.unique(block) + np.uint64(number))
                 inside = (out[low:high] - low) % size
                 moved = permutations(size, keys).forward(
@@ -65,7 +65,7 @@ class Rounds:
 
     def cut(self, index: int) -> Int64:
         """The number of items of every source before an index [sources]."""
-        begin = index // self._block * self._block
+        begin = index // self.block * self.block
         before = self.merge.cut(begin)
         if begin == index:
             return before
@@ -75,19 +75,10 @@ class Rounds:
 
     def whole(self, index: int) -> int:
         """See `tokenloom.mixture.stages.Merged`."""
-        return index // self._block * self._block if self._shuffled else index
-
-    def settled(self, index: int) -> int:
-        """See `tokenloom.mixture.stages.Merged`."""
-        return index // self._block * self._block
-
-    def around(self, first: int, last: int) -> tuple[int, int]:
-        """See `tokenloom.mixture.stages.Merged`: whole blocks."""
-        end = -(-last // self._block) * self._block
-        return self.settled(first), end if self._end is None else min(end, self._end)
+        return index // self.block * self.block if self._shuffled else index
 
     def index(self, source: int, item: int) -> int:
         """The index of an item of a source in the run."""
-        begin = self.merge.index(source, item) // self._block * self._block
-        sources, items = self.items(begin, begin + self._block)  # at the end, those that are left
+        begin = self.merge.index(source, item) // self.block * self.block
+        sources, items = self.items(begin, begin + self.block)  # at the end, those that are left
         return begin + int(np.flatnonzero((sources == source) & (items == item))[0])

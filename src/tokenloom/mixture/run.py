@@ -184,7 +184,7 @@ class MixedRun:
         if len(ranked) > FEW:
             ends = (int(ranked[0]), int(ranked[-1]))
             first, last = (stage.merge.index(source, item) for item in ends)
-            low, high = stage.order.around(first, last + 1)
+            low, high = stage.around(first, last + 1)
             if high - low < min(CLOSE * len(ranked), WIDE):  # all between them cost less
                 who, what = stage.order.items(low, high)
                 mine = np.flatnonzero(who == source)
@@ -219,15 +219,14 @@ class MixedRun:
         if self.n is None or self._order is not None:
             return True
         stage = self.stages[number]
-        return stage.order.settled(stage.merge.index(source, item)) <= self.n
+        return stage.settled(stage.merge.index(source, item)) <= self.n
 
     def settled(self, index: int) -> int:
         """No later item of the source at an index comes before this one."""
         if self._order is not None:
             return 0
-        return self.stages[int(np.searchsorted(self._at, index, side="right")) - 1].order.settled(
-            index
-        )
+        stage = self.stages[int(np.searchsorted(self._at, index, side="right")) - 1]
+        return stage.settled(index)
 
     def items_before(self, source: int, index: int) -> int:
         """The number of leading items of a source that all come before an index."""

@@ -33,7 +33,13 @@ NOTHING = EqualCosts(1, 0)
 
 
 class Merged(Protocol):
-    """Index → (source, item) and back."""
+    """Index → (source, item) and back.
+
+    Attributes:
+        block: items that change places with each other: those of a block, or 1.
+    """
+
+    block: int
 
     def items(self, first: int, last: int) -> tuple[Int64, Int64]:
         """(source, item) of indices [first, last)."""
@@ -43,12 +49,6 @@ class Merged(Protocol):
 
     def whole(self, index: int) -> int:
         """The largest index <= `index` at which every source has shown a prefix of its items."""
-
-    def settled(self, index: int) -> int:
-        """No later item of the source at an index comes before this one."""
-
-    def around(self, first: int, last: int) -> tuple[int, int]:
-        """The stretch that has all items at [first, last) of the order without blocks."""
 
     def index(self, source: int, item: int) -> int:
         """The index of an item of a source in the run."""
@@ -129,6 +129,17 @@ class Stage:
     end: int | None
     order: Merged
     merge: Merge
+
+    def settled(self, index: int) -> int:
+        """No later item of the source at an index comes before this one."""
+        block = self.order.block
+        return index + 1 if block == 1 else index // block * block
+
+    def around(self, first: int, last: int) -> tuple[int, int]:
+        """The stretch that has all items at [first, last) of the merge: whole blocks."""
+        block = self.order.block
+        low, high = first // block * block, -(-last // block) * block
+        return low, high if self.end is None else min(high, self.end)
 
 
 def first_stage(sources: Sequence[TimedSource], weights: Mapping[str, float], rule: Rule) -> Stage:
