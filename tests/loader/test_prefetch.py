@@ -679,3 +679,15 @@ def test_w6_memory_does_not_grow_with_the_batches(tmp_path, batches):
     done = run_python(GROWTH, tmp_path, batches, timeout=900)
     assert done.returncode == 0, done.stderr
     assert slope([int(word) for word in done.stdout.split()]) < 1024
+
+
+def test_time_that_was_waited_is_kept_when_a_thread_is_dropped(store):
+    loader = tl.Loader(toy_run(store, epochs=None), 4, prefetch=2, fetch="rows")
+    total = 0.0
+    for waited, drop in ((2.5, loader.close), (1.25, lambda: loader.seek(3)), (4.0, loader.close)):
+        next(loader)
+        loader._producer.waited = waited
+        total += waited
+        assert loader.stats().wait_seconds == total
+        drop()
+        assert loader.stats().wait_seconds == total

@@ -69,9 +69,14 @@ class Pytest:
 
 
 def measured(tests: Sequence[str], out: Path, workers: int) -> None:
-    """See which lines some tests run; all of them must pass."""
+    """See which lines some tests run; all of them must pass.
+
+    Each worker writes a part that speaks of all files. So the parts get their names when all of
+    them are there: one of a run that was stopped would hide the tests of the others.
+    """
     begin = last = time.monotonic()
-    running = Pytest("-p", "mutation.cover", "-n", str(workers), *tests, MUTATION_COVER=str(out))
+    half = out.with_name(f"half-{out.name}")
+    running = Pytest("-p", "mutation.cover", "-n", str(workers), *tests, MUTATION_COVER=str(half))
     while running.process.poll() is None:
         now = time.monotonic()
         if now - last >= EVERY:
@@ -79,6 +84,8 @@ def measured(tests: Sequence[str], out: Path, workers: int) -> None:
             say(f"to see which lines the tests run: {now - begin:.0f} s")
         time.sleep(0.2)
     running.ended_well("the tests without any mutant")
+    for part in half.parent.glob(f"{half.name}.*"):
+        part.rename(part.with_name(part.name.removeprefix("half-")))
 
 
 def tried(work: list[Told], folder: Path, workers: int, seen: Callable[[Told], None]) -> list[Told]:

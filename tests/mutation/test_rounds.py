@@ -160,3 +160,19 @@ def test_coverage_is_believed_as_long_as_the_files_are_as_they_were(toy):
     (toy / "test_toy.py").write_text(MORE)
     assert stale(out, toy, ["."]) == ["test_toy.py"]
     assert read(out, toy) == ({"src/toys/room/toy.py": {ANY: []}}, {})
+
+
+def test_a_measurement_that_did_not_end_well_is_not_believed(toy, monkeypatch):
+    monkeypatch.delenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD")  # workers are a plugin
+    (toy / "src/toys/__init__.py").touch()
+    (toy / "tokenloom.py").touch()  # what is measured: nothing, here
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(toy), str(toy / "src"), str(TESTS)]))
+    out = toy / "work/cover"
+    (toy / "test_more.py").write_text(MORE)
+    (toy / "test_bad.py").write_text("def test_bad():\n    assert False\n")
+    with pytest.raises(SystemExit, match="test_bad"):
+        forks.measured(["test_more.py", "test_bad.py"], out, 1)
+    assert stale(out, toy, ["test_more.py"]) == ["test_more.py"]
+    forks.measured(["test_more.py"], out, 1)
+    assert stale(out, toy, ["test_more.py"]) == []
+    assert set(read(out, toy)[1]) == {"test_more.py::test_equal"}
