@@ -169,9 +169,7 @@ def refuse_unknown_masks(
 ) -> None:
     """Refuse a number for each id under a name that speaks of training; see `check_first`."""
     for name in _unknown(record, ids_key, given, known, OF_TRAINING):
-        asked = (
-            "" if "prompt" in name.lower() else name.lower()
-        )  # a mask of prompts is the opposite
+        asked = name.lower() if "prompt" not in name.lower() else ""  # that is the opposite
         raise BadRecord(
             f"it has {name!r}, a number for each id, and no column that says which tokens are "
             f"trained on, so all would be; allowed: {choices(asked, SAYS)} Rename it (a mask is 1 "
