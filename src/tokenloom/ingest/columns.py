@@ -395,9 +395,13 @@ def take(record: Mapping[str, Any], key: str, what: str, others: Iterable[str | 
 
 def _likely(record: Mapping[str, Any], what: str, others: Iterable[str | None]) -> str:
     """The option to pass, if one of the record's keys looks like what is missing."""
-    name, kind = {"the text": ("text_key", str), "the ids": ("ids_key", list)}.get(what, ("", None))
-    left = {key: value for key, value in record.items() if key not in set(others)}
-    found = [key for key, value in left.items() if kind and isinstance(value, kind)]
+    kinds: dict[str, tuple[str, Any]] = {
+        "the text": ("text_key", str),
+        "the ids": ("ids_key", list),
+    }
+    name, kind = kinds.get(what, ("", ()))
+    known = set(others)
+    found = [key for key, value in record.items() if isinstance(value, kind) and key not in known]
     longest = max(found, key=lambda key: len(record[key]), default=None)
     return "" if longest is None else f" For {what} in {longest!r}, pass {name}={longest!r}."
 
