@@ -31,7 +31,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from tokenloom.errors import ConfigError, choices, near_miss, warn
+from tokenloom.errors import ConfigError, choices, warn
 from tokenloom.store import format as fmt
 
 __all__ = [
@@ -169,12 +169,11 @@ def refuse_unknown_masks(
 ) -> None:
     """Refuse a number for each id under a name that speaks of training; see `check_first`."""
     for name in _unknown(record, ids_key, given, known, OF_TRAINING):
-        # a mask of prompts means the opposite
-        close = "" if "prompt" in name.lower() else near_miss(name.lower(), SAYS)
+        asked = name.lower() if "prompt" not in name.lower() else ""  # that is the opposite
         raise BadRecord(
             f"it has {name!r}, a number for each id, and no column that says which tokens are "
-            f"trained on, so all would be; allowed: {', '.join(SAYS)}.{close} Rename it (a mask is "
-            "1 where a token is trained on), or name it in metadata_keys if it is something else"
+            f"trained on, so all would be; allowed: {choices(asked, SAYS)} Rename it (a mask is 1 "
+            "where a token is trained on), or name it in metadata_keys if it is something else"
         )
 
 
