@@ -38,7 +38,7 @@ TOGETHER = 256  # rows whose arrays are compared at a time
 
 
 @dataclass(frozen=True, slots=True)
-class ShownRows:
+class ComparedRows:
     """The rows that some examples of a run show.
 
     Attributes:
@@ -53,19 +53,19 @@ class ShownRows:
     row: Int64
 
     @staticmethod
-    def of(run: Run, indices: Int64) -> ShownRows:
+    def of(run: Run, indices: Int64) -> ComparedRows:
         """The rows at some indices, looked up once."""
-        found = ShownRows(run, *(np.empty_like(indices) for _ in range(4)))
+        found = ComparedRows(run, *(np.empty_like(indices) for _ in range(4)))
         for part in run.placed(indices):
             at = slice(None) if part.at is None else part.at
             found.source[at], found.item[at] = part.number, part.item
             found.epoch[at], found.row[at] = part.epoch, part.row
         return found
 
-    def only(self, places: Int64) -> ShownRows:
+    def only(self, places: Int64) -> ComparedRows:
         """Some of them."""
         columns = (self.source, self.item, self.epoch, self.row)
-        return ShownRows(self.run, *(column[places] for column in columns))
+        return ComparedRows(self.run, *(column[places] for column in columns))
 
     @property
     def spans(self) -> Spans:
@@ -107,7 +107,7 @@ class EqualRows:
         """Whether the examples at each index, inside both runs, are equal [N]."""
         if not self._alike or not len(indices):
             return np.zeros(len(indices), np.bool_)
-        a, b = (ShownRows.of(ds.run, indices) for ds in self._runs)
+        a, b = (ComparedRows.of(ds.run, indices) for ds in self._runs)
         equal = self._by_plans(a, b)
         unsure = equal & (self._differs[a.source, b.source] | self._columns)
         for low in range(0, int(unsure.sum()), TOGETHER):
@@ -115,7 +115,7 @@ class EqualRows:
             equal[some] = self._arrays(indices[some])
         return equal
 
-    def _by_plans(self, a: ShownRows, b: ShownRows) -> Bools:
+    def _by_plans(self, a: ComparedRows, b: ComparedRows) -> Bools:
         """Whether the plans of both examples are the same [N]."""
         if self._columns:  # only arrays tell
             return np.ones(len(a.row), np.bool_)
