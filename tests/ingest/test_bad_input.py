@@ -124,8 +124,8 @@ def given_as(kind, rows, folder):
 
 
 @pytest.mark.parametrize("way", ["file", "rows", "iterator"])
-@pytest.mark.parametrize("kind", ["list", "dict", "both"])
-@pytest.mark.parametrize("depth", [1, 64, 65, 600, 900, 5000])
+@pytest.mark.parametrize("kind", ["list", "both"])
+@pytest.mark.parametrize("depth", [64, 65, 600, 5000])
 def test_metadata_of_any_depth_is_kept_or_told(depth, kind, way, tmp_path):
     rows = [{"text": "a", "n": 7, "x": nested(depth, kind)}, {"text": "b"}]
     source, options = given_as(way, rows, tmp_path), {"tokenizer": "bytes"}

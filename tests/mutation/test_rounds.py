@@ -162,6 +162,7 @@ def test_coverage_is_believed_as_long_as_the_files_are_as_they_were(toy):
     assert read(out, toy) == ({"src/toys/room/toy.py": {ANY: []}}, {})
 
 
+@pytest.mark.slow
 def test_a_measurement_that_did_not_end_well_is_not_believed(toy, monkeypatch):
     monkeypatch.delenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD")  # workers are a plugin
     (toy / "src/toys/__init__.py").touch()
