@@ -6,10 +6,10 @@ import pickle
 
 import numpy as np
 import pytest
-from tokenloom.cli.audit import read_indices
 
 import tokenloom as tl
 from tokenloom.cli import main
+from tokenloom.cli.verdicts import read_indices
 from tokenloom.testing import write_store
 
 

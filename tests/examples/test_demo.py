@@ -71,8 +71,10 @@ def test_the_stores_that_are_left_are_those_of_the_table(fast):
         assert all(ids[-1] == store.tokenizer.eos for ids in store.documents(range(5)))
     assert sorted(path.name for path in out.iterdir()) == [
         demo.MARK,
+        "certificate.json",
         "corpus",
         "run",
+        "run.yaml",
         "stores",
         "tokenizer.json",
         "training",

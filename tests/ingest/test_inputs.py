@@ -317,25 +317,17 @@ def test_the_identity_of_records_ignores_key_order_and_number_types():
     assert a == hashlib.sha256(line.encode()).hexdigest()
 
 
-def nested(depth):
-    value: dict = {}
-    for _ in range(depth):
-        value = {"in": value}
-    return value
-
-
 @pytest.mark.parametrize(
     ("value", "message"),
     [
         ({"when": object()}, r"rows\[1\]\.when: found object"),
         ({"meta": {"tags": ["a", b"raw"]}}, r"rows\[1\]\.meta\.tags\[1\]: found bytes"),
         ({"score": float("nan")}, r"rows\[1\]\.score: found float nan"),
-        ({"score": np.array([1.0, np.inf])}, r"rows\[1\]\.score: found ndarray"),
+        ({"score": np.array([1.0, np.inf])}, r"rows\[1\]\.score\[1\]: found float inf"),
         ({"text": "half \ud800"}, r"rows\[1\]\.text: found str"),
         ({7: "a"}, r"rows\[1\]: the key 7 is not a string"),
-        (nested(5000), r"rows\[1\]: nested too deeply"),
     ],
-    ids=["object", "bytes", "nan", "inf", "surrogate", "key", "deep"],
+    ids=["object", "bytes", "nan", "inf", "surrogate", "key"],
 )
 def test_a_record_that_json_cannot_hold_is_refused_with_its_path(value, message):
     with pytest.raises(InputError, match=message):

@@ -163,7 +163,7 @@ def test_ld_02_groups_are_the_batch_cut_in_order(store, groups):
             assert a.loss_tokens == b.loss_tokens
             assert b.loss_tokens == sum(one.loss_tokens for one in b.micro_batches)
         assert flat.state_dict() == folded.state_dict()
-        assert flat.stats().tokens == folded.stats().tokens == 111 * SEQ_LEN
+        assert flat.stats().cells == folded.stats().cells == 111 * SEQ_LEN
 
 
 def test_accumulation_changes_neither_state_nor_resume(store):
@@ -199,4 +199,4 @@ def test_the_time_of_a_loader_runs_from_its_first_step(store):
         assert loader.stats().seconds == 0
         next(loader)
         assert loader.stats().seconds > 0
-        assert loader.stats().tokens_per_second > 0
+        assert loader.stats().cells_per_second > 0

@@ -676,7 +676,7 @@ WRONG = [
         loader("{batch_size: 4, fields: [token]}"),
         (
             "line 7, column 25: loader.fields: found 'token', allowed: tokens, labels, "
-            "loss_mask, loss_weigh…continues, cu_seqlens, spans, step_loss_tokens. Did you "
+            "loss_mask, segment_ids…continues, cu_seqlens, spans, step_loss_tokens. Did you "
             "mean 'tokens'?"
         ),
     ),

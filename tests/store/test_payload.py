@@ -58,7 +58,7 @@ ORDERS = {
 }
 PARTS = {
     "all": lambda store: store,
-    "selected": lambda store: store.select(doc_index=[1, 4, 5, 17]),
+    "selected": lambda store: store.select(doc_index=np.flatnonzero(store.lengths)[1:9:2].tolist()),
     "split": lambda store: store.split({"a": 0.6, "b": 0.4})["a"],
 }
 
@@ -137,7 +137,8 @@ def test_every_way_of_reading_gives_the_same_arrays(
             store = opened(toy.path, way, patch, verify=verify)
             found[way] = batches_of(run_over(store), dtype, fetch=fetch)
             kept = {key[2] for key in payloads_of(store.reader)._open}
-            in_place = {"map": {True}, "pread": {False}}.get(way, set())
+            # another test of this process may have taken the signal, and then maps are not used
+            in_place = {"map": {COMPILED.guard()}, "pread": {False}}.get(way, set())
             assert kept == (in_place if fetch == "rows" else set())
         for way in WAYS[1:]:
             same(found[way], found["map"])

@@ -128,7 +128,7 @@ class Example:
         width: cells of the frame, including a look-ahead cell.
         route: the way there.
         spans: its documents, in the order of their cells; other cells are filler.
-        step, row: where it is in training with a batch size; None without one.
+        row, step: where it is in training with a batch size; None without one.
     """
 
     index: int
@@ -241,7 +241,7 @@ class Place:
         epoch: epoch of the source.
         column, start, length, label_only, inserted: see `CellRun`.
         blank: whether the document is quarantined there: the cells are filler without loss.
-        step, row: where the example is in training with a batch size; None without one.
+        row, step: where the example is in training with a batch size; None without one.
     """
 
     index: int

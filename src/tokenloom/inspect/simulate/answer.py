@@ -173,6 +173,13 @@ class Simulation:
         bands: what the other steps were taken to be like; None if all were simulated.
         exact, estimated: the names of the numbers that are exact, and of those that are not.
         notes: what to know about these numbers.
+
+    >>> import tempfile, tokenloom as tl
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     store = tl.build([{"text": "abcdefgh"}], folder + "/toy", tokenizer="bytes")
+    ...     found = store.windows(2).shuffle().simulate(batch_size=2)
+    ...     found.steps, found.examples, found.tokens, len(found.ranks)
+    (2, 4, 8, 1)
     """
 
     first: int

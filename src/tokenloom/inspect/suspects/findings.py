@@ -105,6 +105,15 @@ class Blame:
         frame, inside: by position in the frame, and in the document; from token losses only.
         edit: the quarantine, ready to paste; empty if nobody is named.
         notes: what to know about these tables.
+
+    >>> import tempfile, numpy as np, tokenloom as tl
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     texts = [{"text": f"document {n:07d}"} for n in range(40)]
+    ...     store = tl.build(texts, folder + "/toy", tokenizer="bytes")
+    ...     run = store.windows(16).shuffle()
+    ...     found = tl.blame(run, np.sin(np.arange(40)), index=np.arange(40))  # one a row
+    ...     found.per, found.losses, found.edit
+    ('row', 40, '')
     """
 
     per: str
