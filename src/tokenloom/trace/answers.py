@@ -128,7 +128,8 @@ class Example:
         width: cells of the frame, including a look-ahead cell.
         route: the way there.
         spans: its documents, in the order of their cells; other cells are filler.
-        row, step: where it is in training with a batch size; None without one.
+        step: the step that trains it, with a batch size; None without one.
+        row: its row of that step.
     """
 
     index: int
@@ -241,7 +242,8 @@ class Place:
         epoch: epoch of the source.
         column, start, length, label_only, inserted: see `CellRun`.
         blank: whether the document is quarantined there: the cells are filler without loss.
-        row, step: where the example is in training with a batch size; None without one.
+        step: the step that trains the example, with a batch size; None without one.
+        row: its row of that step.
     """
 
     index: int
