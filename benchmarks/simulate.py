@@ -15,7 +15,8 @@ import numpy as np
 
 import tokenloom as tl
 from benchmarks.clock import Row, Table, cost, timed, timing_of, want
-from tokenloom.inspect import blame, simulate_run
+from tokenloom import blame
+from tokenloom.inspect import simulate_run
 from tokenloom.testing.stores import write_flat
 
 __all__ = ["SIZES", "run"]

@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 from toyruns import toy_store
 
+from tokenloom import blame
 from tokenloom.cli import main
-from tokenloom.inspect import blame, simulate_run
+from tokenloom.inspect import simulate_run
 
 
 @pytest.fixture

@@ -5,8 +5,8 @@ import pytest
 from auditruns import SEQ_LEN, store_of
 
 import tokenloom as tl
+from tokenloom import audit as audit_batches
 from tokenloom.errors import ConfigError
-from tokenloom.inspect import audit_batches
 
 N = 103
 

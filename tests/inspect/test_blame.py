@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 import tokenloom as tl
+from tokenloom import blame
 from tokenloom.errors import ConfigError
-from tokenloom.inspect import blame
 from tokenloom.inspect.suspects.score import Incidence, name_documents, rivals_of
 from tokenloom.inspect.suspects.usual import running
 from tokenloom.testing import write_store

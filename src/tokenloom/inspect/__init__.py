@@ -8,7 +8,7 @@
 - `tokenloom.inspect.audit` judges a run, or anybody's batches, and makes a certificate.
 """
 
-from tokenloom.inspect.audit.batch_audit import BatchAudit, audit_batches
+from tokenloom.inspect.audit.batch_audit import BatchAudit
 from tokenloom.inspect.audit.certificate import Certificate
 from tokenloom.inspect.audit.recheck import CheckReport, check_certificate
 from tokenloom.inspect.audit.run_audit import audit_run
@@ -17,7 +17,6 @@ from tokenloom.inspect.diff import KeyChange, RunDiff
 from tokenloom.inspect.simulate.answer import Simulation
 from tokenloom.inspect.simulate.simulation import simulate_run
 from tokenloom.inspect.splices import Listing, places, triples
-from tokenloom.inspect.suspects.blamed import blame
 from tokenloom.inspect.suspects.findings import Blame
 
 __all__ = [
@@ -30,9 +29,7 @@ __all__ = [
     "Listing",
     "RunDiff",
     "Simulation",
-    "audit_batches",
     "audit_run",
-    "blame",
     "check_certificate",
     "coverage",
     "places",
