@@ -47,7 +47,7 @@ SETTINGS = [
 
 
 @pytest.mark.parametrize("settings", SETTINGS, ids=str)
-def test_issue_16_a_prepared_loader_has_the_rows_of_the_run(run, settings):
+def test_a_prepared_loader_has_the_rows_of_the_run(run, settings):
     config = DataLoaderConfiguration(**settings)
     loaders = [
         prepare(accelerator(dataloader_config=config), run, 8, fields=HASHED),
@@ -58,7 +58,7 @@ def test_issue_16_a_prepared_loader_has_the_rows_of_the_run(run, settings):
         assert digest_of(hashes) == run.digest(0, len(run) // 8 * 8)
 
 
-def test_issue_16_save_state_and_load_state_keep_the_place(run, tmp_path):
+def test_save_state_and_load_state_keep_the_place(run, tmp_path):
     """Also with another batch size, and the pass is named again as loops over epochs do."""
     one = accelerator()
     loader = prepare(one, run, 8, fields=("index",))
@@ -173,7 +173,7 @@ def test_a_loop_draws_none_of_torchs_random_numbers(run):
 
 
 @pytest.mark.slow
-def test_issue_16_two_processes_have_the_rows_of_a_step_between_them(run, tmp_path):
+def test_two_processes_have_the_rows_of_a_step_between_them(run, tmp_path):
     """Plain, dispatched and split, prepared by us and by Accelerate; a state of two goes on in one.
 
     Processes that read everything, or every second batch, would not join to the steps in order.

@@ -88,7 +88,7 @@ def stored(tmp_path_factory):
 @pytest.mark.parametrize(
     "name", [pytest.param(one, marks=[pytest.mark.slow] * (one in HEAVY)) for one in OWN]
 )
-def test_issue_16_an_adapter_delivers_where_no_other_framework_is_installed(name, stored):
+def test_an_adapter_delivers_where_no_other_framework_is_installed(name, stored):
     needed = OWN[name] | {one for other in USES.get(name, ()) for one in OWN[other]}
     done = alone(name, stored, FRAMEWORKS - needed)
     assert done.returncode == 0, done.stderr[-3000:]

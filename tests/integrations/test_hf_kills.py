@@ -50,7 +50,7 @@ OPTIONS = {"max_steps": 9, "save_steps": 2, "save_total_limit": 2}
 
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", ["trainer", "sft"])
-def test_issue_16_a_killed_training_has_the_losses_of_the_whole_one(tmp_path, run_files, kind):
+def test_a_killed_training_has_the_losses_of_the_whole_one(tmp_path, run_files, kind):
     """Megatron-Bridge 4565: packed fine-tuning data whose loss jumps after a resume. With dropout,
     to the last bit; also after a kill in the middle of a checkpoint."""
     run_file = run_files[kind]
@@ -78,7 +78,7 @@ def test_the_data_for_fine_tuning_train_some_tokens_of_every_row_and_not_others(
 
 
 @pytest.mark.slow
-def test_issue_16_two_processes_train_as_one_does(tmp_path, run_files):
+def test_two_processes_train_as_one_does(tmp_path, run_files):
     """And a training of one process goes on in two, within a step's rounding."""
     run_file = run_files["trainer"]
     told = {"dropout": 0.0, "evaluate": True}

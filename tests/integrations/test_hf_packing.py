@@ -43,7 +43,7 @@ BOOL = {"attention_mask": lambda given: dense_mask(segments(given))[:, None]}
 
 @pytest.mark.parametrize("contract", ["hf", "sdpa", "flash"])
 @pytest.mark.parametrize("attention", ["eager", "sdpa"])
-def test_issue_16_documents_stay_apart_under_every_contract(attention, contract):
+def test_documents_stay_apart_under_every_contract(attention, contract):
     changed, alone = check_packing(tiny(attention), contract=contract)
     assert changed.ok
     assert alone.ok
@@ -67,13 +67,13 @@ def test_the_tolerance_goes_with_the_dtype(dtype):
 
 @pytest.mark.parametrize("attention", ["eager", "sdpa"])
 @pytest.mark.parametrize("name", LEAKS)
-def test_issue_16_a_set_up_that_leaks_is_refused(attention, name):
+def test_a_set_up_that_leaks_is_refused(attention, name):
     with pytest.raises(ConfigError, match=r"see each other(.|\n)*contract='sdpa'"):
         check_packing(altered(attention, **LEAKS[name]))
 
 
 @pytest.mark.parametrize("attention", ["eager", "sdpa"])
-def test_issue_16_edges_of_documents_without_positions_leak_and_are_refused(attention):
+def test_edges_of_documents_without_positions_leak_and_are_refused(attention):
     """Only FlashAttention reads `cu_seq_lens`; other attentions go by positions alone."""
     with pytest.raises(ConfigError, match="see each other"):
         check_packing(altered(attention, **LEAKS["no position_ids"]), contract="flash")
@@ -146,7 +146,7 @@ def test_attach_refuses_a_model_that_leaks_or_chooses_what_does_not(tmp_path):
 
 @pytest.mark.parametrize("contract", ["hf", "sdpa"])
 @pytest.mark.parametrize("attention", ["eager", "sdpa"])
-def test_issue_16_packed_documents_have_the_losses_that_they_have_alone(
+def test_packed_documents_have_the_losses_that_they_have_alone(
     tmp_path, attention, contract
 ):
     packed_is_alone(tmp_path, attention, contract)
@@ -156,7 +156,7 @@ def test_issue_16_packed_documents_have_the_losses_that_they_have_alone(
 @pytest.mark.filterwarnings("ignore:.*:DeprecationWarning:torch")
 @pytest.mark.filterwarnings("ignore:_compile flag on create_block_mask:DeprecationWarning")
 @pytest.mark.filterwarnings("ignore:flex_attention called without torch.compile")
-def test_issue_16_packed_documents_have_the_losses_that_they_have_alone_in_flex(tmp_path):
+def test_packed_documents_have_the_losses_that_they_have_alone_in_flex(tmp_path):
     """FlexAttention has no backward on the CPU, so only what it computes is compared."""
     assert check_packing(tiny("flex_attention"))[0].ok
     packed_is_alone(tmp_path, "flex_attention", "hf")

@@ -41,13 +41,13 @@ def whole(run, tmp_path_factory):
 
 
 # -- order -----------------------------------------------------------------------------------
-def test_issue_16_a_trainer_is_fed_the_rows_of_the_run(run, whole):
+def test_a_trainer_is_fed_the_rows_of_the_run(run, whole):
     assert indices(whole) == list(range(36))
     assert digest(whole) == run.digest(0, 36)
     assert digest(whole) != run.seed(8).digest(0, 36)  # a digest that could be another
 
 
-def test_issue_16_micro_batches_are_the_rows_of_a_step_in_order(run, whole, tmp_path):
+def test_micro_batches_are_the_rows_of_a_step_in_order(run, whole, tmp_path):
     options = {"per_device_train_batch_size": 2, "gradient_accumulation_steps": 2}
     model = tiny(dropout=0.0)
     two = trained(run, tmp_path / "2", max_steps=4, model=model, mine={"fields": HASHED}, **options)
@@ -57,13 +57,13 @@ def test_issue_16_micro_batches_are_the_rows_of_a_step_in_order(run, whole, tmp_
     assert losses(two) == pytest.approx(losses(one), abs=1e-6)  # normalised over the whole step
 
 
-def test_issue_16_the_model_gets_what_the_contract_names_and_nothing_else(run, tmp_path):
+def test_the_model_gets_what_the_contract_names_and_nothing_else(run, tmp_path):
     trainer = trained(run, tmp_path, max_steps=1)
     assert set(trainer.fed[0]) == {"input_ids", "labels", "position_ids", "use_cache"}
     assert trainer.fed[0]["use_cache"] is False
 
 
-def test_issue_16_every_rank_has_its_contiguous_share(run, tmp_path):
+def test_every_rank_has_its_contiguous_share(run, tmp_path):
     shares = []
     for rank in range(3):
         trainer = Remembering(tiny(), arguments(tmp_path, gradient_accumulation_steps=2))
@@ -75,7 +75,7 @@ def test_issue_16_every_rank_has_its_contiguous_share(run, tmp_path):
 
 # -- resume ----------------------------------------------------------------------------------
 @pytest.mark.parametrize("step", [1, 4, 8])
-def test_issue_16_a_resumed_training_has_the_losses_of_the_whole_one(run, whole, tmp_path, step):
+def test_a_resumed_training_has_the_losses_of_the_whole_one(run, whole, tmp_path, step):
     """Dropout included: random numbers are the same as well."""
     start = f"{whole.args.output_dir}/checkpoint-{step}"
     again = trained(run, tmp_path, resume=start, max_steps=9, mine={"fields": HASHED})
@@ -86,7 +86,7 @@ def test_issue_16_a_resumed_training_has_the_losses_of_the_whole_one(run, whole,
 
 
 @pytest.mark.parametrize("options", [(3, 1), (2, 3), (1, 1)])
-def test_issue_16_another_batch_size_goes_on_with_the_next_example(run, whole, tmp_path, options):
+def test_another_batch_size_goes_on_with_the_next_example(run, whole, tmp_path, options):
     size, groups = options
     start = f"{whole.args.output_dir}/checkpoint-2"
     again = trained(
@@ -101,7 +101,7 @@ def test_issue_16_another_batch_size_goes_on_with_the_next_example(run, whole, t
     assert indices(again) == list(range(8, 8 + 2 * size * groups))
 
 
-def test_issue_16_workers_feed_the_same(run, whole, tmp_path):
+def test_workers_feed_the_same(run, whole, tmp_path):
     start = f"{whole.args.output_dir}/checkpoint-4"
     again = trained(run, tmp_path, resume=start, max_steps=6, dataloader_num_workers=1)
     assert {step: losses(whole)[step] for step in losses(again)} == losses(again)
@@ -304,7 +304,7 @@ def mean_loss(model, run):
     return total / count
 
 
-def test_issue_16_evaluation_runs_have_losses_of_their_own_exact_for_every_batch_size(
+def test_evaluation_runs_have_losses_of_their_own_exact_for_every_batch_size(
     run, tmp_path
 ):
     sets = {"web": run.take(7), "books": run.seed(2).take(5)}

@@ -56,7 +56,7 @@ def told(version, folder):
 
 
 @pytest.mark.parametrize(("version", "wanted"), [("4.52.4", MASKED), ("4.57.1", APART)])
-def test_issue_16_a_version_that_leaks_is_refused_or_gets_a_mask_and_resumes_exactly(
+def test_a_version_that_leaks_is_refused_or_gets_a_mask_and_resumes_exactly(
     version, wanted, tmp_path
 ):
     found = told(version, tmp_path)
