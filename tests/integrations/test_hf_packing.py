@@ -146,9 +146,7 @@ def test_attach_refuses_a_model_that_leaks_or_chooses_what_does_not(tmp_path):
 
 @pytest.mark.parametrize("contract", ["hf", "sdpa"])
 @pytest.mark.parametrize("attention", ["eager", "sdpa"])
-def test_packed_documents_have_the_losses_that_they_have_alone(
-    tmp_path, attention, contract
-):
+def test_packed_documents_have_the_losses_that_they_have_alone(tmp_path, attention, contract):
     packed_is_alone(tmp_path, attention, contract)
 
 

@@ -304,9 +304,7 @@ def mean_loss(model, run):
     return total / count
 
 
-def test_evaluation_runs_have_losses_of_their_own_exact_for_every_batch_size(
-    run, tmp_path
-):
+def test_evaluation_runs_have_losses_of_their_own_exact_for_every_batch_size(run, tmp_path):
     sets = {"web": run.take(7), "books": run.seed(2).take(5)}
     options = {"eval_strategy": "steps", "eval_steps": 2, "per_device_eval_batch_size": 3}
     trainer = LoomTrainer(
