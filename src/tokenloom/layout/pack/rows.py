@@ -56,8 +56,6 @@ WORTH_KEEPING = 1_000_000  # documents; planning fewer takes hardly longer than 
 
 SHOWN = 2_000_000  # documents; planning more takes seconds, so it shows progress
 
-LOOKED_AT = 1 << 20  # rows that are planned again before a plan is believed, about
-
 ROW_SECONDS = 0.15e-6  # that planning a row takes, about; for people
 
 log = logging.getLogger("tokenloom")
@@ -276,7 +274,7 @@ def _checked(found: dict[str, Any], line: Bounded, spec: PackSpec) -> Groups | N
 def _look_at(line: Bounded, spec: PackSpec, groups: Groups) -> dict[int, LookedAt] | None:
     """Random groups, all planned again; None if one differs."""
     kind, kinds, found = np.min_scalar_type(spec.seq_len), groups.kinds(spec), {}
-    for number in _some(groups):
+    for number in random_places(len(groups)).tolist():
         first, last = groups.document[number : number + 2].tolist()
         bounds, planned = _group_from(line, spec, number, first)
         here = first + len(bounds) - 1, bounds[0], bounds[-1], len(planned)
@@ -285,14 +283,6 @@ def _look_at(line: Bounded, spec: PackSpec, groups: Groups) -> dict[int, LookedA
         digest = digest_of(_columns(planned, bounds[:-1] - bounds[0]), kinds)
         found[number] = LookedAt(planned.tokens.astype(kind), digest)
     return found
-
-
-def _some(groups: Groups) -> list[int]:
-    """Random groups; of groups with very many rows, fewer of them."""
-    drawn = random_places(len(groups))
-    fewer = -(-int(groups.rows[drawn].sum()) // LOOKED_AT)
-    some: list[int] = drawn[:: max(1, min(fewer, len(drawn) // 8))].tolist()
-    return some
 
 
 def _columns(rows: PackedRows, begin: Int64) -> Columns:
