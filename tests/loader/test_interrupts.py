@@ -10,6 +10,7 @@ import subprocess
 import sys
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -148,7 +149,17 @@ def raising_at(number, error, unit):
     return trace, seen
 
 
-def broken_calls(run, wanted, unit, step, every, **settings):
+def broken_calls(*given, **settings):
+    """As `_broken_calls`, in a thread of its own.
+
+    A tracer that raises while a handler ends leaves its exception behind as the one that the thread
+    handles, and with it every frame and array that it knows. Here it ends with the thread.
+    """
+    with ThreadPoolExecutor(1) as thread:
+        thread.submit(_broken_calls, *given, **settings).result()
+
+
+def _broken_calls(run, wanted, unit, step, every, **settings):
     """One call of next at a step, broken at each line in turn; the rest must be as ever."""
     number, raised = 1, 0
     while True:
