@@ -1,0 +1,127 @@
+"""A model asked about every row of a run, batch by batch.
+
+One idea: an evaluation is a run like any other. Its rows have indices, a `Loader` brings them, ranks
+share them, and what is found about a row is kept with its index. So four ranks find what one finds,
+and results are put together by sorting.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tokenloom.api.dataset import Dataset
+from tokenloom.arguments import wrong_type
+from tokenloom.batch.batch import Batch
+from tokenloom.errors import ConfigError
+from tokenloom.evaluate.decoding import Decoding, TokenScores
+from tokenloom.evaluate.models import NO_TARGET, ArrayScorer, Rows, Scorer
+from tokenloom.evaluate.torch_models import TorchScorer
+from tokenloom.loader.loader import Loader
+from tokenloom.progress import Progress
+
+__all__ = ["Judged", "judged_batches", "scorer_of", "trained_targets"]
+
+Int32 = NDArray[np.int32]
+
+
+class Judged(NamedTuple):
+    """A batch and what the model says about it.
+
+    Attributes:
+        batch: the rows; those of filler at the end of a run are left out.
+        cells: which cells' logits were judged [rows, cells].
+        scores: what was found, row by row from left to right.
+    """
+
+    batch: Batch
+    cells: NDArray[np.bool_]
+    scores: TokenScores
+
+
+def scorer_of(model: Any) -> Scorer:
+    """A scorer of a model, whatever it is.
+
+    Raises:
+        ConfigError: it can't be called.
+    """
+    if hasattr(model, "ready") and hasattr(model, "told"):
+        found: Scorer = model
+        return found
+    torch = sys.modules.get("torch")
+    if torch is not None and isinstance(model, torch.nn.Module):
+        return TorchScorer(model)
+    if not callable(model):
+        raise wrong_type("model", model, "a callable (tokens, segment_ids, position_ids) → logits")
+    return ArrayScorer(model)
+
+
+def judged_batches(
+    scorer: Scorer,
+    run: Dataset,
+    *,
+    targets: Callable[[Batch], Int32],
+    decoding: Decoding,
+    batch_size: int,
+    rank: int | None = None,
+    world_size: int | None = None,
+    show: bool | None = None,
+    title: str = "evaluating",
+) -> Iterator[Judged]:
+    """Every row of this rank once, in order of indices.
+
+    Args:
+        scorer: the model, as `scorer_of` gives it; it is set up for evaluation while this runs.
+        run: the rows; it must end.
+        targets: which tokens of a batch are judged.
+        decoding: the way of decoding.
+        batch_size: rows of a step over all ranks.
+        rank, world_size: as for `tokenloom.Loader`.
+        show: whether to draw a bar; None: on a terminal.
+        title: the label of the bar.
+
+    Raises:
+        ConfigError: the model gives NaN for a row; it is named.
+    """
+    fields = ("segment_ids", "position_ids")
+    loader = Loader(run, batch_size, rank, world_size, end="pad", fields=fields, untrained="zero")
+    with loader, scorer.ready(), Progress(title, total=len(loader), unit="step", show=show) as bar:
+        for batch in loader:
+            real = int((batch.index >= 0).sum())
+            if real:
+                yield _judged(scorer, batch if real == len(batch.index) else batch.part(0, real),
+                              targets, decoding)
+            bar.advance(1)
+
+
+def _judged(
+    scorer: Scorer, batch: Batch, targets: Callable[[Batch], Int32], decoding: Decoding
+) -> Judged:
+    rows = Rows(batch.tokens, batch.segment_ids, batch.position_ids, targets(batch))
+    cells = rows.judged
+    scores = scorer(rows, decoding)
+    wrong = np.isnan(scores.log_probs)
+    if wrong.any():
+        row = int(np.repeat(np.arange(len(cells)), cells.sum(1))[wrong.argmax()])
+        spans = batch.spans
+        first = spans.frame[row]
+        raise ConfigError(
+            f"model: its logits are NaN, +inf, or -inf for every token at example "
+            f"{batch.index[row]} ({batch.source[row]}, document {spans.document[first]}, from token "
+            f"{spans.start[first]} on); allowed: numbers, and -inf for some tokens. Try float32 "
+            "weights; if they overflow as well, the model has diverged"
+        )
+    return Judged(batch, cells, scores)
+
+
+def trained_targets(batch: Batch) -> Int32:
+    """The tokens that training on a batch would have as targets, in the cells that predict them."""
+    if batch.label_layout == "shifted":
+        return batch.labels
+    found = np.full_like(batch.labels, NO_TARGET)
+    found[:, :-1] = batch.labels[:, 1:]
+    return found

@@ -1,0 +1,171 @@
+"""Models of PyTorch and Transformers: scores are made on the device, and only they come back.
+
+One idea: the same five steps as `tokenloom.evaluate.decoding`, without a sort of the vocabulary.
+Exponentials are float32 and sums float64. The probability of a token under top-k needs the k-th
+largest logit and what is at least as large; under top-p it needs the mass of what is larger than the
+token, and the mass at which the most likely ones reach p, which is nearly always found among a few.
+
+torch is not imported here: whoever has a model of it has imported it.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+
+from tokenloom.evaluate.decoding import Decoding, TokenScores
+from tokenloom.evaluate.models import Rows, check_shape
+
+__all__ = ["TorchScorer"]
+
+PIECE = 1 << 24  # logits that are reduced together: 64 MiB in float32
+
+FEW = 64  # the most likely tokens among which top-p is looked for first
+
+
+class TorchScorer:
+    """Scores of a `torch.nn.Module`.
+
+    A model of Transformers is called by name, as its own Trainer does, with a mask where a row has
+    filler or several documents. Any other module is called as ``model(tokens, segment_ids,
+    position_ids)``.
+
+    Args:
+        model: the module; it stays where it is.
+    """
+
+    def __init__(self, model: Any) -> None:
+        self.model = model
+        self.torch: Any = sys.modules["torch"]
+        weights = list(model.parameters())
+        self.device = weights[0].device if weights else self.torch.device("cpu")
+        kinds = sorted({str(one.dtype).removeprefix("torch.") for one in weights})
+        count = sum(one.numel() for one in weights)
+        self.told = (
+            f"{type(model).__name__}, {count:,} parameters, {' and '.join(kinds) or 'no'} weights "
+            f"on {self.device}"
+        )
+        self.by_name = hasattr(model, "config") and hasattr(model, "generate")
+
+    @contextmanager
+    def ready(self) -> Iterator[None]:
+        """In evaluation mode and without gradients; every module's own mode is restored."""
+        modes = [(module, module.training) for module in self.model.modules()]
+        self.model.eval()  # torch's evaluation mode
+        try:
+            with self.torch.no_grad():
+                yield
+        finally:
+            for module, training in modes:
+                module.training = training
+
+    def __call__(self, rows: Rows, decoding: Decoding) -> TokenScores:
+        """Scores of the judged cells."""
+        logits = self._logits(rows)
+        check_shape(tuple(logits.shape), rows)
+        judged = self._sent(rows.judged)
+        targets = self._sent(rows.targets[rows.judged].astype(np.int64))
+        width = logits.shape[-1]
+        flat = logits.reshape(-1, width)
+        cells = judged.reshape(-1).nonzero()[:, 0]
+        piece = max(1, PIECE // width)
+        found = [
+            reduced(self.torch, flat[cells[i : i + piece]], targets[i : i + piece], decoding)
+            for i in range(0, len(cells), piece)
+        ]
+        parts = [[part.cpu().numpy() for part in one] for one in found]
+        if not parts:
+            return TokenScores(np.empty(0), np.empty(0, bool), np.empty(0, np.float32))
+        return TokenScores(*(np.concatenate(column) for column in zip(*parts, strict=True)))
+
+    def _sent(self, values: Any) -> Any:
+        return self.torch.from_numpy(np.ascontiguousarray(values)).to(self.device)
+
+    def _logits(self, rows: Rows) -> Any:
+        tokens = self._sent(rows.tokens.astype(np.int64))
+        positions = self._sent(rows.position_ids.astype(np.int64))
+        if not self.by_name:
+            found = self.model(tokens, self._sent(rows.segment_ids.astype(np.int64)), positions)
+            return getattr(found, "logits", found)
+        return self.model(
+            input_ids=tokens,
+            position_ids=positions,
+            attention_mask=self._mask(rows.segment_ids),
+            use_cache=False,
+        ).logits
+
+    def _mask(self, segment_ids: Any) -> Any:
+        """None where causal attention is all: one document in every row, from its first cell on."""
+        if (segment_ids == segment_ids[:, :1]).all():
+            return None
+        segments = self._sent(segment_ids.astype(np.int64))
+        size = segments.shape[1]
+        same = segments[:, None, :, None] == segments[:, None, None, :]
+        kind = next(iter(self.model.parameters())).dtype
+        earlier = self.torch.ones(size, size, dtype=self.torch.bool, device=self.device).tril()
+        closed = self.torch.zeros(same.shape, dtype=kind, device=self.device)
+        return closed.masked_fill_(~(same & earlier), self.torch.finfo(kind).min)
+
+
+def reduced(torch: Any, logits: Any, targets: Any, decoding: Decoding) -> tuple[Any, Any, Any]:
+    """(log probabilities, greedy, margins) of tokens, from the logits that predict each."""
+    scores = logits.float()
+    own = scores.gather(1, targets[:, None])[:, 0]
+    two = scores.topk(min(2, scores.shape[1]), 1).values
+    top, second = two[:, 0], two[:, -1]
+    margins = torch.where(own == top, own - second, own - top)
+    greedy = own == top
+    tied = (greedy & (margins == 0)).nonzero()[:, 0]
+    if len(tied):  # of equal ones the lowest id
+        first = (scores[tied] == top[tied, None]).to(torch.uint8).argmax(1)
+        greedy[tied] = first == targets[tied]
+    log_probs = _log_probs(torch, scores, own, top, greedy, targets, decoding)
+    log_probs[~torch.isfinite(top)] = torch.nan
+    return log_probs, greedy, margins
+
+
+def _log_probs(
+    torch: Any, scores: Any, own: Any, top: Any, greedy: Any, targets: Any, decoding: Decoding
+) -> Any:
+    if decoding.T == 0:
+        return torch.where(greedy, 0.0, -torch.inf).double()
+    if decoding.T != 1:
+        scores, own, top = scores / decoding.T, own / decoding.T, top / decoding.T
+    size = scores.shape[1]
+    kept = None
+    if decoding.top_k is not None and decoding.top_k < size:
+        least = scores.topk(decoding.top_k, 1).values[:, -1:]
+        kept = scores >= least
+        scores = scores.masked_fill(~kept, -torch.inf)
+    mass = (scores - top[:, None]).exp_()
+    total = mass.sum(1, dtype=torch.float64)
+    allowed = own >= least[:, 0] if kept is not None else None
+    if decoding.top_p is not None and decoding.top_p < 1:
+        enough = total * decoding.top_p
+        share = (own - top).double().exp()
+        equal = (scores == own[:, None]) & (
+            torch.arange(size, device=scores.device) < targets[:, None]
+        )
+        before = (mass * (scores > own[:, None])).sum(1, dtype=torch.float64)
+        inside = before + equal.sum(1) * share < enough
+        allowed = inside if allowed is None else allowed & inside
+        total = _reached(torch, mass, enough)
+    log_probs = (own.double() - top.double()) - total.log()
+    return log_probs if allowed is None else log_probs.masked_fill(~allowed, -torch.inf)
+
+
+def _reached(torch: Any, mass: Any, enough: Any) -> Any:
+    """The mass of the most likely ones when it first reaches enough."""
+    few = FEW
+    while True:
+        few = min(few, mass.shape[1])
+        summed = mass.topk(few, 1).values.double().cumsum(1)
+        if few == mass.shape[1] or bool((summed[:, -1] >= enough).all()):
+            break
+        few *= 8
+    last = (summed < enough[:, None]).sum(1, keepdim=True).clamp(max=few - 1)
+    return summed.gather(1, last)[:, 0]

@@ -1,0 +1,327 @@
+"""What is found about windows, and every figure that is asked of it.
+
+One idea: keep a few numbers for each window, in order of indices, and compute every table from them.
+Sums are exact (`math.fsum`), so it does not matter who judged which window. Windows of a document
+overlap and say nearly the same, so intervals come from drawing documents, never windows.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tokenloom.api.documents import Documents
+from tokenloom.arguments import integer, one_of
+from tokenloom.errors import ConfigError
+from tokenloom.evaluate.decoding import Decoding
+from tokenloom.evaluate.extraction import draws_needed, log_threshold
+from tokenloom.random.keys import draws, key
+
+__all__ = ["Extraction", "Interval", "WindowScores"]
+
+Float64 = NDArray[np.float64]
+Int64 = NDArray[np.int64]
+
+SMALLEST = -64  # log10 P(z) below which a histogram has one bin
+
+
+class WindowScores(NamedTuple):
+    """Arrays over windows.
+
+    Attributes:
+        index: of the window in the run of its offset.
+        document: its document's number in the store.
+        start: its first token in the document.
+        offset: cells of filler before it.
+        log_pz: log P(z) of its suffix, natural logarithm.
+        greedy: whether greedy decoding gives the suffix.
+        margin: the smallest lead of a suffix token's logit over the best other one; negative where
+            another is larger.
+        k_star: tokens of the longest suffix whose P(z) reaches tau.
+    """
+
+    index: Int64
+    document: Int64
+    start: Int64
+    offset: Int64
+    log_pz: Float64
+    greedy: NDArray[np.bool_]
+    margin: NDArray[np.float32]
+    k_star: Int64
+
+
+class Interval(NamedTuple):
+    """A figure and where it lies if other documents had been chosen."""
+
+    value: float
+    low: float
+    high: float
+
+    def __str__(self) -> str:
+        return f"{self.value:.4g} ({self.low:.4g} to {self.high:.4g})"
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Extraction:
+    """What a model can give back of some documents; made by `tokenloom.evaluate.pz`.
+
+    Attributes:
+        windows: what was found about each window, by offset and index.
+        lengths: tokens of each document that was asked about, by its number; those without a window
+            are among them.
+        settings: prefix, suffix, stride, offsets, decoding, tau and model.
+        content: the digest of the documents.
+    """
+
+    windows: WindowScores
+    lengths: Mapping[int, int]
+    settings: Mapping[str, Any]
+    content: str
+
+    @staticmethod
+    def of(
+        parts: Sequence[WindowScores], documents: Documents, *, settings: Mapping[str, Any]
+    ) -> Extraction:
+        """Put the windows of several batches together."""
+        numbers = np.asarray(documents.indices).tolist()
+        return Extraction(
+            windows=_sorted(parts),
+            lengths=dict(zip(numbers, np.asarray(documents.lengths).tolist(), strict=True)),
+            settings=dict(settings),
+            content=documents.digest,
+        )
+
+    @staticmethod
+    def joined(parts: Sequence[Extraction]) -> Extraction:
+        """The shares of several ranks as one, equal to that of a single rank to the last bit.
+
+        Raises:
+            ConfigError: they are of other documents or settings, or one came twice.
+        """
+        if not parts:
+            raise ConfigError("parts: found none, allowed: the result of each rank")
+        first = parts[0]
+        for number, part in enumerate(parts):
+            if (part.content, part.settings) != (first.content, first.settings):
+                raise ConfigError(
+                    f"parts[{number}]: other documents or settings than parts[0], allowed: the "
+                    "shares of one evaluation"
+                )
+        windows = _sorted([part.windows for part in parts])
+        pairs = np.stack([windows.offset, windows.index], 1)
+        if len(np.unique(pairs, axis=0)) != len(pairs):
+            raise ConfigError("parts: a window came twice; allowed: the share of each rank once")
+        return Extraction(
+            windows=windows, lengths=first.lengths, settings=first.settings, content=first.content
+        )
+
+    def __len__(self) -> int:
+        """The number of windows."""
+        return len(self.windows.index)
+
+    def rate(self, n: int, p: float) -> float:
+        """The share of windows that are seen with probability p among n draws."""
+        return float((self.windows.log_pz >= log_threshold(n, p)).mean()) if len(self) else math.nan
+
+    @property
+    def greedy_rate(self) -> float:
+        """The share of windows whose suffix greedy decoding gives."""
+        return float(self.windows.greedy.mean()) if len(self) else math.nan
+
+    def draws_for(self, p: float) -> Float64:
+        """How many draws show each window's suffix with probability p."""
+        return draws_needed(self.windows.log_pz, p)
+
+    def summary(self) -> dict[str, float]:
+        """Figures over all windows: P(z), its logarithm to base 10, and shares.
+
+        A mean of log P(z) is -inf if decoding can't give one of the suffixes.
+        """
+        return _summary(self.windows)
+
+    def by_document(self) -> dict[int, dict[str, float]]:
+        """The same for each document, by its number; those without a window have ``windows`` 0."""
+        order = np.argsort(self.windows.document, kind="stable")
+        numbers, first = np.unique(self.windows.document[order], return_index=True)
+        groups = np.split(order, first[1:]) if len(order) else []
+        found = {
+            number: _summary(WindowScores(*(column[some] for column in self.windows)))
+            for number, some in zip(numbers.tolist(), groups, strict=False)
+        }
+        return {number: found.get(number, {"windows": 0}) for number in self.lengths}
+
+    def histogram(self, *, width: float = 1.0) -> list[tuple[float, float, int]]:
+        """(low, high, windows) of log10 P(z), from the smallest to 0.
+
+        Args:
+            width: of a bin, in powers of ten. The first bin also holds all that is below 10^-64.
+        """
+        if not len(self):
+            return []
+        powers = np.maximum(self.windows.log_pz / math.log(10), SMALLEST)
+        bins = np.ceil(powers / width).astype(int)  # (-1, 0] is bin 0 at width 1
+        low = int(bins.min())
+        counts = np.bincount(bins - low, minlength=1 - low)
+        return [
+            ((low + i - 1) * width, (low + i) * width, int(count)) for i, count in enumerate(counts)
+        ]
+
+    def heat(
+        self,
+        document: int,
+        *,
+        offset: int | None = None,
+        over: str = "suffix",
+        reduce: str = "max",
+    ) -> Float64:
+        """log P(z) over the tokens of a document: of the windows that cover each.
+
+        Args:
+            document: its number.
+            offset: windows at this offset only; None: at all of them.
+            over: a window covers its "suffix", or the whole "window". A prefix was given to the
+                model, so "window" makes text look extracted that was not.
+            reduce: "max", "mean" of log P(z), or "logmeanexp", the log of the mean P(z).
+
+        Returns:
+            One value a token; NaN where no window covers it.
+        """
+        one_of("over", over, ("suffix", "window"))
+        one_of("reduce", reduce, ("max", "mean", "logmeanexp"))
+        if document not in self.lengths:
+            raise ConfigError(
+                f"document: {document} was not evaluated, allowed: {len(self.lengths)} numbers, "
+                f"for example {next(iter(self.lengths), None)}"
+            )
+        w = self.windows
+        some = (w.document == document) & ((w.offset == offset) if offset is not None else True)
+        skip = self.settings["prefix"] if over == "suffix" else 0
+        first, values = w.start[some] + skip, w.log_pz[some]
+        length = self.settings["prefix"] + self.settings["suffix"] - skip
+        cells = (first[:, None] + np.arange(length)).ravel()
+        return _REDUCE[reduce](cells, np.repeat(values, length), self.lengths[document])
+
+    def coverage(self, tau: float = 0.5, *, over: str = "suffix") -> float:
+        """The share of tokens in a window of P(z) >= tau, of those in any window."""
+        heats = [self.heat(number, over=over) for number in self.lengths]
+        seen = np.concatenate([one[~np.isnan(one)] for one in heats]) if heats else np.empty(0)
+        return float((seen >= math.log(tau)).mean()) if len(seen) else math.nan
+
+    def interval(
+        self,
+        figure: Callable[[Extraction], float],
+        *,
+        draws: int = 1000,
+        level: float = 0.95,
+        seed: int = 0,
+    ) -> Interval:
+        """A figure with its interval, by drawing documents again and again (bootstrap).
+
+        Args:
+            figure: what to compute, for example ``lambda found: found.rate(100, 0.5)``.
+            draws: how often as many documents are drawn, with replacement.
+            level: of the interval.
+            seed: of the draws.
+        """
+        integer("draws", draws, 1)
+        numbers = np.unique(self.windows.document)
+        where = {n: np.flatnonzero(self.windows.document == n) for n in numbers.tolist()}
+        values = []
+        for chosen in _chosen(numbers, draws, seed):
+            some = np.concatenate([where[n] for n in chosen.tolist()])
+            values.append(figure(self._some(some)))
+        low, high = np.quantile(values, [(1 - level) / 2, (1 + level) / 2])
+        return Interval(figure(self), float(low), float(high))
+
+    def _some(self, windows: Int64) -> Extraction:
+        return Extraction(
+            windows=WindowScores(*(column[windows] for column in self.windows)),
+            lengths=self.lengths,
+            settings=self.settings,
+            content=self.content,
+        )
+
+    def as_json(self) -> dict[str, Any]:
+        """Settings, figures of all windows and of each document; plain values."""
+        decoding: Decoding = self.settings["decoding"]
+        return {
+            "settings": {**self.settings, "decoding": asdict(decoding)},
+            "content": self.content,
+            "all": self.summary(),
+            "documents": {str(number): one for number, one in self.by_document().items()},
+            "histogram": [list(one) for one in self.histogram()],
+        }
+
+    def table(self) -> Iterator[tuple[Any, ...]]:
+        """The names of the columns, then a row for each window; for `csv.writer`."""
+        yield WindowScores._fields
+        yield from zip(*(column.tolist() for column in self.windows), strict=True)
+
+
+def _sorted(parts: Sequence[WindowScores]) -> WindowScores:
+    """The windows of all parts, by offset and index."""
+    if not parts:
+        nothing = np.empty(0, np.int64)
+        return WindowScores(
+            nothing, nothing, nothing, nothing, np.empty(0), nothing > 0,
+            np.empty(0, np.float32), nothing,
+        )
+    columns = [np.concatenate(column) for column in zip(*parts, strict=True)]
+    order = np.lexsort((columns[0], columns[3]))
+    return WindowScores(*(column[order] for column in columns))
+
+
+def _summary(w: WindowScores) -> dict[str, float]:
+    count = len(w.index)
+    if not count:
+        return {"windows": 0}
+    chances = np.exp(w.log_pz)
+    finite = bool(np.isfinite(w.log_pz).all())
+    powers = np.quantile(np.maximum(w.log_pz, -1e300), (0.05, 0.5, 0.95)) / math.log(10)
+    low, middle, high = (p if p > -1e200 else -math.inf for p in powers.tolist())
+    return {
+        "windows": count,
+        "mean_pz": math.fsum(chances.tolist()) / count,
+        "median_pz": float(np.median(chances)),
+        "max_pz": float(chances.max()),
+        "mean_log_pz": math.fsum(w.log_pz.tolist()) / count if finite else -math.inf,
+        "log10_pz_5": low,
+        "log10_pz_50": middle,
+        "log10_pz_95": high,
+        "greedy": float(w.greedy.mean()),
+        "never": int(np.isneginf(w.log_pz).sum()),
+    }
+
+
+def _chosen(numbers: Int64, times: int, seed: int) -> Iterator[Int64]:
+    """Documents drawn with replacement, again and again."""
+    count = len(numbers)
+    for time in range(times):
+        words = draws(key(seed, "bootstrap", time), np.arange(count, dtype=np.uint64))
+        yield numbers[(words % np.uint64(count)).astype(np.int64)]
+
+
+def _largest(cells: Int64, values: Float64, length: int) -> Float64:
+    found = np.full(length, np.nan)
+    np.fmax.at(found, cells, values)
+    return found
+
+
+def _mean(cells: Int64, values: Float64, length: int) -> Float64:
+    with np.errstate(invalid="ignore", divide="ignore"):
+        return np.bincount(cells, values, length) / np.bincount(cells, minlength=length)
+
+
+def _log_mean_exp(cells: Int64, values: Float64, length: int) -> Float64:
+    top = _largest(cells, values, length)
+    with np.errstate(invalid="ignore", divide="ignore"):
+        above = np.exp(values - np.where(np.isneginf(top), 0, top)[cells])
+        return np.log(_mean(cells, above, length)) + np.where(np.isneginf(top), 0, top)
+
+
+_REDUCE = {"max": _largest, "mean": _mean, "logmeanexp": _log_mean_exp}
