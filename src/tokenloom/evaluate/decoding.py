@@ -79,7 +79,7 @@ class TokenScores(NamedTuple):
 
 
 def token_scores(
-    logits: ArrayLike, tokens: ArrayLike, decoding: Decoding = Decoding()  # noqa: B008 - frozen
+    logits: ArrayLike, tokens: ArrayLike, decoding: Decoding = Decoding()
 ) -> TokenScores:
     """What logits say about the tokens that came.
 
@@ -126,7 +126,7 @@ def _checked(logits: NDArray[Any], tokens: NDArray[Any]) -> tuple[Float64, NDArr
             "predict these tokens: logits[:, :-1] for tokens[:, 1:]"
         )
     size = logits.shape[-1]
-    if tokens.size and not (0 <= tokens.min() and tokens.max() < size):
+    if tokens.size and not (tokens.min() >= 0 and tokens.max() < size):
         found = int(tokens.max() if tokens.max() >= size else tokens.min())
         raise ConfigError(
             f"tokens: {found} is no id of a vocabulary of {size:,}; allowed: 0 to {size - 1:,}. Is "
@@ -142,7 +142,7 @@ def _log_probs(
     greedy: NDArray[np.bool_],
     decoding: Decoding,
 ) -> Float64:
-    """log p of each row's token."""
+    """Log p of each row's token."""
     if decoding.T == 0:
         return np.where(greedy, 0.0, -np.inf)
     scaled = scores / decoding.T

@@ -20,7 +20,7 @@ from tokenloom.arguments import integer, wrong
 from tokenloom.batch.batch import Batch
 from tokenloom.errors import ConfigError, plural, warn
 from tokenloom.evaluate.decoding import Decoding
-from tokenloom.evaluate.extraction import exact_sums, log_threshold, longest_suffix
+from tokenloom.evaluate.extraction import exact_sums, longest_suffix
 from tokenloom.evaluate.models import NO_TARGET
 from tokenloom.evaluate.scoring import Judged, judged_batches, scorer_of
 from tokenloom.evaluate.window_scores import Extraction, WindowScores

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from tokenloom.evaluate.decoding import Decoding, TokenScores
-from tokenloom.evaluate.models import NO_TARGET, Rows, check_shape
+from tokenloom.evaluate.models import Rows, check_shape
 
 __all__ = ["JaxScorer", "in_jax"]
 
@@ -45,7 +45,9 @@ class JaxScorer:
 
     @cached_property
     def _compiled(self) -> Any:
-        def both(tokens: Any, segments: Any, positions: Any, targets: Any, decoding: Decoding) -> Any:
+        def both(
+            tokens: Any, segments: Any, positions: Any, targets: Any, decoding: Decoding
+        ) -> Any:
             return reduced(self.jax, self.model(tokens, segments, positions), targets, decoding)
 
         return self.jax.jit(both, static_argnums=4)

@@ -35,11 +35,13 @@ class Judged(NamedTuple):
     Attributes:
         batch: the rows; those of filler at the end of a run are left out.
         cells: which cells' logits were judged [rows, cells].
+        targets: the tokens that they were judged by.
         scores: what was found, row by row from left to right.
     """
 
     batch: Batch
     cells: NDArray[np.bool_]
+    targets: Int32
     scores: TokenScores
 
 
@@ -93,8 +95,12 @@ def judged_batches(
         for batch in loader:
             real = int((batch.index >= 0).sum())
             if real:
-                yield _judged(scorer, batch if real == len(batch.index) else batch.part(0, real),
-                              targets, decoding)
+                yield _judged(
+                    scorer,
+                    batch if real == len(batch.index) else batch.part(0, real),
+                    targets,
+                    decoding,
+                )
             bar.advance(1)
 
 
@@ -115,7 +121,7 @@ def _judged(
             f"{spans.start[first]} on); allowed: numbers, and -inf for some tokens. Try float32 "
             "weights; if they overflow as well, the model has diverged"
         )
-    return Judged(batch, cells, scores)
+    return Judged(batch, cells, rows.targets[cells], scores)
 
 
 def trained_targets(batch: Batch) -> Int32:

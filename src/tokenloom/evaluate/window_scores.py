@@ -179,7 +179,7 @@ class Extraction:
         over: str = "suffix",
         reduce: str = "max",
     ) -> Float64:
-        """log P(z) over the tokens of a document: of the windows that cover each.
+        """Log P(z) over the tokens of a document: of the windows that cover each.
 
         Args:
             document: its number.
@@ -268,8 +268,14 @@ def _sorted(parts: Sequence[WindowScores]) -> WindowScores:
     if not parts:
         nothing = np.empty(0, np.int64)
         return WindowScores(
-            nothing, nothing, nothing, nothing, np.empty(0), nothing > 0,
-            np.empty(0, np.float32), nothing,
+            nothing,
+            nothing,
+            nothing,
+            nothing,
+            np.empty(0),
+            nothing > 0,
+            np.empty(0, np.float32),
+            nothing,
         )
     columns = [np.concatenate(column) for column in zip(*parts, strict=True)]
     order = np.lexsort((columns[0], columns[3]))

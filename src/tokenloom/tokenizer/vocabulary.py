@@ -23,11 +23,14 @@ from functools import lru_cache
 from struct import pack
 from typing import Final
 
+import numpy as np
+from numpy.typing import NDArray
+
 from tokenloom.tokenizer.decoders import BYTE_OF_SYMBOL
 from tokenloom.tokenizer.payloads import open_sentencepiece, open_tiktoken, open_tokenizers
 from tokenloom.tokenizer.spec import TokenizerSpec
 
-__all__ = ["vocabulary_identity"]
+__all__ = ["byte_lengths", "vocabulary_identity"]
 
 Tokens = Iterable[tuple[int, bytes]]
 
@@ -52,6 +55,28 @@ def vocabulary_identity(spec: TokenizerSpec) -> str:
     specials = (-1 if one is None else one for one in (spec.bos, spec.eos, spec.pad))
     sha256.update(pack("<qqq", *specials))
     return sha256.hexdigest()
+
+
+@lru_cache(maxsize=8)
+def byte_lengths(spec: TokenizerSpec) -> NDArray[np.int64] | None:
+    """Bytes of text that each token id stands for; None for a function, whose tokens nobody knows.
+
+    Specials stand for no text.
+
+    >>> byte_lengths(TokenizerSpec(kind="bytes", name="bytes", vocab_size=256))[:3].tolist()
+    [1, 1, 1]
+    """
+    if spec.kind == "callable":
+        return None
+    found = np.zeros(spec.vocab_size, np.int64)
+    for number, token in _tokens(spec):
+        if number < len(found):
+            found[number] = len(token)
+    for special in (spec.bos, spec.eos, spec.pad):
+        if special is not None and special < len(found):
+            found[special] = 0
+    found.flags.writeable = False
+    return found
 
 
 def _tokens(spec: TokenizerSpec) -> Tokens:

@@ -1,0 +1,265 @@
+"""Perplexity and bits per byte, over all tokens and along every axis.
+
+One idea: a loss belongs to a token, a token has a place, and every table is the same sum with another
+key. So one pass of the model gives all tables, tables of several ranks are added, and the sums of any
+table are those of the whole.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tokenloom.api.dataset import Dataset
+from tokenloom.api.documents import Documents
+from tokenloom.arguments import check_options, integer
+from tokenloom.errors import ConfigError
+from tokenloom.evaluate.axes import AXES, DOUBLING, Places, bin_name, places
+from tokenloom.evaluate.decoding import Decoding
+from tokenloom.evaluate.exact import Tally
+from tokenloom.evaluate.scoring import Judged, judged_batches, scorer_of, trained_targets
+from tokenloom.tokenizer.vocabulary import byte_lengths
+
+__all__ = ["Losses", "evaluate"]
+
+MANY = 64  # tallies of batches that are kept before they are added up
+
+SOURCE = 1 << 40  # keys of documents: source · 2^40 + document
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Losses:
+    """What a model's losses on a run are; made by `tokenloom.evaluate.evaluate`.
+
+    Attributes:
+        tables: sums by axis; see `tokenloom.evaluate.axes`.
+        sources: names of the sources, by number.
+        settings: fingerprint of the run, model, decoding, and whether bytes are known.
+    """
+
+    tables: Mapping[str, Tally]
+    sources: tuple[str, ...]
+    settings: Mapping[str, Any]
+
+    @staticmethod
+    def joined(parts: Sequence[Losses]) -> Losses:
+        """The shares of several ranks as one, equal to that of a single rank to the last bit.
+
+        Raises:
+            ConfigError: they are of other runs, models or axes.
+        """
+        if not parts:
+            raise ConfigError("parts: found none, allowed: the result of each rank")
+        first = parts[0]
+        for number, part in enumerate(parts):
+            if part.settings != first.settings or part.tables.keys() != first.tables.keys():
+                raise ConfigError(
+                    f"parts[{number}]: another run, model or other axes than parts[0], allowed: "
+                    "the shares of one evaluation"
+                )
+        tables = {
+            axis: Tally.joined([part.tables[axis] for part in parts]) for axis in first.tables
+        }
+        return Losses(tables=tables, sources=first.sources, settings=first.settings)
+
+    @property
+    def all(self) -> dict[str, float]:
+        """Tokens, mean loss in nats, perplexity, bits per byte and more, over all of the run."""
+        return next(iter(_figures(self.tables["all"]).values()))
+
+    def by(self, axis: str) -> dict[Any, dict[str, float]]:
+        """The same along an axis: by document, source, or bin of places.
+
+        Args:
+            axis: one of those that were asked for. Documents of a mix are named (source, document).
+
+        >>> import tempfile, tokenloom as tl
+        >>> from tokenloom.evaluate import evaluate
+        >>> uniform = lambda tokens, segment_ids, position_ids: np.zeros((*tokens.shape, 256))
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     texts = [{"text": "abc"}, {"text": "defgh"}]
+        ...     store = tl.build(texts, folder + "/toy", tokenizer="bytes")
+        ...     found = evaluate(uniform, store.pack(8), by=("document",))
+        >>> found.all["tokens"], round(found.all["perplexity"]), found.all["bits_per_byte"]
+        (6, 256, 8.0)
+        >>> {number: one["tokens"] for number, one in found.by("document").items()}
+        {0: 2, 1: 4}
+        """
+        check_options("by", [axis], list(self.tables))
+        figures = _figures(self.tables[axis])
+        return {self._name(axis, number): one for number, one in figures.items()}
+
+    def _name(self, axis: str, number: int) -> Any:
+        if axis in DOUBLING:
+            return bin_name(number)
+        if axis == "source":
+            return self.sources[number]
+        if axis == "document" and len(self.sources) > 1:
+            return self.sources[number // SOURCE], number % SOURCE
+        return number
+
+    def as_json(self) -> dict[str, Any]:
+        """Settings and every table but that of rows; plain values."""
+        tables = {axis: self.by(axis) for axis in self.tables if axis not in ("all", "row")}
+        return {
+            "settings": dict(self.settings),
+            "all": self.all,
+            "by": {
+                axis: {_plain_name(name): one for name, one in table.items()}
+                for axis, table in tables.items()
+            },
+        }
+
+    def lines(self) -> Iterator[str]:
+        """What people want to know first."""
+        yield _line("all", self.all)
+        for axis in self.tables:
+            if axis in (*DOUBLING, "source"):
+                yield f"by {axis}:"
+                yield from (f"  {_line(str(name), one)}" for name, one in self.by(axis).items())
+
+
+def evaluate(
+    model: Any,
+    run: Dataset | Documents,
+    *,
+    by: Sequence[str] = ("document", "source", "index", "position", "context", "start"),
+    seq_len: int | None = None,
+    batch_size: int = 32,
+    rank: int | None = None,
+    world_size: int | None = None,
+    progress: bool | None = None,
+) -> Losses:
+    """The losses of a model on every trained token of a run.
+
+    Args:
+        model: as for `tokenloom.evaluate.pz`.
+        run: a run that ends. Or documents: then one row for each document, or for each stretch of
+            `seq_len` tokens of it, whatever the layout of training is.
+        by: the axes of the tables.
+        seq_len: tokens of a row, if documents are given.
+        batch_size: rows of a step over all ranks.
+        rank, world_size: as for `tokenloom.Loader`: each rank gets its share, and `Losses.joined`
+            puts the shares together.
+        progress: whether to draw a bar; None: on a terminal.
+
+    Raises:
+        ConfigError: an argument is not allowed, the run has no end, or the model gives NaN.
+    """
+    check_options("by", by, list(AXES))
+    scorer = scorer_of(model)
+    rows = run if isinstance(run, Dataset) else one_document_rows(run, seq_len)
+    if not rows.is_finite:
+        raise ConfigError(
+            "run: it has no end, allowed: a run that ends. Ask for one epoch: run.epochs(1), or "
+            "for some examples: run.take(1000)"
+        )
+    lengths = token_lengths(rows)
+    names = rows.spans([0]).sources
+    kept: dict[str, list[Tally]] = {axis: [] for axis in ("all", *by)}
+    for one in judged_batches(
+        scorer,
+        rows,
+        targets=trained_targets,
+        decoding=Decoding(),
+        batch_size=batch_size,
+        rank=rank,
+        world_size=world_size,
+        show=progress,
+    ):
+        for axis, tally in _tallies(one, kept, lengths).items():
+            kept[axis].append(tally)
+            if len(kept[axis]) == MANY:
+                kept[axis] = [Tally.joined(kept[axis])]
+    nothing = Tally.of(np.empty(0, np.int64), np.empty(0))
+    return Losses(
+        tables={axis: Tally.joined([nothing, *tallies]) for axis, tallies in kept.items()},
+        sources=names,
+        settings={
+            "run": rows.fingerprint,
+            "content": rows.render_fingerprint,
+            "model": scorer.told,
+            "bytes_known": lengths is not None,
+        },
+    )
+
+
+def one_document_rows(documents: Documents, seq_len: int | None) -> Dataset:
+    """One document a row, those that are longer in several: rows that no setting of training moves."""
+    if seq_len is None:
+        raise ConfigError(
+            "seq_len: found None together with documents, allowed: the tokens of a row, as long as "
+            "the model takes; longer documents are cut into several rows"
+        )
+    integer("seq_len", seq_len, 2)
+    return documents.pack(seq_len, strategy="one_doc", overflow="split").epochs(1)
+
+
+def token_lengths(run: Dataset) -> NDArray[np.int64] | None:
+    """Bytes of the text of every token id; None if the tokenizer is not known."""
+    stores = [source.store for source in run.sources.values()]
+    specs = {one.tokenizer_identity: one.tokenizer for one in stores}
+    if len(specs) != 1 or "" in specs:
+        return None
+    (tokenizer,) = specs.values()
+    return None if tokenizer is None else byte_lengths(tokenizer.spec)
+
+
+def _tallies(
+    one: Judged, axes: Mapping[str, Any], lengths: NDArray[np.int64] | None
+) -> dict[str, Tally]:
+    at = places(one)
+    losses = -one.scores.log_probs
+    losses[losses < 0] = 0.0  # -0.0, and a rounding above probability 1
+    text = None if lengths is None else lengths[one.targets]
+    return {axis: Tally.of(_keys(axis, at), losses, text, one.scores.greedy) for axis in axes}
+
+
+def _keys(axis: str, at: Places) -> NDArray[np.int64]:
+    if axis == "all":
+        return np.zeros(len(at.row), np.int64)
+    if axis == "document":
+        return at.source * SOURCE + at.document
+    return AXES[axis](at)
+
+
+def _figures(tally: Tally) -> dict[int, dict[str, float]]:
+    """The figures of each key."""
+    found = {}
+    columns = (tally.key, tally.tokens, tally.never, tally.text, tally.greedy, tally.nats())
+    for key, tokens, never, text, greedy, nats in zip(*(c.tolist() for c in columns), strict=True):
+        count = tokens + never
+        mean = math.inf if never else nats / count if count else math.nan
+        one: dict[str, float] = {
+            "tokens": count,
+            "loss": mean,
+            "perplexity": _exp(mean),
+            "greedy": greedy / count if count else math.nan,
+        }
+        if text:
+            one["bits_per_byte"] = math.inf if never else nats / math.log(2) / text
+        if never:
+            one["never"] = never
+        found[key] = one
+    return found
+
+
+def _exp(value: float) -> float:
+    return math.exp(value) if value < 709 else math.inf
+
+
+def _plain_name(name: Any) -> str:
+    return "/".join(map(str, name)) if isinstance(name, tuple) else str(name)
+
+
+def _line(name: str, one: Mapping[str, float]) -> str:
+    bits = f", {one['bits_per_byte']:.4f} bits per byte" if "bits_per_byte" in one else ""
+    return (
+        f"{name}: {one['tokens']:,} tokens, loss {one['loss']:.4f}, perplexity "
+        f"{one['perplexity']:.4g}{bits}"
+    )
