@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from tokenloom.api.dataset import Dataset
 from tokenloom.api.documents import Documents
+from tokenloom.api.store import Store
 from tokenloom.arguments import check_options, integer
 from tokenloom.errors import ConfigError
 from tokenloom.evaluate.axes import AXES, DOUBLING, Places, bin_name, places
@@ -202,12 +203,10 @@ def one_document_rows(documents: Documents, seq_len: int | None) -> Dataset:
 
 def token_lengths(run: Dataset) -> NDArray[np.int64] | None:
     """Bytes of the text of every token id; None if the tokenizer is not known."""
-    stores = [source.store for source in run.sources.values()]
-    specs = {one.tokenizer_identity: one.tokenizer for one in stores}
-    if len(specs) != 1 or "" in specs:
-        return None
-    (tokenizer,) = specs.values()
-    return None if tokenizer is None else byte_lengths(tokenizer.spec)
+    stores = [Store(source.reader, source.path) for source in run.sources.values()]
+    known = {one.tokenizer_identity: one.tokenizer for one in stores}
+    tokenizer = next(iter(known.values()))
+    return byte_lengths(tokenizer.spec) if tokenizer is not None and len(known) == 1 else None
 
 
 def _tallies(

@@ -20,6 +20,7 @@ from tokenloom.arguments import integer, one_of
 from tokenloom.errors import ConfigError
 from tokenloom.evaluate.decoding import Decoding
 from tokenloom.evaluate.extraction import draws_needed, log_threshold
+from tokenloom.evaluate.pinned import content_hash
 from tokenloom.random.keys import draws, key
 
 __all__ = ["Extraction", "Interval", "WindowScores"]
@@ -93,7 +94,7 @@ class Extraction:
             windows=_sorted(parts),
             lengths=dict(zip(numbers, np.asarray(documents.lengths).tolist(), strict=True)),
             settings=dict(settings),
-            content=documents.digest,
+            content=content_hash(documents),
         )
 
     @staticmethod
