@@ -19,7 +19,7 @@ that later splices stand apart.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -55,8 +55,13 @@ class Places(NamedTuple):
     example: Int64
 
 
-def places(one: Judged) -> Places:
-    """The places of all judged tokens of a batch."""
+def places(one: Judged, sources: Sequence[str]) -> Places:
+    """The places of all judged tokens of a batch.
+
+    Args:
+        one: the batch.
+        sources: names of the run's sources; places have their numbers.
+    """
     row, cell = np.nonzero(one.cells)
     cell = cell + 1
     spans, width = one.batch.spans, one.batch.spans.width + 1
@@ -65,6 +70,7 @@ def places(one: Judged) -> Places:
     span = np.searchsorted(firsts, row * width + cell, side="right") - 1
     opens = np.flatnonzero((spans.flags & JOINED) == 0)
     opener = opens[np.searchsorted(opens, span, side="right") - 1]
+    numbers = np.array([sources.index(name) for name in spans.sources])
     index = spans.start[span] + cell - spans.at[span] - ((spans.flags[span] & BOS) != 0)
     return Places(
         row=row,
@@ -74,7 +80,7 @@ def places(one: Judged) -> Places:
         index=index,
         context=cell - spans.at[opener],
         start=spans.start[span],
-        source=spans.source[row].astype(np.int64),
+        source=numbers[spans.source[row]],
         example=one.batch.index[row],
     )
 

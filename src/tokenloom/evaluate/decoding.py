@@ -8,7 +8,7 @@ sequence is a product under the changed one. The steps are those of samplers, in
    with the lowest id.
 3. top-k: logits at least as large as the k-th largest stay; ties with it stay, too.
 4. top-p: of these, the most likely ones until their mass reaches p; at least one. Equal ones are
-   taken by id.
+   taken by id, and a millionth short of p is reached: frameworks add in float32.
 5. what stays is normalised; everything else has probability 0, whose logarithm, -inf, is a legal
    value.
 
@@ -27,9 +27,11 @@ from numpy.typing import ArrayLike, NDArray
 from tokenloom.arguments import check_between, integer, number, wrong
 from tokenloom.errors import ConfigError
 
-__all__ = ["Decoding", "TokenScores", "token_scores"]
+__all__ = ["SLACK", "Decoding", "TokenScores", "token_scores"]
 
 Float64 = NDArray[np.float64]
+
+SLACK = 1e-6  # how much less than top_p is enough
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,5 +171,5 @@ def _most_likely(scores: Float64, mass: float) -> NDArray[np.bool_]:
     before = np.zeros_like(share)  # the mass of those that are more likely
     np.cumsum(share[:, :-1], 1, out=before[:, 1:])
     kept = np.empty(scores.shape, bool)
-    np.put_along_axis(kept, ranked, (before < mass) & (share > 0), 1)
+    np.put_along_axis(kept, ranked, (before < max(mass - SLACK, SLACK)) & (share > 0), 1)
     return kept

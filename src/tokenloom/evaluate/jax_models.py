@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from tokenloom.evaluate.decoding import Decoding, TokenScores
+from tokenloom.evaluate.decoding import SLACK, Decoding, TokenScores
 from tokenloom.evaluate.models import Rows, check_shape
 
 __all__ = ["JaxScorer", "in_jax"]
@@ -29,6 +29,7 @@ class JaxScorer:
     def __init__(self, model: Callable[..., Any], told: str) -> None:
         self.model, self.told = model, told
         self.jax: Any = importlib.import_module("jax")
+        self._shapes: dict[tuple[int, ...], tuple[int, ...]] = {}  # of tokens → of logits
 
     def ready(self) -> AbstractContextManager[Any]:
         """Nothing to set up: functions have no mode."""
@@ -37,8 +38,10 @@ class JaxScorer:
     def __call__(self, rows: Rows, decoding: Decoding) -> TokenScores:
         """Scores of the judged cells."""
         given = (rows.tokens, rows.segment_ids, rows.position_ids)
-        shape = self.jax.eval_shape(self.model, *given).shape
-        check_shape(tuple(shape), rows)
+        shape = rows.tokens.shape
+        if shape not in self._shapes:
+            self._shapes[shape] = tuple(self.jax.eval_shape(self.model, *given).shape)
+        check_shape(self._shapes[shape], rows)
         found = self._compiled(*given, np.maximum(rows.targets, 0), decoding)
         log_probs, greedy, margins = (np.asarray(one)[rows.judged] for one in found)
         return TokenScores(log_probs.astype(np.float64), greedy, margins)
@@ -89,12 +92,12 @@ def _log_probs(jax: Any, scores: Any, own: Any, targets: Any, decoding: Decoding
         own = jnp.where(own >= least[..., 0], own, -jnp.inf)
     if decoding.top_p is None or decoding.top_p == 1:
         return own - jax.nn.logsumexp(scores, -1)
-    share = jax.nn.softmax(scores, -1)
+    share, enough = jax.nn.softmax(scores, -1), max(decoding.top_p - SLACK, SLACK)
     ranked = -jnp.sort(-share, -1)
     summed = jnp.cumsum(ranked, -1)
     before = summed - ranked
-    total = jnp.where(before < decoding.top_p, ranked, 0.0).sum(-1)
+    total = jnp.where(before < enough, ranked, 0.0).sum(-1)
     mine = jnp.take_along_axis(share, targets[..., None], -1)[..., 0]
     earlier = (share == mine[..., None]) & (jnp.arange(size) < targets[..., None])
     mass = jnp.where(share > mine[..., None], share, 0.0).sum(-1) + earlier.sum(-1) * mine
-    return jnp.where(mass < decoding.top_p, jnp.log(mine) - jnp.log(total), -jnp.inf)
+    return jnp.where(mass < enough, jnp.log(mine) - jnp.log(total), -jnp.inf)

@@ -161,7 +161,7 @@ def evaluate(
             "for some examples: run.take(1000)"
         )
     lengths = token_lengths(rows)
-    names = rows.spans([0]).sources
+    names = tuple(rows.sources)
     kept: dict[str, list[Tally]] = {axis: [] for axis in ("all", *by)}
     for one in judged_batches(
         scorer,
@@ -173,7 +173,7 @@ def evaluate(
         world_size=world_size,
         show=progress,
     ):
-        for axis, tally in _tallies(one, kept, lengths).items():
+        for axis, tally in _tallies(one, kept, names, lengths).items():
             kept[axis].append(tally)
             if len(kept[axis]) == MANY:
                 kept[axis] = [Tally.joined(kept[axis])]
@@ -210,9 +210,9 @@ def token_lengths(run: Dataset) -> NDArray[np.int64] | None:
 
 
 def _tallies(
-    one: Judged, axes: Mapping[str, Any], lengths: NDArray[np.int64] | None
+    one: Judged, axes: Mapping[str, Any], sources: Sequence[str], lengths: NDArray[np.int64] | None
 ) -> dict[str, Tally]:
-    at = places(one)
+    at = places(one, sources)
     losses = -one.scores.log_probs
     losses[losses < 0] = 0.0  # -0.0, and a rounding above probability 1
     text = None if lengths is None else lengths[one.targets]

@@ -15,16 +15,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tokenloom.api.dataset import Dataset
-from tokenloom.arguments import wrong_type
+from tokenloom.arguments import integer, wrong_type
 from tokenloom.batch.batch import Batch
 from tokenloom.errors import ConfigError
 from tokenloom.evaluate.decoding import Decoding, TokenScores
 from tokenloom.evaluate.models import NO_TARGET, ArrayScorer, Rows, Scorer
 from tokenloom.evaluate.torch_models import TorchScorer
 from tokenloom.loader.loader import Loader
+from tokenloom.loader.ranks import find_ranks
 from tokenloom.progress import Progress
 
-__all__ = ["Judged", "judged_batches", "scorer_of", "trained_targets"]
+__all__ = ["Judged", "judged_batches", "scorer_of", "trained_targets", "whole_steps"]
 
 Int32 = NDArray[np.int32]
 
@@ -33,7 +34,7 @@ class Judged(NamedTuple):
     """A batch and what the model says about it.
 
     Attributes:
-        batch: the rows; those of filler at the end of a run are left out.
+        batch: the rows.
         cells: which cells' logits were judged [rows, cells].
         targets: the tokens that they were judged by.
         scores: what was found, row by row from left to right.
@@ -90,18 +91,32 @@ def judged_batches(
         ConfigError: the model gives NaN for a row; it is named.
     """
     fields = ("segment_ids", "position_ids")
-    loader = Loader(run, batch_size, rank, world_size, end="pad", fields=fields, untrained="zero")
+    rank, world_size = find_ranks(rank, world_size)
+    steps = whole_steps(len(run), batch_size, world_size)
+    loader = Loader(run, steps, rank, world_size, end="pad", fields=fields, untrained="zero")
     with loader, scorer.ready(), Progress(title, total=len(loader), unit="step", show=show) as bar:
         for batch in loader:
-            real = int((batch.index >= 0).sum())
+            real = int((batch.index >= 0).sum())  # rows of filler come last
             if real:
-                yield _judged(
-                    scorer,
-                    batch if real == len(batch.index) else batch.part(0, real),
-                    targets,
-                    decoding,
-                )
+                yield _judged(scorer, batch.part(0, real), targets, decoding)
             bar.advance(1)
+
+
+def whole_steps(examples: int, batch_size: int, ranks: int = 1) -> list[tuple[int, int]]:
+    """Steps whose last one has what is left, so that its rows are shared evenly, too.
+
+    Args:
+        examples: of the run.
+        batch_size: rows of every step but the last.
+        ranks: rows that a step has at least.
+
+    >>> whole_steps(100, 32), whole_steps(64, 32), whole_steps(5, 32), whole_steps(33, 32, ranks=4)
+    ([(0, 32), (96, 4)], [(0, 32)], [(0, 5)], [(0, 32), (32, 4)])
+    """
+    integer("batch_size", batch_size, max(1, ranks))
+    rest = examples % batch_size
+    full = [(0, batch_size)] if examples > rest else []
+    return [*full, (examples - rest, max(rest, ranks))] if rest else full
 
 
 def _judged(

@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from tokenloom.evaluate.decoding import Decoding, TokenScores
+from tokenloom.evaluate.decoding import SLACK, Decoding, TokenScores
 from tokenloom.evaluate.models import Rows, check_shape
 
 __all__ = ["TorchScorer"]
@@ -145,7 +145,7 @@ def _log_probs(
     total = mass.sum(1, dtype=torch.float64)
     allowed = own >= least[:, 0] if kept is not None else None
     if decoding.top_p is not None and decoding.top_p < 1:
-        enough = total * decoding.top_p
+        enough = total * max(decoding.top_p - SLACK, SLACK)
         share = (own - top).double().exp()
         equal = (scores == own[:, None]) & (
             torch.arange(size, device=scores.device) < targets[:, None]

@@ -1,0 +1,169 @@
+"""Log-probabilities under temperature, top-k and top-p: the oracle, and torch and JAX against it."""
+
+import itertools
+import math
+
+import jax
+import numpy as np
+import pytest
+import torch
+from markov import Markov, slow_distribution
+
+import tokenloom as tl
+from tokenloom.evaluate import Decoding, in_jax, token_scores
+from tokenloom.evaluate.jax_models import reduced as jax_reduced
+from tokenloom.evaluate.models import NO_TARGET, Rows
+from tokenloom.evaluate.torch_models import reduced as torch_reduced
+
+DECODINGS = [
+    Decoding(T, k, p)
+    for T, k, p in itertools.product((0, 0.5, 1, 2), (None, 1, 3, 12), (None, 0.1, 0.5, 0.97, 1.0))
+]
+
+
+def some_logits(size, seed=1):
+    """Rows of logits: continuous ones, ones with many ties, some with -inf."""
+    rng = np.random.default_rng(seed)
+    found = rng.normal(0, 2, (30, size)).astype(np.float32)
+    found[:10] = np.round(found[:10])
+    found[10, : size // 2] = -np.inf
+    found[11] = 0
+    return found, rng.integers(0, size, 30)
+
+
+@pytest.mark.parametrize("decoding", DECODINGS, ids=str)
+def test_scores_are_those_of_a_sampler_written_with_lists(decoding):
+    logits, tokens = some_logits(12)
+    found = token_scores(logits, tokens, decoding)
+    for row, token, log_prob in zip(logits, tokens, found.log_probs, strict=True):
+        wanted = slow_distribution(row, decoding)[token]
+        assert math.exp(log_prob) == pytest.approx(wanted, rel=1e-12, abs=1e-300)
+
+
+@pytest.mark.parametrize("size", [2, 12, 300])
+@pytest.mark.parametrize("reduced", ["torch", "jax"])
+def test_frameworks_find_what_numpy_finds(reduced, size):
+    logits, tokens = some_logits(size)
+    for decoding in DECODINGS[:: 1 if reduced == "torch" else 7]:  # JAX compiles each anew
+        wanted = token_scores(logits, tokens, decoding)
+        if reduced == "torch":
+            given = torch.from_numpy(logits), torch.from_numpy(tokens)
+            found = [one.numpy() for one in torch_reduced(torch, *given, decoding)]
+        else:
+            found = [
+                np.asarray(one)
+                for one in jax_reduced(jax, jax.numpy.asarray(logits), tokens, decoding)
+            ]
+        log_probs, greedy, margins = found
+        assert (greedy == wanted.greedy).all(), decoding
+        assert (np.isneginf(log_probs) == np.isneginf(wanted.log_probs)).all(), decoding
+        np.testing.assert_allclose(margins, wanted.margins, atol=1e-5)
+        finite = np.isfinite(log_probs)
+        np.testing.assert_allclose(
+            log_probs[finite], wanted.log_probs[finite], atol=1e-6 if reduced == "torch" else 1e-5
+        )
+
+
+def test_equal_maxima_go_to_the_lowest_id():
+    logits = np.array([[1.0, 3.0, 3.0, 2.0]] * 4)
+    found = token_scores(logits, np.arange(4), Decoding(T=0))
+    assert found.log_probs.tolist() == [-math.inf, 0.0, -math.inf, -math.inf]
+    assert found.greedy.tolist() == [False, True, False, False]
+    assert found.margins.tolist() == [-2.0, 0.0, 0.0, -1.0]
+
+
+def test_a_temperature_close_to_0_is_greedy():
+    logits, tokens = Markov().table, np.arange(12)
+    cold = token_scores(logits, tokens, Decoding(T=1e-4))
+    assert (
+        np.exp(cold.log_probs).tolist()
+        == np.exp(token_scores(logits, tokens, Decoding(T=0)).log_probs).tolist()
+    )
+
+
+def test_top_k_keeps_ties_and_top_k_of_all_is_none():
+    logits = np.log([[0.4, 0.2, 0.2, 0.2]])
+    assert np.exp(token_scores(logits, [3], Decoding(top_k=2)).log_probs)[0] == pytest.approx(0.2)
+    for tokens in ([0], [3]):
+        plain = token_scores(logits, tokens)
+        assert token_scores(logits, tokens, Decoding(top_k=4)).log_probs == plain.log_probs
+        assert token_scores(logits, tokens, Decoding(top_k=9)).log_probs == plain.log_probs
+
+
+@pytest.mark.parametrize(
+    ("mass", "kept"),
+    [
+        (1e-9, [0]),
+        (0.5, [0]),
+        (0.50001, [0, 1]),
+        (0.75, [0, 1]),
+        (0.76, [0, 1, 2]),
+        (1.0, [0, 1, 2, 3]),
+    ],
+)
+def test_top_p_is_the_smallest_set_that_reaches_the_mass(mass, kept):
+    """Masses that are powers of two: nothing is rounded at the edges."""
+    logits = np.log([[0.5, 0.25, 0.125, 0.125]]).repeat(4, 0)
+    found = token_scores(logits, np.arange(4), Decoding(top_p=mass))
+    assert np.flatnonzero(np.isfinite(found.log_probs)).tolist() == kept
+    assert np.exp(found.log_probs).sum() == pytest.approx(1)
+
+
+@pytest.mark.parametrize("wrong", [np.nan, np.inf])
+def test_logits_that_are_no_distribution_are_nan_everywhere(wrong):
+    logits, tokens = some_logits(12)
+    logits[3, 5] = wrong
+    logits[4] = -np.inf
+    for decoding in DECODINGS[::9]:
+        ways = [
+            token_scores(logits, tokens, decoding).log_probs,
+            torch_reduced(torch, torch.from_numpy(logits), torch.from_numpy(tokens), decoding)[0],
+            jax_reduced(jax, jax.numpy.asarray(logits), tokens, decoding)[0],
+        ]
+        for found in ways:
+            assert np.flatnonzero(np.isnan(np.asarray(found))).tolist() == [3, 4], decoding
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"T": -1}, "decoding.T: found -1.0, allowed: 0 or more"),
+        ({"T": math.inf}, "decoding.T"),
+        ({"top_k": 0}, "decoding.top_k: found 0"),
+        ({"top_k": 1.5}, "decoding.top_k: found 1.5"),
+        ({"top_p": 0}, "decoding.top_p: found 0"),
+        ({"top_p": 1.5}, "decoding.top_p: found 1.5"),
+    ],
+)
+def test_settings_that_mean_nothing_are_refused(settings, message):
+    with pytest.raises(tl.ConfigError, match=message):
+        Decoding(**settings)
+
+
+def test_shapes_and_ids_that_do_not_belong_together_are_refused():
+    with pytest.raises(tl.ConfigError, match=r"shape \[2, 3\] and tokens \[3\]"):
+        token_scores(np.zeros((2, 3)), [0, 1, 2])
+    with pytest.raises(tl.ConfigError, match="tokens: 3 is no id of a vocabulary of 3"):
+        token_scores(np.zeros((2, 3)), [0, 3])
+    with pytest.raises(tl.ConfigError, match="tokens: -1 is no id"):
+        token_scores(np.zeros((2, 3)), [0, -1])
+
+
+def test_a_function_of_jax_is_compiled_once_for_each_shape():
+    chain = Markov()
+    table = jax.numpy.asarray(chain.table)
+    traced = []
+
+    def model(tokens, segment_ids, position_ids):
+        traced.append(tokens.shape)
+        return table[tokens]
+
+    scorer = in_jax(model)
+    tokens = np.random.default_rng(0).integers(0, 12, (3, 5)).astype(np.int32)
+    targets = np.full_like(tokens, NO_TARGET)
+    targets[:, :-1] = tokens[:, 1:]
+    for _ in range(3):
+        found = scorer(Rows(tokens, tokens, tokens, targets), Decoding())
+    wanted = token_scores(chain.table[tokens[:, :-1]], tokens[:, 1:]).log_probs.ravel()
+    np.testing.assert_allclose(found.log_probs, wanted, atol=1e-5)
+    assert len(traced) == 2  # once for the shape of its logits, once to be compiled

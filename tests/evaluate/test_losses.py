@@ -1,0 +1,174 @@
+"""Perplexity and bits per byte: every table against a loop over documents."""
+
+import math
+from collections import defaultdict
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from markov import Markov
+
+import tokenloom as tl
+from tokenloom.evaluate import Losses, evaluate, token_scores
+from tokenloom.evaluate.axes import AXES, bin_name
+from tokenloom.evaluate.exact import Tally
+
+LENGTHS = (20, 9, 31, 1, 50)
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory):
+    rng = np.random.default_rng(4)
+    rows = [{"input_ids": rng.integers(0, 12, n).tolist()} for n in LENGTHS]
+    return tl.build(
+        rows, tmp_path_factory.mktemp("losses") / "store", tokenizer=None, vocab_size=12
+    )
+
+
+LAYOUTS = {
+    "packed": lambda store: store.pack(16),
+    "one document a row": lambda store: store.pack(16, strategy="one_doc"),
+    "windows": lambda store: store.windows(16, tail="keep"),
+    "windows, shifted": lambda store: store.windows(16, tail="keep", label_layout="shifted"),
+    "spliced": lambda store: store.splice(16, content_length=8, content_stride=4),
+    "packed, shuffled": lambda store: store.pack(16).shuffle().seed(3),
+}
+
+
+def slow_tables(run, chain):
+    """Losses by place, one cell at a time, from the batch alone."""
+    found = {axis: defaultdict(list) for axis in AXES}
+    for n in range(len(run)):
+        batch = run[n]
+        spans = batch.spans
+        targets = batch.labels[0]
+        if batch.label_layout == "aligned":
+            targets = [*targets[1:], -100]
+        for cell, target in enumerate(targets):
+            if target == -100:
+                continue
+            loss = -token_scores(chain.table[batch.tokens[0, cell]], np.array(target)).log_probs
+            own = cell + 1
+            (k,) = [
+                k
+                for k in range(len(spans.at))
+                if spans.at[k] <= own < spans.at[k] + spans.length[k]
+            ]
+            place = {
+                "document": int(spans.document[k]),
+                "source": "main",
+                "index": bin_name(int(spans.start[k] + own - spans.at[k]).bit_length()),
+                "position": bin_name(own.bit_length()),
+                "context": bin_name(int(own - spans.at[k]).bit_length()),
+                "start": bin_name(int(spans.start[k]).bit_length()),
+                "row": n,
+            }
+            for axis, name in place.items():
+                found[axis][name].append(float(loss))
+    return found
+
+
+@pytest.mark.parametrize("kind", LAYOUTS)
+def test_tables_are_those_of_a_loop_over_cells(store, kind):
+    run, chain = LAYOUTS[kind](store), Markov()
+    found = evaluate(chain, run, by=tuple(AXES), batch_size=3)
+    wanted = slow_tables(run, chain)
+    for axis in AXES:
+        table = found.by(axis)
+        assert set(table) == set(wanted[axis]), axis
+        for name, losses in wanted[axis].items():
+            assert table[name]["tokens"] == len(losses), (axis, name)
+            assert table[name]["loss"] == pytest.approx(math.fsum(losses) / len(losses), rel=1e-12)
+    assert found.all["tokens"] == sum(map(len, wanted["row"].values()))
+
+
+@pytest.mark.parametrize("world", [2, 4, 5])
+def test_ranks_find_together_what_one_finds_to_the_last_bit(store, world):
+    run = store.pack(16).shuffle()
+    alone = evaluate(Markov(), run, by=tuple(AXES), rank=0, world_size=1, batch_size=4)
+    parts = [
+        evaluate(Markov(), run, by=tuple(AXES), rank=r, world_size=world, batch_size=7)
+        for r in range(world)
+    ]
+    found = Losses.joined(parts)
+    assert found.as_json() == alone.as_json()
+    for axis, tally in alone.tables.items():
+        assert [a.tolist() for a in tally] == [a.tolist() for a in found.tables[axis]], axis
+
+
+def test_the_layout_of_training_leaves_what_is_evaluated_alone(store):
+    """Documents are evaluated one a row, whatever training does with them."""
+    before = evaluate(Markov(), store, seq_len=64)
+    for layout in LAYOUTS.values():
+        layout(store)
+        again = evaluate(Markov(), store, seq_len=64)
+        assert again.as_json() == before.as_json()
+        assert again.settings["run"] == before.settings["run"]
+
+
+def test_a_uniform_model_of_bytes_has_8_bits_per_byte(tmp_path):
+    store = tl.build([{"text": "déjà vu"}, {"text": "again"}], tmp_path / "text", tokenizer="bytes")
+    found = evaluate(lambda t, s, p: np.zeros((*t.shape, 256)), store, seq_len=32)
+    assert found.all["bits_per_byte"] == 8.0
+    assert found.all["perplexity"] == pytest.approx(256)
+    assert found.by("document")[1]["bits_per_byte"] == 8.0
+
+
+def test_a_token_of_probability_0_makes_the_perplexity_infinite_and_is_counted(store):
+    chain = Markov()
+    chain.table[:, 5] = -np.inf
+    found = evaluate(chain, store.pack(64))
+    assert found.all["loss"] == math.inf
+    assert found.all["perplexity"] == math.inf
+    assert found.all["never"] == sum(int((store[d][1:] == 5).sum()) for d in range(len(LENGTHS)))
+
+
+def test_a_mix_names_its_documents_by_source(store):
+    run = tl.mix({"a": store.pack(16), "b": store.pack(16)}, weights={"a": 1, "b": 1}).take(8)
+    found = evaluate(Markov(), run)
+    assert set(found.by("source")) == {"a", "b"}
+    assert {name for name, _ in found.by("document")} == {"a", "b"}
+    total = sum(one["tokens"] for one in found.by("document").values())
+    assert total == found.all["tokens"]
+
+
+def test_torch_finds_what_numpy_finds(store):
+    chain = Markov()
+    table = torch.from_numpy(chain.table)
+
+    class Net(torch.nn.Module):
+        def forward(self, tokens, segment_ids, position_ids):
+            return table[tokens]
+
+    one, other = evaluate(Net(), store.pack(16)), evaluate(chain, store.pack(16))
+    assert one.all["loss"] == pytest.approx(other.all["loss"], abs=1e-6)
+    assert one.all["greedy"] == other.all["greedy"]
+
+
+def test_runs_without_an_end_and_documents_without_a_length_are_refused(store):
+    with pytest.raises(tl.ConfigError, match="run: it has no end"):
+        evaluate(Markov(), store.pack(16).endless())
+    with pytest.raises(tl.ConfigError, match="seq_len: found None together with documents"):
+        evaluate(Markov(), store)
+    with pytest.raises(tl.ConfigError, match="document"):
+        evaluate(Markov(), store.pack(16), by=("documents",))
+
+
+@given(
+    st.lists(st.tuples(st.integers(0, 3), st.floats(0, 1e6)), max_size=60),
+    st.lists(st.integers(0, 60), max_size=4),
+)
+@settings(max_examples=200, deadline=None)
+def test_sums_do_not_depend_on_who_added_what(values, cuts):
+    keys = np.array([key for key, _ in values], np.int64)
+    losses = np.array([loss for _, loss in values], np.float64)
+    whole = Tally.of(keys, losses)
+    edges = sorted({0, len(values), *(cut for cut in cuts if cut < len(values))})
+    parts = [Tally.of(keys[a:b], losses[a:b]) for a, b in zip(edges, edges[1:], strict=False)]
+    if parts:
+        again = Tally.joined(parts[::-1])
+        assert [a.tolist() for a in again] == [a.tolist() for a in whole]
+    for key, total in zip(whole.key.tolist(), whole.nats().tolist(), strict=True):
+        assert total == pytest.approx(math.fsum(losses[keys == key].tolist()), rel=1e-15, abs=1e-15)

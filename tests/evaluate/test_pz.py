@@ -1,0 +1,238 @@
+"""P(z) of the windows of a store: which windows there are, and what is said about them."""
+
+import math
+
+import numpy as np
+import pytest
+import torch
+from markov import Markov
+
+import tokenloom as tl
+from tokenloom.evaluate import Decoding, Extraction, log_pz, pz, window_run
+
+
+def store_of(tmp_path, lengths, size=12, seed=4, **how):
+    rng = np.random.default_rng(seed)
+    rows = [{"input_ids": rng.integers(0, size, n).tolist()} for n in lengths]
+    return tl.build(rows, tmp_path / "store", vocab_size=size, tokenizer=None, **how)
+
+
+@pytest.mark.parametrize(("length", "windows"), [(4096, 800), (105, 2), (104, 1), (100, 1)])
+def test_how_many_windows_a_document_has(tmp_path, length, windows):
+    store = store_of(tmp_path, [length])
+    run = window_run(store)
+    assert len(run) == windows
+    assert run.spans(range(windows)).start.tolist() == list(range(0, 5 * windows, 5))
+
+
+def test_documents_that_are_too_short_have_none_and_that_is_told(tmp_path):
+    store = store_of(tmp_path, [99, 105])
+    with pytest.warns(UserWarning, match="1 document of 2 shorter than prefix \\+ suffix = 100"):
+        found = pz(Markov(), store)
+    assert found.by_document()[0] == {"windows": 0}
+    assert found.by_document()[1]["windows"] == 2
+    with pytest.raises(tl.ConfigError, match="the longest has 99 tokens, allowed: at least 100"):
+        window_run(store.select(doc_index=0))
+
+
+@pytest.mark.parametrize("offset", [0, 3])
+@pytest.mark.parametrize(
+    "decoding", [Decoding(), Decoding(T=0.8, top_k=5), Decoding(top_p=0.9)], ids=str
+)
+def test_every_window_has_the_value_that_it_has_alone(tmp_path, decoding, offset):
+    store, chain = store_of(tmp_path, [20, 9, 31]), Markov()
+    found = pz(chain, store, prefix=4, suffix=5, stride=2, offsets=(offset,), decoding=decoding)
+    seen = []
+    for document, start, value in zip(
+        found.windows.document, found.windows.start, found.windows.log_pz, strict=True
+    ):
+        tokens = store[document][start : start + 9]
+        assert value == log_pz(chain.table[tokens], tokens, prefix=4, decoding=decoding)
+        seen.append((int(document), int(start)))
+    assert seen == [(d, t) for d, n in enumerate((20, 9, 31)) for t in range(0, n - 8, 2)]
+
+
+def test_filler_before_a_window_is_segment_0(tmp_path):
+    store, seen = store_of(tmp_path, [20]), []
+
+    def model(tokens, segment_ids, position_ids):
+        seen.append((segment_ids.copy(), position_ids.copy()))
+        return np.zeros((*tokens.shape, 12))
+
+    pz(model, store, prefix=4, suffix=4, stride=6, offsets=(5,))
+    segments, positions = seen[0]
+    assert segments.tolist() == [[0] * 5 + [1] * 8] * 3
+
+
+@pytest.mark.parametrize("world", [2, 4, 7])
+def test_ranks_find_together_what_one_finds_to_the_last_bit(tmp_path, world):
+    store = store_of(tmp_path, [40, 33, 58])
+    given = {"prefix": 5, "suffix": 6, "stride": 3, "offsets": (0, 2), "batch_size": 8}
+    alone = pz(Markov(), store, rank=0, world_size=1, **given)
+    parts = [pz(Markov(), store, rank=r, world_size=world, **given) for r in range(world)]
+    found = Extraction.joined(parts[::-1])
+    for one, other in zip(alone.windows, found.windows, strict=True):
+        assert one.tobytes() == other.tobytes()
+    assert found.as_json() == alone.as_json()
+    with pytest.raises(tl.ConfigError, match="a window came twice"):
+        Extraction.joined([parts[0], parts[0]])
+
+
+def test_ranks_have_equal_shares(tmp_path):
+    store = store_of(tmp_path, [400] * 5)
+    sizes = [
+        len(pz(Markov(), store, prefix=5, suffix=6, stride=1, batch_size=64, rank=r, world_size=4))
+        for r in range(4)
+    ]
+    assert max(sizes) - min(sizes) <= 0.02 * max(sizes)
+
+
+def test_an_end_of_document_that_is_also_the_padding_is_kept(tmp_path):
+    """Evaluators that ignore PAD drop EOS from the product when both have the same id."""
+    rows = [{"input_ids": [1, 2, 3, 0, 4, 5]}]
+    store = tl.build(rows, tmp_path / "store", vocab_size=12, tokenizer=None, eos=0, pad=0)
+    chain = Markov()
+    found = pz(chain, store, prefix=2, suffix=4, stride=1)
+    tokens = np.array([1, 2, 3, 0, 4, 5])
+    assert found.windows.log_pz[0] == log_pz(chain.table[tokens], tokens, prefix=2)
+    assert np.isfinite(found.windows.log_pz[0])
+
+
+def test_figures_of_a_uniform_model(tmp_path):
+    store = store_of(tmp_path, [30, 20], size=10)
+    found = pz(lambda t, s, p: np.zeros((*t.shape, 10)), store, prefix=2, suffix=2, stride=1)
+    figures = found.summary()
+    assert figures["windows"] == 27 + 17 == len(found)
+    for name in ("mean_pz", "median_pz", "max_pz"):
+        assert figures[name] == pytest.approx(0.01, abs=1e-15)
+    assert figures["log10_pz_50"] == pytest.approx(-2)
+    assert found.rate(1, 0.01 - 1e-9) == 1
+    assert found.rate(1, 0.01 + 1e-9) == 0
+    assert found.rate(69, 0.5) == 1
+    assert found.rate(68, 0.5) == 0
+    assert found.draws_for(0.5).tolist() == [69.0] * 44
+    assert [count for *_, count in found.histogram()][0] == 44
+    assert found.by_document()[1]["windows"] == 17
+
+
+def test_a_histogram_counts_every_window_once_and_what_is_never_drawn(tmp_path):
+    store = store_of(tmp_path, [60])
+    found = pz(Markov(), store, prefix=2, suffix=3, stride=1, decoding=Decoding(top_k=2))
+    bins = found.histogram()
+    assert sum(count for *_, count in bins) == len(found) == 56
+    assert bins[-1][1] == 0
+    never = int(np.isneginf(found.windows.log_pz).sum())
+    assert found.summary()["never"] == never > 0
+    assert bins[0][2] == never
+    assert found.summary()["mean_log_pz"] == -math.inf
+
+
+def test_heat_covers_the_suffix_and_never_the_prefix(tmp_path):
+    """A prefix was given to the model; counting it as extracted is the published mistake."""
+    store = store_of(tmp_path, [14])
+    found = pz(Markov(), store, prefix=3, suffix=4, stride=5)
+    first, second = found.windows.log_pz
+    heat = found.heat(0)
+    assert np.isnan(heat[[0, 1, 2, 7, 12, 13]]).all()
+    assert heat[3:7].tolist() == [first] * 4
+    assert heat[8:12].tolist() == [second] * 4
+    window = found.heat(0, over="window")
+    assert window[5:7].tolist() == [max(first, second)] * 2
+    both = found.heat(0, over="window", reduce="mean")[5]
+    assert both == pytest.approx((first + second) / 2)
+    together = found.heat(0, over="window", reduce="logmeanexp")[5]
+    assert together == pytest.approx(math.log((math.exp(first) + math.exp(second)) / 2))
+
+
+def test_coverage_is_the_share_of_tokens_in_a_likely_window(tmp_path):
+    store = store_of(tmp_path, [50])
+    found = pz(Markov(), store, prefix=3, suffix=2, stride=2)
+    heat = found.heat(0)
+    seen = heat[~np.isnan(heat)]
+    tau = math.exp(float(np.median(seen)))
+    assert found.coverage(tau * 0.999) == pytest.approx((seen >= np.log(tau * 0.999)).mean())
+
+
+def test_intervals_come_from_documents_not_from_windows(tmp_path):
+    """Every window of a document says the same here, so one document has no interval."""
+    store = store_of(tmp_path, [30] * 12)
+    chances = np.linspace(-3, 3, 12)
+
+    def model(tokens, segment_ids, position_ids):
+        return np.zeros((*tokens.shape, 12)) + chances
+
+    found = pz(model, store, prefix=3, suffix=4, stride=1)
+    mean = found.interval(lambda one: one.summary()["mean_log_pz"], draws=200)
+    assert mean.low < mean.value < mean.high
+    assert mean == found.interval(lambda one: one.summary()["mean_log_pz"], draws=200)
+    single = pz(model, store.select(doc_index=3), prefix=3, suffix=4, stride=1)
+    alone = single.interval(lambda one: one.summary()["mean_log_pz"], draws=50)
+    assert alone.low == alone.value == alone.high
+
+
+def test_a_model_that_gives_nan_is_refused_with_the_window(tmp_path):
+    store = store_of(tmp_path, [40, 40])
+
+    def model(tokens, segment_ids, position_ids):
+        logits = np.zeros((*tokens.shape, 12))
+        logits[2:] = np.nan
+        return logits
+
+    with pytest.raises(
+        tl.ConfigError, match=r"at example 2 \(main, document 0, from token 10 on\)"
+    ):
+        pz(model, store, prefix=5, suffix=5, stride=5)
+
+
+def test_a_vocabulary_that_is_too_small_and_logits_of_another_shape_are_refused(tmp_path):
+    store = store_of(tmp_path, [40])
+    with pytest.raises(tl.ConfigError, match="token id 11 is outside its vocabulary of 11"):
+        pz(lambda t, s, p: np.zeros((*t.shape, 11)), store, prefix=5, suffix=5)
+    with pytest.raises(tl.ConfigError, match="one row of logits for each cell"):
+        pz(lambda t, s, p: np.zeros((len(t), 12)), store, prefix=5, suffix=5)
+    with pytest.raises(tl.ConfigError, match="model: found int, allowed: a callable"):
+        pz(3, store)
+
+
+class Net(torch.nn.Module):
+    """A model of torch with dropout, so that its mode matters."""
+
+    def __init__(self):
+        super().__init__()
+        torch.manual_seed(0)
+        self.embedding = torch.nn.Embedding(12, 12)
+        self.dropout = torch.nn.Dropout(0.5)
+        self.frozen = torch.nn.Dropout(0.5).eval()  # a part that its owner keeps in another mode
+
+    def forward(self, tokens, segment_ids, position_ids):
+        return self.frozen(self.dropout(self.embedding(tokens)))
+
+
+def test_a_module_is_evaluated_without_dropout_and_left_as_it_was(tmp_path):
+    store, net = store_of(tmp_path, [40, 25]), Net()
+    found = pz(net, store, prefix=5, suffix=5, stride=5)
+    assert net.training
+    assert net.dropout.training
+    assert not net.frozen.training
+    assert torch.is_grad_enabled()
+    table = net.embedding.weight.detach().numpy()
+    again = pz(lambda t, s, p: table[t], store, prefix=5, suffix=5, stride=5)
+    np.testing.assert_allclose(found.windows.log_pz, again.windows.log_pz, atol=1e-6)
+    assert found.settings["model"] == "Net, 144 parameters, float32 weights on cpu"
+
+
+def test_a_module_that_fails_is_left_as_it_was(tmp_path):
+    store, net = store_of(tmp_path, [40]), Net()
+    net.embedding.weight.data[3] = torch.nan
+    with pytest.raises(tl.ConfigError, match="NaN"):
+        pz(net, store, prefix=5, suffix=5, stride=5)
+    assert net.training
+    assert torch.is_grad_enabled()
+
+
+def test_every_list_of_documents_will_do(tmp_path):
+    """A single one, several, those of a mix one after the other: there is no special form."""
+    store = store_of(tmp_path, [40, 40, 40])
+    for documents in (store, store.select(num_docs=2), store.select(doc_index=[2, 0])):
+        found = pz(Markov(), documents, prefix=5, suffix=5, stride=5)
+        assert set(found.by_document()) == set(documents.indices.tolist())
