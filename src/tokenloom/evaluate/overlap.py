@@ -1,0 +1,302 @@
+"""Which evaluation documents were trained on, in part or as a whole: stretches of n tokens they share.
+
+One idea: text that was copied shares long stretches of tokens with its copy, and text that was not
+shares none. All stretches of n tokens of the evaluation documents go into a table of hashes; training
+documents are read once, and every stretch of theirs is looked up. A hit is compared token by token
+before it counts, so that no hash can accuse anybody.
+
+A document whose stretches are nearly all found in a single training document is a *near-duplicate*;
+one with few hits quotes something, or both quote the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tokenloom.api.documents import Documents
+from tokenloom.api.store import Store
+from tokenloom.arguments import integer
+from tokenloom.documents.line import Line
+from tokenloom.errors import ConfigError, plural
+from tokenloom.progress import Progress
+
+__all__ = ["Overlap", "Shared", "overlap"]
+
+Int64 = NDArray[np.int64]
+UInt64 = NDArray[np.uint64]
+
+FACTOR = np.uint64(0x9E3779B97F4A7C15)  # odd, so that no token is lost
+
+PIECE = 1 << 20  # tokens that are looked up at once
+
+SIEVE = 24  # bits of a hash that decide whether the table is asked at all
+
+
+class Shared(NamedTuple):
+    """What an evaluation document and a training document have in common.
+
+    Attributes:
+        document: the evaluation document, by its number in its store.
+        training: the training document, by its number in its store.
+        share: of the evaluation document's stretches of n tokens, those found in the other.
+        stretches: how many these are.
+        at, training_at: the first token of the first one, in both.
+    """
+
+    document: int
+    training: int
+    share: float
+    stretches: int
+    at: int
+    training_at: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class Overlap:
+    """What training and evaluation documents share; made by `tokenloom.evaluate.overlap`.
+
+    Attributes:
+        n: tokens of a stretch.
+        documents: evaluation documents that were looked at.
+        short: those with fewer than n tokens, about which nothing can be said.
+        touched: share of each document's stretches that some training document has, by number; only
+            those above 0.
+        pairs: what each two of them share, most first.
+    """
+
+    n: int
+    documents: int
+    short: int
+    touched: dict[int, float]
+    pairs: tuple[Shared, ...]
+
+    def near_duplicates(self, share: float = 0.8) -> list[Shared]:
+        """Pairs that share at least this much of the evaluation document."""
+        return [one for one in self.pairs if one.share >= share]
+
+    def as_json(self) -> dict[str, Any]:
+        """Plain values."""
+        return {
+            "n": self.n,
+            "documents": self.documents,
+            "short": self.short,
+            "touched": {str(number): share for number, share in self.touched.items()},
+            "pairs": [one._asdict() for one in self.pairs],
+        }
+
+    def lines(self, *, most: int = 20) -> Iterator[str]:
+        """A verdict, and a table of offenders."""
+        yield (
+            f"{plural(len(self.touched), 'document')} of {self.documents:,} share {self.n} tokens "
+            f"in a row with a training document; {plural(len(self.near_duplicates()), 'pair')} "
+            "share 80 % or more"
+        )
+        if self.short:
+            yield f"{plural(self.short, 'document')} shorter than {self.n} tokens: nothing said"
+        for one in self.pairs[:most]:
+            yield (
+                f"  document {one.document}: {one.share:.1%} in training document {one.training}, "
+                f"first at token {one.at} and {one.training_at}"
+            )
+        if len(self.pairs) > most:
+            yield f"  … and {len(self.pairs) - most:,} pairs more"
+
+
+def overlap(
+    training: Documents, evaluation: Documents, *, n: int = 13, progress: bool | None = None
+) -> Overlap:
+    """Find evaluation documents that share stretches of n tokens with training documents.
+
+    The evaluation documents are held in memory, 24 bytes for each of their tokens; training
+    documents are read once, one after the other.
+
+    Args:
+        training: documents that are trained on.
+        evaluation: documents that are evaluated; the ids of both must mean the same.
+        n: tokens of a stretch.
+        progress: whether to draw a bar; None: on a terminal.
+
+    >>> import tempfile, tokenloom as tl
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     texts = [{"text": "all work and no play"}, {"text": "makes Jack a dull boy"}]
+    ...     train = tl.build(texts, folder + "/train", tokenizer="bytes")
+    ...     held = tl.build([{"text": "he makes Jack laugh"}], folder + "/held", tokenizer="bytes")
+    ...     found = overlap(train, held, n=8)
+    >>> [(one.document, one.training, one.stretches, one.at) for one in found.pairs]
+    [(0, 1, 4, 3)]
+    """
+    integer("n", n, 2)
+    ours = Store(evaluation.line.reader, "").tokenizer_identity
+    theirs = Store(training.line.reader, "").tokenizer_identity
+    if ours != theirs:
+        raise ConfigError(
+            f"evaluation: its ids are of tokenizer {ours[:12]}, those of training of {theirs[:12]}; "
+            "allowed: ids that mean the same. Build both with one tokenizer"
+        )
+    known = _Table.of(evaluation.line, n)
+    hits = []
+    with Progress("overlap", total=training.line.tokens, unit="token", show=progress) as bar:
+        for piece in _pieces(training.line, n):
+            hits.append(known.hits(piece, n))
+            bar.advance(PIECE)
+    return known.judged(np.concatenate(hits) if hits else np.empty((0, 4), np.int64), n)
+
+
+class _Piece(NamedTuple):
+    """Some tokens of a line, and the stretches of n tokens that start there.
+
+    Attributes:
+        tokens: n - 1 more than stretches may start at.
+        first: where in `tokens` each stretch starts; it lies inside one document.
+        document: of each stretch.
+        at: its first token in the document.
+    """
+
+    tokens: UInt64
+    first: Int64
+    document: Int64
+    at: Int64
+
+
+def _pieces(line: Line, n: int) -> Iterator[_Piece]:
+    """All stretches of a line, about `PIECE` at a time, each once."""
+    for begin in range(0, line.tokens, PIECE):
+        end = min(begin + PIECE, line.tokens)
+        stop = min(end + n - 1, line.tokens)
+        (views, found) = (
+            line.read(np.array([begin]), np.array([stop])),
+            line.pieces(np.array([begin]), np.array([stop])),
+        )
+        count = np.clip(np.minimum(found.length - n + 1, end - found.address), 0, None)
+        inside = np.arange(count.sum()) - np.repeat(np.cumsum(count) - count, count)
+        yield _Piece(
+            np.concatenate(views).astype(np.uint64),
+            np.repeat(found.address - begin, count) + inside,
+            np.repeat(found.document, count),
+            np.repeat(found.start, count) + inside,
+        )
+
+
+def _hashes(tokens: UInt64, first: Int64, n: int) -> UInt64:
+    """The hash of each stretch: a polynomial in its tokens, mixed."""
+    size = max(0, len(tokens) - n + 1)
+    found = np.zeros(size, np.uint64)
+    for place in range(n):
+        found *= FACTOR
+        found += tokens[place : place + size] + np.uint64(1)
+    found = found[first]
+    found ^= found >> np.uint64(29)
+    found *= FACTOR
+    return found ^ (found >> np.uint64(32))
+
+
+class _Table(NamedTuple):
+    """The stretches of the evaluation documents, by hash.
+
+    Attributes:
+        hash: ascending; equal stretches have several entries.
+        document, at: of each entry.
+        tokens: all tokens, and where in them each entry starts.
+        first: see `tokens`.
+        sieve: whether a hash with these high bits is in the table.
+        lengths: stretches of each document, by number.
+        short: documents without one.
+    """
+
+    hash: UInt64
+    document: Int64
+    at: Int64
+    tokens: UInt64
+    first: Int64
+    sieve: NDArray[np.bool_]
+    lengths: dict[int, int]
+    short: int
+
+    @staticmethod
+    def of(line: Line, n: int) -> _Table:
+        pieces, begin = list(_pieces(line, n)), 0
+        columns: list[tuple[Any, ...]] = []
+        for piece in pieces:
+            columns.append(
+                (
+                    _hashes(piece.tokens, piece.first, n),
+                    piece.document,
+                    piece.at,
+                    piece.first + begin,
+                )
+            )
+            begin += len(piece.tokens)
+        if not columns or not sum(len(one[0]) for one in columns):
+            raise ConfigError(
+                f"evaluation: no document has {n} tokens, allowed: at least {n} in one of them. Ask "
+                "for a smaller n"
+            )
+        hashes, document, at, first = (np.concatenate(one) for one in zip(*columns, strict=True))
+        order = np.argsort(hashes, kind="stable")
+        sieve = np.zeros(1 << SIEVE, bool)
+        sieve[hashes >> np.uint64(64 - SIEVE)] = True
+        numbers, counts = np.unique(document, return_counts=True)
+        return _Table(
+            hashes[order],
+            document[order],
+            at[order],
+            np.concatenate([piece.tokens for piece in pieces]),
+            first[order],
+            sieve,
+            dict(zip(numbers.tolist(), counts.tolist(), strict=True)),
+            line.documents - len(numbers),
+        )
+
+    def hits(self, piece: _Piece, n: int) -> Int64:
+        """(document, at, training document, at) of every stretch that both have [hits, 4]."""
+        hashes = _hashes(piece.tokens, piece.first, n)
+        some = np.flatnonzero(self.sieve[hashes >> np.uint64(64 - SIEVE)])
+        low = np.searchsorted(self.hash, hashes[some], side="left")
+        count = np.searchsorted(self.hash, hashes[some], side="right") - low
+        theirs = np.repeat(some, count)
+        ours = np.repeat(low - (np.cumsum(count) - count), count) + np.arange(count.sum())
+        same = np.ones(len(ours), bool)
+        for place in range(n):
+            same &= (
+                self.tokens[self.first[ours] + place] == piece.tokens[piece.first[theirs] + place]
+            )
+        ours, theirs = ours[same], theirs[same]
+        columns = (self.document[ours], self.at[ours], piece.document[theirs], piece.at[theirs])
+        return np.stack(columns, 1)
+
+    def judged(self, hits: Int64, n: int) -> Overlap:
+        """What the hits say: each stretch of an evaluation document counts once for each other."""
+        touched = np.unique(hits[:, :2], axis=0)[:, 0]
+        numbers, counts = np.unique(touched, return_counts=True)
+        shares = {
+            int(number): int(count) / self.lengths[int(number)]
+            for number, count in zip(numbers, counts, strict=True)
+        }
+        order = np.lexsort((hits[:, 3], hits[:, 1], hits[:, 2], hits[:, 0]))
+        hits = hits[order]
+        once = np.ones(len(hits), bool)
+        once[1:] = (hits[1:, :3] != hits[:-1, :3]).any(1) if len(hits) else once[1:]
+        edges = np.ones(len(hits), bool)
+        if len(hits):
+            edges[1:] = (hits[1:, [0, 2]] != hits[:-1, [0, 2]]).any(1)
+        starts = np.flatnonzero(edges)
+        sizes = np.add.reduceat(once, starts) if len(starts) else starts
+        pairs = [
+            Shared(ours, theirs, int(size) / self.lengths[ours], int(size), at, training_at)
+            for (ours, at, theirs, training_at), size in zip(
+                hits[starts].tolist(), sizes, strict=True
+            )
+        ]
+        pairs.sort(key=lambda one: (-one.share, one.document, one.training))
+        return Overlap(
+            n=n,
+            documents=len(self.lengths) + self.short,
+            short=self.short,
+            touched=shares,
+            pairs=tuple(pairs),
+        )
