@@ -97,7 +97,7 @@ def draws_needed(log_pz: ArrayLike, p: float) -> Float64:
     Returns:
         Whole numbers as float64, at least 1; inf where P(z) is 0.
 
-    >>> draws_needed(np.log([0.001, 0.5, 1.0, 0.0]), 0.5).tolist()
+    >>> draws_needed([math.log(0.001), math.log(0.5), 0.0, -math.inf], 0.5).tolist()
     [693.0, 1.0, 1.0, inf]
     >>> f"{draws_needed(np.log(1e-17), 0.5):.3g}"
     '6.93e+16'

@@ -18,11 +18,12 @@ from numpy.typing import NDArray
 from tokenloom.api.dataset import Dataset
 from tokenloom.api.documents import Documents
 from tokenloom.api.store import Store
-from tokenloom.arguments import check_options, integer
+from tokenloom.arguments import check_options
 from tokenloom.errors import ConfigError
 from tokenloom.evaluate.axes import AXES, DOUBLING, Places, bin_name, places
 from tokenloom.evaluate.decoding import Decoding
 from tokenloom.evaluate.exact import Tally
+from tokenloom.evaluate.pinned import one_document_rows
 from tokenloom.evaluate.scoring import Judged, judged_batches, scorer_of, trained_targets
 from tokenloom.tokenizer.vocabulary import byte_lengths
 
@@ -131,6 +132,7 @@ def evaluate(
     *,
     by: Sequence[str] = ("document", "source", "index", "position", "context", "start"),
     seq_len: int | None = None,
+    overlap: int = 1,
     batch_size: int = 32,
     rank: int | None = None,
     world_size: int | None = None,
@@ -144,6 +146,9 @@ def evaluate(
             `seq_len` tokens of it, whatever the layout of training is.
         by: the axes of the tables.
         seq_len: tokens of a row, if documents are given.
+        overlap: tokens that rows of one document share, if documents are given. With 1 every token
+            but the first is judged, once; with more, tokens at the start of a row are judged with
+            at least that much before them.
         batch_size: rows of a step over all ranks.
         rank, world_size: as for `tokenloom.Loader`: each rank gets its share, and `Losses.joined`
             puts the shares together.
@@ -154,7 +159,7 @@ def evaluate(
     """
     check_options("by", by, list(AXES))
     scorer = scorer_of(model)
-    rows = run if isinstance(run, Dataset) else one_document_rows(run, seq_len)
+    rows = run if isinstance(run, Dataset) else one_document_rows(run, seq_len, overlap)
     if not rows.is_finite:
         raise ConfigError(
             "run: it has no end, allowed: a run that ends. Ask for one epoch: run.epochs(1), or "
@@ -188,17 +193,6 @@ def evaluate(
             "bytes_known": lengths is not None,
         },
     )
-
-
-def one_document_rows(documents: Documents, seq_len: int | None) -> Dataset:
-    """One document a row, those that are longer in several: rows that no setting of training moves."""
-    if seq_len is None:
-        raise ConfigError(
-            "seq_len: found None together with documents, allowed: the tokens of a row, as long as "
-            "the model takes; longer documents are cut into several rows"
-        )
-    integer("seq_len", seq_len, 2)
-    return documents.pack(seq_len, strategy="one_doc", overflow="split").epochs(1)
 
 
 def token_lengths(run: Dataset) -> NDArray[np.int64] | None:

@@ -11,10 +11,13 @@ import hashlib
 
 import numpy as np
 
+from tokenloom.api.dataset import Dataset
 from tokenloom.api.documents import Documents
+from tokenloom.arguments import integer
+from tokenloom.errors import ConfigError
 from tokenloom.store.derived.hashes import stored_hashes
 
-__all__ = ["content_hash"]
+__all__ = ["content_hash", "one_document_rows"]
 
 
 def content_hash(documents: Documents) -> str:
@@ -35,3 +38,28 @@ def content_hash(documents: Documents) -> str:
             found = stored_hashes(documents.line.reader, int(some[0]), int(some[-1]) + 1)
             sha256.update(found.astype("<u8").tobytes())
     return sha256.hexdigest()
+
+
+def one_document_rows(documents: Documents, seq_len: int | None, overlap: int = 1) -> Dataset:
+    """One document a row, those that are longer in several: rows that no setting of training moves.
+
+    Args:
+        documents: what is evaluated.
+        seq_len: tokens of a row, as many as the model takes.
+        overlap: tokens that rows of one document share; shared ones are judged once.
+
+    >>> import tempfile, tokenloom as tl
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     store = tl.build([{"text": "abcdefgh"}], folder + "/one", tokenizer="bytes")
+    ...     rows = one_document_rows(store, 5)
+    ...     [bytes(row.tolist()) for row in rows[:2].tokens], rows[:2].loss_tokens
+    ([b'abcde', b'efgh\\x00'], 7)
+    """
+    if seq_len is None:
+        raise ConfigError(
+            "seq_len: found None together with documents, allowed: the tokens of a row, as many as "
+            "the model takes; longer documents are cut into several rows"
+        )
+    integer("seq_len", seq_len, 2)
+    integer("overlap", overlap, 0, seq_len - 1)
+    return documents.pack(seq_len, strategy="one_doc", overflow="split", stride=overlap).epochs(1)

@@ -1,0 +1,173 @@
+"""Evaluation while a model trains: every so many steps, in any loop, kept in files.
+
+One idea: an evaluation is a function of the model, and what it returns is a line. A `Periodic` calls
+its functions when a step is due and writes three files after each: ``results.jsonl``, a line for each
+evaluation with everything that was found; ``results.csv``, the figures of all of them as columns; and
+``results.svg``, their curves. A run that goes on from a checkpoint goes on with its files: what was
+evaluated at a later step than it starts from is evaluated again and replaced.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import math
+import os
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from tokenloom.arguments import integer, local_path
+from tokenloom.errors import ConfigError, InputError
+from tokenloom.evaluate.curves import curves
+from tokenloom.store.files import replace_file
+
+__all__ = ["Periodic"]
+
+FILE = "results.jsonl"
+
+
+class Periodic:
+    """Evaluates a model every so many steps, and keeps what was found.
+
+    Args:
+        jobs: functions of the model by name; each returns an answer of this room (anything with
+            `as_json`), or a mapping of figures.
+        folder: where the files go; None keeps everything in memory.
+        every: steps from one evaluation to the next.
+        also: further steps to evaluate at, for example ``(0, 100)``.
+        write: whether this process writes files: only the first rank should.
+
+    >>> counted = Periodic({"toy": lambda model: {"loss": model / 10}}, every=2)
+    >>> [counted(model=step * 1.0, step=step) is not None for step in range(5)]
+    [False, False, True, False, True]
+    >>> counted.figures("toy.loss")
+    [(2, 0.2), (4, 0.4)]
+    """
+
+    def __init__(
+        self,
+        jobs: Mapping[str, Callable[[Any], Any]],
+        *,
+        folder: str | os.PathLike[str] | None = None,
+        every: int,
+        also: tuple[int, ...] = (),
+        write: bool = True,
+    ) -> None:
+        if not jobs:
+            raise ConfigError("jobs: found none, allowed: at least one function of the model")
+        integer("every", every, 1)
+        self.jobs, self.every, self.also = dict(jobs), every, frozenset(also)
+        self.folder = None if folder is None else local_path("folder", folder)
+        self.records: list[dict[str, Any]] = []
+        self._write = write and self.folder is not None
+        if self.folder is not None:
+            self.records = _read(self.folder / FILE)
+
+    def is_due(self, step: int) -> bool:
+        """Whether a model after this many steps is evaluated."""
+        return step in self.also or (step > 0 and step % self.every == 0)
+
+    def __call__(self, model: Any, step: int, **about: Any) -> dict[str, Any] | None:
+        """Evaluate a model after `step` steps, if it is due.
+
+        Args:
+            model: what the functions get.
+            step: steps that it was trained for.
+            about: plain values to write beside the results, for example the tokens it has seen.
+
+        Returns:
+            The record that was written; None if nothing was due.
+        """
+        if not self.is_due(step):
+            return None
+        found = {name: _plain(job(model)) for name, job in self.jobs.items()}
+        record = {"step": step, **about, "results": found}
+        self.records = [one for one in self.records if one["step"] < step] + [record]
+        if self._write:
+            self._save()
+        return record
+
+    def figures(self, name: str) -> list[tuple[int, float]]:
+        """(step, value) of a figure, named like "held-out.all.loss"."""
+        found = ((one["step"], flat(one["results"])) for one in self.records)
+        return [(step, values[name]) for step, values in found if name in values]
+
+    def _save(self) -> None:
+        assert self.folder is not None
+        self.folder.mkdir(parents=True, exist_ok=True)
+        lines = "".join(json.dumps(one, allow_nan=True) + "\n" for one in self.records)
+        replace_file(self.folder / FILE, lines.encode())
+        replace_file(self.folder / "results.csv", self._table().encode())
+        names = {name: self.figures(name) for name in self._names() if name.endswith("loss")}
+        if names:
+            replace_file(self.folder / "results.svg", curves("Losses", names).encode())
+
+    def _names(self) -> list[str]:
+        """Figures that every evaluation has, without those of single documents and bins."""
+        every = [flat(one["results"]) for one in self.records]
+        return [name for name in every[-1] if all(name in one for one in every)] if every else []
+
+    def _table(self) -> str:
+        names, text = self._names(), io.StringIO()
+        writer = csv.writer(text, lineterminator="\n")
+        writer.writerow(["step", *names])
+        for one in self.records:
+            values = flat(one["results"])
+            writer.writerow([one["step"], *(values[name] for name in names)])
+        return text.getvalue()
+
+
+def flat(results: Mapping[str, Any], path: str = "") -> dict[str, float]:
+    """Numbers of nested mappings by their dotted paths; lists and words are left out.
+
+    >>> flat({"a": {"loss": 1.5, "name": "x"}, "b": 2})
+    {'a.loss': 1.5, 'b': 2}
+    """
+    found: dict[str, float] = {}
+    for name, value in results.items():
+        where = f"{path}{name}"
+        if isinstance(value, Mapping):
+            found |= flat(value, f"{where}.")
+        elif isinstance(value, int | float) and not isinstance(value, bool):
+            found[where] = value
+    return found
+
+
+def _plain(answer: Any) -> dict[str, Any]:
+    found = answer.as_json() if hasattr(answer, "as_json") else answer
+    if not isinstance(found, Mapping):
+        raise ConfigError(
+            f"jobs: one returned {type(answer).__name__}, allowed: a mapping of figures, or an "
+            "answer with as_json()"
+        )
+    return {name: _number(value) for name, value in found.items()}
+
+
+def _number(value: Any) -> Any:
+    """Plain Python values; NumPy's and tensors of one element become them."""
+    if isinstance(value, Mapping):
+        return {name: _number(one) for name, one in value.items()}
+    if hasattr(value, "item") and not isinstance(value, str):
+        return value.item()
+    return value
+
+
+def _read(path: Path) -> list[dict[str, Any]]:
+    """The records of an earlier part of the run."""
+    if not path.exists():
+        return []
+    found = []
+    for number, line in enumerate(path.read_text("utf-8").splitlines(), 1):
+        try:
+            record = json.loads(line)
+            if not math.isfinite(record["step"]) or not isinstance(record["results"], dict):
+                raise ValueError("no step or no results")
+        except (ValueError, KeyError, TypeError) as error:
+            raise InputError(
+                f"{path}, line {number}: no record of an evaluation ({error}). Move the file away "
+                "to start anew"
+            ) from None
+        found.append(record)
+    return found

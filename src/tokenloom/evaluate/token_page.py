@@ -1,0 +1,171 @@
+"""A document with the probability of every token: as lines, and as a page to look at.
+
+One idea: what a model has learned of a text is best seen in the text. Each token has the colour of
+its log-probability, and its number, probability and rank of surprise when the mouse is over it. The
+page needs no network, no script and no font of its own.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from html import escape
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tokenloom.api.documents import Documents
+from tokenloom.api.store import Store
+from tokenloom.evaluate.axes import places
+from tokenloom.evaluate.decoding import Decoding
+from tokenloom.evaluate.pinned import one_document_rows
+from tokenloom.evaluate.scoring import judged_batches, scorer_of, trained_targets
+
+__all__ = ["TokenPage", "token_page"]
+
+SURPRISING = 12.0  # nats at which a token is as red as it gets
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class TokenPage:
+    """The tokens of a document and how likely each was.
+
+    Attributes:
+        document: its number in its store.
+        tokens: its ids.
+        strings: what each token stands for; its number, where no tokenizer is known.
+        log_probs: natural logarithms; NaN for the first token, which nothing predicts.
+        greedy: whether greedy decoding gives the token.
+        model: what the model is.
+    """
+
+    document: int
+    tokens: NDArray[np.int32]
+    strings: list[str]
+    log_probs: NDArray[np.float64]
+    greedy: NDArray[np.bool_]
+    model: str
+
+    def lines(self) -> Iterator[str]:
+        """A line for each token: place, id, probability, and a bar of its surprise in nats."""
+        yield f"document {self.document}, {len(self.tokens):,} tokens; {self.model}"
+        for place, (token, log_prob) in enumerate(
+            zip(self.tokens.tolist(), self.log_probs.tolist(), strict=True)
+        ):
+            chance = "      " if math.isnan(log_prob) else f"{math.exp(log_prob):6.3f}"
+            bar = "#" * round(min(20.0, _surprise(log_prob)))
+            yield f"{place:>7} {token:>7} {chance} {self.strings[place]!r} {bar}".rstrip()
+
+    def html(self) -> str:
+        """The page, one element for each token."""
+        known = self.log_probs[1:]
+        mean = -float(known.mean()) if len(known) else math.nan
+        head = (
+            f"document {self.document}: {len(self.tokens):,} tokens, mean loss {mean:.3f} nats, "
+            f"{float(self.greedy[1:].mean()) if len(known) else 0:.1%} greedy; {self.model}"
+        )
+        spans = "".join(self._span(place) for place in range(len(self.tokens)))
+        return (
+            "<!doctype html>\n<html lang='en'><head><meta charset='utf-8'>"
+            f"<title>document {self.document}</title><style>"
+            "body{font:15px/1.7 'DejaVu Sans Mono',monospace;max-width:60em;margin:2em auto;"
+            "padding:0 1em;white-space:pre-wrap;overflow-wrap:anywhere}"
+            "p{font-family:'DejaVu Sans',Verdana,sans-serif;white-space:normal}"
+            "i{font-style:normal;border-radius:2px}</style></head><body>"
+            f"<p>{escape(head)}</p><p>{_legend()}</p>{spans}</body></html>\n"
+        )
+
+    def _span(self, place: int) -> str:
+        log_prob = float(self.log_probs[place])
+        chance = "no prediction" if math.isnan(log_prob) else f"p = {math.exp(log_prob):.3g}"
+        first = ", greedy" if self.greedy[place] else ""
+        title = f"token {place}, id {self.tokens[place]}, {chance}{first}"
+        return (
+            f"<i title='{escape(title, quote=True)}' style='background:{_colour(log_prob)}'>"
+            f"{escape(self.strings[place])}</i>"
+        )
+
+
+def token_page(
+    model: Any,
+    documents: Documents,
+    document: int,
+    *,
+    seq_len: int,
+    overlap: int | None = None,
+    batch_size: int = 8,
+) -> TokenPage:
+    """How likely every token of a document is.
+
+    Args:
+        model: as for `tokenloom.evaluate.pz`.
+        documents: a store, or a selection that has the document.
+        document: its number in the store.
+        seq_len: tokens that the model takes at once; a longer document is read in several rows.
+        overlap: tokens that these rows share; default: half of them, so that every token is judged
+            with at least half a row before it.
+        batch_size: rows at once.
+
+    >>> import tempfile, tokenloom as tl
+    >>> uniform = lambda tokens, segment_ids, position_ids: np.zeros((*tokens.shape, 256))
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     store = tl.build([{"text": "to be"}], folder + "/toy", tokenizer="bytes")
+    ...     page = token_page(uniform, store, 0, seq_len=4)
+    >>> page.strings, page.log_probs.round(3).tolist()
+    (['t', 'o', ' ', 'b', 'e'], [nan, -5.545, -5.545, -5.545, -5.545])
+    """
+    scorer, line = scorer_of(model), documents.line
+    store = Store(line.reader, str(line.reader.root))
+    chosen = documents.select(doc_index=document, doc_index_policy="honor")
+    rows = one_document_rows(chosen, seq_len, seq_len // 2 if overlap is None else overlap)
+    tokens = store[document]
+    log_probs = np.full(len(tokens), np.nan)
+    greedy = np.zeros(len(tokens), bool)
+    for one in judged_batches(
+        scorer,
+        rows,
+        targets=trained_targets,
+        decoding=Decoding(),
+        batch_size=batch_size,
+        rank=0,
+        world_size=1,
+        show=False,
+    ):
+        at = places(one, tuple(rows.sources)).index
+        log_probs[at], greedy[at] = one.scores.log_probs, one.scores.greedy
+    decoder = store.tokenizer
+    return TokenPage(
+        document=document,
+        tokens=tokens,
+        strings=decoder.token_strings(tokens) if decoder else [f" {t}" for t in tokens.tolist()],
+        log_probs=log_probs,
+        greedy=greedy,
+        model=scorer.told,
+    )
+
+
+def _surprise(log_prob: float) -> float:
+    return 0.0 if math.isnan(log_prob) else min(-log_prob, 1e6)
+
+
+def _colour(log_prob: float) -> str:
+    """White for a token that was certain, red for one that was not.
+
+    >>> _colour(0.0), _colour(-12.0), _colour(math.nan)
+    ('#ffffff', '#e15759', '#e8e8e8')
+    """
+    if math.isnan(log_prob):
+        return "#e8e8e8"
+    share = min(1.0, _surprise(log_prob) / SURPRISING)
+    parts = (round(255 + share * (end - 255)) for end in (0xE1, 0x57, 0x59))
+    return "#" + "".join(f"{part:02x}" for part in parts)
+
+
+def _legend() -> str:
+    chances = (1.0, 0.5, 0.1, 0.01, 0.001, 0.0001)
+    marks = "".join(
+        f"<i style='background:{_colour(math.log(p))}'>&nbsp;{p:g}&nbsp;</i> " for p in chances
+    )
+    return f"probability {marks}"
