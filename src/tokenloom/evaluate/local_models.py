@@ -1,0 +1,89 @@
+"""A model of Transformers from a local folder: safetensors only, no code of others, with a name.
+
+One idea: a result is worth as much as the certainty about what was evaluated. Weights are read from
+`*.safetensors`, which hold numbers and nothing that runs; a configuration that names code of its own is
+refused; nothing is fetched. The fingerprint is a hash of the files, so a result names its model.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import importlib
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+from tokenloom.arguments import local_path
+from tokenloom.errors import InputError, MissingExtra
+
+__all__ = ["load_local", "model_fingerprint"]
+
+CONFIG = "config.json"
+
+MOST = 1 << 24  # bytes of a configuration
+
+PIECE = 1 << 24
+
+
+def load_local(folder: str | os.PathLike[str], *, dtype: str = "float32") -> Any:
+    """A causal language model from a folder, in evaluation mode.
+
+    Args:
+        folder: as `save_pretrained` writes it.
+        dtype: of its weights: "float32", "bfloat16" or "float16".
+
+    Raises:
+        InputError: the folder has no configuration or no safetensors, or asks for code of its own.
+        MissingExtra: transformers is not installed.
+    """
+    path = local_path("model", folder)
+    _check(path)
+    try:
+        transformers: Any = importlib.import_module("transformers")
+    except ImportError:
+        raise MissingExtra("evaluating a folder", "transformers", "hf") from None
+    model = transformers.AutoModelForCausalLM.from_pretrained(
+        path, local_files_only=True, trust_remote_code=False, use_safetensors=True, dtype=dtype
+    )
+    return model.eval()  # torch's evaluation mode
+
+
+def model_fingerprint(folder: str | os.PathLike[str]) -> str:
+    """A hash of the configuration and the weights, 64 hex digits; equal for equal files."""
+    path = local_path("model", folder)
+    _check(path)
+    total = hashlib.sha256(b"tokenloom model")
+    for file in [path / CONFIG, *sorted(path.glob("*.safetensors"))]:
+        one = hashlib.sha256()
+        with open(file, "rb") as data:
+            while piece := data.read(PIECE):
+                one.update(piece)
+        total.update(f"{file.name}\0{one.hexdigest()}\0".encode())
+    return total.hexdigest()
+
+
+def _check(path: Path) -> None:
+    config = path / CONFIG
+    if not config.is_file():
+        raise InputError(
+            f"{path}: no {CONFIG} there, allowed: a folder as model.save_pretrained(…) writes it"
+        )
+    if config.stat().st_size > MOST:
+        raise InputError(f"{config}: larger than 16 MiB, so it is no configuration of a model")
+    try:
+        given = json.loads(config.read_text("utf-8"))
+    except ValueError as error:
+        raise InputError(f"{config}: no JSON ({error}). Save the model again") from None
+    if isinstance(given, dict) and given.get("auto_map"):
+        raise InputError(
+            f"{config}: auto_map names code that would be run to make the model, which is refused. "
+            "Allowed: architectures that transformers has itself"
+        )
+    if not any(path.glob("*.safetensors")):
+        others = sorted(one.name for one in path.glob("*.bin"))
+        raise InputError(
+            f"{path}: no *.safetensors{' but ' + others[0] if others else ''}; files of other kinds "
+            "may hold code, so they are not read. Save it again: "
+            "model.save_pretrained(folder, safe_serialization=True)"
+        )
