@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 import tokenloom as tl
-from tokenloom.evaluate import overlap as module
-from tokenloom.evaluate.overlap import Overlap, overlap
+from tokenloom.evaluate import copies
+from tokenloom.evaluate.copies import Overlap, overlap
 
 
 def store_of(folder, documents, size=50):
@@ -30,7 +30,7 @@ def slow_pairs(training, evaluation, n):
 @pytest.mark.parametrize("size", [3, 50])
 def test_pairs_are_those_of_sets_of_tuples(tmp_path, monkeypatch, piece, size):
     """Few tokens, so that equal stretches come again and again; pieces that cut documents."""
-    monkeypatch.setattr(module, "PIECE", piece)
+    monkeypatch.setattr(copies, "PIECE", piece)
     rng = np.random.default_rng(size)
     training = [rng.integers(0, size, n).tolist() for n in (40, 3, 25, 0, 60)]
     evaluation = [rng.integers(0, size, n).tolist() for n in (30, 12, 4)]
@@ -73,7 +73,7 @@ def test_planted_13_grams_are_found_and_12_grams_are_not(tmp_path):
 
 def test_a_hash_that_lies_accuses_nobody(tmp_path, monkeypatch):
     """Every stretch has the same hash, and still only equal ones count."""
-    monkeypatch.setattr(module, "_hashes", lambda tokens, first, n: np.zeros(len(first), np.uint64))
+    monkeypatch.setattr(copies, "_hashes", lambda tokens, first, n: np.zeros(len(first), np.uint64))
     training, evaluation = [[1, 2, 3, 4, 5]], [[9, 2, 3, 4, 8]]
     found = overlap(store_of(tmp_path / "t", training), store_of(tmp_path / "e", evaluation), n=3)
     assert [(p.at, p.training_at, p.stretches) for p in found.pairs] == [(1, 1, 1)]

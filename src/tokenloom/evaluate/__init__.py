@@ -2,26 +2,52 @@
 
 - `evaluate`: perplexity and bits per byte, over all tokens and by document, source and place.
 - `pz`: how likely the model writes a text by itself; `log_pz` for logits at hand.
+- `overlap`: evaluation documents that were trained on, in part or as a whole.
+- `token_page`: a document with the probability of every token, as text and HTML.
+- `check_position_invariance`: whether a model cares where in the frame a text is.
+- `Periodic`: any of these while a model trains, in files; `gathered`: on all ranks.
 """
 
-from tokenloom.evaluate.decoding import Decoding, token_scores
+from tokenloom.evaluate.curves import curves
+from tokenloom.evaluate.decoding import Decoding, TokenScores, token_scores
 from tokenloom.evaluate.extract import pz, window_run
 from tokenloom.evaluate.extraction import draws_needed, log_pz, log_threshold, longest_suffix
 from tokenloom.evaluate.jax_models import in_jax
+from tokenloom.evaluate.local_models import load_local, model_fingerprint
 from tokenloom.evaluate.losses import Losses, evaluate
+from tokenloom.evaluate.copies import Overlap, overlap
+from tokenloom.evaluate.periodic import Periodic
+from tokenloom.evaluate.pinned import content_hash, one_document_rows
+from tokenloom.evaluate.positions import PositionReport, check_position_invariance
+from tokenloom.evaluate.shares import gathered
+from tokenloom.evaluate.token_page import TokenPage, token_page
 from tokenloom.evaluate.window_scores import Extraction
 
 __all__ = [
     "Decoding",
     "Extraction",
     "Losses",
+    "Overlap",
+    "Periodic",
+    "PositionReport",
+    "TokenPage",
+    "TokenScores",
+    "check_position_invariance",
+    "content_hash",
+    "curves",
     "draws_needed",
     "evaluate",
+    "gathered",
     "in_jax",
+    "load_local",
     "log_pz",
     "log_threshold",
     "longest_suffix",
+    "model_fingerprint",
+    "one_document_rows",
+    "overlap",
     "pz",
+    "token_page",
     "token_scores",
     "window_run",
 ]

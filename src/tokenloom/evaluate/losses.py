@@ -24,6 +24,7 @@ from tokenloom.evaluate.axes import AXES, DOUBLING, Places, bin_name, places
 from tokenloom.evaluate.decoding import Decoding
 from tokenloom.evaluate.exact import Tally
 from tokenloom.evaluate.pinned import one_document_rows
+from tokenloom.evaluate.shares import packed, unpacked
 from tokenloom.evaluate.scoring import Judged, judged_batches, scorer_of, trained_targets
 from tokenloom.tokenizer.vocabulary import byte_lengths
 
@@ -104,6 +105,30 @@ class Losses:
         if axis == "document" and len(self.sources) > 1:
             return self.sources[number // SOURCE], number % SOURCE
         return number
+
+    def to_bytes(self) -> bytes:
+        """As one `.npz` file, without pickle."""
+        arrays = {axis: np.stack(tally) for axis, tally in self.tables.items()}
+        about = {
+            "sources": self.sources,
+            "settings": dict(self.settings),
+            "axes": list(self.tables),
+        }
+        return packed("losses", about, arrays)
+
+    @classmethod
+    def from_bytes(cls, data: bytes) -> Losses:
+        """The inverse of `to_bytes`.
+
+        Raises:
+            InputError: the bytes are something else.
+        """
+        about, arrays = unpacked("losses", data)
+        return cls(
+            tables={axis: Tally(*arrays[axis]) for axis in about["axes"]},
+            sources=tuple(about["sources"]),
+            settings=about["settings"],
+        )
 
     def as_json(self) -> dict[str, Any]:
         """Settings and every table but that of rows; plain values."""

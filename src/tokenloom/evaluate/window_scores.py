@@ -21,6 +21,7 @@ from tokenloom.errors import ConfigError
 from tokenloom.evaluate.decoding import Decoding
 from tokenloom.evaluate.extraction import draws_needed, log_threshold
 from tokenloom.evaluate.pinned import content_hash
+from tokenloom.evaluate.shares import packed, unpacked
 from tokenloom.random.keys import draws, key
 
 __all__ = ["Extraction", "Interval", "WindowScores"]
@@ -247,11 +248,36 @@ class Extraction:
             content=self.content,
         )
 
+    def to_bytes(self) -> bytes:
+        """As one `.npz` file, without pickle."""
+        numbers = np.array(list(self.lengths.items()), np.int64).reshape(-1, 2)
+        about = {"settings": self._plain_settings(), "content": self.content}
+        return packed("extraction", about, {**self.windows._asdict(), "lengths": numbers})
+
+    @classmethod
+    def from_bytes(cls, data: bytes) -> Extraction:
+        """The inverse of `to_bytes`.
+
+        Raises:
+            InputError: the bytes are something else.
+        """
+        about, arrays = unpacked("extraction", data)
+        settings = about["settings"]
+        lengths = arrays.pop("lengths")
+        return cls(
+            windows=WindowScores(**arrays),
+            lengths=dict(lengths.tolist()),
+            settings={**settings, "decoding": Decoding(**settings["decoding"])},
+            content=about["content"],
+        )
+
+    def _plain_settings(self) -> dict[str, Any]:
+        return {**self.settings, "decoding": asdict(self.settings["decoding"])}
+
     def as_json(self) -> dict[str, Any]:
         """Settings, figures of all windows and of each document; plain values."""
-        decoding: Decoding = self.settings["decoding"]
         return {
-            "settings": {**self.settings, "decoding": asdict(decoding)},
+            "settings": self._plain_settings(),
             "content": self.content,
             "all": self.summary(),
             "documents": {str(number): one for number, one in self.by_document().items()},

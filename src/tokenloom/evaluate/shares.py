@@ -1,0 +1,108 @@
+"""Answers as bytes, and the answers of all ranks as one.
+
+One idea: an answer is some arrays and a few plain values. Written as one `.npz` without pickle, it can
+be saved, sent, and read by anything that knows NumPy; the shares of ranks are sent this way, joined
+in order of indices, and equal to what one rank finds.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import sys
+import zipfile
+from collections.abc import Mapping
+from typing import Any, Protocol, Self, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tokenloom.errors import InputError
+
+__all__ = ["Answer", "gathered", "packed", "unpacked"]
+
+ABOUT = "about"
+
+FORMAT = 1
+
+
+class Answer(Protocol):
+    """What evaluation gives: it can be written, read and joined."""
+
+    def to_bytes(self) -> bytes:
+        """As one file."""
+
+    @classmethod
+    def from_bytes(cls, data: bytes) -> Self:
+        """The inverse of `to_bytes`."""
+
+    @staticmethod
+    def joined(parts: Any) -> Any:
+        """The shares of several ranks as one."""
+
+
+A = TypeVar("A", bound=Answer)
+
+
+def packed(kind: str, about: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]) -> bytes:
+    """Arrays and plain values as the bytes of a file; equal for equal contents.
+
+    >>> data = packed("toy", {"a": 1}, {"x": np.arange(3)})
+    >>> about, arrays = unpacked("toy", data)
+    >>> about, arrays["x"].tolist()
+    ({'a': 1}, [0, 1, 2])
+    """
+    words = json.dumps({"kind": kind, "format": FORMAT, "about": about}, sort_keys=True)
+    file = io.BytesIO()
+    np.savez(
+        file, **{ABOUT: np.frombuffer(words.encode(), np.uint8)}, **dict(sorted(arrays.items()))
+    )
+    return file.getvalue()
+
+
+def unpacked(kind: str, data: bytes) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
+    """(plain values, arrays) of `packed`.
+
+    Raises:
+        InputError: the bytes are something else.
+    """
+    try:
+        with np.load(io.BytesIO(data), allow_pickle=False) as file:
+            arrays = {name: file[name] for name in file.files}
+        head = json.loads(arrays.pop(ABOUT).tobytes())
+        if head["kind"] != kind or head["format"] != FORMAT:
+            raise ValueError(f"it holds {head['kind']!r} in format {head['format']}")
+    except (ValueError, KeyError, OSError, EOFError, zipfile.BadZipFile) as error:
+        raise InputError(f"no {kind} in format {FORMAT}: {error}. Evaluate again") from None
+    about: dict[str, Any] = head["about"]
+    return about, arrays
+
+
+def gathered(share: A) -> A:
+    """The answer of all ranks of `torch.distributed`, on every rank; the same if there is one rank.
+
+    Args:
+        share: what this rank found; every rank must call it.
+    """
+    distributed: Any = sys.modules.get("torch.distributed")
+    if distributed is None or not (distributed.is_available() and distributed.is_initialized()):
+        return share
+    torch: Any = sys.modules["torch"]
+    mine = np.frombuffer(share.to_bytes(), np.uint8)
+    device = "cuda" if distributed.get_backend() == "nccl" else "cpu"
+    sizes = [
+        torch.zeros(1, dtype=torch.int64, device=device)
+        for _ in range(distributed.get_world_size())
+    ]
+    distributed.all_gather(sizes, torch.tensor([len(mine)], device=device))
+    longest = int(max(one.item() for one in sizes))
+    filled = torch.zeros(longest, dtype=torch.uint8, device=device)
+    filled[: len(mine)] = torch.from_numpy(mine.copy()).to(device)
+    parts = [torch.zeros_like(filled) for _ in sizes]
+    distributed.all_gather(parts, filled)
+    found = [
+        type(share).from_bytes(part[: int(size.item())].cpu().numpy().tobytes())
+        for part, size in zip(parts, sizes, strict=True)
+    ]
+    joined: A = type(share).joined(found)
+    return joined
