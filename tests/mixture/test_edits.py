@@ -21,6 +21,7 @@ from slowmix import (
 )
 
 import tokenloom as tl
+from tokenloom.batch import plan as plan_module
 from tokenloom.errors import ConfigError
 from tokenloom.mixture import run as run_module
 from tokenloom.testing import assert_elastic, assert_resumable
@@ -286,6 +287,19 @@ def test_rows_that_are_wholly_blank_are_counted_and_warned_of(three):
         batch = edited.batch(np.arange(len(edited)))
     assert (~batch.attention_mask.any(1)).any(), "they stay"
     assert any("blank" in str(one.message) for one in said)
+
+
+@pytest.mark.parametrize(("looked_at", "of"), [(1 << 22, ""), (17, " of the first 17")])
+def test_the_blank_rows_of_a_source_are_counted_to_the_row(three, monkeypatch, looked_at, of):
+    monkeypatch.setattr(plan_module, "LOOKED_AT", looked_at)
+    monkeypatch.setattr(plan_module, "TOGETHER", 5)
+    run = three["books"].run
+    spans, hidden = run.layout.spans(0, np.arange(run.rows)), {*range(20), 40}
+    rows = [set(spans.document[spans.row == row].tolist()) for row in range(run.rows)]
+    blank = sum(documents <= hidden for documents in rows[:looked_at])
+    assert 1 < blank < len(rows[:looked_at]), "some rows of several blocks are blank, and not all"
+    with pytest.warns(UserWarning, match=f"quarantine: {blank} rows{of} of source 'books' will"):
+        tl.mix(three).edit(at=0, quarantine=[("books", d) for d in hidden])
 
 
 # -- states --------------------------------------------------------------------------------

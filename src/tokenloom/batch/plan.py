@@ -209,5 +209,5 @@ def blank_rows(run: SourceRun, blanks: Blanks) -> tuple[int, int]:
         spans = run.layout.spans(last, np.arange(low, min(low + TOGETHER, looked)))
         hidden = np.isin(spans.document, blanks.document)
         sums = np.concatenate([[0], np.cumsum(~hidden)])[spans.frame]
-        found += int(((np.diff(sums) == 0) & (np.diff(spans.frame) > 0)).sum())
+        found += int((np.diff(sums) == 0).sum())
     return found, looked

@@ -12,10 +12,12 @@ from toydata import ToyStore, numbered
 from tokenloom.errors import ConfigError
 from tokenloom.layout.blocks import Blocks
 from tokenloom.layout.splice import rows as rows_module
+from tokenloom.layout.splice import tokens as tokens_module
 from tokenloom.layout.splice.phase import SplicePhase
 from tokenloom.layout.splice.rows import Spliced
 from tokenloom.layout.splice.slots import Slots, StepSums
 from tokenloom.layout.splice.spec import SpliceSpec
+from tokenloom.layout.splice.tokens import UnitTokens
 from tokenloom.order import block, era, full, identity
 from tokenloom.order import stretches as stretches_module
 from tokenloom.order.prices import RunPrices, TokenCount
@@ -149,6 +151,32 @@ def test_choices_that_come_in_no_order_have_no_closed_form():
     swept = SpliceSpec(seq_len=8, content_length=4, content_start_mode="slide_within")
     assert Spliced(swept, ToyLine([23, 14])).token_steps(0) is None
     assert Spliced(swept, ToyLine([23, 14])).tokens_between(0, 1) is None
+
+
+@pytest.mark.parametrize("mode", ["by_coverage", "by_document"])
+def test_steps_are_made_while_there_are_few_in_all_or_for_each_document_or_for_the_rows(
+    mode, monkeypatch
+):
+    spec = SpliceSpec(seq_len=8, content_length=4, edge="clip", balance_mode=mode)
+    (part,) = Spliced(spec, ToyLine([23, 14, 0])).parts
+    shown = 2  # documents
+    # choices that have other tokens than their neighbours count one by one: two at the start, then
+    # the one from token 0 on, all those in the middle, and three at the end
+    turns = shown * (2 + 1 + 1 + 3)
+    if mode == "by_document":  # again for each time round, which a document may start and end in
+        turns = 7 * (24 // 24 + 2) + 7 * (24 // 15 + 2)
+    assert part.shown.tolist() == [24, 15, 0]
+
+    def made(few=0, own=0, worth=1 << 40):
+        for name, value in (("FEW", few), ("OWN", own), ("WORTH", worth)):
+            monkeypatch.setattr(tokens_module, name, value)
+        return UnitTokens.of(part) is not None
+
+    assert (made(few=turns), made(few=turns - 1)) == (True, False)
+    each = -(-turns // shown)
+    assert (made(own=each), made(own=each - 1)) == (True, False)
+    rows = part.slots.rows
+    assert (made(worth=rows // turns), made(worth=rows // turns + 1)) == (True, False)
 
 
 @given(
