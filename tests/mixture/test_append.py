@@ -156,6 +156,29 @@ def test_ruling_44_the_way_back_is_the_way_there_for_every_row_and_epoch(
         assert back.tolist() == [one for one in expected if one >= 0]
 
 
+@pytest.mark.filterwarnings("ignore:edit.quarantine")
+@pytest.mark.parametrize(
+    ("epochs", "take", "wanted"),
+    [(2, None, 13 + 13), (1, None, 13), (2, 5, 5), (1, 9, 9), (None, 40, 40), (None, None, None)],
+)
+def test_a_run_that_grew_ends_with_its_epochs_or_with_what_was_taken(
+    snapshots, epochs, take, wanted
+):
+    run = snapshots[0].windows(2).epochs(epochs)
+    run = run if take is None else run.take(take)
+    grown = run.edit(at=3, append={"main": snapshots[1]})
+    assert grown.run.n == wanted
+    if wanted is not None:
+        last = grown.edit(at=wanted, quarantine=[("main", 0)])  # the end is the last moment
+        assert last.run.n == wanted
+        with pytest.raises(ConfigError, match=f"at={wanted + 1} is after the end"):
+            grown.edit(at=wanted + 1, quarantine=[("main", 0)])
+    with pytest.raises(ConfigError, match="at=2 is before the last edit, at 3"):
+        grown.edit(at=2, append={"main": snapshots[2]})
+    again = grown.edit(at=3, append={"main": snapshots[2]})
+    assert again.run.n == {26: 28, 13: 14}.get(wanted, wanted)
+
+
 def test_ruling_15_a_spliced_source_refuses_an_append_with_the_reason(snapshots):
     spliced = snapshots[0].splice(4, content_length=2)
     for run, name in ((spliced, "main"), (tl.mix({"s": spliced}), "s")):

@@ -35,6 +35,8 @@ Float64 = NDArray[np.float64]
 
 FEW = 2048  # items; a search narrows down to this many, then sorts them
 
+SPARE = 32  # items of a source that are looked at beyond its share of a request
+
 MOST = 1e300  # no moment comes later
 
 LONGEST = 1 << 53  # cost consumed; floats are exact integers up to here
@@ -229,7 +231,7 @@ class Merge:
         left = self._end - begin
         rate = np.where(left > 0, self._weight / self._mean, 0.0)
         share = want * rate / max(float(rate.sum()), 1e-300)
-        most = np.minimum(left, np.minimum(1.02 * share + 32, want).astype(np.int64))
+        most = np.minimum(left, np.minimum(1.02 * share + SPARE, want).astype(np.int64))
         known, consumed = self._consumed
         summed = np.flatnonzero(self._cost == 0).tolist()
         if known is not begin:  # a request from somewhere else
@@ -247,7 +249,7 @@ class Merge:
             short = [i for i in summed if taken[i] == most[i] < left[i]]
             if not short:
                 break
-            most[short] = np.minimum(left[short], 2 * most[short] + 32)
+            most[short] = np.minimum(left[short], 2 * most[short] + SPARE)
         after = {i: int(ends[i][taken[i] - 1]) if taken[i] else consumed[i] for i in summed}
         self._consumed = counts, after
         return source, item, counts

@@ -115,10 +115,10 @@ class FreshEpochs:
 
     def rows_at(self, epoch: Int64, inside: Int64) -> Int64:
         """See `EpochOrders`."""
-        if not len(epoch) or (epoch == epoch[0]).all():
-            return self.order(int(epoch[0])).map(inside) if len(epoch) else inside
-        if self.shuffle is None or self.phases.rows.max() == 1:
+        if self.shuffle is None or self.phases.rows.max() == 1 or not len(epoch):
             return inside
+        if (epoch == epoch[0]).all():
+            return self.order(int(epoch[0])).map(inside)
         row = np.empty_like(inside)
         if isinstance(self.shuffle, FullShuffle):  # small sources have many epochs in a request
             for phase, here in grouped(self.phases.of(epoch)):
