@@ -2,6 +2,7 @@
 
 import contextlib
 import itertools
+import math
 from unittest import mock
 
 import numpy as np
@@ -71,13 +72,30 @@ def test_summed_costs_are_the_sums_of_a_loop(epochs, steady, data):
         for k in asked:
             for one in (kept, SummedCosts(Told(epochs, steady=steady), n)):
                 assert one.upto(k) == sums[k]
+                assert one.one(k) == (sums[k], cost(k))
                 assert one.items(k, k + 1).tolist() == [cost(k)]
                 assert one.items(k, k + 9).tolist() == [cost(j) for j in range(k, k + 9)]
+                assert one.items(k, k).tolist() == []
             for wanted in (sums[k], sums[k] + 1, sums[k] + 0.5, sums[k] - 1):
                 below = sum(one < wanted for one in sums[:-1])
                 if below < 85:
                     found = SummedCosts(Told(epochs, steady=steady), n).before(wanted)
                     assert found == kept.before(wanted) == (below if n is None else min(below, n))
+
+
+@given(tables, st.none() | st.integers(0, 60))
+def test_an_estimate_is_exact_between_epochs_and_even_inside_them(epochs, n):
+    costs = SummedCosts(Told(epochs, steady=False), n)
+    assert costs.mean == sum(epochs[0]) / len(epochs[0])
+    most = math.inf if n is None else n
+    starts = [costs._priced.phases.start(epoch) for epoch in range(6)]
+    for start, after in itertools.pairwise(starts):
+        begin, end = costs.upto(start), costs.upto(after)
+        if n is None or start < n:
+            middle = costs.near(begin + (end - begin) / 2)
+            assert middle == pytest.approx(min((start + after) / 2, most))
+            assert costs.near(end) == min(after, most)
+    assert (costs.near(0), costs.near(-5)) == (0, 0)
 
 
 def test_strides_of_the_real_size_are_crossed():

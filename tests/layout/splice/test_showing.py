@@ -325,3 +325,34 @@ def test_phases_equal_the_loop(parts, by_epoch):
     for number in {e for e, _ in wanted}:
         assert phases.start(number) == wanted.index((number, 0))
     assert phases.end(3 + (steps[-1] if by_epoch else 0)) == len(wanted)
+
+
+@given(
+    st.lists(st.tuples(st.integers(1, 9), st.integers(1, 5)), min_size=1, max_size=4),
+    st.booleans(),
+)
+def test_phases_are_a_loop_over_examples(sizes, by_epoch):
+    """`sizes`: rows of each phase, and how long it lasts, in epochs or in examples."""
+    rows, lasts = ([one[i] for one in sizes] for i in (0, 1))
+    begins = [0, *np.cumsum(lasts[:-1]).tolist()]
+    phases = (Phases.by_epoch if by_epoch else Phases.by_example)(begins, rows)
+    wanted, firsts, of = [], [], []  # (epoch, inside) of examples; of each epoch start and phase
+    for phase, (size, last) in enumerate(zip(rows, lasts, strict=True)):
+        count = 40 if phase + 1 == len(rows) else last * size if by_epoch else last
+        for inner in range(count):
+            if inner % size == 0:
+                firsts.append(len(wanted))
+                of.append(phase)
+            wanted.append((len(firsts) - 1, inner % size))
+    every = np.arange(len(wanted))
+    assert [phases.place(k) for k in every.tolist()] == wanted
+    epoch, inside = phases.locate(every)
+    assert list(zip(epoch.tolist(), inside.tolist(), strict=True)) == wanted
+    assert [phases.start(e) for e in range(len(firsts))] == firsts
+    assert phases.of(np.arange(len(of))).tolist() == of
+    assert [int(phases.of(e)) for e in range(len(of))] == of
+    assert len(phases) == len(rows)
+    counted = 0 if by_epoch else of.index(len(rows) - 1)  # a run counts those of the last phase
+    ends = [*firsts[counted:], len(wanted)][: len(firsts) - counted]
+    assert [phases.end(e) for e in range(len(ends))] == ends
+    assert Phases.constant(7).end(3) == 21
