@@ -11,8 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from slowmix import Loop, begin, by_epoch, counts_at, listed, pairs, slow_rounds, within
 
+from tokenloom import native
 from tokenloom.layout.layout import Phases
-from tokenloom.mixture.merge import Clock, Merge
+from tokenloom.mixture.merge import FEW, NEAR, Clock, Merge
 from tokenloom.mixture.rounds import Rounds
 from tokenloom.order import costs as costs_module
 from tokenloom.order.costs import EqualCosts, Priced, SummedCosts
@@ -302,6 +303,47 @@ def test_an_item_far_away_is_found_without_walking_there():
     (pick,) = pairs(merge.items(10**8, 10**8 + 1))
     assert merge.index(*pick) == 10**8
     assert told.asked < 10**6
+
+
+def uneven(seed, most, rows):
+    return SummedCosts(Told([np.random.default_rng(seed).integers(1, most, rows).tolist()]), None)
+
+
+SHAPES = {
+    "equal": [("a", EqualCosts(1, None), 1.0), ("b", EqualCosts(1, None), 2.5)],
+    "other costs": [("a", EqualCosts(1, None), 1e-3), ("b", EqualCosts(2048, None), 30.0)],
+    "one ends": [("a", EqualCosts(3, 10**5), 1.0), ("b", EqualCosts(5, None), 1.0)],
+    "summed": [("a", uneven(1, 2049, 3000), 1.0), ("b", uneven(2, 99, 700), 2.0)],
+    "edited": [
+        ("a", EqualCosts(3, None), 1.0, 99.5, 3000, 1000),
+        ("b", EqualCosts(5, None), 1.0, 100.0),
+    ],
+    "late": [("a", EqualCosts(1, None), 1.0), ("b", EqualCosts(1, None), 1e3, 5e3)],
+}
+
+
+@pytest.mark.parametrize("compiled", [True, False])
+@pytest.mark.parametrize("shape", SHAPES)
+def test_any_index_is_found_by_counting_at_two_moments(shape, compiled, monkeypatch):
+    """One that is guessed, and one past it; a late source is a surprise, and takes a few more."""
+    if not compiled:
+        monkeypatch.setattr(native, "compiled", None)
+    merge = Merge([Clock(*one) for one in SHAPES[shape]], seed=1, midpoint=False)
+    asked, real = [], Merge.count
+    monkeypatch.setattr(Merge, "count", lambda self, at: asked.append(at) or real(self, at))
+    late = shape == "late"
+    for more in (1, 7, 300, 1000, 5000, 10**5 + 1, 10**7, 10**10):
+        asked.clear()
+        low, high = merge._bracket(merge.begin + more)
+        assert len(asked) <= (5 if late else 2)
+        below, above = real(merge, low), real(merge, high)
+        assert below <= merge.begin + more <= above
+        assert above - below <= 2 * NEAR, "few others are between them"
+        asked.clear()
+        want = min(more, 10**5)
+        found = real(merge, merge._moment_of(merge._first, want)) - merge.begin
+        assert want <= found <= 2 * want + FEW
+        assert len(asked) <= (24 if late else 2)
 
 
 @given(a_mix(most=4), st.booleans(), st.integers(1, 60))

@@ -33,7 +33,13 @@ Int64 = NDArray[np.int64]
 
 Float64 = NDArray[np.float64]
 
-FEW = 2048  # items; a search narrows down to this many, then sorts them
+FEW, NEAR = 2048, 256  # items; a search narrows down to FEW, then sorts them; it starts with NEAR
+
+WIDER, ULPS, HALVINGS = (
+    4,
+    4,
+    40,
+)  # of a search: growth and least size of a step, halvings of a guess
 
 SPARE = 32  # items of a source that are looked at beyond its share of a request
 
@@ -273,7 +279,7 @@ class Merge:
             found = self.count(moment) - before
             if found >= want or moment > MOST:
                 break
-            low, step, factor = moment, step * factor + np.spacing(now) * 4, factor**1.5
+            low, step, factor = moment, step * factor + np.spacing(now) * ULPS, factor**1.5
         while found > 2 * want + FEW:  # a source that starts late and comes often
             middle = (low + moment) / 2
             if not low < middle < moment:
@@ -356,15 +362,16 @@ class Merge:
         """Two moments with the index and few other items between them."""
         begin = self._now(self._first)
         guess = self._guess(index, begin)
-        # the time that FEW / 8 items take; the guess uses totals of epochs and may be further off
-        step = max((guess - begin) * FEW / 8 / max(1, index - self.begin), np.spacing(guess) * 4)
+        # the time that a few items take; the guess uses totals of epochs and may be further off
+        each = (guess - begin) / max(1, index - self.begin)
+        step = max(NEAR * each, ULPS * float(np.spacing(guess)))
         low, below = guess, self.count(guess)
         high, above = low, below
         while below > index:
-            low, step = max(begin, low - step), 4 * step
+            low, step = max(begin, low - step), WIDER * step
             below = self.count(low) if low > begin else self.begin
         while above < index:
-            high, step = high + step, 4 * step
+            high, step = high + step, WIDER * step
             above = self.count(high)
             if high > MOST:
                 break
@@ -384,7 +391,7 @@ class Merge:
         low, high = begin, begin + 1.0
         while about(high) < index and high < MOST:
             low, high = high, high + 2 * (high - begin)
-        for _ in range(40):
+        for _ in range(HALVINGS):
             middle = (low + high) / 2
             low, high = (middle, high) if about(middle) < index else (low, middle)
         return low

@@ -246,7 +246,7 @@ def test_laws_of_a_group_hold_up_to_their_limits():
     assert not columns_of(seen=[6, 0, 1]).is_lawful(9, 3, 15)
     assert not columns_of(length=[5, 0, 6]).is_lawful(9, 3, 15)
     empty = columns_of(count=[], **{name: [] for name in ("document", "address", "length")})
-    empty = dataclasses.replace(empty, **{one: empty.length for one in ("start", "flags", "seen")})
+    empty = dataclasses.replace(empty, **dict.fromkeys(("start", "flags", "seen"), empty.length))
     assert empty.is_lawful(9, 0, 0)
     assert columns_of().is_lawful(9, 3, 15) is True
 
