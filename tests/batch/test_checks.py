@@ -448,8 +448,10 @@ BREAKS = [  # law, change, what is said of the first cell
     (
         "spans",
         swap("spans", lambda s: replace(s, at=s.at + 1)),
-        "batch: found spans: a span of frame 1 is not inside it, "
-        "right is what `Spans.check` allows",
+        (
+            "batch: found spans: a span of frame 1 is not inside it, "
+            "right is what `Spans.check` allows"
+        ),
     ),
     (
         "spans",

@@ -45,6 +45,8 @@ SPARE = 32  # items of a source that are looked at beyond its share of a request
 
 MOST = 1e300  # no moment comes later
 
+ENDLESS, PRODUCT = 1 << 62, 1 << 61  # items of an endless source; products stay below
+
 LONGEST = 1 << 53  # cost consumed; floats are exact integers up to here
 
 
@@ -91,7 +93,7 @@ class Merge:
         self._first = np.array([clock.first for clock in clocks], np.int64)
         equal = [clock.costs.cost if isinstance(clock.costs, EqualCosts) else 0 for clock in clocks]
         self._cost = np.array(equal, np.int64)
-        ends = [(1 << 62) if clock.costs.n is None else clock.costs.n for clock in clocks]
+        ends = [ENDLESS if clock.costs.n is None else clock.costs.n for clock in clocks]
         self._end = np.array(ends, np.int64)
         self.longest = LONGEST // max(clock.costs.most for clock in clocks)
         root = key(seed, "mix", "ties")
@@ -101,14 +103,14 @@ class Merge:
         self._equal = bool((self._cost > 0).all())
         self._merger = self._compiled()
         # what sources with costs of their own have consumed at some counts
-        self._consumed: tuple[Int64, dict[int, int]] = np.empty(0, np.int64), {}
+        self._consumed: tuple[Int64 | None, dict[int, int]] = None, {}
 
     def _compiled(self) -> Any:
         """The compiled loops for these sources; None where there are none, or numbers are odd."""
         make = getattr(native.compiled, "Merger", None)
         given = self._weight, self._base, self._ref, self._cost, self._first, self._end, self._ties
         largest = [np.abs(one).max() for one in (self._weight, self._base, self._ref, self._cost)]
-        limits = (1e300, 1e300, 1 << 61, LONGEST)
+        limits = (MOST, MOST, PRODUCT, LONGEST)
         odd = not all(a < b for a, b in zip(largest, limits, strict=True))
         if make is None or odd or not (self._first <= self._end).all():
             return None
@@ -173,7 +175,7 @@ class Merge:
 
     def _equal_counts(self, source: Int64, consumed: Float64, moment: float) -> Int64:
         cost = self._cost[source]
-        most = np.minimum(self._end[source], (1 << 61) // cost)  # products stay below 2^62
+        most = np.minimum(self._end[source], PRODUCT // cost)
         guess = np.ceil(np.clip(consumed / cost, 0, most.astype(np.float64))).astype(np.int64)
         guess = np.minimum(guess, most)
         while True:  # the inverse only guesses, the expression decides
