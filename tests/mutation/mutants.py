@@ -196,11 +196,7 @@ def _nodes(function: ast.FunctionDef) -> list[ast.AST]:
     found: list[ast.AST] = []
 
     def visit(node: ast.AST) -> None:
-        if isinstance(node, ast.Raise | ast.Assert | ast.JoinedStr | ast.Import | ast.ImportFrom):
-            return
-        if isinstance(node, ast.Call) and _name(node.func) in FOR_PEOPLE:
-            return
-        if isinstance(node, ast.keyword) and _is_checked(node):
+        if _is_left_alone(node):
             return
         found.append(node)
         for field, value in ast.iter_fields(node):
@@ -219,11 +215,13 @@ def _nodes(function: ast.FunctionDef) -> list[ast.AST]:
     return [node for node in found if hasattr(node, "lineno")]
 
 
-def _is_checked(node: ast.keyword) -> bool:
-    """`strict=True` of a zip: an assertion, like those with `assert`."""
-    return (
-        node.arg == "strict" and isinstance(node.value, ast.Constant) and node.value.value is True
-    )
+def _is_left_alone(node: ast.AST) -> bool:
+    """Whether a node is a message or an assertion; `strict=True` of a zip is one, too."""
+    if isinstance(node, ast.Call):
+        return _name(node.func) in FOR_PEOPLE
+    if isinstance(node, ast.keyword) and isinstance(node.value, ast.Constant):
+        return (node.arg, node.value.value) == ("strict", True)
+    return isinstance(node, ast.Raise | ast.Assert | ast.JoinedStr | ast.Import | ast.ImportFrom)
 
 
 def _name(node: ast.expr) -> str:

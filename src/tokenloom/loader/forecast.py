@@ -170,11 +170,7 @@ def _advice(working: WorkingSet, share: RankShare, sources: int, needed: int, ti
     if working.has_own_cache:
         memory = f"Set cache_windows={times * touched}"
     if lanes == 1:
-        other = (
-            f", or give it lanes: at least {LANES_EACH * ranks} for {ranks} ranks"
-            if ranks > 1
-            else ""
-        )
+        other = f", or give it lanes: at least {enough} for {ranks} ranks" if ranks > 1 else ""
         return f"{memory}, or lower window_blocks{other}."
     found = [memory]
     sizes = [size for size in share.batch_sizes if size % ranks]
@@ -184,9 +180,9 @@ def _advice(working: WorkingSet, share: RankShare, sources: int, needed: int, ti
         if fewer < touched:
             found.append(f"use a batch size that is a multiple of {ranks}, such as {whole:,}")
             found[-1] += f", which touches {plural(fewer, 'window')} instead of {touched}"
-    if lanes < LANES_EACH * ranks:
+    if lanes < enough:
         found.append(
-            f"use lanes={LANES_EACH * ranks} or more, {LANES_EACH} for each rank, with smaller windows"
+            f"use lanes={enough} or more, {LANES_EACH} for each rank, with smaller windows"
         )
     elif lanes % ranks:
         found.append(f"use a number of lanes that is a multiple of {ranks}")
