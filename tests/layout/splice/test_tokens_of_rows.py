@@ -252,6 +252,37 @@ def test_rows_of_other_numbers_are_found_in_the_stretch_that_is_asked_for():
         assert [sum_of_first(order, steps, k, 400) for k in range(401)] == wanted
 
 
+@given(orders(), st.lists(st.sampled_from([*[2] * 9, 0, 7]), min_size=60, max_size=60))
+@settings(max_examples=60)
+def test_no_more_rows_are_looked_at_than_are_near_or_unusual(order, numbers):
+    """Those from the nearer end of the stretch, or those of other numbers than most have."""
+    n, asked = len(order), []
+    value = np.array(numbers[:n])
+    keep = np.append(True, value[1:] != value[:-1])
+    steps = StepSums(np.append(np.flatnonzero(keep), n), value[keep])
+    unusual = n - int(np.unique(value, return_counts=True)[1].max())
+
+    class Asked:
+        stretch, rows_before = order.stretch, order.rows_before
+
+        def map(self, indices):
+            asked.append(len(indices))
+            return order.map(indices)
+
+        def inverse(self, rows):
+            asked.append(len(rows))
+            return order.inverse(rows)
+
+    for count in range(n + 1):
+        asked.clear()
+        start, stop = order.stretch(count)
+        wanted = min(count - start, stop - count, unusual)
+        assert sum_of_first(Asked(), steps, count, wanted) == value[order.map(range(count))].sum()
+        assert sum(asked) == wanted
+        if wanted:
+            assert sum_of_first(Asked(), steps, count, wanted - 1) is None
+
+
 @given(orders())
 def test_stretches_partition_an_order(order):
     """Each index is in one stretch, and the rows before a stretch are those of its ranges."""
