@@ -149,7 +149,7 @@ STRETCH = 4096  # blocks whose shuffled positions are computed together
 
 FEW_BLOCKS = 64  # fewer are not worth computing a stretch
 
-LISTED = 8  # a request for one in so many rows of a band lists all of them
+LISTED = 8  # where at least one row in 8 of a band is asked for, all of its rows are listed
 
 KEPT_BANDS = 64
 
