@@ -117,6 +117,35 @@ def test_a_document_is_longer_by_its_first_token_unless_it_is_empty():
         assert Spliced(spec, ToyLine([0, 1, 9])).parts[0].length.tolist() == wanted
 
 
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"sampler": "stream", "balance_tau": 0.7},
+        {"sampler": "stream", "balance_mode": "by_document", "doc_weights": (1.0, 2.5)},
+        {"sampler": "quota", "balance_tau": 0.5},
+        {"balance_mode": "by_document"},
+        {"epoch_length": 31, "fill": "pack"},
+        {"edge": "clip", "fill": "pack"},
+        {"max_epochs": 1.5, "balance_tau": 0.3},
+    ],
+    ids=str,
+)
+def test_documents_that_are_never_shown_change_no_quota(options):
+    found = []
+    for lengths in ([23, 9], [0, 23, 1, 0, 9, 2, *[0] * 30]):
+        given = dict(options)
+        if "doc_weights" in given:
+            every = iter(given["doc_weights"])
+            given["doc_weights"] = tuple(next(every) if one > 2 else 9.0 for one in lengths)
+        spec = SpliceSpec(seq_len=16, content_length=5, min_copy_len=3, **given)
+        layout = Spliced(spec, ToyLine(lengths))
+        quota = layout.parts[0].quota
+        shown = [q for q, length in zip(quota.tolist(), lengths, strict=True) if length > 2]
+        assert sum(shown) == quota.sum()
+        found.append((shown, layout.phases.rows.tolist()))
+    assert found[0] == found[1]
+
+
 @pytest.mark.parametrize("edge", ["clip", "inside"])
 def test_documents_that_are_never_shown_have_no_steps(edge):
     spec = SpliceSpec(seq_len=30, content_length=6, min_copy_len=3, edge=edge, fill="pack")
