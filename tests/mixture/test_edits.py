@@ -220,6 +220,43 @@ def test_laws_hold_for_an_edited_run(datasets, three):
     assert_elastic(edited, (1, 3, 7), batch_size=7, steps=7)
 
 
+@pytest.mark.parametrize("rule", RULES)
+def test_what_comes_before_an_index_is_what_a_loop_has_drawn(datasets, three, rule):
+    """Also of sources that are not there yet: they have shown nothing."""
+    mixed = tl.mix(three, rule=rule, block=BLOCK).seed(5)
+    edited = mixed.edit(at=20, add={"web": datasets["web"]}).edit(at=40, remove=["code"])
+    for run in (edited.take(90).run, edited.take(33).run):
+        n = run.n
+        source, item = (one.tolist() for one in run.pick(np.arange(n)))
+        places = {pair: index for index, pair in enumerate(zip(source, item, strict=True))}
+        for number in range(len(run.sources)):
+            came = sorted(k for one, k in places if one == number)
+            for index in range(n + 1):
+                first = next((k for k in came if places[number, k] >= index), len(came))
+                found = run.items_before(number, index)
+                assert found <= first
+                if rule != "random":
+                    assert found == first
+            for k in range(len(came) + 2):
+                later = [places[number, one] for one in came if one >= k]
+                if later:
+                    assert run.reaches(number, k)
+                elif rule not in ("rounds", "random"):
+                    assert not run.reaches(number, k)
+                wanted = places.get((number, k), -1)
+                assert run.index(number, np.array([k])).tolist() == [wanted]
+        for index in range(n):
+            later = [
+                places[source[index], k]
+                for k in range(item[index] + 1, item[index] + 40)
+                if (source[index], k) in places
+            ]
+            assert min(later, default=n) >= min(run.settled(index), n)
+        for examples in range(0, n + 1, 7):
+            rows = [one.rows for one in run.consumed(examples)]
+            assert rows == [source[:examples].count(s) for s in range(len(run.sources))]
+
+
 # -- quarantine ----------------------------------------------------------------------------
 
 
