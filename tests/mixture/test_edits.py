@@ -224,14 +224,15 @@ def test_laws_hold_for_an_edited_run(datasets, three):
 def test_what_comes_before_an_index_is_what_a_loop_has_drawn(datasets, three, rule):
     """Also of sources that are not there yet: they have shown nothing."""
     mixed = tl.mix(three, rule=rule, block=BLOCK).seed(5)
+    assert mixed.run.n is not None  # made, so that an edit goes on from it
     edited = mixed.edit(at=20, add={"web": datasets["web"]}).edit(at=40, remove=["code"])
-    for run in (edited.take(90).run, edited.take(33).run):
+    for run in (edited.run, edited.take(33).run):
         n = run.n
         source, item = (one.tolist() for one in run.pick(np.arange(n)))
         places = {pair: index for index, pair in enumerate(zip(source, item, strict=True))}
         for number in range(len(run.sources)):
             came = sorted(k for one, k in places if one == number)
-            for index in range(n + 1):
+            for index in range(number % 2, n + 1, 3):
                 first = next((k for k in came if places[number, k] >= index), len(came))
                 found = run.items_before(number, index)
                 assert found <= first
@@ -255,6 +256,20 @@ def test_what_comes_before_an_index_is_what_a_loop_has_drawn(datasets, three, ru
         for examples in range(0, n + 1, 7):
             rows = [one.rows for one in run.consumed(examples)]
             assert rows == [source[:examples].count(s) for s in range(len(run.sources))]
+
+
+@pytest.mark.parametrize("rule", RULES)
+def test_items_that_never_come_have_no_index_in_a_run_shuffled_as_a_whole(three, rule):
+    run = tl.mix(three, rule=rule, block=BLOCK, stop="first_exhausted").seed(5).shuffle().run
+    source, item = (one.tolist() for one in run.pick(np.arange(run.n)))
+    places = {pair: index for index, pair in enumerate(zip(source, item, strict=True))}
+    for number in range(3):
+        every = np.arange(run.n + 3)
+        wanted = [places.get((number, k), -1) for k in every.tolist()]
+        assert run.index(number, every).tolist() == wanted
+        last = max(k for one, k in places if one == number)
+        assert [run.reaches(number, k) for k in (0, last, last + BLOCK)] == [True, True, False]
+        assert (run.items_before(number, 5), run.settled(5)) == (0, 0)
 
 
 # -- quarantine ----------------------------------------------------------------------------

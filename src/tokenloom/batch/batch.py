@@ -331,7 +331,7 @@ class Batch(Named):
         """Cells among the first `width` of every row that hold an EOS inserted by the layout."""
         spans = self.spans
         place = spans.at + spans.cells - 1
-        ends = ((spans.flags & EOS) > 0) & (place < width)
+        ends = ((spans.flags & EOS) != 0) & (place < width)
         return (spans.row * width + place)[ends]
 
     @lazy

@@ -108,8 +108,8 @@ class PlanPart:
     def _inserted(self) -> tuple[Int64, Int64]:
         spans, (bos, eos) = self.spans, self.placed.run.layout.inserted
         first = spans.row * spans.width + spans.at
-        begins, ends = (spans.flags & BOS) > 0, (spans.flags & EOS) > 0
-        before = (spans.flags & EOS_BEFORE) > 0
+        begins, ends = (spans.flags & BOS) != 0, (spans.flags & EOS) != 0
+        before = (spans.flags & EOS_BEFORE) != 0
         cells = first[begins], (first + spans.cells - 1)[ends], (first - 1)[before]
         ids = [
             np.full(len(some), token or 0)
