@@ -175,6 +175,22 @@ def test_as_many_steps_are_planned_together_as_are_allowed(
             assert made.cuts[-1] == len(made.plan.indices)
 
 
+def test_a_single_step_is_made_alone_and_planned_with_its_neighbours(store, monkeypatch):
+    maker, asked = tl.Loader(toy_run(store), 4, prefetch=0)._maker, []
+    real = maker_module.Maker.batches
+
+    def batches(self, first, count):
+        asked.append((first, count))
+        return real(self, first, count)
+
+    monkeypatch.setattr(maker_module.Maker, "batches", batches)
+    assert maker.batch_at(5).index.tolist() == [20, 21, 22, 23]
+    assert maker.batch_at(6).index.tolist() == [24, 25, 26, 27]
+    assert asked == [(5, 1), (6, 1)]
+    (planned,) = maker._planned
+    assert (planned.first, planned.stop) == (5, 27), "to the end of the run"
+
+
 # -- gradient accumulation -----------------------------------------------------------------
 
 

@@ -3,6 +3,7 @@
 import contextlib
 import itertools
 import math
+from types import SimpleNamespace
 from unittest import mock
 
 import numpy as np
@@ -15,6 +16,7 @@ from tokenloom import native
 from tokenloom.layout.layout import Phases
 from tokenloom.mixture.merge import FEW, NEAR, Clock, Merge
 from tokenloom.mixture.rounds import Rounds
+from tokenloom.mixture.stages import Stage
 from tokenloom.order import costs as costs_module
 from tokenloom.order.costs import EqualCosts, Priced, SummedCosts
 
@@ -411,6 +413,18 @@ def test_rounds_are_differences_of_the_weights_loop(weights, block, shuffled, en
     assert fresh().cut(first).tolist() == counts_at(expected, first, len(names))
     assert fresh().cut(end).tolist() == counts_at(expected, end, len(names))
     assert fresh().index(*expected[first]) == first
+
+
+@given(st.integers(1, 7), st.integers(0, 40), st.integers(1, 20), st.none() | st.integers(0, 30))
+def test_items_change_places_inside_whole_blocks_alone(block, first, count, end):
+    stage = Stage(
+        0, None if end is None else first + count + end, SimpleNamespace(block=block), None
+    )
+    low, high = stage.around(first, first + count)
+    assert low == max(edge for edge in range(0, first + 1, block))
+    whole = next(edge for edge in range(0, 99, block) if edge >= first + count)
+    assert high == (whole if stage.end is None else min(whole, stage.end))
+    assert stage.settled(first) == (first + 1 if block == 1 else low)
 
 
 def test_im_18_a_block_far_away_costs_as_much_as_the_first():

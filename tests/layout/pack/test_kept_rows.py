@@ -510,6 +510,25 @@ def test_rows_that_differ_from_the_tokens_kept_of_them_are_an_error(toy, folder,
         shown(again)
 
 
+def test_a_group_that_is_planned_otherwise_than_the_plan_cache_says_is_an_error(toy, folder):
+    """Here its number of rows, and the tokens of its rows, if they were needed."""
+    right = packed(toy).run.layout
+    rows = right.groups.rows.copy()
+    first = next(n for n in range(len(rows) - 1) if rows[n] != rows[n + 1])
+    rows[first], rows[first + 1] = rows[first + 1], rows[first]
+    wrong = grouping.Packed(right.spec, right.line, dataclasses.replace(right.groups, rows=rows))
+    documents = right.groups.document
+    told = f"documents {documents[first]:,} to {documents[first + 1] - 1:,} is wrong"
+    with pytest.raises(tl.StoreCorrupt, match=told):
+        wrong.plan(first)
+    other = grouping.Packed(right.spec, right.line, right.groups)
+    other.plan(first)
+    tokens = other._remembered
+    other.__dict__["_remembered"] = tokens._replace(array=tokens.array + 1)
+    with pytest.raises(tl.StoreCorrupt, match=told):
+        other.plan(first)
+
+
 # -- threads -----------------------------------------------------------------------------------
 
 
