@@ -284,6 +284,15 @@ def test_sources_with_nothing_and_with_one_item():
     assert merge.cut(0).tolist() == [0] * 5
 
 
+@pytest.mark.parametrize("costs", [(1, 2048), (2048, 1), (7, 7)])
+def test_a_merge_ends_before_what_is_consumed_is_no_exact_float(costs):
+    clocks = [
+        Clock(name, EqualCosts(cost, None), 1.0) for name, cost in zip("ab", costs, strict=True)
+    ]
+    merge = Merge(clocks, seed=1, midpoint=False)
+    assert merge.longest * max(costs) <= 2**53 < (merge.longest + 1) * max(costs)
+
+
 def test_huge_costs_and_far_indices():
     """10^9 tokens an item and 10^9 items: sums of 10^18 are exact enough to agree with the loop."""
     clocks = [Clock("a", EqualCosts(10**9, None), 1.0), Clock("b", EqualCosts(10**9, None), 3.0)]
