@@ -190,6 +190,19 @@ def test_what_is_read_together_is_what_each_source_would_read(stores, kind, monk
     assert not made.at_hand(plan, 7, 7)
 
 
+def test_small_sources_that_go_by_epochs_are_computed_in_smaller_chunks(stores, monkeypatch):
+    """512 epochs of the smallest at a time, but never fewer than 1,024 items."""
+    monkeypatch.setattr(run_module, "CHUNK", 1 << 16)
+    rows = KINDS["block"](stores[0]).run.rows
+    monkeypatch.setattr(run_module, "EPOCHS", 100)
+    assert mix_of(stores, "full").run._chunk == 1 << 16, "all epochs of a full shuffle at once"
+    assert mix_of(stores, "block", 2).run._chunk == 100 * rows > 1 << 10
+    monkeypatch.setattr(run_module, "EPOCHS", 2)
+    assert mix_of(stores, "block", 2).run._chunk == 1 << 10
+    monkeypatch.setattr(run_module, "EPOCHS", 1 << 20)
+    assert mix_of(stores, "block", 2).run._chunk == 1 << 16
+
+
 def test_ranks_of_many_sources_share_every_step(stores):
     run = mix_of(stores, "block")
     every = run.batch(np.arange(300)).tokens

@@ -365,7 +365,7 @@ class Merge:
         begin = self._now(self._first)
         guess = self._guess(index, begin)
         # the time that a few items take; the guess uses totals of epochs and may be further off
-        each = (guess - begin) / max(1, index - self.begin)
+        each = (guess - begin) / (index - self.begin)  # `cut` asks for later ones only
         step = max(NEAR * each, ULPS * float(np.spacing(guess)))
         low, below = guess, self.count(guess)
         high, above = low, below

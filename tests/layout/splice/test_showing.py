@@ -20,7 +20,7 @@ from tokenloom.layout.splice.shares import (
     temperature_weights,
 )
 from tokenloom.layout.splice.slots import Slots
-from tokenloom.layout.splice.turns import Edged, Even, Wrapped
+from tokenloom.layout.splice.turns import Edged, Even, Wrapped, _golden_steps
 
 small = st.integers(1, 14)
 
@@ -136,6 +136,14 @@ def test_edge_weights_are_sums_and_visits_are_counted(content, room, stride, alp
     seen = hold(way, starts, quota, range(40))
     expected = rounded / rounded.sum() * seen.sum()
     assert np.abs(seen - expected).max() < 8  # golden-ratio steps stay close at all times
+
+
+def test_golden_steps_are_coprime_to_every_total_and_near_the_golden_ratio():
+    totals = np.arange(1, 2000)
+    steps = _golden_steps(totals)
+    assert (np.gcd(steps, totals) == 1).all()
+    assert (np.abs(steps - 0.618034 * totals)[9:] < 12).all()
+    assert (steps >= 1).all()
 
 
 def test_all_weights_of_a_document_stay_below_two_to_the_thirty():
