@@ -332,7 +332,8 @@ class Batch(Named):
         spans = self.spans
         place = spans.at + spans.cells - 1
         ends = ((spans.flags & EOS) != 0) & (place < width)
-        return (spans.row * width + place)[ends]
+        cells: Int64 = (spans.row * width + place)[ends]
+        return cells
 
     @lazy
     def labels(self) -> Int32:
