@@ -108,7 +108,8 @@ class Spans:
     @property
     def continues(self) -> NDArray[np.bool_]:
         """Whether each span continues a document that started in an earlier frame [spans]."""
-        return (self.start > 0) | ((self.flags & GOES_ON) > 0)
+        found: NDArray[np.bool_] = (self.start > 0) | ((self.flags & GOES_ON) != 0)
+        return found
 
     @property
     def row(self) -> Int64:

@@ -27,6 +27,8 @@ INDEX = "index"  # the key of the examples of a record
 
 EVENTS = "tfevents"  # in the name of every TensorBoard file
 
+EXACT = 1 << 53  # floats are exact integers up to here
+
 LINE = 1 << 24  # characters; a longer line is no record
 
 
@@ -191,7 +193,7 @@ def _indices(where: str, given: Any, losses: list[float], step: int) -> NDArray[
 def _integer(where: str, key: str, value: Any) -> int:
     try:
         number = float(value)
-        if number != int(number) or not 0 <= number < 1 << 53:
+        if number != int(number) or not 0 <= number < EXACT:
             raise ValueError
     except (TypeError, ValueError, OverflowError):
         raise InputError(

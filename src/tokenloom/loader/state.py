@@ -45,6 +45,8 @@ _NAME = re.compile(r"state-([0-9]{12,19})\.json")
 
 _SHOWN = 200  # characters of a wrong value in a message
 
+_LINES, _LINE = 50, 400  # of differences that are listed: how many, and their characters
+
 log = logging.getLogger("tokenloom")
 
 
@@ -173,8 +175,8 @@ def _differences(saved: Any, now: Any) -> list[str]:
         lines = description.differences(saved, now)
     except (RecursionError, TypeError, ValueError):  # nested junk, or not comparable
         return []
-    cut = [line if len(line) <= 2 * _SHOWN else line[: 2 * _SHOWN] + "…" for line in lines[:50]]
-    return cut + [f"and {len(lines) - 50} more"] * (len(lines) > 50)
+    cut = [_cut(line, _LINE) for line in lines[:_LINES]]
+    return cut + [f"and {len(lines) - _LINES} more"] * (len(lines) > _LINES)
 
 
 def _shown(value: Any) -> str:
@@ -183,7 +185,11 @@ def _shown(value: Any) -> str:
         text = repr(value)
     except (RecursionError, ValueError):  # too deep, or an integer of thousands of digits
         text = f"a {type(value).__name__} that cannot be shown"
-    return text if len(text) <= _SHOWN else text[:_SHOWN] + "…"
+    return _cut(text, _SHOWN)
+
+
+def _cut(text: str, most: int) -> str:
+    return text if len(text) <= most else text[:most] + "…"
 
 
 def _shape(state: Any) -> dict[str, Any]:
