@@ -8,6 +8,7 @@ import sys
 
 import pytest
 
+import tokenloom as tl
 from tokenloom.cli import main, parser
 from tokenloom.cli.grammar import layouts
 from tokenloom.documents.spec import MODES
@@ -84,3 +85,37 @@ def test_a_command_that_does_something_loads_numpy(tmp_path):
     """The control: the probe above would see it."""
     assert loaded_by("info", str(tmp_path)) == (True, 1)
     assert main(["info", str(tmp_path)]) == 1
+
+
+TAKES_A_RUN = {
+    *("check", "plan", "at", "where", "next", "find", "digest", "diff", "edit", "state"),
+    *("show", "dataset", "audit", "simulate", "blame"),
+}
+
+
+def test_every_command_that_reads_a_run_file_changes_its_values_in_one_way():
+    """--set KEY=VALUE, and no word beside it that is KEY=VALUE."""
+    options = {
+        " ".join(words): {one for action in verb._actions for one in action.option_strings}
+        for words, verb in EVERY.items()
+    }
+    assert {verb for verb, known in options.items() if "--set" in known} == TAKES_A_RUN
+    for words, verb in EVERY.items():
+        lists = [action for action in verb._actions if not action.option_strings]
+        assert not any(action.nargs == "*" for action in lists), words
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("show", "STORE", "--doc", "0"),
+        ("digest", "STORE"),
+        ("find", "STORE", "a"),
+    ],
+    ids=" ".join,
+)
+def test_other_values_for_a_store_are_refused_not_ignored(words, tmp_path, capsys):
+    tl.build([{"text": "abc"}], tmp_path / "toy", tokenizer="bytes")
+    typed = [str(tmp_path / "toy") if word == "STORE" else word for word in words]
+    assert main([*typed, "--set", "seed=3"]) == 2
+    assert "--set: found seed=3, allowed: only with a run file" in capsys.readouterr().err

@@ -341,3 +341,46 @@ def test_bash_completes_what_was_started(tmp_path):
     assert completed("tokenloom", "splice", "cov") == ["coverage"]
     assert completed("tokenloom", "build", "--engine", "ti") == ["tiktoken"]
     assert "--steps" in completed("tokenloom", "at", "--st")
+
+
+# -- other values of the file ------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("check", "run.yaml"),
+        ("plan", "run.yaml"),
+        ("at", "run.yaml", "5"),
+        ("where", "run.yaml", "--source", "wiki", "--doc", "3"),
+        ("next", "run.yaml", "--source", "wiki", "--doc", "3"),
+        ("digest", "run.yaml", "--plan"),
+        ("show", "run.yaml", "--examples", "1"),
+        ("dataset", "run.yaml", "--row", "0"),
+        ("audit", "run.yaml", "--plan-only"),
+        ("simulate", "run.yaml", "--steps", "5"),
+    ],
+    ids=" ".join,
+)
+def test_set_changes_what_a_command_answers_as_another_file_would(ask, folder, words):
+    (folder / "eight.yaml").write_text(FILE.replace("seed: 7", "seed: 8"))
+    told = [
+        json.loads(ask(*typed, "--json"))
+        for typed in (
+            words,
+            (*words, "--set", "seed=8"),
+            (words[0], "eight.yaml", *words[2:]),
+        )
+    ]
+    for one in told:
+        one.pop("file", None)
+    assert told[1] == told[2]
+    assert told[0] != told[1]
+
+
+def test_diff_tells_what_another_value_would_change(folder, capsys, monkeypatch):
+    monkeypatch.chdir(folder)
+    assert main(["diff", "run.yaml", "run.yaml", "--set", "seed=8", "--json"]) == 1
+    keys = json.loads(capsys.readouterr().out)["keys"]
+    assert keys
+    assert all((one["a"], one["b"]) == (7, 8) for one in keys)

@@ -201,7 +201,7 @@ def _place_lines(about: dict[str, Any]) -> Iterator[str]:
 
 def find(arguments: argparse.Namespace) -> int:
     """The documents of an id: `tokenloom find`."""
-    target = open_target(arguments.target)
+    target = open_target(arguments.target, arguments.set)
     stores = {"": target} if isinstance(target, Store) else _stores(target)
     found: list[dict[str, Any]] = []
     for name, store in stores.items():

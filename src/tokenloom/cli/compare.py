@@ -19,7 +19,7 @@ __all__ = ["diff", "digest", "edit"]
 
 def digest(arguments: argparse.Namespace) -> int:
     """Print an identity: `tokenloom digest`."""
-    target = open_target(arguments.target)
+    target = open_target(arguments.target, arguments.set)
     if isinstance(target, Store):
         for name in ("first", "last"):
             if getattr(arguments, name) is not None:
@@ -39,7 +39,7 @@ def digest(arguments: argparse.Namespace) -> int:
 
 def diff(arguments: argparse.Namespace) -> int:
     """Compare two runs: `tokenloom diff`."""
-    found = compared(open_run(arguments.run), open_run(arguments.other))
+    found = compared(open_run(arguments.run), open_run(arguments.other, arguments.set))
     write(arguments, found.to_dict(), repr(found).splitlines())
     return 1 if found else 0
 

@@ -10,7 +10,7 @@ from typing import Any
 from tokenloom.api.dataset import Dataset
 from tokenloom.arguments import check_between
 from tokenloom.cli.printing import write
-from tokenloom.cli.runs import batch_size_of, open_run
+from tokenloom.cli.runs import batch_size_of, open_run, refuse_overrides
 from tokenloom.cli.tables import screen, table
 from tokenloom.config import from_config
 from tokenloom.errors import ConfigError, StateError, TokenloomError, binary_size, plural
@@ -123,9 +123,10 @@ def _run_of(
 ) -> tuple[Dataset | None, str | None]:
     """The run of a state; None if its stores are not there, and what is wrong."""
     if arguments.run is not None:
-        run = open_run(arguments.run)
+        run = open_run(arguments.run, arguments.set)
         check_state(saved, run.describe(), run.run.n)
         return run, None
+    refuse_overrides(arguments.set, "a state")
     if not saved.get("dataset"):
         return None, "the state has no description of its run; give it with --run."
     try:

@@ -11,7 +11,7 @@ from typing import Any
 from tokenloom.api.dataset import Dataset
 from tokenloom.cli.printing import write, write_whole
 from tokenloom.config import check
-from tokenloom.errors import InputError, StoreExists, plural
+from tokenloom.errors import ConfigError, InputError, StoreExists, plural
 from tokenloom.loader.loader import Loader
 from tokenloom.runfiles import json_schema, starter
 from tokenloom.runfiles.make import Report
@@ -37,12 +37,16 @@ def init(arguments: argparse.Namespace) -> int:
 def check_file(arguments: argparse.Namespace) -> int:
     """Print every problem of a run file, or its run: `tokenloom check`."""
     if arguments.schema:
+        if arguments.file is not None or arguments.set:
+            raise ConfigError(
+                "schema: found with a file, but every run file has the same one. Leave one out."
+            )
         print(json.dumps(json_schema(), indent=1, ensure_ascii=False))
         return 0
     if arguments.file is None:
         raise InputError("check: which file? tokenloom check run.yaml")
     try:
-        found = check(arguments.file, arguments.overrides)
+        found = check(arguments.file, arguments.set)
     except FileNotFoundError:
         raise InputError(
             f"{arguments.file}: no such file. `tokenloom init FOLDER` writes one."

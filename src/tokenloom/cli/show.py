@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from tokenloom.api.store import Store, open_store
 from tokenloom.cli.examples import show_examples, show_row, show_rows
 from tokenloom.cli.printing import histogram, percentiles, summary, write, write_whole
-from tokenloom.cli.runs import open_run
+from tokenloom.cli.runs import open_run, refuse_overrides
 from tokenloom.errors import ConfigError, binary_size, plural
 from tokenloom.inspect.length_picture import length_picture
 from tokenloom.order.working_set import loss_columns
@@ -88,15 +88,17 @@ def show(arguments: argparse.Namespace) -> int:
     """Print a document of a store, or examples of a run: `tokenloom show`."""
     target = Path(arguments.target)
     if target.suffix == ".jsonl":
+        refuse_overrides(arguments.set, "JSON lines")
         return show_rows(arguments, target)
     if not target.is_dir() and (target.exists() or target.suffix in RUN_FILES):
-        run = open_run(arguments.target)
+        run = open_run(arguments.target, arguments.set)
         return show_examples(arguments, run) if arguments.row is None else show_row(arguments, run)
     return _show_document(arguments)
 
 
 def _show_document(arguments: argparse.Namespace) -> int:
     """One document of a store."""
+    refuse_overrides(arguments.set, "a store")
     store = open_store(arguments.target, snapshot=arguments.snapshot)
     if arguments.doc is None:
         raise ConfigError(f"doc: which of its {store.num_documents:,} documents? Give its number.")

@@ -36,7 +36,7 @@ def audit(arguments: argparse.Namespace) -> int:
     _refuse_mixtures(arguments)
     if arguments.indices:
         return _judge_indices(arguments)
-    run = open_run(arguments.description)
+    run = open_run(arguments.description, arguments.set)
     progress = False if arguments.quiet else None
     if arguments.check:
         report = check_certificate(
@@ -68,10 +68,10 @@ def audit(arguments: argparse.Namespace) -> int:
 
 def _refuse_mixtures(arguments: argparse.Namespace) -> None:
     """Refuse options that would be ignored silently."""
-    given = {name for name, value in vars(arguments).items() if value not in (None, False)}
+    given = {name for name, value in vars(arguments).items() if value not in (None, False, [])}
     own = {"first", "last", "plan_only", "sample", "output"}
     if arguments.indices:
-        odd, what = given & {*own, "description", "check", "full"}, "--indices"
+        odd, what = given & {*own, "description", "check", "full", "set"}, "--indices"
     elif arguments.check:
         odd, what = given & {*own, "rows", "epochs"}, "--check"
     else:
@@ -135,7 +135,7 @@ def _indices_in(raw: bytes) -> NDArray[np.int64]:
 
 def simulate(arguments: argparse.Namespace) -> int:
     """Tell what steps will read, show and wait for: `tokenloom simulate`."""
-    run = open_run(arguments.run)
+    run = open_run(arguments.run, arguments.set)
     found = simulate_run(
         run,
         arguments.steps,
@@ -154,7 +154,7 @@ def simulate(arguments: argparse.Namespace) -> int:
 
 def blame(arguments: argparse.Namespace) -> int:
     """Find what losses point at: `tokenloom blame`."""
-    run = open_run(arguments.run)
+    run = open_run(arguments.run, arguments.set)
     found = blamed(
         run,
         arguments.losses,

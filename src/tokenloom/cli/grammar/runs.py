@@ -6,7 +6,7 @@ import argparse
 from typing import Any
 
 from tokenloom.cli.grammar.values import rows_of_steps
-from tokenloom.cli.grammar.verbs import add_verb
+from tokenloom.cli.grammar.verbs import add_overrides, add_verb
 
 __all__ = ["add_ask", "add_batch_size", "add_compare", "add_files", "add_plan"]
 
@@ -31,13 +31,13 @@ def add_files(commands: Any, common: argparse.ArgumentParser) -> None:
         common,
         "check",
         work="run_files:check_file",
-        example="check run.yaml loader.batch_size=128 sources.wiki.epochs=3",
+        example="check run.yaml --set loader.batch_size=128 --set sources.wiki.epochs=3",
         help="every problem of a run file, or the tree of its run",
         description="Read a run file and print all its problems with their lines, or the run that "
         "it describes. Nothing is built and no token is read.",
     )
     check.add_argument("file", nargs="?", help="run file (.yaml, .json, .toml)")
-    check.add_argument("overrides", nargs="*", help="PATH=VALUE, as in loader.batch_size=128")
+    add_overrides(check)
     check.add_argument("--schema", action="store_true", help="print the JSON schema for editors")
 
 
@@ -68,6 +68,7 @@ def add_plan(commands: Any, common: argparse.ArgumentParser) -> None:
     )
     state.add_argument("file", help="a state, or a directory of states")
     state.add_argument("--run", help="the run, if the stores that the state names were moved")
+    add_overrides(state, "the file of --run")
     state.add_argument(
         "--tokens-per-second", type=float, metavar="X", help="also tell the time that is left"
     )
@@ -136,6 +137,7 @@ def add_ask(commands: Any, common: argparse.ArgumentParser) -> None:
     )
     find.add_argument("target", help="a store, or a run file")
     find.add_argument("id", help="the id, as it was built with --id-key")
+    add_overrides(find)
     find.add_argument("--hash", action="store_true", help="the id is 32 hex digits of a hash")
 
 
@@ -152,6 +154,7 @@ def add_compare(commands: Any, common: argparse.ArgumentParser) -> None:
         "with every number of ranks, in every framework. Of a store, the identity of its content.",
     )
     digest.add_argument("target", help="a run file, or a store")
+    add_overrides(digest)
     digest.add_argument("--first", type=int, metavar="I", help="the first example (default: 0)")
     digest.add_argument("--last", type=int, metavar="I", help="the end (default: all)")
     digest.add_argument("--plan", action="store_true", help="of what is where; reads no token")
@@ -166,7 +169,8 @@ def add_compare(commands: Any, common: argparse.ArgumentParser) -> None:
         "setting that differs, with what it changes. Exit code 1 if the runs differ.",
     )
     diff.add_argument("run", help="a run file")
-    diff.add_argument("other", help="another run file")
+    diff.add_argument("other", help="another run file, or the same one with --set")
+    add_overrides(diff, "the other run file")
     edit = add_verb(
         commands,
         common,
@@ -195,9 +199,7 @@ def add_compare(commands: Any, common: argparse.ArgumentParser) -> None:
 
 def _add_run(verb: argparse.ArgumentParser) -> None:
     verb.add_argument("run", help="a run file, or a description as JSON")
-    verb.add_argument(
-        "--set", action="append", default=[], metavar="KEY=VALUE", help="another value of the file"
-    )
+    add_overrides(verb)
 
 
 def add_batch_size(verb: argparse.ArgumentParser) -> None:

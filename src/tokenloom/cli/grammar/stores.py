@@ -7,7 +7,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from tokenloom.cli.grammar.verbs import add_verb
+from tokenloom.cli.grammar.verbs import add_overrides, add_verb
 
 __all__ = ["add_build", "add_look", "add_tend"]
 
@@ -166,6 +166,7 @@ def _add_show(commands: Any, common: argparse.ArgumentParser, name: str, example
     store.add_argument("--text", action="store_true", help="the text, with what is trained on")
     store.add_argument("--snapshot", type=int, help="number of an older snapshot")
     run = show.add_argument_group("examples of a run")
+    add_overrides(run)
     run.add_argument("--examples", type=int, default=5, metavar="N", help="how many (default: 5)")
     run.add_argument("--first", type=int, default=0, metavar="I", help="the first one (default: 0)")
     run.add_argument("--tokenized", action="store_true", help="also their ids")

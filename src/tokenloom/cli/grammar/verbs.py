@@ -10,7 +10,7 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
-__all__ = ["add_completion", "add_verb", "common_options"]
+__all__ = ["add_completion", "add_overrides", "add_verb", "common_options"]
 
 
 def common_options() -> argparse.ArgumentParser:
@@ -53,6 +53,17 @@ def add_verb(
     )
     verb.set_defaults(work=work)
     return verb
+
+
+def add_overrides(verb: argparse.ArgumentParser, of: str = "the run file") -> None:
+    """Add `--set`, the one way of every command to change a value of a run file."""
+    verb.add_argument(
+        "--set",
+        action="append",
+        default=[],
+        metavar="KEY=VALUE",
+        help=f"another value of {of}, as in loader.batch_size=128; may be repeated",
+    )
 
 
 def add_completion(commands: Any, common: argparse.ArgumentParser) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 
 from tokenloom.cli.grammar.runs import add_batch_size
 from tokenloom.cli.grammar.values import bytes_of
-from tokenloom.cli.grammar.verbs import add_verb
+from tokenloom.cli.grammar.verbs import add_overrides, add_verb
 
 __all__ = ["add_audit", "add_blame", "add_simulate"]
 
@@ -29,6 +29,7 @@ def add_audit(commands: Any, common: argparse.ArgumentParser) -> None:
         "certificate differs.",
     )
     audit.add_argument("description", nargs="?", metavar="RUN", help="a run file")
+    add_overrides(audit)
     look = audit.add_argument_group("what to look at")
     look.add_argument("--first", help="first row (default: 0)", **NUMBER)
     look.add_argument("--last", help="row after the last one (default: the end)", **NUMBER)
@@ -59,6 +60,7 @@ def add_simulate(commands: Any, common: argparse.ArgumentParser) -> None:
         "have not run yet, from metadata alone. Reads are those that loaders would count.",
     )
     simulate.add_argument("run", help="a run file")
+    add_overrides(simulate)
     simulate.add_argument("--steps", help="steps (default: all that remain)", **NUMBER)
     simulate.add_argument("--first", default=0, help="the first step", **NUMBER)
     simulate.add_argument("--ranks", type=int, default=1, metavar="W", help="number of ranks")
@@ -88,6 +90,7 @@ def add_blame(commands: Any, common: argparse.ArgumentParser) -> None:
         "one per step, or a list per step with one for each row.",
     )
     blame.add_argument("run", help="a run file")
+    add_overrides(blame)
     blame.add_argument("--losses", required=True, metavar="FILE", help="what was logged")
     blame.add_argument("--step-key", default="step", metavar="KEY", help="name of the step")
     blame.add_argument("--loss-key", default="loss", metavar="KEY", help="name of the loss")
