@@ -8,9 +8,45 @@ command runs; the modules of this folder import neither NumPy nor a room of the 
 from __future__ import annotations
 
 import argparse
-from typing import Any
+import re
+from collections.abc import Sequence
+from typing import Any, NoReturn
 
-__all__ = ["add_completion", "add_overrides", "add_verb", "common_options"]
+from tokenloom.errors import choices, near_miss, sentence
+
+__all__ = ["Parser", "add_completion", "add_overrides", "add_verb", "common_options"]
+
+
+class Parser(argparse.ArgumentParser):
+    """Reads a command line; a wrong one is told what was found and what is allowed.
+
+    >>> Parser(prog="tokenloom toy").error("argument --n: found 'x', allowed: an integer")
+    Traceback (most recent call last):
+        ...
+    SystemExit: 2
+    """
+
+    def parse_known_args(  # type: ignore[override]
+        self, args: Sequence[str] | None = None, namespace: argparse.Namespace | None = None
+    ) -> tuple[argparse.Namespace, list[str]]:
+        """The values, and what is left; a command leaves nothing, since nobody else wants it."""
+        found, left = super().parse_known_args(args, namespace)
+        if left and self.get_default("work"):
+            known = [one for action in self._actions for one in action.option_strings]
+            what = "no such option" if left[0].startswith("-") else "nothing is expected there"
+            self.error(f"{left[0]}: {what}.{near_miss(left[0].partition('=')[0], known)}")
+        return found, left
+
+    def error(self, message: str) -> NoReturn:
+        """Print what is wrong and where the help is, and end with exit code 2."""
+        message = re.sub(r"\Aargument ([^ /]+/)?", "", message)
+        wrong = re.fullmatch(
+            r"(.+): invalid choice: '(.*)' \(choose from (.*)\)", message, re.DOTALL
+        )
+        if wrong:
+            allowed = [word.strip("' ") for word in wrong[3].split(",")]
+            message = f"{wrong[1]}: found {wrong[2]!r}, allowed: {choices(wrong[2], allowed)}"
+        self.exit(2, f"tokenloom: {sentence(message)} Help: {self.prog} --help\n")
 
 
 def common_options() -> argparse.ArgumentParser:
@@ -55,7 +91,7 @@ def add_verb(
     return verb
 
 
-def add_overrides(verb: argparse.ArgumentParser, of: str = "the run file") -> None:
+def add_overrides(verb: Any, of: str = "the run file") -> None:
     """Add `--set`, the one way of every command to change a value of a run file."""
     verb.add_argument(
         "--set",
