@@ -103,7 +103,7 @@ class Loader:
 
     _anywhere = False  # whether it may be in a worker process
 
-    @settings_of_file("batch_size", "rank", "world_size")
+    @settings_of_file("Loader")
     @near_misses("Loader")
     def __init__(
         self,

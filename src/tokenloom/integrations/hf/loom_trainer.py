@@ -17,6 +17,7 @@ from typing import Any
 from transformers import Trainer
 
 from tokenloom.api.dataset import Dataset, dataset_of
+from tokenloom.api.origin import settings_of_file
 from tokenloom.arguments import near_misses, one_of
 from tokenloom.errors import ConfigError, MissingExtra, warn
 from tokenloom.integrations.hf.packing import OFFERED, check_packing, choose_contract
@@ -65,6 +66,11 @@ class LoomTrainer(LoomMixin, Trainer):  # type: ignore[misc]
     """
 
 
+OF_ARGUMENTS = {
+    "batch_size": "per_device_train_batch_size × gradient_accumulation_steps × ranks decides",
+    "accumulate": "gradient_accumulation_steps decides",
+}
+
 _OPTIONS = (
     "contract",
     "num_workers",
@@ -79,6 +85,7 @@ _OPTIONS = (
 )
 
 
+@settings_of_file("attach", run="run", own=["fields"], instead=OF_ARGUMENTS)
 @near_misses("attach")
 def attach(
     trainer: Any,
@@ -108,7 +115,7 @@ def attach(
 
     Args:
         trainer: the Trainer.
-        run: what to train on.
+        run: what to train on. `end` and `untrained` default to the `loader` section of its file.
         eval_runs: finite runs to evaluate on, one or several by name (``eval_web_loss``), each the
             same pass every time; None: the Trainer's `eval_dataset`.
         contract: what the model gets: "hf", "sdpa" (a mask), "flash" (for FlashAttention), or
