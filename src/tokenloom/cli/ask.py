@@ -19,7 +19,7 @@ from tokenloom.trace.answers import Example, Nowhere, Place
 
 __all__ = ["at", "find", "following", "where"]
 
-HEADS = ("source", "document", "id", "rows", "cells", "epochs", "first index")
+HEADS = ("source", "document", "id", "rows", "cells", "epochs", "first_index")
 
 
 def at(arguments: argparse.Namespace) -> int:
@@ -125,7 +125,7 @@ def _row(run: Dataset, one: _Trained) -> dict[str, Any]:
         "rows": one.rows,
         "cells": one.cells,
         "epochs": sorted(one.epochs),
-        "first index": one.first,
+        "first_index": one.first,
     }
 
 
@@ -141,7 +141,7 @@ def _document_lines(about: dict[str, Any]) -> Iterator[str]:
                 [", ".join(map(str, row[h])) if h == "epochs" else row[h] for h in HEADS]
                 for row in found
             ]
-            yield from table(HEADS, rows, width=screen())
+            yield from table([head.replace("_", " ") for head in HEADS], rows, width=screen())
 
 
 def where(arguments: argparse.Namespace) -> int:

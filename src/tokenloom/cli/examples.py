@@ -173,6 +173,8 @@ def show_rows(arguments: argparse.Namespace, path: Path) -> int:
 
 def _rows_of(path: Path, most: int) -> Iterator[dict[str, Any]]:
     """The first rows of a file of JSON lines."""
+    if not path.is_file():
+        raise InputError(f"{path}: there is no such file. Allowed: JSON lines of ready-made ids.")
     with path.open(encoding="utf-8") as lines:
         for number, line in zip(range(most), lines, strict=False):
             try:

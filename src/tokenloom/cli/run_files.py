@@ -58,14 +58,14 @@ def check_file(arguments: argparse.Namespace) -> int:
 
 def _as_json(found: Report, problems: list[str]) -> dict[str, Any]:
     run = found.run
-    shown: dict[str, Any] = {"file": found.written.name, "problems": problems}
-    shown |= {"to_build": found.to_build, "fingerprint": run and run.fingerprint}
-    if run is None:
-        return shown
-    file = run.file
-    return shown | {
-        "examples": run.run.n,
-        "seq_len": run.seq_len,
+    file = run and run.file
+    return {
+        "file": found.written.name,
+        "problems": problems,
+        "to_build": found.to_build,
+        "fingerprint": run and run.fingerprint,
+        "examples": run and run.run.n,
+        "seq_len": run and run.seq_len,
         "dialect": file and file.dialect,
         "unused": list(file.unused) if file else [],
         "loader": dict(file.loader) if file else {},

@@ -34,9 +34,9 @@ def info(arguments: argparse.Namespace) -> int:
     counts = count_lengths(store.reader)
     about["lengths"] = percentiles(counts)
     about["trained"] = _trained_in(store)
+    about["svg"] = arguments.svg
     if arguments.svg is not None:
         write_whole(Path(arguments.svg), length_picture(str(store.path), counts), "picture")
-        about["svg"] = arguments.svg
     write(arguments, about, _info_lines(store, about, counts))
     return 0
 

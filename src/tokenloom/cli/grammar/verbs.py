@@ -8,7 +8,9 @@ command runs; the modules of this folder import neither NumPy nor a room of the 
 from __future__ import annotations
 
 import argparse
+import json
 import re
+import sys
 from collections.abc import Sequence
 from typing import Any, NoReturn
 
@@ -26,10 +28,13 @@ class Parser(argparse.ArgumentParser):
     SystemExit: 2
     """
 
+    _as_json = False
+
     def parse_known_args(  # type: ignore[override]
         self, args: Sequence[str] | None = None, namespace: argparse.Namespace | None = None
     ) -> tuple[argparse.Namespace, list[str]]:
         """The values, and what is left; a command leaves nothing, since nobody else wants it."""
+        self._as_json = "--json" in (sys.argv if args is None else args)
         found, left = super().parse_known_args(args, namespace)
         if left and self.get_default("work"):
             known = [one for action in self._actions for one in action.option_strings]
@@ -46,7 +51,10 @@ class Parser(argparse.ArgumentParser):
         if wrong:
             allowed = [word.strip("' ") for word in wrong[3].split(",")]
             message = f"{wrong[1]}: found {wrong[2]!r}, allowed: {choices(wrong[2], allowed)}"
-        self.exit(2, f"tokenloom: {sentence(message)} Help: {self.prog} --help\n")
+        message = f"{sentence(message)} Help: {self.prog} --help"
+        if self._as_json:
+            print(json.dumps({"error": "ConfigError", "message": message}))
+        self.exit(2, f"tokenloom: {message}\n")
 
 
 def common_options() -> argparse.ArgumentParser:
