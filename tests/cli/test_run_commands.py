@@ -141,18 +141,18 @@ def test_an_id_is_found_in_a_store_and_in_every_source_of_a_run(ask):
 @pytest.mark.parametrize(
     ("words", "told"),
     [
-        (["at", "run.yaml"], "give an index, --step N or --steps A:B"),
+        (["at", "run.yaml"], "Give an index, --step N or --steps A:B"),
         (["at", "run.yaml", "--steps", "5"], "--steps: found '5', allowed: two numbers A:B"),
         (["at", "run.yaml", "--steps", "5:6", "--rank", "1"], "allowed: both or neither"),
         (["at", "run.yaml", "3", "--rank", "1"], "it chooses rows of --steps A:B"),
         (["at", "run.yaml", "100000"], "out of range"),
         (["where", "run.yaml", "--doc", "1"], "--source: missing, allowed: wiki, code"),
         (["where", "run.yaml", "--source", "wkii", "--doc", "1"], "Did you mean 'wiki'?"),
-        (["digest", "stores/wiki", "--first", "1"], "it is for examples of a run"),
+        (["digest", "stores/wiki", "--first", "1"], "found with a store, which has no examples"),
         (["plan", "stores/wiki"], "tokenloom init stores/wiki"),
         (["edit", "run.yaml", "--at", "8", "--weights", "x", "-o", "y.yaml"], "NAME=NUMBER"),
         (["edit", "run.yaml", "--at", "8", "--quarantine", "x", "-o", "y.yaml"], "SOURCE:DOCUMENT"),
-        (["show", "stores/wiki"], "--doc: which of its 24 documents"),
+        (["show", "stores/wiki"], "--doc: missing; the store has 24 documents"),
     ],
 )
 def test_a_wrong_question_gets_one_sentence(ask, words, told):

@@ -102,7 +102,10 @@ def test_check_of_another_dialect_says_which_and_what_is_not_used(place, capsys)
 
 def test_check_without_a_file_or_of_one_that_is_not_there_says_so(place, capsys):
     code, _, err = run(capsys, "check")
-    assert (code, err) == (3, "tokenloom: check: which file? tokenloom check run.yaml\n")
+    assert (code, err) == (
+        3,
+        "tokenloom: check: no file is given. Name one: tokenloom check run.yaml\n",
+    )
     code, _, err = run(capsys, "check", "rum.yaml")
     assert code == 3
     assert "rum.yaml: no such file. `tokenloom init FOLDER` writes one." in err

@@ -38,7 +38,9 @@ def at(arguments: argparse.Namespace) -> int:
     }
     if arguments.step is None:
         if arguments.index is None:
-            raise ConfigError("at: give an index, --step N or --steps A:B.")
+            raise ConfigError(
+                "at: nothing says which examples. Give an index, --step N or --steps A:B."
+            )
         found: Any = run.at(arguments.index, **options)
     else:
         found = run.at(step=arguments.step, row=arguments.row, **options)

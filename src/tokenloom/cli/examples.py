@@ -180,7 +180,10 @@ def _rows_of(path: Path, most: int) -> Iterator[dict[str, Any]]:
             try:
                 row = json.loads(line)
             except ValueError as error:
-                raise InputError(f"{path}: line {number + 1}: it is not JSON ({error}).") from None
+                raise InputError(
+                    f"{path}: line {number + 1}: it is not JSON ({error}). Allowed: an object a "
+                    "line."
+                ) from None
             if not isinstance(row, dict) or not isinstance(row.get("input_ids"), list):
                 raise InputError(
                     f"{path}: line {number + 1}: it has no list 'input_ids'. Allowed: a run file, "

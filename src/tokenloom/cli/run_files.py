@@ -44,7 +44,7 @@ def check_file(arguments: argparse.Namespace) -> int:
         print(json.dumps(json_schema(), indent=1, ensure_ascii=False))
         return 0
     if arguments.file is None:
-        raise InputError("check: which file? tokenloom check run.yaml")
+        raise InputError("check: no file is given. Name one: tokenloom check run.yaml")
     try:
         found = check(arguments.file, arguments.set)
     except FileNotFoundError:

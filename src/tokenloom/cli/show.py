@@ -101,7 +101,10 @@ def _show_document(arguments: argparse.Namespace) -> int:
     refuse_overrides(arguments.set, "a store")
     store = open_store(arguments.target, snapshot=arguments.snapshot)
     if arguments.doc is None:
-        raise ConfigError(f"doc: which of its {store.num_documents:,} documents? Give its number.")
+        raise ConfigError(
+            f"doc: missing; the store has {store.num_documents:,} documents. Give the number of "
+            "one."
+        )
     ids = store.document(arguments.doc)
     limit = arguments.limit
     if limit is None:

@@ -92,7 +92,9 @@ def _judge_indices(arguments: argparse.Namespace) -> int:
 def _read(path: str) -> bytes:
     raw = LOCAL.read(Path(path), MOST_BYTES)
     if raw is None:
-        raise ConfigError(f"{path}: there is no such file.")
+        raise ConfigError(
+            f"{path}: there is no such file. Write it with: tokenloom audit RUN -o FILE"
+        )
     return raw
 
 
@@ -105,7 +107,9 @@ def read_indices(path: Path) -> NDArray[np.int64]:
     """
     raw = LOCAL.read(path, MOST_INDICES)
     if raw is None:
-        raise ConfigError(f"{path}: there is no such file.")
+        raise ConfigError(
+            f"{path}: there is no such file. Write it with numpy.save(path, indices)."
+        )
     try:
         return _indices_in(raw)
     except (ValueError, EOFError, SyntaxError, OverflowError) as error:

@@ -91,13 +91,15 @@ def choose(
     fits = pool[_fits(spec, lengths[pool])]
     if spec.doc_hash is not None:
         if has_hash is None:
-            raise TypeError("choose: doc_hash needs has_hash, which reads the hashes.")
+            raise TypeError(
+                "choose: found doc_hash without has_hash, which reads the hashes. Give both."
+            )
         hashed = len(fits)
         pool = fits = fits[has_hash(fits, spec.doc_hash)]
         if not len(fits):
             raise ConfigError(
                 f"doc_hash: no document of {hashed:,} has a hash that starts with {spec.doc_hash}. "
-                "It is the xxh3_128 of the document's tokens, as in `store.document_hashes`."
+                "Take it from `store.document_hashes`: it is the xxh3_128 of the document's tokens."
             )
     if spec.doc_index is not None:
         return _by_index(spec, lengths, pool, fits, digest)
@@ -196,8 +198,8 @@ def _pool(spec: SelectSpec, lengths: Int64, among: Int64 | None) -> Int64:
     if spec.documents is not None:
         if spec.documents[-1] >= len(lengths):
             raise ConfigError(
-                f"documents: found {spec.documents[-1]}, but there are "
-                f"{plural(len(lengths), 'document')}."
+                f"documents: found {spec.documents[-1]}, allowed: below {len(lengths):,}, the "
+                "documents of the store."
             )
         listed = np.zeros(len(lengths), np.bool_)
         listed[list(spec.documents)] = True

@@ -214,7 +214,7 @@ def _placeholder_class() -> Any:
 
         def __getitems__(self, keys: Any) -> Any:
             raise ConfigError(
-                "placeholder: a Trainer asked it for a batch, but it is never trained on. Attach "
+                "placeholder: a Trainer asked it for a batch, but it is not trained on. Attach "
                 "the run that is, before train() or evaluate(): attach(trainer, run, eval_runs=…)."
             )
 
@@ -251,7 +251,10 @@ def _eval_runs(trainer: Any, eval_runs: Any) -> Any:
 def _checked_contract(trainer: Any, contract: str, check: bool) -> str:
     if not check:
         if contract == "auto":
-            raise ConfigError("contract: found 'auto' with check=False, which it needs.")
+            raise ConfigError(
+                "contract: found 'auto' with check=False, which it needs. Name a contract, or "
+                "leave check on."
+            )
         return contract
     weights = list(trainer.model.parameters())
     if any(one.is_meta or hasattr(one, "ds_id") or hasattr(one, "device_mesh") for one in weights):

@@ -242,7 +242,7 @@ def _check_fields(fields: Sequence[str]) -> None:
         if name in VARY:
             raise ConfigError(
                 f"fields: found {name!r}, whose shape differs from step to step, so every step "
-                "would be compiled anew. segment_ids and position_ids say the same."
+                "would be compiled anew. Use segment_ids and position_ids, which say the same."
             )
 
 
