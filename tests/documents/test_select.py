@@ -840,7 +840,7 @@ def test_other_specs_that_cannot_be_meant_are_refused():
     for documents in ((), (3, 2), (-1, 2), (2, 2)):
         with pytest.raises(tl.ConfigError, match="documents: found"):
             SelectSpec(documents=documents)
-    with pytest.raises(tl.ConfigError, match="documents: found 9, but there are 3 documents"):
+    with pytest.raises(tl.ConfigError, match="documents: found 9, allowed: below 3"):
         choose(SelectSpec(documents=(1, 9)), np.array([3, 5, 7]), digest="")
     with pytest.raises(tl.ConfigError, match="within: found"):
         SelectSpec(within=Condition("a", "==", "b"))

@@ -188,7 +188,8 @@ class Dataset(Settings, Questions):
             )
         if self._shuffle is not None:
             raise ConfigError(
-                "edit: found a mix that is shuffled as a whole, so its future cannot be separated from "
+                "edit: found a mix that is shuffled as a whole, so its future cannot be separated "
+                "from "
                 "its past. Shuffle the sources instead."
             )
         made = self._but(edits=(*self.edits, change), before=self, **fields)

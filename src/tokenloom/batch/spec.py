@@ -74,7 +74,8 @@ class RenderSpec:
             )
         if not self.train_on_eos and self.eos_mask == "all" and self.eos_id is None:
             raise ConfigError(
-                "eos_id: missing; train_on_eos=False needs the token that must not be trained. Give it."
+                "eos_id: missing; train_on_eos=False needs the token that must not be trained. "
+                "Give it."
             )
 
     @property

@@ -235,7 +235,8 @@ class LoopPlace:
         examples = check_state(state, dataset.describe(), run.n, allow_mismatch=allow_mismatch)
         if state.get("wrapped") and not wraps:
             raise StateError(
-                "state: found one of a run that had wrapped around (end='wrap'), which repeats the same order; "
+                "state: found one of a run that had wrapped around (end='wrap'), which repeats "
+                "the same order; "
                 "passes have fresh ones. Load it with end='wrap'."
             )
         if not allow_mismatch:

@@ -100,7 +100,8 @@ def state_in(checkpoint: str | Path) -> dict[str, Any]:
     if not path.exists():
         raise StateError(
             f"{path}: there is no such file, so the place in the run is unknown: no run was "
-            "attached when this checkpoint was saved. Write one, if you know how many examples it has seen: "
+            "attached when this checkpoint was saved. Write one, if you know how many examples it "
+            "has seen: "
             f"tokenloom.loader.write_state(run.state(examples), {str(path)!r})."
         )
     return read_state(path)

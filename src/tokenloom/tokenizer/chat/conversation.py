@@ -148,7 +148,8 @@ class ChatReader:
             ) from None
         except RecursionError:
             raise BadChat(
-                "its messages are not plain, but nested too deeply; allowed: an object with 'role' and 'content' "
+                "its messages are not plain, but nested too deeply; allowed: an object with "
+                "'role' and 'content' "
                 "each"
             ) from None
         return chat
