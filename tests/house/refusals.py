@@ -238,7 +238,7 @@ VERBS = (
 
 WAY_OUT = re.compile(
     r"\ballowed\b|\bdid you mean\b|choices\(|\bmust be\b|`tokenloom"
-    rf"|(?:^|[.;:,)}}] |\n|\b(?:or|and|then|first) )(?:{VERBS})\b"
+    rf"|(?:[.;:,)}}] |\n|\b(?:or|and|then|first) )(?:{VERBS})\b"
     # a part that says it: what is put there is a sentence of that kind
     r"|\{(?:\w+\.)*_?(?:advice|hint|remedy|what_to_do|todo|why|allowed|instead|way_out|has)\b",
     re.I,

@@ -111,7 +111,10 @@ class Dataset(Settings, Questions):
         for edit in self.edits[done:]:
             rule.check_weights(edit.weights)
         if shuffle is not None and self.edits:
-            raise ConfigError("shuffle: this mix was edited; what came before must not change.")
+            raise ConfigError(
+                "shuffle: this mix was edited, and what came before must not change. Shuffle it "
+                "first."
+            )
 
     # -- what to change ------------------------------------------------------------------
 
