@@ -12,6 +12,7 @@ import pytest
 import tokenloom as tl
 from tokenloom.cli import main, parser
 from tokenloom.cli.grammar import layouts
+from tokenloom.cli.show import USUAL
 from tokenloom.documents.spec import MODES
 from tokenloom.layout.pack.compare import ALL, SIMPLE
 from tokenloom.layout.pack.spec import OVERFLOWS
@@ -120,6 +121,30 @@ def test_other_values_for_a_store_are_refused_not_ignored(words, tmp_path, capsy
     typed = [str(tmp_path / "toy") if word == "STORE" else word for word in words]
     assert main([*typed, "--set", "seed=3"]) == 2
     assert "--set: found seed=3, allowed: only with a run file" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("show", "STORE", "--doc", "0", "--examples", "3"),
+        ("show", "RUN", "--doc", "0"),
+        ("dataset", "RUN", "--eos", "2"),
+        ("dataset", "ROWS", "--row", "0"),
+    ],
+    ids=" ".join,
+)
+def test_an_option_of_another_kind_of_target_is_refused_not_ignored(words, tmp_path, capsys):
+    tl.build([{"text": "abc"}], tmp_path / "toy", tokenizer="bytes")
+    (tmp_path / "run.yaml").write_text("sources: {a: {store: toy, windows: 2}}")
+    (tmp_path / "rows.jsonl").write_text('{"input_ids": [1]}')
+    named = {"STORE": "toy", "RUN": "run.yaml", "ROWS": "rows.jsonl"}
+    assert main([str(tmp_path / named[word]) if word in named else word for word in words]) == 2
+    assert "where it has no effect. Leave it out." in capsys.readouterr().err
+
+
+def test_the_usual_values_of_show_are_those_of_its_options():
+    verb = EVERY["show",]
+    assert {name: verb.get_default(name) for name in USUAL} == USUAL
 
 
 REFUSED = {

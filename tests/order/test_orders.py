@@ -410,7 +410,7 @@ def test_an_empty_order_has_no_index(make):
         (lambda: block(5, 1, 0, seed=0), "window_blocks: found 0"),
         (lambda: block(5, 1, lanes=0, seed=0), "lanes: found 0"),
         (lambda: Blocks.cut([1, 2]), "allowed: from 0 on"),
-        (lambda: Blocks.cut([0, 2, 1]), "never decrease"),
+        (lambda: Blocks.cut([0, 2, 1]), "never decreasing"),
         (lambda: Blocks.cut([]), "allowed: from 0 on"),
     ],
 )

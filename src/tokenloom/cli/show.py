@@ -89,16 +89,30 @@ def show(arguments: argparse.Namespace) -> int:
     target = Path(arguments.target)
     if target.suffix == ".jsonl":
         refuse_overrides(arguments.set, "JSON lines")
+        _refuse_others(arguments, "JSON lines", ("examples", "first", "eos"))
         return show_rows(arguments, target)
     if not target.is_dir() and (target.exists() or target.suffix in RUN_FILES):
+        _refuse_others(arguments, "a run", ("examples", "first", "tokenized", "row"))
         run = open_run(arguments.target, arguments.set)
         return show_examples(arguments, run) if arguments.row is None else show_row(arguments, run)
     return _show_document(arguments)
 
 
+USUAL: dict[str, Any] = {"start": 0, "text": False, "examples": 5, "first": 0, "tokenized": False}
+USUAL |= dict.fromkeys(("doc", "limit", "snapshot", "row", "eos"))
+
+
+def _refuse_others(arguments: argparse.Namespace, what: str, own: tuple[str, ...]) -> None:
+    """Refuse options that would be ignored silently."""
+    for name, usual in USUAL.items():
+        if name not in own and getattr(arguments, name) != usual:
+            raise ConfigError(f"{name}: found with {what}, where it has no effect. Leave it out.")
+
+
 def _show_document(arguments: argparse.Namespace) -> int:
     """One document of a store."""
     refuse_overrides(arguments.set, "a store")
+    _refuse_others(arguments, "a store", ("doc", "start", "limit", "text", "snapshot"))
     store = open_store(arguments.target, snapshot=arguments.snapshot)
     if arguments.doc is None:
         raise ConfigError(
