@@ -5,6 +5,7 @@ nothing but a wrong argument. `tests/shared/raised.py` tells which `raise` no te
 `tests/house/refusals.py` judges every message as it is written.
 """
 
+import operator
 import pickle
 from types import SimpleNamespace
 
@@ -13,12 +14,12 @@ import pytest
 
 import tokenloom as tl
 from tokenloom import arguments, errors, inspect, loader, quality
-from tokenloom.batch import attention, row_hashes
+from tokenloom.batch import attention, boundaries, row_hashes
 from tokenloom.batch.views.named import fields_for
 from tokenloom.config import from_config
 from tokenloom.documents.spec import SelectSpec
-from tokenloom.order import Blocks, era, full
-from tokenloom.order.shuffle import BlockShuffle
+from tokenloom.order import Blocks, block, era, full
+from tokenloom.order.shuffle import BlockShuffle, parse_shuffle
 from tokenloom.runfiles.reading import overridden
 from tokenloom.runfiles.text import Written
 
@@ -539,6 +540,180 @@ WRONG = {
         "99",
         "24 documents",
     ),
+    # -- building --------------------------------------------------------------------------------
+    "a column of a name that no column has": (
+        lambda t: _build(t, columns={"a/b": "int32"}, tokenizer=None, vocab_size=9),
+        C,
+        "columns.a/b",
+        "a/b",
+        "allowed: a to z",
+    ),
+    "values that do not fit their column": (
+        lambda t: _build(
+            t,
+            {"input_ids": [1], "score": [300]},
+            columns={"score": "uint8"},
+            tokenizer=None,
+            vocab_size=9,
+        ),
+        errors.InputError,
+        str,
+        "do not fit uint8",
+        "Name a larger dtype in columns",
+    ),
+    "ids that are no list": (
+        lambda t: _build(t, {"input_ids": [[1], [2, 3]]}, tokenizer=None, vocab_size=9),
+        errors.InputError,
+        str,
+        "'input_ids'",
+        "allowed: a list of",
+    ),
+    "a filter that is no function": (
+        lambda t: _build(t, filter=3),
+        C,
+        "filter",
+        "3",
+        "allowed: a function",
+    ),
+    "a filter without source": (
+        lambda t: _build(t, filter=operator.itemgetter("text")),
+        C,
+        "filter",
+        "cannot be read",
+        "Give it a `version`",
+    ),
+    "a vocabulary of nothing": (
+        lambda t: _build(t, {"input_ids": [0]}, tokenizer=None, vocab_size=0),
+        C,
+        "vocab_size",
+        "0",
+        "allowed: 1 to 2^31",
+    ),
+    "an engine for another kind": (
+        lambda t: _build(t, engine="fast"),
+        errors.TokenizerError,
+        "engine",
+        "'fast'",
+        "Use engine='auto'",
+    ),
+    # -- orders and appends -----------------------------------------------------------------------
+    "lanes of a published order": (
+        lambda t: BlockShuffle(lanes=2, perm_type="levanter"),
+        C,
+        "block_shuffle.lanes",
+        "2",
+        "only 1",
+    ),
+    "a shuffle of a word": (
+        lambda t: parse_shuffle("full"),
+        C,
+        "shuffle",
+        "'full'",
+        "allowed: False, True",
+    ),
+    "what to do with endless blocks": (
+        lambda t: block(None, 2, seed=0, infinite="wait"),
+        C,
+        "infinite",
+        "'wait'",
+        "'era'",
+    ),
+    "a number of tokens that is none": (
+        lambda t: t.run.take(tokens=-1),
+        C,
+        "take",
+        "tokens=-1",
+        "allowed: an integer, 0 or more",
+    ),
+    "an append of the same store": (
+        lambda t: t.run.edit(at=2, append={"main": t.store}),
+        C,
+        "edit.append.main",
+        "24 documents",
+        "Open the store again",
+    ),
+    "an append to a splice": (
+        lambda t: _grown(t, lambda store: store.splice(16)),
+        C,
+        "edit.append.main",
+        "spliced",
+        "add={...}",
+    ),
+    "an append to chosen documents": (
+        lambda t: _grown(t, lambda store: store.select(num_docs=2).windows(8)),
+        C,
+        "edit.append.main",
+        "selected one by one",
+        "Add them as a source",
+    ),
+    # -- rows of others, models -------------------------------------------------------------------
+    "starts that are no cells": (
+        lambda t: boundaries.position_ids([[0.5]], 4),
+        errors.InputError,
+        "document_starts",
+        "0.5",
+        "allowed",
+    ),
+    "starts that go back": (
+        lambda t: boundaries.position_ids([[0, 3, 2]], 4),
+        errors.InputError,
+        "document_starts",
+        "[0, 3, 2]",
+        "allowed",
+    ),
+    "lengths beyond the width": (
+        lambda t: boundaries.position_ids([[0]], 4, [5]),
+        errors.InputError,
+        "lengths, width",
+        "[5]",
+        "allowed: a length from 0",
+    ),
+    "a batch without segments": (
+        lambda t: quality.leak_probe(None, {"tokens": np.zeros((1, 4), int)}),
+        C,
+        "batch",
+        "None",
+        "pass them with the tokens",
+    ),
+    "a model without logits": (
+        lambda t: quality.leak_probe(
+            lambda tokens, batch: np.zeros((1, 2)),
+            {"tokens": np.ones((1, 4), int), "segment_ids": np.array([[1, 1, 2, 2]])},
+        ),
+        C,
+        "model",
+        "[1, 2]",
+        "Wrap it",
+    ),
+    # -- files -----------------------------------------------------------------------------------
+    "a run file in another encoding": (
+        lambda t: tl.load(_written(t.root / "latin.json", '{"\xe9": 1}', "latin-1")),
+        C,
+        str,
+        "not UTF-8",
+        "Save it as UTF-8",
+    ),
+    "a TOML file in another encoding": (
+        lambda t: tl.load(_written(t.root / "latin.toml", "a = '\xe9'", "latin-1")),
+        C,
+        str,
+        "not UTF-8",
+        "Save it as UTF-8",
+    ),
+    "a TOML file that is too deep": (
+        lambda t: tl.load(_written(t.root / "deep.toml", "a = " + "[" * 5000)),
+        C,
+        str,
+        "nested too deeply",
+        "Write it flatter",
+    ),
+    "a path beside settings of another trainer": (
+        lambda t: from_config({"data": {"type": "splice_single_document"}}, path="x"),
+        C,
+        "path",
+        "'x'",
+        "Leave it out",
+    ),
     # -- what people pass --------------------------------------------------------------------------
     "a keyword from elsewhere": (
         lambda t: arguments.near_misses("f", drop_last="Its name is end.")(lambda *, end=1: end)(
@@ -580,9 +755,22 @@ WRONG = {
 }
 
 
-def _written(path, text):
-    path.write_text(text)
+def _written(path, text, encoding="utf-8"):
+    path.write_text(text, encoding=encoding)
     return path
+
+
+def _build(toy, record=None, tokenizer="bytes", **options):
+    return tl.build([record or {"text": "abc"}], toy.root / "new", tokenizer=tokenizer, **options)
+
+
+def _grown(toy, make):
+    """An edit that appends to a store that has grown since."""
+    place = toy.root / f"grown-{len(list(toy.root.iterdir()))}"
+    rows = [{"text": "abcdefgh " * (n + 1)} for n in range(4)]
+    run = make(tl.build(rows[:2], place, tokenizer="bytes"))
+    more = tl.build(rows[2:], place, tokenizer="bytes", append=True)
+    return run.edit(at=1, append={"main": more})
 
 
 @pytest.mark.filterwarnings("ignore")

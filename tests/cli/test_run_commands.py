@@ -24,6 +24,9 @@ loader: {batch_size: 4}
 """
 
 
+HEADER = str({"descr": "<i8", "fortran_order": False, "shape": (3,)}).encode().ljust(117) + b"\n"
+
+
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
     """Two stores and a run file."""
@@ -35,6 +38,8 @@ def folder(tmp_path_factory):
         ]
         tl.build(rows, root / "stores" / name, tokenizer="bytes", id_key="id", eos=0)
     (root / "run.yaml").write_text(FILE)
+    endless = "sources: {wiki: {store: stores/wiki, windows: 16, epochs: endless}}"
+    (root / "endless.yaml").write_text(endless)
     return root
 
 
@@ -153,10 +158,39 @@ def test_an_id_is_found_in_a_store_and_in_every_source_of_a_run(ask):
         (["edit", "run.yaml", "--at", "8", "--weights", "x", "-o", "y.yaml"], "NAME=NUMBER"),
         (["edit", "run.yaml", "--at", "8", "--quarantine", "x", "-o", "y.yaml"], "SOURCE:DOCUMENT"),
         (["show", "stores/wiki"], "--doc: missing; the store has 24 documents"),
+        (["show", "run.yaml", "--first", "999"], "--first: found 999, allowed: below"),
+        (["digest", "endless.yaml"], "--last: the run is endless; say where to stop"),
+        (["at", "endless.yaml", "--step", "1"], "--batch-size: the run file has none"),
+        (["state", "run.yaml", "--tokens-per-second", "0"], "found 0, allowed: above 0"),
+        (["audit", "run.yaml", "--check", "none.json"], "none.json: there is no such file. Write"),
+        (["gc", "stores/wiki", "--pin-for", "none.json"], "none.json: there is no such file. All"),
+        (["gc", "stores/wiki", "--pin-for", "run.yaml"], "run.yaml: it is not JSON"),
     ],
 )
 def test_a_wrong_question_gets_one_sentence(ask, words, told):
     assert told in ask(*words, code=2)
+
+
+@pytest.mark.parametrize(
+    ("raw", "told"),
+    [
+        (b"\x93NUMPY\x09\x00", "version (9, 0), allowed: 1.0 and 2.0"),
+        (b"\x93NUMPY\x01\x00\x76\x00" + HEADER, "numbers of int64, but 0 bytes of them"),
+    ],
+)
+def test_indices_that_are_none_are_told(ask, folder, raw, told):
+    (folder / "bad.npy").write_bytes(raw)
+    found = ask("audit", "--indices", "bad.npy", "--rows", "4", code=3)
+    assert told in found
+    assert "Write it with numpy.save(path, indices)." in found
+
+
+def test_rows_of_others_that_are_none_are_told(ask, folder):
+    (folder / "bad.jsonl").write_text("{")
+    assert "line 1: it is not JSON" in ask("dataset", "bad.jsonl", code=3)
+    (folder / "bad.jsonl").write_text("[1]")
+    assert "it has no list 'input_ids'" in ask("dataset", "bad.jsonl", code=3)
+    assert "there is no such file" in ask("dataset", "none.jsonl", code=3)
 
 
 def test_a_run_that_is_not_there_says_how_to_make_one(ask):

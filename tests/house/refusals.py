@@ -237,7 +237,7 @@ VERBS = (
 ).replace(" ", "|")
 
 WAY_OUT = re.compile(
-    r"\ballowed\b|\bdid you mean\b|choices\(|\bmust be\b|`tokenloom"
+    r"(?<!not )\ballowed\b|\bdid you mean\b|choices\(|\bmust be\b|`tokenloom"
     rf"|(?:[.;:,)}}] |\n|\b(?:or|and|then|first) )(?:{VERBS})\b"
     # a part that says it: what is put there is a sentence of that kind
     r"|\{(?:\w+\.)*_?(?:advice|hint|remedy|what_to_do|todo|why|allowed|instead|way_out|has)\b",

@@ -117,7 +117,10 @@ def stored_columns(given: Sequence[str], asked: Mapping[str, str]) -> dict[str, 
                 "records."
             )
         if not fmt.COLUMN_NAME.fullmatch(name) or name in fmt.RESERVED_COLUMNS:
-            raise ConfigError(f"columns.{name}: this name is not allowed for a column.")
+            raise ConfigError(
+                f"columns.{name}: no column has this name, allowed: a to z, then letters, digits "
+                f"and _, and none of {', '.join(sorted(fmt.RESERVED_COLUMNS))}."
+            )
         if dtype not in fmt.COLUMN_DTYPES:
             raise ConfigError(
                 f"columns.{name}: dtype {dtype!r}, allowed: {', '.join(fmt.COLUMN_DTYPES)}."
