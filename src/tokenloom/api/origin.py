@@ -85,7 +85,7 @@ def settings_of_file(
             if isinstance(file, RunFile) and not getattr(args and args[0], "_anywhere", False):
                 left = {name: one for name, one in file.loader.items() if name not in named}
                 given |= {name: one for name, one in left.items() if name in taken}
-                for name in left.keys() - taken:
+                for name in [name for name in left if name not in taken]:
                     _tell(what, file, name, {**INSTEAD, **(instead or {})})
             return function(*args, **given)
 
