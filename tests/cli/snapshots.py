@@ -38,6 +38,7 @@ mix: {weights: {wiki: 3, code: 1}}
 loader: {batch_size: 4}
 """
 
+ONE = "stores/wiki --seq-len 16 --num-docs 1 --content-length 8"
 ORDERS = "--n 64 --repeats 2 --strategies full --perm-type feistel"
 LOADING = (
     "--store stores/wiki --steps 2 --batch-size 2 --seq-len 16 --prefetch-batches 2 "
@@ -152,13 +153,13 @@ COMMANDS = {
         "pack-plan stores/wiki --seq-len 1",
     ],
     "splice audit": [
-        "splice audit stores/wiki --seq-len 16 --num-docs 1 --content-length 8 --limit 3",
-        "splice audit stores/wiki --seq-len 16 --num-docs 1 --content-length 8 --limit 3 --json",
+        f"splice audit {ONE} --limit 3",
+        f"splice audit {ONE} --limit 3 --json",
         "splice audit stores/wiki --seq-len 16 --num-docs 99",
     ],
     "splice coverage": [
         "splice coverage stores/wiki --seq-len 16 --num-docs 2 --content-length 8",
-        "splice coverage stores/wiki --seq-len 16 --num-docs 1 --content-length 8 --json",
+        f"splice coverage {ONE} --svg map.svg --json",
         "splice coverage stores/wiki --seq-len 16 --content-length 99 --document 99",
     ],
     "verify": [
