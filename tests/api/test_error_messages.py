@@ -10,6 +10,7 @@ import pickle
 from types import SimpleNamespace
 
 import numpy as np
+import pyarrow as pa
 import pytest
 
 import tokenloom as tl
@@ -18,10 +19,13 @@ from tokenloom.batch import attention, boundaries, row_hashes
 from tokenloom.batch.views.named import fields_for
 from tokenloom.config import from_config
 from tokenloom.documents.spec import SelectSpec
+from tokenloom.layout.splice.spec import SpliceSpec
+from tokenloom.loader.accepted import check_accepted
 from tokenloom.order import Blocks, block, era, full
 from tokenloom.order.shuffle import BlockShuffle, parse_shuffle
 from tokenloom.runfiles.reading import overridden
 from tokenloom.runfiles.text import Written
+from tokenloom.streams.samples import loss_tokens_of
 
 C, S = errors.ConfigError, errors.StateError
 
@@ -820,6 +824,63 @@ WRONG = {
         "per",
         "'token'",
         "Leave it out",
+    ),
+    "a BOS that every document has": (
+        lambda t: tl.build(
+            [{"text": "abc"}], t.root / "with-bos", tokenizer="bytes", bos=1, add_bos=True
+        ).splice(16, bos=True),
+        errors.TokenizerError,
+        str,
+        "already got their BOS",
+        "Leave it out",
+    ),
+    "a length and a schedule of lengths": (
+        lambda t: SpliceSpec(seq_len=16, content_length=4, content_schedule=((0, 4),)),
+        C,
+        "content_length",
+        "4",
+        "Give only one",
+    ),
+    "more examples than there are": (
+        lambda t: t.run.tokens_in(10**9),
+        IndexError,
+        "examples 1000000000",
+        "1000000000",
+        "allowed: 0 to",
+    ),
+    "no micro-batches": (
+        lambda t: check_accepted({"accumulate": 0}),
+        C,
+        "accumulate",
+        "0",
+        "a divisor of the rows",
+    ),
+    "a table with a name twice": (
+        lambda t: tl.build(
+            pa.table([["a"], ["b"]], names=["text", "text"]), t.root / "new", tokenizer="bytes"
+        ),
+        errors.InputError,
+        str,
+        "['text', 'text']",
+        "different strings",
+    ),
+    "a saved dataset whose list is damaged": (
+        lambda t: tl.build(
+            f"hf:{_written(t.root / 'dataset_dict.json', '{').parent}",
+            t.root / "new",
+            tokenizer="bytes",
+        ),
+        errors.InputError,
+        str,
+        "dataset_dict.json",
+        "Save it again",
+    ),
+    "a sample whose loss tokens nobody knows": (
+        lambda t: loss_tokens_of("abc"),
+        errors.InputError,
+        str,
+        "str",
+        "Pass cost=",
     ),
     # -- what people pass --------------------------------------------------------------------------
     "a keyword from elsewhere": (
