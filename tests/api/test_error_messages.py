@@ -12,6 +12,7 @@ from types import SimpleNamespace
 import numpy as np
 import pyarrow as pa
 import pytest
+from tokenizers import Tokenizer, models
 
 import tokenloom as tl
 from tokenloom import arguments, errors, inspect, loader, quality
@@ -52,6 +53,8 @@ def toy(tmp_path_factory):
         batch=run.batch([0, 1]),
     )
 
+
+TALK = {"messages": [{"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}]}
 
 # what is wrong: (how to provoke it, the class, place, what was found, what is allowed or to do)
 WRONG = {
@@ -882,6 +885,78 @@ WRONG = {
         "str",
         "Pass cost=",
     ),
+    # -- conversations and tokenizers ------------------------------------------------------------
+    "a prompt that is no text": (
+        lambda t: _chat(t, {"prompt": "a", "completion": "b"}, {"prompt": 3, "completion": "b"}),
+        errors.InputError,
+        str,
+        "'prompt'",
+        "allowed: a string",
+    ),
+    "a prompt with half a character": (
+        lambda t: _chat(
+            t, {"prompt": "a", "completion": "b"}, {"prompt": "\ud800", "completion": "b"}
+        ),
+        errors.InputError,
+        str,
+        "found str",
+        "Convert it",
+    ),
+    "a template for prompts that are text": (
+        lambda t: _chat(t, {"prompt": "a", "completion": "b"}, chat_template=_template(t)),
+        C,
+        "chat_template",
+        "a string",
+        "Leave it out",
+    ),
+    "messages that are no list": (
+        lambda t: _chat(t, TALK, {"messages": 3}, chat_template=_template(t)),
+        errors.InputError,
+        str,
+        "'messages'",
+        "allowed: a list of messages",
+    ),
+    "a message that is trained on or so": (
+        lambda t: _chat(
+            t,
+            TALK,
+            {"messages": [TALK["messages"][0], {**TALK["messages"][1], "train": "so"}]},
+            chat_template=_template(t),
+        ),
+        errors.InputError,
+        str,
+        "'so'",
+        "allowed: true or false",
+    ),
+    "arguments of a template that are none": (
+        lambda t: _chat(t, TALK, chat_template=_template(t), template_args=3),
+        C,
+        "template_args",
+        "3",
+        "allowed: names and values",
+    ),
+    "a tokenizer with broken settings": (
+        lambda t: _build(t, tokenizer=str(_tokenizer(t.root / "tok"))),
+        errors.TokenizerError,
+        str,
+        "not JSON",
+        "Repair or remove it",
+    ),
+    # -- settings of other trainers ----------------------------------------------------------------
+    "a mixture without a length": (
+        lambda t: from_config({"data": {"configs": {"a": {"cache_dir": str(t.root / "toy")}}}}),
+        C,
+        "data.seq_len",
+        "missing",
+        "Give the tokens of a frame",
+    ),
+    "packing without a length": (
+        lambda t: from_config({"data": {"packing_mode": "bin", "store": str(t.root / "toy")}}),
+        C,
+        "data.seq_len",
+        "missing",
+        "Give the tokens of a frame",
+    ),
     # -- what people pass --------------------------------------------------------------------------
     "a keyword from elsewhere": (
         lambda t: arguments.near_misses("f", drop_last="Its name is end.")(lambda *, end=1: end)(
@@ -928,6 +1003,22 @@ def _written(path, text, encoding="utf-8"):
     return path
 
 
+def _template(toy, text="{% for one in messages %}{{ one.content }}{% endfor %}"):
+    return str(_written(toy.root / "chat.jinja", text))
+
+
+def _chat(toy, *records, **options):
+    return tl.build(list(records), toy.root / "new", tokenizer="bytes", **options)
+
+
+def _tokenizer(folder):
+    """A tokenizer whose settings are no JSON."""
+    folder.mkdir(exist_ok=True)
+    Tokenizer(models.WordLevel({"a": 0}, unk_token="a")).save(str(folder / "tokenizer.json"))
+    _written(folder / "tokenizer_config.json", "{")
+    return folder
+
+
 def _build(toy, record=None, tokenizer="bytes", **options):
     return tl.build([record or {"text": "abc"}], toy.root / "new", tokenizer=tokenizer, **options)
 
@@ -956,5 +1047,6 @@ def test_what_is_wrong_is_told_with_place_value_and_way_out(what, toy):
 
 @pytest.mark.parametrize("what", WRONG)
 def test_an_error_is_of_the_tree_or_keeps_a_contract_of_python(what):
-    kind = WRONG[what][1]
-    assert issubclass(kind, errors.TokenloomError) or kind in (IndexError, KeyError, TypeError)
+    kinds = WRONG[what][1]
+    for kind in kinds if isinstance(kinds, tuple) else [kinds]:
+        assert issubclass(kind, errors.TokenloomError) or kind in (IndexError, KeyError, TypeError)
