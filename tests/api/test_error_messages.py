@@ -20,6 +20,7 @@ from tokenloom.batch import attention, boundaries, row_hashes
 from tokenloom.batch.views.named import fields_for
 from tokenloom.config import from_config
 from tokenloom.documents.spec import SelectSpec
+from tokenloom.integrations.dialects.known import BLOCKS
 from tokenloom.layout.splice.spec import SpliceSpec
 from tokenloom.loader.accepted import check_accepted
 from tokenloom.order import Blocks, block, era, full
@@ -956,6 +957,25 @@ WRONG = {
         "data.seq_len",
         "missing",
         "Give the tokens of a frame",
+    ),
+    "packing without a store": (
+        lambda t: from_config({"data": {"packing_mode": "bin", "seq_len": 8}}),
+        C,
+        "data.store",
+        "missing",
+        "`tokenloom build`",
+    ),
+    "a preprocessor that cuts text": (
+        lambda t: from_config(
+            {
+                "store": str(t.root / "toy"),
+                BLOCKS: {"max_length": 8, "packed": True, "truncate_at": "x"},
+            }
+        ),
+        C,
+        f"{BLOCKS}.truncate_at",
+        "not of a store",
+        "Leave it out",
     ),
     # -- what people pass --------------------------------------------------------------------------
     "a keyword from elsewhere": (
