@@ -184,7 +184,8 @@ def _indices(where: str, given: Any, losses: list[float], step: int) -> NDArray[
     good = isinstance(given, list) and len(given) == len(losses)
     if not good or any(type(one) is not int for one in given):
         raise InputError(
-            f"{where}: step {step}: 'index' must name the example of each of its {len(losses)} "
+            f"{where}: step {step}: 'index' has another length, allowed: the example of each of "
+            f"its {len(losses)} "
             "losses."
         )
     return np.array(given, np.int64)

@@ -215,7 +215,11 @@ def _shape(state: Any) -> dict[str, Any]:
             or_none = ", or nothing" if name == "arrays" else ""
             wrong.append(f"{name}: found {_shown(value)}, allowed: 64 hex digits{or_none}")
     if wrong:
-        raise StateError("state: " + "\n  ".join(wrong) + "\nIt is not what state_dict() gave.")
+        raise StateError(
+            "state: "
+            + "\n  ".join(wrong)
+            + "\nIt is not what state_dict() gave. Use that, or another checkpoint."
+        )
     return dict(state)
 
 
@@ -242,7 +246,9 @@ def write_state(state: Mapping[str, Any], path: str | Path) -> Path:
     try:
         raw = json.dumps(known, indent=1, allow_nan=False).encode() + b"\n"
     except (TypeError, ValueError, RecursionError) as error:
-        raise StateError(f"state: it cannot be written as JSON ({error}).") from None
+        raise StateError(
+            f"state: it cannot be written as JSON ({error}). Allowed: what state_dict() gave."
+        ) from None
     if len(raw) > MAX_BYTES:
         raise StateError(f"state: it has {len(raw):,} bytes as JSON, allowed: {MAX_BYTES:,}.")
     if target.is_dir() or (target.suffix != ".json" and not target.exists()):
@@ -283,11 +289,14 @@ def read_state(path: str | Path) -> dict[str, Any]:
     except StoreError as error:
         raise StateError(str(error)) from error
     if raw is None:
-        raise StateError(f"{target}: there is no such file.")
+        raise StateError(f"{target}: there is no such file. Allowed: what write_state wrote.")
     try:
         value = json.loads(raw)
     except (ValueError, RecursionError) as error:
-        raise StateError(f"{target}: it is not JSON ({error}). It is not a state file.") from None
+        raise StateError(
+            f"{target}: it is not JSON ({error}). It is not a state file. Allowed: what "
+            "write_state wrote."
+        ) from None
     try:
         return _shape(value)
     except StateError as error:

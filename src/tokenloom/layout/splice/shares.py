@@ -154,7 +154,7 @@ def largest_remainder(weights: Sequence[int] | Int64, total: int) -> Int64:
     exact = [int(weight) for weight in weights]
     whole = sum(exact)
     if not whole:
-        raise ConfigError("balance: no document has a weight above 0.")
+        raise ConfigError("balance: no document has a weight above 0. Give one to some of them.")
     shares = [divmod(total * weight, whole) for weight in exact]
     out = np.array([share for share, _ in shares], np.int64)
     left = total - int(out.sum())
