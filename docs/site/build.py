@@ -44,7 +44,7 @@ LISTS = {  # caption → pages; a page that is in none of them is an error
         "docs/performance",
         "docs/troubleshooting",
     ],
-    "Reference": ["reference/index", "docs/store-format"],
+    "Reference": ["reference/index", "docs/command-line-json", "docs/store-format"],
     "Project": [
         "docs/architecture",
         "docs/decisions/README",

@@ -196,7 +196,9 @@ def local_path(where: str, value: Any) -> Path:
     except UnicodeEncodeError:
         text = "\0"
     if "\0" in text:
-        raise ConfigError(f"{where}: found {value!a:.100}, which no file can be named.")
+        raise ConfigError(
+            f"{where}: found {value!a:.100}, which no file can be named. Use another path."
+        )
     return Path(text)
 
 

@@ -163,7 +163,7 @@ def test_a_state_from_before_an_edit_loads_into_the_edited_run_and_not_the_other
         ({"weights": {"main": 2}}, r"edit.weights: this run has one source and no mixing rule"),
         ({"remove": ["main"]}, r"edit.remove: this run has one source"),
         ({"quarantine": [("mian", 1)]}, r"no source named 'mian'.*Did you mean 'main'"),
-        ({"quarantine": [("main", 99)]}, r"main has 30 documents, no 99"),
+        ({"quarantine": [("main", 99)]}, r"found document 99 of main, allowed: 0 to 29"),
         ({"append": {"main": 3}}, r"edit.append.main: found 3 \(int\), allowed: a store"),
         ({"at": -1}, r"edit.at: found -1"),
         ({"at": 10**6}, r"edit: at=1,000,000 is after the end of the run, which has \d+ examples"),

@@ -1,6 +1,7 @@
 """Corners of batches that a changed line of code would fall into unnoticed."""
 
 import copy
+import pickle
 
 import numpy as np
 import pytest
@@ -142,3 +143,23 @@ def test_tiles_have_one_edge_more_than_frames(toy):
     tiles = plan.tiles(8)
     assert len(tiles.edges) == 4
     assert tiles.edges[-1] == len(tiles.first)
+
+
+def test_a_copy_is_judged_with_its_step_before_it_leaves_the_run(tmp_path):
+    """Row 0 has documents of one token each, which nothing predicts; row 1 has one document."""
+    with ToyStore(numbered([[1, 1, 1, 1, 4]])) as toy:
+        run = toy.store.windows(4)
+        alone = next(tl.Loader(run, 1, 0, 1, prefetch=0))
+        share = next(tl.Loader(run, 2, 0, 2, prefetch=0))
+        for make in (copy.deepcopy, lambda one: pickle.loads(pickle.dumps(one))):
+            assert not make(share).loss_mask.any(), "its step has trained tokens"
+            copied = make(alone)
+            with pytest.raises(tl.NoTrainedTokens, match="step 0: none of its 1 rows"):
+                _ = copied.loss_mask
+        told = next(tl.Loader(run, 1, 0, 1, prefetch=0, untrained="zero"))
+        with pytest.warns(UserWarning, match="mask of zeros"):
+            assert not told.loss_mask.any()
+        assert not copy.deepcopy(told).loss_mask.any(), "it was judged already"
+        other = next(tl.Loader(run, 1, 0, 1, prefetch=0, untrained="zero"))
+        with pytest.warns(UserWarning, match="mask of zeros"):
+            assert not copy.deepcopy(other).loss_mask.any()

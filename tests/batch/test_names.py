@@ -269,6 +269,9 @@ def test_a_part_of_a_batch_is_the_batch_of_these_rows(store, weighted, kinds):
             assert np.array_equal(getattr(part, name), getattr(alone, name)), name
         assert part.source == alone.source
         assert part.index.tolist() == [2, 3, 4, 5, 6]
+        for name in ("labels", "loss_mask", "segment_ids", "position_ids"):
+            shared = np.shares_memory(getattr(part, name), getattr(whole, name))
+            assert shared == made, "what was made already is not made again"
 
 
 # -- step_loss_tokens ----------------------------------------------------------------------

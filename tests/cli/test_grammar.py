@@ -2,14 +2,17 @@
 
 import argparse
 import importlib
+import json
 import shlex
 import subprocess
 import sys
 
 import pytest
 
+import tokenloom as tl
 from tokenloom.cli import main, parser
 from tokenloom.cli.grammar import layouts
+from tokenloom.cli.show import USUAL
 from tokenloom.documents.spec import MODES
 from tokenloom.layout.pack.compare import ALL, SIMPLE
 from tokenloom.layout.pack.spec import OVERFLOWS
@@ -84,3 +87,103 @@ def test_a_command_that_does_something_loads_numpy(tmp_path):
     """The control: the probe above would see it."""
     assert loaded_by("info", str(tmp_path)) == (True, 1)
     assert main(["info", str(tmp_path)]) == 1
+
+
+TAKES_A_RUN = {
+    *("check", "plan", "at", "where", "next", "find", "digest", "diff", "edit", "state"),
+    *("show", "dataset", "audit", "simulate", "blame"),
+}
+
+
+def test_every_command_that_reads_a_run_file_changes_its_values_in_one_way():
+    """--set KEY=VALUE, and no word beside it that is KEY=VALUE."""
+    options = {
+        " ".join(words): {one for action in verb._actions for one in action.option_strings}
+        for words, verb in EVERY.items()
+    }
+    assert {verb for verb, known in options.items() if "--set" in known} == TAKES_A_RUN
+    for words, verb in EVERY.items():
+        lists = [action for action in verb._actions if not action.option_strings]
+        assert not any(action.nargs == "*" for action in lists), words
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("show", "STORE", "--doc", "0"),
+        ("digest", "STORE"),
+        ("find", "STORE", "a"),
+    ],
+    ids=" ".join,
+)
+def test_other_values_for_a_store_are_refused_not_ignored(words, tmp_path, capsys):
+    tl.build([{"text": "abc"}], tmp_path / "toy", tokenizer="bytes")
+    typed = [str(tmp_path / "toy") if word == "STORE" else word for word in words]
+    assert main([*typed, "--set", "seed=3"]) == 2
+    assert "--set: found seed=3, allowed: only with a run file" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("show", "STORE", "--doc", "0", "--examples", "3"),
+        ("show", "RUN", "--doc", "0"),
+        ("dataset", "RUN", "--eos", "2"),
+        ("dataset", "ROWS", "--row", "0"),
+    ],
+    ids=" ".join,
+)
+def test_an_option_of_another_kind_of_target_is_refused_not_ignored(words, tmp_path, capsys):
+    tl.build([{"text": "abc"}], tmp_path / "toy", tokenizer="bytes")
+    (tmp_path / "run.yaml").write_text("sources: {a: {store: toy, windows: 2}}")
+    (tmp_path / "rows.jsonl").write_text('{"input_ids": [1]}')
+    named = {"STORE": "toy", "RUN": "run.yaml", "ROWS": "rows.jsonl"}
+    assert main([str(tmp_path / named[word]) if word in named else word for word in words]) == 2
+    assert "where it has no effect. Leave it out." in capsys.readouterr().err
+
+
+def test_the_usual_values_of_show_are_those_of_its_options():
+    verb = EVERY["show",]
+    assert {name: verb.get_default(name) for name in USUAL} == USUAL
+
+
+REFUSED = {
+    "show stores/wiki --doc c17": "--doc: found 'c17', allowed: the number of a document, from 0. "
+    "For that id: tokenloom find STORE c17. Help: tokenloom show --help",
+    "where run.yaml --doc 'a b'": "--doc: found 'a b', allowed: the number of a document, from 0. "
+    "For that id: --id 'a b'. Help: tokenloom where --help",
+    "splice audit s --seq-len 8 --doc-index x": "--doc-index: found 'x', allowed: the number of a "
+    "document, from 0. For that id: tokenloom find STORE x. Help: tokenloom splice audit --help",
+    "shwo stores/wiki": "Did you mean 'show'? Help: tokenloom --help",
+    "show stores/wiki --dco 1": "--dco: no such option. Did you mean '--doc'? Help: tokenloom show "
+    "--help",
+    "check run.yaml seed=3": "seed=3: nothing is expected there. Help: tokenloom check --help",
+    "simulate run.yaml --cache 2GiX": "--cache: found '2GiX', allowed: a number of bytes, such as "
+    "1000000, 500MB or 2GiB. Help: tokenloom simulate --help",
+    "at run.yaml --batch-size 4:x": "--batch-size: found '4:x', allowed: rows of a step, or pairs "
+    "EXAMPLES:ROWS, such as 64 or 0:64,6400:128. Help: tokenloom at --help",
+    "simulate run.yaml --latency soon": "--latency: found 'soon', allowed: a number. Help: "
+    "tokenloom simulate --help",
+    "pack-plan s --seq-len many": "--seq-len: found 'many', allowed: an integer. Help: tokenloom "
+    "pack-plan --help",
+    "build a.txt -o s --engine quick": "--engine: found 'quick', allowed: auto, reference, "
+    "tiktoken, fast. Help: tokenloom build --help",
+    "build a.txt -o s --template-args {": "--template-args: found '{', allowed: JSON (",
+    "build a.txt": "the following arguments are required: -o/--out. Help: tokenloom build --help",
+}
+
+
+@pytest.mark.parametrize("typed", REFUSED)
+def test_a_wrong_command_line_is_told_what_was_found_and_what_is_allowed(typed, capsys):
+    with pytest.raises(SystemExit, match="2"):
+        main(shlex.split(typed))
+    told = capsys.readouterr().err
+    assert told.startswith("tokenloom: ")
+    assert REFUSED[typed] in told
+    assert told.count("\n") == 1
+
+
+def test_no_option_of_a_command_is_read_by_a_function_that_says_invalid_value():
+    """argparse names the function instead of what is allowed: invalid int value."""
+    kinds = {action.type for verb in EVERY.values() for action in verb._actions}
+    assert kinds & {int, float, json.loads} == set()

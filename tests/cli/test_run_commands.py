@@ -24,6 +24,9 @@ loader: {batch_size: 4}
 """
 
 
+HEADER = str({"descr": "<i8", "fortran_order": False, "shape": (3,)}).encode().ljust(117) + b"\n"
+
+
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
     """Two stores and a run file."""
@@ -35,6 +38,8 @@ def folder(tmp_path_factory):
         ]
         tl.build(rows, root / "stores" / name, tokenizer="bytes", id_key="id", eos=0)
     (root / "run.yaml").write_text(FILE)
+    endless = "sources: {wiki: {store: stores/wiki, windows: 16, epochs: endless}}"
+    (root / "endless.yaml").write_text(endless)
     return root
 
 
@@ -141,22 +146,51 @@ def test_an_id_is_found_in_a_store_and_in_every_source_of_a_run(ask):
 @pytest.mark.parametrize(
     ("words", "told"),
     [
-        (["at", "run.yaml"], "give an index, --step N or --steps A:B"),
+        (["at", "run.yaml"], "Give an index, --step N or --steps A:B"),
         (["at", "run.yaml", "--steps", "5"], "--steps: found '5', allowed: two numbers A:B"),
         (["at", "run.yaml", "--steps", "5:6", "--rank", "1"], "allowed: both or neither"),
         (["at", "run.yaml", "3", "--rank", "1"], "it chooses rows of --steps A:B"),
         (["at", "run.yaml", "100000"], "out of range"),
         (["where", "run.yaml", "--doc", "1"], "--source: missing, allowed: wiki, code"),
         (["where", "run.yaml", "--source", "wkii", "--doc", "1"], "Did you mean 'wiki'?"),
-        (["digest", "stores/wiki", "--first", "1"], "it is for examples of a run"),
+        (["digest", "stores/wiki", "--first", "1"], "found with a store, which has no examples"),
         (["plan", "stores/wiki"], "tokenloom init stores/wiki"),
         (["edit", "run.yaml", "--at", "8", "--weights", "x", "-o", "y.yaml"], "NAME=NUMBER"),
         (["edit", "run.yaml", "--at", "8", "--quarantine", "x", "-o", "y.yaml"], "SOURCE:DOCUMENT"),
-        (["show", "stores/wiki"], "--doc: which of its 24 documents"),
+        (["show", "stores/wiki"], "--doc: missing; the store has 24 documents"),
+        (["show", "run.yaml", "--first", "999"], "--first: found 999, allowed: below"),
+        (["digest", "endless.yaml"], "--last: the run is endless; say where to stop"),
+        (["at", "endless.yaml", "--step", "1"], "--batch-size: the run file has none"),
+        (["state", "run.yaml", "--tokens-per-second", "0"], "found 0, allowed: above 0"),
+        (["audit", "run.yaml", "--check", "none.json"], "none.json: there is no such file. Write"),
+        (["gc", "stores/wiki", "--pin-for", "none.json"], "none.json: there is no such file. All"),
+        (["gc", "stores/wiki", "--pin-for", "run.yaml"], "run.yaml: it is not JSON"),
     ],
 )
 def test_a_wrong_question_gets_one_sentence(ask, words, told):
     assert told in ask(*words, code=2)
+
+
+@pytest.mark.parametrize(
+    ("raw", "told"),
+    [
+        (b"\x93NUMPY\x09\x00", "version (9, 0), allowed: 1.0 and 2.0"),
+        (b"\x93NUMPY\x01\x00\x76\x00" + HEADER, "numbers of int64, but 0 bytes of them"),
+    ],
+)
+def test_indices_that_are_none_are_told(ask, folder, raw, told):
+    (folder / "bad.npy").write_bytes(raw)
+    found = ask("audit", "--indices", "bad.npy", "--rows", "4", code=3)
+    assert told in found
+    assert "Write it with numpy.save(path, indices)." in found
+
+
+def test_rows_of_others_that_are_none_are_told(ask, folder):
+    (folder / "bad.jsonl").write_text("{")
+    assert "line 1: it is not JSON" in ask("dataset", "bad.jsonl", code=3)
+    (folder / "bad.jsonl").write_text("[1]")
+    assert "it has no list 'input_ids'" in ask("dataset", "bad.jsonl", code=3)
+    assert "there is no such file" in ask("dataset", "none.jsonl", code=3)
 
 
 def test_a_run_that_is_not_there_says_how_to_make_one(ask):
@@ -341,3 +375,46 @@ def test_bash_completes_what_was_started(tmp_path):
     assert completed("tokenloom", "splice", "cov") == ["coverage"]
     assert completed("tokenloom", "build", "--engine", "ti") == ["tiktoken"]
     assert "--steps" in completed("tokenloom", "at", "--st")
+
+
+# -- other values of the file ------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("check", "run.yaml"),
+        ("plan", "run.yaml"),
+        ("at", "run.yaml", "5"),
+        ("where", "run.yaml", "--source", "wiki", "--doc", "3"),
+        ("next", "run.yaml", "--source", "wiki", "--doc", "3"),
+        ("digest", "run.yaml", "--plan"),
+        ("show", "run.yaml", "--examples", "1"),
+        ("dataset", "run.yaml", "--row", "0"),
+        ("audit", "run.yaml", "--plan-only"),
+        ("simulate", "run.yaml", "--steps", "5"),
+    ],
+    ids=" ".join,
+)
+def test_set_changes_what_a_command_answers_as_another_file_would(ask, folder, words):
+    (folder / "eight.yaml").write_text(FILE.replace("seed: 7", "seed: 8"))
+    told = [
+        json.loads(ask(*typed, "--json"))
+        for typed in (
+            words,
+            (*words, "--set", "seed=8"),
+            (words[0], "eight.yaml", *words[2:]),
+        )
+    ]
+    for one in told:
+        one.pop("file", None)
+    assert told[1] == told[2]
+    assert told[0] != told[1]
+
+
+def test_diff_tells_what_another_value_would_change(folder, capsys, monkeypatch):
+    monkeypatch.chdir(folder)
+    assert main(["diff", "run.yaml", "run.yaml", "--set", "seed=8", "--json"]) == 1
+    keys = json.loads(capsys.readouterr().out)["keys"]
+    assert keys
+    assert all((one["a"], one["b"]) == (7, 8) for one in keys)

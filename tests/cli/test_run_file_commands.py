@@ -47,8 +47,11 @@ def test_check_prints_the_tree_of_the_run_and_what_it_will_train(place, capsys):
     assert "evaluate held: " in out
 
 
+CHANGED = ("check", "run.yaml", "--set", "loader.batch_size=0", "--set", "sources.wiki.pack=x")
+
+
 def test_check_prints_every_problem_with_its_line_and_exits_with_2(place, capsys):
-    code, out, _ = run(capsys, "check", "run.yaml", "loader.batch_size=0", "sources.wiki.pack=x")
+    code, out, _ = run(capsys, *CHANGED)
     assert code == 2
     assert out.splitlines() == [
         "run.yaml: 2 problems",
@@ -65,7 +68,7 @@ def test_check_as_json_has_problems_or_the_facts_of_the_run(place, capsys):
     assert facts["fingerprint"] == tl.load("run.yaml").fingerprint
     assert facts["loader"] == {"batch_size": 4, "end": "pad"}
     assert facts["evaluate"] == {"held": len(tl.load("run.yaml").file.evaluate["held"])}
-    code, out, _ = run(capsys, "check", "run.yaml", "sead=3", "--json")
+    code, out, _ = run(capsys, "check", "run.yaml", "--set", "sead=3", "--json")
     assert code == 2
     assert "Did you mean 'seed'?" in json.loads(out)["problems"][0]
 
@@ -92,14 +95,17 @@ def test_check_of_another_dialect_says_which_and_what_is_not_used(place, capsys)
     assert code == 0
     assert "lm.json: no problem; read as Levanter's data section" in out
     assert "note: trainer: not used" in out
-    code, out, _ = run(capsys, "check", "lm.json", "data.shufle=true")
+    code, out, _ = run(capsys, "check", "lm.json", "--set", "data.shufle=true")
     assert code == 2
     assert "Did you mean 'shuffle'?" in out
 
 
 def test_check_without_a_file_or_of_one_that_is_not_there_says_so(place, capsys):
     code, _, err = run(capsys, "check")
-    assert (code, err) == (3, "tokenloom: check: which file? tokenloom check run.yaml\n")
+    assert (code, err) == (
+        3,
+        "tokenloom: check: no file is given. Name one: tokenloom check run.yaml\n",
+    )
     code, _, err = run(capsys, "check", "rum.yaml")
     assert code == 3
     assert "rum.yaml: no such file. `tokenloom init FOLDER` writes one." in err
@@ -109,6 +115,9 @@ def test_check_prints_the_schema_for_editors(capsys):
     code, out, _ = run(capsys, "check", "--schema")
     assert code == 0
     assert json.loads(out) == json_schema()
+    code, _, err = run(capsys, "check", "run.yaml", "--schema")
+    assert code == 2
+    assert "--schema: found with a file" in err
 
 
 def test_init_writes_a_commented_file_that_checks_and_loads(tmp_path, monkeypatch, capsys):

@@ -483,20 +483,60 @@ def test_ds_22_what_is_chosen_is_logged(stores, caplog):
         "Selected doc_idx=6, length=8",
         "Selected doc_idx=3, length=7",
     ]
+
+
+@pytest.fixture
+def many(stores, tmp_path, monkeypatch):
+    """A store of 1,300 documents, and plans kept in a directory of the test's own."""
+    monkeypatch.setenv("TOKENLOOM_CACHE_DIR", str(tmp_path / "kept"))
+    return stores(*[2 + n % 7 for n in range(1_300)])
+
+
+def logged(caplog, level, choose):
+    """What was chosen, and the lines that were logged for it, without the heading."""
     caplog.clear()
-    with caplog.at_level(logging.INFO, logger="tokenloom"):
-        stores(*[2] * 50).select(num_docs=45)
-    lines = [record.getMessage() for record in caplog.records]
-    assert len(lines) == 1 + 20 + 1
-    assert lines[-1].startswith("Selected 25 more documents; level DEBUG lists them")
-    caplog.clear()
-    with caplog.at_level(logging.DEBUG, logger="tokenloom"):
-        chosen = stores(*[2] * 50).select(num_docs=45)
-    lines = [record.getMessage() for record in caplog.records]
-    every = [f"Selected doc_idx={one}, length=2" for one in chosen.indices.tolist()]
-    assert lines[1:-1] == every  # one line for each
-    levels = [record.levelno for record in caplog.records]
-    assert levels == [logging.INFO] * 21 + [logging.DEBUG] * 25 + [logging.INFO]
+    with caplog.at_level(level, logger="tokenloom"):
+        chosen = choose()
+    return chosen, [record.getMessage() for record in caplog.records][1:]
+
+
+def test_ds_22_a_thousand_documents_are_logged_and_the_rest_is_in_a_file(many, caplog, tmp_path):
+    chosen, lines = logged(caplog, logging.INFO, lambda: many.select(num_docs=1_234))
+    pairs = zip(chosen.indices.tolist(), chosen.lengths.tolist(), strict=True)
+    every = [f"Selected doc_idx={document}, length={length}" for document, length in pairs]
+    (file,) = (tmp_path / "kept").glob("selected-*.txt")
+    assert lines[:1_000] == every[:1_000]
+    assert file.read_text().splitlines() == every[1_000:]
+    assert lines[1_000:] == [f"Selected 234 more documents; {file} lists them"]
+
+
+def test_ds_22_a_thousand_documents_need_no_file(many, caplog, tmp_path):
+    chosen, lines = logged(caplog, logging.INFO, lambda: many.select(num_docs=1_000))
+    assert len(lines) == chosen.num_documents == 1_000
+    assert not (tmp_path / "kept").exists()
+
+
+def test_ds_22_the_same_selection_has_one_file_and_another_one_its_own(many, caplog, tmp_path):
+    for count in (1_100, 1_100, 1_200):
+        logged(caplog, logging.INFO, lambda count=count: many.select(num_docs=count))
+    assert len(list((tmp_path / "kept").iterdir())) == 2
+
+
+def test_ds_22_a_log_that_nobody_reads_writes_no_file(many, caplog, tmp_path):
+    _, lines = logged(caplog, logging.WARNING, lambda: many.select(num_docs=1_234))
+    assert lines == []
+    assert not (tmp_path / "kept").exists()
+
+
+def test_ds_22_where_no_file_can_be_written_the_log_says_where_the_rest_is(
+    many, caplog, tmp_path, monkeypatch
+):
+    (tmp_path / "a file").write_text("")
+    monkeypatch.setenv("TOKENLOOM_CACHE_DIR", str(tmp_path / "a file" / "below"))
+    _, lines = logged(caplog, logging.INFO, lambda: many.select(num_docs=1_234))
+    told = "Selected 234 more documents; no file lists them, but .indices and .lengths do"
+    assert lines[-1] == told
+    assert "it is kept in memory only" in lines[-2]
 
 
 def test_cf_06_the_settings_of_a_yaml_file_are_arguments(stores):
@@ -800,7 +840,7 @@ def test_other_specs_that_cannot_be_meant_are_refused():
     for documents in ((), (3, 2), (-1, 2), (2, 2)):
         with pytest.raises(tl.ConfigError, match="documents: found"):
             SelectSpec(documents=documents)
-    with pytest.raises(tl.ConfigError, match="documents: found 9, but there are 3 documents"):
+    with pytest.raises(tl.ConfigError, match="documents: found 9, allowed: below 3"):
         choose(SelectSpec(documents=(1, 9)), np.array([3, 5, 7]), digest="")
     with pytest.raises(tl.ConfigError, match="within: found"):
         SelectSpec(within=Condition("a", "==", "b"))

@@ -163,7 +163,7 @@ def test_commands_and_their_options_are_pinned():
     assert {"--examples", "--tokenized", "--first", "--row"} < set(options["show"])
     assert options["show"] == options["dataset"]
     assert options["verify"] == []
-    assert options["check"] == ["--schema"]
+    assert options["check"] == ["--schema", "--set"]
     assert options["init"] == ["--batch-size", "--out", "--seq-len", "-o"]
     assert options["gc"] == ["--dry-run", "--old-snapshots", "--pin", "--pin-for", "--unfinished"]
     assert {"--out", "--tokenizer", "--workers", "--append", "--engine", "--verify-all"} <= set(

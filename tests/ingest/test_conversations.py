@@ -247,7 +247,7 @@ def test_metadata_keeps_other_keys_and_messages_only_if_asked(build):
         ({"chat_template": "{% if %}"}, "chat_template: line 1"),
         ({"chat_template": "no/such/file.jinja"}, "chat_template: 'no/such/file.jinja'"),
         ({"chat_template": 7}, "chat_template: found int"),
-        ({"template_args": {"x": object()}}, "template_args: not plain JSON"),
+        ({"template_args": {"x": object()}}, "template_args: found no plain JSON"),
         ({"tokenizer": None, "vocab_size": 9}, "tokenizer: found None"),
     ],
 )

@@ -157,7 +157,7 @@ def test_a_file_name_that_is_not_utf8_gets_a_name_that_is(tmp_path):
         ("page.html", r"unknown suffix '\.html'.*'txt:page\.html'"),
         ("jsnl:wiki.jsonl", r"no kind named 'jsnl'.*Did you mean 'jsonl:wiki\.jsonl'\?"),
         ("TXT:wiki.jsonl", r"no kind named 'TXT'.*Did you mean 'txt:wiki\.jsonl'\?"),
-        ("csv:wiki.jsonl", "no kind named 'csv'. Kinds: txt, lines, jsonl, parquet, hf"),
+        ("csv:wiki.jsonl", "no kind named 'csv'. Allowed: txt, lines, jsonl, parquet, hf"),
         ("wki.jsonl", r"no file or directory 'wki\.jsonl'\. Did you mean 'wiki\.jsonl'"),
         ("jsonl:wki.jsonl", r"Did you mean 'wiki\.jsonl'"),
         ("sbu/a.py", r"\('sbu' is missing\)\. Did you mean 'sub'"),

@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import accelerate_worker
 import pytest
@@ -201,3 +202,11 @@ def test_two_processes_have_the_rows_of_a_step_between_them(run, tmp_path):
     again = prepare(one, run, 4, fields=("index",))
     one.load_state(str(tmp_path / "state"))
     assert seen(itertools.islice(again, 1)) == [[16, 17, 18, 19]]
+
+
+def test_processes_that_share_rows_must_name_those_that_do_not(run):
+    shared = SimpleNamespace(
+        prepare_data_loader=None, parallelism_config=SimpleNamespace(tp_size=2)
+    )
+    with pytest.raises(ConfigError, match=r"group: missing; .* Name those that do not: prepare"):
+        prepare(shared, run, 8)

@@ -1,9 +1,13 @@
 """Blocks of rows, joined until they are large enough."""
 
+import itertools
+
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tokenloom.errors import ConfigError
 from tokenloom.layout.blocks import Blocks
 
 
@@ -35,3 +39,38 @@ def test_equal_blocks_are_joined_to_the_smallest_multiple_that_is_enough(rows, s
     assert (joined.rows, joined.size % size) == (rows, 0)
     assert joined.size >= max(wanted, 1)
     assert joined.size == size or joined.size - size < wanted
+
+
+@pytest.mark.parametrize("rows", [0, 1, 6, 7, 12])
+@pytest.mark.parametrize("size", [1, 3, 7, 100])
+def test_equal_blocks_are_a_list_cut_every_so_often(rows, size):
+    blocks = Blocks.equal(rows, size)
+    wanted = [list(range(rows))[k : k + size] for k in range(0, rows, size)]
+    assert len(blocks) == len(wanted)
+    first, last = blocks.edges(np.arange(len(wanted)))
+    pairs = zip(first.tolist(), last.tolist(), strict=True)
+    assert [list(range(a, b)) for a, b in pairs] == wanted
+    assert blocks.of(np.arange(rows)).tolist() == [k for k, one in enumerate(wanted) for _ in one]
+    for least in (1, 2, 4, 50):
+        merged = blocks.merged(least)
+        assert merged.rows == rows
+        assert merged.size == next(size * k for k in range(1, 99) if size * k >= least)
+
+
+@pytest.mark.parametrize("starts", [[0], [0, 0], [0, 3], [0, 3, 3, 4, 10], [0, 0, 5]])
+def test_cut_blocks_are_a_list_cut_at_their_starts(starts):
+    blocks = Blocks.cut(starts)
+    wanted = [list(range(a, b)) for a, b in itertools.pairwise(starts)]
+    assert (len(blocks), blocks.rows, blocks.size) == (len(wanted), starts[-1], 0)
+    first, last = blocks.edges(np.arange(len(wanted)))
+    pairs = zip(first.tolist(), last.tolist(), strict=True)
+    assert [list(range(a, b)) for a, b in pairs] == wanted
+    rows = blocks.of(np.arange(starts[-1])).tolist()
+    assert rows == [k for k, one in enumerate(wanted) for _ in one]
+
+
+@pytest.mark.parametrize(("rows", "size", "name"), [(5, 0, "io_block_size"), (-1, 3, "rows")])
+def test_blocks_without_rows_are_fine_and_those_of_none_are_not(rows, size, name):
+    assert len(Blocks.equal(0, 1)) == 0
+    with pytest.raises(ConfigError, match=f"{name}: found"):
+        Blocks.equal(rows, size)

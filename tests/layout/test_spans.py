@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from toydata import WIDTH, frames, spans_of
 
 from tokenloom.layout.layout import Reads
-from tokenloom.layout.spans import BOS, EOS
+from tokenloom.layout.spans import BOS, EOS, GOES_ON, Spans
 
 
 def listed(spans):
@@ -48,6 +48,27 @@ def test_frames_take_and_padded_are_list_operations(made, data):
     for one in (part, taken, padded, spans.named("x")):
         one.check()
     assert spans.named("x").sources == ("x",)
+
+
+@given(frames, st.data())
+def test_what_is_kept_and_what_is_joined_are_list_operations(made, data):
+    spans = spans_of(made)
+    keep = data.draw(st.lists(st.booleans(), min_size=len(spans.row), max_size=len(spans.row)))
+    kept, left = iter(keep), spans.where(np.array(keep, bool))
+    assert listed(left) == [[one for one in frame if next(kept)] for frame in made]
+    assert left.source.tolist() == spans.source.tolist()
+    cut = data.draw(st.integers(0, len(made)))
+    parts = [spans.frames(0, cut), spans.frames(cut, len(made))]
+    assert listed(Spans.joined(parts)) == made
+    places = data.draw(st.permutations(range(len(made))))
+    where = [np.array(places[:cut], np.int64), np.array(places[cut:], np.int64)]
+    joined = listed(Spans.joined(parts, where))
+    assert [joined[place] for place in places] == made
+
+
+def test_a_document_continues_from_its_second_token_on_or_where_a_flag_says_so():
+    frame = [(0, 0, 2, 0, 0), (1, 1, 2, 2, 0), (2, 2, 2, 4, 0), (3, 0, 2, 6, GOES_ON)]
+    assert spans_of([frame]).continues.tolist() == [False, True, True, True]
 
 
 @given(frames)

@@ -417,8 +417,12 @@ def test_dropping_or_leaving_a_loader_does_not_wait_for_its_read(tmp_path, monke
     loader = tl.Loader(run, 4, prefetch=4, fetch="rows", patience=0.01)
     source.stuck = True
 
+    cut = []
+
     def cut_off(_seconds):
-        raise Interrupt
+        if source.waiting > len(cut):  # the thread has come to its read, however busy the machine
+            cut.append(True)
+            raise Interrupt
 
     monkeypatch.setattr(loader._maker, "stalled", cut_off)
     with pytest.raises(Interrupt):

@@ -56,7 +56,7 @@ def test_other_names_and_lists_of_rows_are_read(tmp_path):
         ('{"step": 1, "loss": "x"}', "'loss' is 'x', allowed: a number"),
         ('{"step": 1, "loss": [1]}\n{"step": 2, "loss": 1}', "a number in some records"),
         ('{"step": 1, "loss": [1]}\n{"step": 2, "loss": [1, 2]}', "steps have 1 to 2 rows"),
-        ('{"step": 1, "loss": [1], "index": [1, 2]}', "must name the example of each"),
+        ('{"step": 1, "loss": [1], "index": [1, 2]}', "allowed: the example of each"),
         ("[1]", "found list, allowed: an object"),
         ("{", "no JSON"),
         ("", "they have: none"),

@@ -1,6 +1,7 @@
 """Ruling 40: loops over epochs. A pass is n examples; the next loop is the next pass, fresh."""
 
 import itertools
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -33,6 +34,38 @@ def loop(reader, place):
         assert batch.examples_after == place.examples
         yield batch
     place.finish(turn)
+
+
+@given(
+    st.integers(1, 12),
+    st.lists(st.tuples(st.integers(1, 9), st.integers(1, 5)), min_size=1, max_size=3),
+    st.sampled_from(["drop", "pad"]),
+    st.integers(0, 30),
+    st.integers(0, 9),
+)
+def test_steps_of_a_pass_are_those_of_a_loop_from_any_example(n, gaps, end, start, first):
+    """`gaps`: how far it is to each entry of a schedule, and its rows of a step."""
+    at = [0, *itertools.accumulate(gap for gap, _ in gaps[1:])]
+    schedule = [(example, rows) for example, (_, rows) in zip(at, gaps, strict=True)]
+    run = SimpleNamespace(run=SimpleNamespace(n=n))
+    passes = Passes(run, schedule, end)
+    turn = Turn(start // n, first, start, (start // n + 1) * n)
+    begins, example = [], start
+    while example < turn.stop:
+        rows = [rows for after, rows in schedule if after <= example][-1]
+        if example + rows > turn.stop and end == "drop":
+            break
+        begins.append(example)
+        example += rows
+    assert passes.count(turn) == len(begins)
+    for number in range(len(begins)):
+        step, last = first + number, number + 1 == len(begins)
+        assert passes.steps(turn).begin(step) == begins[number]
+        assert passes.is_last(turn, step) == last
+        assert passes.after(turn, step) == (turn.stop if last else begins[number + 1])
+    later = Turn(turn.number + 1, first, turn.stop, turn.stop + n)
+    assert passes.turn_at(start, first) == (turn if begins else later)
+    assert passes.next(turn, first) == later == passes.whole(turn.number + 1, first)
 
 
 def indices(batches):

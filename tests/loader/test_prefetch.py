@@ -93,6 +93,51 @@ def test_no_more_is_made_than_was_asked_to_be_ready(ahead):
     assert max(many for _, many in asked) <= ahead
 
 
+@pytest.mark.parametrize(
+    ("ahead", "group", "wanted"),
+    [
+        (0, None, [1, 1, 1, 1, 1]),
+        (0, 5, [1, 2, 4, 5, 5]),
+        (6, None, [1, 2, 4, 6, 6]),
+        (6, 3, [1, 2, 3, 3, 3]),
+        (6, 1, [1, 1, 1, 1, 1]),
+    ],
+)
+def test_groups_double_until_they_are_full_and_start_again_where_one_failed(ahead, group, wanted):
+    asked = []
+
+    def make(first, many):
+        asked.append(many)
+        if len(asked) == 6 and many > 1:
+            raise OSError(errno.EIO, "broken", "for once")
+        return list(range(first, first + many))
+
+    items = Prefetcher(make, ahead, group=group, at_hand=lambda *_: True)
+    for item in range(40):
+        assert items.take(item) == item
+    most = wanted[-1]
+    again = [1, 2, min(4, most)] if most > 1 else []
+    again = [min(one, most) for one in again]
+    assert asked[:5] == wanted
+    if most > 1:
+        assert asked[5:9] == [most, *again], "one alone, then more again"
+
+
+def test_what_is_given_is_given_again_until_a_later_one_is_asked_for():
+    made = []
+
+    def make(first, many):
+        made.append(first)
+        return list(range(first, first + many))
+
+    items = Prefetcher(make, 0, group=4)
+    assert [items.take(item) for item in (0, 0, 1, 2, 2, 1, 3)] == [0, 0, 1, 2, 2, 1, 3]
+    assert made == [0, 1, 3]
+    assert items.take(0) == 0, "and made again if it was left behind"
+    assert made == [0, 1, 3, 0]
+    assert items.waited >= 0.0
+
+
 @pytest.mark.parametrize("ahead", [0, 1, 4, 64])
 @pytest.mark.parametrize("bad", [0, 1, 5, 30])
 def test_what_stands_before_the_failing_item_is_delivered_first(ahead, bad):

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from toyruns import FIELDS, SEQ_LEN, close_all, joined, ranks_of, toy_run
 
 import tokenloom as tl
+from tokenloom.loader import maker as maker_module
 from tokenloom.loader.steps import Steps
 from tokenloom.testing import assert_elastic, assert_resumable
 
@@ -139,6 +140,55 @@ def test_a_schedule_that_jumps_plans_only_the_steps_before_it(store):
     with tl.Loader(dataset, [(0, 1), (8, 1_000_000)], prefetch=0) as loader:
         assert [next(loader).index.tolist() for _ in range(8)] == [[i] for i in range(8)]
         assert len(loader._maker._planned[0].plan.indices) == 8
+
+
+@pytest.mark.parametrize("kind", ["full", "lanes 3"])
+@pytest.mark.parametrize(
+    ("batch_size", "rank", "world"),
+    [(1, 0, 1), (4, 0, 1), (5, 1, 2), (7, 2, 3), (64, 0, 1), (64, 1, 2), ([(0, 4), (24, 8)], 0, 1)],
+)
+def test_as_many_steps_are_planned_together_as_are_allowed(
+    store, kind, batch_size, rank, world, monkeypatch
+):
+    """At least one: those of a rank's rows, and with lanes also of all rows, that are allowed."""
+    monkeypatch.setattr(maker_module, "PLAN_ROWS", 12)
+    monkeypatch.setattr(maker_module, "SORTED_ROWS", 10)
+    with tl.Loader(toy_run(store, kind), batch_size, rank, world, prefetch=0) as loader:
+        maker, last = loader._maker, len(loader)
+        for step, most in itertools.product(range(last), (1, 2, 3, 100)):
+            size = maker.steps.size(step)
+            own = len(range(rank * size // world, (rank + 1) * size // world))
+            allowed = [
+                many
+                for many in range(1, most + 1)
+                if many * own <= 12
+                and (kind == "full" or many * size <= 10)
+                and step + many <= last
+                and maker.steps.size(step + many - 1) == size
+            ]
+            made = maker._new_plan(step, most)
+            assert (made.first, made.stop) == (step, step + max(allowed, default=1))
+            rows = np.diff(made.cuts).tolist()
+            assert rows == [own] * len(rows)
+            assert len(rows) == made.stop - step
+            assert made.cuts[0] == 0
+            assert made.cuts[-1] == len(made.plan.indices)
+
+
+def test_a_single_step_is_made_alone_and_planned_with_its_neighbours(store, monkeypatch):
+    maker, asked = tl.Loader(toy_run(store), 4, prefetch=0)._maker, []
+    real = maker_module.Maker.batches
+
+    def batches(self, first, count):
+        asked.append((first, count))
+        return real(self, first, count)
+
+    monkeypatch.setattr(maker_module.Maker, "batches", batches)
+    assert maker.batch_at(5).index.tolist() == [20, 21, 22, 23]
+    assert maker.batch_at(6).index.tolist() == [24, 25, 26, 27]
+    assert asked == [(5, 1), (6, 1)]
+    (planned,) = maker._planned
+    assert (planned.first, planned.stop) == (5, 27), "to the end of the run"
 
 
 # -- gradient accumulation -----------------------------------------------------------------

@@ -156,6 +156,74 @@ def test_ruling_44_the_way_back_is_the_way_there_for_every_row_and_epoch(
         assert back.tolist() == [one for one in expected if one >= 0]
 
 
+JOINED = {
+    "windows": lambda store: store.windows(2),
+    "tails": lambda store: store.windows(3, tail="keep"),
+    "dropped": lambda store: store.windows(5),  # of the part that grew by one row, none is left
+    "pack": lambda store: store.pack(5, group_docs=3),
+    "one": lambda store: store.pack(5, strategy="one_doc"),
+    "aligned": lambda store: store.windows(3, align=True),
+}
+
+
+@pytest.mark.filterwarnings("ignore:seq_len")
+@pytest.mark.parametrize("kind", JOINED)
+def test_parts_that_were_joined_are_laid_out_one_after_the_other(snapshots, kind):
+    run = JOINED[kind](snapshots[0])
+    for grown in snapshots[1:]:
+        run = run.edit(at=2, append={"main": grown})
+    layout = run.run.sources[0].layout
+    rows = int(layout.phases.rows[0])
+    assert len(layout.parts) == 4
+    assert rows == sum(int(part.phases.rows[0]) for part in layout.parts)
+    spans = layout.spans(0, np.arange(rows))
+    order = np.random.default_rng(1).permutation(rows)
+    assert layout.spans(0, order).document.tolist() == spans.take(order).document.tolist()
+    assert len(layout.spans(0, order[:0])) == 0
+    assert (spans.address + spans.length <= layout.line.tokens).all()
+    blocks = layout.blocks()
+    edges = [blocks.edges(np.array([number])) for number in range(len(blocks))]
+    assert [int(first[0]) for first, _ in edges] == [0, *(int(last[0]) for _, last in edges[:-1])]
+    assert int(edges[-1][1][0]) == rows
+    for number in range(len(blocks)):
+        (low,), (high,) = (one.tolist() for one in layout.stretch(np.array([number]), blocks))
+        here = blocks.of(spans.row) == number
+        assert here.any()
+        assert low == spans.address[here].min()
+        assert (spans.address + spans.length)[here].max() <= high <= layout.line.tokens
+    for document in range(20):
+        wanted = sorted(set(spans.row[spans.document == document].tolist()))
+        assert layout.find(0, document).tolist() == wanted
+    each = np.bincount(spans.row, spans.length, minlength=rows)
+    assert layout.costs(0, np.arange(rows)).tolist() == each.tolist()
+    usual = layout.row_tokens
+    assert usual is None or set(each.tolist()) == {usual[0]} == {usual[1]}
+    assert (usual is None) == (kind in ("tails", "pack", "one"))
+
+
+@pytest.mark.filterwarnings("ignore:edit.quarantine")
+@pytest.mark.parametrize(
+    ("epochs", "take", "wanted"),
+    [(2, None, 13 + 13), (1, None, 13), (2, 5, 5), (1, 9, 9), (None, 40, 40), (None, None, None)],
+)
+def test_a_run_that_grew_ends_with_its_epochs_or_with_what_was_taken(
+    snapshots, epochs, take, wanted
+):
+    run = snapshots[0].windows(2).epochs(epochs)
+    run = run if take is None else run.take(take)
+    grown = run.edit(at=3, append={"main": snapshots[1]})
+    assert grown.run.n == wanted
+    if wanted is not None:
+        last = grown.edit(at=wanted, quarantine=[("main", 0)])  # the end is the last moment
+        assert last.run.n == wanted
+        with pytest.raises(ConfigError, match=f"at={wanted + 1} is after the end"):
+            grown.edit(at=wanted + 1, quarantine=[("main", 0)])
+    with pytest.raises(ConfigError, match="at=2 is before the last edit, at 3"):
+        grown.edit(at=2, append={"main": snapshots[2]})
+    again = grown.edit(at=3, append={"main": snapshots[2]})
+    assert again.run.n == {26: 28, 13: 14}.get(wanted, wanted)
+
+
 def test_ruling_15_a_spliced_source_refuses_an_append_with_the_reason(snapshots):
     spliced = snapshots[0].splice(4, content_length=2)
     for run, name in ((spliced, "main"), (tl.mix({"s": spliced}), "s")):

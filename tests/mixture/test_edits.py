@@ -21,6 +21,7 @@ from slowmix import (
 )
 
 import tokenloom as tl
+from tokenloom.batch import plan as plan_module
 from tokenloom.errors import ConfigError
 from tokenloom.mixture import run as run_module
 from tokenloom.testing import assert_elastic, assert_resumable
@@ -219,6 +220,58 @@ def test_laws_hold_for_an_edited_run(datasets, three):
     assert_elastic(edited, (1, 3, 7), batch_size=7, steps=7)
 
 
+@pytest.mark.parametrize("rule", RULES)
+def test_what_comes_before_an_index_is_what_a_loop_has_drawn(datasets, three, rule):
+    """Also of sources that are not there yet: they have shown nothing."""
+    mixed = tl.mix(three, rule=rule, block=BLOCK).seed(5)
+    assert mixed.run.n is not None  # made, so that an edit goes on from it
+    edited = mixed.edit(at=20, add={"web": datasets["web"]}).edit(at=40, remove=["code"])
+    for run in (edited.run, edited.take(33).run):
+        n = run.n
+        source, item = (one.tolist() for one in run.pick(np.arange(n)))
+        places = {pair: index for index, pair in enumerate(zip(source, item, strict=True))}
+        for number in range(len(run.sources)):
+            came = sorted(k for one, k in places if one == number)
+            for index in range(number % 2, n + 1, 3):
+                first = next((k for k in came if places[number, k] >= index), len(came))
+                found = run.items_before(number, index)
+                assert found <= first
+                if rule != "random":
+                    assert found == first
+            for k in range(len(came) + 2):
+                later = [places[number, one] for one in came if one >= k]
+                if later:
+                    assert run.reaches(number, k)
+                elif rule not in ("rounds", "random"):
+                    assert not run.reaches(number, k)
+                wanted = places.get((number, k), -1)
+                assert run.index(number, np.array([k])).tolist() == [wanted]
+        for index in range(n):
+            later = [
+                places[source[index], k]
+                for k in range(item[index] + 1, item[index] + 40)
+                if (source[index], k) in places
+            ]
+            assert min(later, default=n) >= min(run.settled(index), n)
+        for examples in range(0, n + 1, 7):
+            rows = [one.rows for one in run.consumed(examples)]
+            assert rows == [source[:examples].count(s) for s in range(len(run.sources))]
+
+
+@pytest.mark.parametrize("rule", RULES)
+def test_items_that_never_come_have_no_index_in_a_run_shuffled_as_a_whole(three, rule):
+    run = tl.mix(three, rule=rule, block=BLOCK, stop="first_exhausted").seed(5).shuffle().run
+    source, item = (one.tolist() for one in run.pick(np.arange(run.n)))
+    places = {pair: index for index, pair in enumerate(zip(source, item, strict=True))}
+    for number in range(3):
+        every = np.arange(run.n + 3)
+        wanted = [places.get((number, k), -1) for k in every.tolist()]
+        assert run.index(number, every).tolist() == wanted
+        last = max(k for one, k in places if one == number)
+        assert [run.reaches(number, k) for k in (0, last, last + BLOCK)] == [True, True, False]
+        assert (run.items_before(number, 5), run.settled(5)) == (0, 0)
+
+
 # -- quarantine ----------------------------------------------------------------------------
 
 
@@ -286,6 +339,19 @@ def test_rows_that_are_wholly_blank_are_counted_and_warned_of(three):
         batch = edited.batch(np.arange(len(edited)))
     assert (~batch.attention_mask.any(1)).any(), "they stay"
     assert any("blank" in str(one.message) for one in said)
+
+
+@pytest.mark.parametrize(("looked_at", "of"), [(1 << 22, ""), (17, " of the first 17")])
+def test_the_blank_rows_of_a_source_are_counted_to_the_row(three, monkeypatch, looked_at, of):
+    monkeypatch.setattr(plan_module, "LOOKED_AT", looked_at)
+    monkeypatch.setattr(plan_module, "TOGETHER", 5)
+    run = three["books"].run
+    spans, hidden = run.layout.spans(0, np.arange(run.rows)), {*range(20), 40}
+    rows = [set(spans.document[spans.row == row].tolist()) for row in range(run.rows)]
+    blank = sum(documents <= hidden for documents in rows[:looked_at])
+    assert 1 < blank < len(rows[:looked_at]), "some rows of several blocks are blank, and not all"
+    with pytest.warns(UserWarning, match=f"quarantine: {blank} rows{of} of source 'books' will"):
+        tl.mix(three).edit(at=0, quarantine=[("books", d) for d in hidden])
 
 
 # -- states --------------------------------------------------------------------------------

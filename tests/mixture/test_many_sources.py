@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 import tokenloom as tl
 from tokenloom.batch import together
 from tokenloom.batch.read import RowReader
+from tokenloom.documents.line import Line
 from tokenloom.mixture import rows as tables
 from tokenloom.mixture import run as run_module
 from tokenloom.order.run import SourceRun
@@ -155,6 +156,51 @@ def test_blocks_that_leave_the_cache_are_read_again(stores, kind, capacity):
             assert cells[:, : expected.tokens.shape[1]].tolist() == expected.tokens.tolist()
     assert made.at_hand(plan, 0, 90) == (capacity == 1 << 20)
     assert (cache.stats().evictions > 0) == (capacity == 700)
+
+
+@pytest.mark.parametrize("kind", ["stored", "block", "lookahead"])
+def test_what_is_read_together_is_what_each_source_would_read(stores, kind, monkeypatch):
+    run, loaded = mix_of(stores, kind), []
+    lines = {id(one.layout.line): number for number, one in enumerate(run.run.sources)}
+    real = Line.load
+
+    def load(self, start, stop, column):
+        places = zip(start.tolist(), stop.tolist(), strict=True)
+        loaded.extend((lines[id(self)], *place, column) for place in places)
+        return real(self, start, stop, column)
+
+    monkeypatch.setattr(Line, "load", load)
+    made = together.Together(run.run.sources, BlockCache(1 << 20))
+    plan = run.renderer(by_blocks=True).plan(np.arange(900))
+    assert made.lacks(plan)
+    made.fetched(plan, 0, 900, "input_ids")
+    assert not made.lacks(plan)
+    wanted = set()
+    for number, row in zip(*(one.tolist() for one in plan.rows), strict=True):
+        working = run.run.sources[number].working
+        block = working.block_of(np.array([0]), np.array([row]))
+        (first,), (last,) = (one.tolist() for one in working.stretch(block))
+        wanted.add((number, first, last, "input_ids"))
+    assert set(loaded) == wanted
+    assert len(loaded) == len(wanted) > len(stores), "each block once, several of a source"
+    loaded.clear()
+    nothing = made.fetched(plan, 7, 7, "input_ids")
+    assert (nothing.views, nothing.edges, len(nothing.cell)) == ([], [0], 0)
+    assert not loaded
+    assert not made.at_hand(plan, 7, 7)
+
+
+def test_small_sources_that_go_by_epochs_are_computed_in_smaller_chunks(stores, monkeypatch):
+    """512 epochs of the smallest at a time, but never fewer than 1,024 items."""
+    monkeypatch.setattr(run_module, "CHUNK", 1 << 16)
+    rows = KINDS["block"](stores[0]).run.rows
+    monkeypatch.setattr(run_module, "EPOCHS", 100)
+    assert mix_of(stores, "full").run._chunk == 1 << 16, "all epochs of a full shuffle at once"
+    assert mix_of(stores, "block", 2).run._chunk == 100 * rows > 1 << 10
+    monkeypatch.setattr(run_module, "EPOCHS", 2)
+    assert mix_of(stores, "block", 2).run._chunk == 1 << 10
+    monkeypatch.setattr(run_module, "EPOCHS", 1 << 20)
+    assert mix_of(stores, "block", 2).run._chunk == 1 << 16
 
 
 def test_ranks_of_many_sources_share_every_step(stores):

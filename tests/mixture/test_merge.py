@@ -2,6 +2,8 @@
 
 import contextlib
 import itertools
+import math
+from types import SimpleNamespace
 from unittest import mock
 
 import numpy as np
@@ -10,9 +12,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from slowmix import Loop, begin, by_epoch, counts_at, listed, pairs, slow_rounds, within
 
+from tokenloom import native
 from tokenloom.layout.layout import Phases
-from tokenloom.mixture.merge import Clock, Merge
+from tokenloom.mixture.merge import FEW, NEAR, Clock, Merge
 from tokenloom.mixture.rounds import Rounds
+from tokenloom.mixture.stages import Stage
 from tokenloom.order import costs as costs_module
 from tokenloom.order.costs import EqualCosts, Priced, SummedCosts
 
@@ -71,13 +75,30 @@ def test_summed_costs_are_the_sums_of_a_loop(epochs, steady, data):
         for k in asked:
             for one in (kept, SummedCosts(Told(epochs, steady=steady), n)):
                 assert one.upto(k) == sums[k]
+                assert one.one(k) == (sums[k], cost(k))
                 assert one.items(k, k + 1).tolist() == [cost(k)]
                 assert one.items(k, k + 9).tolist() == [cost(j) for j in range(k, k + 9)]
+                assert one.items(k, k).tolist() == []
             for wanted in (sums[k], sums[k] + 1, sums[k] + 0.5, sums[k] - 1):
                 below = sum(one < wanted for one in sums[:-1])
                 if below < 85:
                     found = SummedCosts(Told(epochs, steady=steady), n).before(wanted)
                     assert found == kept.before(wanted) == (below if n is None else min(below, n))
+
+
+@given(tables, st.none() | st.integers(0, 60))
+def test_an_estimate_is_exact_between_epochs_and_even_inside_them(epochs, n):
+    costs = SummedCosts(Told(epochs, steady=False), n)
+    assert costs.mean == sum(epochs[0]) / len(epochs[0])
+    most = math.inf if n is None else n
+    starts = [costs._priced.phases.start(epoch) for epoch in range(6)]
+    for start, after in itertools.pairwise(starts):
+        begin, end = costs.upto(start), costs.upto(after)
+        if n is None or start < n:
+            middle = costs.near(begin + (end - begin) / 2)
+            assert middle == pytest.approx(min((start + after) / 2, most))
+            assert costs.near(end) == min(after, most)
+    assert (costs.near(0), costs.near(-5)) == (0, 0)
 
 
 def test_strides_of_the_real_size_are_crossed():
@@ -263,6 +284,15 @@ def test_sources_with_nothing_and_with_one_item():
     assert merge.cut(0).tolist() == [0] * 5
 
 
+@pytest.mark.parametrize("costs", [(1, 2048), (2048, 1), (7, 7)])
+def test_a_merge_ends_before_what_is_consumed_is_no_exact_float(costs):
+    clocks = [
+        Clock(name, EqualCosts(cost, None), 1.0) for name, cost in zip("ab", costs, strict=True)
+    ]
+    merge = Merge(clocks, seed=1, midpoint=False)
+    assert merge.longest * max(costs) <= 2**53 < (merge.longest + 1) * max(costs)
+
+
 def test_huge_costs_and_far_indices():
     """10^9 tokens an item and 10^9 items: sums of 10^18 are exact enough to agree with the loop."""
     clocks = [Clock("a", EqualCosts(10**9, None), 1.0), Clock("b", EqualCosts(10**9, None), 3.0)]
@@ -284,6 +314,47 @@ def test_an_item_far_away_is_found_without_walking_there():
     (pick,) = pairs(merge.items(10**8, 10**8 + 1))
     assert merge.index(*pick) == 10**8
     assert told.asked < 10**6
+
+
+def uneven(seed, most, rows):
+    return SummedCosts(Told([np.random.default_rng(seed).integers(1, most, rows).tolist()]), None)
+
+
+SHAPES = {
+    "equal": [("a", EqualCosts(1, None), 1.0), ("b", EqualCosts(1, None), 2.5)],
+    "other costs": [("a", EqualCosts(1, None), 1e-3), ("b", EqualCosts(2048, None), 30.0)],
+    "one ends": [("a", EqualCosts(3, 10**5), 1.0), ("b", EqualCosts(5, None), 1.0)],
+    "summed": [("a", uneven(1, 2049, 3000), 1.0), ("b", uneven(2, 99, 700), 2.0)],
+    "edited": [
+        ("a", EqualCosts(3, None), 1.0, 99.5, 3000, 1000),
+        ("b", EqualCosts(5, None), 1.0, 100.0),
+    ],
+    "late": [("a", EqualCosts(1, None), 1.0), ("b", EqualCosts(1, None), 1e3, 5e3)],
+}
+
+
+@pytest.mark.parametrize("compiled", [True, False])
+@pytest.mark.parametrize("shape", SHAPES)
+def test_any_index_is_found_by_counting_at_two_moments(shape, compiled, monkeypatch):
+    """One that is guessed, and one past it; a late source is a surprise, and takes a few more."""
+    if not compiled:
+        monkeypatch.setattr(native, "compiled", None)
+    merge = Merge([Clock(*one) for one in SHAPES[shape]], seed=1, midpoint=False)
+    asked, real = [], Merge.count
+    monkeypatch.setattr(Merge, "count", lambda self, at: asked.append(at) or real(self, at))
+    late = shape == "late"
+    for more in (1, 7, 300, 1000, 5000, 10**5 + 1, 10**7, 10**10):
+        asked.clear()
+        low, high = merge._bracket(merge.begin + more)
+        assert len(asked) <= (5 if late else 2)
+        below, above = real(merge, low), real(merge, high)
+        assert below <= merge.begin + more <= above
+        assert above - below <= 2 * NEAR, "few others are between them"
+        asked.clear()
+        want = min(more, 10**5)
+        found = real(merge, merge._moment_of(merge._first, want)) - merge.begin
+        assert want <= found <= 2 * want + FEW
+        assert len(asked) <= (24 if late else 2)
 
 
 @given(a_mix(most=4), st.booleans(), st.integers(1, 60))
@@ -351,6 +422,18 @@ def test_rounds_are_differences_of_the_weights_loop(weights, block, shuffled, en
     assert fresh().cut(first).tolist() == counts_at(expected, first, len(names))
     assert fresh().cut(end).tolist() == counts_at(expected, end, len(names))
     assert fresh().index(*expected[first]) == first
+
+
+@given(st.integers(1, 7), st.integers(0, 40), st.integers(1, 20), st.none() | st.integers(0, 30))
+def test_items_change_places_inside_whole_blocks_alone(block, first, count, end):
+    stage = Stage(
+        0, None if end is None else first + count + end, SimpleNamespace(block=block), None
+    )
+    low, high = stage.around(first, first + count)
+    assert low == max(edge for edge in range(0, first + 1, block))
+    whole = next(edge for edge in range(0, 99, block) if edge >= first + count)
+    assert high == (whole if stage.end is None else min(whole, stage.end))
+    assert stage.settled(first) == (first + 1 if block == 1 else low)
 
 
 def test_im_18_a_block_far_away_costs_as_much_as_the_first():

@@ -215,6 +215,29 @@ def test_a_source_with_lanes_that_joins_leaves_earlier_steps_as_they_were(grown)
     assert later != sorted(later), "the control: lanes are in use after the edit"
 
 
+def test_ruling_5_fractions_count_from_the_very_example_at_which_lanes_join(grown):
+    (a,), (b,) = grown(lengths(200, 1)), grown(lengths(200, 2))
+    run = tl.mix({"a": a.windows(32).shuffle()}).seed(1)
+    assert run.run.fractions(np.arange(9)) is None
+    for at in (40, 41, 42):
+        edited = run.edit(at=at, add={"b": b.windows(32).block_shuffle(lanes=4)}).run
+        found = edited.fractions(np.arange(at + 40)).tolist()
+        assert found[:at] == [0.0] * at
+        source, item = (one.tolist() for one in edited.pick(np.arange(at + 40)))
+        laned = edited.sources[1]
+        for k in range(at, at + 40):
+            if source[k] == 0:
+                assert found[k] == (item[k] * 0x9E3779B97F4A7C15 % 2**64) / 2**64 > 0
+            else:
+                assert (
+                    found[k]
+                    == laned.fractions(np.array(item[k : k + 1]))[0]
+                    in (0, 1 / 4, 2 / 4, 3 / 4)
+                )
+    first = tl.mix({"b": b.windows(32).block_shuffle(lanes=4), "a": a.windows(32)}).run
+    assert first.fractions(np.arange(8)).any(), "where lanes are there from the start"
+
+
 def test_rows_of_a_bridge_are_spread_over_the_ranks(grown):
     """Ruling 5: a row without a lane is at its golden place."""
     old, new = grown(lengths(200, 1), lengths(100, 2))

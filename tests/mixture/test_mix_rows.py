@@ -1061,7 +1061,7 @@ def test_what_cannot_be_meant_is_refused_with_path_value_and_what_is_allowed(giv
 def test_documents_that_are_not_there_and_indices_out_of_a_run_are_index_errors(given):
     for wrong in (-1, 10**6):
         with pytest.raises(
-            IndexError, match=rf"^edit\.quarantine: wiki has 9 documents, no {wrong}"
+            IndexError, match=rf"^edit\.quarantine: found document {wrong} of wiki, allowed: 0 to 8"
         ):
             given.edit(quarantine=[("wiki", wrong)])
     for act in (given.mixed.picked, given.mixed.locate, given.mixed.batch):

@@ -1,9 +1,10 @@
 """Small mistakes, one at a time: which ones could be made in a module, and how to make one.
 
 One idea: a mutant is the module compiled with one node of its syntax tree changed. Only bodies of
-functions are changed, and nothing that is written for people (messages, log lines, `__repr__`), so
-the changed code can be put into the functions of the running process: nothing is imported again,
-and every decorator, class and reference stays what it is.
+functions are changed, and neither assertions (`assert`, `strict=True`) nor what is written for
+people (messages, log lines, `__repr__`), so the changed code can be put into the functions of the
+running process: nothing is imported again, and every decorator, class and reference stays what it
+is.
 """
 
 from __future__ import annotations
@@ -191,13 +192,11 @@ def _functions(tree: ast.Module) -> Iterator[tuple[str, ast.FunctionDef]]:
 
 
 def _nodes(function: ast.FunctionDef) -> list[ast.AST]:
-    """The nodes of a function's body that run, but for what is written for people."""
+    """The nodes of a function's body that run, but for assertions and what people read."""
     found: list[ast.AST] = []
 
     def visit(node: ast.AST) -> None:
-        if isinstance(node, ast.Raise | ast.Assert | ast.JoinedStr | ast.Import | ast.ImportFrom):
-            return
-        if isinstance(node, ast.Call) and _name(node.func) in FOR_PEOPLE:
+        if _is_left_alone(node):
             return
         found.append(node)
         for field, value in ast.iter_fields(node):
@@ -214,6 +213,15 @@ def _nodes(function: ast.FunctionDef) -> list[ast.AST]:
         if not is_text:  # docstrings
             visit(statement)
     return [node for node in found if hasattr(node, "lineno")]
+
+
+def _is_left_alone(node: ast.AST) -> bool:
+    """Whether a node is a message or an assertion; `strict=True` of a zip is one, too."""
+    if isinstance(node, ast.Call):
+        return _name(node.func) in FOR_PEOPLE
+    if isinstance(node, ast.keyword) and isinstance(node.value, ast.Constant):
+        return (node.arg, node.value.value) == ("strict", True)
+    return isinstance(node, ast.Raise | ast.Assert | ast.JoinedStr | ast.Import | ast.ImportFrom)
 
 
 def _name(node: ast.expr) -> str:

@@ -122,6 +122,16 @@ def test_what_is_written_for_people_is_left_alone(module):
     assert not [m for m in mutants_of(root, "toy.py") if "value + 1" in m.what]
 
 
+def test_assertions_are_left_alone_and_lengths_that_may_differ_are_not(tmp_path):
+    code = (
+        "def f(a, b):\n    assert a > 1\n    return dict(zip(a, b, strict={})), sort(a, key=True)\n"
+    )
+    for strict, wanted in (("True", {"True → False"}), ("False", {"False → True", "True → False"})):
+        (tmp_path / "toy.py").write_text(code.format(strict))
+        found = {m.what for m in mutants_of(tmp_path, "toy.py") if m.kind != "return"}
+        assert found == wanted
+
+
 def test_the_sample_is_keyed_and_keeps_its_mutants_when_another_function_changes(module):
     root, _ = module
     every = mutants_of(root, "toy.py")

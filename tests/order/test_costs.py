@@ -16,7 +16,7 @@ from tokenloom.batch.trained import TrainedCount
 from tokenloom.layout.pack import rows as grouping
 from tokenloom.order import costs as costs_module
 from tokenloom.order import prices as prices_module
-from tokenloom.order.costs import ShortLastCosts, SummedCosts
+from tokenloom.order.costs import EqualCosts, ShortLastCosts, SummedCosts
 from tokenloom.order.prices import RunPrices, TokenCount, costs_of
 from tokenloom.store import plan_cache
 
@@ -42,12 +42,27 @@ def test_one_short_row_an_epoch_is_the_loop(usual, short, rows, places, n):
     each = [short if i == place else usual for place in places for i in range(rows)]
     ends = summed(each)
     assert [costs.upto(k) for k in range(len(ends) - 1)] == ends[:-1]
+    pairs = list(zip(ends, each, strict=False))
+    assert [costs.one(k) for k in range(len(each))] == pairs
     for first in range(0, len(each), 3):
         assert costs.items(first, len(each)).tolist() == each[first:]
     most = len(each) if n is None else n
     for cost in [*range(ends[-2]), 0.5, 1.5, ends[-2] - 0.5]:
         wanted = sum(1 for end in ends[:-1] if end < cost)
-        assert costs.before(cost) == min(wanted, most), cost
+        assert costs.before(cost) == costs.near(cost) == min(wanted, most), cost
+
+
+@given(st.integers(1, 9), st.none() | st.integers(0, 7))
+def test_rows_that_cost_the_same_are_the_loop(cost, n):
+    costs, ends = EqualCosts(cost, n), [cost * k for k in range(20)]
+    assert [costs.one(k) for k in range(20)] == [(end, cost) for end in ends]
+    assert [costs.upto(k) for k in range(20)] == ends
+    assert costs.items(3, 7).tolist() == [cost] * 4
+    assert (costs.items(3, 3).tolist(), costs.mean, costs.most) == ([], cost, cost)
+    most = 20 if n is None else n
+    for asked in [-3, *range(18 * cost), 0.5, 1.5, cost - 0.25, cost + 0.25]:
+        wanted = min(sum(end < asked for end in ends), most)
+        assert costs.before(asked) == costs.near(asked) == wanted, asked
 
 
 def test_that_the_short_row_matters():

@@ -19,7 +19,7 @@ NEAR = st.sampled_from([0, 1, 2**31, 2**32, 2**61, 2**62, 2**63 - 1])
 def test_floors_are_those_of_whole_numbers(x, times, plus, by):
     wanted = [(one * times + plus) // by for one in x]
     if all(-(2**63) <= one < 2**63 for one in wanted):
-        assert _floor_of(np.array(x, np.int64), times, plus, by).tolist() == wanted
+        assert _floor_of(np.array(x, np.int64), times, by, plus).tolist() == wanted
 
 
 @pytest.mark.parametrize(
@@ -35,4 +35,4 @@ def test_floors_are_those_of_whole_numbers(x, times, plus, by):
 )
 def test_what_takes_one_bit_too_many_is_exact(x, times, plus, by):
     wanted = [(one * times + plus) // by for one in x]
-    assert _floor_of(np.array(x, np.int64), times, plus, by).tolist() == wanted
+    assert _floor_of(np.array(x, np.int64), times, by, plus).tolist() == wanted

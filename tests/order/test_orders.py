@@ -193,7 +193,7 @@ def test_an_endless_era_is_the_finite_one_further_on():
     index = np.random.default_rng(0).integers(0, 10**6, 1000)
     assert (endless.map(index) == finite.map(index)).all()
     assert endless.inverse(endless.map([10**15])).tolist() == [10**15]
-    with pytest.raises(TypeError, match="endless order has no length"):
+    with pytest.raises(TypeError, match="order is endless, so it has no length"):
         len(endless)
 
 
@@ -406,12 +406,12 @@ def test_an_empty_order_has_no_index(make):
         (lambda: block(5, seed=0), "io_block_size: missing"),
         (lambda: block(5, 0, seed=0), "io_block_size: found 0"),
         (lambda: block(-5, 1, seed=0), "rows: found -5"),
-        (lambda: block(Blocks.equal(5, 1), 2, seed=0), "io_block_size: given with Blocks"),
+        (lambda: block(Blocks.equal(5, 1), 2, seed=0), "io_block_size: found beside Blocks"),
         (lambda: block(5, 1, 0, seed=0), "window_blocks: found 0"),
         (lambda: block(5, 1, lanes=0, seed=0), "lanes: found 0"),
-        (lambda: Blocks.cut([1, 2]), "begin with 0"),
-        (lambda: Blocks.cut([0, 2, 1]), "never decrease"),
-        (lambda: Blocks.cut([]), "begin with 0"),
+        (lambda: Blocks.cut([1, 2]), "allowed: from 0 on"),
+        (lambda: Blocks.cut([0, 2, 1]), "never decreasing"),
+        (lambda: Blocks.cut([]), "allowed: from 0 on"),
     ],
 )
 def test_settings_that_make_no_order_are_refused(make, message):

@@ -11,6 +11,7 @@ from tokenloom.layout.blocks import Blocks
 from tokenloom.order import block, block_order, shuffle_windows
 from tokenloom.order.band_lanes import ManyBands
 from tokenloom.order.block_order import LaneRounds, bit_reversed
+from tokenloom.order.shuffle_windows import A_WINDOW, SCATTERED, ShuffleWindows, epoch_windows
 from tokenloom.random import permute, scatter
 from tokenloom.random.permute import permutations
 from tokenloom.random.scatter import scattered
@@ -189,3 +190,80 @@ def test_a_batch_of_scattered_indices_makes_no_table(made):
         again = toy.store.windows(8).block_shuffle(window_blocks=1)
         assert again.batch(asked).tokens[:40].tolist() == rows
         assert made["tables"] == 0
+
+
+# -- which tables are made, and which are kept -----------------------------------------------
+
+
+def asked_tables(monkeypatch):
+    """The numbers of tables that are made, request by request, and of scattered requests."""
+    made, alone, sort, place = [], [], shuffle_windows.hash_sorted, shuffle_windows.scattered
+
+    def sorting(n, keys):
+        made.append(len(keys))
+        return sort(n, keys)
+
+    def placing(*given, **options):
+        alone.append(len(given[0]))
+        return place(*given, **options)
+
+    monkeypatch.setattr(shuffle_windows, "hash_sorted", sorting)
+    monkeypatch.setattr(shuffle_windows, "scattered", placing)
+    return made, alone
+
+
+@pytest.mark.parametrize("more", [0, 1])
+@pytest.mark.parametrize("count", [SCATTERED - 1, SCATTERED, 3 * SCATTERED])
+@pytest.mark.parametrize("each", [False, True])
+def test_few_places_of_many_windows_make_no_table(count, more, each, monkeypatch):
+    """Of fewer windows, or with more than four places in each, tables are made."""
+    made, alone = asked_tables(monkeypatch)
+    windows = epoch_windows(3, "feistel", "a")
+    numbers = np.append(np.repeat(np.arange(count), A_WINDOW), np.zeros(more, np.int64))
+    x = np.arange(len(numbers)) % 64
+    if each:
+        found = windows.each(np.full(len(x), 64), numbers, x, backwards=False)
+    else:
+        found = windows.forward(64, numbers, x)
+    scattered_ = count >= SCATTERED and not more
+    assert (made, alone) == (([], [len(x)]) if scattered_ else ([count], []))
+    tables = epoch_windows(3, "feistel", "a")
+    assert found.tolist() == [
+        int(tables.forward(64, numbers[k : k + 1], x[k : k + 1])[0]) for k in range(len(x))
+    ]
+
+
+def test_tables_that_are_there_are_used_however_few_places_are_asked_for(monkeypatch):
+    made, alone = asked_tables(monkeypatch)
+    windows = epoch_windows(3, "feistel", "a")
+    numbers = np.arange(SCATTERED)
+    windows.forward(64, np.repeat(numbers, 8), np.tile(np.arange(8), SCATTERED))
+    assert (made, alone) == ([SCATTERED], [])
+    windows.forward(64, numbers, numbers)
+    assert (made, alone) == ([SCATTERED], []), "all are there"
+    windows.forward(64, numbers + SCATTERED - 1, numbers)
+    assert (made, alone) == ([SCATTERED, SCATTERED - 1], []), "a few are missing, and made"
+    windows.forward(64, numbers + 10 * SCATTERED, numbers)
+    assert alone == [SCATTERED], "all are missing: none is made"
+
+
+def test_tables_are_kept_until_they_take_too_much_memory(monkeypatch):
+    made, _ = asked_tables(monkeypatch)
+    monkeypatch.setattr(ShuffleWindows, "KEPT_ROWS", 4 * 64)
+    windows = epoch_windows(3, "feistel", "a")
+
+    def ask(*numbers):
+        made.clear()
+        windows.forward(64, np.repeat(numbers, 8), np.tile(np.arange(8), len(numbers)))
+        return sum(made)
+
+    assert [ask(0, 1), ask(2, 3), ask(0, 1, 2, 3)] == [2, 2, 0], "four are kept"
+    assert ask(3, 4) == 1, "what is asked for stays"
+    assert [ask(3, 4), ask(0)] == [0, 1], "the others have left"
+    assert ask(*range(10)) == 8, "in turns of four, which use what is there"
+    assert len(windows._tables) <= 4
+    large = epoch_windows(3, "feistel", "a")
+    made.clear()
+    large.forward(300, np.zeros(9, np.int64), np.arange(9))
+    large.forward(300, np.zeros(9, np.int64), np.arange(9))
+    assert made == [1], "one that is larger than all that is kept, is"

@@ -175,7 +175,7 @@ WRONG = [
     # -- sources
     (
         wiki("{pack: {}}"),
-        "line 4, column 3: sources.wiki.store: missing; the path of a store.",
+        "line 4, column 3: sources.wiki.store: missing. Give the path of a store.",
     ),
     (
         wiki("{store: stores/wiki}"),
@@ -204,7 +204,7 @@ WRONG = [
     ),
     (
         wiki("{store: '', pack: {}}"),
-        "line 4, column 17: sources.wiki.store: found an empty path.",
+        "line 4, column 17: sources.wiki.store: found an empty path, allowed: the path of a store.",
     ),
     (
         wiki("{store: s3://bucket/wiki, pack: {}}"),
@@ -241,12 +241,12 @@ WRONG = [
         wiki("{store: {path: stores/wiki, snapshot: 9}, pack: {}}"),
         (
             "line 4, column 10: sources.wiki.store: found 'stores/wiki': "
-            "stores/wiki/manifest-000009.json: there is no snapshot 9. Snapshots here: 1."
+            "stores/wiki/manifest-000009.json: there is no snapshot 9. Allowed: 1."
         ),
     ),
     (
         wiki("{store: {snapshot: 9}, pack: {}}"),
-        "line 4, column 10: sources.wiki.store.path: missing; the path of a store.",
+        "line 4, column 10: sources.wiki.store.path: missing. Give the path of a store.",
     ),
     (
         wiki("{store: stores/wiki, pack: {}, shufle: block}"),
@@ -367,7 +367,7 @@ WRONG = [
         wiki("{store: stores/wiki, pack: {bos_id: 3}}"),
         (
             "line 4, column 45: sources.wiki.pack.bos_id: found 3, but nothing uses it. "
-            "add_bos: true inserts it for every document."
+            "Leave it out, or pass add_bos: true to insert it for every document."
         ),
     ),
     (
@@ -530,7 +530,7 @@ WRONG = [
     (
         wiki("{store: stores/wiki, pack: {}, split: {part: a}}"),
         (
-            "line 4, column 40: sources.wiki.split.shares: missing, as in shares: {train: "
+            "line 4, column 40: sources.wiki.split.shares: missing. Write it as in shares: {train: "
             "0.9, held: 0.1}, part: …"
         ),
     ),
@@ -613,7 +613,7 @@ WRONG = [
     ),
     (
         GOOD + "edits: [{weights: {wiki: 2}}]\n",
-        "line 8, column 9: edits[0].at: missing; the first example that may change.",
+        "line 8, column 9: edits[0].at: missing. Give the first example that may change.",
     ),
     (
         GOOD + "edits: [{at: -4, weights: {wiki: 2}}]\n",
@@ -635,7 +635,7 @@ WRONG = [
     ),
     (
         GOOD + "edits: [{at: 9, quarantine: [[wiki, 4000]]}]\n",
-        "line 8, column 17: edits[0].quarantine: wiki has 40 documents, no 4000.",
+        "line 8, column 17: edits[0].quarantine: found document 4000 of wiki, allowed: 0 to 39.",
     ),
     (
         GOOD + "edits: {at: 9}\n",
@@ -710,7 +710,7 @@ WRONG = [
         GOOD + "evaluate: {held: {store: stores/none, windows: 8}}\n",
         (
             "line 8, column 26: evaluate.held.store: found 'stores/none': there is no "
-            "token store here."
+            "token store here. Build one with `tokenloom build` or `tokenloom.build(...)`."
         ),
     ),
     (

@@ -42,7 +42,7 @@ def test_the_highest_manifest_is_the_store_and_a_damaged_one_is_not_passed_over(
     path.write_bytes(path.read_bytes()[:-7])
     with pytest.raises(tl.StoreCorrupt, match=r"manifest-000002\.json"):
         tl.open(tmp_path / "s")
-    with pytest.raises(tl.StoreNotFound, match="Snapshots here: 1, 2"):
+    with pytest.raises(tl.StoreNotFound, match="Allowed: 1, 2"):
         tl.open(tmp_path / "s", snapshot=3)
 
 

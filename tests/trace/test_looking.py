@@ -72,9 +72,11 @@ def test_the_step_of_an_example_holds_it(size, example):
 def test_the_last_step_and_its_rows_are_bounds(texts):
     run = texts.windows(8).take(10)
     assert len(run.at(step=1, batch_size=7)) == 3
-    with pytest.raises(IndexError, match="step 2: out of range, the run has 10 examples"):
+    with pytest.raises(
+        IndexError, match="step 2: out of range, allowed: 0 to 1; the run has 10 examples"
+    ):
         run.at(step=2, batch_size=7)
-    with pytest.raises(ConfigError, match="row: found 3, but step 1 has rows 0 to 2"):
+    with pytest.raises(ConfigError, match="row: found 3, allowed in step 1: 0 to 2"):
         run.at(step=1, row=3, batch_size=7)
 
 

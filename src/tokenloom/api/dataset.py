@@ -111,7 +111,10 @@ class Dataset(Settings, Questions):
         for edit in self.edits[done:]:
             rule.check_weights(edit.weights)
         if shuffle is not None and self.edits:
-            raise ConfigError("shuffle: this mix was edited; what came before must not change.")
+            raise ConfigError(
+                "shuffle: this mix was edited, and what came before must not change. Shuffle it "
+                "first."
+            )
 
     # -- what to change ------------------------------------------------------------------
 
@@ -155,7 +158,9 @@ class Dataset(Settings, Questions):
         change = read_edit(at, weights, tuple(new), remove, quarantine, stores)
         for name in new:
             if name in self.sources:
-                raise ConfigError(f"edit.add.{name}: a source of that name already exists.")
+                raise ConfigError(
+                    f"edit.add.{name}: a source of that name already exists. Choose another name."
+                )
         number = len(self.edits) + 1
         grown = {(number, name): store.reader for name, store in stores.items()}
         every, rule = {**self.sources, **new}, self.rule
@@ -182,10 +187,12 @@ class Dataset(Settings, Questions):
         if take is not None and change.at > take:
             raise ConfigError(
                 f"edit: at={change.at:,} is after the end of the run, which has {take:,} examples."
+                " Give an earlier one, or take more."
             )
         if self._shuffle is not None:
             raise ConfigError(
-                "edit: this mix is shuffled as a whole, so its future cannot be separated from "
+                "edit: found a mix that is shuffled as a whole, so its future cannot be separated "
+                "from "
                 "its past. Shuffle the sources instead."
             )
         made = self._but(edits=(*self.edits, change), before=self, **fields)
@@ -219,7 +226,10 @@ class Dataset(Settings, Questions):
 
     def __len__(self) -> int:
         if self.run.n is None:
-            raise TypeError("this dataset is endless (epochs=None), so it has no length.")
+            raise TypeError(
+                "len: this dataset is endless (epochs=None), so it has no length. Use is_finite, "
+                "or take(n)."
+            )
         return self.run.n
 
     def __bool__(self) -> bool:

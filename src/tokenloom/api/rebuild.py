@@ -134,7 +134,10 @@ def check_plain(config: Any) -> None:
         level = inner
         if not level:
             return
-    raise ConfigError(f"{level[0][0]:.200}: nested more than {MAX_DEPTH} levels deep.")
+    raise ConfigError(
+        f"{level[0][0]:.200}: nested more than {MAX_DEPTH} levels deep. Compare it with what "
+        "describe() gives."
+    )
 
 
 def _check_leaf(path: str, value: Any) -> None:
@@ -225,7 +228,10 @@ def _mix(
     for number, one in enumerate(keys.sources):
         name = str(one.get("name"))
         if name in sources:
-            raise ConfigError(f"$.sources[{number}].name: there are two sources named {name!r}.")
+            raise ConfigError(
+                f"$.sources[{number}].name: there are two sources named {name!r}. Rename one of "
+                "them."
+            )
         known = bind(_SourceKeys, one, path=f"$.sources[{number}]")
         here = f"$.sources[{number}]"
         sources[name] = _source(known, one, paths.get(name), hints, readers, here, shared)
@@ -233,6 +239,7 @@ def _mix(
     if sorted(named) != sorted(sources):
         raise ConfigError(
             f"$.mix.weights: found {', '.join(named)}; the sources are {', '.join(sources)}."
+            " Give each of them one weight."
         )
     appended = _reopened(edits, paths, hints, readers)
     return Dataset(sources, rule, shuffle=shuffle, edits=edits, appended=appended)

@@ -131,7 +131,8 @@ class Settings(ABC):
         """A copy that shows its rows `count` times, each time in a fresh order; None: endlessly."""
         if self.rule is not None:
             raise ConfigError(
-                "epochs: a mix has the epochs of its sources. Call .epochs(...) on each source, "
+                "epochs: not of a mix, which has those of its sources. Call .epochs(...) on each "
+                "source, "
                 "and pass stop=... to the mix."
             )
         return self._with(epochs=count)

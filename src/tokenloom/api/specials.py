@@ -29,8 +29,8 @@ def check_used(
     ):
         if given is not None and not used:
             raise ConfigError(
-                f"{name}_id: found {given}, but nothing uses it. add_{name}=True inserts it "
-                "for every document."
+                f"{name}_id: found {given}, but nothing uses it. Leave it out, or pass "
+                f"add_{name}=True to insert it for every document."
             )
 
 

@@ -292,7 +292,7 @@ class Store(Documents):
         if column is None or column in self.columns:
             return column or "input_ids"
         have = ", ".join(self.columns) or "none"
-        raise KeyError(f"{self.path}: no per-token column {column!r}. Columns: {have}.")
+        raise KeyError(f"{self.path}: no per-token column {column!r}. Allowed: {have}.")
 
     def _values(
         self, start: NDArray[np.int64], stop: NDArray[np.int64], column: str | None

@@ -34,6 +34,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from tokenloom.errors import ConfigError
+
 __all__ = ["cu_seqlens", "dense_mask", "mask_mod", "max_seqlen", "stretches", "to_numpy"]
 
 # b, h, q_idx, kv_idx -> may q attend to kv; integers or arrays of integers that broadcast
@@ -172,7 +174,7 @@ def _rows(segment_ids: Any) -> Any:
     """The ids, which must be [B, S]."""
     ids = _given(segment_ids)
     if ids.ndim != 2:
-        raise ValueError(
+        raise ConfigError(
             f"segment_ids: found shape {list(ids.shape)}, allowed: [B, S]. "
             "Pass the ids of whole rows; for a single row, `ids[None]`."
         )

@@ -331,8 +331,9 @@ class Batch(Named):
         """Cells among the first `width` of every row that hold an EOS inserted by the layout."""
         spans = self.spans
         place = spans.at + spans.cells - 1
-        ends = ((spans.flags & EOS) > 0) & (place < width)
-        return (spans.row * width + place)[ends]
+        ends = ((spans.flags & EOS) != 0) & (place < width)
+        cells: Int64 = (spans.row * width + place)[ends]
+        return cells
 
     @lazy
     def labels(self) -> Int32:

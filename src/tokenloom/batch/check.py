@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from tokenloom.arguments import one_of
 from tokenloom.batch import attention
 from tokenloom.batch.laws import LAWS, Breach, Given, derived, scheme
-from tokenloom.errors import ConfigError, NoTrainedTokens, plural
+from tokenloom.errors import ConfigError, InputError, NoTrainedTokens, plural
 
 __all__ = ["BatchReport", "Facts", "Problem", "check_batch"]
 
@@ -132,7 +132,7 @@ class BatchReport:
     def raise_if_wrong(self) -> BatchReport:
         """This report, or ValueError with its text."""
         if not self.ok:
-            raise ValueError(str(self))
+            raise InputError(str(self))
         return self
 
     def __str__(self) -> str:

@@ -108,8 +108,8 @@ class PlanPart:
     def _inserted(self) -> tuple[Int64, Int64]:
         spans, (bos, eos) = self.spans, self.placed.run.layout.inserted
         first = spans.row * spans.width + spans.at
-        begins, ends = (spans.flags & BOS) > 0, (spans.flags & EOS) > 0
-        before = (spans.flags & EOS_BEFORE) > 0
+        begins, ends = (spans.flags & BOS) != 0, (spans.flags & EOS) != 0
+        before = (spans.flags & EOS_BEFORE) != 0
         cells = first[begins], (first + spans.cells - 1)[ends], (first - 1)[before]
         ids = [
             np.full(len(some), token or 0)
@@ -209,5 +209,5 @@ def blank_rows(run: SourceRun, blanks: Blanks) -> tuple[int, int]:
         spans = run.layout.spans(last, np.arange(low, min(low + TOGETHER, looked)))
         hidden = np.isin(spans.document, blanks.document)
         sums = np.concatenate([[0], np.cumsum(~hidden)])[spans.frame]
-        found += int(((np.diff(sums) == 0) & (np.diff(spans.frame) > 0)).sum())
+        found += int((np.diff(sums) == 0).sum())
     return found, looked

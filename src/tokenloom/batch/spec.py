@@ -70,11 +70,12 @@ class RenderSpec:
             one_of(name, getattr(self, name), allowed)
         if self.segments == "eos" and self.eos_id is None:
             raise ConfigError(
-                "eos_id: missing; segments='eos' needs the token that ends documents."
+                "eos_id: missing; segments='eos' needs the token that ends documents. Give it."
             )
         if not self.train_on_eos and self.eos_mask == "all" and self.eos_id is None:
             raise ConfigError(
-                "eos_id: missing; train_on_eos=False needs the token that must not be trained."
+                "eos_id: missing; train_on_eos=False needs the token that must not be trained. "
+                "Give it."
             )
 
     @property

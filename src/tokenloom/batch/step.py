@@ -71,6 +71,6 @@ class KnownStep(NamedTuple):
 def no_step(what: str) -> ConfigError:
     """The error about a batch that belongs to no step."""
     return ConfigError(
-        f"{what}: this batch was made from indices, so it belongs to no step. Batches of a "
-        "tokenloom.Loader do."
+        f"{what}: this batch was made from indices, so it belongs to no step. Use the batches "
+        "of a tokenloom.Loader, which do."
     )

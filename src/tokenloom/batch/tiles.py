@@ -110,7 +110,7 @@ def _tile(spans: Spans, width: int) -> Tiles:
     end = np.minimum(at + spans.cells, width)
     segment = (np.arange(len(row)) - spans.frame[row] + 1).astype(np.int32)
     first, length, continues = row * width + at, end - at, spans.continues
-    seen, joined = np.minimum(spans.seen, length), (spans.flags & JOINED) > 0
+    seen, joined = np.minimum(spans.seen, length), (spans.flags & JOINED) != 0
     if width < spans.width:  # a span in the look-ahead cell alone is in no tile
         keep = at < width
         first, length, seen = first[keep], length[keep], seen[keep]

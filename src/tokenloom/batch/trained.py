@@ -46,7 +46,7 @@ def _targets(spans: Spans, width: int, render: RenderSpec) -> Targets:
     """The targets of each span among the first `width` cells of its frame."""
     cells = spans.cells
     high = np.clip(width - spans.at, 0, cells)
-    joined = (spans.flags & JOINED) > 0
+    joined = (spans.flags & JOINED) != 0
     if render.mask_boundary_loss:
         headed = joined  # its first cell is predicted from the same document
     else:  # or from the document before it, if that ends right there
@@ -56,7 +56,7 @@ def _targets(spans: Spans, width: int, render: RenderSpec) -> Targets:
         headed = joined | after
     low = np.maximum(spans.seen, np.where(headed, 0, 1))
     if not render.train_on_eos and render.eos_mask == "inserted":
-        high = high - (((spans.flags & EOS) > 0) & (high == cells))
+        high = high - (((spans.flags & EOS) != 0) & (high == cells))
     return Targets(low, np.maximum(low, high))
 
 

@@ -19,7 +19,7 @@ from tokenloom.trace.answers import Example, Nowhere, Place
 
 __all__ = ["at", "find", "following", "where"]
 
-HEADS = ("source", "document", "id", "rows", "cells", "epochs", "first index")
+HEADS = ("source", "document", "id", "rows", "cells", "epochs", "first_index")
 
 
 def at(arguments: argparse.Namespace) -> int:
@@ -38,7 +38,9 @@ def at(arguments: argparse.Namespace) -> int:
     }
     if arguments.step is None:
         if arguments.index is None:
-            raise ConfigError("at: give an index, --step N or --steps A:B.")
+            raise ConfigError(
+                "at: nothing says which examples. Give an index, --step N or --steps A:B."
+            )
         found: Any = run.at(arguments.index, **options)
     else:
         found = run.at(step=arguments.step, row=arguments.row, **options)
@@ -125,7 +127,7 @@ def _row(run: Dataset, one: _Trained) -> dict[str, Any]:
         "rows": one.rows,
         "cells": one.cells,
         "epochs": sorted(one.epochs),
-        "first index": one.first,
+        "first_index": one.first,
     }
 
 
@@ -141,7 +143,7 @@ def _document_lines(about: dict[str, Any]) -> Iterator[str]:
                 [", ".join(map(str, row[h])) if h == "epochs" else row[h] for h in HEADS]
                 for row in found
             ]
-            yield from table(HEADS, rows, width=screen())
+            yield from table([head.replace("_", " ") for head in HEADS], rows, width=screen())
 
 
 def where(arguments: argparse.Namespace) -> int:
@@ -201,7 +203,7 @@ def _place_lines(about: dict[str, Any]) -> Iterator[str]:
 
 def find(arguments: argparse.Namespace) -> int:
     """The documents of an id: `tokenloom find`."""
-    target = open_target(arguments.target)
+    target = open_target(arguments.target, arguments.set)
     stores = {"": target} if isinstance(target, Store) else _stores(target)
     found: list[dict[str, Any]] = []
     for name, store in stores.items():

@@ -19,11 +19,13 @@ __all__ = ["diff", "digest", "edit"]
 
 def digest(arguments: argparse.Namespace) -> int:
     """Print an identity: `tokenloom digest`."""
-    target = open_target(arguments.target)
+    target = open_target(arguments.target, arguments.set)
     if isinstance(target, Store):
         for name in ("first", "last"):
             if getattr(arguments, name) is not None:
-                raise ConfigError(f"{name}: it is for examples of a run; a store has none.")
+                raise ConfigError(
+                    f"{name}: found with a store, which has no examples. Leave it out."
+                )
         write(arguments, {"digest": target.digest}, [target.digest])
         return 0
     first, last = arguments.first or 0, arguments.last
@@ -39,7 +41,7 @@ def digest(arguments: argparse.Namespace) -> int:
 
 def diff(arguments: argparse.Namespace) -> int:
     """Compare two runs: `tokenloom diff`."""
-    found = compared(open_run(arguments.run), open_run(arguments.other))
+    found = compared(open_run(arguments.run), open_run(arguments.other, arguments.set))
     write(arguments, found.to_dict(), repr(found).splitlines())
     return 1 if found else 0
 
@@ -67,7 +69,10 @@ def prove(run: Dataset, changed: Dataset, at: int) -> dict[str, Any]:
     first = max(0, at - PROVED)
     before, after = (one.plan_digest(first, at) for one in (run, changed))
     if before != after:  # would be a bug of ours: nothing is written
-        raise ConfigError(f"edit: examples {first:,} to {at:,} would change; this must not happen.")
+        raise ConfigError(
+            f"edit: examples {first:,} to {at:,} would change; this must not happen."
+            " Nothing was written; report it with the run file and the command."
+        )
     return {
         "at": at,
         "first": first,

@@ -8,6 +8,7 @@ else is a file.
 from __future__ import annotations
 
 import argparse
+import json
 from collections.abc import Iterator
 
 from tokenloom.cli.grammar import parser
@@ -47,7 +48,10 @@ FISH = "complete -c tokenloom -n '{condition}' {what}\n"
 
 def completion(arguments: argparse.Namespace) -> int:
     """Print the script for a shell: `tokenloom completion`."""
-    print({"bash": bash, "zsh": lambda: ZSH + bash(), "fish": fish}[arguments.shell](), end="")
+    script = {"bash": bash, "zsh": lambda: ZSH + bash(), "fish": fish}[arguments.shell]()
+    if arguments.json:
+        script = json.dumps({"shell": arguments.shell, "script": script}, indent=1) + "\n"
+    print(script, end="")
     return 0
 
 

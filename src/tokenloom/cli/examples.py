@@ -173,12 +173,17 @@ def show_rows(arguments: argparse.Namespace, path: Path) -> int:
 
 def _rows_of(path: Path, most: int) -> Iterator[dict[str, Any]]:
     """The first rows of a file of JSON lines."""
+    if not path.is_file():
+        raise InputError(f"{path}: there is no such file. Allowed: JSON lines of ready-made ids.")
     with path.open(encoding="utf-8") as lines:
         for number, line in zip(range(most), lines, strict=False):
             try:
                 row = json.loads(line)
             except ValueError as error:
-                raise InputError(f"{path}: line {number + 1}: it is not JSON ({error}).") from None
+                raise InputError(
+                    f"{path}: line {number + 1}: it is not JSON ({error}). Allowed: an object a "
+                    "line."
+                ) from None
             if not isinstance(row, dict) or not isinstance(row.get("input_ids"), list):
                 raise InputError(
                     f"{path}: line {number + 1}: it has no list 'input_ids'. Allowed: a run file, "

@@ -10,7 +10,7 @@ from typing import Any
 from tokenloom.api.dataset import Dataset
 from tokenloom.arguments import check_between
 from tokenloom.cli.printing import write
-from tokenloom.cli.runs import batch_size_of, open_run
+from tokenloom.cli.runs import batch_size_of, open_run, refuse_overrides
 from tokenloom.cli.tables import screen, table
 from tokenloom.config import from_config
 from tokenloom.errors import ConfigError, StateError, TokenloomError, binary_size, plural
@@ -20,7 +20,7 @@ from tokenloom.loader.steps import Steps
 
 __all__ = ["plan", "state", "time_words"]
 
-PLAN_HEADS = ("source", "rows", "share", "tokens", "fill", "epochs")
+PLAN_HEADS = ("name", "rows", "share", "tokens", "fill", "epochs")
 
 SIMULATED = 1000  # steps of the forecast
 
@@ -55,7 +55,6 @@ def _sources(run: Dataset, examples: int) -> list[dict[str, Any]]:
         found.append(
             {
                 **one,
-                "source": one["name"],
                 "share": one["rows"] / examples if examples else 0.0,
                 "fill": one["tokens"] / cells if cells else None,
             }
@@ -81,7 +80,7 @@ def _plan_lines(run: Dataset, about: dict[str, Any]) -> Iterator[str]:
         yield ""
         yield f"{plural(planned, 'example')}, {planned * about['seq_len']:,} cells"
         rows = [[_shown(one, head) for head in PLAN_HEADS] for one in about["sources"]]
-        yield from table(PLAN_HEADS, rows, width=screen())
+        yield from table(("source", *PLAN_HEADS[1:]), rows, width=screen())
     told = about["forecast"]
     if told is not None:
         yield ""
@@ -109,11 +108,15 @@ def state(arguments: argparse.Namespace) -> int:
         raise ConfigError(f"tokens_per_second: found {rate:g}, allowed: above 0.")
     saved = latest_state(arguments.file)
     if saved is None:
-        raise StateError(f"{arguments.file}: there is no state in it.")
+        raise StateError(
+            f"{arguments.file}: there is no state in it, allowed: what write_state wrote, or a "
+            "directory of such files."
+        )
     run, trouble = _run_of(arguments, saved)
-    about = {**position(saved, run), "trouble": trouble}
-    if rate is not None and about["tokens_left"] is not None:
-        about["seconds_left"] = about["tokens_left"] / rate
+    about = position(saved, run)
+    left = about["tokens_left"]
+    about["seconds_left"] = None if rate is None or left is None else left / rate
+    about["trouble"] = trouble
     write(arguments, about, _state_lines(about))
     return 0
 
@@ -123,9 +126,10 @@ def _run_of(
 ) -> tuple[Dataset | None, str | None]:
     """The run of a state; None if its stores are not there, and what is wrong."""
     if arguments.run is not None:
-        run = open_run(arguments.run)
+        run = open_run(arguments.run, arguments.set)
         check_state(saved, run.describe(), run.run.n)
         return run, None
+    refuse_overrides(arguments.set, "a state")
     if not saved.get("dataset"):
         return None, "the state has no description of its run; give it with --run."
     try:
@@ -165,7 +169,7 @@ def _state_lines(about: dict[str, Any]) -> Iterator[str]:
             for one in about["sources"]
         ]
         yield from table(STATE_HEADS, rows, width=screen())
-    if about.get("seconds_left") is not None:
+    if about["seconds_left"] is not None:
         left = time_words(about["seconds_left"])
         yield f"{about['tokens_left']:,} cells are left: {left} at that rate"
     if about["trouble"]:

@@ -210,4 +210,6 @@ def write_whole(target: Path, text: str, what: str) -> None:
         replace_file(target, text.encode())
     except OSError as error:
         reason = os.strerror(error.errno) if error.errno else error
-        raise StoreError(f"{target}: the {what} cannot be written: {reason}.") from error
+        raise StoreError(
+            f"{target}: the {what} cannot be written: {reason}. Choose another place."
+        ) from error

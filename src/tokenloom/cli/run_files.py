@@ -11,7 +11,7 @@ from typing import Any
 from tokenloom.api.dataset import Dataset
 from tokenloom.cli.printing import write, write_whole
 from tokenloom.config import check
-from tokenloom.errors import InputError, StoreExists, plural
+from tokenloom.errors import ConfigError, InputError, StoreExists, plural
 from tokenloom.loader.loader import Loader
 from tokenloom.runfiles import json_schema, starter
 from tokenloom.runfiles.make import Report
@@ -37,12 +37,16 @@ def init(arguments: argparse.Namespace) -> int:
 def check_file(arguments: argparse.Namespace) -> int:
     """Print every problem of a run file, or its run: `tokenloom check`."""
     if arguments.schema:
+        if arguments.file is not None or arguments.set:
+            raise ConfigError(
+                "schema: found with a file, but every run file has the same one. Leave one out."
+            )
         print(json.dumps(json_schema(), indent=1, ensure_ascii=False))
         return 0
     if arguments.file is None:
-        raise InputError("check: which file? tokenloom check run.yaml")
+        raise InputError("check: no file is given. Name one: tokenloom check run.yaml")
     try:
-        found = check(arguments.file, arguments.overrides)
+        found = check(arguments.file, arguments.set)
     except FileNotFoundError:
         raise InputError(
             f"{arguments.file}: no such file. `tokenloom init FOLDER` writes one."
@@ -54,14 +58,14 @@ def check_file(arguments: argparse.Namespace) -> int:
 
 def _as_json(found: Report, problems: list[str]) -> dict[str, Any]:
     run = found.run
-    shown: dict[str, Any] = {"file": found.written.name, "problems": problems}
-    shown |= {"to_build": found.to_build, "fingerprint": run and run.fingerprint}
-    if run is None:
-        return shown
-    file = run.file
-    return shown | {
-        "examples": run.run.n,
-        "seq_len": run.seq_len,
+    file = run and run.file
+    return {
+        "file": found.written.name,
+        "problems": problems,
+        "to_build": found.to_build,
+        "fingerprint": run and run.fingerprint,
+        "examples": run and run.run.n,
+        "seq_len": run and run.seq_len,
         "dialect": file and file.dialect,
         "unused": list(file.unused) if file else [],
         "loader": dict(file.loader) if file else {},

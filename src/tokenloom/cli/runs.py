@@ -15,7 +15,7 @@ from tokenloom.api.store import Store, open_store
 from tokenloom.config import load
 from tokenloom.errors import ConfigError, InputError
 
-__all__ = ["batch_size_of", "open_run", "open_target", "pair"]
+__all__ = ["batch_size_of", "open_run", "open_target", "pair", "refuse_overrides"]
 
 
 def open_run(path: str, changed: list[str] | None = None) -> Dataset:
@@ -30,9 +30,27 @@ def open_run(path: str, changed: list[str] | None = None) -> Dataset:
         raise InputError(f"{path}: no such file. `tokenloom init FOLDER` writes one.") from None
 
 
-def open_target(path: str) -> Dataset | Store:
+def open_target(path: str, changed: list[str]) -> Dataset | Store:
     """A store if it is a directory, else a run."""
-    return open_store(path) if Path(path).is_dir() else open_run(path)
+    if not Path(path).is_dir():
+        return open_run(path, changed)
+    refuse_overrides(changed, "a store")
+    return open_store(path)
+
+
+def refuse_overrides(changed: list[str], what: str) -> None:
+    """Refuse other values for what has none, instead of ignoring them.
+
+    >>> refuse_overrides(["seed=3"], "a store")  # doctest: +ELLIPSIS
+    Traceback (most recent call last):
+        ...
+    tokenloom.errors.ConfigError: --set: found seed=3, allowed: only with a run file; ...
+    """
+    if changed:
+        raise ConfigError(
+            f"--set: found {changed[0]}, allowed: only with a run file; {what} has no such values. "
+            "Leave it out."
+        )
 
 
 def batch_size_of(arguments: argparse.Namespace, run: Dataset, *, needed: bool = False) -> Any:

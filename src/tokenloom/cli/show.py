@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from tokenloom.api.store import Store, open_store
 from tokenloom.cli.examples import show_examples, show_row, show_rows
 from tokenloom.cli.printing import histogram, percentiles, summary, write, write_whole
-from tokenloom.cli.runs import open_run
+from tokenloom.cli.runs import open_run, refuse_overrides
 from tokenloom.errors import ConfigError, binary_size, plural
 from tokenloom.inspect.length_picture import length_picture
 from tokenloom.order.working_set import loss_columns
@@ -34,9 +34,9 @@ def info(arguments: argparse.Namespace) -> int:
     counts = count_lengths(store.reader)
     about["lengths"] = percentiles(counts)
     about["trained"] = _trained_in(store)
+    about["svg"] = arguments.svg
     if arguments.svg is not None:
         write_whole(Path(arguments.svg), length_picture(str(store.path), counts), "picture")
-        about["svg"] = arguments.svg
     write(arguments, about, _info_lines(store, about, counts))
     return 0
 
@@ -88,18 +88,37 @@ def show(arguments: argparse.Namespace) -> int:
     """Print a document of a store, or examples of a run: `tokenloom show`."""
     target = Path(arguments.target)
     if target.suffix == ".jsonl":
+        refuse_overrides(arguments.set, "JSON lines")
+        _refuse_others(arguments, "JSON lines", ("examples", "first", "eos"))
         return show_rows(arguments, target)
     if not target.is_dir() and (target.exists() or target.suffix in RUN_FILES):
-        run = open_run(arguments.target)
+        _refuse_others(arguments, "a run", ("examples", "first", "tokenized", "row"))
+        run = open_run(arguments.target, arguments.set)
         return show_examples(arguments, run) if arguments.row is None else show_row(arguments, run)
     return _show_document(arguments)
 
 
+USUAL: dict[str, Any] = {"start": 0, "text": False, "examples": 5, "first": 0, "tokenized": False}
+USUAL |= dict.fromkeys(("doc", "limit", "snapshot", "row", "eos"))
+
+
+def _refuse_others(arguments: argparse.Namespace, what: str, own: tuple[str, ...]) -> None:
+    """Refuse options that would be ignored silently."""
+    for name, usual in USUAL.items():
+        if name not in own and getattr(arguments, name) != usual:
+            raise ConfigError(f"{name}: found with {what}, where it has no effect. Leave it out.")
+
+
 def _show_document(arguments: argparse.Namespace) -> int:
     """One document of a store."""
+    refuse_overrides(arguments.set, "a store")
+    _refuse_others(arguments, "a store", ("doc", "start", "limit", "text", "snapshot"))
     store = open_store(arguments.target, snapshot=arguments.snapshot)
     if arguments.doc is None:
-        raise ConfigError(f"doc: which of its {store.num_documents:,} documents? Give its number.")
+        raise ConfigError(
+            f"doc: missing; the store has {store.num_documents:,} documents. Give the number of "
+            "one."
+        )
     ids = store.document(arguments.doc)
     limit = arguments.limit
     if limit is None:

@@ -36,7 +36,7 @@ def audit(arguments: argparse.Namespace) -> int:
     _refuse_mixtures(arguments)
     if arguments.indices:
         return _judge_indices(arguments)
-    run = open_run(arguments.description)
+    run = open_run(arguments.description, arguments.set)
     progress = False if arguments.quiet else None
     if arguments.check:
         report = check_certificate(
@@ -68,10 +68,10 @@ def audit(arguments: argparse.Namespace) -> int:
 
 def _refuse_mixtures(arguments: argparse.Namespace) -> None:
     """Refuse options that would be ignored silently."""
-    given = {name for name, value in vars(arguments).items() if value not in (None, False)}
+    given = {name for name, value in vars(arguments).items() if value not in (None, False, [])}
     own = {"first", "last", "plan_only", "sample", "output"}
     if arguments.indices:
-        odd, what = given & {*own, "description", "check", "full"}, "--indices"
+        odd, what = given & {*own, "description", "check", "full", "set"}, "--indices"
     elif arguments.check:
         odd, what = given & {*own, "rows", "epochs"}, "--check"
     else:
@@ -92,7 +92,9 @@ def _judge_indices(arguments: argparse.Namespace) -> int:
 def _read(path: str) -> bytes:
     raw = LOCAL.read(Path(path), MOST_BYTES)
     if raw is None:
-        raise ConfigError(f"{path}: there is no such file.")
+        raise ConfigError(
+            f"{path}: there is no such file. Write it with: tokenloom audit RUN -o FILE"
+        )
     return raw
 
 
@@ -105,7 +107,9 @@ def read_indices(path: Path) -> NDArray[np.int64]:
     """
     raw = LOCAL.read(path, MOST_INDICES)
     if raw is None:
-        raise ConfigError(f"{path}: there is no such file.")
+        raise ConfigError(
+            f"{path}: there is no such file. Write it with numpy.save(path, indices)."
+        )
     try:
         return _indices_in(raw)
     except (ValueError, EOFError, SyntaxError, OverflowError) as error:
@@ -135,7 +139,7 @@ def _indices_in(raw: bytes) -> NDArray[np.int64]:
 
 def simulate(arguments: argparse.Namespace) -> int:
     """Tell what steps will read, show and wait for: `tokenloom simulate`."""
-    run = open_run(arguments.run)
+    run = open_run(arguments.run, arguments.set)
     found = simulate_run(
         run,
         arguments.steps,
@@ -154,7 +158,7 @@ def simulate(arguments: argparse.Namespace) -> int:
 
 def blame(arguments: argparse.Namespace) -> int:
     """Find what losses point at: `tokenloom blame`."""
-    run = open_run(arguments.run)
+    run = open_run(arguments.run, arguments.set)
     found = blamed(
         run,
         arguments.losses,

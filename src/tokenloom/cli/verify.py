@@ -67,11 +67,15 @@ def _json(path: Path) -> Any:
     """The content of a file with a state or a description."""
     raw = LOCAL.read(path, MAX_BYTES)
     if raw is None:
-        raise ConfigError(f"{path}: there is no such file.")
+        raise ConfigError(
+            f"{path}: there is no such file. Allowed: a state or a description of a run."
+        )
     try:
         return json.loads(raw)
     except (ValueError, RecursionError) as error:
-        raise ConfigError(f"{path}: it is not JSON ({error}).") from None
+        raise ConfigError(
+            f"{path}: it is not JSON ({error}). Allowed: a state or a description of a run."
+        ) from None
 
 
 def _gc_lines(arguments: argparse.Namespace, collected: Collected) -> Iterator[str]:

@@ -137,6 +137,7 @@ def meeting(reader: Reader, text: str) -> Bools:
     if not meets.any():
         raise ConfigError(
             f"doc_key: no document of {len(meets):,} meets {text!r} ({'; '.join(seen)})."
+            " Relax the condition."
         )
     return meets
 
@@ -160,7 +161,7 @@ def documents_where(
     if not found:
         raise ConfigError(
             f"doc_key: no document of {len(asked):,} meets {function!r}. It is called with the "
-            "metadata of each document, as `Store.metadata` returns it."
+            "metadata of each document, as `Store.metadata` returns it. Try it on one of them."
         )
     return np.array(found, np.int64)
 

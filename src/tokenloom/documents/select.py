@@ -25,12 +25,15 @@ from numpy.typing import NDArray
 from tokenloom.documents.spec import SHOWN, SelectSpec, listed
 from tokenloom.errors import ConfigError, plural
 from tokenloom.random.keys import children, key
+from tokenloom.store.plan_cache import keep_list
 
 __all__ = ["Selection", "choose", "tell_documents"]
 
 log = logging.getLogger("tokenloom")
 
-LOGGED = 20  # documents of a selection that are logged one by one at level INFO
+LOGGED = 1_000  # documents of a selection that are logged one by one; others are listed in a file
+
+LISTED = 1 << 20  # documents of such a file, at most: about 30 bytes each
 
 Int64 = NDArray[np.int64]
 
@@ -88,13 +91,15 @@ def choose(
     fits = pool[_fits(spec, lengths[pool])]
     if spec.doc_hash is not None:
         if has_hash is None:
-            raise TypeError("choose: doc_hash needs has_hash, which reads the hashes.")
+            raise TypeError(
+                "choose: found doc_hash without has_hash, which reads the hashes. Give both."
+            )
         hashed = len(fits)
         pool = fits = fits[has_hash(fits, spec.doc_hash)]
         if not len(fits):
             raise ConfigError(
                 f"doc_hash: no document of {hashed:,} has a hash that starts with {spec.doc_hash}. "
-                "It is the xxh3_128 of the document's tokens, as in `store.document_hashes`."
+                "Take it from `store.document_hashes`: it is the xxh3_128 of the document's tokens."
             )
     if spec.doc_index is not None:
         return _by_index(spec, lengths, pool, fits, digest)
@@ -193,8 +198,8 @@ def _pool(spec: SelectSpec, lengths: Int64, among: Int64 | None) -> Int64:
     if spec.documents is not None:
         if spec.documents[-1] >= len(lengths):
             raise ConfigError(
-                f"documents: found {spec.documents[-1]}, but there are "
-                f"{plural(len(lengths), 'document')}."
+                f"documents: found {spec.documents[-1]}, allowed: below {len(lengths):,}, the "
+                "documents of the store."
             )
         listed = np.zeros(len(lengths), np.bool_)
         listed[list(spec.documents)] = True
@@ -311,15 +316,24 @@ def _least(values: NDArray[Any], documents: Int64, count: int) -> Int64:
 
 
 def tell_documents(head: str, documents: Int64, lengths: Int64) -> None:
-    """Log a line for every document: the first ones at level INFO, the others at DEBUG."""
-    line = head + "Selected doc_idx=%d, length=%d"
-    shown = len(documents) if log.isEnabledFor(logging.DEBUG) else LOGGED
-    pairs = zip(documents[:shown].tolist(), lengths[:shown].tolist(), strict=True)
-    for number, (document, length) in enumerate(pairs):
-        log.log(logging.INFO if number < LOGGED else logging.DEBUG, line, document, length)
-    if len(documents) > LOGGED:
-        log.info(
-            "%sSelected %d more documents; level DEBUG lists them, and so do .indices and .lengths",
-            head,
-            len(documents) - LOGGED,
-        )
+    """Log a line for each of the first documents, and list the others in a file.
+
+    The file has the same lines. It is in the directory of kept plans and named by its content, so
+    it is written once; a logger that shows no INFO costs nothing and writes nothing.
+    """
+    if not log.isEnabledFor(logging.INFO):
+        return
+    line, more = f"{head}Selected doc_idx=%d, length=%d", len(documents) - LOGGED
+    for pair in zip(documents[:LOGGED].tolist(), lengths[:LOGGED].tolist(), strict=True):
+        log.info(line, *pair)
+    if more <= 0:
+        return
+    others = documents[LOGGED:], lengths[LOGGED:]
+    file = keep_list("selected", _lines(line, *others)) if more <= LISTED else None
+    where = f"{file} lists them" if file else "no file lists them, but .indices and .lengths do"
+    log.info("%sSelected %s; %s", head, plural(more, "more document"), where)
+
+
+def _lines(line: str, documents: Int64, lengths: Int64) -> str:
+    pairs = zip(documents.tolist(), lengths.tolist(), strict=True)
+    return "".join(f"{line % pair}\n" for pair in pairs)

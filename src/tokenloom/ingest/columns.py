@@ -117,7 +117,10 @@ def stored_columns(given: Sequence[str], asked: Mapping[str, str]) -> dict[str, 
                 "records."
             )
         if not fmt.COLUMN_NAME.fullmatch(name) or name in fmt.RESERVED_COLUMNS:
-            raise ConfigError(f"columns.{name}: this name is not allowed for a column.")
+            raise ConfigError(
+                f"columns.{name}: no column has this name, allowed: a to z, then letters, digits "
+                f"and _, and none of {', '.join(sorted(fmt.RESERVED_COLUMNS))}."
+            )
         if dtype not in fmt.COLUMN_DTYPES:
             raise ConfigError(
                 f"columns.{name}: dtype {dtype!r}, allowed: {', '.join(fmt.COLUMN_DTYPES)}."
@@ -270,7 +273,9 @@ def _values(record: Mapping[str, Any], name: str, length: int) -> Array:
     kinds = "iu" if name == "labels" else "biuf"
     values = number_array(take(record, name, "a per-token column"), name, kinds)
     if len(values) != length:
-        raise BadRecord(f"{name!r} has {len(values)} values for {length} ids")
+        raise BadRecord(
+            f"{name!r} has {len(values)} values for {length} ids, allowed: one for each"
+        )
     return values
 
 
@@ -366,13 +371,18 @@ def _stored(name: str, values: Array, dtype: str, low: int) -> Array:
         kept = values.astype(dtype)
     if np.dtype(dtype).kind in "biu":
         if not np.array_equal(kept, values):
-            raise BadRecord(f"{name!r} holds values that do not fit {dtype}")
+            raise BadRecord(
+                f"{name!r} holds values that do not fit {dtype}; allowed: its values. Name a "
+                "larger dtype in columns"
+            )
         return kept
     lost = np.isinf(kept) & ~np.isinf(values)
     if lost.any():
         at = int(np.flatnonzero(lost)[0])
         raise BadRecord(
-            f"{name!r} is {values[at]} at position {low + at}, which does not fit {dtype}"
+            f"{name!r} is {values[at]} at position {low + at}, which does not fit {dtype}; "
+            "allowed: "
+            "its values. Name a larger dtype in columns"
         )
     return kept
 
@@ -413,7 +423,9 @@ def number_array(value: Any, key: str, kinds: str) -> Array:
         if array.size == 0:
             array = np.empty(0, np.int64)
     except (ValueError, OverflowError) as error:
-        raise BadRecord(f"{key!r} is not a list of numbers: {error}") from error
+        raise BadRecord(
+            f"{key!r} is {a_kind(value)}, allowed: a list of numbers ({error})"
+        ) from error
     if array.ndim != 1 or array.dtype.kind not in kinds:
         allowed = "a list of whole numbers" if kinds == "iu" else "a list of numbers"
         raise BadRecord(f"{key!r} is {a_kind(value)} of {array.dtype}, allowed: {allowed}")

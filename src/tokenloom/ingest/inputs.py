@@ -277,7 +277,7 @@ def _expand_text(where: str, text: str) -> list[Input]:
         hint = f" Did you mean '{close[0]}:{rest}'?" if close else ""
         raise InputError(
             f"{where}: no file {text!r}, and no kind named {prefix!r}. "
-            f"Kinds: {', '.join(SPEC_KINDS)}.{hint}"
+            f"Allowed: {', '.join(SPEC_KINDS)}.{hint}"
         )
     return _from_path(where, text, None)
 
@@ -309,10 +309,12 @@ def _from_path(where: str, text: str, kind: Kind | None) -> list[Input]:
         _missing(where, text)
     if not paths:
         others = sorted({path.suffix or path.name for path in candidates})[:5]
-        seen = f" Seen: {', '.join(others)}; other suffixes need KIND:GLOB, as 'txt:*.xyz'."
+        advice = " Name another."
+        if others:
+            advice = f" Seen: {', '.join(others)}; other suffixes need KIND:GLOB, as 'txt:*.xyz'."
         raise InputError(
             f"{where}: {text!r} holds no {kind or 'supported'} file, at least one is needed."
-            f"{seen if others else ''}"
+            f"{advice}"
         )
     return [_file(where, path, kind) for path in paths]
 
@@ -392,9 +394,15 @@ def _check_magic(where: str, path: Path, kind: Kind, compression: Compression, h
     """Refuses a file whose first bytes contradict its suffix, before hours of work start."""
     if kind == "parquet":
         if compression != "none":
-            raise InputError(f"{where}: {path}: parquet compresses itself; unpack the file first.")
+            raise InputError(
+                f"{where}: {path}: found {compression}, but parquet compresses itself. Unpack the "
+                "file first."
+            )
         if head != b"PAR1":
-            raise InputError(f"{where}: {path} starts with {head!r}, a parquet file with b'PAR1'.")
+            raise InputError(
+                f"{where}: {path} starts with {head!r}, a parquet file with b'PAR1'."
+                " Remove it from the inputs, or name its kind, as in 'jsonl:PATH'."
+            )
         if importlib.util.find_spec("pyarrow") is None:
             raise MissingExtra(f"Reading {path}", "pyarrow", "parquet")
         return
@@ -443,7 +451,7 @@ def _from_hf(where: str, text: str) -> list[Input]:
     if not _is_saved(path):
         raise InputError(
             f"{where}: {folder!r} was not written by save_to_disk (no state.json). "
-            f"For data files inside it write 'parquet:{folder}' or 'jsonl:{folder}'."
+            f"Write 'parquet:{folder}' or 'jsonl:{folder}' for data files inside it."
         )
     if (path / "dataset_dict.json").is_file():
         path = path / _split(where, path, split)

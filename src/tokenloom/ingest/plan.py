@@ -276,7 +276,8 @@ def _specials(
     if ids_key is not None:
         if options.add_bos or options.add_eos:
             raise ConfigError(
-                "add_bos, add_eos: ready-made ids are stored exactly as given; put the specials "
+                "add_bos, add_eos: not with ready-made ids, which are stored as given. Put the "
+                "specials "
                 "into the records, or add them when packing."
             )
         return None, None
@@ -315,7 +316,8 @@ def _columns(
     if ids_key is None:
         if asked:
             raise ConfigError(
-                "columns: per-token columns come with ready-made ids; pass ids_key='input_ids'."
+                "columns: found without ready-made ids, which they belong to. Pass "
+                "ids_key='input_ids'."
             )
         return {}, ()
     named = asked if isinstance(asked, Mapping) else {name: STORED.get(name, "") for name in asked}

@@ -109,7 +109,9 @@ def read_skips(raw: bytes, path: str) -> Skips:
         table = {str(why): (int(a), int(b), int(c)) for why, (a, b, c) in known["table"].items()}
         return Skips(table=table, places=tuple(places), listed=int(known["listed"]))
     except (ValueError, KeyError, TypeError, AttributeError, zstandard.ZstdError) as error:
-        raise StoreCorrupt(f"{path}: it is not a list of records ({error!s:.200}).") from error
+        raise StoreCorrupt(
+            f"{path}: it is not a list of records ({error!s:.200}). Restore the file from a copy."
+        ) from error
 
 
 def reason_of(message: str) -> str:

@@ -262,7 +262,10 @@ def remove_names(root: Path, names: Sequence[str], files: Files) -> None:
     """Remove files and directories of a store; a name that we do not make is refused."""
     wrong = [name for name in names if not is_store_name(name)]
     if wrong:
-        raise StoreError(f"{root / wrong[0]}: this is no name of ours, so nothing was removed.")
+        raise StoreError(
+            f"{root / wrong[0]}: this is no name of ours, so nothing was removed. Remove it "
+            "yourself."
+        )
     for name in names:
         files.remove(root / name)
 
@@ -319,9 +322,12 @@ def _ours(root: Path, files: Files) -> Standing:
             raise StoreNotFound(
                 f"{root}: there is no manifest here, and other things "
                 f"({', '.join(standing.strangers[:3])}), so nothing is removed."
+                " Name the directory of a store."
             )
         current(root, files)  # says what is wrong with the path
-        raise StoreNotFound(f"{root}: this directory is not a token store.")
+        raise StoreNotFound(
+            f"{root}: this directory is not a token store. Name one that `tokenloom info` knows."
+        )
     if standing.snapshot is not None:
         check_sizes(LocalSource(root), root, standing.snapshot.manifest)
     return standing

@@ -198,7 +198,7 @@ class Worker:
         code = self._process.wait(timeout=10)
         how = f"was killed by signal {-code}" if code < 0 else f"ended with exit code {code}"
         return WorkerError(
-            f"worker process {self._process.pid} {how} while it {doing}. Nothing "
+            f"build: worker process {self._process.pid} {how} while it {doing}. Nothing "
             "was published; run the same build again to go on after the last finished shard "
             "(with fewer workers, if memory ran out)."
         )

@@ -19,6 +19,7 @@ from typing import Any
 import grain
 
 from tokenloom.api.dataset import Dataset
+from tokenloom.api.origin import settings_of_file
 from tokenloom.arguments import near_misses
 from tokenloom.batch.batch import Batch
 from tokenloom.batch.views.named import fields_for
@@ -44,7 +45,7 @@ class _Making:
         return batch.to_numpy(contract=self.contract, fields=self.fields)
 
     def of(
-        self, dataset: Dataset, batch_size: int | Sequence[tuple[int, int]], **options: Any
+        self, dataset: Dataset, batch_size: int | Sequence[tuple[int, int]] | None, **options: Any
     ) -> tuple[StepReader, _Making]:
         """What makes the batches of a run, and these arrays of them."""
         fields = fields_for(self.contract, self.fields)
@@ -158,10 +159,11 @@ class StepIterator(grain.DatasetIterator):  # type: ignore[misc]
         return f"StepIterator({self.loop.reader.passes.dataset.fingerprint[:12]})"
 
 
+@settings_of_file("source", own=["fields"])
 @near_misses("source")
 def source(
     dataset: Dataset,
-    batch_size: int | Sequence[tuple[int, int]],
+    batch_size: int | Sequence[tuple[int, int]] | None = None,
     *,
     contract: str = "jax",
     fields: Sequence[str] = (),
@@ -181,6 +183,7 @@ def source(
     Args:
         dataset: the run.
         batch_size: rows of a step over all ranks; or a schedule, pairs (examples, batch size).
+            This and other arguments default to the `loader` section of the run's file.
         contract: which arrays: "jax" (inputs, targets, loss_mask, segment_ids, position_ids),
             "maxtext", "plain", …; see `tokenloom.batch.views.contracts`.
         fields: further arrays by name, such as "loss_weights" or "index".
@@ -203,10 +206,11 @@ def source(
     return StepSource(*making.of(dataset, batch_size, scattered=True, fetch=fetch, **given))
 
 
+@settings_of_file("iterator", own=["fields"])
 @near_misses("iterator")
 def iterator(
     dataset: Dataset,
-    batch_size: int | Sequence[tuple[int, int]],
+    batch_size: int | Sequence[tuple[int, int]] | None = None,
     *,
     contract: str = "jax",
     fields: Sequence[str] = (),
@@ -224,6 +228,7 @@ def iterator(
     Args:
         dataset: the run.
         batch_size: rows of a step over all ranks; or a schedule, pairs (examples, batch size).
+            This and other arguments default to the `loader` section of the run's file.
         contract: see `source`, like all up to `untrained`.
         fields: further arrays by name.
         accumulate: shape arrays [accumulate, rows / accumulate, …].

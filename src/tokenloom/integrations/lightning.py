@@ -11,6 +11,7 @@ An epoch is a pass over the run; the next one is the next pass, in a fresh order
 
 from __future__ import annotations
 
+import inspect
 import weakref
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
@@ -18,15 +19,22 @@ from typing import Any
 import lightning.pytorch as pl
 
 from tokenloom.api.dataset import Dataset, dataset_of
+from tokenloom.api.origin import settings_of_file
 from tokenloom.arguments import near_misses
 from tokenloom.errors import StateError, warn
 from tokenloom.integrations.torch.data_loader import OF_TORCH, StepDataLoader, dataloader
+from tokenloom.loader.accepted import accepted_steps
 from tokenloom.loader.passes import LoopPlace, Passes, Turn
 from tokenloom.loader.prefetch import log
 from tokenloom.loader.state import decisive
 from tokenloom.loader.steps import rank_rows
 
 __all__ = ["DataModule"]
+
+HANDED_ON = ("untrained", "context", "prefetch", "fetch", *OF_TORCH)  # to `dataloader`
+
+# without what the file of a run says, which `DataModule` has taken already
+_dataloader = inspect.unwrap(dataloader)
 
 Runs = Dataset | Sequence[Dataset] | Mapping[str, Dataset]
 
@@ -105,7 +113,8 @@ class DataModule(pl.LightningDataModule):  # type: ignore[misc]
     Args:
         dataset: the run to train on.
         batch_size: rows of a step over all ranks (of a micro-batch, with
-            ``accumulate_grad_batches``); or a schedule, pairs (examples, batch size).
+            ``accumulate_grad_batches``); or a schedule, pairs (examples, batch size). This and
+            other arguments default to the `loader` section of the run's file.
         val: the run, or runs by name or in a list, to validate on; every validation is the same.
         test: the same for ``Trainer.test``.
         contract: what the model wants: "hf", "flash", "flex", "sdpa" or "plain"; see
@@ -130,17 +139,17 @@ class DataModule(pl.LightningDataModule):  # type: ignore[misc]
     (2, 4)
     """
 
+    @settings_of_file("DataModule", further=HANDED_ON, own=["fields"])
     @near_misses(
         "DataModule",
-        *("untrained", "context", "prefetch", "fetch"),
-        *OF_TORCH,
+        *HANDED_ON,
         val_run="The run to validate on is val=….",
         eval_runs="The runs to evaluate on are val=… and test=….",
     )
     def __init__(
         self,
         dataset: Dataset,
-        batch_size: int | Sequence[tuple[int, int]],
+        batch_size: int | Sequence[tuple[int, int]] | None = None,
         *,
         val: Runs | None = None,
         test: Runs | None = None,
@@ -155,7 +164,8 @@ class DataModule(pl.LightningDataModule):  # type: ignore[misc]
         **options: Any,
     ) -> None:
         super().__init__()
-        self.dataset, self.batch_size = dataset_of("DataModule", dataset), batch_size
+        self.dataset = dataset_of("DataModule", dataset)
+        self.batch_size = accepted_steps(batch_size).batch_size
         self.val, self.test = val, test
         self.eval_batch_size = eval_batch_size
         self._ends = end, eval_end
@@ -169,7 +179,7 @@ class DataModule(pl.LightningDataModule):  # type: ignore[misc]
         self._loaded: Mapping[str, Any] | None = None  # a state that no epoch has begun with
         self._epoch: _Epoch | None = None
         # refuses what is wrong now, not when training starts
-        dataloader(dataset, batch_size, rank=0, world_size=1, end=end, **self._options)
+        _dataloader(dataset, batch_size, rank=0, world_size=1, end=end, **self._options)
         # Lightning takes a method that is there for data that is there, and warns of none
         if val is not None:
             _each(val, lambda run: dataset_of("val", run))
@@ -205,9 +215,10 @@ class DataModule(pl.LightningDataModule):  # type: ignore[misc]
 
     def _loader(self, run: Dataset, size: Any, end: str, **more: Any) -> StepDataLoader:
         rank, world_size = self._ranks()
-        return dataloader(
+        made: StepDataLoader = _dataloader(
             run, size, rank=rank, world_size=world_size, end=end, **self._options, **more
         )
+        return made
 
     def _validation(self) -> Any:
         """The steps of the runs to validate on: all of them, every time."""

@@ -164,7 +164,8 @@ def _inserted(found: Mapping[str, Any]) -> list[str]:
     for name in names:
         if f"model.{name}_token_id" not in found:
             raise ConfigError(
-                f"model.{name}_token_id: missing; data.tokenizer.add_{name} needs the token to add."
+                f"model.{name}_token_id: missing; data.tokenizer.add_{name} needs the token to "
+                "add. Give it."
             )
     return names
 

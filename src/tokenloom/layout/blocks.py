@@ -64,7 +64,10 @@ class Blocks:
         """Blocks that start at these rows; the last number is the end."""
         edges = np.array(starts, np.int64)
         if not len(edges) or edges[0] != 0 or (edges[1:] < edges[:-1]).any():
-            raise ConfigError("blocks: the starts must begin with 0 and never decrease.")
+            raise ConfigError(
+                f"blocks: found starts {edges[:5].tolist()} …, allowed: from 0 on, never "
+                "decreasing."
+            )
         return Blocks(int(edges[-1]), 0, edges)
 
     def __len__(self) -> int:

@@ -26,6 +26,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from tokenloom.errors import ConfigError
+
 __all__ = ["BOS", "EOS", "EOS_BEFORE", "GOES_ON", "JOINED", "Spans"]
 
 Int64 = NDArray[np.int64]
@@ -108,7 +110,8 @@ class Spans:
     @property
     def continues(self) -> NDArray[np.bool_]:
         """Whether each span continues a document that started in an earlier frame [spans]."""
-        return (self.start > 0) | ((self.flags & GOES_ON) > 0)
+        found: NDArray[np.bool_] = (self.start > 0) | ((self.flags & GOES_ON) != 0)
+        return found
 
     @property
     def row(self) -> Int64:
@@ -188,18 +191,28 @@ class Spans:
         return replace(self, sources=(source,), source=np.zeros(len(self), np.int32))
 
     def check(self) -> None:
-        """Raise a ValueError that names the frame if a law does not hold."""
+        """Raise a ConfigError that names the frame if a law does not hold."""
         if len(self.frame) < 1 or self.frame[0] != 0 or self.frame[-1] != len(self.document):
-            raise ValueError("spans: `frame` does not start at 0 or end at the number of spans")
+            raise ConfigError(
+                f"spans: `frame` is {self.frame[:1]} to {self.frame[-1:]}, allowed: 0 to "
+                f"{len(self.document)}, the number of spans."
+            )
         if (np.diff(self.frame) < 0).any():
-            raise ValueError("spans: `frame` decreases")
+            frame = int(np.flatnonzero(np.diff(self.frame) < 0)[0])
+            raise ConfigError(f"spans: `frame` decreases at frame {frame}, allowed: never.")
         row, cells = self.row, self.cells
         inside = (self.at >= 0) & (self.at + cells <= self.width) & (cells >= 1)
         inside &= (self.start >= 0) & (self.length >= 0)
         inside &= (self.seen >= 0) & (self.seen <= cells)
         if not inside.all():
-            raise ValueError(f"spans: a span of frame {row[~inside][0]} is not inside it")
+            raise ConfigError(
+                f"spans: a span of frame {row[~inside][0]} is not inside it, allowed: 1 to "
+                f"{self.width} cells from its start."
+            )
         same = row[1:] == row[:-1]
         overlap = same & (self.at[1:] < (self.at + cells)[:-1])
         if overlap.any():
-            raise ValueError(f"spans: two spans of frame {row[1:][overlap][0]} overlap")
+            raise ConfigError(
+                f"spans: two spans of frame {row[1:][overlap][0]} overlap, allowed: each after "
+                "the last."
+            )

@@ -171,7 +171,7 @@ class Windows:
             low = max(0, (begin - self.width) // self.spec.step + 1)
             high = min(self._rows, -(-end // self.spec.step))
             found.append(np.arange(low, high if begin < end else low))
-        return found[1] if len(found) == 2 else np.unique(np.concatenate(found))
+        return np.unique(np.concatenate(found))
 
     def costs(self, epoch: Int64 | int, rows: Int64) -> Int64:
         """Tokens of each row that are in its frame, without the look-ahead token [N]."""

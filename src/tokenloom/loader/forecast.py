@@ -22,6 +22,8 @@ __all__ = ["Forecast", "RankReading", "forecast_of", "reading_of"]
 
 FITS, ROWS, THRASHES = "fits", "reads rows", "thrashes"
 
+LANES_EACH = 8  # for each rank: then shifts of a step touch few lanes of others
+
 SLACK = 1.1  # fetches of a block; at the edges of bands a few are fetched twice
 
 
@@ -163,12 +165,12 @@ def reading_of(dataset: Dataset, share: RankShare) -> RankReading:
 def _advice(working: WorkingSet, share: RankShare, sources: int, needed: int, times: int) -> str:
     """What would make a rank's windows fit into its cache, or fit `times` as often."""
     memory = f"Open the store with cache_bytes={times * needed:,}"
-    ranks, lanes = share.world_size, working.lanes
+    ranks, lanes, enough = share.world_size, working.lanes, LANES_EACH * share.world_size
     touched = working.touched(share, sources)
     if working.has_own_cache:
         memory = f"Set cache_windows={times * touched}"
     if lanes == 1:
-        other = f", or give it lanes: at least {8 * ranks} for {ranks} ranks" if ranks > 1 else ""
+        other = f", or give it lanes: at least {enough} for {ranks} ranks" if ranks > 1 else ""
         return f"{memory}, or lower window_blocks{other}."
     found = [memory]
     sizes = [size for size in share.batch_sizes if size % ranks]
@@ -178,8 +180,10 @@ def _advice(working: WorkingSet, share: RankShare, sources: int, needed: int, ti
         if fewer < touched:
             found.append(f"use a batch size that is a multiple of {ranks}, such as {whole:,}")
             found[-1] += f", which touches {plural(fewer, 'window')} instead of {touched}"
-    if lanes < 8 * ranks:
-        found.append(f"use lanes={8 * ranks} or more, 8 for each rank, with smaller windows")
+    if lanes < enough:
+        found.append(
+            f"use lanes={enough} or more, {LANES_EACH} for each rank, with smaller windows"
+        )
     elif lanes % ranks:
         found.append(f"use a number of lanes that is a multiple of {ranks}")
     return "; or ".join(found) + "; or lower window_blocks."

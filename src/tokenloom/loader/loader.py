@@ -103,7 +103,7 @@ class Loader:
 
     _anywhere = False  # whether it may be in a worker process
 
-    @settings_of_file("batch_size", "rank", "world_size")
+    @settings_of_file("Loader")
     @near_misses("Loader")
     def __init__(
         self,
@@ -276,7 +276,9 @@ class Loader:
         """The number of remaining steps."""
         count = self._maker.count
         if count is None:
-            raise TypeError("this loader is endless, so it has no length.")
+            raise TypeError(
+                "len: this loader is endless, so it has no length. Use take(n) for a finite run."
+            )
         return max(0, count - self.step)
 
     # -- position --------------------------------------------------------------------------

@@ -68,7 +68,9 @@ class StepLoop:
         passes = self.reader.passes
         count = passes.count(passes.turn(self.place.epoch))
         if count is None:
-            raise TypeError("this run is endless, so it has no length.")
+            raise TypeError(
+                "len: this run is endless, so it has no length. Use take(n) for a finite one."
+            )
         return count
 
     @property

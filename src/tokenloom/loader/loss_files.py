@@ -27,6 +27,8 @@ INDEX = "index"  # the key of the examples of a record
 
 EVENTS = "tfevents"  # in the name of every TensorBoard file
 
+EXACT = 1 << 53  # floats are exact integers up to here
+
 LINE = 1 << 24  # characters; a longer line is no record
 
 
@@ -182,7 +184,8 @@ def _indices(where: str, given: Any, losses: list[float], step: int) -> NDArray[
     good = isinstance(given, list) and len(given) == len(losses)
     if not good or any(type(one) is not int for one in given):
         raise InputError(
-            f"{where}: step {step}: 'index' must name the example of each of its {len(losses)} "
+            f"{where}: step {step}: 'index' has another length, allowed: the example of each of "
+            f"its {len(losses)} "
             "losses."
         )
     return np.array(given, np.int64)
@@ -191,7 +194,7 @@ def _indices(where: str, given: Any, losses: list[float], step: int) -> NDArray[
 def _integer(where: str, key: str, value: Any) -> int:
     try:
         number = float(value)
-        if number != int(number) or not 0 <= number < 1 << 53:
+        if number != int(number) or not 0 <= number < EXACT:
             raise ValueError
     except (TypeError, ValueError, OverflowError):
         raise InputError(

@@ -39,6 +39,8 @@ PLANS_AHEAD = 8  # plans whose blocks are fetched before they are needed
 
 COUNTED_STEPS = 64  # whose trained predictions are counted together
 
+SHOWN = 8  # examples that a message names
+
 SORTED_ROWS = 32768  # examples of all ranks sorted by lane together
 
 
@@ -255,7 +257,7 @@ class Maker:
         rows = self.rows_of(step)
         if self.renderer.batch(rows).trained().any():
             return
-        shown = ", ".join(map(str, rows[:8].tolist())) + (", …" if len(rows) > 8 else "")
+        shown = ", ".join(map(str, rows[:SHOWN].tolist())) + (", …" if len(rows) > SHOWN else "")
         what = (
             f"step {step}: none of its {len(rows)} rows (examples {shown}) has a token to train on"
         )

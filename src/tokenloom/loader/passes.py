@@ -70,6 +70,7 @@ class Passes:
             if number:
                 raise ConfigError(
                     f"epoch: found {number}, but the run is endless, so it has a single pass."
+                    " Allowed: 0."
                 )
             return self.whole(0, step)
         if number and self.supplier is self.dataset:
@@ -234,7 +235,8 @@ class LoopPlace:
         examples = check_state(state, dataset.describe(), run.n, allow_mismatch=allow_mismatch)
         if state.get("wrapped") and not wraps:
             raise StateError(
-                "state: its run had wrapped around (end='wrap'), which repeats the same order; "
+                "state: found one of a run that had wrapped around (end='wrap'), which repeats "
+                "the same order; "
                 "passes have fresh ones. Load it with end='wrap'."
             )
         if not allow_mismatch:

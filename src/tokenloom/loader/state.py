@@ -45,6 +45,8 @@ _NAME = re.compile(r"state-([0-9]{12,19})\.json")
 
 _SHOWN = 200  # characters of a wrong value in a message
 
+_LINES, _LINE = 50, 400  # of differences that are listed: how many, and their characters
+
 log = logging.getLogger("tokenloom")
 
 
@@ -173,8 +175,8 @@ def _differences(saved: Any, now: Any) -> list[str]:
         lines = description.differences(saved, now)
     except (RecursionError, TypeError, ValueError):  # nested junk, or not comparable
         return []
-    cut = [line if len(line) <= 2 * _SHOWN else line[: 2 * _SHOWN] + "…" for line in lines[:50]]
-    return cut + [f"and {len(lines) - 50} more"] * (len(lines) > 50)
+    cut = [_cut(line, _LINE) for line in lines[:_LINES]]
+    return cut + [f"and {len(lines) - _LINES} more"] * (len(lines) > _LINES)
 
 
 def _shown(value: Any) -> str:
@@ -183,7 +185,11 @@ def _shown(value: Any) -> str:
         text = repr(value)
     except (RecursionError, ValueError):  # too deep, or an integer of thousands of digits
         text = f"a {type(value).__name__} that cannot be shown"
-    return text if len(text) <= _SHOWN else text[:_SHOWN] + "…"
+    return _cut(text, _SHOWN)
+
+
+def _cut(text: str, most: int) -> str:
+    return text if len(text) <= most else text[:most] + "…"
 
 
 def _shape(state: Any) -> dict[str, Any]:
@@ -209,7 +215,11 @@ def _shape(state: Any) -> dict[str, Any]:
             or_none = ", or nothing" if name == "arrays" else ""
             wrong.append(f"{name}: found {_shown(value)}, allowed: 64 hex digits{or_none}")
     if wrong:
-        raise StateError("state: " + "\n  ".join(wrong) + "\nIt is not what state_dict() gave.")
+        raise StateError(
+            "state: "
+            + "\n  ".join(wrong)
+            + "\nIt is not what state_dict() gave. Use that, or another checkpoint."
+        )
     return dict(state)
 
 
@@ -236,7 +246,9 @@ def write_state(state: Mapping[str, Any], path: str | Path) -> Path:
     try:
         raw = json.dumps(known, indent=1, allow_nan=False).encode() + b"\n"
     except (TypeError, ValueError, RecursionError) as error:
-        raise StateError(f"state: it cannot be written as JSON ({error}).") from None
+        raise StateError(
+            f"state: it cannot be written as JSON ({error}). Allowed: what state_dict() gave."
+        ) from None
     if len(raw) > MAX_BYTES:
         raise StateError(f"state: it has {len(raw):,} bytes as JSON, allowed: {MAX_BYTES:,}.")
     if target.is_dir() or (target.suffix != ".json" and not target.exists()):
@@ -277,11 +289,14 @@ def read_state(path: str | Path) -> dict[str, Any]:
     except StoreError as error:
         raise StateError(str(error)) from error
     if raw is None:
-        raise StateError(f"{target}: there is no such file.")
+        raise StateError(f"{target}: there is no such file. Allowed: what write_state wrote.")
     try:
         value = json.loads(raw)
     except (ValueError, RecursionError) as error:
-        raise StateError(f"{target}: it is not JSON ({error}). It is not a state file.") from None
+        raise StateError(
+            f"{target}: it is not JSON ({error}). It is not a state file. Allowed: what "
+            "write_state wrote."
+        ) from None
     try:
         return _shape(value)
     except StateError as error:

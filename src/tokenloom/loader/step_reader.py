@@ -14,11 +14,12 @@ from typing import Any
 
 from tokenloom.api.dataset import Dataset, dataset_of
 from tokenloom.batch.batch import Batch
+from tokenloom.loader.accepted import accepted_steps
 from tokenloom.loader.loader import Loader
 from tokenloom.loader.maker import Maker
 from tokenloom.loader.passes import Passes, Turn
 from tokenloom.loader.ranks import find_ranks
-from tokenloom.loader.steps import Steps, refuse_no_steps
+from tokenloom.loader.steps import refuse_no_steps
 from tokenloom.store.handles import lazy, lock_of
 
 __all__ = ["StepReader"]
@@ -45,7 +46,7 @@ class StepReader:
     def __init__(
         self,
         dataset: Dataset,
-        batch_size: int | Sequence[tuple[int, int]],
+        batch_size: int | Sequence[tuple[int, int]] | None,
         rank: int | None = None,
         world_size: int | None = None,
         *,
@@ -55,14 +56,15 @@ class StepReader:
         **settings: Any,
     ) -> None:
         dataset = dataset_of("dataset", dataset)
+        steps = accepted_steps(batch_size)
         self.rank, self.world_size = find_ranks(rank, world_size, group)
-        self.passes = Passes(dataset, batch_size, end)
+        self.passes = Passes(dataset, steps.batch_size, end)
         self._settings, self._scattered = settings, scattered
         self._turn: Turn | None = None
         self._maker: Maker | None = None
         self._lock = lock_of(self)
         refuse_no_steps(
-            Steps(batch_size),
+            steps,
             dataset.run.n,
             end,
             seq_len=dataset.seq_len,

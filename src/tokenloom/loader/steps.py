@@ -39,7 +39,7 @@ def refuse_no_steps(steps: Steps, n: int | None, end: str, *, seq_len: int, toke
             "windows(..., tail='keep')."
         )
     if not tokens:
-        why = "Its sources have no token."
+        why = "Its sources have no token: build or select documents that have some."
     raise ConfigError(f"Loader: the run has 0 examples, so there is no step at all. {why}")
 
 

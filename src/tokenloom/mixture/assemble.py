@@ -97,7 +97,10 @@ def _check_moment(at: int, before: int, n: int | None) -> None:
             f"be undone. Allowed: {before:,} or more."
         )
     if n is not None and at > n:
-        raise ConfigError(f"edit: at={at:,} is after the end of the run, which has {n:,} examples.")
+        raise ConfigError(
+            f"edit: at={at:,} is after the end of the run, which has {n:,} examples."
+            " Give an earlier one."
+        )
 
 
 def _without(run: SourceRun, since: Mapping[int, int]) -> SourceRun:
@@ -255,5 +258,8 @@ def check_edits(
             check_names("edit.quarantine", [name], list(readers))
             known = newest[name].manifest.documents
             if not 0 <= document < known:
-                raise IndexError(f"edit.quarantine: {name} has {known:,} documents, no {document}.")
+                raise IndexError(
+                    f"edit.quarantine: found document {document} of {name}, allowed: 0 to "
+                    f"{known - 1:,}."
+                )
         live = [name for name in (*live, *edit.add) if name not in edit.remove]

@@ -33,9 +33,19 @@ Int64 = NDArray[np.int64]
 
 Float64 = NDArray[np.float64]
 
-FEW = 2048  # items; a search narrows down to this many, then sorts them
+FEW, NEAR = 2048, 256  # items; a search narrows down to FEW, then sorts them; it starts with NEAR
+
+WIDER, ULPS, HALVINGS = (
+    4,
+    4,
+    40,
+)  # of a search: growth and least size of a step, halvings of a guess
+
+SPARE = 32  # items of a source that are looked at beyond its share of a request
 
 MOST = 1e300  # no moment comes later
+
+ENDLESS, PRODUCT = 1 << 62, 1 << 61  # items of an endless source; products stay below
 
 LONGEST = 1 << 53  # cost consumed; floats are exact integers up to here
 
@@ -83,7 +93,7 @@ class Merge:
         self._first = np.array([clock.first for clock in clocks], np.int64)
         equal = [clock.costs.cost if isinstance(clock.costs, EqualCosts) else 0 for clock in clocks]
         self._cost = np.array(equal, np.int64)
-        ends = [(1 << 62) if clock.costs.n is None else clock.costs.n for clock in clocks]
+        ends = [ENDLESS if clock.costs.n is None else clock.costs.n for clock in clocks]
         self._end = np.array(ends, np.int64)
         self.longest = LONGEST // max(clock.costs.most for clock in clocks)
         root = key(seed, "mix", "ties")
@@ -93,14 +103,14 @@ class Merge:
         self._equal = bool((self._cost > 0).all())
         self._merger = self._compiled()
         # what sources with costs of their own have consumed at some counts
-        self._consumed: tuple[Int64, dict[int, int]] = np.empty(0, np.int64), {}
+        self._consumed: tuple[Int64 | None, dict[int, int]] = None, {}
 
     def _compiled(self) -> Any:
         """The compiled loops for these sources; None where there are none, or numbers are odd."""
         make = getattr(native.compiled, "Merger", None)
         given = self._weight, self._base, self._ref, self._cost, self._first, self._end, self._ties
         largest = [np.abs(one).max() for one in (self._weight, self._base, self._ref, self._cost)]
-        limits = (1e300, 1e300, 1 << 61, LONGEST)
+        limits = (MOST, MOST, PRODUCT, LONGEST)
         odd = not all(a < b for a, b in zip(largest, limits, strict=True))
         if make is None or odd or not (self._first <= self._end).all():
             return None
@@ -165,7 +175,7 @@ class Merge:
 
     def _equal_counts(self, source: Int64, consumed: Float64, moment: float) -> Int64:
         cost = self._cost[source]
-        most = np.minimum(self._end[source], (1 << 61) // cost)  # products stay below 2^62
+        most = np.minimum(self._end[source], PRODUCT // cost)
         guess = np.ceil(np.clip(consumed / cost, 0, most.astype(np.float64))).astype(np.int64)
         guess = np.minimum(guess, most)
         while True:  # the inverse only guesses, the expression decides
@@ -229,7 +239,7 @@ class Merge:
         left = self._end - begin
         rate = np.where(left > 0, self._weight / self._mean, 0.0)
         share = want * rate / max(float(rate.sum()), 1e-300)
-        most = np.minimum(left, np.minimum(1.02 * share + 32, want).astype(np.int64))
+        most = np.minimum(left, np.minimum(1.02 * share + SPARE, want).astype(np.int64))
         known, consumed = self._consumed
         summed = np.flatnonzero(self._cost == 0).tolist()
         if known is not begin:  # a request from somewhere else
@@ -247,7 +257,7 @@ class Merge:
             short = [i for i in summed if taken[i] == most[i] < left[i]]
             if not short:
                 break
-            most[short] = np.minimum(left[short], 2 * most[short] + 32)
+            most[short] = np.minimum(left[short], 2 * most[short] + SPARE)
         after = {i: int(ends[i][taken[i] - 1]) if taken[i] else consumed[i] for i in summed}
         self._consumed = counts, after
         return source, item, counts
@@ -271,7 +281,7 @@ class Merge:
             found = self.count(moment) - before
             if found >= want or moment > MOST:
                 break
-            low, step, factor = moment, step * factor + np.spacing(now) * 4, factor**1.5
+            low, step, factor = moment, step * factor + np.spacing(now) * ULPS, factor**1.5
         while found > 2 * want + FEW:  # a source that starts late and comes often
             middle = (low + moment) / 2
             if not low < middle < moment:
@@ -354,15 +364,16 @@ class Merge:
         """Two moments with the index and few other items between them."""
         begin = self._now(self._first)
         guess = self._guess(index, begin)
-        # the time that FEW / 8 items take; the guess uses totals of epochs and may be further off
-        step = max((guess - begin) * FEW / 8 / max(1, index - self.begin), np.spacing(guess) * 4)
+        # the time that a few items take; the guess uses totals of epochs and may be further off
+        each = (guess - begin) / (index - self.begin)  # `cut` asks for later ones only
+        step = max(NEAR * each, ULPS * float(np.spacing(guess)))
         low, below = guess, self.count(guess)
         high, above = low, below
         while below > index:
-            low, step = max(begin, low - step), 4 * step
+            low, step = max(begin, low - step), WIDER * step
             below = self.count(low) if low > begin else self.begin
         while above < index:
-            high, step = high + step, 4 * step
+            high, step = high + step, WIDER * step
             above = self.count(high)
             if high > MOST:
                 break
@@ -382,7 +393,7 @@ class Merge:
         low, high = begin, begin + 1.0
         while about(high) < index and high < MOST:
             low, high = high, high + 2 * (high - begin)
-        for _ in range(40):
+        for _ in range(HALVINGS):
             middle = (low + high) / 2
             low, high = (middle, high) if about(middle) < index else (low, middle)
         return low

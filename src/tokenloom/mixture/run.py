@@ -36,6 +36,10 @@ EPOCHS = 512  # epochs of one source that are computed together, at most
 
 KEPT_CHUNKS = 8
 
+NEVER = 1 << 62  # no index of a run
+
+BLOCK_ROWS = 128  # of a mix that is shuffled in blocks as a whole
+
 FULL = 64  # items of each source in a request; more are worth a request of their own
 
 FEW = 16  # up to this many items of a chunk are looked up one by one
@@ -204,12 +208,12 @@ class MixedRun:
 
     def _comes(self, number: int, source: int, item: int) -> bool:
         """Whether an item of a source comes before the end of a stage."""
-        stage, end = self.stages[number], self._last(number, 1 << 62)
+        stage, end = self.stages[number], self._last(number, NEVER)
         shown = stage.merge.clocks[source].costs.n
         if shown is not None and item >= shown:
             return False
         # a block has the items of the merge, in another order; no sums but those of the item
-        return end == 1 << 62 or stage.merge.index(source, item) < end
+        return end == NEVER or stage.merge.index(source, item) < end
 
     def reaches(self, source: int, item: int) -> bool:
         """Whether an item of a source, or a later one, may come."""
@@ -369,6 +373,6 @@ def _shuffled(shuffle: Shuffle | None, n: int | None, seed: int) -> Order | None
             "shuffle: this mix is endless, and only a finite one can be shuffled as a whole. "
             "Shuffle the sources instead, or give them epochs."
         )
-    size = getattr(shuffle, "io_block_size", None) or 128
+    size = getattr(shuffle, "io_block_size", None) or BLOCK_ROWS
     blocks = Blocks.equal(n, size)
     return shuffle.resolve(blocks, float(size)).order(blocks, seed, 0, "mix")

@@ -198,6 +198,7 @@ def _check(change: Change, stage: Stage, rule: Rule) -> None:
     if stage.end is not None and change.at > stage.end:
         raise ConfigError(
             f"edit: at={change.at:,} is after the end of the run, which has {stage.end:,} examples."
+            " Give an earlier one."
         )
     if rule.block and change.at % rule.block:
         low = change.at // rule.block * rule.block

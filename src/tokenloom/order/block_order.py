@@ -147,6 +147,12 @@ MANY_BANDS = 8  # of different sizes; places in fewer bands are computed band by
 
 STRETCH = 4096  # blocks whose shuffled positions are computed together
 
+FEW_BLOCKS = 64  # fewer are not worth computing a stretch
+
+LISTED = 8  # where at least one row in 8 of a band is asked for, all of its rows are listed
+
+KEPT_BANDS = 64
+
 
 class BlockOrder:
     """The order of `tokenloom.order.orders.block`."""
@@ -355,7 +361,7 @@ class _Equal:
         assert self._shuffled is not None  # there is a place, so there is a block
         stretch = int(block.min()) // STRETCH
         apart = int(block.max()) // STRETCH != stretch
-        if apart or (self._kept[0] != stretch and len(block) < 64):
+        if apart or (self._kept[0] != stretch and len(block) < FEW_BLOCKS):
             return self._shuffled.forward(block.view(np.uint64)).view(np.int64) * self._size
         number, rows = self._kept
         if number != stretch:
@@ -432,7 +438,7 @@ class _Cut:
             return apart
         first = int(band[0]) * self._band_blocks
         edges = self._places[first : first + self._band_blocks + 1]
-        if 8 * len(place) > edges[-1] - edges[0]:  # a good part of a band: list all its rows
+        if LISTED * len(place) > edges[-1] - edges[0]:  # a good part of a band: list all its rows
             begins = self._starts[self._order[first : first + len(edges) - 1]]
             every = np.repeat(begins - edges[:-1], np.diff(edges))
             every += np.arange(edges[0], edges[-1])
@@ -463,7 +469,7 @@ class _Cut:
             edges = first + np.concatenate(
                 [[0], np.cumsum(_lane_blocks(last - first, self._lanes))]
             )
-            if len(self._rounds) >= 64:
+            if len(self._rounds) >= KEPT_BANDS:
                 self._rounds = {}
             rounds = self._rounds[number] = LaneRounds(np.diff(self._places[edges]))
         return rounds

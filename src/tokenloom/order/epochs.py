@@ -115,10 +115,10 @@ class FreshEpochs:
 
     def rows_at(self, epoch: Int64, inside: Int64) -> Int64:
         """See `EpochOrders`."""
-        if not len(epoch) or (epoch == epoch[0]).all():
-            return self.order(int(epoch[0])).map(inside) if len(epoch) else inside
-        if self.shuffle is None or self.phases.rows.max() == 1:
+        if self.shuffle is None or self.phases.rows.max() == 1 or not len(epoch):
             return inside
+        if (epoch == epoch[0]).all():
+            return self.order(int(epoch[0])).map(inside)
         row = np.empty_like(inside)
         if isinstance(self.shuffle, FullShuffle):  # small sources have many epochs in a request
             for phase, here in grouped(self.phases.of(epoch)):
@@ -136,10 +136,10 @@ class FreshEpochs:
         return self.shuffle.epochs(self.seed, self.name)
 
 
-def _floor_of(x: Int64, times: int, plus: int, by: int) -> Int64:
+def _floor_of(x: Int64, times: int, by: int, plus: int = 0) -> Int64:
     """floor((x * times + plus) / by) [N], exact where the product takes more than 64 bits.
 
-    >>> _floor_of(np.array([10**10]), 10**10, 3, 10**11).tolist()
+    >>> _floor_of(np.array([10**10]), 10**10, 10**11, plus=3).tolist()
     [1000000000]
     """
     most = int(x.max(initial=0)) * abs(times) + abs(plus)
@@ -168,12 +168,12 @@ class Bridge:
 
     def _place(self, x: Int64) -> Int64:
         """The place of the x-th remaining old row: x plus the new rows with an earlier middle."""
-        ahead = -_floor_of(2 * x + 1, -self._a, self._r, 2 * max(self._r, 1))
+        ahead = -_floor_of(2 * x + 1, -self._a, 2 * max(self._r, 1), self._r)
         return x + np.clip(ahead, 0, self._a)
 
     def _olds_before(self, place: Int64) -> Int64:
         """Old rows before each place [N]."""
-        count = np.clip(_floor_of(place, self._r, 0, max(1, len(self))), 0, self._r)
+        count = _floor_of(place, self._r, max(1, len(self)))  # a guess
         while True:
             more = (count < self._r) & (self._place(np.minimum(count, self._r - 1)) < place)
             fewer = (count > 0) & (self._place(np.maximum(count - 1, 0)) >= place)
@@ -205,7 +205,7 @@ class Bridge:
         out[~is_new] = np.where(x >= 0, self._place(np.maximum(x, 0)), -1)
         y = self._new.inverse(rows[is_new] - self._first)
         # the new rows before it, plus the old ones whose middle is not after its own
-        ahead = _floor_of(2 * y + 1, self._r, -self._a, 2 * max(self._a, 1)) + 1
+        ahead = _floor_of(2 * y + 1, self._r, 2 * max(self._a, 1), -self._a) + 1
         out[is_new] = y + np.clip(ahead, 0, self._r)
         return out
 

@@ -202,7 +202,9 @@ class _Eras:
 def _as_blocks(n: int | Blocks | None, io_block_size: int | None) -> Blocks:
     if isinstance(n, Blocks):
         if io_block_size is not None:
-            raise ConfigError("io_block_size: given with Blocks, which have their own sizes.")
+            raise ConfigError(
+                "io_block_size: found beside Blocks, which have their own sizes. Leave it out."
+            )
         return n
     if io_block_size is None:
         raise ConfigError("io_block_size: missing; give the rows of a block, or give Blocks.")
@@ -226,5 +228,7 @@ def _check_rows(n: int | None) -> int | None:
 
 def _length(n: int | None) -> int:
     if n is None:
-        raise TypeError("an endless order has no length")
+        raise TypeError(
+            "len: this order is endless, so it has no length. Give it a number of rows."
+        )
     return n

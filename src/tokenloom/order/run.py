@@ -344,7 +344,10 @@ class SourceRun:
         """See `Run`."""
         most = MOST if self.n is None else self.n
         if int(checked(examples, None, "examples")) > most:
-            raise IndexError(f"examples {examples}: out of range, the run has {most:,}.")
+            raise IndexError(
+                f"examples {examples}: out of range, allowed: 0 to {most:,}, the examples of the "
+                "run."
+            )
         return self._tokens.upto(int(examples))
 
     def consumed(self, examples: int) -> list[Consumed]:

@@ -40,6 +40,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tokenloom.arguments import check_between
+from tokenloom.errors import ConfigError
 
 __all__ = [
     "BATCH",
@@ -244,13 +245,15 @@ def _whole_batches(values: Int64, size: int) -> Int64:
 def _permutation(order: Any) -> Int64:
     rows = np.asarray(order)
     if rows.ndim != 1 or rows.dtype.kind not in "iu" or len(rows) < 2:
-        raise ValueError(
+        raise ConfigError(
             f"order: found {rows.dtype} {list(rows.shape)}, allowed: two or more integers [n]."
         )
     rows = rows.astype(np.int64)
     inside = rows.min() >= 0 and rows.max() < len(rows)
     if not inside or np.bincount(rows, minlength=len(rows)).max() > 1:
-        raise ValueError(f"order: not a permutation of range({len(rows):,}).")
+        raise ConfigError(
+            f"order: found rows that are not 0 to {len(rows) - 1:,}, allowed: each of them once."
+        )
     return rows
 
 

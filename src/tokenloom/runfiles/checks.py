@@ -40,7 +40,7 @@ Given = Mapping[str, Any]
 def check_source(path: str, given: Given, seq_len: int | None, problems: list[Mistake]) -> None:
     """What is wrong with a source, as far as its store need not be known."""
     if "store" not in given and not is_known(below(path, "store"), problems):
-        problems.append(Mistake(below(path, "store"), "missing; the path of a store."))
+        problems.append(Mistake(below(path, "store"), "missing. Give the path of a store."))
     kind, layout = layout_of(path, given, seq_len, problems)
     if kind:
         asked(below(path, kind), CHECKS[kind], layout, problems)
@@ -158,7 +158,9 @@ def split_of(given: Given) -> SplitSpec:
     """The part of a split: shares by name, and which of them."""
     for name in ("shares", "part"):
         if name not in given:
-            raise ConfigError(f"{name}: missing, as in shares: {{train: 0.9, held: 0.1}}, part: …")
+            raise ConfigError(
+                f"{name}: missing. Write it as in shares: {{train: 0.9, held: 0.1}}, part: …"
+            )
     shares, part = given["shares"], given["part"]
     if part not in shares:
         raise ConfigError(f"part: found {part!r}, allowed: {choices(part, shares)}")
@@ -227,7 +229,7 @@ def _named(found: Any, names: list[str], _: Given) -> None:
 def _edit(given: Given) -> None:
     fields = {name: one for name, one in given.items() if name != "different_tokenizers"}
     if "at" not in fields:
-        raise ConfigError("at: missing; the first example that may change.")
+        raise ConfigError("at: missing. Give the first example that may change.")
     Edit(**fields)
 
 

@@ -57,7 +57,7 @@ def place_of(where: str, text: str, folder: str) -> FilePath:
     (FilePath(opened='runs/stores/wiki', shown='runs/stores/wiki'), '/data/wiki')
     """
     if not text:
-        raise ConfigError(f"{where}: found an empty path.")
+        raise ConfigError(f"{where}: found an empty path, allowed: the path of a store.")
     full = os.path.expanduser(expanded(where, text))
     if os.path.isabs(full) or ADDRESS.match(full):
         return FilePath(full, text)
@@ -117,6 +117,6 @@ class StoreShelf(NamedTuple):
             return StoreShelf(place_of(where, given, folder), None, {})
         hints = {name: one for name, one in given.items() if name not in ("path", "digest")}
         if "path" not in given:
-            raise ConfigError(f"{where}.path: missing; the path of a store.")
+            raise ConfigError(f"{where}.path: missing. Give the path of a store.")
         place = place_of(f"{where}.path", given["path"], folder)
         return StoreShelf(place, given.get("digest"), hints)

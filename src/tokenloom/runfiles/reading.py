@@ -71,7 +71,10 @@ def _put(plain: dict[str, Any], keys: list[str], value: Any, override: str) -> N
         inner = place.setdefault(known, {})
         if not isinstance(inner, dict):
             whole = ".".join(keys[: depth + 1])
-            raise ConfigError(f"override {override!r}: {whole} is {inner!r}, which has no keys.")
+            raise ConfigError(
+                f"override {override!r}: {whole} is {inner!r}, which has no keys. Leave out what "
+                "follows it."
+            )
         place = inner
     last = next((one for one in place if str(one) == keys[-1]), keys[-1])
     place[last] = value

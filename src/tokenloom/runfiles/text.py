@@ -141,7 +141,10 @@ def _bytes_of(path: str | os.PathLike[str]) -> bytes:
     with Path(path).open("rb") as file:
         raw = file.read(MAX_BYTES + 1)
     if len(raw) > MAX_BYTES:
-        raise ConfigError(f"{path}: found more than 1 MiB, which is too large for settings.")
+        raise ConfigError(
+            f"{path}: found more than 1 MiB, which is too large for settings. Name the file of "
+            "the run."
+        )
     return raw
 
 
@@ -162,7 +165,9 @@ def _parsed(raw: bytes, path: str, marks: dict[str, Mark]) -> Any:
         finally:
             loader.dispose()
     except RecursionError:
-        raise ConfigError(f"{path}: it is nested too deeply for settings.") from None
+        raise ConfigError(
+            f"{path}: it is nested too deeply for settings. Write it flatter."
+        ) from None
     except ValueError as error:  # a scalar that looks like a number or a date but is not
         if isinstance(error, ConfigError):
             raise
@@ -218,12 +223,15 @@ def _check_size(value: Any, path: str) -> None:
             inside = one.values() if isinstance(one, dict) else one
             count += len(one)
             if count > MAX_VALUES:
-                raise ConfigError(f"{path}: found more than {MAX_VALUES:,} values.")
+                raise ConfigError(
+                    f"{path}: found more than {MAX_VALUES:,} values. Write fewer, or name a file "
+                    "of them."
+                )
             nested += [each for each in inside if isinstance(each, dict | list | set | tuple)]
         if not nested:
             return
         level = nested
-    raise ConfigError(f"{path}: it is nested more than {MAX_DEPTH} levels deep.")
+    raise ConfigError(f"{path}: it is nested more than {MAX_DEPTH} levels deep. Write it flatter.")
 
 
 def _yaml() -> Any:
@@ -295,13 +303,16 @@ def _from_json(raw: bytes, name: str) -> Any:
     try:
         found = json.loads(raw.decode("utf-8-sig"), object_pairs_hook=_object)
     except RecursionError:
-        raise ConfigError(f"{name}: it is nested too deeply for settings.") from None
+        raise ConfigError(
+            f"{name}: it is nested too deeply for settings. Write it flatter."
+        ) from None
     except json.JSONDecodeError as error:
         raise ConfigError(
-            f"{name}: line {error.lineno}, column {error.colno}: it is not JSON ({error.msg})."
+            f"{name}: line {error.lineno}, column {error.colno}: it is not JSON ({error.msg}). "
+            "Mend that place."
         ) from None
     except UnicodeDecodeError as error:
-        raise ConfigError(f"{name}: it is not UTF-8 ({error.reason}).") from None
+        raise ConfigError(f"{name}: it is not UTF-8 ({error.reason}). Save it as UTF-8.") from None
     level: list[tuple[str, Any]] = [("", found)]
     while level:
         path, value = level.pop()
@@ -319,9 +330,11 @@ def _from_toml(raw: bytes, name: str) -> Any:
     try:
         return tomllib.loads(raw.decode("utf-8-sig"))
     except RecursionError:
-        raise ConfigError(f"{name}: it is nested too deeply for settings.") from None
+        raise ConfigError(
+            f"{name}: it is nested too deeply for settings. Write it flatter."
+        ) from None
     except tomllib.TOMLDecodeError as error:  # its message has the line; a key twice is one of them
         words = str(error).replace("Cannot overwrite a value", "a key appears twice")
-        raise ConfigError(f"{name}: it is not TOML: {words}.") from None
+        raise ConfigError(f"{name}: it is not TOML: {words}. Mend that place.") from None
     except UnicodeDecodeError as error:
-        raise ConfigError(f"{name}: it is not UTF-8 ({error.reason}).") from None
+        raise ConfigError(f"{name}: it is not UTF-8 ({error.reason}). Save it as UTF-8.") from None

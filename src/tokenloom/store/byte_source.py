@@ -83,7 +83,9 @@ class _Handle(Single):
         # a link is refused, a pipe is not waited for
         self.fd = os.open(path, os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | os.O_NONBLOCK)
         if not stat.S_ISREG(os.fstat(self.fd).st_mode):
-            raise StoreCorrupt(f"{path}: this is not a regular file, so it is not read.")
+            raise StoreCorrupt(
+                f"{path}: this is not a regular file, so it is not read. Restore it from a copy."
+            )
 
     def __del__(self) -> None:
         if hasattr(self, "fd"):
@@ -164,7 +166,10 @@ class LocalSource:
         path = os.path.join(self._root, name)
         real = self._real(name)
         if not real.startswith(self._root + os.sep):
-            raise StoreError(f"{path}: it leads out of the store, to {real}; links are refused.")
+            raise StoreError(
+                f"{path}: it leads out of the store, to {real}; links are refused. Copy the file "
+                "into the store."
+            )
         try:
             handle = _Handle(path)
         except StoreError:

@@ -192,7 +192,7 @@ class LocalFiles:
             try:
                 os.mkdir(path, mode)
             except FileExistsError as error:
-                raise StoreExists(f"{path}: it is already there.") from error
+                raise StoreExists(f"{path}: it is already there. Choose another name.") from error
 
     def rename_new(self, source: Path, target: Path) -> bool:
         """See `Files`. A directory never replaces a non-empty one, so the kernel decides races."""
@@ -252,7 +252,7 @@ class LocalFiles:
             with open(fd, "rb", buffering=0) as file:
                 status = os.fstat(fd)
                 if not stat.S_ISREG(status.st_mode):
-                    raise StoreError(f"{path}: this is not a regular file.")
+                    raise StoreError(f"{path}: this is not a regular file. Allowed: a file.")
                 if status.st_size > limit:
                     raise StoreError(
                         f"{path}: it has {status.st_size:,} bytes, allowed: {limit:,}. "
@@ -284,7 +284,9 @@ class LocalFiles:
             fd = os.open(place, flags | getattr(os, "O_NOFOLLOW", 0) | os.O_NONBLOCK, 0o666)
         with open(fd, "rb", buffering=0) as file:
             if not stat.S_ISREG(os.fstat(fd).st_mode):
-                raise StoreError(f"{place}: this is not a regular file, so it is no lock of ours.")
+                raise StoreError(
+                    f"{place}: this is not a regular file, so it is no lock of ours. Remove it."
+                )
             held: bool | None
             try:
                 import fcntl

@@ -495,5 +495,5 @@ def unseal(cls: type[T], raw: bytes, path: str) -> T:
         lines = error.problems[:5] if isinstance(error, BindError) else [f"{path}: {error!r:.200}"]
         raise StoreCorrupt(
             "; ".join(lines) + ". This is not a store that tokenloom wrote, or it was made by a "
-            "newer version; nothing was read from it."
+            "newer version; nothing was read from it. Update tokenloom, or build the store again."
         ) from error

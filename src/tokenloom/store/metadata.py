@@ -405,7 +405,8 @@ class DocumentsReader(Single):
         except Exception as error:
             kind = type(error).__name__
             raise StoreCorrupt(
-                f"{self._path}: it {what} ({kind}: {error!s:.200}). It is not what was written."
+                f"{self._path}: it {what} ({kind}: {error!s:.200}). It is not what was written. "
+                "Restore the file from a copy."
             ) from error
 
 

@@ -47,6 +47,7 @@ __all__ = [
     "cache_dir",
     "forget",
     "joined_digest",
+    "keep_list",
     "random_places",
     "recall",
     "recall_parts",
@@ -389,6 +390,13 @@ def _owned(path: Path, folder: int) -> bool:
     return False
 
 
+def keep_list(kind: str, text: str) -> Path | None:
+    """The file of a list that is too long for the log, named by its content; None if not kept."""
+    raw = text.encode()
+    path = cache_dir() / f"{kind}-{hashlib.sha256(raw).hexdigest()[:16]}.txt"
+    return path if path.exists() or _keep(path, [raw]) else None
+
+
 def _keep(path: Path, parts: Iterable[bytes]) -> bool:
     """Write a file that nobody else can write to, unless one of that name is there."""
     try:
@@ -409,7 +417,7 @@ def _keep(path: Path, parts: Iterable[bytes]) -> bool:
             finally:
                 LOCAL.remove(temporary)
     except (OSError, TokenloomError) as error:
-        log.info("%s: the plan is kept in memory only (%s).", path, error)
+        log.info("%s: it is kept in memory only (%s).", path, error)
         return False
 
 

@@ -87,10 +87,13 @@ def load(root: Path, number: int, files: Files = LOCAL) -> Snapshot:
         if not published:
             return current(root, files)  # says what is there instead
         have = ", ".join(map(str, published))
-        raise StoreNotFound(f"{path}: there is no snapshot {number}. Snapshots here: {have}.")
+        raise StoreNotFound(f"{path}: there is no snapshot {number}. Allowed: {have}.")
     manifest = fmt.unseal(fmt.Manifest, raw, str(path))
     if manifest.number != number:
-        raise StoreCorrupt(f"{path}: it says it is snapshot {manifest.number}; it was renamed.")
+        raise StoreCorrupt(
+            f"{path}: it says it is snapshot {manifest.number}; it was renamed. Give it its name "
+            "back."
+        )
     return Snapshot(manifest, hashlib.sha256(raw).hexdigest())
 
 
@@ -116,7 +119,9 @@ def current(root: Path, files: Files = LOCAL) -> Snapshot:
             "Build one with `tokenloom build` or `tokenloom.build(...)`."
         )
     close = difflib.get_close_matches(root.name, files.list(root.parent), n=1)
-    hint = f" Did you mean '{root.parent / close[0]}'?" if close and not root.exists() else ""
+    hint = " Build one with `tokenloom build` or `tokenloom.build(...)`."
+    if close and not root.exists():
+        hint = f" Did you mean '{root.parent / close[0]}'?"
     raise StoreNotFound(f"{root}: there is no token store here.{hint}")
 
 
@@ -151,7 +156,7 @@ def read_inputs(
     except (ValueError, RecursionError) as error:
         raise StoreCorrupt(
             f"{root / name}: it is not a list of inputs ({error!s:.200}). "
-            "This is not a file that tokenloom wrote."
+            "This is not a file that tokenloom wrote. Restore it from a copy."
         ) from error
 
 
@@ -175,7 +180,8 @@ def input_of(
     if not isinstance(number, int) or not 0 <= number < len(found):
         raise StoreCorrupt(
             f"{root}: document {document} comes from input {number!r}, but its build had "
-            f"{len(found)} inputs. The metadata is not what a build writes."
+            f"{len(found)} inputs. The metadata is not what a build writes. Restore the store "
+            "from a copy."
         )
     return found[number]
 
@@ -183,12 +189,15 @@ def input_of(
 def read_sidecar(source: ByteSource, root: Path, manifest: fmt.Manifest, name: str) -> bytes:
     """A small file that the manifest names, compared with its sha256."""
     if name not in manifest.files:
-        raise StoreCorrupt(f"{root / name}: the manifest does not name this file.")
+        raise StoreCorrupt(
+            f"{root / name}: the manifest does not name this file. Restore the store from a copy."
+        )
     expected = manifest.files[name]
     if expected.bytes > fmt.MAX_RECORD_BYTES:
         raise StoreCorrupt(
             f"{root / name}: it has {expected.bytes:,} bytes, allowed: "
-            f"{fmt.MAX_RECORD_BYTES:,}. This is not a file that tokenloom wrote."
+            f"{fmt.MAX_RECORD_BYTES:,}. This is not a file that tokenloom wrote. Restore it from "
+            "a copy."
         )
     data = read_exactly(source, [(name, 0, expected.bytes)], str(root))[0].tobytes()
     if hashlib.sha256(data).hexdigest() != expected.sha256:

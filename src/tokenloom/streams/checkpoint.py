@@ -246,4 +246,7 @@ def _shown(value: Any) -> str:
 
 def _damaged(problems: list[str]) -> StateError:
     more = [f"and {len(problems) - 20} more"] if len(problems) > 20 else []
-    return StateError("\n".join(problems[:20] + more) + "\nIt is not a checkpoint of offsets.")
+    return StateError(
+        "\n".join(problems[:20] + more)
+        + "\nIt is not a checkpoint of offsets. Allowed: what write_offsets wrote."
+    )

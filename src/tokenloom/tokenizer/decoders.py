@@ -34,7 +34,7 @@ def decode(spec: TokenizerSpec, ids: ArrayLike) -> str:
     wrong = next((i for i in flat if not 0 <= i < spec.vocab_size), None)
     if wrong is not None:
         raise TokenizerError(
-            f"id {wrong}: not an id of {spec.name!r}, whose ids are 0 to {spec.vocab_size - 1}."
+            f"id {wrong}: not an id of {spec.name!r}, allowed: 0 to {spec.vocab_size - 1}."
         )
     if spec.kind == "bytes":
         return bytes(flat).decode("utf-8", errors="replace")

@@ -328,7 +328,7 @@ def _callable(spec: TokenizerSpec, live: LiveCallable | None) -> Callable[[str],
         if ids.size and (ids.ndim != 1 or ids.dtype.kind not in "iu"):
             raise TokenizerError(
                 f"tokenizer {spec.name!r}: returned {_kind_of(ids)} for a text. "
-                "It must return a flat sequence of integers."
+                "Allowed: a flat sequence of integers."
             )
         if ids.size and not 0 <= int(ids.min()) <= int(ids.max()) < spec.vocab_size:
             wrong = ids[(ids < 0) | (ids >= spec.vocab_size)][0]

@@ -115,7 +115,7 @@ def open_tiktoken(payload: bytes) -> Any:
     except (KeyError, TypeError, ValueError, binascii.Error) as problem:
         raise TokenizerError(
             f"tiktoken encoding: its payload cannot be read ({_one_line(problem)}). "
-            "Create it again with resolve(encoding)."
+            "Make it again with resolve(encoding)."
         ) from problem
 
 

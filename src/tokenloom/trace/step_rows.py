@@ -31,8 +31,8 @@ def examples_of_step(run: Run, steps: Steps, step: int) -> Int64:
         if begin >= run.n:
             last = steps.step_of(max(0, run.n - 1))
             raise IndexError(
-                f"step {step:,}: out of range, the run has {run.n:,} examples; the last one is in "
-                f"step {last:,}."
+                f"step {step:,}: out of range, allowed: 0 to {last:,}; the run has {run.n:,} "
+                "examples."
             )
         end = min(end, run.n)
     line = np.arange(begin, end)
@@ -63,5 +63,5 @@ def row_of_step(run: Run, steps: Steps, step: int, row: int) -> int:
     """
     line = examples_of_step(run, steps, step)
     if not 0 <= row < len(line):
-        raise ConfigError(f"row: found {row}, but step {step:,} has rows 0 to {len(line) - 1:,}.")
+        raise ConfigError(f"row: found {row}, allowed in step {step:,}: 0 to {len(line) - 1:,}.")
     return int(line[row])

@@ -319,3 +319,15 @@ def test_two_processes_of_two_devices_hold_the_rows_of_one(store, run, tmp_path)
         assert [int(i) for i in first[2:6]] == list(range(8 * step, 8 * step + 4))
         assert [int(i) for i in second[2:6]] == list(range(8 * step + 4, 8 * step + 8))
         assert int(first[-1]) == int(second[-1]) == wanted
+
+
+def test_what_a_run_file_says_about_its_loader_is_taken_or_told(tmp_path, caplog):
+    tl.build([{"text": "abcdefgh" * 10}], tmp_path / "toy", tokenizer="bytes")
+    text = (
+        "sources: {toy: {store: toy, windows: 8}}\nloader: {batch_size: 4, end: pad, patience: 9}"
+    )
+    (tmp_path / "run.yaml").write_text(text)
+    made = batches(tl.load(tmp_path / "run.yaml"))
+    assert (made.reader.passes.batch_size, made.reader.passes.end) == (4, "pad")
+    assert [len(batch["inputs"]) for batch in made] == [4, 4, 4]
+    assert "loader.patience: found 9" in caplog.text

@@ -8,7 +8,7 @@ import pytest
 
 import tokenloom as tl
 from tokenloom.cli import main
-from tokenloom.layout.pack.compare import ALL, PackingChoice, _recommend
+from tokenloom.layout.pack.compare import ALL, PackingChoice, PackingPlan, _recommend
 from tokenloom.layout.pack.cut import Tally
 from tokenloom.layout.pack.packers import STRATEGIES
 from tokenloom.layout.pack.spec import PackSpec
@@ -175,3 +175,26 @@ def test_the_way_that_loses_most_is_told():
     reason = _recommend([losers[0], a_choice(3, 900), losers[1]])[1]
     assert reason.endswith("; overflow='truncate' would lose 25.0% of the tokens.")
     assert "drop" not in reason
+
+
+def test_shares_of_a_choice_are_those_of_its_tally_and_nothing_has_none():
+    one = a_choice(1, 800, lost=100, cut=3)
+    more = replace(one.tally, segments=25, attention=40_000)
+    one = replace(one, tally=more)
+    assert (one.rows, one.fill, one.padding) == (10, 0.8, pytest.approx(0.2))
+    assert (one.tokens_lost, one.lost, one.documents_cut) == (100, 0.1, 3)
+    assert (one.segments_per_row, one.trained_share) == (2.5, 0.8)
+    assert one.attention == 40_000 / (10 * 100**2)
+    nothing = PackingChoice(spec=one.spec, tally=Tally())
+    told = nothing.as_json()
+    assert all(told[name] == 0 for name in ("rows", "padding", "lost", "attention"))
+    assert all(told[name] == 0 for name in ("segments_per_row", "trained_share", "tokens_lost"))
+    told = one.as_json()
+    assert (told["seq_len"], told["strategy"], told["overflow"]) == (100, ALL[1], "split")
+    assert told["tally"]["attention"] == 40_000
+    assert told["attention"] == one.attention
+    best = _recommend([one, a_choice(2, 700)])
+    plan = PackingPlan(choices=(one,), recommended=(best,)).as_json()
+    assert plan["choices"] == [told]
+    (listed,) = plan["recommended"]
+    assert listed == {"seq_len": 100, "strategy": ALL[2], "reason": best[1]}

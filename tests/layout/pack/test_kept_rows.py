@@ -20,7 +20,7 @@ import tokenloom as tl
 from tokenloom.documents.line import ChosenLine, WholeLine
 from tokenloom.layout.pack import kept_rows
 from tokenloom.layout.pack import rows as grouping
-from tokenloom.layout.pack.piece_table import Columns, Kinds
+from tokenloom.layout.pack.piece_table import Columns, Kinds, PieceTable
 from tokenloom.layout.pack.plan import plan_group
 from tokenloom.layout.pack.spec import PackSpec
 from tokenloom.layout.spans import Spans
@@ -240,7 +240,100 @@ def test_laws_of_a_group_hold_up_to_their_limits():
     assert not columns_of().is_lawful(8, 3, 15)  # the first row has nine cells
     assert not columns_of().is_lawful(9, 2, 15)  # document 2 is the third
     assert not columns_of().is_lawful(9, 3, 14)  # the last piece ends at 15
+    assert columns_of(start=[0, 5, 0]).is_lawful(9, 3, 15)  # from the address of its document on
     assert not columns_of(start=[0, 6, 0]).is_lawful(9, 3, 15)
+    assert columns_of(seen=[5, 0, 1]).is_lawful(9, 3, 15)  # all of it was shown before
+    assert not columns_of(seen=[6, 0, 1]).is_lawful(9, 3, 15)
+    assert not columns_of(length=[5, 0, 6]).is_lawful(9, 3, 15)
+    empty = columns_of(count=[], **{name: [] for name in ("document", "address", "length")})
+    empty = dataclasses.replace(empty, **dict.fromkeys(("start", "flags", "seen"), empty.length))
+    assert empty.is_lawful(9, 0, 0)
+    assert columns_of().is_lawful(9, 3, 15) is True
+
+
+def group_of(number, rows):
+    """Columns of a group: row r has r + 1 pieces, each with tokens of its own."""
+    pieces = [(number, r, k) for r in range(rows) for k in range(r + 1)]
+    size = len(pieces)
+    return columns_of(
+        count=[r + 1 for r in range(rows)],
+        document=[k % 3 for _, _, k in pieces],
+        address=[k for _, _, k in pieces],
+        length=[1 + (number + r + k) % 5 for _, r, k in pieces],
+        start=[0] * size,
+        flags=[0] * size,
+        seen=[number % 2] * size,
+    )
+
+
+GROUP_ROWS = [2, 0, 3, 1, 4]
+FIRST_ROW = np.cumsum([0, *GROUP_ROWS])
+
+
+def listed(columns):
+    return {name: getattr(columns, name).tolist() for name in Kinds(16, 3, 30).dtypes}
+
+
+def test_a_table_takes_groups_until_it_is_full_and_gives_them_back():
+    groups = {number: group_of(number, rows) for number, rows in enumerate(GROUP_ROWS)}
+    sizes = {number: len(one) for number, one in groups.items()}
+    table = PieceTable(Kinds(16, 3, 30), FIRST_ROW, sizes[2] + sizes[4])
+    assert table.has.tolist() == [False, True, False, False, False], "nothing is missing of 1"
+    assert listed(table.group(1)) == listed(groups[1])
+    assert table.put({4: groups[4]}) is True
+    assert table.put({2: groups[2], 3: groups[3]}) is False
+    assert table.has.tolist() == [False, True, False, False, True], "none, since not all fit"
+    assert table.put({4: groups[4], 2: groups[2]}) is True  # what is there takes no more room
+    assert table.pieces == table.capacity == sizes[2] + sizes[4]
+    for number in (4, 2, 1):
+        assert listed(table.group(number)) == listed(groups[number])
+    rows = np.array([9, 2, 8, 4])  # of group 4 from 6 on, of group 2 from 2 on
+    found = table.take(rows, {"document": np.array([10, 20, 30, 40])})
+    parts = [(4, 3, 10), (2, 0, 20), (4, 2, 30), (2, 2, 40)]
+    for name in Kinds(16, 3, 30).dtypes:
+        wanted = []
+        for number, row, base in parts:
+            edges = groups[number].edges
+            values = getattr(groups[number], name).tolist()
+            if name == "count":
+                wanted.append(values[row])
+            else:
+                values = values[edges[row] : edges[row + 1]]
+                wanted += [one + base * (name == "document") for one in values]
+        assert getattr(found, name).tolist() == wanted, name
+        assert getattr(found, name).dtype == (np.uint8 if name == "flags" else np.int64)
+
+
+class Planned:
+    """Plans groups, and counts."""
+
+    def __init__(self):
+        self.calls = []
+
+    def plan(self, number):
+        self.calls.append(number)
+        return group_of(number, GROUP_ROWS[number])
+
+
+@pytest.mark.parametrize("together", [1, 2, 32])
+@pytest.mark.parametrize("capacity", [1, 4, 9, 10, 20, 1000])
+def test_whoever_asks_for_groups_gets_a_table_that_has_them(together, capacity, monkeypatch):
+    monkeypatch.setattr(kept_rows, "TOGETHER", together)
+    total = sum(len(group_of(n, rows)) for n, rows in enumerate(GROUP_ROWS))
+    kept = kept_rows.KeptRows(Kinds(16, 3, 30), FIRST_ROW, None, capacity, total)
+    planner, most = Planned(), 0
+    asked = [[0], [4], [4, 4, 0], [2, 3, 0], [0, 1, 2, 3, 4], [3], [1]]
+    for some in asked:
+        table = kept.of(np.array(some), planner)
+        assert table.has[some].all()
+        for number in set(some):
+            assert listed(table.group(number)) == listed(group_of(number, GROUP_ROWS[number]))
+        most = max(most, sum(len(group_of(n, GROUP_ROWS[n])) for n in set(some)))
+        assert table.capacity < max(capacity + 1, 2 * most), "no larger than a request needed"
+    if capacity >= total:
+        assert sorted(planner.calls) == [0, 2, 3, 4], "each once, and 1 has no rows"
+    else:
+        assert len(planner.calls) > 4, "the control: what did not fit is planned again"
 
 
 def test_a_block_of_a_single_row_is_its_group_alone():
@@ -415,6 +508,25 @@ def test_rows_that_differ_from_the_tokens_kept_of_them_are_an_error(toy, folder,
     again.run.layout.__dict__["_remembered"] = tokens._replace(array=tokens.array[::-1].copy())
     with pytest.raises(tl.StoreCorrupt, match="plan cache"):
         shown(again)
+
+
+def test_a_group_that_is_planned_otherwise_than_the_plan_cache_says_is_an_error(toy, folder):
+    """Here its number of rows, and the tokens of its rows, if they were needed."""
+    right = packed(toy).run.layout
+    rows = right.groups.rows.copy()
+    first = next(n for n in range(len(rows) - 1) if rows[n] != rows[n + 1])
+    rows[first], rows[first + 1] = rows[first + 1], rows[first]
+    wrong = grouping.Packed(right.spec, right.line, dataclasses.replace(right.groups, rows=rows))
+    documents = right.groups.document
+    told = f"documents {documents[first]:,} to {documents[first + 1] - 1:,} is wrong"
+    with pytest.raises(tl.StoreCorrupt, match=told):
+        wrong.plan(first)
+    other = grouping.Packed(right.spec, right.line, right.groups)
+    other.plan(first)
+    tokens = other._remembered
+    other.__dict__["_remembered"] = tokens._replace(array=tokens.array + 1)
+    with pytest.raises(tl.StoreCorrupt, match=told):
+        other.plan(first)
 
 
 # -- threads -----------------------------------------------------------------------------------

@@ -116,3 +116,21 @@ def test_the_compiled_packers_trust_nobody(name):
     for wrong in ((good.astype(np.int32), 8, 5, out), (good, 8, 5), (good, 8, 5, b"12345678")):
         with pytest.raises((TypeError, ValueError), match=r"lengths:|takes 4|out:"):
             call(*wrong)
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES)
+def test_items_bins_and_numbers_of_items_are_taken_up_to_their_limits(strategy):
+    lengths = np.array([3, 1, 5, 2])
+    one_each = pack(lengths, 5, strategy, most=1)
+    assert np.diff(one_each.edges).tolist() == [1, 1, 1, 1]
+    assert sorted(one_each.items.tolist()) == [0, 1, 2, 3]
+    assert len(pack(np.array([1, 1]), 1, strategy)) == 2, "bins of one cell"
+    assert len(pack(np.array([5]), (1 << 31) - 1, "one_doc")) == 1
+    nothing = pack(np.empty(0, np.int64), 5, strategy)
+    assert (len(nothing), nothing.edges.tolist(), len(nothing.items)) == (0, [0], 0)
+    for capacity, most in ((0, None), (1 << 31, None), (5, 0), (5, -1)):
+        with pytest.raises(tl.ConfigError, match="capacity, most: found"):
+            pack(lengths, capacity, strategy, most)
+    for wrong in ([0, 1], [6, 1]):
+        with pytest.raises(tl.ConfigError, match=r"lengths: found .*allowed: 1 to 5"):
+            pack(np.array(wrong), 5, strategy)

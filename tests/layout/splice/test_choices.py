@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from tokenloom.errors import ConfigError
 from tokenloom.layout.splice.choices import Balanced, Swept
+from tokenloom.layout.splice.phase import SplicePhase
 from tokenloom.layout.splice.spec import SpliceSpec
 from tokenloom.layout.splice.turns import Even, Wrapped, _doubled
 from tokenloom.random.keys import draws
@@ -75,6 +76,56 @@ def test_swept_places_are_those_that_are_counted_one_by_one(mode, placement):
             start, offset = choices.place(chosen, np.full_like(chosen, length))
             found = zip((start * stride).tolist(), (offset * step).tolist(), strict=True)
             assert sorted(found) == sorted(wanted), (spec, length)
+
+
+KINDS = [
+    {},
+    {"include_tail": True, "adaptive_k": True},
+    {"edge": "clip"},
+    {"edge": "clip", "min_copy_len": 1},
+    {"grid": (3, 2), "sampler": "enumerate"},
+    {"grid": (1, 1), "sampler": "enumerate"},
+    *(
+        {"content_start_mode": mode, "placement": placement, "offset_stride": step}
+        for mode in ("slide_within", "anchor_start", "cyclic_roll")
+        for placement in ("fit", "truncate")
+        for step in (1, 4)
+    ),
+]
+
+
+@pytest.mark.parametrize("kind", KINDS, ids=str)
+@pytest.mark.parametrize("stride", [1, 3])
+@pytest.mark.parametrize("content", [None, 5])
+def test_every_choice_is_a_splice_of_its_own_inside_document_and_frame(kind, stride, content):
+    options = {"content_start_mode": "coverage_balanced", "min_copy_len": 2, **kind}
+    spec = SpliceSpec(seq_len=9, content_length=content, content_stride=stride, **options)
+    length = np.arange(24)
+    phase = SplicePhase(spec, length, length, 0 * length, content, len(length))
+    most = []
+    for document in length.tolist():
+        choices, count = phase.choices_of(document), int(phase.choices[document])
+        every = np.arange(count)
+        size = np.full(count, document)
+        start, offset = choices.place(every, size)
+        found = choices.splice(start, offset, size)
+        assert len(set(zip(found.t.tolist(), found.at.tolist(), strict=True))) == count
+        assert (found.length >= options["min_copy_len"]).all()
+        assert (found.at >= 0).all()
+        assert (found.at + found.length <= spec.seq_len).all()
+        assert ((found.start >= 0) & (found.start < document)).all()
+        if spec.content_start_mode != "cyclic_roll":
+            assert (found.start + found.length <= document).all()
+        assert (found.length <= phase.content[document]).all()
+        assert phase.starts[document] == (start.max() + 1 if count else 0)
+        offsets = np.bincount(start, minlength=1)
+        assert choices.offsets(start, size).tolist() == offsets[start].tolist()
+        assert (start[1:] >= start[:-1]).all(), "starts come in order"
+        assert sorted(set(start.tolist())) == list(range(phase.starts[document]))
+        if choices.even:
+            assert len(set(offsets.tolist())) == 1
+        most.append(offsets.max() if count else 0)
+    assert phase.most_offsets == max(most)
 
 
 LISTED = {"sampler": "enumerate", "content_start_mode": "slide_within"}

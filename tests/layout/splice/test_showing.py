@@ -5,31 +5,34 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
-from slowsplice import edge_weights
+from slowsplice import edge_weights, slow_framed, slow_quotas
 
 from tokenloom.errors import ConfigError
 from tokenloom.layout.layout import Phases
 from tokenloom.layout.splice.shares import (
     Edges,
     floor_sum,
+    framed,
     largest_remainder,
     quotas,
     temperature_weights,
 )
 from tokenloom.layout.splice.slots import Slots
-from tokenloom.layout.splice.turns import Edged, Even, Wrapped
+from tokenloom.layout.splice.turns import Edged, Even, Wrapped, _golden_steps
 
 small = st.integers(1, 14)
 
 
 def hold(way, choices, quota, epochs):
-    """Choices of some epochs and the count of each; also checks visits and the inverse."""
+    """Choices of epochs from 0 on and the count of each; also checks visits and the inverse."""
     place, k = np.zeros(quota, np.int64), np.arange(quota)
     seen = np.zeros(choices, np.int64)
     for epoch in epochs:
         turn = np.full(quota, epoch)
+        every = np.arange(choices)
+        assert way.earlier(0 * every, every, epoch).tolist() == seen.tolist()
         found = way.choose(place, k, turn)
         assert ((found >= 0) & (found < choices)).all()
         for one, visit in zip(
@@ -67,6 +70,46 @@ def test_wrapped_choices_begin_again_where_they_ended(choices, quota):
     assert seen.max() - seen.min() <= 1
 
 
+@pytest.mark.parametrize("make", [Even, Wrapped])
+@given(st.lists(st.tuples(small, small), min_size=1, max_size=3), st.integers(0, 30), st.data())
+def test_the_examples_that_show_a_stretch_of_choices_are_runs_and_are_counted(
+    make, documents, epoch, data
+):
+    choices, quota = (np.array([one[i] for one in documents]) for i in (0, 1))
+    ends = [sorted(data.draw(st.tuples(*[st.integers(0, n)] * 2))) for n in choices.tolist()]
+    first, last = (np.array([one[i] for one in ends]) for i in (0, 1))
+    way, place = make(choices, quota), np.arange(len(documents))
+    shown = [
+        [way.choose(np.full(q, d), np.arange(q), np.full(q, e)).tolist() for e in range(epoch + 1)]
+        for d, q in enumerate(quota.tolist())
+    ]
+    before = [
+        sum(a <= one < b for each in shown[d][:-1] for one in each) for d, (a, b) in enumerate(ends)
+    ]
+    assert way.shown(place, first, last, epoch).tolist() == before
+    found = {
+        (d, k)
+        for d, low, high in zip(*way.runs(place, first, last, epoch), strict=True)
+        for k in range(low, high)
+    }
+    assert found == {
+        (d, k)
+        for d, (a, b) in enumerate(ends)
+        for k, one in enumerate(shown[d][-1])
+        if a <= one < b
+    }
+
+
+def test_quotas_that_cannot_be_spread_exactly_are_refused_and_others_of_their_size_are_not():
+    large = 1 << 31
+    Even(np.array([large * 4]), np.array([large]))  # products of what is not common to both
+    Even(np.array([(1 << 62) - 1]), np.array([1]))
+    with pytest.raises(ConfigError, match=f"document 0 has {1 << 62:,} choices and a quota of 1,"):
+        Even(np.array([1 << 62]), np.array([1]))
+    with pytest.raises(ConfigError, match=f"document 1 has {large:,} choices"):
+        Even(np.array([1, large]), np.array([1, large * 4 + 1]))
+
+
 @given(
     st.integers(2, 9),
     st.integers(0, 25),
@@ -93,6 +136,14 @@ def test_edge_weights_are_sums_and_visits_are_counted(content, room, stride, alp
     seen = hold(way, starts, quota, range(40))
     expected = rounded / rounded.sum() * seen.sum()
     assert np.abs(seen - expected).max() < 8  # golden-ratio steps stay close at all times
+
+
+def test_golden_steps_are_coprime_to_every_total_and_near_the_golden_ratio():
+    totals = np.arange(1, 2000)
+    steps = _golden_steps(totals)
+    assert (np.gcd(steps, totals) == 1).all()
+    assert (np.abs(steps - 0.618034 * totals)[9:] < 12).all()
+    assert (steps >= 1).all()
 
 
 def test_all_weights_of_a_document_stay_below_two_to_the_thirty():
@@ -144,10 +195,11 @@ def test_quotas_add_up_and_keep_to_their_share(weights, total):
     assert found.sum() == total
     exact = [Fraction(total * weight, sum(weights)) for weight in weights]
     assert all(abs(one - share) < 1 for one, share in zip(found.tolist(), exact, strict=True))
+    assert found.tolist() == quotas(weights, total).tolist() == slow_quotas(weights, total)
 
 
 @given(
-    st.lists(st.integers(1, 9), min_size=1, max_size=8),
+    st.lists(st.integers(0, 9), min_size=1, max_size=8).filter(any),
     st.integers(0, 60),
     st.data(),
 )
@@ -156,7 +208,60 @@ def test_what_a_capped_document_cannot_take_goes_to_the_others(weights, total, d
     caps = np.array(data.draw(st.lists(st.integers(0, 20), min_size=size, max_size=size)))
     found = quotas(weights, total, caps)
     assert (found <= caps).all()
-    assert found.sum() == min(total, caps.sum())
+    assert found.sum() == min(total, caps[np.array(weights) > 0].sum())
+    assert found.tolist() == slow_quotas(weights, total, caps.tolist())
+
+
+@given(
+    st.lists(st.tuples(st.integers(0, 9), st.integers(0, 2)), min_size=1, max_size=8),
+    st.tuples(*[st.integers(1, 4)] * 3),
+    st.integers(0, 30),
+    st.data(),
+)
+def test_an_epoch_has_its_frames_and_they_go_to_groups_first(documents, sizes, frames, data):
+    weights, block = ([one[i] for one in documents] for i in (0, 1))
+    assume(any(weights))
+    many = [sizes[one] for one in block]
+    group = [(b, m) if m > 1 else (-1, i) for i, (b, m) in enumerate(zip(block, many, strict=True))]
+    number = np.array([group.index(one) for one in group])
+    held = st.none() | st.lists(st.integers(0, 20), min_size=len(block), max_size=len(block))
+    caps = data.draw(held)
+    found = framed(
+        weights, frames, number, np.array(many), None if caps is None else np.array(caps)
+    )
+    assert found.tolist() == slow_framed(weights, frames, caps, block, many)
+
+
+@given(st.lists(st.tuples(st.integers(0, 50), st.integers(0, 5), st.integers(0, 2)), min_size=1))
+def test_weights_are_in_proportion_to_the_measure_the_factors_and_the_mass_of_groups(documents):
+    measure, factor, group = ([one[i] for one in documents] for i in range(3))
+    heat = [Fraction(m * f) for m, f in zip(measure, factor, strict=True)]
+    mass = {g: sum(h for h, own in zip(heat, group, strict=True) if own == g) for g in group}
+    cases = {
+        "plain": (temperature_weights(measure, 1), [Fraction(one) for one in measure]),
+        "equal": (temperature_weights(measure, 0), [Fraction(one > 0) for one in measure]),
+        "factors": (temperature_weights(measure, 1, factor), heat),
+        "groups": (
+            temperature_weights(measure, 1, factor, group),
+            [h / (mass[g] or 1) for h, g in zip(heat, group, strict=True)],
+        ),
+        "equal factors": (
+            temperature_weights(measure, 0, factor),
+            [Fraction(f) if m else Fraction(0) for m, f in zip(measure, factor, strict=True)],
+        ),
+    }
+    for name, (found, right) in cases.items():
+        assert all(isinstance(one, int) for one in found), name
+        assert [one > 0 for one in found] == [one > 0 for one in right], name
+        if any(right):
+            shares = [one / sum(found) for one in found]
+            assert shares == pytest.approx([float(one / sum(right)) for one in right]), name
+
+
+def test_a_document_with_any_measure_has_a_weight():
+    assert temperature_weights([10**15, 1, 0], 2.0) == [2**40, 1, 0]
+    assert temperature_weights([], 0.5) == temperature_weights([], 1) == []
+    assert temperature_weights([0, 0], 0.5) == [0, 0]
 
 
 def test_groups_have_equal_mass_whatever_their_number():
@@ -228,3 +333,34 @@ def test_phases_equal_the_loop(parts, by_epoch):
     for number in {e for e, _ in wanted}:
         assert phases.start(number) == wanted.index((number, 0))
     assert phases.end(3 + (steps[-1] if by_epoch else 0)) == len(wanted)
+
+
+@given(
+    st.lists(st.tuples(st.integers(1, 9), st.integers(1, 5)), min_size=1, max_size=4),
+    st.booleans(),
+)
+def test_phases_are_a_loop_over_examples(sizes, by_epoch):
+    """`sizes`: rows of each phase, and how long it lasts, in epochs or in examples."""
+    rows, lasts = ([one[i] for one in sizes] for i in (0, 1))
+    begins = [0, *np.cumsum(lasts[:-1]).tolist()]
+    phases = (Phases.by_epoch if by_epoch else Phases.by_example)(begins, rows)
+    wanted, firsts, of = [], [], []  # (epoch, inside) of examples; of each epoch start and phase
+    for phase, (size, last) in enumerate(zip(rows, lasts, strict=True)):
+        count = 40 if phase + 1 == len(rows) else last * size if by_epoch else last
+        for inner in range(count):
+            if inner % size == 0:
+                firsts.append(len(wanted))
+                of.append(phase)
+            wanted.append((len(firsts) - 1, inner % size))
+    every = np.arange(len(wanted))
+    assert [phases.place(k) for k in every.tolist()] == wanted
+    epoch, inside = phases.locate(every)
+    assert list(zip(epoch.tolist(), inside.tolist(), strict=True)) == wanted
+    assert [phases.start(e) for e in range(len(firsts))] == firsts
+    assert phases.of(np.arange(len(of))).tolist() == of
+    assert [int(phases.of(e)) for e in range(len(of))] == of
+    assert len(phases) == len(rows)
+    counted = 0 if by_epoch else of.index(len(rows) - 1)  # a run counts those of the last phase
+    ends = [*firsts[counted:], len(wanted)][: len(firsts) - counted]
+    assert [phases.end(e) for e in range(len(ends))] == ends
+    assert Phases.constant(7).end(3) == 21

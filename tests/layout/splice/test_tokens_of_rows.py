@@ -12,10 +12,12 @@ from toydata import ToyStore, numbered
 from tokenloom.errors import ConfigError
 from tokenloom.layout.blocks import Blocks
 from tokenloom.layout.splice import rows as rows_module
+from tokenloom.layout.splice import tokens as tokens_module
 from tokenloom.layout.splice.phase import SplicePhase
 from tokenloom.layout.splice.rows import Spliced
 from tokenloom.layout.splice.slots import Slots, StepSums
 from tokenloom.layout.splice.spec import SpliceSpec
+from tokenloom.layout.splice.tokens import UnitTokens
 from tokenloom.order import block, era, full, identity
 from tokenloom.order import stretches as stretches_module
 from tokenloom.order.prices import RunPrices, TokenCount
@@ -115,6 +117,35 @@ def test_a_document_is_longer_by_its_first_token_unless_it_is_empty():
         assert Spliced(spec, ToyLine([0, 1, 9])).parts[0].length.tolist() == wanted
 
 
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"sampler": "stream", "balance_tau": 0.7},
+        {"sampler": "stream", "balance_mode": "by_document", "doc_weights": (1.0, 2.5)},
+        {"sampler": "quota", "balance_tau": 0.5},
+        {"balance_mode": "by_document"},
+        {"epoch_length": 31, "fill": "pack"},
+        {"edge": "clip", "fill": "pack"},
+        {"max_epochs": 1.5, "balance_tau": 0.3},
+    ],
+    ids=str,
+)
+def test_documents_that_are_never_shown_change_no_quota(options):
+    found = []
+    for lengths in ([23, 9], [0, 23, 1, 0, 9, 2, *[0] * 30]):
+        given = dict(options)
+        if "doc_weights" in given:
+            every = iter(given["doc_weights"])
+            given["doc_weights"] = tuple(next(every) if one > 2 else 9.0 for one in lengths)
+        spec = SpliceSpec(seq_len=16, content_length=5, min_copy_len=3, **given)
+        layout = Spliced(spec, ToyLine(lengths))
+        quota = layout.parts[0].quota
+        shown = [q for q, length in zip(quota.tolist(), lengths, strict=True) if length > 2]
+        assert sum(shown) == quota.sum()
+        found.append((shown, layout.phases.rows.tolist()))
+    assert found[0] == found[1]
+
+
 @pytest.mark.parametrize("edge", ["clip", "inside"])
 def test_documents_that_are_never_shown_have_no_steps(edge):
     spec = SpliceSpec(seq_len=30, content_length=6, min_copy_len=3, edge=edge, fill="pack")
@@ -149,6 +180,32 @@ def test_choices_that_come_in_no_order_have_no_closed_form():
     swept = SpliceSpec(seq_len=8, content_length=4, content_start_mode="slide_within")
     assert Spliced(swept, ToyLine([23, 14])).token_steps(0) is None
     assert Spliced(swept, ToyLine([23, 14])).tokens_between(0, 1) is None
+
+
+@pytest.mark.parametrize("mode", ["by_coverage", "by_document"])
+def test_steps_are_made_while_there_are_few_in_all_or_for_each_document_or_for_the_rows(
+    mode, monkeypatch
+):
+    spec = SpliceSpec(seq_len=8, content_length=4, edge="clip", balance_mode=mode)
+    (part,) = Spliced(spec, ToyLine([23, 14, 0])).parts
+    shown = 2  # documents
+    # choices that have other tokens than their neighbours count one by one: two at the start, then
+    # the one from token 0 on, all those in the middle, and three at the end
+    turns = shown * (2 + 1 + 1 + 3)
+    if mode == "by_document":  # again for each time round, which a document may start and end in
+        turns = 7 * (24 // 24 + 2) + 7 * (24 // 15 + 2)
+    assert part.shown.tolist() == [24, 15, 0]
+
+    def made(few=0, own=0, worth=1 << 40):
+        for name, value in (("FEW", few), ("OWN", own), ("WORTH", worth)):
+            monkeypatch.setattr(tokens_module, name, value)
+        return UnitTokens.of(part) is not None
+
+    assert (made(few=turns), made(few=turns - 1)) == (True, False)
+    each = -(-turns // shown)
+    assert (made(own=each), made(own=each - 1)) == (True, False)
+    rows = part.slots.rows
+    assert (made(worth=rows // turns), made(worth=rows // turns + 1)) == (True, False)
 
 
 @given(
@@ -222,6 +279,37 @@ def test_rows_of_other_numbers_are_found_in_the_stretch_that_is_asked_for():
     for order in (era(400, 100, seed=1), block(400, 10, 8, seed=2)):
         wanted = [0, *np.cumsum(value[order.map(np.arange(400))]).tolist()]
         assert [sum_of_first(order, steps, k, 400) for k in range(401)] == wanted
+
+
+@given(orders(), st.lists(st.sampled_from([*[2] * 9, 0, 7]), min_size=60, max_size=60))
+@settings(max_examples=60)
+def test_no_more_rows_are_looked_at_than_are_near_or_unusual(order, numbers):
+    """Those from the nearer end of the stretch, or those of other numbers than most have."""
+    n, asked = len(order), []
+    value = np.array(numbers[:n])
+    keep = np.append(True, value[1:] != value[:-1])
+    steps = StepSums(np.append(np.flatnonzero(keep), n), value[keep])
+    unusual = n - int(np.unique(value, return_counts=True)[1].max())
+
+    class Asked:
+        stretch, rows_before = order.stretch, order.rows_before
+
+        def map(self, indices):
+            asked.append(len(indices))
+            return order.map(indices)
+
+        def inverse(self, rows):
+            asked.append(len(rows))
+            return order.inverse(rows)
+
+    for count in range(n + 1):
+        asked.clear()
+        start, stop = order.stretch(count)
+        wanted = min(count - start, stop - count, unusual)
+        assert sum_of_first(Asked(), steps, count, wanted) == value[order.map(range(count))].sum()
+        assert sum(asked) == wanted
+        if wanted:
+            assert sum_of_first(Asked(), steps, count, wanted - 1) is None
 
 
 @given(orders())

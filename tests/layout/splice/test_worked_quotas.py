@@ -480,6 +480,23 @@ def test_sm_23_documents_join_one_after_the_other(three):
     assert_resumable(spliced(three, **sooner).shuffle().epochs(None), batch_size=4, steps=7)
 
 
+@pytest.mark.parametrize("name", ["doc_schedule", "doc_growth"])
+def test_a_schedule_ends_with_the_documents_there_are(three, name):
+    assert len(spliced(three, **{name: {0: 1, 2: 3}}).run.layout.parts) == 2
+    with pytest.raises(ValueError, match=f"{name}: found 4 documents, but 3 were selected"):
+        spliced(three, **{name: {0: 1, 2: 4, 3: 3}})
+
+
+def test_no_rows_of_a_schedule_have_no_splices(three):
+    layout = spliced(three, doc_schedule={0: 1, 10: 3}, content_length={0: 2, 5: 4}).run.layout
+    nothing = np.empty(0, np.int64)
+    assert len(layout.spans(0, nothing)) == 0
+    assert layout.spans(0, nothing).width == layout.width
+    assert [len(one) for one in layout.triples(0, nothing)] == [0] * 4
+    assert [len(part.content.nonzero()[0]) for part in layout.parts] == [1, 1, 3]
+    assert [int(part.content.max()) for part in layout.parts] == [2, 4, 4]
+
+
 def test_sm_25_documents_have_strides_and_alphas(stores):
     store = stores(LETTERS[0], LETTERS[1])
     made = spliced(store, doc_strides=[2, 1], sampler="enumerate")

@@ -81,7 +81,7 @@ def joined(rows: Sequence[RowOf], *, collate_fn_map: Any = None) -> dict[str, An
 
 
 def _wide(name: str, value: Any) -> Any:
-    return value.astype(np.int64, copy=False) if name in WIDE else value
+    return np.asarray(value, np.int64) if name in WIDE else value
 
 
 def _register() -> None:

@@ -160,7 +160,7 @@ class Named(ABC):
         for name, value in found.items():
             wanted = dtype if name in IDS else mask_dtype if name in MASKS else None
             if wanted is not None and isinstance(value, np.ndarray):
-                found[name] = value.astype(wanted, copy=False)
+                found[name] = np.asarray(value, wanted)
         return found if contract is None else contract_of(contract).complete(found)
 
     def torch(
@@ -184,7 +184,7 @@ class Named(ABC):
         made = self._arrays(wanted, fields)
         for name in WIDE:
             if name in made:
-                made[name] = made[name].astype(np.int64, copy=False)
+                made[name] = np.asarray(made[name], np.int64)
         return wanted.complete(to_torch(made, device))
 
     def _contracted(self, contract: str | None, fields: Sequence[str]) -> dict[str, Any]:

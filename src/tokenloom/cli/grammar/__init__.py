@@ -12,7 +12,7 @@ from tokenloom.cli.grammar.benches import add_bench
 from tokenloom.cli.grammar.layouts import add_pack_plan, add_splice
 from tokenloom.cli.grammar.runs import add_ask, add_compare, add_files, add_plan
 from tokenloom.cli.grammar.stores import add_build, add_look, add_tend
-from tokenloom.cli.grammar.verbs import add_completion, common_options
+from tokenloom.cli.grammar.verbs import Parser, add_completion, common_options
 from tokenloom.cli.grammar.verdicts import add_audit, add_blame, add_simulate
 from tokenloom.version import __version__
 
@@ -38,7 +38,7 @@ ADD = (
 
 def parser() -> argparse.ArgumentParser:
     """All commands and their options."""
-    top = argparse.ArgumentParser(
+    top = Parser(
         prog="tokenloom",
         description="Text to training batches for language models.",
         epilog="Exit codes: 0 success; 1 store missing, damaged or full; 2 wrong usage; 3 unusable "

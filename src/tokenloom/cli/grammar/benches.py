@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
+from tokenloom.cli.grammar.values import real, whole
 from tokenloom.cli.grammar.verbs import add_verb
 
 __all__ = ["add_bench"]
@@ -34,7 +35,7 @@ def _add_permutation(benches: Any, common: argparse.ArgumentParser) -> None:
         description="Measure full, era and block orders over several seeds, next to the values of "
         "a fair shuffle. Exit code 1 if --compare finds a difference.",
     )
-    number: dict[str, Any] = {"type": int, "metavar": "N"}
+    number: dict[str, Any] = {"type": whole, "metavar": "N"}
     command.add_argument("--n", default=8192, help="rows (default: 8192)", **number)
     command.add_argument("--repeats", default=8, help="number of seeds (default: 8)", **number)
     command.add_argument("--seed", default=0, help="the first seed (default: 0)", **number)
@@ -57,7 +58,7 @@ def _add_permutation(benches: Any, common: argparse.ArgumentParser) -> None:
     )
     command.add_argument("--compare", metavar="FILE", help="an earlier output with --json")
     command.add_argument(
-        "--tolerance", type=float, default=1e-9, help="ignored difference (default: 1e-9)"
+        "--tolerance", type=real, default=1e-9, help="ignored difference (default: 1e-9)"
     )
 
 
@@ -84,11 +85,15 @@ def _add_data_loading(benches: Any, common: argparse.ArgumentParser) -> None:
         ("seed", 0, "seed of the orders"),
     ):
         command.add_argument(
-            f"--{name}", type=int, default=default, metavar="N", help=f"{what} (default: {default})"
+            f"--{name}",
+            type=whole,
+            default=default,
+            metavar="N",
+            help=f"{what} (default: {default})",
         )
     command.add_argument(
         "--num-examples",
-        type=int,
+        type=whole,
         metavar="N",
         help="rows of the temporary store (default: 16384)",
     )
@@ -105,5 +110,5 @@ def _add_data_loading(benches: Any, common: argparse.ArgumentParser) -> None:
     )
     command.add_argument("--compare", metavar="FILE", help="an earlier output with --json")
     command.add_argument(
-        "--max-slowdown", type=float, metavar="X", help="with --compare: fail above X times p50"
+        "--max-slowdown", type=real, metavar="X", help="with --compare: fail above X times p50"
     )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
+from tokenloom.cli.grammar.values import document_number, real, whole
 from tokenloom.cli.grammar.verbs import add_verb
 
 __all__ = ["CHOICES", "LENGTHS", "add_pack_plan", "add_splice"]
@@ -63,14 +64,14 @@ def add_pack_plan(commands: Any, common: argparse.ArgumentParser) -> None:
         "alone: exactly what `store.pack` gives.",
     )
     plan.add_argument("store", help="directory of the store")
-    plan.add_argument("--snapshot", type=int, help="number of an older snapshot")
-    plan.add_argument("--seq-len", type=int, nargs="+", required=True, help="tokens of a frame")
+    plan.add_argument("--snapshot", type=whole, help="number of an older snapshot")
+    plan.add_argument("--seq-len", type=whole, nargs="+", required=True, help="tokens of a frame")
     plan.add_argument("--strategy", nargs="+", default=list(COMPARED), choices=STRATEGIES)
     plan.add_argument("--overflow", nargs="+", default=["split", "truncate"], choices=OVERFLOWS)
     plan.add_argument("--add-bos", action="store_true", help="BOS before every document")
     plan.add_argument("--add-eos", action="store_true", help="EOS after every document")
-    plan.add_argument("--group-docs", type=int, default=10_000, help="documents per group")
-    plan.add_argument("--max-docs-per-bin", type=int, help="largest number of documents per row")
+    plan.add_argument("--group-docs", type=whole, default=10_000, help="documents per group")
+    plan.add_argument("--max-docs-per-bin", type=whole, help="largest number of documents per row")
 
 
 def add_splice(commands: Any, common: argparse.ArgumentParser) -> None:
@@ -93,8 +94,8 @@ def add_splice(commands: Any, common: argparse.ArgumentParser) -> None:
         "a splice starts) and s (frame offset at which it is placed). Standard output has only the "
         "list; its heading goes to standard error.",
     )
-    audit.add_argument("--epoch", type=int, default=0, metavar="N", help="epoch (default: 0)")
-    audit.add_argument("--limit", type=int, metavar="N", help="number of examples (default: all)")
+    audit.add_argument("--epoch", type=whole, default=0, metavar="N", help="epoch (default: 0)")
+    audit.add_argument("--limit", type=whole, metavar="N", help="number of examples (default: all)")
     cover = add_verb(
         views,
         common,
@@ -104,8 +105,13 @@ def add_splice(commands: Any, common: argparse.ArgumentParser) -> None:
         help="how often each token is a target and each start is shown",
         description="Count what an epoch shows of each document: targets, starts, offsets.",
     )
-    cover.add_argument("--epochs", type=int, default=1, metavar="N", help="number (default: 1)")
-    cover.add_argument("--document", type=int, metavar="I", help="only this document, with a map")
+    cover.add_argument("--epochs", type=whole, default=1, metavar="N", help="number (default: 1)")
+    cover.add_argument(
+        "--document",
+        type=document_number("tokenloom find STORE {id}"),
+        metavar="I",
+        help="only this document, with a map",
+    )
     cover.add_argument("--svg", metavar="FILE", help="write a picture of one document")
     for command in (audit, cover):
         _add_options(command)
@@ -113,13 +119,19 @@ def add_splice(commands: Any, common: argparse.ArgumentParser) -> None:
 
 def _add_options(command: argparse.ArgumentParser) -> None:
     command.add_argument("store", help="directory of the store")
-    command.add_argument("--snapshot", type=int, help="number of an older snapshot")
+    command.add_argument("--snapshot", type=whole, help="number of an older snapshot")
     select = command.add_argument_group(
         "documents", "default: all; with any of these options: one, or --num-docs"
     )
-    number: dict[str, Any] = {"type": int, "metavar": "N"}
+    number: dict[str, Any] = {"type": whole, "metavar": "N"}
     select.add_argument("--num-docs", help="number of documents", **number)
-    select.add_argument("--doc-index", type=int, nargs="+", metavar="I", help="exactly these")
+    select.add_argument(
+        "--doc-index",
+        type=document_number("tokenloom find STORE {id}"),
+        nargs="+",
+        metavar="I",
+        help="exactly these",
+    )
     select.add_argument("--doc-select-mode", choices=MODES, help="which of those that qualify")
     select.add_argument("--min-doc-length", help="smallest number of tokens", **number)
     select.add_argument("--max-doc-length", help="largest number of tokens", **number)
@@ -129,8 +141,8 @@ def _add_options(command: argparse.ArgumentParser) -> None:
         splice.add_argument(f"--{name}", help=what, **number)
     for name, words, what in CHOICES:
         splice.add_argument(f"--{name}", choices=words, help=what)
-    splice.add_argument("--balance-tau", type=float, metavar="X", help="1: proportional, 0: equal")
-    splice.add_argument("--alpha", type=float, metavar="X", help="prefer starts near the ends")
+    splice.add_argument("--balance-tau", type=real, metavar="X", help="1: proportional, 0: equal")
+    splice.add_argument("--alpha", type=real, metavar="X", help="prefer starts near the ends")
     splice.add_argument("--no-adaptive-k", action="store_true", help="leave out shorter documents")
     splice.add_argument(
         "--position-scheme",
@@ -139,7 +151,7 @@ def _add_options(command: argparse.ArgumentParser) -> None:
     )
     splice.add_argument(
         "--bos",
-        type=int,
+        type=whole,
         nargs="?",
         const=True,
         metavar="ID",

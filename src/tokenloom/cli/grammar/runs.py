@@ -5,8 +5,8 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
-from tokenloom.cli.grammar.values import rows_of_steps
-from tokenloom.cli.grammar.verbs import add_verb
+from tokenloom.cli.grammar.values import document_number, real, rows_of_steps, whole
+from tokenloom.cli.grammar.verbs import add_overrides, add_verb
 
 __all__ = ["add_ask", "add_batch_size", "add_compare", "add_files", "add_plan"]
 
@@ -24,20 +24,20 @@ def add_files(commands: Any, common: argparse.ArgumentParser) -> None:
     )
     init.add_argument("folder", help="folder with stores or text")
     init.add_argument("-o", "--out", help="the file to write (default: run.yaml in the folder)")
-    init.add_argument("--seq-len", type=int, default=2048, help="tokens of a frame (2048)")
-    init.add_argument("--batch-size", type=int, default=64, help="rows of a step (64)")
+    init.add_argument("--seq-len", type=whole, default=2048, help="tokens of a frame (2048)")
+    init.add_argument("--batch-size", type=whole, default=64, help="rows of a step (64)")
     check = add_verb(
         commands,
         common,
         "check",
         work="run_files:check_file",
-        example="check run.yaml loader.batch_size=128 sources.wiki.epochs=3",
+        example="check run.yaml --set loader.batch_size=128 --set sources.wiki.epochs=3",
         help="every problem of a run file, or the tree of its run",
         description="Read a run file and print all its problems with their lines, or the run that "
         "it describes. Nothing is built and no token is read.",
     )
     check.add_argument("file", nargs="?", help="run file (.yaml, .json, .toml)")
-    check.add_argument("overrides", nargs="*", help="PATH=VALUE, as in loader.batch_size=128")
+    add_overrides(check)
     check.add_argument("--schema", action="store_true", help="print the JSON schema for editors")
 
 
@@ -55,7 +55,9 @@ def add_plan(commands: Any, common: argparse.ArgumentParser) -> None:
     )
     _add_run(plan)
     add_batch_size(plan)
-    plan.add_argument("--steps", type=int, metavar="N", help="steps to plan (default: all of them)")
+    plan.add_argument(
+        "--steps", type=whole, metavar="N", help="steps to plan (default: all of them)"
+    )
     state = add_verb(
         commands,
         common,
@@ -68,8 +70,9 @@ def add_plan(commands: Any, common: argparse.ArgumentParser) -> None:
     )
     state.add_argument("file", help="a state, or a directory of states")
     state.add_argument("--run", help="the run, if the stores that the state names were moved")
+    add_overrides(state, "the file of --run")
     state.add_argument(
-        "--tokens-per-second", type=float, metavar="X", help="also tell the time that is left"
+        "--tokens-per-second", type=real, metavar="X", help="also tell the time that is left"
     )
 
 
@@ -88,13 +91,15 @@ def add_ask(commands: Any, common: argparse.ArgumentParser) -> None:
     )
     _add_run(at)
     add_batch_size(at)
-    at.add_argument("index", type=int, nargs="?", help="index of the example")
-    at.add_argument("--step", type=int, metavar="N", help="instead of an index: all rows of a step")
-    at.add_argument("--row", type=int, metavar="N", help="with --step: only this row")
+    at.add_argument("index", type=whole, nargs="?", help="index of the example")
+    at.add_argument(
+        "--step", type=whole, metavar="N", help="instead of an index: all rows of a step"
+    )
+    at.add_argument("--row", type=whole, metavar="N", help="with --step: only this row")
     at.add_argument("--steps", metavar="A:B", help="documents of steps A to B - 1, as a table")
     at.add_argument("--source", metavar="NAME", help="with --steps: only this source")
-    at.add_argument("--rank", type=int, metavar="R", help="with --steps: only rows of this rank")
-    at.add_argument("--world", type=int, metavar="W", help="number of ranks")
+    at.add_argument("--rank", type=whole, metavar="R", help="with --steps: only rows of this rank")
+    at.add_argument("--world", type=whole, metavar="W", help="number of ranks")
     at.add_argument("--text", action="store_true", help="also the text")
     at.add_argument("--metadata", action="store_true", help="also what is known of each document")
     where = add_verb(
@@ -108,9 +113,11 @@ def add_ask(commands: Any, common: argparse.ArgumentParser) -> None:
     )
     _add_document(where)
     where.add_argument("--tokens", metavar="A:B", help="only these tokens of the document")
-    where.add_argument("--epochs", type=int, metavar="N", help="only the first N epochs")
-    where.add_argument("--before", type=int, metavar="INDEX", help="only examples before this one")
-    where.add_argument("--limit", type=int, default=20, metavar="N", help="places (default: 20)")
+    where.add_argument("--epochs", type=whole, metavar="N", help="only the first N epochs")
+    where.add_argument(
+        "--before", type=whole, metavar="INDEX", help="only examples before this one"
+    )
+    where.add_argument("--limit", type=whole, default=20, metavar="N", help="places (default: 20)")
     following = add_verb(
         commands,
         common,
@@ -122,7 +129,7 @@ def add_ask(commands: Any, common: argparse.ArgumentParser) -> None:
     )
     _add_document(following)
     following.add_argument(
-        "--after", type=int, default=-1, metavar="INDEX", help="after this example (default: all)"
+        "--after", type=whole, default=-1, metavar="INDEX", help="after this example (default: all)"
     )
     find = add_verb(
         commands,
@@ -136,6 +143,7 @@ def add_ask(commands: Any, common: argparse.ArgumentParser) -> None:
     )
     find.add_argument("target", help="a store, or a run file")
     find.add_argument("id", help="the id, as it was built with --id-key")
+    add_overrides(find)
     find.add_argument("--hash", action="store_true", help="the id is 32 hex digits of a hash")
 
 
@@ -152,8 +160,9 @@ def add_compare(commands: Any, common: argparse.ArgumentParser) -> None:
         "with every number of ranks, in every framework. Of a store, the identity of its content.",
     )
     digest.add_argument("target", help="a run file, or a store")
-    digest.add_argument("--first", type=int, metavar="I", help="the first example (default: 0)")
-    digest.add_argument("--last", type=int, metavar="I", help="the end (default: all)")
+    add_overrides(digest)
+    digest.add_argument("--first", type=whole, metavar="I", help="the first example (default: 0)")
+    digest.add_argument("--last", type=whole, metavar="I", help="the end (default: all)")
     digest.add_argument("--plan", action="store_true", help="of what is where; reads no token")
     diff = add_verb(
         commands,
@@ -166,7 +175,8 @@ def add_compare(commands: Any, common: argparse.ArgumentParser) -> None:
         "setting that differs, with what it changes. Exit code 1 if the runs differ.",
     )
     diff.add_argument("run", help="a run file")
-    diff.add_argument("other", help="another run file")
+    diff.add_argument("other", help="another run file, or the same one with --set")
+    add_overrides(diff, "the other run file")
     edit = add_verb(
         commands,
         common,
@@ -179,7 +189,7 @@ def add_compare(commands: Any, common: argparse.ArgumentParser) -> None:
     )
     _add_run(edit)
     edit.add_argument(
-        "--at", type=int, required=True, metavar="I", help="first example that changes"
+        "--at", type=whole, required=True, metavar="I", help="first example that changes"
     )
     edit.add_argument("--weights", nargs="+", default=[], metavar="NAME=X", help="new weights")
     edit.add_argument("--remove", nargs="+", default=[], metavar="NAME", help="sources that end")
@@ -195,9 +205,7 @@ def add_compare(commands: Any, common: argparse.ArgumentParser) -> None:
 
 def _add_run(verb: argparse.ArgumentParser) -> None:
     verb.add_argument("run", help="a run file, or a description as JSON")
-    verb.add_argument(
-        "--set", action="append", default=[], metavar="KEY=VALUE", help="another value of the file"
-    )
+    add_overrides(verb)
 
 
 def add_batch_size(verb: argparse.ArgumentParser) -> None:
@@ -214,5 +222,10 @@ def _add_document(verb: argparse.ArgumentParser) -> None:
     _add_run(verb)
     add_batch_size(verb)
     verb.add_argument("--source", metavar="NAME", help="its source; not needed if there is one")
-    verb.add_argument("--doc", type=int, metavar="N", help="number of the document in its store")
+    verb.add_argument(
+        "--doc",
+        type=document_number("--id {id}"),
+        metavar="N",
+        help="number of the document in its store, from 0",
+    )
     verb.add_argument("--id", metavar="ID", help="instead of --doc: every document of that id")

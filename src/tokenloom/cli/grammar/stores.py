@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import argparse
-import json
 from pathlib import Path
 from typing import Any
 
-from tokenloom.cli.grammar.verbs import add_verb
+from tokenloom.cli.grammar.values import document_number, json_of, whole
+from tokenloom.cli.grammar.verbs import add_overrides, add_verb
 
 __all__ = ["add_build", "add_look", "add_tend"]
 
@@ -69,7 +69,7 @@ def _add_record_options(group: Any) -> None:
         help="what becomes of bytes that fit no encoding",
     )
     group.add_argument(
-        "--max-record-bytes", type=int, help="longer records are bad records (default: 128 MiB)"
+        "--max-record-bytes", type=whole, help="longer records are bad records (default: 128 MiB)"
     )
 
 
@@ -87,13 +87,13 @@ def _add_chat_options(group: Any) -> None:
         help="default: assistant for messages, completion for a prompt and a completion",
     )
     group.add_argument(
-        "--template-args", type=json.loads, metavar="JSON", help="names that the template may read"
+        "--template-args", type=json_of, metavar="JSON", help="names that the template may read"
     )
 
 
 def _add_token_options(group: Any) -> None:
     flag = argparse.BooleanOptionalAction
-    group.add_argument("--vocab-size", type=int, help="every id is below this")
+    group.add_argument("--vocab-size", type=whole, help="every id is below this")
     for name in ("bos", "eos", "pad"):
         group.add_argument(f"--{name}", help=f"id or token of {name.upper()}; 'none' if absent")
     group.add_argument("--add-bos", action=flag, default=None, help="BOS before each document")
@@ -110,15 +110,15 @@ def _add_token_options(group: Any) -> None:
 
 def _add_run_options(group: Any) -> None:
     group.add_argument(
-        "--workers", type=int, help="processes (default: as many as pay, at most one per core)"
+        "--workers", type=whole, help="processes (default: as many as pay, at most one per core)"
     )
     group.add_argument("--append", action="store_true", help="add to an existing store")
     group.add_argument(
         "--overwrite", action="store_true", help="replace an existing store when this one is done"
     )
     group.add_argument("--allow-duplicates", action="store_true", help="accept an input twice")
-    group.add_argument("--chunk-tokens", type=int, help="tokens per io block")
-    group.add_argument("--shard-tokens", type=int, help="largest number of tokens per shard")
+    group.add_argument("--chunk-tokens", type=whole, help="tokens per io block")
+    group.add_argument("--shard-tokens", type=whole, help="largest number of tokens per shard")
 
 
 def add_look(commands: Any, common: argparse.ArgumentParser) -> None:
@@ -133,7 +133,7 @@ def add_look(commands: Any, common: argparse.ArgumentParser) -> None:
         description="Counts, lengths, tokenizer, digests and size of a store.",
     )
     info.add_argument("store", help="directory of the store")
-    info.add_argument("--snapshot", type=int, help="number of an older snapshot")
+    info.add_argument("--snapshot", type=whole, help="number of an older snapshot")
     info.add_argument("--svg", metavar="FILE", help="also draw the lengths of its documents")
     for name, example in (
         ("show", "show stores/wiki --doc 17 --limit 20"),
@@ -158,19 +158,26 @@ def _add_show(commands: Any, common: argparse.ArgumentParser, name: str, example
     )
     show.add_argument("target", help="a store, a run file, or JSON lines of ready-made ids")
     store = show.add_argument_group("a document of a store")
-    store.add_argument("--doc", type=int, help="index of the document, from 0")
-    store.add_argument("--start", type=int, default=0, help="first token to print")
     store.add_argument(
-        "--limit", type=int, help="tokens to print (default: 40; with --text, all of them)"
+        "--doc",
+        type=document_number("tokenloom find STORE {id}"),
+        help="number of the document, from 0",
+    )
+    store.add_argument("--start", type=whole, default=0, help="first token to print")
+    store.add_argument(
+        "--limit", type=whole, help="tokens to print (default: 40; with --text, all of them)"
     )
     store.add_argument("--text", action="store_true", help="the text, with what is trained on")
-    store.add_argument("--snapshot", type=int, help="number of an older snapshot")
+    store.add_argument("--snapshot", type=whole, help="number of an older snapshot")
     run = show.add_argument_group("examples of a run")
-    run.add_argument("--examples", type=int, default=5, metavar="N", help="how many (default: 5)")
-    run.add_argument("--first", type=int, default=0, metavar="I", help="the first one (default: 0)")
+    add_overrides(run)
+    run.add_argument("--examples", type=whole, default=5, metavar="N", help="how many (default: 5)")
+    run.add_argument(
+        "--first", type=whole, default=0, metavar="I", help="the first one (default: 0)"
+    )
     run.add_argument("--tokenized", action="store_true", help="also their ids")
-    run.add_argument("--row", type=int, metavar="I", help="one example, cell by cell")
-    run.add_argument("--eos", type=int, metavar="ID", help="counts documents of ready-made ids")
+    run.add_argument("--row", type=whole, metavar="I", help="one example, cell by cell")
+    run.add_argument("--eos", type=whole, metavar="ID", help="counts documents of ready-made ids")
 
 
 def add_tend(commands: Any, common: argparse.ArgumentParser) -> None:
@@ -195,7 +202,7 @@ def add_tend(commands: Any, common: argparse.ArgumentParser) -> None:
         description="Remove temporary files of builds that died, and more on request.",
     )
     gc.add_argument("--old-snapshots", action="store_true", help="also remove older snapshots")
-    gc.add_argument("--pin", type=int, nargs="*", default=[], help="snapshots to keep")
+    gc.add_argument("--pin", type=whole, nargs="*", default=[], help="snapshots to keep")
     gc.add_argument(
         "--pin-for",
         type=Path,

@@ -8,9 +8,53 @@ command runs; the modules of this folder import neither NumPy nor a room of the 
 from __future__ import annotations
 
 import argparse
-from typing import Any
+import json
+import re
+import sys
+from collections.abc import Sequence
+from typing import Any, NoReturn
 
-__all__ = ["add_completion", "add_verb", "common_options"]
+from tokenloom.errors import choices, near_miss, sentence
+
+__all__ = ["Parser", "add_completion", "add_overrides", "add_verb", "common_options"]
+
+
+class Parser(argparse.ArgumentParser):
+    """Reads a command line; a wrong one is told what was found and what is allowed.
+
+    >>> Parser(prog="tokenloom toy").error("argument --n: found 'x', allowed: an integer")
+    Traceback (most recent call last):
+        ...
+    SystemExit: 2
+    """
+
+    _as_json = False
+
+    def parse_known_args(  # type: ignore[override]
+        self, args: Sequence[str] | None = None, namespace: argparse.Namespace | None = None
+    ) -> tuple[argparse.Namespace, list[str]]:
+        """The values, and what is left; a command leaves nothing, since nobody else wants it."""
+        self._as_json = "--json" in (sys.argv if args is None else args)
+        found, left = super().parse_known_args(args, namespace)
+        if left and self.get_default("work"):
+            known = [one for action in self._actions for one in action.option_strings]
+            what = "no such option" if left[0].startswith("-") else "nothing is expected there"
+            self.error(f"{left[0]}: {what}.{near_miss(left[0].partition('=')[0], known)}")
+        return found, left
+
+    def error(self, message: str) -> NoReturn:
+        """Print what is wrong and where the help is, and end with exit code 2."""
+        message = re.sub(r"\Aargument ([^ /]+/)?", "", message)
+        wrong = re.fullmatch(
+            r"(.+): invalid choice: '(.*)' \(choose from (.*)\)", message, re.DOTALL
+        )
+        if wrong:
+            allowed = [word.strip("' ") for word in wrong[3].split(",")]
+            message = f"{wrong[1]}: found {wrong[2]!r}, allowed: {choices(wrong[2], allowed)}"
+        message = f"{sentence(message)} Help: {self.prog} --help"
+        if self._as_json:
+            print(json.dumps({"error": "ConfigError", "message": message}))
+        self.exit(2, f"tokenloom: {message}\n")
 
 
 def common_options() -> argparse.ArgumentParser:
@@ -53,6 +97,17 @@ def add_verb(
     )
     verb.set_defaults(work=work)
     return verb
+
+
+def add_overrides(verb: Any, of: str = "the run file") -> None:
+    """Add `--set`, the one way of every command to change a value of a run file."""
+    verb.add_argument(
+        "--set",
+        action="append",
+        default=[],
+        metavar="KEY=VALUE",
+        help=f"another value of {of}, as in loader.batch_size=128; may be repeated",
+    )
 
 
 def add_completion(commands: Any, common: argparse.ArgumentParser) -> None:

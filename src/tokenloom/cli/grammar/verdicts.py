@@ -6,12 +6,12 @@ import argparse
 from typing import Any
 
 from tokenloom.cli.grammar.runs import add_batch_size
-from tokenloom.cli.grammar.values import bytes_of
-from tokenloom.cli.grammar.verbs import add_verb
+from tokenloom.cli.grammar.values import bytes_of, real, whole
+from tokenloom.cli.grammar.verbs import add_overrides, add_verb
 
 __all__ = ["add_audit", "add_blame", "add_simulate"]
 
-NUMBER: dict[str, Any] = {"type": int, "metavar": "N"}
+NUMBER: dict[str, Any] = {"type": whole, "metavar": "N"}
 
 
 def add_audit(commands: Any, common: argparse.ArgumentParser) -> None:
@@ -29,6 +29,7 @@ def add_audit(commands: Any, common: argparse.ArgumentParser) -> None:
         "certificate differs.",
     )
     audit.add_argument("description", nargs="?", metavar="RUN", help="a run file")
+    add_overrides(audit)
     look = audit.add_argument_group("what to look at")
     look.add_argument("--first", help="first row (default: 0)", **NUMBER)
     look.add_argument("--last", help="row after the last one (default: the end)", **NUMBER)
@@ -59,18 +60,19 @@ def add_simulate(commands: Any, common: argparse.ArgumentParser) -> None:
         "have not run yet, from metadata alone. Reads are those that loaders would count.",
     )
     simulate.add_argument("run", help="a run file")
+    add_overrides(simulate)
     simulate.add_argument("--steps", help="steps (default: all that remain)", **NUMBER)
     simulate.add_argument("--first", default=0, help="the first step", **NUMBER)
-    simulate.add_argument("--ranks", type=int, default=1, metavar="W", help="number of ranks")
+    simulate.add_argument("--ranks", type=whole, default=1, metavar="W", help="number of ranks")
     add_batch_size(simulate)
     simulate.add_argument(
         "--cache", type=bytes_of, metavar="SIZE", help="cache of each store: bytes, or 2GiB"
     )
-    simulate.add_argument("--latency", type=float, metavar="S", help="seconds of a request")
+    simulate.add_argument("--latency", type=real, metavar="S", help="seconds of a request")
     simulate.add_argument(
         "--bandwidth", type=bytes_of, metavar="SIZE", help="bytes a second of a rank's source"
     )
-    simulate.add_argument("--step-seconds", type=float, metavar="S", help="seconds of a step")
+    simulate.add_argument("--step-seconds", type=real, metavar="S", help="seconds of a step")
     simulate.add_argument("--parallel", default=1, help="requests answered at a time", **NUMBER)
 
 
@@ -88,11 +90,12 @@ def add_blame(commands: Any, common: argparse.ArgumentParser) -> None:
         "one per step, or a list per step with one for each row.",
     )
     blame.add_argument("run", help="a run file")
+    add_overrides(blame)
     blame.add_argument("--losses", required=True, metavar="FILE", help="what was logged")
     blame.add_argument("--step-key", default="step", metavar="KEY", help="name of the step")
     blame.add_argument("--loss-key", default="loss", metavar="KEY", help="name of the loss")
     add_batch_size(blame)
     blame.add_argument("--window", default=101, help="steps of the median", **NUMBER)
-    blame.add_argument("--spike", type=float, default=6.0, metavar="X", help="deviations")
+    blame.add_argument("--spike", type=real, default=6.0, metavar="X", help="deviations")
     blame.add_argument("--most", default=20, help="documents to list", **NUMBER)
     blame.add_argument("--at", help="first example of the quarantine", **NUMBER)

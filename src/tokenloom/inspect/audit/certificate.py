@@ -206,7 +206,9 @@ def _parsed(value: Any) -> Any:
     try:
         return json.loads(value)
     except (ValueError, RecursionError) as error:
-        raise ConfigError(f"certificate: it is not JSON ({error}).") from None
+        raise ConfigError(
+            f"certificate: it is not JSON ({error}). Allowed: what audit wrote."
+        ) from None
 
 
 def subject_of(run: Dataset) -> Subject:

@@ -156,7 +156,9 @@ def _stretch(run: Run, counted: Steps, first: int, steps: int | None, end: str) 
     if run.n is not None and end != "wrap":
         count = counted.count(run.n, partial=end == "pad")
     if steps is None and count is None:
-        raise ConfigError("steps: this run is endless, so tell how many steps to simulate.")
+        raise ConfigError(
+            "steps: this run is endless, so none says where to stop. Give the number of steps."
+        )
     last = count if steps is None else first + integer("steps", steps, 1)
     if last is None or (count is not None and last > count) or last <= first:
         of = f"the run has {count:,} steps of this batch size"

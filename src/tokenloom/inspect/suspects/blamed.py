@@ -161,7 +161,10 @@ class _Judge:
             self.notes.append(f"{bad:,} losses are not finite, or of no trained token; left out")
         good = self.values[np.isfinite(self.values)]
         if not len(good) or good.min() == good.max():
-            raise ConfigError("losses: all are the same, so they blame nobody.")
+            raise ConfigError(
+                f"losses: found {float(given.values.flat[0]):g} everywhere, so they blame nobody. "
+                "Give losses that differ."
+            )
         moments = _medians(self.values, clock)
         self.usual, self.spread = running(moments, window)
 

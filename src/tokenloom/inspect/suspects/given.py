@@ -86,7 +86,8 @@ def given_losses(
         return _by_index(run, values, np.asarray(index, np.int64).reshape(-1), batch_size, per)
     if batch_size is None:
         raise ConfigError(
-            "batch_size: losses without index= are about steps, so tell the batch size of the "
+            "batch_size: losses without index= are about steps, so none says which rows. Give the "
+            "batch size of the "
             "loader that made them."
         )
     if known is None:
@@ -132,7 +133,7 @@ def _checked(run: Dataset, given: GivenLosses, per: str | None) -> GivenLosses:
     if per is not None and per != given.per:
         raise ConfigError(
             f"per: found {per!r}, but the shape {given.values.shape} is that of one per "
-            f"{given.per}."
+            f"{given.per}. Leave it out, or give losses of that shape."
         )
     if given.per == TOKEN and given.values.shape[1] not in (run.seq_len, run.seq_len - 1):
         raise ConfigError(

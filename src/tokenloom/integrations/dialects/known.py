@@ -149,7 +149,7 @@ def _packing(config: Plain, folder: str = "", *, seq_len: int | None = None) -> 
     made = packing_settings({**config, **given}, others=others)
     frame = seq_len or made.seq_len
     if frame is None:
-        raise ConfigError("data.seq_len: missing; the tokens of a frame.")
+        raise ConfigError("data.seq_len: missing. Give the tokens of a frame.")
     unused = [f"{name}: not used; it is about something else than packing." for name in others]
     if "packing_buffer_docs" in given["data"]:
         unused.append(
@@ -208,7 +208,8 @@ def _preprocessor(config: Plain, folder: str = "", *, seq_len: int | None = None
     ]
     if options.truncate_at is not None:
         raise ConfigError(
-            f"{BLOCKS}.truncate_at: a store holds ids; cut the text when it is built."
+            f"{BLOCKS}.truncate_at: not of a store, which holds ids. Leave it out, and cut the "
+            "text when it is built."
         )
     return run, unused
 

@@ -84,7 +84,10 @@ def steps_in(checkpoint: str | Path) -> int:
     try:
         return int(json.loads(LOCAL.read(path, LARGEST) or b"")["global_step"])
     except (StoreError, ValueError, KeyError, TypeError) as error:
-        raise StateError(f"{path}: it cannot be read ({error}). It is no checkpoint.") from None
+        raise StateError(
+            f"{path}: it cannot be read ({error}). It is no checkpoint. Name another folder, or "
+            "start without one."
+        ) from None
 
 
 def state_in(checkpoint: str | Path) -> dict[str, Any]:
@@ -97,7 +100,8 @@ def state_in(checkpoint: str | Path) -> dict[str, Any]:
     if not path.exists():
         raise StateError(
             f"{path}: there is no such file, so the place in the run is unknown: no run was "
-            "attached when this checkpoint was saved. If you know how many examples it has seen: "
+            "attached when this checkpoint was saved. Write one, if you know how many examples it "
+            "has seen: "
             f"tokenloom.loader.write_state(run.state(examples), {str(path)!r})."
         )
     return read_state(path)

@@ -17,6 +17,7 @@ from typing import Any
 from transformers import Trainer
 
 from tokenloom.api.dataset import Dataset, dataset_of
+from tokenloom.api.origin import settings_of_file
 from tokenloom.arguments import near_misses, one_of
 from tokenloom.errors import ConfigError, MissingExtra, warn
 from tokenloom.integrations.hf.packing import OFFERED, check_packing, choose_contract
@@ -65,6 +66,11 @@ class LoomTrainer(LoomMixin, Trainer):  # type: ignore[misc]
     """
 
 
+OF_ARGUMENTS = {
+    "batch_size": "per_device_train_batch_size × gradient_accumulation_steps × ranks decides",
+    "accumulate": "gradient_accumulation_steps decides",
+}
+
 _OPTIONS = (
     "contract",
     "num_workers",
@@ -79,6 +85,7 @@ _OPTIONS = (
 )
 
 
+@settings_of_file("attach", run="run", own=["fields"], instead=OF_ARGUMENTS)
 @near_misses("attach")
 def attach(
     trainer: Any,
@@ -108,7 +115,7 @@ def attach(
 
     Args:
         trainer: the Trainer.
-        run: what to train on.
+        run: what to train on. `end` and `untrained` default to the `loader` section of its file.
         eval_runs: finite runs to evaluate on, one or several by name (``eval_web_loss``), each the
             same pass every time; None: the Trainer's `eval_dataset`.
         contract: what the model gets: "hf", "sdpa" (a mask), "flash" (for FlashAttention), or
@@ -207,7 +214,7 @@ def _placeholder_class() -> Any:
 
         def __getitems__(self, keys: Any) -> Any:
             raise ConfigError(
-                "placeholder: a Trainer asked it for a batch, but it is never trained on. Attach "
+                "placeholder: a Trainer asked it for a batch, but it is not trained on. Attach "
                 "the run that is, before train() or evaluate(): attach(trainer, run, eval_runs=…)."
             )
 
@@ -244,7 +251,10 @@ def _eval_runs(trainer: Any, eval_runs: Any) -> Any:
 def _checked_contract(trainer: Any, contract: str, check: bool) -> str:
     if not check:
         if contract == "auto":
-            raise ConfigError("contract: found 'auto' with check=False, which it needs.")
+            raise ConfigError(
+                "contract: found 'auto' with check=False, which it needs. Name a contract, or "
+                "leave check on."
+            )
         return contract
     weights = list(trainer.model.parameters())
     if any(one.is_meta or hasattr(one, "ds_id") or hasattr(one, "device_mesh") for one in weights):

@@ -14,6 +14,7 @@ from typing import Any
 from accelerate.state import GradientState
 
 from tokenloom.api.dataset import Dataset
+from tokenloom.api.origin import settings_of_file
 from tokenloom.arguments import near_misses, wrong_type
 from tokenloom.batch.views.named import fields_for
 from tokenloom.errors import ConfigError
@@ -50,11 +51,12 @@ class PreparedLoader(StepDataLoader):
             accelerate._remove_dataloader(self)
 
 
+@settings_of_file("prepare", run="run", own=["fields"])
 @near_misses("prepare", *OF_TORCH)
 def prepare(
     accelerator: Any,
     run: Dataset,
-    batch_size: int,
+    batch_size: int | None = None,
     *,
     contract: str = "hf",
     num_workers: int = 0,
@@ -75,7 +77,8 @@ def prepare(
     Args:
         accelerator: the Accelerator.
         run: what to train on.
-        batch_size: rows of a step over all processes; with `accumulate`, of a micro-batch.
+        batch_size: rows of a step over all processes; with `accumulate`, of a micro-batch. This and
+            other arguments default to the `loader` section of the run's file.
         contract: what the model gets, see `tokenloom.batch.views.contracts`.
         num_workers: worker processes.
         fields: further arrays by name, such as "examples_after".

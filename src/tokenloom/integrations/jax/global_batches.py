@@ -17,6 +17,7 @@ from jax.sharding import NamedSharding, PartitionSpec
 from numpy.typing import NDArray
 
 from tokenloom.api.dataset import Dataset, dataset_of
+from tokenloom.api.origin import settings_of_file
 from tokenloom.arguments import near_misses, one_of
 from tokenloom.batch.batch import Batch
 from tokenloom.batch.paint import IGNORE
@@ -138,10 +139,11 @@ class GlobalBatches(StepLoop):
         )
 
 
+@settings_of_file("batches", own=["fields"])
 @near_misses("batches")
 def batches(
     dataset: Dataset,
-    batch_size: int | Sequence[tuple[int, int]],
+    batch_size: int | Sequence[tuple[int, int]] | None = None,
     *,
     mesh: Any = None,
     axis: str | tuple[str, ...] = "data",
@@ -168,6 +170,7 @@ def batches(
     Args:
         dataset: the run.
         batch_size: rows of a step over all processes; or a schedule, pairs (examples, batch size).
+            This and other arguments default to the `loader` section of the run's file.
         mesh: a `jax.sharding.Mesh`; None: the default device.
         axis: the axis, or axes, of the mesh that rows are spread over.
         contract: "jax"; "maxtext", the same under MaxText's names; "plain" or "hf", with -100 for
@@ -215,7 +218,7 @@ def batches(
         fetch=fetch,
     )
     multiple = places * _groups(accumulate) if (mesh, accumulate) != (None, None) else 0
-    padded = _padding(batch_size, reader.world_size, multiple, names, pad=pad)
+    padded = _padding(reader.passes.batch_size, reader.world_size, multiple, names, pad=pad)
     return GlobalBatches(
         reader,
         contract,
@@ -239,7 +242,7 @@ def _check_fields(fields: Sequence[str]) -> None:
         if name in VARY:
             raise ConfigError(
                 f"fields: found {name!r}, whose shape differs from step to step, so every step "
-                "would be compiled anew. segment_ids and position_ids say the same."
+                "would be compiled anew. Use segment_ids and position_ids, which say the same."
             )
 
 

@@ -27,6 +27,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tokenloom.api.dataset import Dataset, dataset_of
+from tokenloom.api.origin import settings_of_file
 from tokenloom.errors import ConfigError
 
 __all__ = ["AsyncRows", "LmRow", "async_dataset"]
@@ -106,6 +107,7 @@ class AsyncRows:
         return f"AsyncRows({self.dataset.fingerprint[:12]})"
 
 
+@settings_of_file("async_dataset", instead={"batch_size": "Levanter's loader has its own"})
 def async_dataset(dataset: Dataset, make: Callable[[LmRow], Any] | None = None) -> AsyncRows:
     """A run as Levanter's datasets are: `get_batch`, `async_len`, `is_finite`.
 

@@ -76,7 +76,9 @@ def lm_from_config(
     if problems:
         raise ConfigError("\n".join(problems))
     if frame is None:
-        raise ConfigError(f"{path}.seq_len: missing; the tokens of a frame, or model.seq_len.")
+        raise ConfigError(
+            f"{path}.seq_len: missing. Give the tokens of a frame there, or as model.seq_len."
+        )
     assert isinstance(base, LMMixtureDatasetConfig)
     weights, unused = _weights(base, path)
     stores = {name: open_or_build(find_place(base, name, None)) for name in weights}

@@ -16,6 +16,7 @@ import torch
 from torch.utils.data import DataLoader
 
 from tokenloom.api.dataset import Dataset
+from tokenloom.api.origin import settings_of_file
 from tokenloom.arguments import near_misses
 from tokenloom.batch.views.named import fields_for
 from tokenloom.errors import ConfigError, StateError, TokenloomError, WorkerError, sentence
@@ -169,6 +170,7 @@ class StepDataLoader(DataLoader):  # type: ignore[misc]
         self._loops += 1
 
 
+@settings_of_file("dataloader", own=["fields"])
 @near_misses(
     "dataloader",
     shuffle="The run has its order: dataloader(run.shuffle(), …), or run.block_shuffle().",
@@ -178,7 +180,7 @@ class StepDataLoader(DataLoader):  # type: ignore[misc]
 )
 def dataloader(
     dataset: Dataset,
-    batch_size: int | Sequence[tuple[int, int]],
+    batch_size: int | Sequence[tuple[int, int]] | None = None,
     *,
     num_workers: int = 0,
     contract: str | None = "hf",
@@ -207,6 +209,8 @@ def dataloader(
     Args:
         dataset: the run.
         batch_size: rows of a step over all ranks; or a schedule, pairs (examples, batch size).
+            This and other arguments default to the `loader` section of the run file that the
+            run was loaded from, as those of `tokenloom.Loader` do.
         num_workers: worker processes. 0 is fastest unless making a batch takes milliseconds: a
             thread already fetches ahead.
         contract: what the model wants: "hf", "flash", "flex", "sdpa" or "plain"; see

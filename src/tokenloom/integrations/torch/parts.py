@@ -167,5 +167,7 @@ def _length(passes: Passes, number: int) -> int:
     """Steps of a whole pass."""
     count = passes.count(passes.whole(number))
     if count is None:
-        raise TypeError("this run is endless, so it has no length.")
+        raise TypeError(
+            "len: this run is endless, so it has no length. Use take(n) for a finite one."
+        )
     return count

@@ -42,6 +42,8 @@ Int64 = NDArray[np.int64]
 
 MOST = (1 << 31) - 1
 
+RADIX = 1 << 16  # smaller keys are radix-sorted, which is much faster
+
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Bins:
@@ -90,7 +92,7 @@ def pack(lengths: Int64, capacity: int, strategy: str, most: int | None = None) 
 
 def _stably(keys: Int64) -> Int64:
     """The places of the keys, 0 or more, in ascending order; equal keys stay as they are."""
-    near = keys.max(initial=0) < 1 << 16  # 16-bit keys are radix-sorted, which is much faster
+    near = keys.max(initial=0) < RADIX
     return np.argsort(keys.astype(np.uint16) if near else keys, kind="stable")
 
 

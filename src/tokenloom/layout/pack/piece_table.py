@@ -108,7 +108,7 @@ class Columns:
     @property
     def cells(self) -> Int64:
         """Cells of each piece, including inserted tokens [pieces]."""
-        length = self.length.astype(np.int64, copy=False)
+        length = np.asarray(self.length, np.int64)
         return length + inserted(self.flags) if self.flags.any() else length
 
     @property
@@ -253,9 +253,8 @@ class PieceTable:
         for name, column in self._columns.items():
             kind = np.uint8 if name == "flags" else np.int64
             if name in self._used:
-                found[name] = _gathered(column, first, count, base.get(name), total).astype(
-                    kind, copy=False
-                )
+                values = _gathered(column, first, count, base.get(name), total)
+                found[name] = np.asarray(values, kind)
             else:
                 found[name] = np.zeros(total, kind)
         return Columns(count, **found)

@@ -378,13 +378,13 @@ class Packed:
         return Spans(
             width=self.width,
             frame=edges,
-            document=self._numbers(found.document.astype(np.int64, copy=False)),
-            start=found.start.astype(np.int64, copy=False),
-            length=found.length.astype(np.int64, copy=False),
+            document=self._numbers(np.asarray(found.document, np.int64)),
+            start=np.asarray(found.start, np.int64),
+            length=np.asarray(found.length, np.int64),
             at=found.at(edges, found.cells),
-            address=found.address.astype(np.int64, copy=False),
+            address=np.asarray(found.address, np.int64),
             flags=found.flags,
-            seen=found.seen.astype(np.int64, copy=False),
+            seen=np.asarray(found.seen, np.int64),
             source=np.zeros(len(rows), np.int32),
         )
 

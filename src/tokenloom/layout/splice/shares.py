@@ -154,7 +154,7 @@ def largest_remainder(weights: Sequence[int] | Int64, total: int) -> Int64:
     exact = [int(weight) for weight in weights]
     whole = sum(exact)
     if not whole:
-        raise ConfigError("balance: no document has a weight above 0.")
+        raise ConfigError("balance: no document has a weight above 0. Give one to some of them.")
     shares = [divmod(total * weight, whole) for weight in exact]
     out = np.array([share for share, _ in shares], np.int64)
     left = total - int(out.sum())
@@ -205,7 +205,7 @@ def quotas(weights: Sequence[int], total: int, caps: Int64 | None = None) -> Int
     if caps is None:
         return largest_remainder(weights, total)
     total = min(total, int(caps[np.asarray(weights) > 0].sum()))
-    open_ = np.array([weight > 0 for weight in weights])
+    open_ = np.ones(len(weights), np.bool_)  # never empty: not all of them can be over their caps
     out = np.zeros(len(open_), np.int64)
     while True:  # each round caps at least one document or is the last
         free = np.flatnonzero(open_)
@@ -216,8 +216,6 @@ def quotas(weights: Sequence[int], total: int, caps: Int64 | None = None) -> Int
             return out
         out[over] = caps[over]
         open_ &= ~over
-        if not open_.any():
-            return out
 
 
 def framed(

@@ -236,8 +236,8 @@ class SpliceSpec:
                 raise ConfigError(f"{name}: found {pairs}, allowed: values of 1 or more.")
         if self.doc_growth and (self.doc_schedule or self.content_schedule):
             raise ConfigError(
-                "doc_growth: counts epochs, but doc_schedule and content_schedule count examples. "
-                "Give only one kind."
+                "doc_growth: found beside doc_schedule or content_schedule; it counts epochs, they "
+                "count examples. Give only one kind."
             )
         if self.content_schedule and self.content_length is not None:
             raise ConfigError(

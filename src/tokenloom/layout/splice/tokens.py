@@ -62,7 +62,7 @@ class UnitTokens(NamedTuple):
         tokens = part.unit_tokens(place, first)
         # tokens change evenly from the first choice to the last: all equal if these two are
         size = np.where(tokens == part.unit_tokens(place, last - 1), 1, last - first)
-        if int(size.sum()) > most or _turns(part, way, place, size) > most:
+        if _turns(part, way, place, size) > most:
             return None
         each = np.repeat(np.arange(len(size)), size)
         inner = np.arange(len(each)) - (np.cumsum(size) - size)[each]

@@ -132,7 +132,10 @@ class ChatReader:
         for key in KEYS[self.job.shape]:
             if record.get(key) is None:
                 has = choices(key, record)
-                raise BadChat(f"there is no {key!r}, as the first record has; it has: {has}")
+                raise BadChat(
+                    f"there is no {key!r}, which the first record has; it has: {has}; allowed: "
+                    "the same kind in all records"
+                )
         try:
             chat = self._strings(record) if self.job.shape == "strings" else self._turns(record)
             chat.text.encode("utf-8")
@@ -144,7 +147,11 @@ class ChatReader:
                 "encoding; allowed: whole characters"
             ) from None
         except RecursionError:
-            raise BadChat("its messages are nested too deeply") from None
+            raise BadChat(
+                "its messages are not plain, but nested too deeply; allowed: an object with "
+                "'role' and 'content' "
+                "each"
+            ) from None
         return chat
 
     # -- texts -----------------------------------------------------------------------------

@@ -244,7 +244,10 @@ def _templates(
     try:
         plain = json.loads(json.dumps(given))
     except (TypeError, ValueError) as error:
-        raise ConfigError(f"template_args: not plain JSON data ({error}).") from None
+        raise ConfigError(
+            f"template_args: found no plain JSON data ({error}). Allowed: text, numbers, lists "
+            "and objects."
+        ) from None
     return kept, {**tokens, **plain}
 
 

@@ -143,7 +143,9 @@ def read_tools(value: Any) -> list[Any] | None:
         try:
             value = json.loads(value)
         except ValueError as error:
-            raise BadChat(f"'tools' is not valid JSON ({error!s:.100})") from None
+            raise BadChat(
+                f"'tools' is not valid JSON ({error!s:.100}), allowed: a list of objects"
+            ) from None
     if value is None:
         return None
     if not isinstance(value, list | tuple) or not all(isinstance(one, Mapping) for one in value):

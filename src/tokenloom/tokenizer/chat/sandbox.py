@@ -182,7 +182,10 @@ def compile_template(text: str, *, limit: int, now: str | None = None) -> Templa
             "Give a template as text, or the path of a .jinja file."
         ) from error
     except RecursionError:
-        raise ConfigError("chat_template: it is nested too deeply to be compiled.") from None
+        raise ConfigError(
+            "chat_template: it is nested too deeply, so no code can be made of it. Write it "
+            "flatter."
+        ) from None
     marks = bool(environment.generation_marks)
     return TemplateRenderer(compiled=compiled, meter=meter, marks=marks, names=frozenset(names))
 
