@@ -24,8 +24,8 @@ from tokenloom.evaluate.axes import AXES, DOUBLING, Places, bin_name, places
 from tokenloom.evaluate.decoding import Decoding
 from tokenloom.evaluate.exact import Tally
 from tokenloom.evaluate.pinned import one_document_rows
-from tokenloom.evaluate.shares import packed, unpacked
 from tokenloom.evaluate.scoring import Judged, judged_batches, scorer_of, trained_targets
+from tokenloom.evaluate.shares import packed, unpacked
 from tokenloom.tokenizer.vocabulary import byte_lengths
 
 __all__ = ["Losses", "evaluate"]
