@@ -1,4 +1,4 @@
-"""Log-probabilities under temperature, top-k and top-p: the oracle, and torch and JAX against it."""
+"""Probabilities under temperature, top-k and top-p: the oracle, torch and JAX against it."""
 
 import itertools
 import math

@@ -1,5 +1,6 @@
 """Perplexity and bits per byte: every table against a loop over documents."""
 
+import itertools
 import math
 from collections import defaultdict
 
@@ -166,7 +167,7 @@ def test_sums_do_not_depend_on_who_added_what(values, cuts):
     losses = np.array([loss for _, loss in values], np.float64)
     whole = Tally.of(keys, losses)
     edges = sorted({0, len(values), *(cut for cut in cuts if cut < len(values))})
-    parts = [Tally.of(keys[a:b], losses[a:b]) for a, b in zip(edges, edges[1:], strict=False)]
+    parts = [Tally.of(keys[a:b], losses[a:b]) for a, b in itertools.pairwise(edges)]
     if parts:
         again = Tally.joined(parts[::-1])
         assert [a.tolist() for a in again] == [a.tolist() for a in whole]

@@ -1,7 +1,7 @@
 """Where a judged token is: in its document, in its frame, and how much the model saw before it.
 
-One idea: everything about a place follows from spans, so each axis is a few lines of arithmetic over
-all judged tokens of a batch. To add an axis, write one function and name it in `AXES`.
+One idea: everything about a place follows from spans, so each axis is a few lines of arithmetic
+over all judged tokens of a batch. To add an axis, write one function and name it in `AXES`.
 
 ==============  ====================================================================================
 document        the document, by its number in its store
@@ -40,7 +40,8 @@ class Places(NamedTuple):
         row: row of the batch.
         cell: the token's own cell, one after the cell that predicts it.
         span: number of its span in the batch.
-        document, index, context, start, source: as in the table above; sources by number.
+        document, place, context, start, source: as in the table above, where `place` is called
+            index; sources by number.
         example: index of its row in the run.
     """
 
@@ -48,7 +49,7 @@ class Places(NamedTuple):
     cell: Int64
     span: Int64
     document: Int64
-    index: Int64
+    place: Int64
     context: Int64
     start: Int64
     source: Int64
@@ -71,13 +72,13 @@ def places(one: Judged, sources: Sequence[str]) -> Places:
     opens = np.flatnonzero((spans.flags & JOINED) == 0)
     opener = opens[np.searchsorted(opens, span, side="right") - 1]
     numbers = np.array([sources.index(name) for name in spans.sources])
-    index = spans.start[span] + cell - spans.at[span] - ((spans.flags[span] & BOS) != 0)
+    place = spans.start[span] + cell - spans.at[span] - ((spans.flags[span] & BOS) != 0)
     return Places(
         row=row,
         cell=cell,
         span=span,
         document=spans.document[span],
-        index=index,
+        place=place,
         context=cell - spans.at[opener],
         start=spans.start[span],
         source=numbers[spans.source[row]],
@@ -104,7 +105,7 @@ def bin_name(number: int) -> str:
 AXES: dict[str, Callable[[Places], Int64]] = {
     "document": lambda at: at.document,
     "source": lambda at: at.source,
-    "index": lambda at: doubled(at.index),
+    "index": lambda at: doubled(at.place),
     "position": lambda at: doubled(at.cell),
     "context": lambda at: doubled(at.context),
     "start": lambda at: doubled(at.start),

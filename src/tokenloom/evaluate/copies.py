@@ -1,9 +1,9 @@
-"""Which evaluation documents were trained on, in part or as a whole: stretches of n tokens they share.
+"""Which evaluation documents were trained on: stretches of n tokens that both share.
 
 One idea: text that was copied shares long stretches of tokens with its copy, and text that was not
-shares none. All stretches of n tokens of the evaluation documents go into a table of hashes; training
-documents are read once, and every stretch of theirs is looked up. A hit is compared token by token
-before it counts, so that no hash can accuse anybody.
+shares none. All stretches of n tokens of the evaluation documents go into a table of hashes;
+training documents are read once, and every stretch of theirs is looked up. A hit is compared token
+by token before it counts, so that no hash can accuse anybody.
 
 A document whose stretches are nearly all found in a single training document is a *near-duplicate*;
 one with few hits quotes something, or both quote the same.
@@ -135,7 +135,7 @@ def overlap(
     theirs = Store(training.line.reader, "").tokenizer_identity
     if ours != theirs:
         raise ConfigError(
-            f"evaluation: its ids are of tokenizer {ours[:12]}, those of training of {theirs[:12]}; "
+            f"evaluation: its ids are of tokenizer {ours[:12]}, training has {theirs[:12]}, "
             "allowed: ids that mean the same. Build both with one tokenizer"
         )
     known = _Table.of(evaluation.line, n)
@@ -233,8 +233,8 @@ class _Table(NamedTuple):
             begin += len(piece.tokens)
         if not columns or not sum(len(one[0]) for one in columns):
             raise ConfigError(
-                f"evaluation: no document has {n} tokens, allowed: at least {n} in one of them. Ask "
-                "for a smaller n"
+                f"evaluation: no document has {n} tokens, allowed: at least {n} in one of them. "
+                "Ask for a smaller n"
             )
         hashes, document, at, first = (np.concatenate(one) for one in zip(*columns, strict=True))
         order = np.argsort(hashes, kind="stable")

@@ -1,7 +1,7 @@
 """Curves over steps as a picture: one line for each figure, on one pair of axes.
 
-One idea: values that people compare belong into one picture, with the axes that they share. The file
-is SVG without anything from elsewhere.
+One idea: values that people compare belong into one picture, with the axes that they share. The
+file is SVG without anything from elsewhere.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """Sums by key that no order of adding changes.
 
-One idea: float64 additions round, so a sum depends on who added what first. Here a loss is split into
-two integers, multiples of 2^-20 and of 2^-60, and integers add up without rounding. So the losses of
-four ranks, or of other batches, have the sum that one rank finds, to the last bit, and results are
-put together by adding.
+One idea: float64 additions round, so a sum depends on who added what first. Here a loss is split
+into two integers, multiples of 2^-20 and of 2^-60, and integers add up without rounding. So the
+losses of four ranks, or of other batches, have the sum that one rank finds, to the last bit, and
+results are put together by adding.
 """
 
 from __future__ import annotations
@@ -105,8 +105,9 @@ def _added(key: Int64, columns: Sequence[Int64]) -> Tally:
     sums = [np.zeros(len(keys), np.int64) for _ in columns]
     for total, column in zip(sums, columns, strict=True):
         np.add.at(total, where, column)
-    *others, high, low = sums
-    return Tally(keys, *others, high + (low >> LOW), low & ((1 << LOW) - 1))
+    tokens, never, text, greedy, high, low = sums
+    high, low = high + (low >> LOW), low & ((1 << LOW) - 1)
+    return Tally(keys, tokens, never, text, greedy, high, low)
 
 
 def _rounded(high: int, low: int) -> float:

@@ -1,14 +1,15 @@
 """P(z) of every window of every document: which text a model can give back.
 
-One idea: windows are rows of an ordinary run. A window of ``prefix + suffix`` tokens starts at every
-`stride`-th token of a document that leaves room for it, so 4,096 tokens have 800 windows of 100 at
-stride 5, 105 have two and 99 have none. A frame offset s puts the window s cells to the right, behind
-filler, to see whether what was learned depends on the place in the frame.
+One idea: windows are rows of an ordinary run. A window of ``prefix + suffix`` tokens starts at
+every `stride`-th token of a document that leaves room for it, so 4,096 tokens have 800 windows of
+100 at stride 5, 105 have two and 99 have none. A frame offset s puts the window s cells to the
+right, after filler, to see whether what was learned depends on the place in the frame.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -93,8 +94,9 @@ def pz(
         decoding: the way of decoding.
         tau: the P(z) that a suffix must reach to count for `WindowScores.k_star`.
         batch_size: windows of a step over all ranks.
-        rank, world_size: as for `tokenloom.Loader`: each rank gets its share, and
-            `Extraction.joined` puts the shares together.
+        rank: the number of this rank, as for `tokenloom.Loader`: each gets its share, and
+            `Extraction.joined` or `gathered` puts the shares together.
+        world_size: the number of ranks.
         progress: whether to draw a bar; None: on a terminal.
 
     Returns:
@@ -129,11 +131,10 @@ def pz(
     parts = []
     for offset in offsets:
         run = window_run(documents, prefix=prefix, suffix=suffix, stride=stride, offset=offset)
-        last = run.seq_len - suffix
         batches = judged_batches(
             scorer,
             run,
-            targets=lambda batch, last=last: _suffixes(batch, last),
+            targets=partial(_suffixes, first=run.seq_len - suffix),
             decoding=decoding,
             batch_size=batch_size,
             rank=rank,
@@ -159,15 +160,15 @@ def _suffixes(batch: Batch, first: int) -> NDArray[np.int32]:
 
 def _found(one: Judged, offset: int, suffix: int, log_tau: float) -> WindowScores:
     """What a batch says about its windows."""
-    log_probs, greedy, margins = (part.reshape(-1, suffix) for part in one.scores)
+    log_probs = one.scores.log_probs.reshape(-1, suffix)
     spans = one.batch.spans
     return WindowScores(
-        index=one.batch.index,
+        example=one.batch.index,
         document=spans.document,
         start=spans.start,
         offset=np.full(len(spans), offset),
         log_pz=exact_sums(log_probs),
-        greedy=greedy.all(1),
-        margin=margins.min(1),
+        greedy=np.asarray(one.scores.greedy.reshape(-1, suffix).all(1)),
+        margin=one.scores.margins.reshape(-1, suffix).min(1),
         k_star=longest_suffix(log_probs, log_tau),
     )

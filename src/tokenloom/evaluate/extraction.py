@@ -130,4 +130,4 @@ def longest_suffix(log_probs: ArrayLike, threshold: float) -> NDArray[np.int64]:
     """
     total = np.cumsum(np.asarray(log_probs, np.float64), -1)
     reached = np.minimum.accumulate(total >= threshold, -1)
-    return reached.sum(-1, dtype=np.int64)
+    return np.asarray(reached.sum(-1, dtype=np.int64))

@@ -1,8 +1,9 @@
 """A model of Transformers from a local folder: safetensors only, no code of others, with a name.
 
 One idea: a result is worth as much as the certainty about what was evaluated. Weights are read from
-`*.safetensors`, which hold numbers and nothing that runs; a configuration that names code of its own is
-refused; nothing is fetched. The fingerprint is a hash of the files, so a result names its model.
+`*.safetensors`, which hold numbers and nothing that runs; a configuration that names code of its
+own is refused; nothing is fetched. The fingerprint is a hash of the files, so a result names its
+model.
 """
 
 from __future__ import annotations
@@ -83,7 +84,7 @@ def _check(path: Path) -> None:
     if not any(path.glob("*.safetensors")):
         others = sorted(one.name for one in path.glob("*.bin"))
         raise InputError(
-            f"{path}: no *.safetensors{' but ' + others[0] if others else ''}; files of other kinds "
+            f"{path}: no *.safetensors{' but ' + others[0] if others else ''}; other files "
             "may hold code, so they are not read. Save it again: "
             "model.save_pretrained(folder, safe_serialization=True)"
         )

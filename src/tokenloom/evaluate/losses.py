@@ -1,8 +1,8 @@
 """Perplexity and bits per byte, over all tokens and along every axis.
 
-One idea: a loss belongs to a token, a token has a place, and every table is the same sum with another
-key. So one pass of the model gives all tables, tables of several ranks are added, and the sums of any
-table are those of the whole.
+One idea: a loss belongs to a token, a token has a place, and every table is the same sum with
+another key. So one pass of the model gives all tables, tables of several ranks are added, and the
+sums of any table are those of the whole.
 """
 
 from __future__ import annotations
@@ -175,8 +175,9 @@ def evaluate(
             but the first is judged, once; with more, tokens at the start of a row are judged with
             at least that much before them.
         batch_size: rows of a step over all ranks.
-        rank, world_size: as for `tokenloom.Loader`: each rank gets its share, and `Losses.joined`
-            puts the shares together.
+        rank: the number of this rank, as for `tokenloom.Loader`: each gets its share, and
+            `Losses.joined` or `gathered` puts the shares together.
+        world_size: the number of ranks.
         progress: whether to draw a bar; None: on a terminal.
 
     Raises:

@@ -54,7 +54,7 @@ class Rows(NamedTuple):
     @property
     def judged(self) -> NDArray[np.bool_]:
         """Cells whose logits are judged [rows, cells]."""
-        return self.targets != NO_TARGET
+        return np.asarray(self.targets != NO_TARGET)
 
 
 class Scorer(Protocol):

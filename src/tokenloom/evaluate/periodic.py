@@ -1,10 +1,10 @@
 """Evaluation while a model trains: every so many steps, in any loop, kept in files.
 
-One idea: an evaluation is a function of the model, and what it returns is a line. A `Periodic` calls
-its functions when a step is due and writes three files after each: ``results.jsonl``, a line for each
-evaluation with everything that was found; ``results.csv``, the figures of all of them as columns; and
-``results.svg``, their curves. A run that goes on from a checkpoint goes on with its files: what was
-evaluated at a later step than it starts from is evaluated again and replaced.
+One idea: an evaluation is a function of the model, and what it returns is a line. A `Periodic`
+calls its functions when a step is due and writes three files after each: ``results.jsonl``, a line
+for each evaluation with everything that was found; ``results.csv``, the figures of all of them as
+columns; and ``results.svg``, their curves. A run that goes on from a checkpoint goes on with its
+files: what was evaluated at a later step than it starts from is evaluated again and replaced.
 """
 
 from __future__ import annotations

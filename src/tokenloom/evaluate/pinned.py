@@ -41,7 +41,7 @@ def content_hash(documents: Documents) -> str:
 
 
 def one_document_rows(documents: Documents, seq_len: int | None, overlap: int = 1) -> Dataset:
-    """One document a row, those that are longer in several: rows that no setting of training moves.
+    r"""One document a row, longer ones in several: rows that no setting of training moves.
 
     Args:
         documents: what is evaluated.
@@ -53,7 +53,7 @@ def one_document_rows(documents: Documents, seq_len: int | None, overlap: int = 
     ...     store = tl.build([{"text": "abcdefgh"}], folder + "/one", tokenizer="bytes")
     ...     rows = one_document_rows(store, 5)
     ...     [bytes(row.tolist()) for row in rows[:2].tokens], rows[:2].loss_tokens
-    ([b'abcde', b'efgh\\x00'], 7)
+    ([b'abcde', b'efgh\x00'], 7)
     """
     if seq_len is None:
         raise ConfigError(

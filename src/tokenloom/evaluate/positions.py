@@ -1,8 +1,8 @@
 """Whether a model cares where in the frame a text is: a diagnosis of trainers, in words.
 
-One idea: with relative positions (RoPE, ALiBi, none at all) and documents that don't see each other,
-moving a text changes nothing, so whatever changes has a cause, and which of three changes it shows
-with tells which one:
+One idea: with relative positions (RoPE, ALiBi, none at all) and documents that don't see each
+other, moving a text changes nothing, so whatever changes has a cause, and which of three changes
+it shows with tells which one:
 
 - *moved*: the positions start at s, nothing is before the text. It changes if positions are
   absolute, or if angles are computed with too few bits: then little at first, and more with s.
@@ -76,7 +76,7 @@ class PositionReport:
     def lines(self) -> Iterator[str]:
         """The verdict in words, and a table."""
         yield f"{self.verdict}: {_WORDS[self.verdict]}"
-        yield f"model: {self.model}; changes of log-probabilities in nats, {self.tolerance:g} is none"
+        yield f"{self.model}; changes of log-probabilities in nats, {self.tolerance:g} is none"
         yield f"{'offset':>8} {'moved':>10} {'after filler':>13} {'both':>10}"
         rows = zip(self.offsets, self.moved, self.after_filler, self.both, strict=True)
         for offset, *values in rows:
@@ -93,7 +93,7 @@ _WORDS = {
         "model a mask by segment ids, or a kernel that has one."
     ),
     "absolute": (
-        "losses depend on the place in the frame already at the first offset: positions are learned "
+        "losses depend on the place in the frame from the first offset on: positions are learned "
         "or absolute. Train at the places that will be used (position_scheme='absolute'), or let "
         "positions start again with each document."
     ),

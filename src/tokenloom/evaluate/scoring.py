@@ -1,8 +1,8 @@
 """A model asked about every row of a run, batch by batch.
 
-One idea: an evaluation is a run like any other. Its rows have indices, a `Loader` brings them, ranks
-share them, and what is found about a row is kept with its index. So four ranks find what one finds,
-and results are put together by sorting.
+One idea: an evaluation is a run like any other. Its rows have indices, a `Loader` brings them,
+ranks share them, and what is found about a row is kept with its index. So four ranks find what one
+finds, and results are put together by sorting.
 """
 
 from __future__ import annotations
@@ -83,7 +83,8 @@ def judged_batches(
         targets: which tokens of a batch are judged.
         decoding: the way of decoding.
         batch_size: rows of a step over all ranks.
-        rank, world_size: as for `tokenloom.Loader`.
+        rank: the number of this rank, as for `tokenloom.Loader`.
+        world_size: the number of ranks.
         show: whether to draw a bar; None: on a terminal.
         title: the label of the bar.
 
@@ -132,9 +133,9 @@ def _judged(
         first = spans.frame[row]
         raise ConfigError(
             f"model: its logits are NaN, +inf, or -inf for every token at example "
-            f"{batch.index[row]} ({batch.source[row]}, document {spans.document[first]}, from token "
-            f"{spans.start[first]} on); allowed: numbers, and -inf for some tokens. Try float32 "
-            "weights; if they overflow as well, the model has diverged"
+            f"{batch.index[row]} ({batch.source[row]}, document {spans.document[first]}, from "
+            f"token {spans.start[first]} on); allowed: numbers, and -inf for some tokens. Try "
+            "float32 weights; if they overflow as well, the model has diverged"
         )
     return Judged(batch, cells, rows.targets[cells], scores)
 

@@ -1,8 +1,8 @@
 """Answers as bytes, and the answers of all ranks as one.
 
-One idea: an answer is some arrays and a few plain values. Written as one `.npz` without pickle, it can
-be saved, sent, and read by anything that knows NumPy; the shares of ranks are sent this way, joined
-in order of indices, and equal to what one rank finds.
+One idea: an answer is some arrays and a few plain values. Written as one `.npz` without pickle, it
+can be saved, sent, and read by anything that knows NumPy; the shares of ranks are sent this way,
+joined in order of indices, and equal to what one rank finds.
 """
 
 from __future__ import annotations
@@ -54,9 +54,9 @@ def packed(kind: str, about: Mapping[str, Any], arrays: Mapping[str, NDArray[Any
     """
     words = json.dumps({"kind": kind, "format": FORMAT, "about": about}, sort_keys=True)
     file = io.BytesIO()
-    np.savez(
-        file, **{ABOUT: np.frombuffer(words.encode(), np.uint8)}, **dict(sorted(arrays.items()))
-    )
+    every: dict[str, Any] = {ABOUT: np.frombuffer(words.encode(), np.uint8)}
+    every |= dict(sorted(arrays.items()))
+    np.savez(file, **every)
     return file.getvalue()
 
 

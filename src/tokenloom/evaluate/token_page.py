@@ -133,7 +133,7 @@ def token_page(
         world_size=1,
         show=False,
     ):
-        at = places(one, tuple(rows.sources)).index
+        at = places(one, tuple(rows.sources)).place
         log_probs[at], greedy[at] = one.scores.log_probs, one.scores.greedy
     decoder = store.tokenizer
     return TokenPage(

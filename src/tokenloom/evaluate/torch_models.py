@@ -2,8 +2,9 @@
 
 One idea: the same five steps as `tokenloom.evaluate.decoding`, without a sort of the vocabulary.
 Exponentials are float32 and sums float64. The probability of a token under top-k needs the k-th
-largest logit and what is at least as large; under top-p it needs the mass of what is larger than the
-token, and the mass at which the most likely ones reach p, which is nearly always found among a few.
+largest logit and what is at least as large; under top-p it needs the mass of what is larger than
+the token, and the mass at which the most likely ones reach p, which is nearly always found among a
+few.
 
 torch is not imported here: whoever has a model of it has imported it.
 """

@@ -1,8 +1,8 @@
 """What is found about windows, and every figure that is asked of it.
 
-One idea: keep a few numbers for each window, in order of indices, and compute every table from them.
-Sums are exact (`math.fsum`), so it does not matter who judged which window. Windows of a document
-overlap and say nearly the same, so intervals come from drawing documents, never windows.
+One idea: keep a few numbers for each window, in order of indices, and compute every table from
+them. Sums are exact (`math.fsum`), so it does not matter who judged which window. Windows of a
+document overlap and say nearly the same, so intervals come from drawing documents, never windows.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class WindowScores(NamedTuple):
     """Arrays over windows.
 
     Attributes:
-        index: of the window in the run of its offset.
+        example: index of the window in the run of its offset.
         document: its document's number in the store.
         start: its first token in the document.
         offset: cells of filler before it.
@@ -47,7 +47,7 @@ class WindowScores(NamedTuple):
         k_star: tokens of the longest suffix whose P(z) reaches tau.
     """
 
-    index: Int64
+    example: Int64
     document: Int64
     start: Int64
     offset: Int64
@@ -55,6 +55,10 @@ class WindowScores(NamedTuple):
     greedy: NDArray[np.bool_]
     margin: NDArray[np.float32]
     k_star: Int64
+
+    def some(self, which: Int64) -> WindowScores:
+        """Some of the windows, by number."""
+        return WindowScores._make(column[which] for column in self)
 
 
 class Interval(NamedTuple):
@@ -115,7 +119,7 @@ class Extraction:
                     "shares of one evaluation"
                 )
         windows = _sorted([part.windows for part in parts])
-        pairs = np.stack([windows.offset, windows.index], 1)
+        pairs = np.stack([windows.offset, windows.example], 1)
         if len(np.unique(pairs, axis=0)) != len(pairs):
             raise ConfigError("parts: a window came twice; allowed: the share of each rank once")
         return Extraction(
@@ -124,7 +128,7 @@ class Extraction:
 
     def __len__(self) -> int:
         """The number of windows."""
-        return len(self.windows.index)
+        return len(self.windows.example)
 
     def rate(self, n: int, p: float) -> float:
         """The share of windows that are seen with probability p among n draws."""
@@ -152,7 +156,7 @@ class Extraction:
         numbers, first = np.unique(self.windows.document[order], return_index=True)
         groups = np.split(order, first[1:]) if len(order) else []
         found = {
-            number: _summary(WindowScores(*(column[some] for column in self.windows)))
+            number: _summary(self.windows.some(some))
             for number, some in zip(numbers.tolist(), groups, strict=False)
         }
         return {number: found.get(number, {"windows": 0}) for number in self.lengths}
@@ -242,7 +246,7 @@ class Extraction:
 
     def _some(self, windows: Int64) -> Extraction:
         return Extraction(
-            windows=WindowScores(*(column[windows] for column in self.windows)),
+            windows=self.windows.some(windows),
             lengths=self.lengths,
             settings=self.settings,
             content=self.content,
@@ -306,11 +310,11 @@ def _sorted(parts: Sequence[WindowScores]) -> WindowScores:
         )
     columns = [np.concatenate(column) for column in zip(*parts, strict=True)]
     order = np.lexsort((columns[0], columns[3]))
-    return WindowScores(*(column[order] for column in columns))
+    return WindowScores._make(column[order] for column in columns)
 
 
 def _summary(w: WindowScores) -> dict[str, float]:
-    count = len(w.index)
+    count = len(w.example)
     if not count:
         return {"windows": 0}
     chances = np.exp(w.log_pz)
