@@ -7,7 +7,6 @@ its neighbours, for orders that no cache could serve.
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Hashable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -174,11 +173,9 @@ class RowReader:
             if self._fetchers is None:
                 self._line.reader.announce(*self._line.to_store(first, last), column)
                 continue
-            read = functools.partial(self._line.stretches, self._tag)
-            jobs = zip(some.tolist(), first, last, strict=True)
+            names = some.tolist()
             self._fetchers.put(
-                functools.partial(read, [n], np.array([a]), np.array([b]), column, self.cache)
-                for n, a, b in jobs
+                self._line.promised(self._tag, names, first, last, column, self.cache)
             )
         return found
 
@@ -195,6 +192,11 @@ class RowReader:
         """Fetch nothing more ahead of time."""
         if self._fetchers is not None:
             self._fetchers.drop()
+
+    def finish_ahead(self) -> None:
+        """Return when everything has been fetched that was to be fetched ahead of time."""
+        if self._fetchers is not None:
+            self._fetchers.finish()
 
     def look_up_weights(self, part: PlanPart, start: int, stop: int) -> None:
         """Load the loss columns of some examples into the cache."""

@@ -339,11 +339,6 @@ def _notes(
             found.append("the cache holds the whole run, so reads end once it is there")
     if any(loss_columns(source.reader) for source in run.sources.values()):
         found.append("a loader that makes labels or masks reads loss columns too: not counted here")
-    if any(getattr(one.reader.source, "parallel", 1) > 1 for one in run.sources.values()):
-        found.append(
-            "this source answers several requests at once: blocks that are fetched ahead of time "
-            "are requests of their own there, so it may need more reads for the same bytes"
-        )
     if (latency is not None or bandwidth is not None) and step_seconds is None:
         found.append("without step_seconds a step takes no time: all time is waiting")
     if end == "wrap":

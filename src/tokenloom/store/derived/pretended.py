@@ -11,6 +11,7 @@ the pretended reader's own; the store it imitates stays as it was.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
@@ -18,7 +19,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from tokenloom.store.cache import BlockCache
+from tokenloom.store.cache import BlockCache, Job
 from tokenloom.store.derived.pages import PAGE_BYTES
 from tokenloom.store.derived.payload import InFiles, Payloads, adopt
 from tokenloom.store.fetch import ReadCounters, plan_fetch
@@ -63,7 +64,7 @@ class PretendedReader(Reader):
         if known is None:
             like, trusts = self._like.shard(number), self.rules.verify == "never"
             columns = {
-                name: replace(column, checked=bytearray(len(column.checked)))
+                name: replace(column, checked=bytearray(len(column.checked)), claims={})
                 for name, column in like.columns.items()
             }
             if trusts:
@@ -73,15 +74,35 @@ class PretendedReader(Reader):
         return known
 
     def read(
-        self, start: Int64, stop: Int64, column: str = "input_ids", cap: int | None = None
+        self,
+        start: Int64,
+        stop: Int64,
+        column: str = "input_ids",
+        cap: int | None = None,
+        *,
+        again: bool = False,
     ) -> list[Array]:
         """An empty view for every range, counted; a range that is cut comes as one view."""
         self.ask(start, stop, column, cap)
         full = stop > start
         return [self.nothing(column, size) for size in (stop - start)[full].tolist()]
 
-    def load(
+    def promise(
         self, start: Int64, stop: Int64, sizes: Int64, column: str, cap: int | None = None
+    ) -> list[Callable[[], Array]]:
+        """See `Reader`; the reads are counted now."""
+        found = self.load(start, stop, sizes, column, cap)
+        return [functools.partial(_given, one) for one in found]
+
+    def load(
+        self,
+        start: Int64,
+        stop: Int64,
+        sizes: Int64,
+        column: str,
+        cap: int | None = None,
+        *,
+        again: bool = False,
     ) -> list[Array]:
         """See `Reader`."""
         self.ask(start, stop, column, cap)
@@ -118,6 +139,10 @@ class PretendedReader(Reader):
         return known
 
 
+def _given(block: Array) -> Array:
+    return block
+
+
 class PretendedCache(BlockCache):
     """A cache for one thread: keeps, drops and counts like `BlockCache`, without its locks."""
 
@@ -125,7 +150,10 @@ class PretendedCache(BlockCache):
         return PretendedCache, (self._capacity,)
 
     def get_many(
-        self, keys: Sequence[Hashable], load: Callable[[list[int]], Sequence[Array]]
+        self,
+        keys: Sequence[Hashable],
+        load: Callable[[list[int]], Sequence[Array]],
+        again: Callable[[list[int]], Sequence[Array]] | None = None,
     ) -> list[Array]:
         """See `BlockCache`."""
         blocks, move = self._blocks, self._blocks.move_to_end
@@ -142,6 +170,14 @@ class PretendedCache(BlockCache):
             for place, block in zip(mine, loaded, strict=True):
                 values[place] = block
         return values  # type: ignore[return-value]
+
+    def reserve(
+        self, keys: Sequence[Hashable], sizes: Sequence[int], makes: Sequence[Callable[[], Array]]
+    ) -> list[Job]:
+        """See `BlockCache`; everything is there at once."""
+        self._misses += len(keys)
+        self._take({key: make() for key, make in zip(keys, makes, strict=True)})
+        return []
 
     def _take(self, fresh: dict[Hashable, Array]) -> None:
         """Keep what was loaded, and let the oldest go.
