@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from tokenloom.documents.line import Line
 from tokenloom.errors import ConfigError
 from tokenloom.layout.layout import Epochs, Layout, Phases
+from tokenloom.layout.pack.rows import Packed
 from tokenloom.layout.spans import Spans
 from tokenloom.layout.splice.rows import Spliced
 from tokenloom.order.costs import Costs, EqualCosts, ShortLastCosts, SummedCosts
@@ -109,7 +110,9 @@ class RunPrices:
     @lazy
     def _stored(self) -> int:
         """The price of all rows of a constant layout: they cost the same in every order."""
-        rows = int(self.phases.rows[0])
+        layout, rows = self._run.layout, int(self.phases.rows[0])
+        if self._counter is None and isinstance(layout, Packed) and self._least in (0, 1):
+            return layout.total(self._least)
         parts = (
             np.maximum(self._of(0, np.arange(low, min(low + TOGETHER, rows))), self._least)
             for low in range(0, rows, TOGETHER)
