@@ -380,8 +380,8 @@ def joined(views: Iterator[Array], size: int, dtype: np.dtype[Any]) -> Array:
     while size > 0:
         parts.append(next(views))
         size -= len(parts[-1])
-    base = parts[0].base if len(parts) == 1 else None
-    if isinstance(base, np.ndarray) and base.nbytes - parts[0].nbytes < 4096:
+    base: Any = parts[0].base if len(parts) == 1 else None
+    if base is not None and base.nbytes - parts[0].nbytes < 4096:
         return parts[0]
     whole = new_buffer(sum(part.nbytes for part in parts)).view(dtype)
     if parts:
