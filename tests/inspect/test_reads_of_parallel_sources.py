@@ -131,7 +131,7 @@ def by_block(self, tag, numbers, start, stop, column, cache):
     read = functools.partial(self.stretches, tag)
     jobs = zip(numbers, start, stop, strict=True)
     return [
-        functools.partial(read, [n], np.array([a]), np.array([b]), column, cache)
+        functools.partial(read, np.array([n]), np.array([a]), np.array([b]), column, cache)
         for n, a, b in jobs
     ]
 

@@ -145,7 +145,7 @@ class RowReader:
         def load(places: list[int]) -> list[Array]:
             return [np.broadcast_to(nothing, int(last[i] - first[i])) for i in places]
 
-        cache.get_many(self._line.keys(self._tag, numbers.tolist(), "input_ids"), load)
+        cache.get_many(self._line.keys(self._tag, numbers, "input_ids"), load)
 
     def fetch_ahead(self, part: PlanPart, *, weights: bool, keep: bool = False) -> int:
         """Have those blocks of a part fetched that are not in the cache; those that are, stay.
@@ -173,14 +173,13 @@ class RowReader:
             if self._fetchers is None:
                 self._line.reader.announce(*self._line.to_store(first, last), column)
                 continue
-            names = some.tolist()
             self._fetchers.put(
-                self._line.promised(self._tag, names, first, last, column, self.cache)
+                self._line.promised(self._tag, some, first, last, column, self.cache)
             )
         return found
 
-    def _keys(self, numbers: Int64, column: str) -> list[Hashable]:
-        return self._line.keys(self._tag, numbers.tolist(), column)
+    def _keys(self, numbers: Int64, column: str) -> Sequence[Hashable]:
+        return self._line.keys(self._tag, numbers, column)
 
     @lazy
     def _fetchers(self) -> Fetchers | None:
@@ -244,8 +243,7 @@ class RowReader:
         """The blocks of some examples, the block of each (None: all in one), and block starts."""
         numbers, which = part.distinct_blocks(start, stop)
         first, last = self._working.stretch(numbers)
-        names = numbers.tolist()
-        blocks = self._line.stretches(self._tag, names, first, last, column, self.cache)
+        blocks = self._line.stretches(self._tag, numbers, first, last, column, self.cache)
         return blocks, which, first
 
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 import functools
 import hashlib
 from abc import ABC, abstractmethod
-from collections.abc import Hashable
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -96,10 +96,9 @@ class Line(ABC):
         """Views of the elements of all ranges, in the order requested, as `Reader.read`."""
         return self.reader.read(*self.to_store(start, stop), column, cap)
 
-    def keys(self, tag: str, numbers: list[int], column: str) -> list[Hashable]:
+    def keys(self, tag: str, numbers: Int64, column: str) -> Sequence[Hashable]:
         """Under which stretches are kept in the cache."""
-        whose = self.whose(tag, column)
-        return [(whose, number) for number in numbers]
+        return self.reader.keys(self.whose(tag, column), numbers)
 
     def whose(self, tag: str, column: str) -> str:
         """The first half of these keys, in one string: its hash is computed once."""
@@ -108,7 +107,7 @@ class Line(ABC):
     def stretches(
         self,
         tag: str,
-        numbers: list[int],
+        numbers: Int64,
         start: Int64,
         stop: Int64,
         column: str,
@@ -149,7 +148,7 @@ class Line(ABC):
     def promised(
         self,
         tag: str,
-        numbers: list[int],
+        numbers: Int64,
         start: Int64,
         stop: Int64,
         column: str,
@@ -160,7 +159,7 @@ class Line(ABC):
         Returns:
             what reads each of them, to be done in any thread; see `BlockCache.reserve`.
         """
-        if not numbers:
+        if not len(numbers):
             return []
         sizes, cap = stop - start, self._cut(stop - start, column)
         makes = self.reader.promise(*self.to_store(start, stop), sizes, column, cap)

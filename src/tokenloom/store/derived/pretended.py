@@ -19,14 +19,15 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from tokenloom.store.cache import BlockCache, Job
+from tokenloom.store.cache import BlockCache
 from tokenloom.store.derived.pages import PAGE_BYTES
 from tokenloom.store.derived.payload import InFiles, Payloads, adopt
+from tokenloom.store.derived.pretended_cache import BlockKeys
 from tokenloom.store.fetch import ReadCounters, plan_fetch
 from tokenloom.store.reader import Reader
 from tokenloom.store.shard import OpenShard
 
-__all__ = ["PretendedCache", "PretendedReader", "Touched"]
+__all__ = ["PretendedReader", "Touched"]
 
 Int64 = NDArray[np.int64]
 
@@ -72,6 +73,10 @@ class PretendedReader(Reader):
                     column.checked[:] = b"\1" * len(column.checked)
             known = self._shards[number] = replace(like, columns=columns)
         return known
+
+    def keys(self, whose: str, numbers: Int64) -> Sequence[Hashable]:
+        """See `Reader`."""
+        return BlockKeys(whose, numbers)
 
     def read(
         self,
@@ -141,66 +146,6 @@ class PretendedReader(Reader):
 
 def _given(block: Array) -> Array:
     return block
-
-
-class PretendedCache(BlockCache):
-    """A cache for one thread: keeps, drops and counts like `BlockCache`, without its locks."""
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return PretendedCache, (self._capacity,)
-
-    def get_many(
-        self,
-        keys: Sequence[Hashable],
-        load: Callable[[list[int]], Sequence[Array]],
-        again: Callable[[list[int]], Sequence[Array]] | None = None,
-    ) -> list[Array]:
-        """See `BlockCache`."""
-        blocks, move = self._blocks, self._blocks.move_to_end
-        mine = [place for place, key in enumerate(keys) if key not in blocks]
-        for key in keys if len(mine) < len(keys) else ():
-            if key in blocks:
-                move(key)
-        values = list(map(blocks.get, keys))
-        self._hits += len(keys) - len(mine)
-        self._misses += len(mine)
-        if mine:
-            loaded = load(mine)
-            self._take({keys[place]: block for place, block in zip(mine, loaded, strict=True)})
-            for place, block in zip(mine, loaded, strict=True):
-                values[place] = block
-        return values  # type: ignore[return-value]
-
-    def reserve(
-        self, keys: Sequence[Hashable], sizes: Sequence[int], makes: Sequence[Callable[[], Array]]
-    ) -> list[Job]:
-        """See `BlockCache`; everything is there at once."""
-        self._misses += len(keys)
-        self._take({key: make() for key, make in zip(keys, makes, strict=True)})
-        return []
-
-    def _take(self, fresh: dict[Hashable, Array]) -> None:
-        """Keep what was loaded, and let the oldest go.
-
-        All at once is the same as one by one: what must go for an earlier block must go for all.
-        """
-        most = self._capacity
-        sizes = [block.nbytes for block in fresh.values()]
-        if max(sizes) > most:
-            fresh = {key: block for key, block in fresh.items() if block.nbytes <= most}
-        self._blocks.update(fresh)
-        held = self._bytes + sum(size for size in sizes if size <= most)
-        while held > most:
-            held -= self._blocks.popitem(last=False)[1].nbytes
-            self._evictions += 1
-        self._bytes = held
-
-    def touch(self, keys: Sequence[Hashable]) -> None:
-        """See `BlockCache`."""
-        blocks, move = self._blocks, self._blocks.move_to_end
-        for key in keys:
-            if key in blocks:
-                move(key)
 
 
 class Touched(NamedTuple):
