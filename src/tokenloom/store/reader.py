@@ -306,11 +306,7 @@ class Reader:
         )
         ranges, _, _, useful, _ = request.plan.took
         self.count(column, start, stop, Took(ranges, useful_bytes=useful))
-        dtype = self.dtype(column)
-        return [
-            functools.partial(_kept_promise, request, number, size, dtype)
-            for number, size in enumerate(sizes.tolist())
-        ]
+        return [functools.partial(request.array, number) for number in range(len(sizes))]
 
     def _loaded(self, start: Int64, stop: Int64, size: int, column: str, cap: int | None) -> Array:
         return self.load(start, stop, np.array([size]), column, cap)[0]
@@ -484,10 +480,6 @@ def _reopened(
     return Reader(
         found.manifest, source, path=path, root=root, cache=cache, identity=identity, rules=rules
     )
-
-
-def _kept_promise(request: Underway, number: int, size: int, dtype: np.dtype[Any]) -> Array:
-    return joined(iter(request.views(number)), size, dtype)
 
 
 def _distinct(start: Int64, stop: Int64) -> int:

@@ -23,6 +23,7 @@ from tokenloom.store.fetch import (
     Claimed,
     FetchRules,
     chunks_below,
+    joined,
     plan_fetch,
     ranges_of,
     settled,
@@ -83,7 +84,7 @@ class Underway(Single):
         count: Callable[[int], None],
     ) -> None:
         self._source, self._columns, self._root, self._count = source, columns, root, count
-        self._always = rules.verify == "always"
+        self._always, self._sizes = rules.verify == "always", sizes
         self.plan = plan = plan_fetch(columns, file, low, high, rules, cut)
         reads, ranges = plan.reads, len(plan.start)
         self._ranges = ranges_of(columns, reads)
@@ -140,14 +141,18 @@ class Underway(Single):
             column.claims[chunk] = functools.partial(self._check, place)
             column.checked[chunk] = CLAIMED
 
-    def views(self, number: int) -> list[Array]:
-        """The elements of one array, in order; waits for reads that others have begun.
+    def array(self, number: int) -> Array:
+        """One array, with memory of its own; waits for reads that others have begun.
 
         Raises:
             OSError: or whatever the source raises; also where another thread met it.
             StoreCorrupt: a chunk below it differs from what was published.
         """
-        part = self._parts[number]
+        part, dtype = self._parts[number], self._columns[0].dtype
+        return joined(iter(self._views(part)), int(self._sizes[number]), dtype)
+
+    def _views(self, part: _Part) -> list[Array]:
+        """The elements of one array, in order."""
         try:
             self._read_all(part.reads)
             for doubt in part.doubts:
