@@ -208,3 +208,16 @@ def test_a_damaged_chunk_is_refused_to_both_requests_that_share_it(root, tmp_pat
             one[0]()
     with pytest.raises(tl.StoreCorrupt, match="chunk 0"):
         store.reader.read(np.array([8]), np.array([12]))
+
+
+@pytest.mark.parametrize("parallel", PARALLEL)
+def test_compressed_loss_columns_are_fetched_ahead_with_the_tokens(tmp_path, parallel):
+    root = toy_store(tmp_path, rows=120, weights=True).path
+    fields = "tokens", "labels", "loss_weights"
+
+    def seen(source):
+        run = run_of(root, source, "windows", "block", 1 << 20)
+        with tl.Loader(run, 6, fetch="blocks", fields=fields) as loader:
+            return [[getattr(batch, name).tobytes() for name in fields] for batch in loader]
+
+    assert seen(Delayed(root, parallel)) == seen(LocalSource(root))
