@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import functools
 import itertools
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -99,9 +99,8 @@ class Underway(Single):
         self._landed: dict[int, NDArray[np.uint8] | BaseException | None] = {}
         self._bells = [Bell() for _ in self._ranges]  # rung when a read is over
         self._parts = self._divided(file, low, high, sizes, pieces)
-        self._uses: list[list[None]] = [
-            [] for _ in self._ranges
-        ]  # one for each array that needs it
+        # one None for each array that needs a read
+        self._uses: list[list[None]] = [[] for _ in self._ranges]
         for read in itertools.chain.from_iterable(part.reads for part in self._parts):
             self._uses[read].append(None)
         if rules.verify == "first":
@@ -181,12 +180,6 @@ class Underway(Single):
                 failed = failed or error
         if failed is not None:
             raise failed
-
-    def _pieces(self, part: _Part) -> Iterator[tuple[int, int]]:
-        """Where the pieces of an array are in their reads, in bytes."""
-        return zip(
-            self._low[part.first : part.last], self._high[part.first : part.last], strict=True
-        )
 
     def _check(self, doubt: int) -> None:
         """Check a chunk, unless that was done; its pieces are read if they are not there."""
