@@ -229,5 +229,7 @@ def test_stretches_of_two_lines_of_one_store_do_not_meet_in_the_cache():
         ]
         ends = np.array([0]), np.array([4])
         for _ in range(2):
-            found = [line.stretches("t", [0], *ends, "input_ids", cache)[0] for line in lines]
+            found = [
+                line.stretches("t", np.array([0]), *ends, "input_ids", cache)[0] for line in lines
+            ]
             assert [one.tolist() for one in found] == [[0, 1, 2, 3], [8, 9, 10, 11], [4, 5, 6, 7]]

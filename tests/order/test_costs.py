@@ -174,11 +174,43 @@ class Asked(RunPrices):
         self.rows += last - first
         return super().prices(first, last)
 
+    def by_rows(self, epoch, stride, reach):
+        found = super().by_rows(epoch, stride, reach)
+        self.rows += 0 if found is None else self._run.rows
+        return found
+
 
 def sums_of(ds, epoch=0, **options):
     priced = Asked(ds.run, 1, **options)
     costs = SummedCosts(priced, None)
     return costs._sums_of(epoch).tolist(), priced.rows
+
+
+class InOrder(RunPrices):
+    """Prices that are added up in the order in which they come."""
+
+    def by_rows(self, epoch, stride, reach):
+        return None
+
+
+@pytest.mark.parametrize("kind", ["shuffle", "block_shuffle", "stored"])
+@pytest.mark.parametrize("least", [0, 1, 5])
+def test_sums_by_rows_are_the_sums_by_order(folder, kind, least, monkeypatch):
+    """Added up where rows lie together, or one after the other as they come: the same numbers."""
+    monkeypatch.setattr(prices_module, "TOGETHER", 5)
+    with ToyStore(numbered(SIZES)) as toy:
+        ds = toy.store.pack(16, overflow="split")
+        ds = ds if kind == "stored" else getattr(ds, kind)().seed(4)
+        reached = []
+        for epoch in (0, 1, 7):
+            wanted = SummedCosts(InOrder(ds.run, least), None)._added_up(epoch).tolist()
+            priced = RunPrices(ds.run, least)
+            assert SummedCosts(priced, None)._added_up(epoch).tolist() == wanted
+            found = priced.by_rows(epoch, costs_module.STRIDE, reached.append)
+            assert (found is None) == (kind == "block_shuffle"), "blocks keep rows together"
+            if least < 2:
+                assert ds.run.layout.total(least) == wanted[-1]
+        assert set(reached[-1:]) <= {ds.run.rows}
 
 
 def files(folder, kind):

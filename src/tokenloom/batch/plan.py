@@ -7,7 +7,7 @@ part, which holds all examples in the requested order.
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Hashable, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -39,7 +39,7 @@ class PlanPart:
     """
 
     def __init__(self, placed: Placed) -> None:
-        self.known_keys: dict[str, list[Hashable]] = {}
+        self.known_keys: dict[str, Sequence[Hashable]] = {}
         self.placed, self.number, self.at = placed, placed.number, placed.at
         self.inserts = placed.run.layout.inserted != (None, None)
         self._distinct: tuple[int, int, Int64, Int64 | None] | None = None

@@ -7,7 +7,6 @@ its neighbours, for orders that no cache could serve.
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Hashable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -146,7 +145,7 @@ class RowReader:
         def load(places: list[int]) -> list[Array]:
             return [np.broadcast_to(nothing, int(last[i] - first[i])) for i in places]
 
-        cache.get_many(self._line.keys(self._tag, numbers.tolist(), "input_ids"), load)
+        cache.get_many(self._line.keys(self._tag, numbers, "input_ids"), load)
 
     def fetch_ahead(self, part: PlanPart, *, weights: bool, keep: bool = False) -> int:
         """Have those blocks of a part fetched that are not in the cache; those that are, stay.
@@ -174,16 +173,13 @@ class RowReader:
             if self._fetchers is None:
                 self._line.reader.announce(*self._line.to_store(first, last), column)
                 continue
-            read = functools.partial(self._line.stretches, self._tag)
-            jobs = zip(some.tolist(), first, last, strict=True)
             self._fetchers.put(
-                functools.partial(read, [n], np.array([a]), np.array([b]), column, self.cache)
-                for n, a, b in jobs
+                self._line.promised(self._tag, some, first, last, column, self.cache)
             )
         return found
 
-    def _keys(self, numbers: Int64, column: str) -> list[Hashable]:
-        return self._line.keys(self._tag, numbers.tolist(), column)
+    def _keys(self, numbers: Int64, column: str) -> Sequence[Hashable]:
+        return self._line.keys(self._tag, numbers, column)
 
     @lazy
     def _fetchers(self) -> Fetchers | None:
@@ -195,6 +191,11 @@ class RowReader:
         """Fetch nothing more ahead of time."""
         if self._fetchers is not None:
             self._fetchers.drop()
+
+    def finish_ahead(self) -> None:
+        """Return when everything has been fetched that was to be fetched ahead of time."""
+        if self._fetchers is not None:
+            self._fetchers.finish()
 
     def look_up_weights(self, part: PlanPart, start: int, stop: int) -> None:
         """Load the loss columns of some examples into the cache."""
@@ -242,8 +243,7 @@ class RowReader:
         """The blocks of some examples, the block of each (None: all in one), and block starts."""
         numbers, which = part.distinct_blocks(start, stop)
         first, last = self._working.stretch(numbers)
-        names = numbers.tolist()
-        blocks = self._line.stretches(self._tag, names, first, last, column, self.cache)
+        blocks = self._line.stretches(self._tag, numbers, first, last, column, self.cache)
         return blocks, which, first
 
 

@@ -278,6 +278,11 @@ class Renderer:
         for reader in self._readers:
             reader.drop_ahead()
 
+    def finish_ahead(self) -> None:
+        """Return when everything has been fetched that was to be fetched ahead of time."""
+        for reader in self._readers:
+            reader.finish_ahead()
+
     def look_up(self, plan: Plan, start: int, stop: int, fields: Sequence[str]) -> None:
         """Prepare what these fields of some examples need in addition to tokens."""
         if self._has_tiles and fields != TOKENS:

@@ -8,16 +8,17 @@ their tokens lie in the store (`to_store`); reading them is the same.
 
 from __future__ import annotations
 
+import functools
 import hashlib
 from abc import ABC, abstractmethod
-from collections.abc import Hashable
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from tokenloom.store.cache import BlockCache
+from tokenloom.store.cache import BlockCache, Job
 from tokenloom.store.handles import lazy
 from tokenloom.store.reader import Reader
 
@@ -95,10 +96,9 @@ class Line(ABC):
         """Views of the elements of all ranges, in the order requested, as `Reader.read`."""
         return self.reader.read(*self.to_store(start, stop), column, cap)
 
-    def keys(self, tag: str, numbers: list[int], column: str) -> list[Hashable]:
+    def keys(self, tag: str, numbers: Int64, column: str) -> Sequence[Hashable]:
         """Under which stretches are kept in the cache."""
-        whose = self.whose(tag, column)
-        return [(whose, number) for number in numbers]
+        return self.reader.keys(self.whose(tag, column), numbers)
 
     def whose(self, tag: str, column: str) -> str:
         """The first half of these keys, in one string: its hash is computed once."""
@@ -107,7 +107,7 @@ class Line(ABC):
     def stretches(
         self,
         tag: str,
-        numbers: list[int],
+        numbers: Int64,
         start: Int64,
         stop: Int64,
         column: str,
@@ -127,18 +127,50 @@ class Line(ABC):
             cache: keeps them.
         """
 
-        def load(places: list[int]) -> list[Array]:
-            return self.load(start[places], stop[places], column)
+        def load(places: list[int], again: bool = False) -> list[Array]:
+            return self.load(start[places], stop[places], column, again=again)
 
-        return cache.get_many(self.keys(tag, numbers, column), load)
+        keys = self.keys(tag, numbers, column)
+        return cache.get_many(keys, load, functools.partial(load, again=True))
 
-    def load(self, start: Int64, stop: Int64, column: str) -> list[Array]:
-        """Ranges of the line, read in one request, each into memory of its own."""
-        dtype, most, wanted = self.reader.dtype(column), self.reader.rules.cap, stop - start
-        # neighbours are read together, but cut where one ends
-        cap = max(8, int(wanted.max()) * dtype.itemsize)
-        cap = min(cap, most) if cap % 8 == 0 else most
-        return self.reader.load(*self.to_store(start, stop), wanted, column, cap)
+    def load(self, start: Int64, stop: Int64, column: str, *, again: bool = False) -> list[Array]:
+        """Ranges of the line, read in one request, each into memory of its own.
+
+        Args:
+            start: first token of each [N].
+            stop: token after it [N].
+            column: which per-token column.
+            again: count its reads as retries.
+        """
+        cap = self._cut(stop - start, column)
+        return self.reader.load(*self.to_store(start, stop), stop - start, column, cap, again=again)
+
+    def promised(
+        self,
+        tag: str,
+        numbers: Int64,
+        start: Int64,
+        stop: Int64,
+        column: str,
+        cache: BlockCache,
+    ) -> list[Job]:
+        """Have the cache keep places for stretches that it lacks, to be read in one request, later.
+
+        Returns:
+            what reads each of them, to be done in any thread; see `BlockCache.reserve`.
+        """
+        if not len(numbers):
+            return []
+        sizes, cap = stop - start, self._cut(stop - start, column)
+        makes = self.reader.promise(*self.to_store(start, stop), sizes, column, cap)
+        size = (sizes * self.reader.dtype(column).itemsize).tolist()
+        return cache.reserve(self.keys(tag, numbers, column), size, makes)
+
+    def _cut(self, sizes: Int64, column: str) -> int:
+        """Most bytes of a read: neighbours are read together, but cut where one ends."""
+        most = self.reader.rules.cap
+        cap = max(8, int(sizes.max()) * self.reader.dtype(column).itemsize)
+        return min(cap, most) if cap % 8 == 0 else most
 
 
 class WholeLine(Line):

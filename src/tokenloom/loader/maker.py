@@ -169,6 +169,7 @@ class Maker:
     def batches(self, first: int, count: int) -> list[Pending]:
         """This rank's batches of some steps, read; at least one, or none past the end."""
         if self._is_over(first):
+            self.renderer.finish_ahead()  # so that all that is read has been counted
             return []
         plan, cuts, last = self._part(first, count)
         known, self._announced = self._announced, None

@@ -211,6 +211,18 @@ class Priced(Protocol):
     def whole(self, first: int, last: int) -> int | None:
         """The price of the epochs [first, last) of one phase; None if items must be visited."""
 
+    def by_rows(self, epoch: int, stride: int, reach: Callable[[int], None]) -> Int64 | None:
+        """The price of every `stride` items of an epoch, added up in the order of rows.
+
+        Rows that lie together are read together, which an order spreads over all memory. None if
+        that is not possible, or no faster.
+
+        Args:
+            epoch: the epoch.
+            stride: items that are added up.
+            reach: told how many items have been.
+        """
+
 
 class SummedCosts:
     """Costs of items with individual prices.
@@ -329,6 +341,9 @@ class SummedCosts:
                 cache_dir(),
             )
         with Progress("adding up costs", total=length, unit=" rows", show=shown) as progress:
+            known = self._priced.by_rows(epoch, STRIDE, progress.reach)
+            if known is not None:
+                parts, length = [known], 0
             for low in range(0, length, CHUNK):
                 some = self._inside(epoch, low, CHUNK)
                 parts.append(np.add.reduceat(some, np.arange(0, len(some), STRIDE)))

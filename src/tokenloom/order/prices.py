@@ -15,8 +15,10 @@ from numpy.typing import NDArray
 from tokenloom.documents.line import Line
 from tokenloom.errors import ConfigError
 from tokenloom.layout.layout import Epochs, Layout, Phases
+from tokenloom.layout.pack.rows import Packed
 from tokenloom.layout.spans import Spans
 from tokenloom.layout.splice.rows import Spliced
+from tokenloom.order.block_order import BlockOrder
 from tokenloom.order.costs import Costs, EqualCosts, ShortLastCosts, SummedCosts
 from tokenloom.order.orders import Order
 from tokenloom.order.stretches import sum_of_first
@@ -106,10 +108,29 @@ class RunPrices:
             return None
         return self._stored
 
+    def by_rows(self, epoch: int, stride: int, reach: Callable[[int], None]) -> Int64 | None:
+        """See `Priced`; an order of blocks keeps rows together anyway."""
+        layout, order, phases = self._run.layout, self._run.order(epoch), self.phases
+        rows = phases.start(epoch + 1) - phases.start(epoch)
+        is_whole = len(phases) == 1 and int(layout.phases.rows[0]) == rows
+        if self._counter is not None or not isinstance(layout, Packed) or not is_whole:
+            return None
+        if isinstance(order, BlockOrder):
+            return None
+        sums = np.zeros(-(-rows // stride), np.int64)
+        for low in range(0, rows, TOGETHER):
+            here = np.arange(low, min(low + TOGETHER, rows))
+            price = np.maximum(layout.costs(epoch, here), self._least)
+            np.add.at(sums, order.inverse(here) // stride, price)
+            reach(low + len(here))
+        return sums
+
     @lazy
     def _stored(self) -> int:
         """The price of all rows of a constant layout: they cost the same in every order."""
-        rows = int(self.phases.rows[0])
+        layout, rows = self._run.layout, int(self.phases.rows[0])
+        if self._counter is None and isinstance(layout, Packed) and self._least in (0, 1):
+            return layout.total(self._least)
         parts = (
             np.maximum(self._of(0, np.arange(low, min(low + TOGETHER, rows))), self._least)
             for low in range(0, rows, TOGETHER)

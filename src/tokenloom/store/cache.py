@@ -9,8 +9,11 @@ over counts for nothing, wherever it is still listed. In the child of a fork, lo
 threads are forgotten, and the blocks are, too, if one of these threads was changing them.
 
 Blocks may be loaded ahead of time (`Fetchers`): a source that answers several requests at once (a
-bucket: 20 ms each, 16 in parallel) is kept busy while earlier tokens are consumed. What fails there
-is tried again, and told, by whoever needs it.
+bucket: 20 ms each, 16 in parallel) is kept busy while earlier tokens are consumed. Such a block is
+*promised* (`reserve`): it has its place among the others, and drops others, from the moment on that
+it is planned. So what the cache keeps and drops follows from the order of the requests, and not
+from how fast a source answers. Whoever needs a promised block before a thread has begun with it
+loads it; what fails is tried again, and told, by whoever needs it.
 """
 
 from __future__ import annotations
@@ -18,6 +21,7 @@ from __future__ import annotations
 import _thread
 import contextlib
 import functools
+import time
 from collections import OrderedDict, deque
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass
@@ -27,9 +31,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tokenloom.errors import ConfigError
-from tokenloom.store.handles import Lock, Single, lock_of
+from tokenloom.store.handles import LOOK_AGAIN, Bell, Lock, Single, lock_of
 
-__all__ = ["DEFAULT_CACHE_BYTES", "BlockCache", "CacheStats", "Fetchers", "process_cache"]
+__all__ = ["DEFAULT_CACHE_BYTES", "BlockCache", "CacheStats", "Fetchers", "Job", "process_cache"]
 
 DEFAULT_CACHE_BYTES = 640 << 20
 
@@ -37,7 +41,7 @@ Block = NDArray[np.generic]
 
 Job = Callable[[], object]
 
-LOOK_AGAIN = 0.2  # seconds until a waiting thread asks by itself whether a load is over
+BRIEFLY = 0.001  # seconds between two looks whether threads are done
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +75,34 @@ class _Flight:
         self.waiters: tuple[Lock, ...] = ()
 
 
+class _Promised:
+    """A block that is loaded by whoever takes it first; it has its size before that.
+
+    Attributes:
+        nbytes: its size.
+    """
+
+    __slots__ = ("_bell", "_make", "_value", "nbytes")
+
+    def __init__(self, nbytes: int, make: Callable[[], Block]) -> None:
+        self.nbytes, self._make, self._bell = nbytes, [make], Bell()
+        self._value: Block | None = None
+
+    def take(self) -> Block | None:
+        """The block, loaded now or waited for; None if another thread failed to load it."""
+        try:
+            make = self._make.pop()
+        except IndexError:
+            self._bell.wait()
+            return self._value
+        try:
+            self._value = make()
+            self._value.setflags(write=False)
+        finally:
+            self._bell.ring()
+        return self._value
+
+
 class BlockCache:
     """Least recently used blocks go first when `capacity` bytes are exceeded.
 
@@ -87,7 +119,7 @@ class BlockCache:
         if capacity < 0:
             raise ConfigError(f"cache_bytes: found {capacity}, allowed: 0 (no cache) or more.")
         self._capacity = capacity
-        self._blocks: OrderedDict[Hashable, Block] = OrderedDict()
+        self._blocks: OrderedDict[Hashable, Block | _Promised] = OrderedDict()
         self._flights: dict[Hashable, _Flight] = {}
         self._lock = lock_of(self)
         self._bytes = 0
@@ -99,8 +131,10 @@ class BlockCache:
     def _forked(self, torn: bool) -> None:
         """Forget the loads of threads that are not here, and blocks that may be half-changed."""
         self._flights = {}
-        if torn:
-            self._blocks, self._bytes = OrderedDict(), 0
+        kept = {} if torn else self._blocks
+        here = ((key, one) for key, one in kept.items() if not isinstance(one, _Promised))
+        self._blocks = OrderedDict(here)
+        self._bytes = sum(block.nbytes for block in self._blocks.values())
 
     def get(self, key: Hashable, load: Callable[[], Block]) -> Block:
         """The block of `key`, loaded by `load` if it is not here; always read-only."""
@@ -112,24 +146,28 @@ class BlockCache:
             return fresh
         with self._lock:
             block = self._blocks.get(key)
-            if block is not None:
+            if isinstance(block, np.ndarray):
                 self._blocks.move_to_end(key)
                 self._hits += 1
                 return block
         return self.get_many((key,), lambda _: [load()])[0]
 
     def get_many(
-        self, keys: Sequence[Hashable], load: Callable[[list[int]], Sequence[Block]]
+        self,
+        keys: Sequence[Hashable],
+        load: Callable[[list[int]], Sequence[Block]],
+        again: Callable[[list[int]], Sequence[Block]] | None = None,
     ) -> list[Block]:
         """The blocks of several different keys; those missing are loaded in one call.
 
         Args:
             keys: what to look for.
             load: is given the places in `keys` of the missing ones, and gives their blocks.
+            again: the same, for those that could not be loaded ahead of time; default: `load`.
         """
         with self._lock:
             here = [self._blocks.get(key) for key in keys]
-            blocks = [block for block in here if block is not None]
+            blocks = [block for block in here if isinstance(block, np.ndarray)]
             if len(blocks) == len(keys):  # nothing is missing: no more than this
                 for key in keys:
                     self._blocks.move_to_end(key)
@@ -137,7 +175,7 @@ class BlockCache:
                 return blocks
         flight = _Flight()
         try:
-            found, mine, theirs = self._look(keys, flight)
+            found, promised, mine, theirs = self._look(keys, flight)
             if mine:
                 some = [keys[place] for place in mine]
                 flight.values = _loaded(some, load(mine))
@@ -149,6 +187,10 @@ class BlockCache:
                 self._bytes = sum(block.nbytes for block in self._blocks.values())
             self._land(flight, [key for key, one in self._flights.copy().items() if one is flight])
             raise
+        for place, block in promised.items():
+            found[place] = self._fulfilled(
+                keys[place], block, functools.partial(again or load, [place])
+            )
         for place, (other, landed) in theirs.items():
             value = _awaited(other, landed, keys[place])
             if value is None:  # whoever was loading it was interrupted
@@ -158,9 +200,10 @@ class BlockCache:
 
     def _look(
         self, keys: Sequence[Hashable], flight: _Flight
-    ) -> tuple[dict[int, Block], list[int], dict[int, tuple[_Flight, Lock]]]:
-        """Places → blocks that are here; places that `flight` loads now; those others load."""
+    ) -> tuple[dict[int, Block], dict[int, _Promised], list[int], dict[int, tuple[_Flight, Lock]]]:
+        """Places → blocks that are here, or promised; places that `flight` loads; others' loads."""
         found: dict[int, Block] = {}
+        promised: dict[int, _Promised] = {}
         mine: list[int] = []
         theirs: dict[int, tuple[_Flight, Lock]] = {}
         with self._lock:
@@ -168,7 +211,10 @@ class BlockCache:
                 block, other = self._blocks.get(key), self._flights.get(key)
                 if block is not None:
                     self._blocks.move_to_end(key)
-                    found[place] = block
+                    if isinstance(block, _Promised):
+                        promised[place] = block
+                    else:
+                        found[place] = block
                 elif other is not None and not other.is_over:
                     theirs[place] = other, _waiting_for(other)
                 else:
@@ -176,17 +222,63 @@ class BlockCache:
                     if self._capacity:
                         self._flights[key] = flight
             self._misses += len(mine)
-            self._hits += len(found) + len(theirs)
-        return found, mine, theirs
+            self._hits += len(found) + len(promised) + len(theirs)
+        return found, promised, mine, theirs
+
+    def reserve(
+        self, keys: Sequence[Hashable], sizes: Sequence[int], makes: Sequence[Callable[[], Block]]
+    ) -> list[Job]:
+        """Keep places for blocks that are loaded later; the oldest others go now.
+
+        Args:
+            keys: of blocks that are `missing`.
+            sizes: bytes of each.
+            makes: what loads each.
+
+        Returns:
+            what to do for each of them, at any time, in any thread; it need not be done.
+        """
+        jobs: list[Job] = []
+        with self._lock:
+            self._misses += len(keys)
+            for key, size, make in zip(keys, sizes, makes, strict=True):
+                promised = _Promised(size, make)
+                if size <= self._capacity and key not in self._blocks:
+                    self._keep(key, promised)
+                jobs.append(functools.partial(self._fulfilled, key, promised))
+        return jobs
+
+    def _fulfilled(
+        self,
+        key: Hashable,
+        promised: _Promised,
+        again: Callable[[], Sequence[Block]] | None = None,
+    ) -> Block:
+        """A promised block, loaded; it takes the place that was kept for it, if it still is."""
+        block: Block | None = None
+        try:
+            block = promised.take()
+        except Exception:
+            if again is None:
+                raise
+        if block is None:  # it failed, here or in another thread
+            if again is None:
+                raise LookupError(f"{key}: another thread could not load it.")
+            (block,) = again()
+            block.setflags(write=False)
+        with self._lock:
+            if self._blocks.get(key) is promised:
+                self._blocks[key] = block
+        return block
 
     def holds(self, keys: Sequence[Hashable]) -> bool:
         """Whether all these are here now; says nothing about how soon they go."""
         blocks = self._blocks
         with self._lock:
-            return all(key in blocks for key in keys)
+            return all(isinstance(blocks.get(key), np.ndarray) for key in keys)
 
     def missing(self, keys: Sequence[Hashable]) -> list[int]:
-        """The places in `keys` of what is not here nor on its way; what is here stays longer."""
+        """The places in `keys` of what is neither here nor promised; the others stay longer."""
         blocks, flights = self._blocks, self._flights
         with self._lock:
             for key in keys:
@@ -241,7 +333,7 @@ class BlockCache:
             with contextlib.suppress(RuntimeError):  # it was woken already
                 landed.release()
 
-    def _keep(self, key: Hashable, block: Block) -> None:
+    def _keep(self, key: Hashable, block: Block | _Promised) -> None:
         """Keep a block and let the oldest go; the lock is held."""
         old = self._blocks.get(key)
         size = block.nbytes - (0 if old is None else old.nbytes)
@@ -308,8 +400,8 @@ class Fetchers(Single):
 
     def put(self, jobs: Iterable[Job]) -> None:
         """Have these done; where no thread can be started, nothing is done ahead of time."""
-        self._jobs.extend(jobs)
         with self._lock:
+            self._jobs.extend(jobs)
             wanted = min(len(self._jobs), self._parallel - self._running)
             for _ in range(wanted):
                 try:
@@ -321,6 +413,12 @@ class Fetchers(Single):
     def drop(self) -> None:
         """Forget what has not been started."""
         self._jobs.clear()
+
+    def finish(self) -> None:
+        """Return when all is done that was not dropped."""
+        while self._jobs or self._busy:
+            if not self._one():
+                time.sleep(BRIEFLY)
 
     @property
     def waiting(self) -> int:
@@ -337,6 +435,15 @@ class Fetchers(Single):
             with contextlib.suppress(Exception):  # whoever needs it meets the error again
                 job()
             del job
+
+    def _one(self) -> bool:
+        """Do the next job in this thread, if one is waiting."""
+        with self._lock:
+            job = self._jobs.popleft() if self._jobs else None
+        if job is not None:
+            with contextlib.suppress(Exception):
+                job()
+        return job is not None
 
 
 _PROCESS = BlockCache(DEFAULT_CACHE_BYTES)

@@ -63,8 +63,13 @@ def union(start: Int64, stop: Int64, gap: int = 0) -> tuple[Int64, Int64]:
         start, stop = start[keep], stop[keep]
     if len(start) == 0:
         return start, stop
-    by_start = np.argsort(start, kind="stable")
-    start, stop = start[by_start], np.maximum.accumulate(stop[by_start])
+    size = stop - start
+    if (size == size[0]).all():  # ranges of one size end as they start: no need to sort pairs
+        start = np.sort(start)
+        stop = start + size[0]
+    else:
+        by_start = np.argsort(start, kind="stable")
+        start, stop = start[by_start], np.maximum.accumulate(stop[by_start])
     # a range opens a run when it starts beyond everything before it
     opens = np.empty(len(start), bool)
     opens[0] = True

@@ -3,35 +3,49 @@
 One idea: a chunk that must be checked is just one more range of the request. The planner merges
 it with the ranges that touch it, one call reads everything, and a range is delivered only after
 every chunk below it agreed with its crc32c. All counts are taken here, from that one call.
+
+A request may also be planned now and read later (`tokenloom.store.derived.underway`). A chunk that
+it is going to check is *claimed*: another request that touches it does not read all of it again,
+but waits for the verdict.
 """
 
 from __future__ import annotations
 
+import contextlib
 import itertools
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from tokenloom.store import coalesce
-from tokenloom.store.byte_source import ByteSource, read_exactly
+from tokenloom.store.byte_source import ByteSource, Range, new_buffer, read_exactly
 from tokenloom.store.shard import Array, OpenColumn, check_chunk, decode_chunk
 
 __all__ = [
+    "CHECKED",
+    "CLAIMED",
+    "Claimed",
     "FetchPlan",
     "FetchRules",
     "ReadCounters",
     "Took",
+    "chunks_below",
     "fetch",
     "fetch_stretch",
+    "joined",
     "plan_fetch",
+    "ranges_of",
+    "settled",
 ]
 
 Int64 = NDArray[np.int64]
 
 BYTE_MASK = (1 << coalesce.FILE_SHIFT) - 1
+
+CHECKED, CLAIMED = 1, 2  # what `OpenColumn.checked` has of a chunk
 
 
 @dataclass(slots=True)
@@ -45,6 +59,7 @@ class ReadCounters:
         read_ops: reads issued (a stretch above the cap is several).
         bytes: bytes read.
         useful_bytes: bytes that some range of the request asked for.
+        retries: reads that were issued because others had failed; nowhere else counted.
     """
 
     examples: int = 0
@@ -53,9 +68,17 @@ class ReadCounters:
     read_ops: int = 0
     bytes: int = 0
     useful_bytes: int = 0
+    retries: int = 0
 
     def add(
-        self, examples: int, unique: int, ranges: int, read_ops: int, size: int, useful: int
+        self,
+        examples: int,
+        unique: int,
+        ranges: int,
+        read_ops: int,
+        size: int,
+        useful: int,
+        retries: int = 0,
     ) -> None:
         """Add the counts of one request to these."""
         self.examples += examples
@@ -64,6 +87,7 @@ class ReadCounters:
         self.read_ops += read_ops
         self.bytes += size
         self.useful_bytes += useful
+        self.retries += retries
 
     @property
     def reads_per_example(self) -> float:
@@ -102,6 +126,11 @@ class Took(NamedTuple):
     read_ops: int = 0
     bytes: int = 0
     useful_bytes: int = 0
+    retries: int = 0
+
+    def again(self) -> Took:
+        """The same for a request that is made because another one failed."""
+        return Took(retries=self.read_ops + self.retries)
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,23 +220,69 @@ def fetch(
     given, unless chunks that must be checked make the largest range longer.
     """
     item = columns[0].dtype.itemsize
-    plan, start, _, doubt_file, doubt_chunk, wanted, took = plan_fetch(
-        columns, file, low, high, rules, cut
-    )
-    names = [column.file for column in columns]
-    files = (plan.start >> coalesce.FILE_SHIFT).tolist()
-    offsets = (plan.start & BYTE_MASK).tolist()
-    reads = zip(files, offsets, (plan.stop - plan.start).tolist(), strict=True)
-    ranges = [(names[f], offset, size) for f, offset, size in reads]
-    buffers = read_exactly(source, ranges, root)
+    whole = plan_fetch(columns, file, low, high, rules, cut)
+    plan, start, _, doubt_file, doubt_chunk, wanted, took = whole
+    claimed = _claimed(columns, file, low, high)
+    buffers = read_exactly(source, ranges_of(columns, plan), root)
     if len(doubt_chunk):
         _check_doubts(columns, doubt_file, doubt_chunk, plan, wanted, len(start), buffers, root)
+    if claimed and not settled(claimed):  # whoever was to check them failed: once more, alone
+        views, more = fetch(source, columns, file, low, high, rules=rules, root=root, cut=cut)
+        return views, took._replace(retries=more.read_ops + more.retries)
     typed = [buffer.view(columns[0].dtype) for buffer in buffers]
     if len(buffers) == wanted == len(plan.request):
         return [typed[read] for read in plan.read.tolist()], took
     low, high = (plan.low[:wanted] // item).tolist(), (plan.high[:wanted] // item).tolist()
     parts = zip(plan.read[:wanted].tolist(), low, high, strict=True)
     return [typed[read][a:b] for read, a, b in parts], took
+
+
+def ranges_of(columns: Sequence[OpenColumn], plan: coalesce.ReadPlan) -> list[Range]:
+    """What to ask a source for."""
+    names = [column.file for column in columns]
+    files = (plan.start >> coalesce.FILE_SHIFT).tolist()
+    offsets = (plan.start & BYTE_MASK).tolist()
+    reads = zip(files, offsets, (plan.stop - plan.start).tolist(), strict=True)
+    return [(names[f], offset, size) for f, offset, size in reads]
+
+
+Claimed = tuple[OpenColumn, int]
+
+"""A chunk of a column that another request is going to check."""
+
+
+def _claimed(columns: Sequence[OpenColumn], file: Int64, low: Int64, high: Int64) -> list[Claimed]:
+    """The chunks below some ranges that other requests are going to check."""
+    if not any(column.claims for column in columns):
+        return []
+    found: dict[tuple[int, int], Claimed] = {}
+    for number, chunks in chunks_below(columns, file, low, high):
+        column = columns[number]
+        found |= {(number, c): (column, c) for c in chunks if column.checked[c] == CLAIMED}
+    return list(found.values())
+
+
+def chunks_below(
+    columns: Sequence[OpenColumn], file: Int64, low: Int64, high: Int64
+) -> Iterable[tuple[int, range]]:
+    """The file and the chunks of each range; of an empty one, none."""
+    inner = columns[0].inner
+    first, last = (low // inner).tolist(), (-(-high // inner)).tolist()
+    empty = (high <= low).tolist()
+    for number, a, b, is_empty in zip(file.tolist(), first, last, empty, strict=True):
+        yield number, range(a, a if is_empty else b)
+
+
+def settled(claimed: Sequence[Claimed]) -> bool:
+    """Whether all these chunks agree with their crc32c, now that they were checked elsewhere."""
+    for column, chunk in claimed:
+        check = column.claims.get(chunk)
+        if check is not None and column.checked[chunk] != CHECKED:
+            with contextlib.suppress(Exception):  # it is met again, and told, if it is read again
+                check()
+        if column.checked[chunk] != CHECKED:
+            return False
+    return True
 
 
 def _covered(start: Int64, stop: Int64) -> int:
@@ -297,3 +372,18 @@ def _read_cut(
     ranges = [(file, a, min(cap, stop - a)) for a in range(start, stop, cap)]
     buffers = read_exactly(source, ranges, root)
     return (buffers[0] if len(buffers) == 1 else np.concatenate(buffers)), len(buffers)
+
+
+def joined(views: Iterator[Array], size: int, dtype: np.dtype[Any]) -> Array:
+    """The next views, `size` elements in all, as one array that holds no other memory."""
+    parts: list[Array] = []
+    while size > 0:
+        parts.append(next(views))
+        size -= len(parts[-1])
+    base: Any = parts[0].base if len(parts) == 1 else None
+    if base is not None and base.nbytes - parts[0].nbytes < 4096:
+        return parts[0]
+    whole = new_buffer(sum(part.nbytes for part in parts)).view(dtype)
+    if parts:
+        np.concatenate(parts, out=whole)
+    return whole

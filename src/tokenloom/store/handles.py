@@ -39,11 +39,13 @@ from typing import (
 # module held in the child, so whatever reading needs is imported before there are such threads.
 import numpy.ma  # noqa: F401
 
-__all__ = ["Lock", "LockOwner", "Single", "ThreadOwner", "lazy", "lock_of"]
+__all__ = ["LOOK_AGAIN", "Bell", "Lock", "LockOwner", "Single", "ThreadOwner", "lazy", "lock_of"]
 
 Lock = threading.Lock
 
 T = TypeVar("T")
+
+LOOK_AGAIN = 0.2  # seconds until a waiting thread asks by itself whether there is news
 
 LEAVE_SECONDS = 5.0  # that the end of a process waits for threads; a read may hang for longer
 
@@ -71,6 +73,31 @@ class ThreadOwner(Protocol):
 
     def _leave(self) -> None:
         """Let its threads end soon; it still answers, without them."""
+
+
+class Bell:
+    """Rung once; whoever waits for it goes on then, and nobody waits afterwards.
+
+    It guards nothing, so it needs no owner; in the child of a fork it is dropped with what it tells
+    about, because a thread that would have rung it is not there.
+    """
+
+    __slots__ = ("_lock", "is_rung")
+
+    def __init__(self) -> None:
+        self.is_rung, self._lock = False, threading.Lock()
+        self._lock.acquire()
+
+    def ring(self) -> None:
+        """Let all go on."""
+        self.is_rung = True
+        self._lock.release()
+
+    def wait(self) -> None:
+        """Return when it was rung."""
+        while not self.is_rung:  # asked again and again: who rings may be interrupted
+            if self._lock.acquire(timeout=LOOK_AGAIN):
+                self._lock.release()
 
 
 def lock_of(owner: LockOwner) -> threading.Lock:

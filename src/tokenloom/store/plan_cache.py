@@ -46,6 +46,7 @@ __all__ = [
     "Remembered",
     "cache_dir",
     "forget",
+    "is_kept",
     "joined_digest",
     "keep_list",
     "random_places",
@@ -64,6 +65,8 @@ MAX_BYTES = 256 << 20
 MAX_ARRAY_BYTES = 16 << 30
 
 KINDS = ("|u1", "<u2", "<u4", "<i8")  # of integers in arrays
+
+ENDINGS = ("json", "ints", "parts")
 
 OTHERS_WRITE = stat.S_IWGRP | stat.S_IWOTH
 
@@ -129,6 +132,11 @@ def random_places(count: int) -> NDArray[np.int64]:
     return np.unique(drawn).astype(np.int64)
 
 
+def is_kept(kind: str, identity: Mapping[str, Any]) -> bool:
+    """Whether something is kept for this identity; nobody has looked whether it is right."""
+    return any(_path(kind, identity, ending).exists() for ending in ENDINGS)
+
+
 # -- small things --------------------------------------------------------------------------
 def remember(kind: str, identity: Mapping[str, Any], value: Mapping[str, Any]) -> bool:
     """Keep a value; False, with a note, where that is not possible."""
@@ -156,7 +164,7 @@ def recall(kind: str, identity: Mapping[str, Any]) -> dict[str, Any] | None:
 
 def forget(kind: str, identity: Mapping[str, Any]) -> None:
     """Remove what was kept for this identity, because it turned out to be wrong."""
-    for ending in ("json", "ints", "parts"):
+    for ending in ENDINGS:
         path = _path(kind, identity, ending)
         if path.exists():
             _wrong(path)
@@ -214,7 +222,8 @@ def _recalled(kind: str, identity: Mapping[str, Any]) -> Remembered | None:
         if right and head["sha256"] == digest:
             found = np.frombuffer(raw, head["kind"], offset=after)
             if len(found) == head["items"]:
-                return Remembered(found.astype(found.dtype.newbyteorder("=")), digest)
+                native = found.dtype.newbyteorder("=")
+                return Remembered(found.astype(native, copy=False), digest)
     except (OSError, TokenloomError, ValueError, KeyError, TypeError, RecursionError, MemoryError):
         pass
     _wrong(path)

@@ -14,8 +14,10 @@ where there is another snapshot by then, it is refused.
 from __future__ import annotations
 
 import bisect
+import functools
+import itertools
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -27,13 +29,21 @@ from tokenloom.arguments import local_path
 from tokenloom.errors import ConfigError, StoreError
 from tokenloom.store import coalesce, snapshots
 from tokenloom.store import format as fmt
-from tokenloom.store.byte_source import ByteSource, LocalSource, came_short, new_buffer
+from tokenloom.store.byte_source import ByteSource, LocalSource, came_short
 from tokenloom.store.cache import BlockCache, process_cache
-from tokenloom.store.fetch import FetchRules, ReadCounters, Took, fetch, fetch_stretch
+from tokenloom.store.derived.underway import Underway
+from tokenloom.store.fetch import (
+    FetchRules,
+    ReadCounters,
+    Took,
+    fetch,
+    fetch_stretch,
+    joined,
+)
 from tokenloom.store.handles import lock_of
 from tokenloom.store.metadata import DocumentsReader, Texts
 from tokenloom.store.offsets import Offsets
-from tokenloom.store.shard import OpenShard, open_shard, read_checked
+from tokenloom.store.shard import OpenColumn, OpenShard, open_shard, read_checked
 
 __all__ = ["Reader", "open_reader"]
 
@@ -104,9 +114,17 @@ class Reader:
         )
 
     def _forked(self, torn: bool) -> None:
-        """Only counts take several steps; those that another thread was adding to start over."""
+        """Only counts take several steps; those that another thread was adding to start over.
+
+        What other threads were going to check, nobody checks here: it counts as not checked.
+        """
         if torn:
             self._counters = {True: ReadCounters(), False: ReadCounters()}
+        for shard in self._shards:
+            for column in shard.columns.values() if shard is not None else ():
+                for chunk in column.claims:
+                    column.checked[chunk] = 0
+                column.claims.clear()
 
     def shard(self, number: int) -> OpenShard:
         """Shard `number`, opened and checked on first use."""
@@ -189,7 +207,13 @@ class Reader:
     # -- tokens ----------------------------------------------------------------------------
 
     def read(
-        self, start: Int64, stop: Int64, column: str = "input_ids", cap: int | None = None
+        self,
+        start: Int64,
+        stop: Int64,
+        column: str = "input_ids",
+        cap: int | None = None,
+        *,
+        again: bool = False,
     ) -> list[Array]:
         """Views of the stored elements of all ranges, in the order asked.
 
@@ -200,14 +224,12 @@ class Reader:
             column: which per-token column.
             cap: reads are cut after this many bytes, a multiple of 8, or after the largest range
                 with the chunks that must be checked below it; the store's own if not given.
+            again: count its reads as retries.
         """
         shard, low, high = self.inside_shards(start, stop)
         if len(shard) == 0:
             return []
-        used, file = shard[:1], np.zeros(len(shard), np.int64)
-        if (shard != shard[0]).any():
-            used, file = np.unique(shard, return_inverse=True)
-        columns = [self.shard(number).columns[column] for number in used.tolist()]
+        columns, file = self._columns_of(shard, column)
         if columns[0].codec == "none":
             views, took = fetch(
                 self.source, columns, file, low, high, rules=self.rules, root=self.path, cut=cap
@@ -216,11 +238,28 @@ class Reader:
             pieces = zip(shard.tolist(), low.tolist(), high.tolist(), strict=True)
             views = [part for n, a, b in pieces for part in self._from_blocks(n, column, a, b)]
             took = Took()  # the blocks were counted when they were read
-        self.count(column, start, stop, took)
+        if again:
+            self._count(column, 0, 0, took.again())
+        else:
+            self.count(column, start, stop, took)
         return views
 
+    def _columns_of(self, shard: Int64, column: str) -> tuple[list[OpenColumn], Int64]:
+        """The column in the shards of some ranges, and the place of each range's among them."""
+        used, file = shard[:1], np.zeros(len(shard), np.int64)
+        if (shard != shard[0]).any():
+            used, file = np.unique(shard, return_inverse=True)
+        return [self.shard(number).columns[column] for number in used.tolist()], file
+
     def load(
-        self, start: Int64, stop: Int64, sizes: Int64, column: str, cap: int | None = None
+        self,
+        start: Int64,
+        stop: Int64,
+        sizes: Int64,
+        column: str,
+        cap: int | None = None,
+        *,
+        again: bool = False,
     ) -> list[Array]:
         """Ranges read in one request and joined into arrays, each with memory of its own.
 
@@ -230,9 +269,50 @@ class Reader:
             sizes: elements of each array: the ranges, in order, make them up [arrays].
             column: which per-token column.
             cap: see `read`.
+            again: see `read`.
         """
-        views, dtype = iter(self.read(start, stop, column, cap)), self.dtype(column)
-        return [_assembled(views, size, dtype) for size in sizes.tolist()]
+        found = self.read(start, stop, column, cap, again=again)
+        views, dtype = iter(found), self.dtype(column)
+        return [joined(views, size, dtype) for size in sizes.tolist()]
+
+    def promise(
+        self, start: Int64, stop: Int64, sizes: Int64, column: str, cap: int | None = None
+    ) -> list[Callable[[], Array]]:
+        """What `load` gives, array by array and later: what to call for each, once, in any thread.
+
+        Which reads there are is decided now; a read is made, and counted, when the first array that
+        needs it is asked for.
+        """
+        shard, low, high = self.inside_shards(start, stop)
+        columns, file = self._columns_of(shard, column)
+        if columns[0].codec != "none":
+            edges = np.concatenate([[0], np.cumsum(sizes)])
+            begin = np.searchsorted(np.cumsum(stop - start) - (stop - start), edges).tolist()
+            return [
+                functools.partial(self._loaded, start[a:b], stop[a:b], size, column, cap)
+                for (a, b), size in zip(itertools.pairwise(begin), sizes.tolist(), strict=True)
+            ]
+        request = Underway(
+            self.source,
+            columns,
+            file,
+            low,
+            high,
+            sizes,
+            rules=self.rules,
+            root=self.path,
+            cut=cap,
+            count=functools.partial(self._count_read, column),
+        )
+        ranges, _, _, useful, _ = request.plan.took
+        self.count(column, start, stop, Took(ranges, useful_bytes=useful))
+        return [functools.partial(request.array, number) for number in range(len(sizes))]
+
+    def _loaded(self, start: Int64, stop: Int64, size: int, column: str, cap: int | None) -> Array:
+        return self.load(start, stop, np.array([size]), column, cap)[0]
+
+    def _count_read(self, column: str, size: int) -> None:
+        self._count(column, 0, 0, Took(read_ops=1, bytes=size))
 
     def announce(self, start: Int64, stop: Int64, column: str = "input_ids") -> None:
         """Tell the system which ranges are read soon, if it can be told."""
@@ -281,6 +361,7 @@ class Reader:
             or size > self.rules.cap
             or column.codec != "none"
             or column.checked.find(0, low // inner, (high - 1) // inner + 1) >= 0
+            or (column.claims and column.checked.find(2, low // inner, -(-high // inner)) >= 0)
         ):
             values, took = fetch_stretch(
                 self.source, column, low, high, rules=self.rules, root=self.path
@@ -306,6 +387,10 @@ class Reader:
         fixed = {"input_ids": self.manifest.dtype, **fmt.FIXED_DTYPES}
         name = fixed.get(column) or self.manifest.columns[column]
         return np.dtype(name).newbyteorder("<")
+
+    def keys(self, whose: str, numbers: Int64) -> Sequence[Hashable]:
+        """Under which numbered blocks of somebody are kept in the cache."""
+        return [(whose, number) for number in numbers.tolist()]
 
     def inside_shards(self, start: Int64, stop: Int64) -> tuple[Int64, Int64, Int64]:
         """Ranges of the store as (shard, first element, element after the last), as asked.
@@ -395,21 +480,6 @@ def _reopened(
     return Reader(
         found.manifest, source, path=path, root=root, cache=cache, identity=identity, rules=rules
     )
-
-
-def _assembled(views: Iterator[Array], size: int, dtype: np.dtype[Any]) -> Array:
-    """The next views, `size` elements in all, as one array that holds no other memory."""
-    parts: list[Array] = []
-    while size > 0:
-        parts.append(next(views))
-        size -= len(parts[-1])
-    base = parts[0].base if len(parts) == 1 else None
-    if base is not None and base.nbytes - parts[0].nbytes < 4096:
-        return parts[0]
-    whole = new_buffer(sum(part.nbytes for part in parts)).view(dtype)
-    if parts:
-        np.concatenate(parts, out=whole)
-    return whole
 
 
 def _distinct(start: Int64, stop: Int64) -> int:

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import hashlib
 import itertools
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, field
 
 import numpy as np
 import zstandard
@@ -47,7 +48,9 @@ class OpenColumn:
         starts: first byte of each chunk, and the end [chunks + 1] (codec "zstd"), else None: all
             chunks have one size.
         crcs: expected crc32c of each chunk as stored; None for the checksums themselves.
-        checked: one byte per chunk, 1 once it agreed with its crc32c in this process.
+        checked: one byte per chunk, 1 once it agreed with its crc32c in this process; 2 while a
+            request that was planned before is going to check it.
+        claims: what checks a chunk that is 2.
         page_first: place of its first page in the page_crc32c column (codec "none"), else -1.
     """
 
@@ -61,6 +64,7 @@ class OpenColumn:
     crcs: NDArray[np.uint32] | None
     checked: bytearray
     page_first: int
+    claims: dict[int, Callable[[], object]] = field(default_factory=dict)
 
     @property
     def payload_bytes(self) -> int:

@@ -155,6 +155,7 @@ class SourceLaws:
         self.totals: dict[int, EpochTotals] = {}
         self.rows = self.tokens = self.whole_epochs = 0
         self.truth = ""
+        self.true: Spans | None = None  # of the rows looked at last, if they are the right rows
         self._known: dict[tuple[int, int], Covered] = {}
 
     def look(self, shown: ShownRows, here: Int64) -> Placed:
@@ -185,10 +186,12 @@ class SourceLaws:
                 f"item {item[p]}"
             ),
         )
-        if (found != item).any():  # the layout is asked about rows that exist
+        right_rows = bool((found == item).all())
+        if not right_rows:  # the layout is asked about rows that exist
             limits = {e: source.epochs.rows_in(e) - 1 for e in np.unique(right).tolist()}
             row = np.clip(row, 0, [limits[e] for e in right.tolist()])
         true = true_spans(source, self._hidden, index, right, row)
+        self.true = true if right_rows else None
         self._compare(shown, here, true)
         self._documents(shown, here)
         self._add(shown, here, right, inside, row)

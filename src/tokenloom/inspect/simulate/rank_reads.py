@@ -28,7 +28,8 @@ from tokenloom.loader.forecast import RankReading
 from tokenloom.loader.loader import Loader
 from tokenloom.loader.maker import Maker, Planned
 from tokenloom.order.run import Placed, Run
-from tokenloom.store.derived.pretended import PretendedCache, PretendedReader, Touched
+from tokenloom.store.derived.pretended import PretendedReader, Touched
+from tokenloom.store.derived.pretended_cache import PretendedCache
 from tokenloom.store.fetch import ReadCounters
 from tokenloom.store.reader import Reader
 

@@ -225,6 +225,12 @@ def sliced(documents: Usable, slices: Slices, *, seen: bool) -> Pieces:
         slices: slices of their cells.
         seen: whether cells that a slice repeats count as seen, and so are not trained again.
     """
+    if not documents.flags.any():  # cells are tokens
+        cells = slices.stop - slices.start
+        again = np.minimum(slices.repeated, cells) * seen
+        number = documents.number[slices.document]
+        none = np.zeros(len(cells), np.uint8)
+        return Pieces(number, slices.start, cells, cells, none, again)
     flags, last = documents.flags[slices.document], slices.stop == documents.cells[slices.document]
     # a slice right after BOS continues its document, although its first token is token 0
     start = np.maximum(slices.start - (flags & BOS), 0)

@@ -96,8 +96,7 @@ def plan_group(
     if spec.shuffle_output:
         edges, pieces = _shuffled(edges, pieces, key(spec.shuffle_seed, "pack", "rows", group))
     before = np.cumsum(pieces.cells) - pieces.cells
-    row = np.repeat(np.arange(len(edges) - 1), np.diff(edges))
-    at = before - np.append(before, 0)[edges[:-1]][row] if len(row) else before
+    at = before - np.repeat(np.append(before, 0)[edges[:-1]], np.diff(edges))
     inside = stored_inside(at, pieces.length, pieces.flags, spec.seq_len)
     tokens = np.diff(np.concatenate([[0], np.cumsum(inside)])[edges])
     counted = _counted(spec, documents, edges, pieces, at, repeated, int(inside.sum()))

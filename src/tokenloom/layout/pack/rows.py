@@ -41,6 +41,7 @@ from tokenloom.store.plan_cache import (
     Remembered,
     cache_dir,
     forget,
+    is_kept,
     random_places,
     recall,
     remember,
@@ -274,13 +275,16 @@ def _checked(found: dict[str, Any], line: Bounded, spec: PackSpec) -> Groups | N
 def _look_at(line: Bounded, spec: PackSpec, groups: Groups) -> dict[int, LookedAt] | None:
     """Random groups, all planned again; None if one differs."""
     kind, kinds, found = np.min_scalar_type(spec.seq_len), groups.kinds(spec), {}
+    rows_kept = is_kept("packed-rows", _identity(line, spec))  # else there is nothing to compare
     for number in random_places(len(groups)).tolist():
         first, last = groups.document[number : number + 2].tolist()
         bounds, planned = _group_from(line, spec, number, first)
         here = first + len(bounds) - 1, bounds[0], bounds[-1], len(planned)
         if here != (last, *groups.address[number : number + 2], groups.rows[number]):
             return None
-        digest = digest_of(_columns(planned, bounds[:-1] - bounds[0]), kinds)
+        digest = b""
+        if rows_kept:
+            digest = digest_of(_columns(planned, bounds[:-1] - bounds[0]), kinds)
         found[number] = LookedAt(planned.tokens.astype(kind), digest)
     return found
 
@@ -397,6 +401,12 @@ class Packed:
     def costs(self, epoch: Int64 | int, rows: Int64) -> Int64:
         """Source tokens of each row that are in its frame [N]."""
         return self._tokens[rows].astype(np.int64)
+
+    def total(self, least: int) -> int:
+        """The sum of the costs of all rows, where a row costs at least 0 or 1."""
+        assert least in (0, 1)
+        empty = len(self._tokens) - int(np.count_nonzero(self._tokens)) if least else 0
+        return int(self._tokens.sum(dtype=np.int64)) + empty
 
     @lazy
     def _tokens(self) -> NDArray[Any]:

@@ -108,7 +108,7 @@ def slice_each(
     place = np.arange(len(document)) - (np.cumsum(count) - count)[document]
     start = place * step
     stop = np.minimum(start + width, lengths[document])
-    if eos is not None:
+    if eos is not None and eos.any():
         # tokens that the previous slice would keep: all but the one it gives away and its BOS
         spare = width - 1 - (0 if bos is None else bos[document] & (place == 1))
         last = eos[document] & (stop == lengths[document])

@@ -11,6 +11,7 @@ the pretended reader's own; the store it imitates stays as it was.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
@@ -21,11 +22,12 @@ from numpy.typing import NDArray
 from tokenloom.store.cache import BlockCache
 from tokenloom.store.derived.pages import PAGE_BYTES
 from tokenloom.store.derived.payload import InFiles, Payloads, adopt
+from tokenloom.store.derived.pretended_cache import BlockKeys
 from tokenloom.store.fetch import ReadCounters, plan_fetch
 from tokenloom.store.reader import Reader
 from tokenloom.store.shard import OpenShard
 
-__all__ = ["PretendedCache", "PretendedReader", "Touched"]
+__all__ = ["PretendedReader", "Touched"]
 
 Int64 = NDArray[np.int64]
 
@@ -63,7 +65,7 @@ class PretendedReader(Reader):
         if known is None:
             like, trusts = self._like.shard(number), self.rules.verify == "never"
             columns = {
-                name: replace(column, checked=bytearray(len(column.checked)))
+                name: replace(column, checked=bytearray(len(column.checked)), claims={})
                 for name, column in like.columns.items()
             }
             if trusts:
@@ -72,16 +74,40 @@ class PretendedReader(Reader):
             known = self._shards[number] = replace(like, columns=columns)
         return known
 
+    def keys(self, whose: str, numbers: Int64) -> Sequence[Hashable]:
+        """See `Reader`."""
+        return BlockKeys(whose, numbers)
+
     def read(
-        self, start: Int64, stop: Int64, column: str = "input_ids", cap: int | None = None
+        self,
+        start: Int64,
+        stop: Int64,
+        column: str = "input_ids",
+        cap: int | None = None,
+        *,
+        again: bool = False,
     ) -> list[Array]:
         """An empty view for every range, counted; a range that is cut comes as one view."""
         self.ask(start, stop, column, cap)
         full = stop > start
         return [self.nothing(column, size) for size in (stop - start)[full].tolist()]
 
-    def load(
+    def promise(
         self, start: Int64, stop: Int64, sizes: Int64, column: str, cap: int | None = None
+    ) -> list[Callable[[], Array]]:
+        """See `Reader`; the reads are counted now."""
+        found = self.load(start, stop, sizes, column, cap)
+        return [functools.partial(_given, one) for one in found]
+
+    def load(
+        self,
+        start: Int64,
+        stop: Int64,
+        sizes: Int64,
+        column: str,
+        cap: int | None = None,
+        *,
+        again: bool = False,
     ) -> list[Array]:
         """See `Reader`."""
         self.ask(start, stop, column, cap)
@@ -118,53 +144,8 @@ class PretendedReader(Reader):
         return known
 
 
-class PretendedCache(BlockCache):
-    """A cache for one thread: keeps, drops and counts like `BlockCache`, without its locks."""
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return PretendedCache, (self._capacity,)
-
-    def get_many(
-        self, keys: Sequence[Hashable], load: Callable[[list[int]], Sequence[Array]]
-    ) -> list[Array]:
-        """See `BlockCache`."""
-        blocks, move = self._blocks, self._blocks.move_to_end
-        mine = [place for place, key in enumerate(keys) if key not in blocks]
-        for key in keys if len(mine) < len(keys) else ():
-            if key in blocks:
-                move(key)
-        values = list(map(blocks.get, keys))
-        self._hits += len(keys) - len(mine)
-        self._misses += len(mine)
-        if mine:
-            loaded = load(mine)
-            self._take({keys[place]: block for place, block in zip(mine, loaded, strict=True)})
-            for place, block in zip(mine, loaded, strict=True):
-                values[place] = block
-        return values  # type: ignore[return-value]
-
-    def _take(self, fresh: dict[Hashable, Array]) -> None:
-        """Keep what was loaded, and let the oldest go.
-
-        All at once is the same as one by one: what must go for an earlier block must go for all.
-        """
-        most = self._capacity
-        sizes = [block.nbytes for block in fresh.values()]
-        if max(sizes) > most:
-            fresh = {key: block for key, block in fresh.items() if block.nbytes <= most}
-        self._blocks.update(fresh)
-        held = self._bytes + sum(size for size in sizes if size <= most)
-        while held > most:
-            held -= self._blocks.popitem(last=False)[1].nbytes
-            self._evictions += 1
-        self._bytes = held
-
-    def touch(self, keys: Sequence[Hashable]) -> None:
-        """See `BlockCache`."""
-        blocks, move = self._blocks, self._blocks.move_to_end
-        for key in keys:
-            if key in blocks:
-                move(key)
+def _given(block: Array) -> Array:
+    return block
 
 
 class Touched(NamedTuple):

@@ -1,0 +1,223 @@
+"""What a source that answers several requests at once is asked for does not depend on the clock."""
+
+import functools
+import itertools
+import random
+import shutil
+import threading
+import time
+
+import numpy as np
+import pytest
+from toyruns import KINDS, toy_store
+
+import tokenloom as tl
+from tokenloom.documents.line import Line
+from tokenloom.inspect import simulate_run
+from tokenloom.loader import loader as loader_module
+from tokenloom.loader import maker
+from tokenloom.store import reader
+from tokenloom.store.byte_source import LocalSource
+from tokenloom.store.derived.underway import Underway
+
+pytestmark = pytest.mark.filterwarnings("ignore::UserWarning")
+
+LAYOUTS = {
+    "windows": lambda documents: documents.windows(8),
+    "packed": lambda documents: documents.pack(16, group_docs=13),
+    "spliced": lambda documents: documents.splice(24, content_length=6),
+}
+NAMES = "ranges", "reads", "bytes", "useful_bytes", "requests", "hits", "misses", "evictions"
+CACHES = 700, 1500, 1 << 20
+PARALLEL = 1, 2, 8
+
+
+class Delayed:
+    """A source whose every answer takes a random time; it remembers what it was asked for."""
+
+    def __init__(self, root, parallel, seed=0):
+        self.inner, self.parallel = LocalSource(root), parallel
+        self.random, self.lock = random.Random(seed), threading.Lock()
+        self.asked, self.threads = [], set()
+
+    def size(self, name):
+        return self.inner.size(name)
+
+    def read(self, ranges):
+        tokens = [one for one in ranges if "input_ids/c" in one[0]]
+        with self.lock:
+            wait = self.random.random()
+            self.asked += tokens
+            self.threads.add(threading.get_ident())
+        if wait < 0.3 and tokens:
+            time.sleep(wait / 300)
+        return self.inner.read(ranges)
+
+
+@pytest.fixture(scope="module")
+def root(tmp_path_factory):
+    return toy_store(tmp_path_factory.mktemp("delayed"), rows=160).path
+
+
+@pytest.fixture(autouse=True)
+def short_plans(monkeypatch):
+    """Usual plans would take these small runs as a whole."""
+    monkeypatch.setattr(maker, "PLAN_ROWS", 24)
+    monkeypatch.setattr(loader_module, "GROUP_ROWS", 12)
+
+
+def run_of(root, source, layout, kind, cache, **hints):
+    store = tl.open(root, source=source, cache_bytes=cache, **hints)
+    return KINDS[kind](LAYOUTS[layout](store)).seed(7).epochs(2)
+
+
+def counted(run, batch_size=6, rank=0, world=1, **settings):
+    """What a loader counts, and the digest of what it delivers."""
+    with tl.Loader(run, batch_size, rank, world, **settings) as loader:
+        seen = [batch.tokens.tobytes() for batch in loader]
+    reads, cache = run.counters(), run._caches[0].stats()
+    told = reads.ranges, reads.read_ops, reads.bytes, reads.useful_bytes, reads.examples
+    return (*told, cache.hits, cache.misses, cache.evictions), seen, reads.retries
+
+
+def predicted(run, batch_size=6, **settings):
+    found = simulate_run(run, batch_size=batch_size, **settings)
+    return [tuple(getattr(rank, name) for name in NAMES) for rank in found.ranks]
+
+
+def check(root, layout, kind, parallel, cache, seeds=(1, 2), world=1, **hints):
+    run = run_of(root, Delayed(root, parallel), layout, kind, cache, **hints)
+    told = predicted(run, ranks=world, fetch="blocks")
+    plain = run_of(root, LocalSource(root), layout, kind, cache, **hints)
+    for rank in range(world):
+        wanted = [batch.tokens.tobytes() for batch in tl.Loader(plain, 6, rank, world)]
+        for seed in seeds:
+            source = Delayed(root, parallel, seed)
+            real = run_of(root, source, layout, kind, cache, **hints)
+            found, seen, retries = counted(real, 6, rank, world, fetch="blocks")
+            assert found == told[rank], (rank, seed)
+            assert (len(source.asked), retries) == (found[1], 0)
+            assert seen == wanted
+    return source
+
+
+@pytest.mark.parametrize("parallel", PARALLEL)
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("kind", KINDS)
+def test_counted_reads_are_predicted_reads_however_long_they_take(root, layout, kind, parallel):
+    """One cache and one way to check each; the slow test takes all."""
+    place = list(KINDS).index(kind) + list(LAYOUTS).index(layout)
+    verify = ("first", "never", "always")[(place + parallel) % 3]
+    check(root, layout, kind, parallel, CACHES[place % 3], verify=verify)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("parallel", PARALLEL)
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("kind", KINDS)
+def test_counted_reads_are_predicted_reads_for_all_settings(root, layout, kind, parallel):
+    verifies = "first", "never", "always"
+    for cache, verify, world in itertools.product(CACHES, verifies, (1, 3)):
+        check(root, layout, kind, parallel, cache, range(4), world, verify=verify)
+
+
+def test_blocks_are_really_fetched_by_several_threads(root):
+    source = check(root, "windows", "block", 8, 1 << 20)
+    assert len(source.threads) > 2
+
+
+def by_block(self, tag, numbers, start, stop, column, cache):
+    """The old way: every block is a request of its own, unless somebody needs it first."""
+    read = functools.partial(self.stretches, tag)
+    jobs = zip(numbers, start, stop, strict=True)
+    return [
+        functools.partial(read, np.array([n]), np.array([a]), np.array([b]), column, cache)
+        for n, a, b in jobs
+    ]
+
+
+def test_reads_that_are_merged_by_whoever_is_first_depend_on_the_clock(root, monkeypatch):
+    """The control."""
+    monkeypatch.setattr(Line, "promised", by_block)
+    found = {
+        counted(run_of(root, Delayed(root, 2, seed), "packed", "block", 1500), fetch="blocks")[0]
+        for seed in range(12)
+    }
+    assert len(found) > 1
+
+
+class Unreliable:
+    """A source that fails now and then."""
+
+    def __init__(self, inner, chances):
+        self.inner, self.chances = inner, chances
+
+    def read(self, ranges):
+        if self.chances.random() < 0.2:
+            raise OSError(5, "the bucket is gone")
+        return self.inner.read(ranges)
+
+
+@pytest.mark.parametrize("kind", ["block", "lanes 3"])
+def test_reads_that_fail_are_tried_again_and_counted_apart(root, kind, monkeypatch):
+    """Blocks that could not be fetched ahead of time are read by whoever needs them."""
+    settings = {"layout": "windows", "kind": kind, "cache": 1500, "verify": "never"}
+    told = predicted(run_of(root, Delayed(root, 4), **settings), fetch="blocks")[0]
+    wanted = counted(run_of(root, LocalSource(root), **settings))[1]
+    chances = random.Random(1)
+
+    def underway(source, *arguments, **options):
+        return Underway(Unreliable(source, chances), *arguments, **options)
+
+    monkeypatch.setattr(reader, "Underway", underway)
+    for seed in range(3):
+        found, seen, retries = counted(run_of(root, Delayed(root, 4, seed), **settings))
+        assert (found, seen) == (told, wanted)
+        assert 0 < retries < told[1]
+
+
+def test_a_chunk_that_two_requests_share_is_checked_before_either_is_delivered(root):
+    """The second one does not read all of the chunk, so it waits for the verdict of the first."""
+    store = tl.open(root, source=LocalSource(root), cache_bytes=0)
+    first, second = (
+        store.reader.promise(np.array([a]), np.array([b]), np.array([b - a]), "input_ids", 1 << 20)
+        for a, b in ((4, 8), (8, 12))
+    )
+    column = store.reader.shard(0).columns["input_ids"]
+    assert column.checked[0] == 2
+    assert len(second[0]()) == 4
+    assert column.checked[0] == 1
+    assert store.reads.bytes == 16 * 2 + 4 * 2, "one whole chunk, and four tokens of it again"
+    assert len(first[0]()) == 4
+    assert (store.reads.read_ops, store.reads.retries) == (2, 0)
+
+
+def test_a_damaged_chunk_is_refused_to_both_requests_that_share_it(root, tmp_path):
+    shutil.copytree(root, tmp_path / "s")
+    store = tl.open(tmp_path / "s", cache_bytes=0)
+    file = tmp_path / "s" / store.reader.shard(0).columns["input_ids"].file
+    raw = bytearray(file.read_bytes())
+    raw[30] ^= 1  # token 15, which neither asks for
+    file.write_bytes(raw)
+    first, second = (
+        store.reader.promise(np.array([a]), np.array([b]), np.array([b - a]), "input_ids", 1 << 20)
+        for a, b in ((4, 8), (8, 12))
+    )
+    for one in (second, first):
+        with pytest.raises((OSError, tl.StoreCorrupt)):
+            one[0]()
+    with pytest.raises(tl.StoreCorrupt, match="chunk 0"):
+        store.reader.read(np.array([8]), np.array([12]))
+
+
+@pytest.mark.parametrize("parallel", PARALLEL)
+def test_compressed_loss_columns_are_fetched_ahead_with_the_tokens(tmp_path, parallel):
+    root = toy_store(tmp_path, rows=120, weights=True).path
+    fields = "tokens", "labels", "loss_weights"
+
+    def seen(source):
+        run = run_of(root, source, "windows", "block", 1 << 20)
+        with tl.Loader(run, 6, fetch="blocks", fields=fields) as loader:
+            return [[getattr(batch, name).tobytes() for name in fields] for batch in loader]
+
+    assert seen(Delayed(root, parallel)) == seen(LocalSource(root))
