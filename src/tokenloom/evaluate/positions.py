@@ -128,7 +128,7 @@ def check_position_invariance(
 
     >>> table = np.random.default_rng(0).normal(size=(50, 20))
     >>> def absolute(tokens, segment_ids, position_ids):
-    ...     return table[np.cumsum(tokens, 1) % 50] + table[::-1][position_ids % 50]
+    ...     return table[np.cumsum(tokens * segment_ids, 1) % 50] + table[::-1][position_ids % 50]
     >>> check_position_invariance(absolute, vocab_size=20).verdict
     'absolute'
     """

@@ -288,6 +288,28 @@ class Extraction:
             "histogram": [list(one) for one in self.histogram()],
         }
 
+    def lines(self) -> Iterator[str]:
+        """What people want to know first, and a bar for each power of ten."""
+        whole = self.summary()
+        if not len(self):
+            yield "no window"
+            return
+        yield (
+            f"{len(self):,} windows of {len(self.lengths):,} documents: mean P(z) "
+            f"{whole['mean_pz']:.3g}, median {whole['median_pz']:.3g}, largest "
+            f"{whole['max_pz']:.3g}; greedy {whole['greedy']:.1%}"
+        )
+        yield (
+            f"seen in 100 draws with probability 0.5: {self.rate(100, 0.5):.1%}; tokens in a "
+            f"window of P(z) >= 0.5: {self.coverage():.1%}"
+        )
+        bins = self.histogram()
+        most = max(count for *_, count in bins)
+        for low, high, count in reversed(bins):
+            if count:
+                bar = "#" * -(-40 * count // most)
+                yield f"  10^{low:<4.0f} to 10^{high:<4.0f} {count:>9,} {bar}"
+
     def table(self) -> Iterator[tuple[Any, ...]]:
         """The names of the columns, then a row for each window; for `csv.writer`."""
         yield WindowScores._fields

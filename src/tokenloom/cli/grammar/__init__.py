@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 
 from tokenloom.cli.grammar.benches import add_bench
+from tokenloom.cli.grammar.evaluation import add_evaluate
 from tokenloom.cli.grammar.layouts import add_pack_plan, add_splice
 from tokenloom.cli.grammar.runs import add_ask, add_compare, add_files, add_plan
 from tokenloom.cli.grammar.stores import add_build, add_look, add_tend
@@ -28,6 +29,7 @@ ADD = (
     add_audit,
     add_simulate,
     add_blame,
+    add_evaluate,
     add_pack_plan,
     add_splice,
     add_tend,
