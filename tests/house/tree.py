@@ -40,27 +40,11 @@ class Tree:
 
     def imports(self, module: str) -> list[tuple[str, bool]]:
         """(imported module of ours, is it inside a function) of each import."""
-        tree, found = self.parsed(module), []
-        inside = {
-            id(node)
-            for f in ast.walk(tree)
-            if isinstance(f, ast.FunctionDef)
-            for node in ast.walk(f)
-            if isinstance(node, (ast.Import, ast.ImportFrom))
-        }
-        for node in ast.walk(tree):
-            if (
-                isinstance(node, ast.ImportFrom)
-                and (node.module or "").split(".")[0] == "tokenloom"
-            ):
-                base = node.module.partition(".")[2]
-                for alias in node.names:
-                    full = f"{base}.{alias.name}".strip(".")
-                    known = full in self.sources or f"{full}.__init__" in self.sources
-                    found.append((full if known else base or "__init__", id(node) in inside))
-            if isinstance(node, ast.Import):
-                ours = [one.name for one in node.names if one.name.split(".")[0] == "tokenloom"]
-                found += [(n.partition(".")[2] or "__init__", id(node) in inside) for n in ours]
+        found = []
+        for base, name, lazy in _imports(self.sources[module]):
+            full = f"{base}.{name}".strip(".")
+            known = name is None or full in self.sources or f"{full}.__init__" in self.sources
+            found.append((full if known and name else base or "__init__", lazy))
         return found
 
     def public(self, module: str) -> list[str]:
@@ -74,3 +58,25 @@ class Tree:
 @functools.cache
 def _parse(source: str) -> ast.Module:
     return ast.parse(source)
+
+
+@functools.cache
+def _imports(source: str) -> list[tuple[str, str | None, bool]]:
+    """(module of ours, name taken from it, is it inside a function) of each import."""
+    tree, found = _parse(source), []
+    inside = {
+        id(node)
+        for f in ast.walk(tree)
+        if isinstance(f, ast.FunctionDef)
+        for node in ast.walk(f)
+        if isinstance(node, (ast.Import, ast.ImportFrom))
+    }
+    for node in ast.walk(tree):
+        lazy = id(node) in inside
+        if isinstance(node, ast.ImportFrom) and (node.module or "").split(".")[0] == "tokenloom":
+            base = node.module.partition(".")[2]
+            found += [(base, alias.name, lazy) for alias in node.names]
+        if isinstance(node, ast.Import):
+            ours = [one.name for one in node.names if one.name.split(".")[0] == "tokenloom"]
+            found += [(name.partition(".")[2], None, lazy) for name in ours]
+    return found

@@ -462,7 +462,7 @@ def test_edits_that_cannot_be_are_refused_with_the_reason(datasets, three):
         with pytest.raises(tl.ConfigError, match=r"edit.weights.wiki: found"):
             mixed.edit(at=5, weights={"wiki": wrong})
     for wrong in (-1, 10**6):
-        with pytest.raises(IndexError, match=r"wiki has .* documents"):
+        with pytest.raises(IndexError, match=r"of wiki, allowed: 0 to \d+"):
             mixed.edit(at=5, quarantine=[("wiki", wrong)])
     with pytest.raises(tl.ConfigError, match="a source of that name already"):
         mixed.edit(at=5, add={"wiki": datasets["web"]})

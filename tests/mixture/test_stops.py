@@ -289,7 +289,7 @@ def test_bad_sources_are_refused_with_the_reason(stores):
         tl.mix({"a": tl.mix({"b": wiki})})
     with pytest.raises(tl.ConfigError, match=r"mix.a: it was cut by take\(3\)"):
         tl.mix({"a": wiki.take(3)})
-    with pytest.raises(tl.ConfigError, match="a mix has the epochs of its sources"):
+    with pytest.raises(tl.ConfigError, match="not of a mix, which has those of its sources"):
         tl.mix({"a": wiki}).epochs(2)
 
 

@@ -83,6 +83,7 @@ def behaviour(toy):
     return found
 
 
+@pytest.mark.slow
 def test_every_mutant_changes_the_running_module_and_nothing_else_does(module):
     root, load = module
     usual = behaviour(load())

@@ -96,7 +96,7 @@ def test_a_run_ends_with_its_epochs_or_with_what_was_taken(windows, epochs, take
     assert [run.reaches(0, item) for item in (n - 1, n)] == [True, False]
     assert run.index(0, np.array([0, n - 1, n])).tolist() == [0 if n else -1, n - 1, -1]
     assert run.tokens_in(n) == 2 * n
-    with pytest.raises(IndexError, match=f"examples {n + 1}: out of range, the run has {n}"):
+    with pytest.raises(IndexError, match=f"examples {n + 1}: out of range, allowed: 0 to {n}"):
         run.tokens_in(n + 1)
 
 

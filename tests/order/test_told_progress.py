@@ -12,6 +12,7 @@ import tokenloom as tl
 from tokenloom.layout.pack import kept_rows
 from tokenloom.layout.pack import rows as grouping
 from tokenloom.order import costs as costs_module
+from tokenloom.order import prices as prices_module
 from tokenloom.order.costs import SummedCosts
 from tokenloom.order.prices import RunPrices
 
@@ -78,7 +79,7 @@ def test_groups_that_are_planned_for_a_file_are_counted(shown, limit, show, tmp_
 
 @pytest.mark.parametrize("more", [-1, 0, 1])
 def test_costs_that_are_added_up_are_counted_chunk_by_chunk(shown, more, monkeypatch, caplog):
-    monkeypatch.setattr(costs_module, "CHUNK", 4)
+    monkeypatch.setattr(prices_module, "TOGETHER", 4)
     monkeypatch.setattr(costs_module, "STRIDE", 2)
     with ToyStore(numbered(SIZES)) as toy:
         run = toy.store.pack(16).shuffle().run

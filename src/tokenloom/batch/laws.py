@@ -311,7 +311,7 @@ def _spans(given: Given) -> Breach:
     try:
         spans.check()
     except ValueError as error:
-        return _alone(str(error), "what `Spans.check` allows")
+        return _alone(str(error).partition(", allowed:")[0], "what `Spans.check` allows")
     if len(spans) != rows or spans.width < cells:
         found = f"spans of {len(spans)} frames of {spans.width} cells"
         return _alone(found, f"{rows} of {cells} or more")

@@ -30,7 +30,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tokenloom.errors import ConfigError
+from tokenloom.errors import ConfigError, StoreError
 from tokenloom.store.handles import LOOK_AGAIN, Bell, Lock, Single, lock_of
 
 __all__ = ["DEFAULT_CACHE_BYTES", "BlockCache", "CacheStats", "Fetchers", "Job", "process_cache"]
@@ -263,7 +263,7 @@ class BlockCache:
                 raise
         if block is None:  # it failed, here or in another thread
             if again is None:
-                raise LookupError(f"{key}: another thread could not load it.")
+                raise StoreError(f"{key}: another thread could not read it. Read it again.")
             (block,) = again()
             block.setflags(write=False)
         with self._lock:

@@ -16,6 +16,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from tokenloom.errors import StoreError
 from tokenloom.store.byte_source import ByteSource, read_exactly
 from tokenloom.store.fetch import (
     CHECKED,
@@ -157,7 +158,9 @@ class Underway(Single):
             for doubt in part.doubts:
                 self._check(doubt)
             if part.claimed and not settled(part.claimed):
-                raise OSError(f"{self._root}: a chunk was not checked, because its read failed")
+                raise StoreError(
+                    f"{self._root}: a chunk was not checked: its read failed. Read it again."
+                )
             dtype, item = self._columns[0].dtype, self._columns[0].item
             return [
                 self._buffer(self._read[p]).view(dtype)[
@@ -215,8 +218,8 @@ class Underway(Single):
         self._bells[read].wait()
         found = self._landed[read]
         if not isinstance(found, np.ndarray):
-            raise OSError(
-                f"{self._root}: a read failed, or its bytes are no longer kept"
+            raise StoreError(
+                f"{self._root}: a read failed, or its bytes are no longer kept. Read them again."
             ) from found
         return found
 
