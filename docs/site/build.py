@@ -33,6 +33,7 @@ LISTS = {  # caption → pages; a page that is in none of them is an error
         "docs/splice",
         "docs/run-files",
         "docs/file-to-certificate",
+        "docs/evaluation",
         "docs/audit",
         "docs/streams",
         "docs/trainers/README",

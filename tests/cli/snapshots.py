@@ -22,6 +22,7 @@ import warnings
 from pathlib import Path
 
 import numpy as np
+from transformers import LlamaConfig, LlamaForCausalLM
 
 import tokenloom as tl
 from tokenloom.cli import main
@@ -147,6 +148,12 @@ COMMANDS = {
         "blame run.yaml --losses losses.jsonl --json",
         "blame run.yaml --losses losses.jsonl --loss-key train/loss",
     ],
+    "evaluate": [
+        "evaluate stores/wiki --model model --seq-len 16 --pz --prefix 6 --suffix 2 --stride 40",
+        "evaluate run.yaml --model model --set take=6 --by source",
+        "evaluate stores/code --model model --seq-len 16 --by document --json",
+        "evaluate run.yaml --model corpus",
+    ],
     "pack-plan": [
         "pack-plan stores/wiki --seq-len 16",
         "pack-plan stores/wiki --seq-len 16 --strategy greedy --overflow split --json",
@@ -185,7 +192,7 @@ COMMANDS = {
 
 
 def make_folder(root: Path) -> None:
-    """Two stores, a damaged one, text, a run file, a state, losses, rows and indices."""
+    """Two stores, a damaged one, text, a run file, a state, losses, rows indices and a model."""
     for name in ("wiki", "code"):
         rows = [
             {"id": f"{name}-{n}", "text": f"{name} {n}: " + "abcdefgh " * (n % 5)}
@@ -212,6 +219,17 @@ def make_folder(root: Path) -> None:
     (root / "bench.json").write_text(json.dumps(bench))
     np.save(root / "indices.npy", np.array([0, 1, 2, 3, 4, 5, 6, 6]))
     (root / "empty").mkdir()
+    make_model(root / "model")
+
+
+def make_model(folder: Path) -> None:
+    """A model whose weights are zero, so that every token is as likely as any other."""
+    sizes = {"hidden_size": 8, "intermediate_size": 8, "vocab_size": 256}
+    config = LlamaConfig(num_hidden_layers=1, num_attention_heads=2, num_key_value_heads=2, **sizes)
+    model = LlamaForCausalLM(config)
+    for one in model.parameters():
+        one.data.zero_()
+    model.save_pretrained(folder)
 
 
 def said(words: list[str]) -> tuple[int, str, str]:
@@ -248,6 +266,9 @@ CHANGES = {
     r"\bin \d+\.\d s$": "in «time» s",
     rf"(\| `full` \|) {NUMBER} \| {NUMBER} \| {NUMBER} \| {NUMBER} \| {NUMBER} \|": r"\1 «times» |",
     rf"(\| `full` \| \d+ \|) {NUMBER} \| {NUMBER} \| {NUMBER} \| {NUMBER} \|": r"\1 «times» |",
+    # the configuration of a model names the version of what wrote it
+    r'("fingerprint": )"\w+"(?=\s*},\s*"losses")': r'\1"«sha256»"',
+    r"^model \w{12}$": "model «sha256»",
     # files of metadata name the version of what wrote them
     r'("manifest_sha256": )"\w+"': r'\1"«sha256»"',
     r"^(  manifest    )\w+$": r"\1«sha256»",

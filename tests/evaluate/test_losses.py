@@ -14,7 +14,7 @@ from markov import Markov
 import tokenloom as tl
 from tokenloom.evaluate import Losses, evaluate, token_scores
 from tokenloom.evaluate.axes import AXES, bin_name
-from tokenloom.evaluate.exact import Tally
+from tokenloom.evaluate.exact import LossTally
 
 LENGTHS = (20, 9, 31, 1, 50)
 
@@ -165,11 +165,11 @@ def test_runs_without_an_end_and_documents_without_a_length_are_refused(store):
 def test_sums_do_not_depend_on_who_added_what(values, cuts):
     keys = np.array([key for key, _ in values], np.int64)
     losses = np.array([loss for _, loss in values], np.float64)
-    whole = Tally.of(keys, losses)
+    whole = LossTally.of(keys, losses)
     edges = sorted({0, len(values), *(cut for cut in cuts if cut < len(values))})
-    parts = [Tally.of(keys[a:b], losses[a:b]) for a, b in itertools.pairwise(edges)]
+    parts = [LossTally.of(keys[a:b], losses[a:b]) for a, b in itertools.pairwise(edges)]
     if parts:
-        again = Tally.joined(parts[::-1])
+        again = LossTally.joined(parts[::-1])
         assert [a.tolist() for a in again] == [a.tolist() for a in whole]
     for key, total in zip(whole.key.tolist(), whole.nats().tolist(), strict=True):
         assert total == pytest.approx(math.fsum(losses[keys == key].tolist()), rel=1e-15, abs=1e-15)

@@ -74,7 +74,7 @@ def test_ranks_find_together_what_one_finds_to_the_last_bit(tmp_path, world):
     for one, other in zip(alone.windows, found.windows, strict=True):
         assert one.tobytes() == other.tobytes()
     assert found.as_json() == alone.as_json()
-    with pytest.raises(tl.ConfigError, match="a window came twice"):
+    with pytest.raises(tl.ConfigError, match="found a window twice"):
         Extraction.joined([parts[0], parts[0]])
 
 

@@ -40,7 +40,10 @@ FLOW = [
     "api",
     "loader",
 ]
-ANNEXES = ["streams", "quality", "inspect", "runfiles", "integrations", "testing", "cli"]
+ANNEXES = [
+    *("streams", "quality", "inspect", "evaluate"),
+    *("runfiles", "integrations", "testing", "cli"),
+]
 # one room a floor; an import goes to a lower floor or stays in its room
 FLOORS = [
     "version",
@@ -55,6 +58,7 @@ FLOORS = [
     "streams",
     "quality",
     "inspect",
+    "evaluate",
     "runfiles",
     "integrations",
     "config",

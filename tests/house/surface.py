@@ -24,6 +24,7 @@ ROOMS = [
     "loader",
     "streams",
     "inspect",
+    "evaluate",
     "quality",
     "runfiles",
     "testing",

@@ -18,9 +18,9 @@ from tokenloom.cli.runs import open_target
 from tokenloom.errors import ConfigError
 from tokenloom.evaluate.decoding import Decoding
 from tokenloom.evaluate.extract import pz
-from tokenloom.evaluate.local_models import load_local, model_fingerprint
 from tokenloom.evaluate.losses import Losses
 from tokenloom.evaluate.losses import evaluate as losses_of
+from tokenloom.evaluate.models.folders import load_local, model_fingerprint
 from tokenloom.evaluate.window_scores import Extraction
 
 __all__ = ["evaluate"]

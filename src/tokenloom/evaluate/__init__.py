@@ -8,18 +8,18 @@
 - `Periodic`: any of these while a model trains, in files; `gathered`: on all ranks.
 """
 
+from tokenloom.evaluate.answer_files import gathered
 from tokenloom.evaluate.copies import Overlap, overlap
 from tokenloom.evaluate.curves import curves
 from tokenloom.evaluate.decoding import Decoding, TokenScores, token_scores
 from tokenloom.evaluate.extract import pz, window_run
 from tokenloom.evaluate.extraction import draws_needed, log_pz, log_threshold, longest_suffix
-from tokenloom.evaluate.jax_models import in_jax
-from tokenloom.evaluate.local_models import load_local, model_fingerprint
 from tokenloom.evaluate.losses import Losses, evaluate
+from tokenloom.evaluate.models.folders import load_local, model_fingerprint
+from tokenloom.evaluate.models.in_jax import in_jax
 from tokenloom.evaluate.periodic import Periodic
 from tokenloom.evaluate.pinned import content_hash, one_document_rows
 from tokenloom.evaluate.positions import PositionReport, check_position_invariance
-from tokenloom.evaluate.shares import gathered
 from tokenloom.evaluate.token_page import TokenPage, token_page
 from tokenloom.evaluate.window_scores import Extraction
 

@@ -14,7 +14,7 @@ row             the row itself, by its index in the run
 ==============  ====================================================================================
 
 Places are counted in bins that double: 0, 1, 2 to 3, 4 to 7, …; ``start`` has a bin for 0 alone, so
-that later splices stand apart.
+that later splices are apart.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ from numpy.typing import NDArray
 from tokenloom.evaluate.scoring import Judged
 from tokenloom.layout.spans import BOS, JOINED
 
-__all__ = ["AXES", "DOUBLING", "Places", "bin_name", "places"]
+__all__ = ["AXES", "DOUBLING", "TokenPlaces", "bin_name", "places"]
 
 Int64 = NDArray[np.int64]
 
 
-class Places(NamedTuple):
+class TokenPlaces(NamedTuple):
     """Where judged tokens are; arrays over them, row by row from left to right.
 
     Attributes:
@@ -56,7 +56,7 @@ class Places(NamedTuple):
     example: Int64
 
 
-def places(one: Judged, sources: Sequence[str]) -> Places:
+def places(one: Judged, sources: Sequence[str]) -> TokenPlaces:
     """The places of all judged tokens of a batch.
 
     Args:
@@ -73,7 +73,7 @@ def places(one: Judged, sources: Sequence[str]) -> Places:
     opener = opens[np.searchsorted(opens, span, side="right") - 1]
     numbers = np.array([sources.index(name) for name in spans.sources])
     place = spans.start[span] + cell - spans.at[span] - ((spans.flags[span] & BOS) != 0)
-    return Places(
+    return TokenPlaces(
         row=row,
         cell=cell,
         span=span,
@@ -102,7 +102,7 @@ def bin_name(number: int) -> str:
     return f"{1 << (number - 1)} to {(1 << number) - 1}"
 
 
-AXES: dict[str, Callable[[Places], Int64]] = {
+AXES: dict[str, Callable[[TokenPlaces], Int64]] = {
     "document": lambda at: at.document,
     "source": lambda at: at.source,
     "index": lambda at: doubled(at.place),

@@ -123,9 +123,9 @@ def _checked(logits: NDArray[Any], tokens: NDArray[Any]) -> tuple[Float64, NDArr
     """Both, if they belong together; logits in float64."""
     if logits.shape[:-1] != tokens.shape or not logits.ndim:
         raise ConfigError(
-            f"logits have shape {list(logits.shape)} and tokens {list(tokens.shape)}; logits need "
-            "the shape of the tokens and one more axis, the vocabulary. Give the logits that "
-            "predict these tokens: logits[:, :-1] for tokens[:, 1:]"
+            f"logits: found shape {list(logits.shape)}, allowed: that of the tokens, "
+            f"{list(tokens.shape)}, and one more axis, the vocabulary. Give the logits that "
+            "predict these tokens: logits[:, :-1] for tokens[:, 1:]."
         )
     size = logits.shape[-1]
     if tokens.size and not (tokens.min() >= 0 and tokens.max() < size):

@@ -15,7 +15,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["Tally"]
+__all__ = ["LossTally"]
 
 Int64 = NDArray[np.int64]
 
@@ -24,7 +24,7 @@ HIGH, LOW = 20, 40  # bits after the point; further bits of the rest
 MOST = 1 << 22  # tokens that are added at once: their rests stay below 2^62
 
 
-class Tally(NamedTuple):
+class LossTally(NamedTuple):
     """Losses of tokens, summed by key; keys ascend.
 
     Attributes:
@@ -35,10 +35,10 @@ class Tally(NamedTuple):
         greedy: how many greedy decoding would have given.
         high, low: the sum of losses in nats, as multiples of 2^-20 and 2^-60.
 
-    >>> one = Tally.of(np.array([5, 3, 5]), np.array([0.1, 0.3, 0.2]))
+    >>> one = LossTally.of(np.array([5, 3, 5]), np.array([0.1, 0.3, 0.2]))
     >>> one.key.tolist(), one.tokens.tolist(), one.nats().tolist() == [0.3, 0.1 + 0.2]
     ([3, 5], [1, 2], True)
-    >>> Tally.joined([one, one]).tokens.tolist()
+    >>> LossTally.joined([one, one]).tokens.tolist()
     [2, 4]
     """
 
@@ -56,7 +56,7 @@ class Tally(NamedTuple):
         losses: NDArray[np.float64],
         text: Int64 | None = None,
         greedy: NDArray[np.bool_] | None = None,
-    ) -> Tally:
+    ) -> LossTally:
         """The sums of some tokens.
 
         Args:
@@ -82,10 +82,10 @@ class Tally(NamedTuple):
             _added(key[some], [column[some] for column in columns])
             for some in (slice(i, i + MOST) for i in range(0, max(1, len(key)), MOST))
         ]
-        return parts[0] if len(parts) == 1 else Tally.joined(parts)
+        return parts[0] if len(parts) == 1 else LossTally.joined(parts)
 
     @staticmethod
-    def joined(parts: Sequence[Tally]) -> Tally:
+    def joined(parts: Sequence[LossTally]) -> LossTally:
         """The sums of several, as if they had been one from the start."""
         key, *columns = (np.concatenate(column) for column in zip(*parts, strict=True))
         return _added(key, columns)
@@ -95,19 +95,19 @@ class Tally(NamedTuple):
         pairs = zip(self.high.tolist(), self.low.tolist(), strict=True)
         return np.array([_rounded(high, low) for high, low in pairs], np.float64)
 
-    def all(self) -> Tally:
+    def all(self) -> LossTally:
         """The sums of all keys together, under key 0."""
         return _added(np.zeros(len(self.key), np.int64), list(self[1:]))
 
 
-def _added(key: Int64, columns: Sequence[Int64]) -> Tally:
+def _added(key: Int64, columns: Sequence[Int64]) -> LossTally:
     keys, where = np.unique(key, return_inverse=True)
     sums = [np.zeros(len(keys), np.int64) for _ in columns]
     for total, column in zip(sums, columns, strict=True):
         np.add.at(total, where, column)
     tokens, never, text, greedy, high, low = sums
     high, low = high + (low >> LOW), low & ((1 << LOW) - 1)
-    return Tally(keys, tokens, never, text, greedy, high, low)
+    return LossTally(keys, tokens, never, text, greedy, high, low)
 
 
 def _rounded(high: int, low: int) -> float:

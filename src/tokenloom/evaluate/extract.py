@@ -22,9 +22,10 @@ from tokenloom.batch.batch import Batch
 from tokenloom.errors import ConfigError, plural, warn
 from tokenloom.evaluate.decoding import Decoding
 from tokenloom.evaluate.extraction import exact_sums, longest_suffix
-from tokenloom.evaluate.models import NO_TARGET
+from tokenloom.evaluate.models.scorers import NO_TARGET
 from tokenloom.evaluate.scoring import Judged, judged_batches, scorer_of
 from tokenloom.evaluate.window_scores import Extraction, WindowScores
+from tokenloom.layout.splice.spec import SpliceSpec
 
 __all__ = ["pz", "window_run"]
 
@@ -55,15 +56,15 @@ def window_run(
             f"documents: the longest has {plural(longest, 'token')}, allowed: at least {length} "
             f"(prefix {prefix} + suffix {suffix}) in one of them. Ask for shorter windows"
         )
-    return documents.splice(
-        offset + length,
-        content_start_mode="coverage_balanced",
+    layout = SpliceSpec(
+        seq_len=offset + length,
         content_length=length,
         content_stride=stride,
         min_copy_len=length,
         adaptive_k=False,
         sampler="enumerate",
-    ).epochs(1)
+    )
+    return documents._laid_out(layout, {}).epochs(1)  # as splice(…), which logs every document
 
 
 def pz(

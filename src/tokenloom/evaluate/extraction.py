@@ -56,8 +56,8 @@ def log_pz(
     scores, ids = np.asarray(logits), np.asarray(tokens)
     if scores.ndim != ids.ndim + 1 or scores.shape[:-1] != ids.shape:
         raise ConfigError(
-            f"logits have shape {list(scores.shape)} and tokens {list(ids.shape)}; allowed: logits "
-            "[..., tokens, vocabulary] of the same tokens, as the model gives them"
+            f"logits: found shape {list(scores.shape)} with tokens {list(ids.shape)}, allowed: "
+            "[..., tokens, vocabulary] of the same tokens, as the model gives them."
         )
     length = ids.shape[-1]
     if not 1 <= integer("prefix", prefix) < length:

@@ -20,12 +20,12 @@ from tokenloom.api.documents import Documents
 from tokenloom.api.store import Store
 from tokenloom.arguments import check_options
 from tokenloom.errors import ConfigError
-from tokenloom.evaluate.axes import AXES, DOUBLING, Places, bin_name, places
+from tokenloom.evaluate.answer_files import packed, unpacked
+from tokenloom.evaluate.axes import AXES, DOUBLING, TokenPlaces, bin_name, places
 from tokenloom.evaluate.decoding import Decoding
-from tokenloom.evaluate.exact import Tally
+from tokenloom.evaluate.exact import LossTally
 from tokenloom.evaluate.pinned import one_document_rows
 from tokenloom.evaluate.scoring import Judged, judged_batches, scorer_of, trained_targets
-from tokenloom.evaluate.shares import packed, unpacked
 from tokenloom.tokenizer.vocabulary import byte_lengths
 
 __all__ = ["Losses", "evaluate"]
@@ -45,7 +45,7 @@ class Losses:
         settings: fingerprint of the run, model, decoding, and whether bytes are known.
     """
 
-    tables: Mapping[str, Tally]
+    tables: Mapping[str, LossTally]
     sources: tuple[str, ...]
     settings: Mapping[str, Any]
 
@@ -66,7 +66,7 @@ class Losses:
                     "the shares of one evaluation"
                 )
         tables = {
-            axis: Tally.joined([part.tables[axis] for part in parts]) for axis in first.tables
+            axis: LossTally.joined([part.tables[axis] for part in parts]) for axis in first.tables
         }
         return Losses(tables=tables, sources=first.sources, settings=first.settings)
 
@@ -125,7 +125,7 @@ class Losses:
         """
         about, arrays = unpacked("losses", data)
         return cls(
-            tables={axis: Tally(*arrays[axis]) for axis in about["axes"]},
+            tables={axis: LossTally(*arrays[axis]) for axis in about["axes"]},
             sources=tuple(about["sources"]),
             settings=about["settings"],
         )
@@ -193,7 +193,7 @@ def evaluate(
         )
     lengths = token_lengths(rows)
     names = tuple(rows.sources)
-    kept: dict[str, list[Tally]] = {axis: [] for axis in ("all", *by)}
+    kept: dict[str, list[LossTally]] = {axis: [] for axis in ("all", *by)}
     for one in judged_batches(
         scorer,
         rows,
@@ -207,10 +207,10 @@ def evaluate(
         for axis, tally in _tallies(one, kept, names, lengths).items():
             kept[axis].append(tally)
             if len(kept[axis]) == MANY:
-                kept[axis] = [Tally.joined(kept[axis])]
-    nothing = Tally.of(np.empty(0, np.int64), np.empty(0))
+                kept[axis] = [LossTally.joined(kept[axis])]
+    nothing = LossTally.of(np.empty(0, np.int64), np.empty(0))
     return Losses(
-        tables={axis: Tally.joined([nothing, *tallies]) for axis, tallies in kept.items()},
+        tables={axis: LossTally.joined([nothing, *tallies]) for axis, tallies in kept.items()},
         sources=names,
         settings={
             "run": rows.fingerprint,
@@ -231,15 +231,15 @@ def token_lengths(run: Dataset) -> NDArray[np.int64] | None:
 
 def _tallies(
     one: Judged, axes: Mapping[str, Any], sources: Sequence[str], lengths: NDArray[np.int64] | None
-) -> dict[str, Tally]:
+) -> dict[str, LossTally]:
     at = places(one, sources)
     losses = -one.scores.log_probs
     losses[losses < 0] = 0.0  # -0.0, and a rounding above probability 1
     text = None if lengths is None else lengths[one.targets]
-    return {axis: Tally.of(_keys(axis, at), losses, text, one.scores.greedy) for axis in axes}
+    return {axis: LossTally.of(_keys(axis, at), losses, text, one.scores.greedy) for axis in axes}
 
 
-def _keys(axis: str, at: Places) -> NDArray[np.int64]:
+def _keys(axis: str, at: TokenPlaces) -> NDArray[np.int64]:
     if axis == "all":
         return np.zeros(len(at.row), np.int64)
     if axis == "document":
@@ -247,7 +247,7 @@ def _keys(axis: str, at: Places) -> NDArray[np.int64]:
     return AXES[axis](at)
 
 
-def _figures(tally: Tally) -> dict[int, dict[str, float]]:
+def _figures(tally: LossTally) -> dict[int, dict[str, float]]:
     """The figures of each key."""
     found = {}
     columns = (tally.key, tally.tokens, tally.never, tally.text, tally.greedy, tally.nats())

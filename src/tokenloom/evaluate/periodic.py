@@ -1,4 +1,4 @@
-"""Evaluation while a model trains: every so many steps, in any loop, kept in files.
+"""Evaluation while a model trains: every few steps, in any loop, kept in files.
 
 One idea: an evaluation is a function of the model, and what it returns is a line. A `Periodic`
 calls its functions when a step is due and writes three files after each: ``results.jsonl``, a line
@@ -12,7 +12,6 @@ from __future__ import annotations
 import csv
 import io
 import json
-import math
 import os
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -21,15 +20,17 @@ from typing import Any
 from tokenloom.arguments import integer, local_path
 from tokenloom.errors import ConfigError, InputError
 from tokenloom.evaluate.curves import curves
-from tokenloom.store.files import replace_file
+from tokenloom.store.files import LOCAL, replace_file
 
 __all__ = ["Periodic"]
 
 FILE = "results.jsonl"
 
+MOST = 1 << 30  # bytes of results that are read again
+
 
 class Periodic:
-    """Evaluates a model every so many steps, and keeps what was found.
+    """Evaluates a model every few steps, and keeps what was found.
 
     Args:
         jobs: functions of the model by name; each returns an answer of this room (anything with
@@ -56,7 +57,7 @@ class Periodic:
         write: bool = True,
     ) -> None:
         if not jobs:
-            raise ConfigError("jobs: found none, allowed: at least one function of the model")
+            raise ConfigError("jobs: found none, allowed: at least one function of the model.")
         integer("every", every, 1)
         self.jobs, self.every, self.also = dict(jobs), every, frozenset(also)
         self.folder = None if folder is None else local_path("folder", folder)
@@ -140,7 +141,7 @@ def _plain(answer: Any) -> dict[str, Any]:
     if not isinstance(found, Mapping):
         raise ConfigError(
             f"jobs: one returned {type(answer).__name__}, allowed: a mapping of figures, or an "
-            "answer with as_json()"
+            "answer with as_json()."
         )
     return {name: _number(value) for name, value in found.items()}
 
@@ -156,18 +157,24 @@ def _number(value: Any) -> Any:
 
 def _read(path: Path) -> list[dict[str, Any]]:
     """The records of an earlier part of the run."""
-    if not path.exists():
-        return []
     found = []
-    for number, line in enumerate(path.read_text("utf-8").splitlines(), 1):
-        try:
-            record = json.loads(line)
-            if not math.isfinite(record["step"]) or not isinstance(record["results"], dict):
-                raise ValueError("no step or no results")
-        except (ValueError, KeyError, TypeError) as error:
+    for number, line in enumerate((LOCAL.read(path, MOST) or b"").splitlines(), 1):
+        record = _record(line)
+        if record is None:
             raise InputError(
-                f"{path}, line {number}: no record of an evaluation ({error}). Move the file away "
-                "to start anew"
-            ) from None
+                f"{path}, line {number}: found {line[:60]!r}, allowed: the record of an "
+                "evaluation, with step and results. Move the file away to start anew."
+            )
         found.append(record)
     return found
+
+
+def _record(line: bytes) -> dict[str, Any] | None:
+    """The record of a line; None if it is something else."""
+    try:
+        found = json.loads(line)
+    except ValueError:
+        return None
+    if not isinstance(found, dict) or type(found.get("step")) is not int:
+        return None
+    return found if isinstance(found.get("results"), dict) else None

@@ -24,7 +24,7 @@ import numpy as np
 
 from tokenloom.arguments import integer, wrong
 from tokenloom.evaluate.decoding import Decoding
-from tokenloom.evaluate.models import NO_TARGET, Rows
+from tokenloom.evaluate.models.scorers import NO_TARGET, JudgedRows
 from tokenloom.evaluate.scoring import scorer_of
 from tokenloom.random.keys import draws, key
 
@@ -176,7 +176,8 @@ def _losses(
     positions = np.broadcast_to(np.maximum(places, 0), tokens.shape).astype(np.int32)
     wanted = np.full_like(tokens, NO_TARGET)
     wanted[:, before:-1] = (text if targets is None else targets)[:, 1:]
-    return scorer(Rows(tokens, segments, positions, wanted), Decoding()).log_probs.reshape(rows, -1)
+    rows_of = JudgedRows(tokens, segments, positions, wanted)
+    return scorer(rows_of, Decoding()).log_probs.reshape(rows, -1)
 
 
 def _far(one: Any, other: Any) -> float:

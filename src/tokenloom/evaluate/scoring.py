@@ -19,8 +19,8 @@ from tokenloom.arguments import integer, wrong_type
 from tokenloom.batch.batch import Batch
 from tokenloom.errors import ConfigError
 from tokenloom.evaluate.decoding import Decoding, TokenScores
-from tokenloom.evaluate.models import NO_TARGET, ArrayScorer, Rows, Scorer
-from tokenloom.evaluate.torch_models import TorchScorer
+from tokenloom.evaluate.models.in_torch import TorchScorer
+from tokenloom.evaluate.models.scorers import NO_TARGET, ArrayScorer, JudgedRows, Scorer
 from tokenloom.loader.loader import Loader
 from tokenloom.loader.ranks import find_ranks
 from tokenloom.progress import Progress
@@ -123,7 +123,7 @@ def whole_steps(examples: int, batch_size: int, ranks: int = 1) -> list[tuple[in
 def _judged(
     scorer: Scorer, batch: Batch, targets: Callable[[Batch], Int32], decoding: Decoding
 ) -> Judged:
-    rows = Rows(batch.tokens, batch.segment_ids, batch.position_ids, targets(batch))
+    rows = JudgedRows(batch.tokens, batch.segment_ids, batch.position_ids, targets(batch))
     cells = rows.judged
     scores = scorer(rows, decoding)
     wrong = np.isnan(scores.log_probs)

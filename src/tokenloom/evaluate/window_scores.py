@@ -18,10 +18,10 @@ from numpy.typing import NDArray
 from tokenloom.api.documents import Documents
 from tokenloom.arguments import integer, one_of
 from tokenloom.errors import ConfigError
+from tokenloom.evaluate.answer_files import packed, unpacked
 from tokenloom.evaluate.decoding import Decoding
 from tokenloom.evaluate.extraction import draws_needed, log_threshold
 from tokenloom.evaluate.pinned import content_hash
-from tokenloom.evaluate.shares import packed, unpacked
 from tokenloom.random.keys import draws, key
 
 __all__ = ["Extraction", "Interval", "WindowScores"]
@@ -121,7 +121,7 @@ class Extraction:
         windows = _sorted([part.windows for part in parts])
         pairs = np.stack([windows.offset, windows.example], 1)
         if len(np.unique(pairs, axis=0)) != len(pairs):
-            raise ConfigError("parts: a window came twice; allowed: the share of each rank once")
+            raise ConfigError("parts: found a window twice, allowed: the share of each rank once.")
         return Extraction(
             windows=windows, lengths=first.lengths, settings=first.settings, content=first.content
         )

@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 from tokenloom.evaluate.decoding import SLACK, Decoding, TokenScores
-from tokenloom.evaluate.models import Rows, check_shape
+from tokenloom.evaluate.models.scorers import JudgedRows, check_shape
 
 __all__ = ["TorchScorer"]
 
@@ -64,7 +64,7 @@ class TorchScorer:
             for module, training in modes:
                 module.training = training
 
-    def __call__(self, rows: Rows, decoding: Decoding) -> TokenScores:
+    def __call__(self, rows: JudgedRows, decoding: Decoding) -> TokenScores:
         """Scores of the judged cells."""
         logits = self._logits(rows)
         check_shape(tuple(logits.shape), rows)
@@ -86,7 +86,7 @@ class TorchScorer:
     def _sent(self, values: Any) -> Any:
         return self.torch.from_numpy(np.ascontiguousarray(values)).to(self.device)
 
-    def _logits(self, rows: Rows) -> Any:
+    def _logits(self, rows: JudgedRows) -> Any:
         tokens = self._sent(rows.tokens.astype(np.int64))
         positions = self._sent(rows.position_ids.astype(np.int64))
         if not self.by_name:

@@ -12,13 +12,13 @@ from __future__ import annotations
 import importlib
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
-from functools import cached_property
 from typing import Any
 
 import numpy as np
 
 from tokenloom.evaluate.decoding import SLACK, Decoding, TokenScores
-from tokenloom.evaluate.models import Rows, check_shape
+from tokenloom.evaluate.models.scorers import JudgedRows, check_shape
+from tokenloom.store.handles import lazy
 
 __all__ = ["JaxScorer", "in_jax"]
 
@@ -35,7 +35,7 @@ class JaxScorer:
         """Nothing to set up: functions have no mode."""
         return nullcontext()
 
-    def __call__(self, rows: Rows, decoding: Decoding) -> TokenScores:
+    def __call__(self, rows: JudgedRows, decoding: Decoding) -> TokenScores:
         """Scores of the judged cells."""
         given = (rows.tokens, rows.segment_ids, rows.position_ids)
         shape = rows.tokens.shape
@@ -46,7 +46,7 @@ class JaxScorer:
         log_probs, greedy, margins = (np.asarray(one)[rows.judged] for one in found)
         return TokenScores(log_probs.astype(np.float64), greedy, margins)
 
-    @cached_property
+    @lazy
     def _compiled(self) -> Any:
         def both(
             tokens: Any, segments: Any, positions: Any, targets: Any, decoding: Decoding

@@ -12,11 +12,15 @@ import hashlib
 import importlib
 import json
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from tokenloom.arguments import local_path
 from tokenloom.errors import InputError, MissingExtra
+from tokenloom.store.byte_source import LocalSource
+from tokenloom.store.files import LOCAL
 
 __all__ = ["load_local", "model_fingerprint"]
 
@@ -44,10 +48,23 @@ def load_local(folder: str | os.PathLike[str], *, dtype: str = "float32") -> Any
         transformers: Any = importlib.import_module("transformers")
     except ImportError:
         raise MissingExtra("evaluating a folder", "transformers", "hf") from None
-    model = transformers.AutoModelForCausalLM.from_pretrained(
-        path, local_files_only=True, trust_remote_code=False, use_safetensors=True, dtype=dtype
-    )
+    with _without_bars(transformers.utils.logging):
+        model = transformers.AutoModelForCausalLM.from_pretrained(
+            path, local_files_only=True, trust_remote_code=False, use_safetensors=True, dtype=dtype
+        )
     return model.eval()  # torch's evaluation mode
+
+
+@contextmanager
+def _without_bars(logging: Any) -> Iterator[None]:
+    """No bars of Transformers, which it draws also where nobody watches."""
+    shown = logging.is_progress_bar_enabled()
+    logging.disable_progress_bar()
+    try:
+        yield
+    finally:
+        if shown:
+            logging.enable_progress_bar()
 
 
 def model_fingerprint(folder: str | os.PathLike[str]) -> str:
@@ -55,31 +72,31 @@ def model_fingerprint(folder: str | os.PathLike[str]) -> str:
     path = local_path("model", folder)
     _check(path)
     total = hashlib.sha256(b"tokenloom model")
+    source = LocalSource(path)
     for file in [path / CONFIG, *sorted(path.glob("*.safetensors"))]:
-        one = hashlib.sha256()
-        with open(file, "rb") as data:
-            while piece := data.read(PIECE):
-                one.update(piece)
+        one, size = hashlib.sha256(), source.size(file.name) or 0
+        for first in range(0, size, PIECE):
+            (piece,) = source.read([(file.name, first, min(PIECE, size - first))])
+            one.update(bytes(piece))
         total.update(f"{file.name}\0{one.hexdigest()}\0".encode())
     return total.hexdigest()
 
 
 def _check(path: Path) -> None:
     config = path / CONFIG
-    if not config.is_file():
+    text = LOCAL.read(config, MOST)
+    if text is None:
         raise InputError(
-            f"{path}: no {CONFIG} there, allowed: a folder as model.save_pretrained(…) writes it"
+            f"{path}: no {CONFIG} there, allowed: a folder as model.save_pretrained(…) writes it."
         )
-    if config.stat().st_size > MOST:
-        raise InputError(f"{config}: larger than 16 MiB, so it is no configuration of a model")
     try:
-        given = json.loads(config.read_text("utf-8"))
+        given = json.loads(text)
     except ValueError as error:
         raise InputError(f"{config}: no JSON ({error}). Save the model again") from None
     if isinstance(given, dict) and given.get("auto_map"):
         raise InputError(
             f"{config}: auto_map names code that would be run to make the model, which is refused. "
-            "Allowed: architectures that transformers has itself"
+            "Allowed: architectures that transformers has itself."
         )
     if not any(path.glob("*.safetensors")):
         others = sorted(one.name for one in path.glob("*.bin"))

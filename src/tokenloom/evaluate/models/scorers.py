@@ -30,14 +30,14 @@ from numpy.typing import NDArray
 from tokenloom.errors import ConfigError
 from tokenloom.evaluate.decoding import Decoding, TokenScores, token_scores
 
-__all__ = ["NO_TARGET", "ArrayScorer", "Rows", "Scorer", "check_shape"]
+__all__ = ["NO_TARGET", "ArrayScorer", "JudgedRows", "Scorer", "check_shape"]
 
 Int32 = NDArray[np.int32]
 
-NO_TARGET = -100  # in `Rows.targets`: nothing is judged there
+NO_TARGET = -100  # in `JudgedRows.targets`: nothing is judged there
 
 
-class Rows(NamedTuple):
+class JudgedRows(NamedTuple):
     """A batch as a model sees it, and what is to be judged.
 
     Attributes:
@@ -69,7 +69,7 @@ class Scorer(Protocol):
     def ready(self) -> AbstractContextManager[Any]:
         """While it is open, the model is set up for evaluation; afterwards it is as before."""
 
-    def __call__(self, rows: Rows, decoding: Decoding) -> TokenScores:
+    def __call__(self, rows: JudgedRows, decoding: Decoding) -> TokenScores:
         """Scores of the judged cells, row by row from left to right."""
 
 
@@ -78,7 +78,7 @@ class ArrayScorer:
 
     >>> uniform = ArrayScorer(lambda tokens, segment_ids, position_ids: np.zeros((1, 2, 10)))
     >>> one = np.array([[1, 1]], np.int32)
-    >>> rows = Rows(one, one, one, np.array([[7, NO_TARGET]], np.int32))
+    >>> rows = JudgedRows(one, one, one, np.array([[7, NO_TARGET]], np.int32))
     >>> uniform(rows, Decoding()).log_probs.tolist() == [-np.log(10)]
     True
     """
@@ -91,14 +91,14 @@ class ArrayScorer:
         """Nothing to set up."""
         return nullcontext()
 
-    def __call__(self, rows: Rows, decoding: Decoding) -> TokenScores:
+    def __call__(self, rows: JudgedRows, decoding: Decoding) -> TokenScores:
         """Scores of the judged cells."""
         logits = np.asarray(self.model(rows.tokens, rows.segment_ids, rows.position_ids))
         check_shape(logits.shape, rows)
         return token_scores(logits[rows.judged], rows.targets[rows.judged], decoding)
 
 
-def check_shape(found: tuple[int, ...], rows: Rows) -> None:
+def check_shape(found: tuple[int, ...], rows: JudgedRows) -> None:
     """Refuse logits of another shape than the rows, or with too small a vocabulary."""
     if len(found) != 3 or tuple(found[:2]) != rows.tokens.shape:
         raise ConfigError(

@@ -11,7 +11,7 @@ from markov import Markov
 
 import tokenloom as tl
 from tokenloom.evaluate import Decoding, Extraction, Losses, evaluate, pz
-from tokenloom.evaluate.shares import packed
+from tokenloom.evaluate.answer_files import packed
 
 
 @pytest.fixture(scope="module")
@@ -37,7 +37,7 @@ def test_what_is_written_is_read_again(store):
 
 @pytest.mark.parametrize("data", [b"", b"PK\x03\x04", packed("toy", {}, {}), b"x" * 100])
 def test_bytes_of_something_else_are_refused(data):
-    with pytest.raises(tl.InputError, match="no losses in format 1"):
+    with pytest.raises(tl.InputError, match="allowed: losses in format 1"):
         Losses.from_bytes(data)
 
 
@@ -45,7 +45,7 @@ def test_nothing_that_runs_is_read(tmp_path):
     """An array of objects is pickle inside."""
     path = tmp_path / "a.npz"
     np.savez(path, about=np.array([{"kind": "losses"}], dtype=object))
-    with pytest.raises(tl.InputError, match="no losses"):
+    with pytest.raises(tl.InputError, match="allowed: losses"):
         Losses.from_bytes(path.read_bytes())
 
 

@@ -70,10 +70,13 @@ def unpacked(kind: str, data: bytes) -> tuple[dict[str, Any], dict[str, NDArray[
         with np.load(io.BytesIO(data), allow_pickle=False) as file:
             arrays = {name: file[name] for name in file.files}
         head = json.loads(arrays.pop(ABOUT).tobytes())
-        if head["kind"] != kind or head["format"] != FORMAT:
-            raise ValueError(f"it holds {head['kind']!r} in format {head['format']}")
+        found = f"{head['kind']} in format {head['format']}"
     except (ValueError, KeyError, OSError, EOFError, zipfile.BadZipFile) as error:
-        raise InputError(f"no {kind} in format {FORMAT}: {error}. Evaluate again") from None
+        found, head = f"{type(error).__name__}: {error}", {}
+    if head.get("kind") != kind or head.get("format") != FORMAT:
+        raise InputError(
+            f"answer: found {found:.80}, allowed: {kind} in format {FORMAT}. Evaluate again."
+        )
     about: dict[str, Any] = head["about"]
     return about, arrays
 
