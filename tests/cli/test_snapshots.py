@@ -102,9 +102,9 @@ def test_no_path_of_a_machine_is_in_a_snapshot():
 # what is below these has names of its own: sources, columns, laws, measures
 BY_NAME = {
     "laws", "metadata", "columns", "evaluate", "loader", "settings", "settings_changed", "fair",
-    "no_shuffle", "results", "speeds", "mixture_error", "missed",
+    "no_shuffle", "results", "speeds", "mixture_error", "missed", "losses", "windows", "by",
 }  # fmt: skip
-DEEP = {"results": 3, "speeds": 2, "loader": 2}  # levels of names
+DEEP = {"results": 3, "speeds": 2, "loader": 2, "by": 2}  # levels of names
 
 
 def keys(value, levels=0):
@@ -118,7 +118,9 @@ def keys(value, levels=0):
                 yield from keys(one, levels - 1)
                 continue
             yield name
-            named = name in BY_NAME or (name in ("sources", "tokens") and isinstance(one, dict))
+            named = name in BY_NAME or (
+                name in ("sources", "tokens", "documents") and isinstance(one, dict)
+            )
             # the measures of a benchmark are named by it, not by us
             yield from (
                 () if name in ("speeds", "loader") else keys(one, DEEP.get(name, 1) if named else 0)

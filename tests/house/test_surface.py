@@ -139,6 +139,7 @@ def test_commands_and_their_options_are_pinned():
         "diff",
         "digest",
         "edit",
+        "evaluate",
         "find",
         "gc",
         "info",

@@ -67,6 +67,9 @@ class Overlap:
         touched: share of each document's stretches that some training document has, by number; only
             those above 0.
         pairs: what each two of them share, most first.
+
+    >>> print(*Overlap(n=13, documents=2, short=0, touched={}, pairs=()).lines())
+    0 documents of 2 share 13 tokens in a row with a training document; 0 pairs share 80 % or more
     """
 
     n: int

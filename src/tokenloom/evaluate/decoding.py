@@ -73,6 +73,10 @@ class TokenScores(NamedTuple):
         log_probs: float64, the logarithm of each token's probability; -inf where it can't be drawn.
         greedy: whether it is the one that greedy decoding takes.
         margins: float32, its logit minus the largest other one, before any decoding.
+
+    >>> found = token_scores([[0.0, 1.0]], [1])
+    >>> found.greedy.tolist(), found.margins.tolist()
+    ([True], [1.0])
     """
 
     log_probs: Float64

@@ -44,6 +44,13 @@ def window_run(
 
     Raises:
         ConfigError: no document is long enough.
+
+    >>> import tempfile, tokenloom as tl
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     store = tl.build([{"text": "abcdefgh"}], folder + "/toy", tokenizer="bytes")
+    ...     rows = window_run(store, prefix=2, suffix=2, stride=2)
+    ...     [bytes(row.tolist()) for row in rows[:3].tokens]
+    [b'abcd', b'cdef', b'efgh']
     """
     integer("prefix", prefix, 1)
     integer("suffix", suffix, 1)

@@ -43,6 +43,11 @@ class Losses:
         tables: sums by axis; see `tokenloom.evaluate.axes`.
         sources: names of the sources, by number.
         settings: fingerprint of the run, model, decoding, and whether bytes are known.
+
+    >>> tally = LossTally.of(np.zeros(3, np.int64), np.log([2.0, 2.0, 2.0]))
+    >>> found = Losses(tables={"all": tally}, sources=("main",), settings={})
+    >>> found.all["tokens"], found.all["perplexity"]
+    (3, 2.0)
     """
 
     tables: Mapping[str, LossTally]
@@ -182,6 +187,14 @@ def evaluate(
 
     Raises:
         ConfigError: an argument is not allowed, the run has no end, or the model gives NaN.
+
+    >>> import tempfile, tokenloom as tl
+    >>> uniform = lambda tokens, segment_ids, position_ids: np.zeros((*tokens.shape, 256))
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     store = tl.build([{"text": "to be or not"}], folder + "/toy", tokenizer="bytes")
+    ...     found = evaluate(uniform, store, seq_len=8)
+    >>> found.all["tokens"], found.all["bits_per_byte"], list(found.by("context"))
+    (11, 8.0, ['1', '2 to 3', '4 to 7'])
     """
     check_options("by", by, list(AXES))
     scorer = scorer_of(model)

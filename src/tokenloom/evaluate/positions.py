@@ -43,6 +43,14 @@ class PositionReport:
         other_tokens: the change that other tokens before make: without one, nothing is proved.
         tolerance: changes up to this are none.
         model: what the model is.
+
+    >>> nothing = (0.0, 0.0)
+    >>> found = PositionReport(
+    ...     offsets=(1, 8), moved=nothing, after_filler=(0.2, 0.3), both=(0.2, 0.3),
+    ...     other_tokens=2.0, tolerance=1e-3, model="toy",
+    ... )
+    >>> found.verdict, found.ok
+    ('leaks', False)
     """
 
     offsets: tuple[int, ...]

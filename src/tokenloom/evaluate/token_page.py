@@ -39,6 +39,13 @@ class TokenPage:
         log_probs: natural logarithms; NaN for the first token, which nothing predicts.
         greedy: whether greedy decoding gives the token.
         model: what the model is.
+
+    >>> page = TokenPage(
+    ...     document=3, tokens=np.array([7, 9], np.int32), strings=["a", "b"],
+    ...     log_probs=np.log([np.nan, 0.5]), greedy=np.array([False, True]), model="toy",
+    ... )
+    >>> list(page.lines())[2]
+    "      1       9  0.500 'b' #"
     """
 
     document: int

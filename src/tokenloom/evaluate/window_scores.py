@@ -82,6 +82,15 @@ class Extraction:
             are among them.
         settings: prefix, suffix, stride, offsets, decoding, tau and model.
         content: the digest of the documents.
+
+    >>> import tempfile, tokenloom as tl
+    >>> from tokenloom.evaluate import pz
+    >>> uniform = lambda tokens, segment_ids, position_ids: np.zeros((*tokens.shape, 256))
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     store = tl.build([{"text": "to be or not to be"}], folder + "/toy", tokenizer="bytes")
+    ...     found = pz(uniform, store, prefix=4, suffix=1, stride=4)
+    >>> len(found), found.rate(177, 0.5), found.rate(178, 0.5), found.draws_for(0.5).tolist()[0]
+    (4, 0.0, 1.0, 178.0)
     """
 
     windows: WindowScores

@@ -41,6 +41,11 @@ def load_local(folder: str | os.PathLike[str], *, dtype: str = "float32") -> Any
     Raises:
         InputError: the folder has no configuration or no safetensors, or asks for code of its own.
         MissingExtra: transformers is not installed.
+
+    >>> load_local("nowhere")  # doctest: +ELLIPSIS
+    Traceback (most recent call last):
+        ...
+    tokenloom.errors.InputError: nowhere: no config.json there, allowed: a folder as ...
     """
     path = local_path("model", folder)
     _check(path)
@@ -68,7 +73,15 @@ def _without_bars(logging: Any) -> Iterator[None]:
 
 
 def model_fingerprint(folder: str | os.PathLike[str]) -> str:
-    """A hash of the configuration and the weights, 64 hex digits; equal for equal files."""
+    """A hash of the configuration and the weights, 64 hex digits; equal for equal files.
+
+    >>> import tempfile, pathlib
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     for name in ("config.json", "model.safetensors"):
+    ...         _ = pathlib.Path(folder, name).write_text("{}")
+    ...     len(model_fingerprint(folder))
+    64
+    """
     path = local_path("model", folder)
     _check(path)
     total = hashlib.sha256(b"tokenloom model")

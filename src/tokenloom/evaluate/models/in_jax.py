@@ -62,6 +62,13 @@ def in_jax(model: Callable[..., Any]) -> JaxScorer:
     Args:
         model: ``(tokens, segment_ids, position_ids) -> logits``, traceable by `jax.jit`; parameters
             are bound, for example with `functools.partial`.
+
+    >>> import jax.numpy as jnp
+    >>> uniform = in_jax(lambda tokens, segment_ids, position_ids: jnp.zeros((*tokens.shape, 4)))
+    >>> one = np.ones((1, 2), np.int32)
+    >>> rows = JudgedRows(one, one, one, np.array([[3, -100]], np.int32))
+    >>> uniform(rows, Decoding()).log_probs.round(3).tolist()
+    [-1.386]
     """
     jax: Any = importlib.import_module("jax")
     where = jax.devices()[0]
