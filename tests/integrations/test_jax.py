@@ -21,7 +21,8 @@ def in_jax(marked):
     mine = {k: v for k, v in os.environ.items() if not k.startswith("PYTEST_XDIST")}
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-m", marked]
     command += ["-o", "doctest_optionflags=ELLIPSIS NORMALIZE_WHITESPACE", "--doctest-modules"]
-    command += [FOLDER, "src/tokenloom/integrations/jax"]
+    ours = ("src/tokenloom/integrations/jax", "src/tokenloom/evaluate/models/in_jax.py")
+    command += [FOLDER, *ours]
     done = subprocess.run(
         command,
         cwd=ROOT,
