@@ -187,3 +187,15 @@ def test_no_option_of_a_command_is_read_by_a_function_that_says_invalid_value():
     """argparse names the function instead of what is allowed: invalid int value."""
     kinds = {action.type for verb in EVERY.values() for action in verb._actions}
     assert kinds & {int, float, json.loads} == set()
+
+
+def test_keys_of_a_run_file_are_not_told_as_options(tmp_path, monkeypatch, capsys):
+    """`--batch-size` is an option of the command, but the file has `batch_size`."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "run.yaml").write_text(
+        "sources: {a: {store: s, pack: 8}}\nloader: {batch_siz: 4}\n"
+    )
+    assert main(["plan", "run.yaml", "--batch-size", "4"]) == 2
+    told = capsys.readouterr().err
+    assert "Did you mean 'batch_size'?" in told
+    assert "--batch-size" not in told

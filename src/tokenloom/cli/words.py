@@ -17,6 +17,8 @@ POSITIONAL = frozenset({"inputs", "store", "stores", "command", "work", "json", 
 
 VALUE = r"('[^']*'|\"[^\"]*\"|\[[^\]]*\]|\{[^}]*\}|\.\.\.|…|[\w.+-]*\w)"
 
+IN_A_FILE = re.compile(r"\bline \d+, column \d+: ")
+
 
 def options_of(arguments: argparse.Namespace) -> frozenset[str]:
     """The options that a command has, as Python names them."""
@@ -35,7 +37,11 @@ def as_typed(message: str, options: frozenset[str]) -> str:
     'pass --column loss_mask:DTYPE to keep it'
     >>> as_typed("found 'on_error' in text_key", options)
     "found 'on_error' in --text-key"
+    >>> as_typed("line 3, column 2: loader.x: unknown key. Allowed: text_key", options)
+    'line 3, column 2: loader.x: unknown key. Allowed: text_key'
     """
+    if IN_A_FILE.search(message):
+        return message  # a run file has keys, not options
     if "column" in options:
         message = re.sub(r"\bcolumns=\{'(\w+)': [^}]*\}", r"--column \1:DTYPE", message)
     if not options:
