@@ -19,7 +19,6 @@ from benchmarks.clock import columns
 __all__ = ["Figure", "Section", "block", "code", "printed", "replaced", "shown"]
 
 
-
 def code(values: Iterable[object]) -> str:
     """Values as code, which no page turns dots of into an ellipsis.
 

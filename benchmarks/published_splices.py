@@ -23,11 +23,13 @@ from tokenloom.testing.stores import write_flat
 
 __all__ = ["balance", "splices"]
 
-EXAMPLE_A = "012.. .012. ..012 123.. .123. ..123 234.. .234. ..234 34... .34.. ..34. ...34".split()
+EXAMPLE_A = (
+    *("012..", ".012.", "..012", "123..", ".123.", "..123", "234..", ".234.", "..234"),
+    *("34...", ".34..", "..34.", "...34"),
+)
 TEN = (45231, 43890, 42105, 38234, 35678, 33421, 31209, 29834, 28456, 27891)
 THREE = (10_000, 5_000, 2_000)
 BAL_03 = "test_bal_03_proportions_of_10k_5k_and_2k_pairs"
-C_15 = "test_c_15_counts_are_exact"
 
 
 def _letters(root: Path, *documents: str) -> tl.Store:
@@ -177,7 +179,9 @@ def _three(folder: Path) -> list[Figure]:
     fixed = {"content_length": 4, "adaptive_k": False}
     base = _spliced(store, 8, balance_mode="by_coverage", **fixed)
     even = _spliced(store, 8, balance_mode="by_document", **fixed)
-    second = [row for (number, _, _), row in zip(_triples(base), _rows(base), strict=True) if number]
+    second = [
+        row for (number, _, _), row in zip(_triples(base), _rows(base), strict=True) if number
+    ]
     test = "test_bal_02_by_document_repeats_short_ones_from_the_first_start_on"
     return [
         Figure(
@@ -248,20 +252,18 @@ def _pairs(folder: Path) -> list[Figure]:
             published="10,000 5,000 2,000",
             ours=covered["as asked"],
             why="b",
-            test=C_15,
+            test="test_c_15_counts_are_exact",
         ),
         Figure(
             what="… shares",
             published="59% 29% 12%",
             ours=_shares(covered["as asked"]),
             why="b",
-            test=C_15,
         ),
         Figure(
             what="… pairs, by temperature 1 with epochs of 17,000",
             published="10,000 5,000 2,000",
             ours=covered["by tokens"],
-            test="test_sm_16_quotas_are_largest_remainders",
         ),
         Figure(
             what="10K, 5K, 2K starts (K = 2), by_coverage: pairs",
@@ -290,7 +292,6 @@ def _pairs(folder: Path) -> list[Figure]:
             published="30,000",
             ours=f"{len(full):,}",
             why="b",
-            test=C_15,
         ),
     ]
 
@@ -312,14 +313,12 @@ def _ten(folder: Path) -> list[Figure]:
             published="452,310",
             ours=f"{len(even):,}",
             why="b",
-            test=C_15,
         ),
         Figure(
             what="… by_coverage: pairs of the first three",
             published="45,231 43,890 42,105",
             ours=_by_document(covered, 3),
             why="b",
-            test=C_15,
         ),
         Figure(
             what="… by temperature 0.7: shares of the first three",
@@ -332,7 +331,6 @@ def _ten(folder: Path) -> list[Figure]:
             what=f"… their tokens ({size / 1000:,.0f} KB) and 500 KB to 5 MB",
             published="within",
             ours=fits,
-            test="test_sm_30_ten_documents_of_50k_take_less_than_5_mb",
         ),
     ]
 
