@@ -34,7 +34,7 @@ class Figure:
 
     Attributes:
         what: what the value is of.
-        published: the value as it was published.
+        published: the value as it was published; "" if ours has no counterpart.
         ours: the value that this code gives, in the same form.
         test: the test that asserts it, without its file; "" if there is none.
         why: the letter of the reason, if the two differ.
@@ -50,13 +50,15 @@ class Figure:
 
     @property
     def same(self) -> str:
-        """Whether the two values are equal, or the reason why not.
+        """Whether the two values are equal, or the reason why not; "" without a published one.
 
         >>> Figure(what="rows", published="13", ours="13").same
         'yes'
         >>> Figure(what="pairs", published="6", ours="13", why="a").same
         'no (a)'
         """
+        if not self.published:
+            return ""
         if (self.published == self.ours) == bool(self.why):
             raise ValueError(
                 f"{self.what}: found {self.ours!r} for {self.published!r} with the reason "

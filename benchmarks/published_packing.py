@@ -25,6 +25,7 @@ from tokenloom.testing.stores import write_flat
 
 __all__ = [
     "LOG_MEDIAN",
+    "MORE",
     "SCANNED",
     "boundaries",
     "efficiency",
@@ -42,6 +43,7 @@ SCANNED = {
     20_000: (38.2, 4_918, 0.9998),
 }
 LOG_MEDIAN = 5.8  # of the tokens of those documents: 330
+MORE = (100_000, 1_000_000)  # documents that nobody scanned
 FEW = 5_000  # documents up to which the scan is run for its rows
 
 
@@ -154,15 +156,17 @@ def packers() -> Section:
 def scanned() -> Section:
     """Rows and fill of a scan over all bins as measured elsewhere, and of our packer."""
     figures = []
-    for documents, (_, rows, fill) in SCANNED.items():
+    for documents in (*SCANNED, *MORE):
         sizes = document_lengths(documents, LOG_MEDIAN)
         ours = len(pack(sizes, CAPACITY, "best_fit_decreasing"))
         share = sizes.sum() / (ours * CAPACITY)
         here = f"{scan(sizes.tolist()):,}" if documents <= FEW else ""
+        _, rows, fill = SCANNED.get(documents, (0, 0, 0))
+        theirs = (f"{rows:,}", f"{fill:.4f}") if rows else ("", "")
         what = f"{documents:,} documents"
         figures += [
-            Figure(what=f"{what}: rows", published=f"{rows:,}", ours=f"{ours:,}", more=(here,)),
-            Figure(what=f"{what}: fill", published=f"{fill:.4f}", ours=f"{share:.4f}", more=("",)),
+            Figure(what=f"{what}: rows", published=theirs[0], ours=f"{ours:,}", more=(here,)),
+            Figure(what=f"{what}: fill", published=theirs[1], ours=f"{share:.4f}", more=("",)),
         ]
     return shown("scan", figures, heads=("measured there", "ours", "a scan, run here"))
 
