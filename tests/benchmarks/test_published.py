@@ -1,5 +1,6 @@
 """docs/published.md: its exact tables are what the code gives, and every "no" has a reason."""
 
+import doctest
 import functools
 import re
 from pathlib import Path
@@ -129,6 +130,10 @@ def test_a_histogram_is_whole_numbers_with_anything_between(tmp_path):
 
 
 # -- figures and the page ------------------------------------------------------------------
+
+
+def test_the_examples_of_figures_run():
+    assert doctest.testmod(figures).failed == 0
 
 
 @pytest.mark.parametrize(("ours", "why"), [("13", "a"), ("12", "")])
