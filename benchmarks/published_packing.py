@@ -130,7 +130,7 @@ def _rows(sizes: np.ndarray, frame: int, strategy: str) -> tuple[str, str]:
 def packers() -> Section:
     """Rows and fill of the published comparison."""
     cut, whole = np.minimum(words(200), 128), words(500)
-    twice = np.minimum(words(200) + 1, 128)  # each row but the first has a second BOS there
+    twice = np.minimum(words(200) + 1, 128)  # a second BOS in each row but the first
     twice[0] = cut[0]
     alone = f"{twice.mean() / 128:.1%}"
     figures = []
