@@ -3,8 +3,9 @@
 `python -m benchmarks build --size huge` builds 1 GB, with one worker and with two.
 
 `python -m benchmarks against OTHER_TREE` compares the speed of two checkouts instead,
-`python -m benchmarks compare A.json B.json` two runs that were written with `--json`, and
-`python -m benchmarks flame` prints a picture of where the time of a batch goes.
+`python -m benchmarks compare A.json B.json` two runs that were written with `--json`,
+`python -m benchmarks flame` prints a picture of where the time of a batch goes, and
+`python -m benchmarks published` prints published tables beside ours.
 """
 
 from __future__ import annotations
@@ -31,6 +32,7 @@ from benchmarks import (
     order,
     packed_rows,
     packing,
+    published,
     read,
     remote,
     rivals,
@@ -79,6 +81,8 @@ def main() -> None:
         raise SystemExit(compare.main(sys.argv[2:]))
     if sys.argv[1:2] == ["flame"]:
         raise SystemExit(flame.main(*sys.argv[2:3]))
+    if sys.argv[1:2] == ["published"]:
+        raise SystemExit(published.main(sys.argv[2:]))
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
     parser.add_argument("job", nargs="?", default="all", choices=[*JOBS, *BY_NAME, "all"])
     parser.add_argument("--size", default="default", choices=(*SIZES, *LARGER))

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import functools
 import importlib.util
+import math
 import os
 from collections.abc import Callable
 from pathlib import Path
@@ -28,7 +29,7 @@ from tokenloom.layout.pack.packers import STRATEGIES, pack
 from tokenloom.layout.pack.spec import SEQUENTIAL
 from tokenloom.store import format as fmt
 
-__all__ = ["SIZES", "run"]
+__all__ = ["CAPACITY", "SIZES", "document_lengths", "position_ways", "run", "scan"]
 
 CAPACITY, GROUP = 2048, 10_000
 
@@ -52,52 +53,52 @@ def run(folder: Path, size: str, command: str) -> list[Table]:
     """The tables of packing."""
     documents, few, rounds, tokens, batches = SIZES[size]
     os.environ.setdefault("TORCHINDUCTOR_CACHE_DIR", str(folder / "torch"))  # a peer makes it
-    lengths = _lengths(documents)
     return [
-        _plans(lengths, few, rounds, command),
+        _plans(document_lengths(documents), few, rounds, command),
         _fills(documents, few, command),
         _batches(folder, tokens, batches, rounds, command),
         _positions(rounds, command),
     ]
 
 
-def _lengths(count: int) -> np.ndarray:
-    made = np.random.default_rng(0).lognormal(np.log(500), 1.0, count)
+def document_lengths(count: int, log_median: float = math.log(500)) -> np.ndarray:
+    """Tokens of documents: lognormal, clipped to the frame."""
+    made = np.random.default_rng(0).lognormal(log_median, 1.0, count)
     return np.clip(made, 1, CAPACITY).astype(np.int64)
 
 
 # -- 1. plans ------------------------------------------------------------------------------
 
 
-def _in_groups(lengths: np.ndarray, strategy: str, compiled: Any = native.compiled) -> int:
+def _in_groups(sizes: np.ndarray, strategy: str, compiled: Any = native.compiled) -> int:
     before, native.compiled = native.compiled, compiled
     try:
-        parts = range(0, len(lengths), GROUP)
-        return sum(len(pack(lengths[a : a + GROUP], CAPACITY, strategy)) for a in parts)
+        parts = range(0, len(sizes), GROUP)
+        return sum(len(pack(sizes[a : a + GROUP], CAPACITY, strategy)) for a in parts)
     finally:
         native.compiled = before
 
 
-def _plans(lengths: np.ndarray, few: int, rounds: int, command: str) -> Table:
-    part = lengths[: max(GROUP, len(lengths) // 10)]
+def _plans(sizes: np.ndarray, few: int, rounds: int, command: str) -> Table:
+    part = sizes[: max(GROUP, len(sizes) // 10)]
     ways: dict[str, Callable[[], object]] = {}
     counts: dict[str, int] = {}
     for strategy in STRATEGIES:
-        ways[strategy] = functools.partial(_in_groups, lengths, strategy)
-        counts[strategy] = len(lengths)
+        ways[strategy] = functools.partial(_in_groups, sizes, strategy)
+        counts[strategy] = len(sizes)
         if native.compiled is not None and strategy not in ("greedy", "one_doc"):
             name = f"{strategy}, in Python (TOKENLOOM_NATIVE=0)"
             ways[name] = functools.partial(_in_groups, part, strategy, None)
             counts[name] = len(part)
-    scan = f"a scan over all bins, {few:,} documents"
-    ways[scan], counts[scan] = functools.partial(_scan, lengths[:few].tolist()), few
+    by_scan = f"a scan over all bins, {few:,} documents"
+    ways[by_scan], counts[by_scan] = functools.partial(scan, sizes[:few].tolist()), few
     notes = []
     for name, (module, make) in PEERS.items():
         if importlib.util.find_spec(module) is None:
             notes.append(f"{name} is left out: {module} not installed.")
             continue
         many = max(few, 2_000)
-        ways[name], counts[name] = make(lengths[:many].tolist()), many
+        ways[name], counts[name] = make(sizes[:many].tolist()), many
     timing = interleave(ways, rounds)
 
     def row(name: str) -> Row:
@@ -105,16 +106,16 @@ def _plans(lengths: np.ndarray, few: int, rounds: int, command: str) -> Table:
         goal = GOALS.get(name)
         return made if goal is None else want(made, "<=", goal)
 
-    notes.insert(0, f"{len(lengths):,} documents in groups of {GROUP:,}; frames of {CAPACITY:,}.")
+    notes.insert(0, f"{len(sizes):,} documents in groups of {GROUP:,}; frames of {CAPACITY:,}.")
     notes.append("Peers also move token lists; a plan does not.")
     title = "packing 1: planning, CPU a document"
     return Table(title=title, command=command, rows=[row(n) for n in ways], notes=notes)
 
 
-def _scan(lengths: list[int]) -> int:
-    """Best fit decreasing by looking at every bin, as the seed of this idea does."""
+def scan(sizes: list[int]) -> int:
+    """Bins of best fit decreasing by looking at every bin, as published packers do."""
     rooms: list[int] = []
-    for length in sorted(lengths, reverse=True):
+    for length in sorted(sizes, reverse=True):
         fits = [(room, i) for i, room in enumerate(rooms) if room >= length]
         if fits:
             rooms[min(fits)[1]] -= length
@@ -250,32 +251,51 @@ def _take(batches: Any, count: int) -> None:
 # -- 4. positions --------------------------------------------------------------------------
 
 
-def _positions(rounds: int, command: str) -> Table:
-    """64 rows of 4,096 tokens with 200 documents each: position ids from starts, and from EOS."""
+def position_ways(documents: int) -> dict[str, Callable[[], np.ndarray]]:
+    """Ways to the position ids of 64 rows of 4,096 tokens, each with this number of documents."""
     rng = np.random.default_rng(2)
-    starts = [np.sort(rng.choice(4095, 199, replace=False) + 1) for _ in range(64)]
-    starts = [np.concatenate([[0], one]).tolist() for one in starts]
+    cuts = [np.sort(rng.choice(4095, documents - 1, replace=False) + 1) for _ in range(64)]
+    starts = [np.concatenate([[0], one]).tolist() for one in cuts]
     tokens = rng.integers(1, 1000, (64, 4096)).astype(np.int32)
-    for row, one in zip(tokens, starts, strict=True):
-        row[np.array(one[1:]) - 1] = 0
+    for row, one in zip(tokens, cuts, strict=True):
+        row[one - 1] = 0
     lengths = np.full(64, 4096)
 
-    def guessed() -> object:
+    def guessed() -> np.ndarray:
         marks = boundaries.marks_from_tokens(tokens, lengths, 0, None)
         tiles = boundaries.tiles_from_marks(marks, lengths, 4096)
-        return paint.paint(tiles, ["position_ids"])
+        return paint.paint(tiles, ["position_ids"])["position_ids"]
 
-    ways: dict[str, Callable[[], object]] = {
+    def a_document_at_a_time() -> np.ndarray:
+        made = np.empty((64, 4096), np.int32)
+        for row, one in zip(made, starts, strict=True):
+            for start in one:  # renumbers all that follows, so documents x cells
+                row[start:] = np.arange(4096 - start)
+        return made
+
+    def a_maximum() -> np.ndarray:
+        cells = np.arange(4096, dtype=np.int32)
+        begin = np.zeros((64, 4096), np.int32)
+        begin[:, 1:] = np.where(tokens[:, :-1] == 0, cells[1:], 0)
+        return cells - np.maximum.accumulate(begin, axis=1)
+
+    return {
         "from document starts": functools.partial(boundaries.position_ids, starts, 4096),
         "from EOS tokens": guessed,
+        "from document starts, as published": a_document_at_a_time,
+        "from EOS tokens, as published": a_maximum,
     }
+
+
+def _positions(rounds: int, command: str) -> Table:
+    """64 rows of 4,096 tokens with 200 documents each: position ids from starts, and from EOS."""
+    ways = dict(list(position_ways(200).items())[:2])
     timing = interleave(ways, max(3, rounds))
     rows = [cost(name, timing[name], 1, "ms") for name in ways]
     rows[0] = want(rows[0], "<=", 20.0)
-    sizes = sum(len(one) for one in starts) * 4 / (64 * 4096 * 4)
     return Table(
         title="packing 4: position ids of 64 x 4,096 tokens, 200 documents a row",
         command=command,
         rows=rows,
-        notes=[f"The starts take {sizes:.1%} of the bytes of the position ids."],
+        notes=[f"The starts take {200 / 4096:.1%} of the bytes of the position ids."],
     )

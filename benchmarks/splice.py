@@ -32,7 +32,7 @@ from benchmarks.stores import publish, virtual_store, write_shard
 from tokenloom.layout.kinds import make_layout
 from tokenloom.layout.splice.rows import Spliced
 
-__all__ = ["SIZES", "Size", "run"]
+__all__ = ["SIZES", "Size", "rates", "run", "write_documents"]
 
 SEQ, HALF, BATCH, MEAN = 4096, 2048, 32, 50_000
 PAD, IGNORE = 0, -100
@@ -89,15 +89,15 @@ def run(folder: Path, size: str, command: str) -> list[Table]:
     """The tables of splicing."""
     how = SIZES[size]
     root = folder / "store"
-    _write(root, max(2, how.tokens // MEAN))
+    write_documents(root, max(2, how.tokens // MEAN))
     return [
-        _rates(root, how, command),
+        rates(root, how, command),
         _indices(root, how, command),
         _kept(folder, how.documents, command),
     ]
 
 
-def _write(root: Path, documents: int) -> None:
+def write_documents(root: Path, documents: int) -> None:
     """A store of random documents, of half `MEAN` to three halves of it."""
     root.mkdir()
     random = np.random.default_rng(0)
@@ -109,7 +109,8 @@ def _write(root: Path, documents: int) -> None:
 # -- 1. the rate ---------------------------------------------------------------------------
 
 
-def _rates(root: Path, how: Size, command: str) -> Table:
+def rates(root: Path, how: Size, command: str) -> Table:
+    """What batches of splices cost beside plain windows of the same store."""
     whole = tl.open(root)
     documents = whole.documents(np.arange(whole.num_documents))
     ways: dict[tuple[str, str], Iterator[Any]] = {}

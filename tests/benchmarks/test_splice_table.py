@@ -12,7 +12,7 @@ from benchmarks import splice
 @pytest.fixture(scope="module")
 def store(tmp_path_factory):
     root = tmp_path_factory.mktemp("splices") / "store"
-    splice._write(root, 2)
+    splice.write_documents(root, 2)
     return tl.open(root)
 
 
