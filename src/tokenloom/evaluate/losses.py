@@ -8,6 +8,7 @@ sums of any table are those of the whole.
 from __future__ import annotations
 
 import math
+import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -24,8 +25,9 @@ from tokenloom.evaluate.answer_files import packed, unpacked
 from tokenloom.evaluate.axes import AXES, DOUBLING, TokenPlaces, bin_name, places
 from tokenloom.evaluate.decoding import Decoding
 from tokenloom.evaluate.exact import LossTally
+from tokenloom.evaluate.kept import Kept
 from tokenloom.evaluate.pinned import one_document_rows
-from tokenloom.evaluate.scoring import Judged, judged_batches, scorer_of, trained_targets
+from tokenloom.evaluate.scoring import Judged, Range, judged_batches, scorer_of, trained_targets
 from tokenloom.tokenizer.vocabulary import byte_lengths
 
 __all__ = ["Losses", "evaluate"]
@@ -166,6 +168,7 @@ def evaluate(
     batch_size: int = 32,
     rank: int | None = None,
     world_size: int | None = None,
+    keep: str | os.PathLike[str] | None = None,
     progress: bool | None = None,
 ) -> Losses:
     """The losses of a model on every trained token of a run.
@@ -179,10 +182,12 @@ def evaluate(
         overlap: tokens that rows of one document share, if documents are given. With 1 every token
             but the first is judged, once; with more, tokens at the start of a row are judged with
             at least that much before them.
-        batch_size: rows of a step over all ranks.
+        batch_size: rows that the model gets at a time.
         rank: the number of this rank, as for `tokenloom.Loader`: each gets its share, and
             `Losses.joined` or `gathered` puts the shares together.
         world_size: the number of ranks.
+        keep: a file for what was found so far, of this rank alone. The same call after a stop goes
+            on with it; after the end it reads its answer there.
         progress: whether to draw a bar; None: on a terminal.
 
     Raises:
@@ -206,32 +211,63 @@ def evaluate(
         )
     lengths = token_lengths(rows)
     names = tuple(rows.sources)
-    kept: dict[str, list[LossTally]] = {axis: [] for axis in ("all", *by)}
+    settings = {
+        "run": rows.fingerprint,
+        "content": rows.render_fingerprint,
+        "model": scorer.told,
+        "bytes_known": lengths is not None,
+    }
+    mine = Range.of_rank(len(rows), rank, world_size)
+    kept = Kept(keep, "losses", scorer, {**settings, "by": list(by), "examples": list(mine)})
+    tables = _Tables(("all", *by), kept.arrays)
+    done = kept.done
     for one in judged_batches(
         scorer,
         rows,
+        some=Range(mine.first + done, mine.last),
         targets=trained_targets,
         decoding=Decoding(),
         batch_size=batch_size,
-        rank=rank,
-        world_size=world_size,
         show=progress,
     ):
-        for axis, tally in _tallies(one, kept, names, lengths).items():
-            kept[axis].append(tally)
-            if len(kept[axis]) == MANY:
-                kept[axis] = [LossTally.joined(kept[axis])]
-    nothing = LossTally.of(np.empty(0, np.int64), np.empty(0))
-    return Losses(
-        tables={axis: LossTally.joined([nothing, *tallies]) for axis, tallies in kept.items()},
-        sources=names,
-        settings={
-            "run": rows.fingerprint,
-            "content": rows.render_fingerprint,
-            "model": scorer.told,
-            "bytes_known": lengths is not None,
-        },
-    )
+        tables.add(_tallies(one, tables.axes, names, lengths))
+        done += len(one.batch)
+        if kept.is_due:
+            kept.write(done, tables.arrays())
+    if done > kept.done:
+        kept.write(done, tables.arrays())
+    return Losses(tables=tables.joined(), sources=names, settings=settings)
+
+
+class _Tables:
+    """Tallies along several axes, added up now and then.
+
+    Args:
+        axes: names of the tables.
+        arrays: what was found before, by axis.
+    """
+
+    def __init__(self, axes: Sequence[str], arrays: Mapping[str, NDArray[Any]]) -> None:
+        self.axes = axes
+        nothing = LossTally.of(np.empty(0, np.int64), np.empty(0))
+        self._parts = {
+            axis: [LossTally(*arrays[axis]) if axis in arrays else nothing] for axis in axes
+        }
+
+    def add(self, found: Mapping[str, LossTally]) -> None:
+        """What a batch says."""
+        for axis, tally in found.items():
+            self._parts[axis].append(tally)
+            if len(self._parts[axis]) == MANY:
+                self._parts[axis] = [LossTally.joined(self._parts[axis])]
+
+    def joined(self) -> dict[str, LossTally]:
+        """The sums so far."""
+        return {axis: LossTally.joined(parts) for axis, parts in self._parts.items()}
+
+    def arrays(self) -> dict[str, NDArray[Any]]:
+        """The same as arrays, for a file."""
+        return {axis: np.stack(tally) for axis, tally in self.joined().items()}
 
 
 def token_lengths(run: Dataset) -> NDArray[np.int64] | None:
@@ -243,7 +279,7 @@ def token_lengths(run: Dataset) -> NDArray[np.int64] | None:
 
 
 def _tallies(
-    one: Judged, axes: Mapping[str, Any], sources: Sequence[str], lengths: NDArray[np.int64] | None
+    one: Judged, axes: Sequence[str], sources: Sequence[str], lengths: NDArray[np.int64] | None
 ) -> dict[str, LossTally]:
     at = places(one, sources)
     losses = -one.scores.log_probs

@@ -56,6 +56,17 @@ class WindowScores(NamedTuple):
     margin: NDArray[np.float32]
     k_star: Int64
 
+    @staticmethod
+    def joined(parts: Sequence[WindowScores]) -> WindowScores:
+        """The windows of all parts, by offset and index."""
+        if not parts:
+            nothing = np.empty(0, np.int64)
+            none = (np.empty(0), nothing > 0, np.empty(0, np.float32), nothing)
+            return WindowScores(nothing, nothing, nothing, nothing, *none)
+        columns = [np.concatenate(column) for column in zip(*parts, strict=True)]
+        order = np.lexsort((columns[0], columns[3]))
+        return WindowScores._make(column[order] for column in columns)
+
     def some(self, which: Int64) -> WindowScores:
         """Some of the windows, by number."""
         return WindowScores._make(column[which] for column in self)
@@ -105,7 +116,7 @@ class Extraction:
         """Put the windows of several batches together."""
         numbers = np.asarray(documents.indices).tolist()
         return Extraction(
-            windows=_sorted(parts),
+            windows=WindowScores.joined(parts),
             lengths=dict(zip(numbers, np.asarray(documents.lengths).tolist(), strict=True)),
             settings=dict(settings),
             content=content_hash(documents),
@@ -127,7 +138,7 @@ class Extraction:
                     f"parts[{number}]: other documents or settings than parts[0], allowed: the "
                     "shares of one evaluation"
                 )
-        windows = _sorted([part.windows for part in parts])
+        windows = WindowScores.joined([part.windows for part in parts])
         pairs = np.stack([windows.offset, windows.example], 1)
         if len(np.unique(pairs, axis=0)) != len(pairs):
             raise ConfigError("parts: found a window twice, allowed: the share of each rank once.")
@@ -323,25 +334,6 @@ class Extraction:
         """The names of the columns, then a row for each window; for `csv.writer`."""
         yield WindowScores._fields
         yield from zip(*(column.tolist() for column in self.windows), strict=True)
-
-
-def _sorted(parts: Sequence[WindowScores]) -> WindowScores:
-    """The windows of all parts, by offset and index."""
-    if not parts:
-        nothing = np.empty(0, np.int64)
-        return WindowScores(
-            nothing,
-            nothing,
-            nothing,
-            nothing,
-            np.empty(0),
-            nothing > 0,
-            np.empty(0, np.float32),
-            nothing,
-        )
-    columns = [np.concatenate(column) for column in zip(*parts, strict=True)]
-    order = np.lexsort((columns[0], columns[3]))
-    return WindowScores._make(column[order] for column in columns)
 
 
 def _summary(w: WindowScores) -> dict[str, float]:

@@ -11,6 +11,7 @@ torch is not imported here: whoever has a model of it has imported it.
 
 from __future__ import annotations
 
+import hashlib
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -51,6 +52,16 @@ class TorchScorer:
             f"on {self.device}"
         )
         self.by_name = hasattr(model, "config") and hasattr(model, "generate")
+
+    def fingerprint(self) -> str | None:
+        """A digest of every parameter and buffer: name, type, shape and bytes."""
+        sha256 = hashlib.sha256(b"tokenloom weights")
+        for name, one in sorted(self.model.state_dict().items()):
+            sha256.update(f"{name} {one.dtype} {list(one.shape)};".encode())
+            flat = one.detach().contiguous().reshape(-1).view(self.torch.uint8)
+            for part in flat.split(1 << 26):
+                sha256.update(memoryview(part.cpu().numpy()))
+        return sha256.hexdigest()
 
     @contextmanager
     def ready(self) -> Iterator[None]:

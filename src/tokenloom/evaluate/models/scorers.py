@@ -30,7 +30,14 @@ from numpy.typing import NDArray
 from tokenloom.errors import ConfigError
 from tokenloom.evaluate.decoding import Decoding, TokenScores, token_scores
 
-__all__ = ["NO_TARGET", "ArrayScorer", "JudgedRows", "Scorer", "check_shape"]
+__all__ = [
+    "NO_TARGET",
+    "ArrayScorer",
+    "JudgedRows",
+    "Scorer",
+    "check_shape",
+    "named_fingerprint",
+]
 
 Int32 = NDArray[np.int32]
 
@@ -66,6 +73,9 @@ class Scorer(Protocol):
 
     told: str
 
+    def fingerprint(self) -> str | None:
+        """A digest of the weights; None if nobody can know."""
+
     def ready(self) -> AbstractContextManager[Any]:
         """While it is open, the model is set up for evaluation; afterwards it is as before."""
 
@@ -87,6 +97,10 @@ class ArrayScorer:
         self.model = model
         self.told = f"function {getattr(model, '__qualname__', type(model).__name__)}"
 
+    def fingerprint(self) -> str | None:
+        """What the function says of itself, by an attribute of this name."""
+        return named_fingerprint(self.model)
+
     def ready(self) -> AbstractContextManager[Any]:
         """Nothing to set up."""
         return nullcontext()
@@ -96,6 +110,19 @@ class ArrayScorer:
         logits = np.asarray(self.model(rows.tokens, rows.segment_ids, rows.position_ids))
         check_shape(logits.shape, rows)
         return token_scores(logits[rows.judged], rows.targets[rows.judged], decoding)
+
+
+def named_fingerprint(model: Any) -> str | None:
+    """The attribute `fingerprint` of a function, which its author gave it.
+
+    >>> def model(tokens, segment_ids, position_ids): ...
+    >>> named_fingerprint(model)
+    >>> model.fingerprint = "counts of plays, version 2"
+    >>> named_fingerprint(model)
+    'counts of plays, version 2'
+    """
+    found = getattr(model, "fingerprint", None)
+    return found if isinstance(found, str) else None
 
 
 def check_shape(found: tuple[int, ...], rows: JudgedRows) -> None:
