@@ -45,9 +45,12 @@ class Losses:
         tables: sums by axis; see `tokenloom.evaluate.axes`.
         sources: names of the sources, by number.
         settings: fingerprint of the run, model, decoding, and whether bytes are known.
+        judged: ranges of examples, first and one after the last, that are in the tables.
+        examples: of the whole run.
 
     >>> tally = LossTally.of(np.zeros(3, np.int64), np.log([2.0, 2.0, 2.0]))
-    >>> found = Losses(tables={"all": tally}, sources=("main",), settings={})
+    >>> about = dict(sources=("main",), settings={}, judged=((0, 2),), examples=2)
+    >>> found = Losses(tables={"all": tally}, **about)
     >>> found.all["tokens"], found.all["perplexity"]
     (3, 2.0)
     """
@@ -55,13 +58,20 @@ class Losses:
     tables: Mapping[str, LossTally]
     sources: tuple[str, ...]
     settings: Mapping[str, Any]
+    judged: tuple[tuple[int, int], ...]
+    examples: int
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether every example of the run is in it."""
+        return sum(last - first for first, last in self.judged) == self.examples
 
     @staticmethod
     def joined(parts: Sequence[Losses]) -> Losses:
         """The shares of several ranks as one, equal to that of a single rank to the last bit.
 
         Raises:
-            ConfigError: they are of other runs, models or axes.
+            ConfigError: they are of other runs, models or axes, or one came twice.
         """
         if not parts:
             raise ConfigError("parts: found none, allowed: the result of each rank")
@@ -75,7 +85,21 @@ class Losses:
         tables = {
             axis: LossTally.joined([part.tables[axis] for part in parts]) for axis in first.tables
         }
-        return Losses(tables=tables, sources=first.sources, settings=first.settings)
+        judged: list[tuple[int, int]] = []
+        for begin, last in sorted(one for part in parts for one in part.judged):
+            if judged and begin < judged[-1][1]:
+                raise ConfigError(
+                    f"parts: found example {begin:,} twice, allowed: the share of each rank once."
+                )
+            start = judged.pop()[0] if judged and judged[-1][1] == begin else begin
+            judged.append((start, last))
+        return Losses(
+            tables=tables,
+            sources=first.sources,
+            settings=first.settings,
+            judged=tuple(judged),
+            examples=first.examples,
+        )
 
     @property
     def all(self) -> dict[str, float]:
@@ -120,6 +144,8 @@ class Losses:
             "sources": self.sources,
             "settings": dict(self.settings),
             "axes": list(self.tables),
+            "judged": self.judged,
+            "examples": self.examples,
         }
         return packed("losses", about, arrays)
 
@@ -135,6 +161,8 @@ class Losses:
             tables={axis: LossTally(*arrays[axis]) for axis in about["axes"]},
             sources=tuple(about["sources"]),
             settings=about["settings"],
+            judged=tuple((first, last) for first, last in about["judged"]),
+            examples=about["examples"],
         )
 
     def as_json(self) -> dict[str, Any]:
@@ -236,7 +264,13 @@ def evaluate(
             kept.write(done, tables.arrays())
     if done > kept.done:
         kept.write(done, tables.arrays())
-    return Losses(tables=tables.joined(), sources=names, settings=settings)
+    return Losses(
+        tables=tables.joined(),
+        sources=names,
+        settings=settings,
+        judged=((mine.first, mine.last),),
+        examples=len(rows),
+    )
 
 
 class _Tables:

@@ -23,12 +23,13 @@ from tokenloom.arguments import integer, wrong
 from tokenloom.batch.batch import Batch
 from tokenloom.errors import ConfigError, plural, warn
 from tokenloom.evaluate.decoding import Decoding
-from tokenloom.evaluate.extraction import exact_sums, longest_suffix
 from tokenloom.evaluate.kept import Kept
 from tokenloom.evaluate.models.scorers import NO_TARGET
 from tokenloom.evaluate.pinned import content_hash
 from tokenloom.evaluate.scoring import Judged, Range, judged_batches, scorer_of
-from tokenloom.evaluate.window_scores import Extraction, WindowScores
+from tokenloom.evaluate.windows.extraction import Extraction
+from tokenloom.evaluate.windows.probabilities import exact_sums, longest_suffix
+from tokenloom.evaluate.windows.scores import WindowScores
 from tokenloom.layout.splice.spec import SpliceSpec
 
 __all__ = ["pz", "window_run"]
