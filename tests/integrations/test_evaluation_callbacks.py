@@ -15,6 +15,13 @@ from tokenloom.evaluate import Periodic, evaluate, learned
 from tokenloom.integrations.hf import TrainerEvaluation
 from tokenloom.integrations.lightning import LightningEvaluation
 
+pytestmark = [
+    pytest.mark.filterwarnings("ignore:The number of training batches"),
+    pytest.mark.filterwarnings("ignore:You defined a `validation_step` but have no"),
+    pytest.mark.filterwarnings("ignore::DeprecationWarning:lightning"),
+    pytest.mark.filterwarnings("ignore:.*LeafSpec:FutureWarning"),
+]
+
 
 class Copies(TrainerCallback):
     """Keeps the model after some steps."""

@@ -91,9 +91,8 @@ class Periodic:
         found = {name: _plain(job(model)) for name, job in self.jobs.items()}
         record = {"step": step, **about, "results": found}
         self.records = [one for one in self.records if one["step"] < step] + [record]
-        if self.folder is not None and (
-            find_ranks()[0] == 0 if self._write is None else self._write
-        ):
+        first = find_ranks(None, None)[0] == 0
+        if self.folder is not None and (first if self._write is None else self._write):
             self._save(self.folder)
         return record
 
