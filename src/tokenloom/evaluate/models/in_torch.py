@@ -89,7 +89,7 @@ class TorchScorer:
 
     def _in_memory(self, flat: Any, cells: Any, targets: Any, decoding: Decoding) -> TokenScores:
         """Scores of logits that NumPy can see."""
-        piece = in_memory.rows_at_once(flat.shape[1], decoding)
+        piece = in_memory.rows_at_once(flat.shape[1])
         parts = [
             in_memory.scores_in_memory(
                 flat[cells[i : i + piece]].float().numpy(), targets[i : i + piece], decoding
