@@ -41,6 +41,8 @@ __all__ = [
 
 Int32 = NDArray[np.int32]
 
+PIECE = 1 << 20  # logits that are reduced together: 8 MiB in float64
+
 NO_TARGET = -100  # in `JudgedRows.targets`: nothing is judged there
 
 
@@ -109,7 +111,13 @@ class ArrayScorer:
         """Scores of the judged cells."""
         logits = np.asarray(self.model(rows.tokens, rows.segment_ids, rows.position_ids))
         check_shape(logits.shape, rows)
-        return token_scores(logits[rows.judged], rows.targets[rows.judged], decoding)
+        flat, cells = logits.reshape(-1, logits.shape[-1]), np.flatnonzero(rows.judged)
+        targets, piece = rows.targets[rows.judged], max(1, PIECE // logits.shape[-1])
+        parts = [
+            token_scores(flat[cells[i : i + piece]], targets[i : i + piece], decoding)
+            for i in range(0, len(cells), piece)
+        ]
+        return TokenScores.joined(parts)
 
 
 def named_fingerprint(model: Any) -> str | None:
