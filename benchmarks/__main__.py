@@ -21,6 +21,7 @@ from benchmarks import (
     audit,
     build,
     compare,
+    evaluation,
     flame,
     hf_trainer,
     lanes,
@@ -68,6 +69,7 @@ JOBS = {
     "simulate": simulate.run,
     "trainers": trainers.run,
     "audit": audit.run,
+    "evaluation": evaluation.run,
 }
 BY_NAME = {"hf_trainer": hf_trainer.run}  # needs transformers, so it is not in "all"
 SIZES = ("tiny", "small", "default", "full")

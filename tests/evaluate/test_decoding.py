@@ -10,6 +10,7 @@ from markov import Markov, slow_distribution
 
 import tokenloom as tl
 from tokenloom.evaluate import Decoding, token_scores
+from tokenloom.evaluate.models.in_memory import scores_in_memory
 from tokenloom.evaluate.models.in_torch import reduced as torch_reduced
 
 DECODINGS = [
@@ -37,14 +38,19 @@ def test_scores_are_those_of_a_sampler_written_with_lists(decoding):
         assert math.exp(log_prob) == pytest.approx(wanted, rel=1e-12, abs=1e-300)
 
 
+def on_a_device(logits, tokens, decoding):
+    given = torch.from_numpy(logits), torch.from_numpy(tokens)
+    return (one.numpy() for one in torch_reduced(torch, *given, decoding))
+
+
+@pytest.mark.parametrize("fast", [on_a_device, scores_in_memory])
 @pytest.mark.parametrize("size", [2, 12, 300])
-def test_torch_finds_what_numpy_finds(size):
+def test_what_is_fast_finds_what_is_obvious(size, fast):
     """And JAX: tests/integrations/injax/test_scores_in_jax.py, in a process of its own."""
     logits, tokens = some_logits(size)
     for decoding in DECODINGS:
         wanted = token_scores(logits, tokens, decoding)
-        given = torch.from_numpy(logits), torch.from_numpy(tokens)
-        log_probs, greedy, margins = (one.numpy() for one in torch_reduced(torch, *given, decoding))
+        log_probs, greedy, margins = fast(logits, tokens, decoding)
         assert (greedy == wanted.greedy).all(), decoding
         assert (np.isneginf(log_probs) == np.isneginf(wanted.log_probs)).all(), decoding
         np.testing.assert_allclose(margins, wanted.margins, atol=1e-5)

@@ -44,9 +44,9 @@ BOOL = {"attention_mask": lambda given: dense_mask(segments(given))[:, None]}
 @pytest.mark.parametrize("contract", ["hf", "sdpa", "flash"])
 @pytest.mark.parametrize("attention", ["eager", "sdpa"])
 def test_documents_stay_apart_under_every_contract(attention, contract):
-    changed, alone = check_packing(tiny(attention), contract=contract)
-    assert changed.ok
-    assert alone.ok
+    report = check_packing(tiny(attention), contract=contract)
+    assert (report.changed.ok, report.alone.ok, report.verdict) == (True, True, "apart")
+    assert f"LlamaForCausalLM (attention {attention!r}, contract {contract!r}" in str(report)
 
 
 def test_documents_stay_apart_in_the_batches_of_a_plain_data_loader(tmp_path):
@@ -118,7 +118,9 @@ def test_a_probe_that_proves_nothing_is_told():
     model = tiny()
     torch.nn.init.zeros_(model.lm_head.weight)
     with pytest.warns(UserWarning, match="proves little"):
-        check_packing(model)
+        report = check_packing(model)
+    assert (report.ok, report.verdict) == (False, "proves little")
+    assert "do not depend on its own tokens" in str(report)
 
 
 def test_a_probe_leaves_no_trace():

@@ -714,9 +714,12 @@ WRONG = [
         ),
     ),
     (
-        GOOD + "evaluate: {held: {store: stores/wiki}}\n",
         (
-            "line 8, column 12: evaluate.held: it has no layout, allowed: one of windows, "
+            "sources: {wiki: {store: stores/wiki, windows: 8}}\n"
+            "evaluate: {held: {store: stores/wiki}}\n"
+        ),
+        (
+            "line 2, column 12: evaluate.held: it has no layout, allowed: one of windows, "
             "pack, splice, such as pack: 2048."
         ),
     ),

@@ -7,120 +7,199 @@ import csv
 import io
 import json
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from tokenloom.api.dataset import Dataset
 from tokenloom.api.documents import Documents
-from tokenloom.api.store import Store
+from tokenloom.api.store import Store, open_store
+from tokenloom.arguments import one_of
 from tokenloom.cli.printing import write, write_whole
 from tokenloom.cli.runs import open_target
 from tokenloom.errors import ConfigError
 from tokenloom.evaluate.decoding import Decoding
-from tokenloom.evaluate.extract import pz
 from tokenloom.evaluate.losses import Losses
 from tokenloom.evaluate.losses import evaluate as losses_of
 from tokenloom.evaluate.models.folders import load_local, model_fingerprint
-from tokenloom.evaluate.window_scores import Extraction
+from tokenloom.evaluate.pinned import content_hash, documents_of
+from tokenloom.evaluate.token_page import TokenPage, token_page
+from tokenloom.evaluate.windows.contrast import Contrast, contrast
+from tokenloom.evaluate.windows.extraction import Extraction
+from tokenloom.evaluate.windows.heat_map import heat_map
+from tokenloom.evaluate.windows.judged import pz
 
 __all__ = ["evaluate"]
+
+CONTROL = "control"
 
 
 def evaluate(arguments: argparse.Namespace) -> int:
     """Measure a model: `tokenloom evaluate`."""
-    sets = _sets(open_target(arguments.target, arguments.set), arguments)
-    name, model = (
-        model_fingerprint(arguments.model),
-        load_local(arguments.model, dtype=arguments.dtype),
-    )
-    progress = False if arguments.quiet else None
-    found: dict[str, Losses] = {}
-    windows: dict[str, Extraction] = {}
+    sets, control = _sets(open_target(arguments.target, arguments.set), arguments)
+    name = model_fingerprint(arguments.model)
+    asking = _Asking(arguments, load_local(arguments.model, dtype=arguments.dtype))
+    found = _Found(name)
     for title, one in sets.items():
-        found[title] = losses_of(
-            model,
-            one,
-            by=tuple(dict.fromkeys(("document", *arguments.by))),
-            seq_len=arguments.seq_len if isinstance(one, Documents) else None,
-            batch_size=arguments.batch_size,
-            progress=progress,
-        )
+        found.contents[title] = content_hash(one)
+        found.losses[title] = asking.losses(title, one)
         if arguments.pz:
             for source, documents in _documents(one).items():
                 label = title if source is None else f"{title}/{source}"
-                windows[label] = _windows(model, documents, arguments, progress)
-    answer = {
-        "model": {"folder": arguments.model, "fingerprint": name},
-        "losses": {title: one.as_json() for title, one in found.items()},
-        "windows": {title: one.as_json() for title, one in windows.items()},
-    }
+                found.windows[label] = asking.windows(label, documents)
+        for number in arguments.page:
+            found.pages[title, number] = asking.page(one, number)
+    if control is not None:
+        found.contents[CONTROL] = content_hash(control)
+        guessed = asking.windows(CONTROL, control)
+        found.windows[CONTROL] = guessed
+        found.beside |= {
+            title: contrast(each, guessed)
+            for title, each in found.windows.items()
+            if each is not guessed
+        }
     if arguments.output:
-        _save(Path(arguments.output), answer, windows)
-    write(arguments, answer, _lines(found, windows, name))
+        _save(Path(arguments.output), found, arguments)
+    write(arguments, found.as_json(arguments.model), found.lines())
     return 0
 
 
-def _sets(target: Dataset | Store, arguments: argparse.Namespace) -> Mapping[str, Any]:
-    """What is evaluated, by name."""
+@dataclass(kw_only=False)
+class _Found:
+    """Everything that one command finds."""
+
+    model: str
+    contents: dict[str, str] = field(default_factory=dict)
+    losses: dict[str, Losses] = field(default_factory=dict)
+    windows: dict[str, Extraction] = field(default_factory=dict)
+    beside: dict[str, Contrast] = field(default_factory=dict)
+    pages: dict[tuple[str, int], TokenPage] = field(default_factory=dict)
+
+    def as_json(self, folder: str) -> dict[str, Any]:
+        """The answer of --json, and of the file."""
+        return {
+            "model": {"folder": folder, "fingerprint": self.model},
+            "content": self.contents,
+            "losses": {title: one.as_json() for title, one in self.losses.items()},
+            "windows": {title: one.as_json() for title, one in self.windows.items()},
+            "control": {title: one.as_json() for title, one in self.beside.items()},
+        }
+
+    def lines(self) -> Iterator[str]:
+        """The answer for people."""
+        yield f"model {self.model[:12]}"
+        for title, one in self.losses.items():
+            yield f"{title}: {one.settings['model']}; content {self.contents[title][:12]}"
+            yield from (f"  {line}" for line in one.lines())
+        for title, each in self.windows.items():
+            yield f"{title}: P(z)"
+            yield from (f"  {line}" for line in each.lines())
+        for title, both in self.beside.items():
+            yield f"{title} beside the control:"
+            yield from (f"  {line}" for line in both.lines())
+
+
+class _Asking:
+    """A model, and what the command says about how it is asked."""
+
+    def __init__(self, arguments: argparse.Namespace, model: Any) -> None:
+        self.asked, self.model = arguments, model
+        self.progress = False if arguments.quiet else None
+
+    def _kept(self, kind: str, title: str) -> Path | None:
+        """Where what was found so far is kept."""
+        folder = self.asked.output
+        return Path(folder, f"kept-{kind}-{title.replace('/', '-')}.npz") if folder else None
+
+    def losses(self, title: str, one: Dataset | Documents) -> Losses:
+        return losses_of(
+            self.model,
+            one,
+            by=tuple(dict.fromkeys(("document", *self.asked.by))),
+            seq_len=self.asked.seq_len if isinstance(one, Documents) else None,
+            batch_size=self.asked.batch_size,
+            keep=self._kept("losses", title),
+            progress=self.progress,
+        )
+
+    def windows(self, title: str, documents: Documents) -> Extraction:
+        asked = self.asked
+        return pz(
+            self.model,
+            documents,
+            prefix=asked.prefix,
+            suffix=asked.suffix,
+            stride=asked.stride,
+            decoding=Decoding(asked.temperature, asked.top_k, asked.top_p),
+            batch_size=asked.batch_size,
+            keep=self._kept("windows", title),
+            progress=self.progress,
+        )
+
+    def page(self, one: Dataset | Documents, number: int) -> TokenPage:
+        (documents, *others) = _documents(one).values()
+        if others:
+            raise ConfigError("page: a mix has several documents of a number. Name a store.")
+        length = one.seq_len if isinstance(one, Dataset) else self.asked.seq_len
+        return token_page(
+            self.model, documents, number, seq_len=length, batch_size=self.asked.batch_size
+        )
+
+
+def _sets(
+    target: Dataset | Store, arguments: argparse.Namespace
+) -> tuple[Mapping[str, Any], Documents | None]:
+    """What is evaluated, by name, and the control."""
+    if arguments.control is not None and not arguments.pz:
+        raise ConfigError("control: found without --pz, whose windows it is compared by. Add --pz.")
+    if arguments.page and not arguments.output:
+        raise ConfigError("page: found without a folder to write it into. Add -o DIR.")
     if isinstance(target, Store):
         if arguments.seq_len is None:
             raise ConfigError(
                 "--seq-len: missing, and a store has no rows of its own; allowed: the tokens of a "
                 "row, as many as the model takes."
             )
-        return {target.path.name: target}
+        return {target.path.name: target}, _control(arguments.control, {})
     if arguments.seq_len is not None:
         raise ConfigError(
             f"--seq-len: found {arguments.seq_len} with a run, whose rows have a length. Leave it "
             "out, or name a store."
         )
-    held = target.file.evaluate if target.file is not None else {}
-    return held or {"run": target}
+    held = dict(target.file.evaluate) if target.file is not None else {}
+    control = _control(arguments.control, held)
+    rest = {name: one for name, one in held.items() if name != arguments.control}
+    return rest or {"run": target}, control
+
+
+def _control(name: str | None, held: Mapping[str, Any]) -> Documents | None:
+    """The documents that were held out: a set of the run file, or a store."""
+    if name is None:
+        return None
+    if name in held:
+        (documents, *_) = documents_of(held[name]).values()
+        return documents
+    if not Path(name).is_dir():
+        one_of("control", name, (*held, "the path of a store"))
+    return open_store(name)
 
 
 def _documents(one: Any) -> dict[str | None, Documents]:
-    """The documents behind a run, by source; None stands for the only one."""
+    """The documents of a run, by source; None stands for the only one."""
     if isinstance(one, Documents):
         return {None: one}
-    parts = {
-        name: Documents(source.reader, source.path, source.config.choice)
-        for name, source in one.sources.items()
-    }
+    parts = documents_of(one)
     return {None: next(iter(parts.values()))} if len(parts) == 1 else {**parts}
 
 
-def _windows(
-    model: Any, documents: Documents, arguments: argparse.Namespace, progress: bool | None
-) -> Extraction:
-    return pz(
-        model,
-        documents,
-        prefix=arguments.prefix,
-        suffix=arguments.suffix,
-        stride=arguments.stride,
-        decoding=Decoding(arguments.temperature, arguments.top_k, arguments.top_p),
-        batch_size=arguments.batch_size,
-        progress=progress,
-    )
-
-
-def _lines(
-    found: Mapping[str, Losses], windows: Mapping[str, Extraction], name: str
-) -> Iterator[str]:
-    yield f"model {name[:12]}"
-    for title, one in found.items():
-        yield f"{title}: {one.settings['model']}"
-        yield from (f"  {line}" for line in one.lines())
-    for title, each in windows.items():
-        yield f"{title}: P(z)"
-        yield from (f"  {line}" for line in each.lines())
-
-
-def _save(folder: Path, answer: Mapping[str, Any], windows: Mapping[str, Extraction]) -> None:
+def _save(folder: Path, found: _Found, arguments: argparse.Namespace) -> None:
     folder.mkdir(parents=True, exist_ok=True)
-    write_whole(folder / "evaluation.json", json.dumps(answer, indent=1) + "\n", "evaluation")
-    for title, one in windows.items():
-        text = io.StringIO()
+    answer = json.dumps(found.as_json(arguments.model), indent=1)
+    write_whole(folder / "evaluation.json", answer + "\n", "evaluation")
+    for title, one in found.windows.items():
+        text, name = io.StringIO(), title.replace("/", "-")
         csv.writer(text, lineterminator="\n").writerows(one.table())
-        place = folder / f"windows-{title.replace('/', '-')}.csv"
-        write_whole(place, text.getvalue(), "table of windows")
+        write_whole(folder / f"windows-{name}.csv", text.getvalue(), "table of windows")
+        write_whole(folder / f"heat-{name}.svg", heat_map(one), "picture")
+    for (title, number), page in found.pages.items():
+        write_whole(folder / f"{title.replace('/', '-')}-{number}.html", page.html(), "page")

@@ -12,6 +12,7 @@ from tokenloom.api.dataset import Dataset
 from tokenloom.cli.printing import write, write_whole
 from tokenloom.config import check
 from tokenloom.errors import ConfigError, InputError, StoreExists, plural
+from tokenloom.evaluate.pinned import content_hash
 from tokenloom.loader.loader import Loader
 from tokenloom.runfiles import json_schema, starter
 from tokenloom.runfiles.make import Report
@@ -59,6 +60,7 @@ def check_file(arguments: argparse.Namespace) -> int:
 def _as_json(found: Report, problems: list[str]) -> dict[str, Any]:
     run = found.run
     file = run and run.file
+    held = file.evaluate if file else {}
     return {
         "file": found.written.name,
         "problems": problems,
@@ -69,7 +71,8 @@ def _as_json(found: Report, problems: list[str]) -> dict[str, Any]:
         "dialect": file and file.dialect,
         "unused": list(file.unused) if file else [],
         "loader": dict(file.loader) if file else {},
-        "evaluate": {name: one.run.n for name, one in file.evaluate.items()} if file else {},
+        "evaluate": {name: one.run.n for name, one in held.items()},
+        "evaluate_content": {name: content_hash(one) for name, one in held.items()},
     }
 
 
@@ -89,6 +92,7 @@ def _lines(found: Report, problems: list[str]) -> Iterator[str]:
     yield from _trained(run)
     for held, one in file.evaluate.items() if file else ():
         yield f"evaluate {held}: {str(one).partition(': ')[2]}"
+        yield f"  content: {content_hash(one)}"
     yield from (f"note: {one}" for one in (file.unused if file else ()))
 
 

@@ -2,18 +2,19 @@
 
 - `evaluate`: perplexity and bits per byte, over all tokens and by document, source and place.
 - `pz`: how likely the model writes a text by itself; `log_pz` for logits at hand.
+- `contrast`: the same beside documents that were held out; `heat_map`: a picture of it.
 - `overlap`: evaluation documents that were trained on, in part or as a whole.
 - `token_page`: a document with the probability of every token, as text and HTML.
 - `check_position_invariance`: whether a model cares where in the frame a text is.
-- `Periodic`: any of these while a model trains, in files; `gathered`: on all ranks.
+- `Periodic`: any of these while a model trains, in files; `learned`: which documents came first;
+  `gathered`: on all ranks.
 """
 
 from tokenloom.evaluate.answer_files import gathered
 from tokenloom.evaluate.copies import Overlap, overlap
 from tokenloom.evaluate.curves import curves
 from tokenloom.evaluate.decoding import Decoding, TokenScores, token_scores
-from tokenloom.evaluate.extract import pz, window_run
-from tokenloom.evaluate.extraction import draws_needed, log_pz, log_threshold, longest_suffix
+from tokenloom.evaluate.learned import Learned, learned
 from tokenloom.evaluate.losses import Losses, evaluate
 from tokenloom.evaluate.models.folders import load_local, model_fingerprint
 from tokenloom.evaluate.models.in_jax import in_jax
@@ -21,11 +22,22 @@ from tokenloom.evaluate.periodic import Periodic
 from tokenloom.evaluate.pinned import content_hash, one_document_rows
 from tokenloom.evaluate.positions import PositionReport, check_position_invariance
 from tokenloom.evaluate.token_page import TokenPage, token_page
-from tokenloom.evaluate.window_scores import Extraction
+from tokenloom.evaluate.windows.contrast import Contrast, contrast
+from tokenloom.evaluate.windows.extraction import Extraction
+from tokenloom.evaluate.windows.heat_map import heat_map
+from tokenloom.evaluate.windows.judged import pz, window_run
+from tokenloom.evaluate.windows.probabilities import (
+    draws_needed,
+    log_pz,
+    log_threshold,
+    longest_suffix,
+)
 
 __all__ = [
+    "Contrast",
     "Decoding",
     "Extraction",
+    "Learned",
     "Losses",
     "Overlap",
     "Periodic",
@@ -34,11 +46,14 @@ __all__ = [
     "TokenScores",
     "check_position_invariance",
     "content_hash",
+    "contrast",
     "curves",
     "draws_needed",
     "evaluate",
     "gathered",
+    "heat_map",
     "in_jax",
+    "learned",
     "load_local",
     "log_pz",
     "log_threshold",

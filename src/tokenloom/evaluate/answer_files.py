@@ -29,6 +29,10 @@ FORMAT = 1
 class Answer(Protocol):
     """What evaluation gives: it can be written, read and joined."""
 
+    @property
+    def is_whole(self) -> bool:
+        """Whether nothing is missing, because one rank has judged everything."""
+
     def to_bytes(self) -> bytes:
         """As one file."""
 
@@ -82,18 +86,20 @@ def unpacked(kind: str, data: bytes) -> tuple[dict[str, Any], dict[str, NDArray[
 
 
 def gathered(share: A) -> A:
-    """The answer of all ranks of `torch.distributed`, on every rank; the same if there is one rank.
+    """The answer of all ranks of `torch.distributed`, on every rank.
 
     Args:
-        share: what this rank found; every rank must call it.
+        share: what this rank found; every rank must call it. A whole answer stays what it is.
 
     >>> from tokenloom.evaluate import Losses
-    >>> share = Losses(tables={}, sources=("main",), settings={})
+    >>> share = Losses(tables={}, sources=("main",), settings={}, judged=((0, 2),), examples=4)
     >>> gathered(share) is share  # there is one rank
     True
     """
     distributed: Any = sys.modules.get("torch.distributed")
     if distributed is None or not (distributed.is_available() and distributed.is_initialized()):
+        return share
+    if share.is_whole:
         return share
     torch: Any = sys.modules["torch"]
     mine = np.frombuffer(share.to_bytes(), np.uint8)

@@ -18,6 +18,7 @@ and are compared with it.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -82,6 +83,12 @@ class TokenScores(NamedTuple):
     log_probs: Float64
     greedy: NDArray[np.bool_]
     margins: NDArray[np.float32]
+
+    @staticmethod
+    def joined(parts: Sequence[Sequence[Any]]) -> TokenScores:
+        """The scores of several pieces, one after the other."""
+        nothing = np.empty(0), np.empty(0, bool), np.empty(0, np.float32)
+        return TokenScores(*(np.concatenate(one) for one in zip(nothing, *parts, strict=True)))
 
 
 def token_scores(

@@ -8,6 +8,7 @@ sums of any table are those of the whole.
 from __future__ import annotations
 
 import math
+import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -24,8 +25,9 @@ from tokenloom.evaluate.answer_files import packed, unpacked
 from tokenloom.evaluate.axes import AXES, DOUBLING, TokenPlaces, bin_name, places
 from tokenloom.evaluate.decoding import Decoding
 from tokenloom.evaluate.exact import LossTally
+from tokenloom.evaluate.kept import Kept
 from tokenloom.evaluate.pinned import one_document_rows
-from tokenloom.evaluate.scoring import Judged, judged_batches, scorer_of, trained_targets
+from tokenloom.evaluate.scoring import Judged, Range, judged_batches, scorer_of, trained_targets
 from tokenloom.tokenizer.vocabulary import byte_lengths
 
 __all__ = ["Losses", "evaluate"]
@@ -43,9 +45,12 @@ class Losses:
         tables: sums by axis; see `tokenloom.evaluate.axes`.
         sources: names of the sources, by number.
         settings: fingerprint of the run, model, decoding, and whether bytes are known.
+        judged: ranges of examples, first and one after the last, that are in the tables.
+        examples: of the whole run.
 
     >>> tally = LossTally.of(np.zeros(3, np.int64), np.log([2.0, 2.0, 2.0]))
-    >>> found = Losses(tables={"all": tally}, sources=("main",), settings={})
+    >>> about = dict(sources=("main",), settings={}, judged=((0, 2),), examples=2)
+    >>> found = Losses(tables={"all": tally}, **about)
     >>> found.all["tokens"], found.all["perplexity"]
     (3, 2.0)
     """
@@ -53,13 +58,20 @@ class Losses:
     tables: Mapping[str, LossTally]
     sources: tuple[str, ...]
     settings: Mapping[str, Any]
+    judged: tuple[tuple[int, int], ...]
+    examples: int
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether every example of the run is in it."""
+        return sum(last - first for first, last in self.judged) == self.examples
 
     @staticmethod
     def joined(parts: Sequence[Losses]) -> Losses:
         """The shares of several ranks as one, equal to that of a single rank to the last bit.
 
         Raises:
-            ConfigError: they are of other runs, models or axes.
+            ConfigError: they are of other runs, models or axes, or one came twice.
         """
         if not parts:
             raise ConfigError("parts: found none, allowed: the result of each rank")
@@ -73,7 +85,21 @@ class Losses:
         tables = {
             axis: LossTally.joined([part.tables[axis] for part in parts]) for axis in first.tables
         }
-        return Losses(tables=tables, sources=first.sources, settings=first.settings)
+        judged: list[tuple[int, int]] = []
+        for begin, last in sorted(one for part in parts for one in part.judged):
+            if judged and begin < judged[-1][1]:
+                raise ConfigError(
+                    f"parts: found example {begin:,} twice, allowed: the share of each rank once."
+                )
+            start = judged.pop()[0] if judged and judged[-1][1] == begin else begin
+            judged.append((start, last))
+        return Losses(
+            tables=tables,
+            sources=first.sources,
+            settings=first.settings,
+            judged=tuple(judged),
+            examples=first.examples,
+        )
 
     @property
     def all(self) -> dict[str, float]:
@@ -118,6 +144,8 @@ class Losses:
             "sources": self.sources,
             "settings": dict(self.settings),
             "axes": list(self.tables),
+            "judged": self.judged,
+            "examples": self.examples,
         }
         return packed("losses", about, arrays)
 
@@ -133,6 +161,8 @@ class Losses:
             tables={axis: LossTally(*arrays[axis]) for axis in about["axes"]},
             sources=tuple(about["sources"]),
             settings=about["settings"],
+            judged=tuple((first, last) for first, last in about["judged"]),
+            examples=about["examples"],
         )
 
     def as_json(self) -> dict[str, Any]:
@@ -166,6 +196,7 @@ def evaluate(
     batch_size: int = 32,
     rank: int | None = None,
     world_size: int | None = None,
+    keep: str | os.PathLike[str] | None = None,
     progress: bool | None = None,
 ) -> Losses:
     """The losses of a model on every trained token of a run.
@@ -179,10 +210,12 @@ def evaluate(
         overlap: tokens that rows of one document share, if documents are given. With 1 every token
             but the first is judged, once; with more, tokens at the start of a row are judged with
             at least that much before them.
-        batch_size: rows of a step over all ranks.
+        batch_size: rows that the model gets at a time.
         rank: the number of this rank, as for `tokenloom.Loader`: each gets its share, and
             `Losses.joined` or `gathered` puts the shares together.
         world_size: the number of ranks.
+        keep: a file for what was found so far, of this rank alone. The same call after a stop goes
+            on with it; after the end it reads its answer there.
         progress: whether to draw a bar; None: on a terminal.
 
     Raises:
@@ -206,32 +239,69 @@ def evaluate(
         )
     lengths = token_lengths(rows)
     names = tuple(rows.sources)
-    kept: dict[str, list[LossTally]] = {axis: [] for axis in ("all", *by)}
+    settings = {
+        "run": rows.fingerprint,
+        "content": rows.render_fingerprint,
+        "model": scorer.told,
+        "bytes_known": lengths is not None,
+    }
+    mine = Range.of_rank(len(rows), rank, world_size)
+    kept = Kept(keep, "losses", scorer, {**settings, "by": list(by), "examples": list(mine)})
+    tables = _Tables(("all", *by), kept.arrays)
+    done = kept.done
     for one in judged_batches(
         scorer,
         rows,
+        some=Range(mine.first + done, mine.last),
         targets=trained_targets,
         decoding=Decoding(),
         batch_size=batch_size,
-        rank=rank,
-        world_size=world_size,
         show=progress,
     ):
-        for axis, tally in _tallies(one, kept, names, lengths).items():
-            kept[axis].append(tally)
-            if len(kept[axis]) == MANY:
-                kept[axis] = [LossTally.joined(kept[axis])]
-    nothing = LossTally.of(np.empty(0, np.int64), np.empty(0))
+        tables.add(_tallies(one, tables.axes, names, lengths))
+        done += len(one.batch)
+        if kept.is_due:
+            kept.write(done, tables.arrays())
+    if done > kept.done:
+        kept.write(done, tables.arrays())
     return Losses(
-        tables={axis: LossTally.joined([nothing, *tallies]) for axis, tallies in kept.items()},
+        tables=tables.joined(),
         sources=names,
-        settings={
-            "run": rows.fingerprint,
-            "content": rows.render_fingerprint,
-            "model": scorer.told,
-            "bytes_known": lengths is not None,
-        },
+        settings=settings,
+        judged=((mine.first, mine.last),),
+        examples=len(rows),
     )
+
+
+class _Tables:
+    """Tallies along several axes, added up now and then.
+
+    Args:
+        axes: names of the tables.
+        arrays: what was found before, by axis.
+    """
+
+    def __init__(self, axes: Sequence[str], arrays: Mapping[str, NDArray[Any]]) -> None:
+        self.axes = axes
+        nothing = LossTally.of(np.empty(0, np.int64), np.empty(0))
+        self._parts = {
+            axis: [LossTally(*arrays[axis]) if axis in arrays else nothing] for axis in axes
+        }
+
+    def add(self, found: Mapping[str, LossTally]) -> None:
+        """What a batch says."""
+        for axis, tally in found.items():
+            self._parts[axis].append(tally)
+            if len(self._parts[axis]) == MANY:
+                self._parts[axis] = [LossTally.joined(self._parts[axis])]
+
+    def joined(self) -> dict[str, LossTally]:
+        """The sums so far."""
+        return {axis: LossTally.joined(parts) for axis, parts in self._parts.items()}
+
+    def arrays(self) -> dict[str, NDArray[Any]]:
+        """The same as arrays, for a file."""
+        return {axis: np.stack(tally) for axis, tally in self.joined().items()}
 
 
 def token_lengths(run: Dataset) -> NDArray[np.int64] | None:
@@ -243,7 +313,7 @@ def token_lengths(run: Dataset) -> NDArray[np.int64] | None:
 
 
 def _tallies(
-    one: Judged, axes: Mapping[str, Any], sources: Sequence[str], lengths: NDArray[np.int64] | None
+    one: Judged, axes: Sequence[str], sources: Sequence[str], lengths: NDArray[np.int64] | None
 ) -> dict[str, LossTally]:
     at = places(one, sources)
     losses = -one.scores.log_probs

@@ -19,12 +19,16 @@ from typing import Any
 
 from tokenloom.arguments import integer, local_path
 from tokenloom.errors import ConfigError, InputError
+from tokenloom.evaluate.answer_files import gathered
 from tokenloom.evaluate.curves import curves
+from tokenloom.loader.ranks import find_ranks
 from tokenloom.store.files import LOCAL, replace_file
 
 __all__ = ["Periodic"]
 
 FILE = "results.jsonl"
+
+APART = {"by", "documents", "settings", "intervals"}  # of an answer: many, or no figures
 
 MOST = 1 << 30  # bytes of results that are read again
 
@@ -38,7 +42,8 @@ class Periodic:
         folder: where the files go; None keeps everything in memory.
         every: steps from one evaluation to the next.
         also: further steps to evaluate at, for example ``(0, 100)``.
-        write: whether this process writes files: only the first rank should.
+        write: whether this process writes files; None: the first rank does. Answers of several
+            ranks are put together first, so every rank must call it.
 
     >>> counted = Periodic({"toy": lambda model: {"loss": model / 10}}, every=2)
     >>> [counted(model=step * 1.0, step=step) is not None for step in range(5)]
@@ -54,7 +59,7 @@ class Periodic:
         folder: str | os.PathLike[str] | None = None,
         every: int,
         also: tuple[int, ...] = (),
-        write: bool = True,
+        write: bool | None = None,
     ) -> None:
         if not jobs:
             raise ConfigError("jobs: found none, allowed: at least one function of the model.")
@@ -62,7 +67,7 @@ class Periodic:
         self.jobs, self.every, self.also = dict(jobs), every, frozenset(also)
         self.folder = None if folder is None else local_path("folder", folder)
         self.records: list[dict[str, Any]] = []
-        self._write = write and self.folder is not None
+        self._write = write
         if self.folder is not None:
             self.records = _read(self.folder / FILE)
 
@@ -86,8 +91,9 @@ class Periodic:
         found = {name: _plain(job(model)) for name, job in self.jobs.items()}
         record = {"step": step, **about, "results": found}
         self.records = [one for one in self.records if one["step"] < step] + [record]
-        if self._write:
-            self._save()
+        first = find_ranks(None, None)[0] == 0
+        if self.folder is not None and (first if self._write is None else self._write):
+            self._save(self.folder)
         return record
 
     def figures(self, name: str) -> list[tuple[int, float]]:
@@ -95,20 +101,27 @@ class Periodic:
         found = ((one["step"], flat(one["results"])) for one in self.records)
         return [(step, values[name]) for step, values in found if name in values]
 
-    def _save(self) -> None:
-        assert self.folder is not None
-        self.folder.mkdir(parents=True, exist_ok=True)
+    def latest(self) -> dict[str, float]:
+        """The figures of the newest evaluation by name, such as "held-out.all.loss".
+
+        Those of single documents and bins are left out.
+        """
+        found = flat(self.records[-1]["results"]) if self.records else {}
+        return {name: one for name, one in found.items() if not APART & {*name.split(".")}}
+
+    def _save(self, folder: Path) -> None:
+        folder.mkdir(parents=True, exist_ok=True)
         lines = "".join(json.dumps(one, allow_nan=True) + "\n" for one in self.records)
-        replace_file(self.folder / FILE, lines.encode())
-        replace_file(self.folder / "results.csv", self._table().encode())
+        replace_file(folder / FILE, lines.encode())
+        replace_file(folder / "results.csv", self._table().encode())
         names = {name: self.figures(name) for name in self._names() if name.endswith("loss")}
         if names:
-            replace_file(self.folder / "results.svg", curves("Losses", names).encode())
+            replace_file(folder / "results.svg", curves("Losses", names).encode())
 
     def _names(self) -> list[str]:
         """Figures that every evaluation has, without those of single documents and bins."""
         every = [flat(one["results"]) for one in self.records]
-        return [name for name in every[-1] if all(name in one for one in every)] if every else []
+        return [name for name in self.latest() if all(name in one for one in every)]
 
     def _table(self) -> str:
         names, text = self._names(), io.StringIO()
@@ -137,6 +150,8 @@ def flat(results: Mapping[str, Any], path: str = "") -> dict[str, float]:
 
 
 def _plain(answer: Any) -> dict[str, Any]:
+    if hasattr(answer, "to_bytes"):
+        answer = gathered(answer)
     found = answer.as_json() if hasattr(answer, "as_json") else answer
     if not isinstance(found, Mapping):
         raise ConfigError(

@@ -8,6 +8,7 @@ equal in every store that holds them, and different when one token is.
 from __future__ import annotations
 
 import hashlib
+from typing import Any
 
 import numpy as np
 
@@ -17,19 +18,41 @@ from tokenloom.arguments import integer
 from tokenloom.errors import ConfigError
 from tokenloom.store.derived.hashes import stored_hashes
 
-__all__ = ["content_hash", "one_document_rows"]
+__all__ = ["PINNED", "content_hash", "documents_of", "one_document_rows"]
+
+PINNED: dict[str, Any] = {"strategy": "one_doc", "overflow": "split", "stride": 1}
+"""Arguments of `pack` that put one document into a row, and longer ones into several."""
 
 
-def content_hash(documents: Documents) -> str:
+def content_hash(what: Documents | Dataset) -> str:
     """The identity of some documents in their order, 64 hex digits; no token is read.
+
+    Args:
+        what: documents, or a run: then those of its sources, whatever their layout is.
 
     >>> import tempfile, tokenloom as tl
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     one = tl.build([{"text": "ab"}, {"text": "c"}], folder + "/one", tokenizer="bytes")
     ...     two = tl.build([{"text": "c"}], folder + "/two", tokenizer="bytes")
-    ...     content_hash(one.select(doc_index=1)) == content_hash(two)
+    ...     content_hash(one.select(doc_index=1)) == content_hash(two) == content_hash(two.pack(8))
     True
     """
+    if isinstance(what, Documents):
+        return _hash(what)
+    parts = [_hash(one) for one in documents_of(what).values()]
+    whole = hashlib.sha256(" ".join(parts).encode()).hexdigest()
+    return parts[0] if len(parts) == 1 else whole
+
+
+def documents_of(run: Dataset) -> dict[str, Documents]:
+    """The documents of every source of a run, by its name."""
+    return {
+        name: Documents(source.reader, source.path, source.config.choice)
+        for name, source in run.sources.items()
+    }
+
+
+def _hash(documents: Documents) -> str:
     sha256 = hashlib.sha256(b"tokenloom documents")
     numbers = np.asarray(documents.indices, np.int64)
     edges = np.flatnonzero(np.diff(numbers) != 1) + 1  # stretches of consecutive ones
@@ -62,4 +85,4 @@ def one_document_rows(documents: Documents, seq_len: int | None, overlap: int = 
         )
     integer("seq_len", seq_len, 2)
     integer("overlap", overlap, 0, seq_len - 1)
-    return documents.pack(seq_len, strategy="one_doc", overflow="split", stride=overlap).epochs(1)
+    return documents.pack(seq_len, **{**PINNED, "stride": overlap}).epochs(1)

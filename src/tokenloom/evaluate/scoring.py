@@ -1,8 +1,9 @@
 """A model asked about every row of a run, batch by batch.
 
-One idea: an evaluation is a run like any other. Its rows have indices, a `Loader` brings them,
-ranks share them, and what is found about a row is kept with its index. So four ranks find what one
-finds, and results are put together by sorting.
+One idea: an evaluation is a run like any other. Its rows have indices, a `Loader` brings any range
+of them, and what is found about a row is kept with its index. So each rank judges a range of its
+own, an evaluation that was stopped goes on with the row it stopped at, and results are put together
+by sorting.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from tokenloom.loader.loader import Loader
 from tokenloom.loader.ranks import find_ranks
 from tokenloom.progress import Progress
 
-__all__ = ["Judged", "judged_batches", "scorer_of", "trained_targets", "whole_steps"]
+__all__ = ["Judged", "Range", "judged_batches", "scorer_of", "trained_targets"]
 
 Int32 = NDArray[np.int32]
 
@@ -63,61 +64,70 @@ def scorer_of(model: Any) -> Scorer:
     return ArrayScorer(model)
 
 
+class Range(NamedTuple):
+    """The examples from `first` to before `last`.
+
+    >>> [Range.of_rank(10, rank, 3) for rank in range(3)]
+    [Range(first=0, last=3), Range(first=3, last=6), Range(first=6, last=10)]
+    """
+
+    first: int
+    last: int
+
+    @staticmethod
+    def of_rank(examples: int, rank: int | None = None, world_size: int | None = None) -> Range:
+        """The share of a rank: shares are consecutive, and differ by one example at most.
+
+        Args:
+            examples: of the whole run.
+            rank: the number of this rank, as for `tokenloom.Loader`.
+            world_size: the number of ranks.
+        """
+        rank, ranks = find_ranks(rank, world_size)
+        integer("world_size", ranks, 1)
+        integer("rank", rank, 0, ranks - 1)
+        return Range(examples * rank // ranks, examples * (rank + 1) // ranks)
+
+
 def judged_batches(
     scorer: Scorer,
     run: Dataset,
     *,
+    some: Range,
     targets: Callable[[Batch], Int32],
     decoding: Decoding,
     batch_size: int,
-    rank: int | None = None,
-    world_size: int | None = None,
     show: bool | None = None,
     title: str = "evaluating",
 ) -> Iterator[Judged]:
-    """Every row of this rank once, in order of indices.
+    """A range of rows once, in order of indices.
 
     Args:
         scorer: the model, as `scorer_of` gives it; it is set up for evaluation while this runs.
         run: the rows; it must end.
+        some: which of them.
         targets: which tokens of a batch are judged.
         decoding: the way of decoding.
-        batch_size: rows of a step over all ranks.
-        rank: the number of this rank, as for `tokenloom.Loader`.
-        world_size: the number of ranks.
+        batch_size: rows that the model gets at a time.
         show: whether to draw a bar; None: on a terminal.
         title: the label of the bar.
 
     Raises:
         ConfigError: the model gives NaN for a row; it is named.
     """
+    integer("batch_size", batch_size, 1)
+    if some.first == some.last:
+        return
     fields = ("segment_ids", "position_ids")
-    rank, world_size = find_ranks(rank, world_size)
-    steps = whole_steps(len(run), batch_size, world_size)
-    loader = Loader(run, steps, rank, world_size, end="pad", fields=fields, untrained="zero")
-    with loader, scorer.ready(), Progress(title, total=len(loader), unit="step", show=show) as bar:
-        for batch in loader:
-            real = int((batch.index >= 0).sum())  # rows of filler come last
-            if real:
-                yield _judged(scorer, batch.part(0, real), targets, decoding)
+    rows = run._but(file=None)  # how training is loaded says nothing about evaluation
+    loader = Loader(rows, batch_size, 0, 1, end="pad", fields=fields, untrained="zero")
+    loader.load_state_dict(rows.state(some.first))
+    steps = -(-(some.last - some.first) // batch_size)
+    with loader, scorer.ready(), Progress(title, total=steps, unit="step", show=show) as bar:
+        for place in range(some.first, some.last, batch_size):
+            mine = min(batch_size, some.last - place)
+            yield _judged(scorer, next(loader).part(0, mine), targets, decoding)
             bar.advance(1)
-
-
-def whole_steps(examples: int, batch_size: int, ranks: int = 1) -> list[tuple[int, int]]:
-    """Steps whose last one has what is left, so that its rows are shared evenly, too.
-
-    Args:
-        examples: of the run.
-        batch_size: rows of every step but the last.
-        ranks: rows that a step has at least.
-
-    >>> whole_steps(100, 32), whole_steps(64, 32), whole_steps(5, 32), whole_steps(33, 32, ranks=4)
-    ([(0, 32), (96, 4)], [(0, 32)], [(0, 5)], [(0, 32), (32, 4)])
-    """
-    integer("batch_size", batch_size, max(1, ranks))
-    rest = examples % batch_size
-    full = [(0, batch_size)] if examples > rest else []
-    return [*full, (examples - rest, max(rest, ranks))] if rest else full
 
 
 def _judged(

@@ -21,7 +21,7 @@ from tokenloom.api.store import Store
 from tokenloom.evaluate.axes import places
 from tokenloom.evaluate.decoding import Decoding
 from tokenloom.evaluate.pinned import one_document_rows
-from tokenloom.evaluate.scoring import judged_batches, scorer_of, trained_targets
+from tokenloom.evaluate.scoring import Range, judged_batches, scorer_of, trained_targets
 
 __all__ = ["TokenPage", "token_page"]
 
@@ -133,11 +133,10 @@ def token_page(
     for one in judged_batches(
         scorer,
         rows,
+        some=Range(0, len(rows)),
         targets=trained_targets,
         decoding=Decoding(),
         batch_size=batch_size,
-        rank=0,
-        world_size=1,
         show=False,
     ):
         at = places(one, tuple(rows.sources)).place

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import inspect
 import weakref
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import lightning.pytorch as pl
@@ -22,6 +22,7 @@ from tokenloom.api.dataset import Dataset, dataset_of
 from tokenloom.api.origin import settings_of_file
 from tokenloom.arguments import near_misses
 from tokenloom.errors import StateError, warn
+from tokenloom.evaluate.periodic import Periodic
 from tokenloom.integrations.torch.data_loader import OF_TORCH, StepDataLoader, dataloader
 from tokenloom.loader.accepted import accepted_steps
 from tokenloom.loader.passes import LoopPlace, Passes, Turn
@@ -29,7 +30,7 @@ from tokenloom.loader.prefetch import log
 from tokenloom.loader.state import decisive
 from tokenloom.loader.steps import rank_rows
 
-__all__ = ["DataModule"]
+__all__ = ["DataModule", "LightningEvaluation"]
 
 HANDED_ON = ("untrained", "context", "prefetch", "fetch", *OF_TORCH)  # to `dataloader`
 
@@ -355,3 +356,44 @@ def _each(runs: Runs, made: Any) -> Any:
     if isinstance(runs, Dataset):
         return made(runs)
     return [made(run) for run in runs]
+
+
+class LightningEvaluation(pl.Callback):  # type: ignore[misc]
+    """Evaluates the model every few steps of ``Trainer.fit``.
+
+    What is found goes into the files of `periodic`, and its figures into the loggers of the
+    trainer. Steps are those of the optimizer, so accumulated batches count once.
+
+    Args:
+        periodic: what is evaluated, and when.
+        model: how the model is got from the LightningModule; None: its attribute `model` if it has
+            one, else the module itself. It is called as `tokenloom.evaluate.evaluate` says.
+
+    >>> from tokenloom.evaluate import Periodic
+    >>> periodic = Periodic({"zero": lambda model: {"loss": 0.0}}, every=100)
+    >>> callback = LightningEvaluation(periodic)  # pl.Trainer(callbacks=[callback])
+    >>> callback.periodic.every
+    100
+    """
+
+    def __init__(self, periodic: Periodic, model: Callable[[Any], Any] | None = None) -> None:
+        self.periodic = periodic
+        self._model = model or (lambda module: getattr(module, "model", module))
+        self._last = -1
+
+    def on_train_start(self, trainer: Any, pl_module: Any) -> None:
+        """Evaluate before the first step, if that was asked for."""
+        self._last = trainer.global_step
+        self._evaluate(trainer, pl_module)
+
+    def on_train_batch_end(self, trainer: Any, pl_module: Any, *_: Any) -> None:
+        """Evaluate after a step of the optimizer that is due."""
+        if trainer.global_step != self._last:
+            self._last = trainer.global_step
+            self._evaluate(trainer, pl_module)
+
+    def _evaluate(self, trainer: Any, module: Any) -> None:
+        step = trainer.global_step
+        if self.periodic(self._model(module), step) is not None:
+            for logger in trainer.loggers:
+                logger.log_metrics(self.periodic.latest(), step)

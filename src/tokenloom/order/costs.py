@@ -45,6 +45,8 @@ WORTH_KEEPING = 1 << 20  # items of an epoch; adding up fewer is faster than fin
 
 SHOWN = 1 << 25  # items; from here on it takes seconds, and a progress bar is shown
 
+LARGEST = 2.0**62  # of all sums
+
 ROW_SECONDS = 30e-9  # that adding up a row takes, about; for people
 
 log = logging.getLogger("tokenloom")
@@ -406,7 +408,8 @@ class SummedCosts:
         if cost <= 0:
             return 0
         phases, low = self._priced.phases, self._epoch_at(cost)
-        inside = cost - self._begin(low)
+        # sums are integers: a float would turn all of them into floats, at every call
+        inside = math.ceil(min(cost - self._begin(low), LARGEST))
         sums = self._sums_of(low)
         number = min(int(np.searchsorted(sums, inside, side="left")), len(sums) - 1) - 1
         found = int(np.searchsorted(self._stretch(low, number)[:-1], inside, side="left"))

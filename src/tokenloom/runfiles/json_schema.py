@@ -84,6 +84,19 @@ TEXTS: dict[str, Any] = {
 
 """Record → whose docstring describes its keys."""
 
+OF_SOURCE = {
+    "store": "path of the store, relative to this file",
+    "split": "one part of a split by hash: shares, part",
+    "select": "which documents",
+    "windows": "token windows: seq_len, or arguments of Store.windows",
+    "pack": "packed frames: seq_len, or arguments of Store.pack",
+    "splice": "splices: seq_len, or arguments of Store.splice",
+    "render": "labels, masks and positions other than the layout's",
+    "shuffle": "none (as stored), full, block, the rows of an era, or fields of a shuffle",
+    "epochs": "how often rows are shown; endless",
+    "seed": "seed of its order, instead of the run's",
+}
+
 OWN = {
     "Run": {
         "seed": "seed of all orders; default: 0",
@@ -94,19 +107,12 @@ OWN = {
         "take": "the first examples only: their number, or {tokens: n}",
         "edits": "changes from an example on, oldest first",
         "loader": "arguments of tokenloom.Loader",
-        "evaluate": "evaluation sets by name, written like sources",
+        "evaluate": "evaluation sets by name, written like sources; one document a row by default",
     },
-    "Source": {
-        "store": "path of the store, relative to this file",
-        "split": "one part of a split by hash: shares, part",
-        "select": "which documents",
-        "windows": "token windows: seq_len, or arguments of Store.windows",
-        "pack": "packed frames: seq_len, or arguments of Store.pack",
-        "splice": "splices: seq_len, or arguments of Store.splice",
-        "render": "labels, masks and positions other than the layout's",
-        "shuffle": "none (as stored), full, block, the rows of an era, or fields of a shuffle",
-        "epochs": "how often rows are shown; endless",
-        "seed": "seed of its order, instead of the run's",
+    "Source": OF_SOURCE,
+    "EvaluationSet": {
+        **OF_SOURCE,
+        "content": "hash that its documents must have; tokenloom check prints it",
     },
     "Build": {"stores": "directory of a store → its inputs, or inputs and own settings"},
     "Mix": {"shuffle": "a shuffle of the whole mix; usually the sources have their own"},

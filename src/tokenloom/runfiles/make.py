@@ -20,6 +20,7 @@ from tokenloom.api.store import Store, open_store
 from tokenloom.arguments import field_names
 from tokenloom.documents.spec import SelectSpec
 from tokenloom.errors import StoreNotFound, TokenloomError
+from tokenloom.evaluate.pinned import PINNED, content_hash
 from tokenloom.loader.accepted import check_accepted
 from tokenloom.loader.loader import Loader
 from tokenloom.order.spec import MAIN
@@ -27,8 +28,9 @@ from tokenloom.runfiles.building import Builder
 from tokenloom.runfiles.checks import check_mix, check_source, int_keys, layout_of, shuffle_of
 from tokenloom.runfiles.checks import split_of as part_of
 from tokenloom.runfiles.file_paths import StoreShelf
-from tokenloom.runfiles.problems import REFUSALS, Mistake, asked, refuse, told
+from tokenloom.runfiles.problems import REFUSALS, Mistake, asked, is_known, refuse, told
 from tokenloom.runfiles.reading import overridden, settings_of
+from tokenloom.runfiles.schema import LAYOUTS
 from tokenloom.runfiles.text import Written, below
 
 __all__ = ["DIALECT", "Report", "check_run", "is_run_mapping", "run_of"]
@@ -105,8 +107,19 @@ class _Maker:
         self.builder = Builder(settings.get("build", {}), self.folder, self.problems, build)
         self.stores: dict[str, Store | None] = {}
 
+    @property
+    def _held(self) -> dict[str, dict[str, Any]]:
+        """The evaluation sets; one without a layout has one document in a row."""
+        found = {}
+        for name, given in self.settings.get("evaluate", {}).items():
+            path = below("evaluate", name)
+            laid = any(one in given or is_known(below(path, one), self.problems) for one in LAYOUTS)
+            pinned = {} if laid or "seq_len" not in self.settings else {"pack": dict(PINNED)}
+            found[name] = {**given, **pinned}
+        return found
+
     def make(self) -> None:
-        sources, held = self.settings.get("sources", {}), self.settings.get("evaluate", {})
+        sources, held = self.settings.get("sources", {}), self._held
         if not sources and not any(one.path.startswith("sources") for one in self.problems):
             words = (
                 "missing; name at least one source, as in wiki: {store: stores/wiki, pack: 2048}."
@@ -139,7 +152,9 @@ class _Maker:
 
     def _finish(self, run: Dataset, sets: Given) -> None:
         """Put what the file says beside the run to it."""
-        loader, held = dict(self.settings.get("loader", {})), self.settings.get("evaluate", {})
+        loader, held = dict(self.settings.get("loader", {})), self._held
+        for name, one in sets.items():
+            self._check_content(name, held[name], one)
         _check_loader(run, loader, self.problems)
         unused = tuple(self.builder.unused)
         for one in unused:
@@ -152,6 +167,16 @@ class _Maker:
             unused=unused,
         )
         self.report.run = run._but(file=file)
+
+    def _check_content(self, name: str, given: Given, made: Dataset) -> None:
+        """Whether a set is still the one that was pinned."""
+        found = content_hash(made)
+        if given.get("content", found) != found:
+            words = (
+                f"found {given['content']!r:.80}, but its documents have {found!r}. Evaluate what "
+                "was pinned, or pin these, whose results can't be compared with earlier ones."
+            )
+            self.problems.append(Mistake(below(f"evaluate.{name}", "content"), words))
 
     def _try(self, path: str, function: Callable[[], T], known: Iterable[str] = ()) -> T | None:
         """What a call gives, or None and what is wrong."""

@@ -145,19 +145,18 @@ def run_form() -> Kind:
         name: int | _form(name.capitalize(), getattr(Layable, name), name, **others.get(name, {}))
         for name in LAYOUTS
     }
-    source = _record(
-        "Source",
-        {
-            "store": stores,
-            "split": _form("Split", Store.split, "split", part=str),
-            "select": select | tuple[select, ...],  # type: ignore[valid-type]
-            **layouts,
-            "render": _form("Render", Settings.render, "render"),
-            "shuffle": bool | int | str | dict[str, Any],
-            "epochs": int | str,
-            "seed": int,
-        },
-    )
+    of_source = {
+        "store": stores,
+        "split": _form("Split", Store.split, "split", part=str),
+        "select": select | tuple[select, ...],  # type: ignore[valid-type]
+        **layouts,
+        "render": _form("Render", Settings.render, "render"),
+        "shuffle": bool | int | str | dict[str, Any],
+        "epochs": int | str,
+        "seed": int,
+    }
+    source = _record("Source", of_source)
+    held = _record("EvaluationSet", {**of_source, "content": str})
     settings = _form("Build", build_store, "build", inputs=None, out=None, tokenizer=str)
     one = _form(
         "StoreBuild", build_store, "build", inputs=str | tuple[str, ...], out=None, tokenizer=str
@@ -186,6 +185,6 @@ def run_form() -> Kind:
             "take": int | _form("Take", Settings.take, "take"),
             "edits": tuple[edit, ...],  # type: ignore[valid-type]
             "loader": _form("Loader", Loader.__init__, "loader", dataset=None),
-            "evaluate": dict[str, source],  # type: ignore[valid-type]
+            "evaluate": dict[str, held],  # type: ignore[valid-type]
         },
     )

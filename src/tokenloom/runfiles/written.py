@@ -25,6 +25,7 @@ from tokenloom.documents.resolve import Choice
 from tokenloom.documents.spec import SelectSpec
 from tokenloom.documents.split import SplitSpec
 from tokenloom.errors import ConfigError, StoreExists
+from tokenloom.evaluate.pinned import content_hash
 from tokenloom.layout.kinds import kind_of
 from tokenloom.layout.pack.spec import PackSpec
 from tokenloom.layout.splice.spec import SpliceSpec
@@ -117,6 +118,7 @@ def run_mapping(run: Dataset, *, folder: str | None = None) -> dict[str, Any]:
         found["evaluate"] = {
             name: run_mapping(one, folder=folder)["sources"][MAIN]
             | ({"seed": one.run.sources[0].seed} if one.run.sources[0].seed else {})
+            | {"content": content_hash(one)}
             for name, one in file.evaluate.items()
         }
     return found

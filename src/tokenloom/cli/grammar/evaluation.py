@@ -40,9 +40,22 @@ def add_evaluate(commands: Any, common: argparse.ArgumentParser) -> None:
     evaluate.add_argument(
         "--by", nargs="+", default=["source", "position"], choices=AXES, help="tables to print"
     )
-    evaluate.add_argument("-o", "--output", metavar="DIR", help="write JSON, CSV and pages there")
+    evaluate.add_argument(
+        "--page", nargs="+", default=[], help="documents to write as pages, by number", **NUMBER
+    )
+    evaluate.add_argument(
+        "-o",
+        "--output",
+        metavar="DIR",
+        help="write JSON, CSV, pictures and pages there; the same command after a stop goes on",
+    )
     windows = evaluate.add_argument_group("windows")
     windows.add_argument("--pz", action="store_true", help="also judge windows of the documents")
+    windows.add_argument(
+        "--control",
+        metavar="SET|STORE",
+        help="documents that were held out: a set of the run file, or a store",
+    )
     windows.add_argument("--prefix", default=50, help="tokens that are given", **NUMBER)
     windows.add_argument("--suffix", default=50, help="tokens that are asked for", **NUMBER)
     windows.add_argument("--stride", default=5, help="tokens between windows", **NUMBER)

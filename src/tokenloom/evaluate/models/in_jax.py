@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from tokenloom.evaluate.decoding import SLACK, Decoding, TokenScores
-from tokenloom.evaluate.models.scorers import JudgedRows, check_shape
+from tokenloom.evaluate.models.scorers import JudgedRows, check_shape, named_fingerprint
 from tokenloom.store.handles import lazy
 
 __all__ = ["JaxScorer", "in_jax"]
@@ -30,6 +30,10 @@ class JaxScorer:
         self.model, self.told = model, told
         self.jax: Any = importlib.import_module("jax")
         self._shapes: dict[tuple[int, ...], tuple[int, ...]] = {}  # of tokens → of logits
+
+    def fingerprint(self) -> str | None:
+        """What the function says of itself, by an attribute of this name."""
+        return named_fingerprint(self.model)
 
     def ready(self) -> AbstractContextManager[Any]:
         """Nothing to set up: functions have no mode."""

@@ -4,13 +4,14 @@ One idea: the same five steps as `tokenloom.evaluate.decoding`, without a sort o
 Exponentials are float32 and sums float64. The probability of a token under top-k needs the k-th
 largest logit and what is at least as large; under top-p it needs the mass of what is larger than
 the token, and the mass at which the most likely ones reach p, which is nearly always found among a
-few.
+few. Logits on the CPU are NumPy's: see `tokenloom.evaluate.models.in_memory`.
 
 torch is not imported here: whoever has a model of it has imported it.
 """
 
 from __future__ import annotations
 
+import hashlib
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -19,6 +20,7 @@ from typing import Any
 import numpy as np
 
 from tokenloom.evaluate.decoding import SLACK, Decoding, TokenScores
+from tokenloom.evaluate.models import in_memory
 from tokenloom.evaluate.models.scorers import JudgedRows, check_shape
 
 __all__ = ["TorchScorer"]
@@ -52,6 +54,16 @@ class TorchScorer:
         )
         self.by_name = hasattr(model, "config") and hasattr(model, "generate")
 
+    def fingerprint(self) -> str | None:
+        """A digest of every parameter and buffer: name, type, shape and bytes."""
+        sha256 = hashlib.sha256(b"tokenloom weights")
+        for name, one in sorted(self.model.state_dict().items()):
+            sha256.update(f"{name} {one.dtype} {list(one.shape)};".encode())
+            flat = one.detach().contiguous().reshape(-1).view(self.torch.uint8)
+            for part in flat.split(1 << 26):
+                sha256.update(memoryview(part.cpu().numpy()))
+        return sha256.hexdigest()
+
     @contextmanager
     def ready(self) -> Iterator[None]:
         """In evaluation mode and without gradients; every module's own mode is restored."""
@@ -68,20 +80,32 @@ class TorchScorer:
         """Scores of the judged cells."""
         logits = self._logits(rows)
         check_shape(tuple(logits.shape), rows)
-        judged = self._sent(rows.judged)
-        targets = self._sent(rows.targets[rows.judged].astype(np.int64))
-        width = logits.shape[-1]
-        flat = logits.reshape(-1, width)
-        cells = judged.reshape(-1).nonzero()[:, 0]
-        piece = max(1, PIECE // width)
+        targets = rows.targets[rows.judged].astype(np.int64)
+        cells = np.flatnonzero(rows.judged)
+        flat = logits.reshape(-1, logits.shape[-1])
+        if flat.device.type == "cpu":
+            return self._in_memory(flat, cells, targets, decoding)
+        return self._on_device(flat, self._sent(cells), self._sent(targets), decoding)
+
+    def _in_memory(self, flat: Any, cells: Any, targets: Any, decoding: Decoding) -> TokenScores:
+        """Scores of logits that NumPy can see."""
+        piece = in_memory.rows_at_once(flat.shape[1])
+        parts = [
+            in_memory.scores_in_memory(
+                flat[cells[i : i + piece]].float().numpy(), targets[i : i + piece], decoding
+            )
+            for i in range(0, len(cells), piece)
+        ]
+        return TokenScores.joined(parts)
+
+    def _on_device(self, flat: Any, cells: Any, targets: Any, decoding: Decoding) -> TokenScores:
+        """Scores that are made where the logits are."""
+        piece = max(1, PIECE // flat.shape[1])
         found = [
             reduced(self.torch, flat[cells[i : i + piece]], targets[i : i + piece], decoding)
             for i in range(0, len(cells), piece)
         ]
-        parts = [[part.cpu().numpy() for part in one] for one in found]
-        if not parts:
-            return TokenScores(np.empty(0), np.empty(0, bool), np.empty(0, np.float32))
-        return TokenScores(*(np.concatenate(column) for column in zip(*parts, strict=True)))
+        return TokenScores.joined([[part.cpu().numpy() for part in one] for one in found])
 
     def _sent(self, values: Any) -> Any:
         return self.torch.from_numpy(np.ascontiguousarray(values)).to(self.device)

@@ -30,9 +30,18 @@ from numpy.typing import NDArray
 from tokenloom.errors import ConfigError
 from tokenloom.evaluate.decoding import Decoding, TokenScores, token_scores
 
-__all__ = ["NO_TARGET", "ArrayScorer", "JudgedRows", "Scorer", "check_shape"]
+__all__ = [
+    "NO_TARGET",
+    "ArrayScorer",
+    "JudgedRows",
+    "Scorer",
+    "check_shape",
+    "named_fingerprint",
+]
 
 Int32 = NDArray[np.int32]
+
+PIECE = 1 << 20  # logits that are reduced together: 8 MiB in float64
 
 NO_TARGET = -100  # in `JudgedRows.targets`: nothing is judged there
 
@@ -66,6 +75,9 @@ class Scorer(Protocol):
 
     told: str
 
+    def fingerprint(self) -> str | None:
+        """A digest of the weights; None if nobody can know."""
+
     def ready(self) -> AbstractContextManager[Any]:
         """While it is open, the model is set up for evaluation; afterwards it is as before."""
 
@@ -87,6 +99,10 @@ class ArrayScorer:
         self.model = model
         self.told = f"function {getattr(model, '__qualname__', type(model).__name__)}"
 
+    def fingerprint(self) -> str | None:
+        """What the function says of itself, by an attribute of this name."""
+        return named_fingerprint(self.model)
+
     def ready(self) -> AbstractContextManager[Any]:
         """Nothing to set up."""
         return nullcontext()
@@ -95,7 +111,26 @@ class ArrayScorer:
         """Scores of the judged cells."""
         logits = np.asarray(self.model(rows.tokens, rows.segment_ids, rows.position_ids))
         check_shape(logits.shape, rows)
-        return token_scores(logits[rows.judged], rows.targets[rows.judged], decoding)
+        flat, cells = logits.reshape(-1, logits.shape[-1]), np.flatnonzero(rows.judged)
+        targets, piece = rows.targets[rows.judged], max(1, PIECE // logits.shape[-1])
+        parts = [
+            token_scores(flat[cells[i : i + piece]], targets[i : i + piece], decoding)
+            for i in range(0, len(cells), piece)
+        ]
+        return TokenScores.joined(parts)
+
+
+def named_fingerprint(model: Any) -> str | None:
+    """The attribute `fingerprint` of a function, which its author gave it.
+
+    >>> def model(tokens, segment_ids, position_ids): ...
+    >>> named_fingerprint(model)
+    >>> model.fingerprint = "counts of plays, version 2"
+    >>> named_fingerprint(model)
+    'counts of plays, version 2'
+    """
+    found = getattr(model, "fingerprint", None)
+    return found if isinstance(found, str) else None
 
 
 def check_shape(found: tuple[int, ...], rows: JudgedRows) -> None:

@@ -9,7 +9,8 @@ A run in a Trainer, with an exact resume::
 
 `LoomTrainer` and `LoomMixin` are the same as classes, `placeholder` is for TRL's SFTTrainer,
 `prepare` for a loop of your own with Accelerate, and `check_packing` tries whether documents that
-share a row stay apart in a model. These six import torch and transformers on first use.
+share a row stay apart in a model, and `TrainerEvaluation` evaluates while a Trainer trains. These
+seven import torch and transformers on first use.
 
 Texts of a dataset as packed rows, without a store::
 
@@ -44,6 +45,7 @@ from tokenloom.integrations.hf.collator import Collator
 from tokenloom.integrations.hf.tokenize import BlockReport, block_report, block_tokenize
 
 if TYPE_CHECKING:
+    from tokenloom.integrations.hf.evaluation_callback import TrainerEvaluation
     from tokenloom.integrations.hf.loom_trainer import LoomMixin, LoomTrainer, attach, placeholder
     from tokenloom.integrations.hf.packing import check_packing
     from tokenloom.integrations.hf.prepared import prepare
@@ -53,6 +55,7 @@ __all__ = [
     "Collator",
     "LoomMixin",
     "LoomTrainer",
+    "TrainerEvaluation",
     "attach",
     "block_report",
     "block_tokenize",
@@ -65,6 +68,7 @@ __all__ = [
 _HOMES = {
     "LoomMixin": "loom_trainer",
     "LoomTrainer": "loom_trainer",
+    "TrainerEvaluation": "evaluation_callback",
     "attach": "loom_trainer",
     "check_packing": "packing",
     "placeholder": "loom_trainer",

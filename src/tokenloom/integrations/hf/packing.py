@@ -20,7 +20,7 @@ import contextlib
 import functools
 from collections.abc import Iterator, Mapping
 from importlib.metadata import version
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -30,7 +30,7 @@ from tokenloom.batch import attention
 from tokenloom.errors import ConfigError, warn
 from tokenloom.quality.leaks import AloneReport, LeakReport, alone_probe, leak_probe
 
-__all__ = ["OFFERED", "check_packing", "choose_contract"]
+__all__ = ["OFFERED", "PackingReport", "check_packing", "choose_contract"]
 
 OFFERED = ("hf", "sdpa", "flash")  # contracts that models of transformers take
 
@@ -43,9 +43,47 @@ SHARE = {torch.float64: 1e-6, torch.float32: 1e-4, torch.float16: 1e-2, torch.bf
 ROUNDING = 4  # times the machine epsilon: how far a document moves when another one changes
 
 
+class PackingReport(NamedTuple):
+    """What `check_packing` saw of a model that keeps documents apart; `print` it for a verdict.
+
+    Attributes:
+        changed: what moved when one document of a row was changed.
+        alone: how far logits are from those that a document has alone.
+        told: which model, attention, contract and version of transformers.
+    """
+
+    changed: LeakReport
+    alone: AloneReport
+    told: str
+
+    @property
+    def ok(self) -> bool:
+        """Whether it is proved that documents stay apart."""
+        return self.changed.ok and self.alone.ok
+
+    @property
+    def verdict(self) -> str:
+        """One of: apart, proves little."""
+        return "apart" if self.ok else "proves little"
+
+    def __str__(self) -> str:
+        if not self.ok:
+            doubts = "; ".join(self.changed.doubts) or str(self.alone)
+            return (
+                f"proves little: {self.told} showed no leak, but {doubts}. Check it again once it "
+                "has learned something."
+            )
+        far = max((one.difference for one in self.alone.documents), default=0.0)
+        return (
+            f"apart: documents that share a row do not see each other in {self.told}. Changing one "
+            f"moved no other, and packed logits are those of each document alone to {far:.2g} "
+            f"({self.alone.tolerance:.2g} is rounding)."
+        )
+
+
 def check_packing(
     model: Any, *, contract: str = "hf", tolerance: float | None = None
-) -> tuple[LeakReport, AloneReport]:
+) -> PackingReport:
     """What two packed rows show about a model; refuses one whose documents see each other.
 
     Args:
@@ -55,7 +93,7 @@ def check_packing(
             largest logit.
 
     Returns:
-        What `tokenloom.quality.leak_probe` and `alone_probe` saw.
+        What `tokenloom.quality.leak_probe` and `alone_probe` saw, with a verdict in words.
 
     Raises:
         ConfigError: documents see each other, or have other logits than alone; with the remedy.
@@ -63,9 +101,9 @@ def check_packing(
     >>> from transformers import LlamaConfig, LlamaForCausalLM
     >>> sizes = dict(hidden_size=16, intermediate_size=16, vocab_size=64)
     >>> tiny = LlamaConfig(num_hidden_layers=1, num_attention_heads=2, **sizes)
-    >>> changed, alone = check_packing(LlamaForCausalLM(tiny))
-    >>> changed.ok, alone.ok
-    (True, True)
+    >>> report = check_packing(LlamaForCausalLM(tiny))
+    >>> report.verdict, str(report)[:57]
+    ('apart', 'apart: documents that share a row do not see each other i')
     """
     one_of("contract", contract, OFFERED)
     if not hasattr(model, "get_input_embeddings"):
@@ -74,20 +112,21 @@ def check_packing(
         raise wrong_type("model", model, allowed.removesuffix("."))
     _refuse_deadly(model, contract)
     changed, alone = _probed(model, contract, tolerance)
+    told = (
+        f"{type(model).__name__} (attention {_attention(model)!r}, contract {contract!r}, "
+        f"transformers {version('transformers')})"
+    )
     apart = [one for one in alone.documents if not one.difference <= alone.tolerance]
     if changed.leaks or apart:
         seen = "\n".join(str(changed if changed.leaks else alone).splitlines()[:3])
         raise ConfigError(
-            f"check_packing: documents of a row see each other inside {type(model).__name__} "
-            f"(attention {_attention(model)!r}, contract {contract!r}, transformers "
-            f"{version('transformers')}):\n{seen}\n{_remedy(model, contract)}"
+            f"check_packing: documents of a row see each other inside {told}:\n{seen}\n"
+            f"{_remedy(model, contract)}"
         )
-    if not (changed.ok and alone.ok):
-        warn(
-            f"check_packing: {type(model).__name__} showed no leak, but this proves little: "
-            f"{'; '.join(changed.doubts) or alone}. Check it again once it has learned something."
-        )
-    return changed, alone
+    report = PackingReport(changed, alone, told)
+    if not report.ok:
+        warn(f"check_packing: {report}")
+    return report
 
 
 def choose_contract(model: Any, *, tolerance: float | None = None) -> str:

@@ -1,7 +1,6 @@
-"""What is found about windows, and every figure that is asked of it.
+"""What a model can give back of some documents, and every question about it.
 
-One idea: keep a few numbers for each window, in order of indices, and compute every table from
-them. Sums are exact (`math.fsum`), so it does not matter who judged which window. Windows of a
+One idea: all tables, pictures and intervals come from the few numbers of each window. Windows of a
 document overlap and say nearly the same, so intervals come from drawing documents, never windows.
 """
 
@@ -10,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,56 +19,18 @@ from tokenloom.arguments import integer, one_of
 from tokenloom.errors import ConfigError
 from tokenloom.evaluate.answer_files import packed, unpacked
 from tokenloom.evaluate.decoding import Decoding
-from tokenloom.evaluate.extraction import draws_needed, log_threshold
 from tokenloom.evaluate.pinned import content_hash
-from tokenloom.random.keys import draws, key
+from tokenloom.evaluate.windows.bootstrap import Interval, drawn_means, drawn_places
+from tokenloom.evaluate.windows.heat import REDUCTIONS, spread
+from tokenloom.evaluate.windows.probabilities import draws_needed, log_threshold
+from tokenloom.evaluate.windows.scores import WindowScores
 
-__all__ = ["Extraction", "Interval", "WindowScores"]
+__all__ = ["Extraction"]
 
 Float64 = NDArray[np.float64]
 Int64 = NDArray[np.int64]
 
 SMALLEST = -64  # log10 P(z) below which a histogram has one bin
-
-
-class WindowScores(NamedTuple):
-    """Arrays over windows.
-
-    Attributes:
-        example: index of the window in the run of its offset.
-        document: its document's number in the store.
-        start: its first token in the document.
-        offset: cells of filler before it.
-        log_pz: log P(z) of its suffix, natural logarithm.
-        greedy: whether greedy decoding gives the suffix.
-        margin: the smallest lead of a suffix token's logit over the best other one; negative where
-            another is larger.
-        k_star: tokens of the longest suffix whose P(z) reaches tau.
-    """
-
-    example: Int64
-    document: Int64
-    start: Int64
-    offset: Int64
-    log_pz: Float64
-    greedy: NDArray[np.bool_]
-    margin: NDArray[np.float32]
-    k_star: Int64
-
-    def some(self, which: Int64) -> WindowScores:
-        """Some of the windows, by number."""
-        return WindowScores._make(column[which] for column in self)
-
-
-class Interval(NamedTuple):
-    """A figure and where it lies if other documents had been chosen."""
-
-    value: float
-    low: float
-    high: float
-
-    def __str__(self) -> str:
-        return f"{self.value:.4g} ({self.low:.4g} to {self.high:.4g})"
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -105,7 +66,7 @@ class Extraction:
         """Put the windows of several batches together."""
         numbers = np.asarray(documents.indices).tolist()
         return Extraction(
-            windows=_sorted(parts),
+            windows=WindowScores.joined(parts),
             lengths=dict(zip(numbers, np.asarray(documents.lengths).tolist(), strict=True)),
             settings=dict(settings),
             content=content_hash(documents),
@@ -127,13 +88,21 @@ class Extraction:
                     f"parts[{number}]: other documents or settings than parts[0], allowed: the "
                     "shares of one evaluation"
                 )
-        windows = _sorted([part.windows for part in parts])
+        windows = WindowScores.joined([part.windows for part in parts])
         pairs = np.stack([windows.offset, windows.example], 1)
         if len(np.unique(pairs, axis=0)) != len(pairs):
             raise ConfigError("parts: found a window twice, allowed: the share of each rank once.")
         return Extraction(
             windows=windows, lengths=first.lengths, settings=first.settings, content=first.content
         )
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether every window of the documents is in it."""
+        asked, lengths = self.settings, np.array(list(self.lengths.values()), np.int64)
+        spare = lengths - (asked["prefix"] + asked["suffix"])
+        windows = int((spare[spare >= 0] // asked["stride"] + 1).sum())
+        return len(self) == windows * len(asked["offsets"])
 
     def __len__(self) -> int:
         """The number of windows."""
@@ -153,11 +122,8 @@ class Extraction:
         return draws_needed(self.windows.log_pz, p)
 
     def summary(self) -> dict[str, float]:
-        """Figures over all windows: P(z), its logarithm to base 10, and shares.
-
-        A mean of log P(z) is -inf if decoding can't give one of the suffixes.
-        """
-        return _summary(self.windows)
+        """Figures over all windows; see `WindowScores.summary`."""
+        return self.windows.summary()
 
     def by_document(self) -> dict[int, dict[str, float]]:
         """The same for each document, by its number; those without a window have ``windows`` 0."""
@@ -165,7 +131,7 @@ class Extraction:
         numbers, first = np.unique(self.windows.document[order], return_index=True)
         groups = np.split(order, first[1:]) if len(order) else []
         found = {
-            number: _summary(self.windows.some(some))
+            number: self.windows.some(some).summary()
             for number, some in zip(numbers.tolist(), groups, strict=False)
         }
         return {number: found.get(number, {"windows": 0}) for number in self.lengths}
@@ -207,7 +173,7 @@ class Extraction:
             One value a token; NaN where no window covers it.
         """
         one_of("over", over, ("suffix", "window"))
-        one_of("reduce", reduce, ("max", "mean", "logmeanexp"))
+        one_of("reduce", reduce, tuple(REDUCTIONS))
         if document not in self.lengths:
             raise ConfigError(
                 f"document: {document} was not evaluated, allowed: {len(self.lengths)} numbers, "
@@ -218,14 +184,47 @@ class Extraction:
         skip = self.settings["prefix"] if over == "suffix" else 0
         first, values = w.start[some] + skip, w.log_pz[some]
         length = self.settings["prefix"] + self.settings["suffix"] - skip
-        cells = (first[:, None] + np.arange(length)).ravel()
-        return _REDUCE[reduce](cells, np.repeat(values, length), self.lengths[document])
+        size = self.lengths[document]
+        return spread(first, values, length=length, size=size, reduce=reduce)
 
     def coverage(self, tau: float = 0.5, *, over: str = "suffix") -> float:
         """The share of tokens in a window of P(z) >= tau, of those in any window."""
         heats = [self.heat(number, over=over) for number in self.lengths]
         seen = np.concatenate([one[~np.isnan(one)] for one in heats]) if heats else np.empty(0)
         return float((seen >= math.log(tau)).mean()) if len(seen) else math.nan
+
+    def figures(self, n: int = 100, p: float = 0.5) -> dict[str, Float64]:
+        """One value for each window, by name: their means are what people ask for first.
+
+        Args:
+            n: draws of whoever tries to extract.
+            p: the probability with which they see the suffix.
+        """
+        log_pz = self.windows.log_pz
+        return {
+            "mean P(z)": np.exp(log_pz),
+            "extracted by greedy decoding": self.windows.greedy.astype(np.float64),
+            f"seen in {n} draws with probability {p:g}": (log_pz >= log_threshold(n, p)) * 1.0,
+        }
+
+    def intervals(
+        self, *, n: int = 100, p: float = 0.5, draws: int = 1000, level: float = 0.95, seed: int = 0
+    ) -> dict[str, Interval]:
+        """`figures` with their intervals, by drawing documents again and again (bootstrap).
+
+        Args:
+            n: draws of whoever tries to extract.
+            p: the probability with which they see the suffix.
+            draws: how often as many documents are drawn, with replacement.
+            level: of the intervals.
+            seed: of the draws.
+        """
+        values = self.figures(n, p)
+        means = drawn_means(self.windows.document, list(values.values()), draws=draws, seed=seed)
+        return {
+            name: Interval.around(float(one.mean()) if len(one) else math.nan, drawn, level)
+            for (name, one), drawn in zip(values.items(), means, strict=True)
+        }
 
     def interval(
         self,
@@ -235,23 +234,22 @@ class Extraction:
         level: float = 0.95,
         seed: int = 0,
     ) -> Interval:
-        """A figure with its interval, by drawing documents again and again (bootstrap).
+        """Any figure with its interval; slower than `intervals`.
 
         Args:
-            figure: what to compute, for example ``lambda found: found.rate(100, 0.5)``.
+            figure: what to compute, for example ``lambda found: found.coverage()``.
             draws: how often as many documents are drawn, with replacement.
             level: of the interval.
             seed: of the draws.
         """
         integer("draws", draws, 1)
         numbers = np.unique(self.windows.document)
-        where = {n: np.flatnonzero(self.windows.document == n) for n in numbers.tolist()}
-        values = []
-        for chosen in _chosen(numbers, draws, seed):
-            some = np.concatenate([where[n] for n in chosen.tolist()])
-            values.append(figure(self._some(some)))
-        low, high = np.quantile(values, [(1 - level) / 2, (1 + level) / 2])
-        return Interval(figure(self), float(low), float(high))
+        where = [np.flatnonzero(self.windows.document == n) for n in numbers.tolist()]
+        values = [
+            figure(self._some(np.concatenate([where[one] for one in chosen.tolist()])))
+            for chosen in drawn_places(len(numbers), draws, seed)
+        ]
+        return Interval.around(figure(self), np.array(values), level)
 
     def _some(self, windows: Int64) -> Extraction:
         return Extraction(
@@ -293,6 +291,7 @@ class Extraction:
             "settings": self._plain_settings(),
             "content": self.content,
             "all": self.summary(),
+            "intervals": {name: list(one) for name, one in self.intervals().items()},
             "documents": {str(number): one for number, one in self.by_document().items()},
             "histogram": [list(one) for one in self.histogram()],
         }
@@ -308,10 +307,9 @@ class Extraction:
             f"{whole['mean_pz']:.3g}, median {whole['median_pz']:.3g}, largest "
             f"{whole['max_pz']:.3g}; greedy {whole['greedy']:.1%}"
         )
-        yield (
-            f"seen in 100 draws with probability 0.5: {self.rate(100, 0.5):.1%}; tokens in a "
-            f"window of P(z) >= 0.5: {self.coverage():.1%}"
-        )
+        yield f"tokens in a window of P(z) >= 0.5: {self.coverage():.1%}"
+        for name, one in self.intervals().items():
+            yield f"{name}: {one}"
         bins = self.histogram()
         most = max(count for *_, count in bins)
         for low, high, count in reversed(bins):
@@ -323,73 +321,3 @@ class Extraction:
         """The names of the columns, then a row for each window; for `csv.writer`."""
         yield WindowScores._fields
         yield from zip(*(column.tolist() for column in self.windows), strict=True)
-
-
-def _sorted(parts: Sequence[WindowScores]) -> WindowScores:
-    """The windows of all parts, by offset and index."""
-    if not parts:
-        nothing = np.empty(0, np.int64)
-        return WindowScores(
-            nothing,
-            nothing,
-            nothing,
-            nothing,
-            np.empty(0),
-            nothing > 0,
-            np.empty(0, np.float32),
-            nothing,
-        )
-    columns = [np.concatenate(column) for column in zip(*parts, strict=True)]
-    order = np.lexsort((columns[0], columns[3]))
-    return WindowScores._make(column[order] for column in columns)
-
-
-def _summary(w: WindowScores) -> dict[str, float]:
-    count = len(w.example)
-    if not count:
-        return {"windows": 0}
-    chances = np.exp(w.log_pz)
-    finite = bool(np.isfinite(w.log_pz).all())
-    powers = np.quantile(np.maximum(w.log_pz, -1e300), (0.05, 0.5, 0.95)) / math.log(10)
-    low, middle, high = (p if p > -1e200 else -math.inf for p in powers.tolist())
-    return {
-        "windows": count,
-        "mean_pz": math.fsum(chances.tolist()) / count,
-        "median_pz": float(np.median(chances)),
-        "max_pz": float(chances.max()),
-        "mean_log_pz": math.fsum(w.log_pz.tolist()) / count if finite else -math.inf,
-        "log10_pz_5": low,
-        "log10_pz_50": middle,
-        "log10_pz_95": high,
-        "greedy": float(w.greedy.mean()),
-        "never": int(np.isneginf(w.log_pz).sum()),
-    }
-
-
-def _chosen(numbers: Int64, times: int, seed: int) -> Iterator[Int64]:
-    """Documents drawn with replacement, again and again."""
-    count = len(numbers)
-    for time in range(times):
-        words = draws(key(seed, "bootstrap", time), np.arange(count, dtype=np.uint64))
-        yield numbers[(words % np.uint64(count)).astype(np.int64)]
-
-
-def _largest(cells: Int64, values: Float64, length: int) -> Float64:
-    found = np.full(length, np.nan)
-    np.fmax.at(found, cells, values)
-    return found
-
-
-def _mean(cells: Int64, values: Float64, length: int) -> Float64:
-    with np.errstate(invalid="ignore", divide="ignore"):
-        return np.bincount(cells, values, length) / np.bincount(cells, minlength=length)
-
-
-def _log_mean_exp(cells: Int64, values: Float64, length: int) -> Float64:
-    top = _largest(cells, values, length)
-    with np.errstate(invalid="ignore", divide="ignore"):
-        above = np.exp(values - np.where(np.isneginf(top), 0, top)[cells])
-        return np.log(_mean(cells, above, length)) + np.where(np.isneginf(top), 0, top)
-
-
-_REDUCE = {"max": _largest, "mean": _mean, "logmeanexp": _log_mean_exp}

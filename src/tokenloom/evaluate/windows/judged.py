@@ -8,7 +8,9 @@ right, after filler, to see whether what was learned depends on the place in the
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
+from dataclasses import asdict
 from functools import partial
 from typing import Any
 
@@ -21,10 +23,13 @@ from tokenloom.arguments import integer, wrong
 from tokenloom.batch.batch import Batch
 from tokenloom.errors import ConfigError, plural, warn
 from tokenloom.evaluate.decoding import Decoding
-from tokenloom.evaluate.extraction import exact_sums, longest_suffix
+from tokenloom.evaluate.kept import Kept
 from tokenloom.evaluate.models.scorers import NO_TARGET
-from tokenloom.evaluate.scoring import Judged, judged_batches, scorer_of
-from tokenloom.evaluate.window_scores import Extraction, WindowScores
+from tokenloom.evaluate.pinned import content_hash
+from tokenloom.evaluate.scoring import Judged, Range, judged_batches, scorer_of
+from tokenloom.evaluate.windows.extraction import Extraction
+from tokenloom.evaluate.windows.probabilities import exact_sums, longest_suffix
+from tokenloom.evaluate.windows.scores import WindowScores
 from tokenloom.layout.splice.spec import SpliceSpec
 
 __all__ = ["pz", "window_run"]
@@ -87,6 +92,7 @@ def pz(
     batch_size: int = 64,
     rank: int | None = None,
     world_size: int | None = None,
+    keep: str | os.PathLike[str] | None = None,
     progress: bool | None = None,
 ) -> Extraction:
     """P(z) of every window of the documents.
@@ -101,10 +107,12 @@ def pz(
         offsets: cells of filler before each window; every window is judged at each of them.
         decoding: the way of decoding.
         tau: the P(z) that a suffix must reach to count for `WindowScores.k_star`.
-        batch_size: windows of a step over all ranks.
+        batch_size: windows that the model gets at a time.
         rank: the number of this rank, as for `tokenloom.Loader`: each gets its share, and
             `Extraction.joined` or `gathered` puts the shares together.
         world_size: the number of ranks.
+        keep: a file for what was found so far, of this rank alone. The same call after a stop goes
+            on with it; after the end it reads its answer there.
         progress: whether to draw a bar; None: on a terminal.
 
     Returns:
@@ -136,27 +144,33 @@ def pz(
             f"{plural(short, 'document')} of {documents.num_documents:,} shorter than prefix + "
             f"suffix = {prefix + suffix} tokens: no window of them is judged"
         )
-    parts = []
-    for offset in offsets:
-        run = window_run(documents, prefix=prefix, suffix=suffix, stride=stride, offset=offset)
-        batches = judged_batches(
+    frame = {"prefix": prefix, "suffix": suffix, "stride": stride}
+    whole = {**frame, "offsets": list(offsets), "tau": tau, "model": scorer.told}
+    runs = [window_run(documents, **frame, offset=offset) for offset in offsets]
+    mine = Range.of_rank(len(runs[0]), rank, world_size)
+    about = {**whole, "decoding": asdict(decoding), "content": content_hash(documents)}
+    kept = Kept(keep, "windows", scorer, {**about, "examples": list(mine)})
+    parts = [WindowScores(**kept.arrays)] if kept.arrays else []
+    done = kept.done
+    for number, (offset, run) in enumerate(zip(offsets, runs, strict=True)):
+        before = number * (mine.last - mine.first)  # windows at earlier offsets
+        for one in judged_batches(
             scorer,
             run,
+            some=Range(min(mine.first + max(0, done - before), mine.last), mine.last),
             targets=partial(_suffixes, first=run.seq_len - suffix),
             decoding=decoding,
             batch_size=batch_size,
-            rank=rank,
-            world_size=world_size,
             show=progress,
             title=f"P(z), offset {offset}" if offset else "P(z)",
-        )
-        parts += [_found(one, offset, suffix, np.log(tau)) for one in batches]
-    whole = {"prefix": prefix, "suffix": suffix, "stride": stride, "offsets": list(offsets)}
-    return Extraction.of(
-        parts,
-        documents,
-        settings={**whole, "decoding": decoding, "tau": tau, "model": scorer.told},
-    )
+        ):
+            parts.append(_found(one, offset, suffix, np.log(tau)))
+            done += len(one.batch)
+            if kept.is_due:
+                kept.write(done, WindowScores.joined(parts)._asdict())
+    if done > kept.done:
+        kept.write(done, WindowScores.joined(parts)._asdict())
+    return Extraction.of(parts, documents, settings={**whole, "decoding": decoding})
 
 
 def _suffixes(batch: Batch, first: int) -> NDArray[np.int32]:
