@@ -19,7 +19,9 @@ highlight_language = "none"  # a fence without a language is no Python
 default_role = "py:obj"  # `name` links to the name if there is one, and is code otherwise
 myst_heading_anchors = 4
 
-autodoc_mock_imports = ["lightning"]  # takes 10 s to import; one base class is all that is needed
+autodoc_mock_imports = [
+    "lightning"
+]  # takes 10 s to import; two base classes are all that is needed
 autodoc_member_order = "bysource"
 autodoc_typehints_format = "short"
 autodoc_preserve_defaults = True

@@ -139,7 +139,10 @@ class _Asking:
     def page(self, one: Dataset | Documents, number: int) -> TokenPage:
         (documents, *others) = _documents(one).values()
         if others:
-            raise ConfigError("page: a mix has several documents of a number. Name a store.")
+            raise ConfigError(
+                f"page: found {number}, but a mix has a document of this number in every source. "
+                "Name a store, or a run of one source."
+            )
         length = one.seq_len if isinstance(one, Dataset) else self.asked.seq_len
         return token_page(
             self.model, documents, number, seq_len=length, batch_size=self.asked.batch_size
@@ -188,8 +191,8 @@ def _documents(one: Any) -> dict[str | None, Documents]:
     """The documents of a run, by source; None stands for the only one."""
     if isinstance(one, Documents):
         return {None: one}
-    parts = documents_of(one)
-    return {None: next(iter(parts.values()))} if len(parts) == 1 else {**parts}
+    parts: dict[str | None, Documents] = dict(documents_of(one).items())
+    return {None: next(iter(parts.values()))} if len(parts) == 1 else parts
 
 
 def _save(folder: Path, found: _Found, arguments: argparse.Namespace) -> None:

@@ -45,6 +45,11 @@ class Learned:
         figure: what was looked at.
         line: the value that counts as learned.
         steps: the checkpoints.
+
+    >>> one = LearnedDocument("7", 150.0, 3.0, 0.5, 1.5)
+    >>> found = Learned(documents=(one,), figure="loss", line=1.0, steps=(100, 200))
+    >>> found.never, list(found.lines())[1]
+    ((), '  document 7: at step 150 (3.000 at the first, 0.500 at the last checkpoint)')
     """
 
     documents: tuple[LearnedDocument, ...]

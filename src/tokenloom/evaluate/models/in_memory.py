@@ -69,7 +69,8 @@ class _Rows(NamedTuple):
     def equal_before(self, some: Int64) -> Int64:
         """How many tokens with a lower id have the logit of the row's token, of some rows."""
         lower = np.arange(self.logits.shape[1]) < self.token[some, None]
-        return ((self.logits[some] == self.own[some, None]) & lower).sum(1)
+        equal = (self.logits[some] == self.own[some, None]) & lower
+        return np.asarray(equal.sum(1), np.int64)
 
 
 def scores_in_memory(logits: Float32, tokens: Int64, decoding: Decoding) -> TokenScores:
@@ -215,5 +216,5 @@ def _step_of(below: Float32, mass: Float32, enough: Float64) -> tuple[Float32, F
         near = (below < edge).astype(np.float32)
         small = (mass[:, None] @ near[:, :, None])[:, 0, 0] < enough  # the fastest masked sum
         first, last = np.where(small, middle, first), np.where(small, last, middle)
-    high = np.where(last == STEPS, np.float32(np.inf), last.astype(np.float32) / PER_NAT)
-    return (first.astype(np.float32) / PER_NAT)[:, None], high.astype(np.float32)[:, None]
+    edges = np.append(np.arange(STEPS, dtype=np.float32) / np.float32(PER_NAT), np.float32(np.inf))
+    return edges[first][:, None], edges[last][:, None]

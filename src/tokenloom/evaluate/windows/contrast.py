@@ -58,6 +58,11 @@ class Contrast:
         figures: each by its name; see `Extraction.figures`.
         level: of the intervals.
         documents: of both sides.
+
+    >>> one = Difference(0.4, 0.1, Interval(0.3, 0.2, 0.4), 4.0)
+    >>> found = Contrast(figures={"mean P(z)": one}, level=0.95, documents=(20, 10))
+    >>> list(found.lines())[1]
+    '  mean P(z): 0.4 and 0.1, difference 0.3 (0.2 to 0.4), ratio 4: remembered'
     """
 
     figures: dict[str, Difference]

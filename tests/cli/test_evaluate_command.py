@@ -1,0 +1,123 @@
+"""`tokenloom evaluate`: sets and controls, files, and a command that goes on after a stop."""
+
+import json
+
+import numpy as np
+import pytest
+import torch
+from transformers import LlamaConfig, LlamaForCausalLM
+
+import tokenloom as tl
+from tokenloom.cli import main
+from tokenloom.evaluate import content_hash, model_fingerprint
+from tokenloom.evaluate.models.in_torch import TorchScorer
+
+RUN = """\
+seq_len: 24
+sources: {wiki: {store: wiki, pack: {}, shuffle: full}}
+evaluate: {trained: {store: wiki, select: {doc_index: [0, 1, 2]}}, held: {store: held}}
+"""
+
+
+@pytest.fixture(scope="module")
+def shelf(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("evaluated")
+    torch.manual_seed(0)
+    sizes = {"hidden_size": 16, "intermediate_size": 32, "vocab_size": 12}
+    config = LlamaConfig(num_hidden_layers=1, num_attention_heads=2, num_key_value_heads=2, **sizes)
+    LlamaForCausalLM(config).save_pretrained(folder / "model")
+    rng = np.random.default_rng(4)
+    rows = [{"input_ids": rng.integers(0, 12, n).tolist()} for n in (40, 14, 31, 22, 35, 18)]
+    for name, some in (("wiki", rows[:4]), ("held", rows[4:])):
+        tl.build(some, folder / name, tokenizer=None, vocab_size=12)
+    (folder / "run.yaml").write_text(RUN)
+    return folder
+
+
+@pytest.fixture
+def place(shelf, monkeypatch):
+    monkeypatch.chdir(shelf)
+    return shelf
+
+
+WINDOWS = ["--pz", "--prefix", "4", "--suffix", "3", "--stride", "2"]
+COMMAND = ["evaluate", "run.yaml", "--model", "model", *WINDOWS]
+
+
+def test_a_set_is_the_control_of_the_others(place, capsys):
+    assert main([*COMMAND, "--control", "held", "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert list(found["losses"]) == ["trained"]
+    assert list(found["windows"]) == ["trained", "control"]
+    assert found["content"]["control"] == content_hash(tl.open("held"))
+    assert found["model"]["fingerprint"] == model_fingerprint("model")
+    beside = found["control"]["trained"]
+    assert beside["documents"] == [3, 2]
+    assert set(beside["figures"]) == set(found["windows"]["trained"]["intervals"])
+
+
+def test_a_store_is_a_control_too_and_words_say_what_it_means(place, capsys):
+    assert main([*COMMAND, "--control", "held/"]) == 0
+    out = capsys.readouterr().out
+    assert "trained beside the control:\n" in out
+    assert "no more than the control" in out  # nothing was ever trained
+
+
+@pytest.mark.parametrize(
+    ("added", "words"),
+    [
+        (["--control", "hled"], "--control: found 'hled', allowed: trained, held, the path of a"),
+        (["--page", "1"], "--page: found without a folder"),
+        (["--seq-len", "8"], "--seq-len: found 8 with a run"),
+    ],
+)
+def test_what_has_no_meaning_is_refused(place, capsys, added, words):
+    assert main([*COMMAND, *added]) == 2
+    assert words in capsys.readouterr().err
+
+
+def test_a_control_needs_windows(place, capsys):
+    assert main(["evaluate", "run.yaml", "--model", "model", "--control", "held"]) == 2
+    assert "--control: found without --pz" in capsys.readouterr().err
+
+
+def test_files_are_written_and_the_same_command_again_asks_no_model(
+    place, capsys, tmp_path, monkeypatch
+):
+    out = tmp_path / "results"
+    command = [*COMMAND, "--page", "0", "-o", str(out), "--json"]
+    assert main(command) == 0
+    first = json.loads(capsys.readouterr().out)
+    kinds = (
+        "heat-{}.svg",
+        "windows-{}.csv",
+        "kept-losses-{}.npz",
+        "kept-windows-{}.npz",
+        "{}-0.html",
+    )
+    wanted = {kind.format(name) for kind in kinds for name in ("trained", "held")}
+    assert {one.name for one in out.iterdir()} == {"evaluation.json", *wanted}
+    assert json.loads((out / "evaluation.json").read_text()) == first
+    assert (out / "heat-held.svg").read_text().startswith("<svg")
+
+    def never(*_):
+        raise AssertionError("it was asked again")
+
+    monkeypatch.setattr(TorchScorer, "__call__", never)
+    again = [*COMMAND, "-o", str(out), "--json"]
+    assert main(again) == 0
+    assert json.loads(capsys.readouterr().out) == first
+
+
+def test_another_model_in_the_same_folder_is_refused(place, capsys, tmp_path):
+    out = tmp_path / "results"
+    assert main([*COMMAND, "-o", str(out)]) == 0
+    torch.manual_seed(1)
+    other = LlamaForCausalLM(LlamaConfig(**json.loads((place / "model/config.json").read_text())))
+    other.save_pretrained(tmp_path / "other")
+    before = {one.name: one.read_bytes() for one in out.iterdir()}
+    command = [*COMMAND, "-o", str(out)]
+    command[command.index("model")] = str(tmp_path / "other")
+    assert main(command) == 2
+    assert "belongs to another evaluation: weights is" in capsys.readouterr().err
+    assert {one.name: one.read_bytes() for one in out.iterdir()} == before
