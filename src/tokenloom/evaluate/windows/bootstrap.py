@@ -35,13 +35,13 @@ class Interval(NamedTuple):
     def around(value: float, drawn: Float64, level: float) -> Interval:
         """The interval that holds this part of what was drawn.
 
-        >>> Interval.around(0.5, np.linspace(0, 1, 101), 0.9)
-        Interval(value=0.5, low=0.05, high=0.95)
+        >>> Interval.around(50.0, np.arange(101.0), 0.5)
+        Interval(value=50.0, low=25.0, high=75.0)
         """
         if np.isnan(drawn).any():
             return Interval(value, math.nan, math.nan)
         low, high = np.quantile(drawn, [(1 - level) / 2, (1 + level) / 2]).tolist()
-        return Interval(value, round(low, 15), round(high, 15))
+        return Interval(value, low, high)
 
     def __str__(self) -> str:
         if math.isnan(self.low):

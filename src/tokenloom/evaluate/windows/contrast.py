@@ -30,7 +30,7 @@ class Difference(NamedTuple):
         trained: its mean over the windows of trained documents.
         held: the same of documents that were held out.
         difference: trained - held, with its interval.
-        ratio: trained / held; inf if only the second is 0.
+        ratio: trained / held; inf if only the second is 0, NaN of logarithms.
     """
 
     trained: float
@@ -76,9 +76,10 @@ class Contrast:
             f"out, intervals of {self.level:.0%} over documents:"
         )
         for name, one in self.figures.items():
+            ratio = "" if math.isnan(one.ratio) else f", ratio {one.ratio:.3g}"
             yield (
-                f"  {name}: {one.trained:.3g} and {one.held:.3g}, difference {one.difference}, "
-                f"ratio {one.ratio:.3g}: {one.verdict}"
+                f"  {name}: {one.trained:.3g} and {one.held:.3g}, difference {one.difference}"
+                f"{ratio}: {one.verdict}"
             )
 
     def as_json(self) -> dict[str, Any]:
@@ -134,7 +135,7 @@ def contrast(
     ...     one = pz(remembers_a, store.select(doc_index=[0, 1, 2]), **ask)
     ...     two = pz(remembers_a, store.select(doc_index=[3, 4, 5]), **ask)
     >>> [each.verdict for each in contrast(one, two).figures.values()]
-    ['remembered', 'remembered', 'remembered']
+    ['remembered', 'remembered', 'remembered', 'remembered']
     >>> {each.verdict for each in contrast(two, two).figures.values()}
     {'no more than the control'}
     """
@@ -146,7 +147,10 @@ def contrast(
                 "can't be compared."
             )
     sides = (trained, held)
-    values = [one.figures(n, p) for one in sides]
+    known = [one.figures(n, p) for one in sides]
+    values = [
+        {name: v for name, v in one.items() if all(name in k for k in known)} for one in known
+    ]
     drawn = [
         drawn_means(one.windows.document, list(v.values()), draws=draws, seed=seed + number)
         for number, (one, v) in enumerate(zip(sides, values, strict=True))
@@ -161,6 +165,6 @@ def contrast(
 
 
 def _ratio(first: float, second: float) -> float:
-    if second:
-        return first / second
-    return math.inf if first > 0 else math.nan
+    if min(first, second) < 0 or not max(first, second):
+        return math.nan
+    return first / second if second else math.inf

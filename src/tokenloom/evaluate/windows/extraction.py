@@ -196,12 +196,16 @@ class Extraction:
     def figures(self, n: int = 100, p: float = 0.5) -> dict[str, Float64]:
         """One value for each window, by name: their means are what people ask for first.
 
+        That of log10 P(z) is left out where decoding can't give one of the suffixes.
+
         Args:
             n: draws of whoever tries to extract.
             p: the probability with which they see the suffix.
         """
         log_pz = self.windows.log_pz
+        powers = {"mean log10 P(z)": log_pz / math.log(10)} if np.isfinite(log_pz).all() else {}
         return {
+            **powers,
             "mean P(z)": np.exp(log_pz),
             "extracted by greedy decoding": self.windows.greedy.astype(np.float64),
             f"seen in {n} draws with probability {p:g}": (log_pz >= log_threshold(n, p)) * 1.0,

@@ -1,0 +1,1 @@
+"""A study of memorization on any machine: `python -m examples.memorization`."""
