@@ -94,7 +94,7 @@ def test_blocks_are_cheaper_while_few_of_them_are_read_twice(tmp_path, rows, mon
     blocks, size = 100 / (-(-100 // rows)), SEQ_LEN * 2
     for read in (16, 200, working_set.READ_BYTES):
         monkeypatch.setattr(working_set, "READ_BYTES", read)
-        for missing in (0.0, 0.01, 0.1, 0.3, 0.9):
+        for missing in np.linspace(0, 1, 997).tolist():
             by_rows = read + rows * size / blocks
             by_blocks = (missing + 1 / blocks) * (read + rows * size)
             assert working.cheaper_by_blocks(missing) == (by_blocks <= by_rows), (read, missing)

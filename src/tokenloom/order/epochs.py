@@ -175,8 +175,7 @@ class Bridge:
         """Old rows before each place [N]."""
         # a row is less than half a row from its even share: the share is right, or one too few
         count = _floor_of(place, self._r, max(1, len(self)))
-        more = (count < self._r) & (self._place(np.minimum(count, self._r - 1)) < place)
-        return count + more
+        return count + ((count < self._r) & (self._place(count) < place))
 
     def map(self, indices: Any) -> Int64:
         """The row at each index, in the shape given."""

@@ -443,6 +443,14 @@ def test_groups_that_no_plan_can_have_are_not_believed_wherever_they_are(toy, na
     assert grouping._checked({"document": right["document"]}, line, spec) is None
 
 
+def test_groups_of_one_document_and_of_no_token_are_believed(toy):
+    layout = packed(toy, group_docs=1).run.layout
+    right = grouping._as_json(layout.groups)
+    assert 0 in np.diff(right["address"])
+    assert set(np.diff(right["document"])) == {1}
+    assert grouping._as_json(grouping._checked(right, layout.line, layout.spec)) == right
+
+
 def test_groups_that_are_looked_at_are_those_of_the_plan(toy, monkeypatch):
     """Numbers that could be those of a plan, but of another one."""
     layout = packed(toy).run.layout
