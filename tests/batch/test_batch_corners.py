@@ -120,6 +120,18 @@ def test_filler_alone_has_weights_of_one_if_any_source_has_some(weighted, toy):
     assert renderer.weights(plan, 2, 2, 3).tolist() == np.ones((3, 4)).tolist()
 
 
+@pytest.mark.parametrize("sources", [1, 3])
+@pytest.mark.parametrize("indices", [[], [0], [7, 2, 9, 2, 0], list(range(12))])
+def test_the_rows_of_a_plan_are_those_that_the_run_finds(toy, sources, indices):
+    one = toy.store.windows(4).shuffle()
+    run = (one if sources == 1 else tl.mix(dict.fromkeys("abc", one))).run
+    asked = np.array(indices, np.int64)
+    plan = Plan(run, asked)
+    source, row = plan.rows
+    assert source.tolist() == plan.source.tolist() == run.pick(asked)[0].tolist()
+    assert row.tolist() == run.locate(asked)[1].tolist()
+
+
 def test_a_gap_between_documents_predicts_nothing_across_it():
     """Without boundary masks a document's first token is predicted if the last one ends there."""
     columns = {"document": [0, 1, 2], "start": [0, 0, 0], "length": [2, 2, 2], "at": [0, 2, 6]}

@@ -84,6 +84,15 @@ def test_runs_are_the_tokens_of_spans_without_what_was_inserted(made):
     assert [flat[a:b] for a, b in itertools.pairwise(edges)] == expected
 
 
+@given(st.lists(st.tuples(st.integers(0, 99), st.integers(0, WIDTH)), max_size=5))
+def test_one_stretch_each_is_one_for_every_frame_from_its_first_cell_on(made):
+    address, length = np.array(made, np.int64).reshape(-1, 2).T
+    runs = Reads.one_each(address, length, WIDTH)
+    assert runs.edges.tolist() == list(range(len(made) + 1))
+    columns = zip(runs.address.tolist(), runs.length.tolist(), runs.at.tolist(), strict=True)
+    assert list(columns) == [(*one, 0) for one in made]
+
+
 WRONG = {
     "a span that begins before its frame": [[(0, 0, 2, -1, 0)]],
     "a span that leaves its frame": [[(0, 0, 3, 4, 0)]],

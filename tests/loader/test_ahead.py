@@ -391,6 +391,17 @@ def test_plans_ahead_end_at_the_first_one_that_lacks_nothing(root, short_plans, 
     assert blocks_asked_for(6, [1]) == [[0] + 5 * [WINDOW], []], "as much as the cache has room for"
 
 
+def test_one_step_alone_fetches_nothing_ahead_and_two_do(root, short_plans, monkeypatch):
+    """Who asks for single steps may jump about; who asks for two wants the next ones as well."""
+    asked = []
+    monkeypatch.setattr(Renderer, "fetch_ahead", lambda *some, **more: asked.append(some) or 1)
+    with tl.Loader(run_of(root), 4, prefetch=4) as loader:
+        loader._maker.batches(0, 1)
+        assert not asked
+        loader._maker.batches(1, 2)
+        assert asked
+
+
 def test_a_small_run_is_not_planned_far_ahead(root, monkeypatch):
     """Epochs of a few rows cost an order each: planning thousands of steps ahead took minutes."""
     planned = []

@@ -71,6 +71,23 @@ def test_files_without_such_losses_are_refused_with_the_place(tmp_path, text, me
         read_losses(tmp_path / "none.jsonl")
 
 
+@pytest.mark.parametrize(
+    ("text", "line"),
+    [
+        ("step,loss\n0,x\n", 2),
+        ("step,loss\n0,1\n1,x\n", 3),
+        ("step,loss\n\n\n0,1\n\n1,x\n", 6),  # empty lines are lines of the file
+        ('step,note,loss\n0,"a\nb",1\n1,,x\n', 4),  # and so are those inside quotes
+    ],
+)
+def test_a_wrong_number_in_a_table_is_told_with_its_line(tmp_path, text, line):
+    path = tmp_path / "log.csv"
+    path.write_text(text)
+    with pytest.raises(InputError) as told:
+        read_losses(path)
+    assert str(told.value).startswith(f"{path}:{line}: 'loss' is 'x'")
+
+
 def test_events_need_a_reader_and_only_scalars_are_asked_of_it(tmp_path, monkeypatch):
     path = tmp_path / "events.out.tfevents.1.host"
     path.write_bytes(b"")

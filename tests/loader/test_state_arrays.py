@@ -185,6 +185,16 @@ def test_a_state_is_of_the_epoch_that_it_is_in(toy):
     assert sum(new for _, new in changes) > 2
 
 
+@pytest.mark.parametrize("cost", ["tokens", "loss_tokens"])
+def test_a_mix_that_is_shuffled_as_a_whole_has_the_arrays_of_its_end_at_all_times(toy, cost):
+    """It has shown a bit of everything."""
+    plain, shuffled = mixed(toy, cost).run, mixed(toy, cost).shuffle().run
+    assert plain.n == shuffled.n
+    found = {shuffled.arrays_digest(examples) for examples in (1, 7, plain.n // 2, plain.n)}
+    assert found == {plain.arrays_digest(plain.n)}
+    assert found != {plain.arrays_digest(1)}, "the first epoch alone"
+
+
 def test_edits_from_there_on_leave_the_digest_of_a_state_alone(tmp_path):
     path = tmp_path / "s"
     records = [{"input_ids": [1 + i % 7] * (1 + i % 9)} for i in range(60)]

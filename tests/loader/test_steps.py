@@ -43,8 +43,12 @@ def test_steps_are_those_of_a_loop(schedule, start, first):
     steps = Steps(schedule, (first, start))
     assert [(steps.begin(first + s), steps.size(first + s)) for s in range(60)] == wanted
     begins = {begin: first + s for s, (begin, _) in enumerate(wanted)}
-    for example in range(start, wanted[-1][0]):
+    every = range(start, wanted[-1][0])
+    for example in every:
         assert steps.step_at(example) == begins.get(example)
+    holds = [first + s for s, (_, size) in enumerate(wanted[:-1]) for _ in range(size)]
+    assert [steps.step_of(example) for example in every] == holds
+    assert steps.steps_of(np.array(every, np.int64)).tolist() == holds
     for step in range(first, first + 60):
         end = steps.stretch_end(step)
         assert end > step

@@ -357,6 +357,24 @@ def test_any_index_is_found_by_counting_at_two_moments(shape, compiled, monkeypa
         assert len(asked) <= (24 if late else 2)
 
 
+@pytest.mark.parametrize("share", [0.0, 1e-6, 0.3, 0.5, 0.995, 0.9999, 1.0])
+@pytest.mark.parametrize("shape", SHAPES)
+def test_two_moments_with_millions_between_them_are_narrowed_down_to_few(shape, share, monkeypatch):
+    """By as many counts as digits, not as items."""
+    merge = Merge([Clock(*one) for one in SHAPES[shape]], seed=1, midpoint=False)
+    last = merge.begin + 10**7
+    low, high = merge._now(merge._first), merge._bracket(last)[1]
+    asked, real = [], Merge.count
+    monkeypatch.setattr(Merge, "count", lambda self, at: asked.append(at) or real(self, at))
+    index = merge.begin + round(share * 10**7)
+    found = merge._narrowed(index, low, merge.begin, high, real(merge, high))
+    below, above = (real(merge, moment) for moment in found)
+    assert low <= found[0] < found[1] <= high
+    assert below <= index <= above
+    assert above - below <= FEW
+    assert len(asked) <= 30
+
+
 @given(a_mix(most=4), st.booleans(), st.integers(1, 60))
 def test_counts_at_a_moment_are_those_of_the_loop(mix, midpoint, count):
     clocks, slow = mix

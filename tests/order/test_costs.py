@@ -17,7 +17,7 @@ from tokenloom.layout.pack import rows as grouping
 from tokenloom.order import costs as costs_module
 from tokenloom.order import prices as prices_module
 from tokenloom.order.costs import EqualCosts, ShortLastCosts, SummedCosts
-from tokenloom.order.prices import RunPrices, TokenCount, costs_of
+from tokenloom.order.prices import RunPrices, TokenCount, costs_of, examples_for
 from tokenloom.store import plan_cache
 
 SIZES = [[3, 9, 1, 5, 30], [7] * 12, [2, 40, 8]]
@@ -343,3 +343,30 @@ def test_costs_are_closed_forms_where_rows_are_equal():
             run = toy.store.windows(8, **options).shuffle().run
             assert not isinstance(costs_of(run, "tokens", None), SummedCosts)
         assert isinstance(costs_of(toy.store.pack(8).run, "tokens", None), SummedCosts)
+
+
+@given(
+    st.lists(st.integers(0, 9), max_size=20),
+    st.integers(0, 120),
+    st.none() | st.integers(0, 20),
+    st.booleans(),
+)
+def test_examples_for_some_tokens_are_those_of_a_loop(prices, tokens, n, wide):
+    """Prices are followed by ones; n examples at most."""
+    sums = [0, *itertools.accumulate(prices)]
+
+    def tokens_in(examples):
+        return sums[min(examples, len(prices))] + max(0, examples - len(prices))
+
+    wanted = 0
+    while tokens_in(wanted) < tokens and (n is None or wanted < n):
+        wanted += 1
+    assert examples_for(np.int64(tokens) if wide else tokens, tokens_in, n) == wanted
+
+
+@pytest.mark.parametrize("tokens", [-1, True, False, 1.0, "4", None, np.int64(-1)])
+def test_what_is_no_number_of_tokens_is_refused(tokens):
+    with pytest.raises(
+        tl.ConfigError, match=r"take: found tokens=.*allowed: an integer, 0 or more"
+    ):
+        examples_for(tokens, lambda examples: examples, None)

@@ -78,11 +78,16 @@ def test_groups_that_are_planned_for_a_file_are_counted(shown, limit, show, tmp_
 
 
 @pytest.mark.parametrize("more", [-1, 0, 1])
-def test_costs_that_are_added_up_are_counted_chunk_by_chunk(shown, more, monkeypatch, caplog):
+@pytest.mark.parametrize("order", ["rows", "blocks"])  # added up by rows, or as they come
+def test_costs_that_are_added_up_are_counted_chunk_by_chunk(
+    shown, order, more, monkeypatch, caplog
+):
     monkeypatch.setattr(prices_module, "TOGETHER", 4)
+    monkeypatch.setattr(costs_module, "CHUNK", 4)
     monkeypatch.setattr(costs_module, "STRIDE", 2)
     with ToyStore(numbered(SIZES)) as toy:
-        run = toy.store.pack(16).shuffle().run
+        made = toy.store.pack(16, group_docs=6)
+        run = (made.shuffle() if order == "rows" else made.block_shuffle(window_blocks=2)).run
         monkeypatch.setattr(costs_module, "SHOWN", run.rows + more)
         with caplog.at_level(logging.INFO, "tokenloom"):
             sums = SummedCosts(RunPrices(run, 1), None)._sums_of(0)

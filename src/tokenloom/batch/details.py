@@ -24,20 +24,24 @@ Int64 = NDArray[np.int64]
 Float32 = NDArray[np.float32]
 
 
-class Details(Protocol):
-    """What is known about the rows of a batch in addition to their tokens."""
+class _Facts(Protocol):
+    """The part of `Details` that is looked up; all else follows from it."""
 
     def spans(self) -> Spans:
         """Which part of which document is where."""
-
-    def tiles(self, width: int) -> Tiles:
-        """The first `width` cells of every row, as tiles."""
 
     def weights(self) -> Float32 | None:
         """The stored loss weight of every cell [B, width]; None if the store has none."""
 
     def metadata(self) -> list[list[dict[str, Any]]]:
         """The metadata of the documents of each row."""
+
+
+class Details(_Facts, Protocol):
+    """What is known about the rows of a batch in addition to their tokens."""
+
+    def tiles(self, width: int) -> Tiles:
+        """The first `width` cells of every row, as tiles."""
 
 
 class KnownRows(NamedTuple):
@@ -67,7 +71,7 @@ class KnownRows(NamedTuple):
 
 
 class OfBatch(NamedTuple):
-    """The `Details` of a batch of which some rows are taken: what it has looked up is kept."""
+    """What a batch knows of which some rows are taken: what it has looked up is kept."""
 
     batch: Any
 
@@ -75,10 +79,6 @@ class OfBatch(NamedTuple):
         """See `Details`."""
         spans: Spans = self.batch.spans
         return spans
-
-    def tiles(self, width: int) -> Tiles:
-        """See `Details`."""
-        return tile(self.batch.spans, width)
 
     def weights(self) -> Float32 | None:
         """See `Details`."""
@@ -94,7 +94,7 @@ class OfBatch(NamedTuple):
 class SomeRows:
     """The `Details` of some rows of a batch."""
 
-    def __init__(self, details: Details, rows: Int64) -> None:
+    def __init__(self, details: _Facts, rows: Int64) -> None:
         self._details, self._rows = details, rows
 
     @lazy

@@ -153,26 +153,20 @@ class Plan:
         parts = self.parts
         return joined_spans([p.placed for p in parts], [p.spans for p in parts], self.width)
 
-    @lazy
+    @property
     def source(self) -> Int64:
         """The number of the source of each example [N]."""
-        found = np.zeros(len(self.indices), np.int64)
-        for part in self.parts:
-            found[slice(None) if part.at is None else part.at] = part.number
-        return found
+        return self.rows[0]
 
     @lazy
     def rows(self) -> tuple[Int64, Int64]:
         """(number of the source, row in its layout) of each example [N]."""
-        places = [part.at for part in self.parts if part.at is not None]
-        rows = [part.placed.row for part in self.parts]
-        if len(places) < len(rows):  # a single source
-            return np.full(len(self.indices), self.parts[0].number), rows[0]
         source, row = np.empty((2, len(self.indices)), np.int64)
-        if places:
-            at = np.concatenate(places)
-            numbers = [part.number for part in self.parts]
-            source[at] = np.repeat(numbers, [len(one) for one in rows])
+        if self.parts:
+            every = np.arange(len(self.indices))
+            rows = [part.placed.row for part in self.parts]
+            at = np.concatenate([every if part.at is None else part.at for part in self.parts])
+            source[at] = np.repeat([p.number for p in self.parts], [len(one) for one in rows])
             row[at] = np.concatenate(rows)
         return source, row
 

@@ -98,9 +98,10 @@ def _lines(place: Path) -> Iterator[tuple[str, Mapping[str, Any]]]:
 def _table(place: Path, delimiter: str) -> Iterator[tuple[str, Mapping[str, Any]]]:
     """(where, record) of every line of a table with a header."""
     with place.open(encoding="utf-8", newline="") as file:
-        for number, record in enumerate(csv.DictReader(file, delimiter=delimiter), 2):
+        reader = csv.DictReader(file, delimiter=delimiter)
+        for record in reader:
             full = {key: value for key, value in record.items() if key and value}
-            yield f"{place}:{number}", full
+            yield f"{place}:{reader.line_num}", full
 
 
 def _events(place: Path, tag: str) -> Iterator[tuple[str, Mapping[str, Any]]]:

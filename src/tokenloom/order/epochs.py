@@ -173,13 +173,9 @@ class Bridge:
 
     def _olds_before(self, place: Int64) -> Int64:
         """Old rows before each place [N]."""
-        count = _floor_of(place, self._r, max(1, len(self)))  # a guess
-        while True:
-            more = (count < self._r) & (self._place(np.minimum(count, self._r - 1)) < place)
-            fewer = (count > 0) & (self._place(np.maximum(count - 1, 0)) >= place)
-            if not (more | fewer).any():
-                return count
-            count = count + more - fewer
+        # a row is less than half a row from its even share: the share is right, or one too few
+        count = _floor_of(place, self._r, max(1, len(self)))
+        return count + ((count < self._r) & (self._place(count) < place))
 
     def map(self, indices: Any) -> Int64:
         """The row at each index, in the shape given."""

@@ -235,6 +235,21 @@ def test_rows_with_a_document_of_the_next_group_are_not_believed():
         assert not layout.check(1, other)
 
 
+def test_rows_with_a_token_of_the_next_group_are_not_believed(toy):
+    layout = packed(toy).run.layout
+    edges = layout.groups.address.tolist()
+    for number, (low, high) in enumerate(itertools.pairwise(edges)):
+        planned = layout.plan(number)
+        assert layout.check(number, planned)
+        if not len(planned.address):
+            continue
+        last = int((planned.address + planned.length).max())
+        room = high - low - last  # tokens after the last piece, if it was cut
+        for more, believed in ((room, True), (room + 1, False)):
+            moved = dataclasses.replace(planned, address=planned.address + more)
+            assert layout.check(number, moved) is believed, number
+
+
 def test_laws_of_a_group_hold_up_to_their_limits():
     assert columns_of().is_lawful(9, 3, 15)
     assert not columns_of().is_lawful(8, 3, 15)  # the first row has nine cells
@@ -385,6 +400,71 @@ def poison(path, change):
     parts = [raw[low:high] for low, high in itertools.pairwise(edges)]
     path.write_bytes(b"".join(plan_cache._with_table(change(parts), told["identity"])))
     assert path.read_bytes() != raw
+
+
+def swapped(values, place):
+    """A list with two neighbours in the wrong order."""
+    return [*values[:place], values[place + 1], values[place], *values[place + 2 :]]
+
+
+def put(values, place, value):
+    return [*values[:place], value, *values[place + 1 :]]
+
+
+WRONG_GROUPS = {  # one law each
+    "documents that do not ascend": lambda g: {"document": swapped(g["document"], 2)},
+    "a group without documents": lambda g: {"document": put(g["document"], 2, g["document"][1])},
+    "a first document missing": lambda g: {"document": put(g["document"], 0, 1)},
+    "a last document missing": lambda g: {"document": put(g["document"], -1, 209)},
+    "addresses that do not ascend": lambda g: {"address": swapped(g["address"], 2)},
+    "a first token missing": lambda g: {"address": put(g["address"], 0, 1)},
+    "a last token missing": lambda g: {"address": put(g["address"], -1, g["address"][-1] - 1)},
+    "fewer than no rows": lambda g: {"rows": [-1, g["rows"][0] + g["rows"][1] + 1, *g["rows"][2:]]},
+    "a row more": lambda g: {"rows": put(g["rows"], 2, g["rows"][2] + 1)},
+    "a group more": lambda g: {"rows": [*g["rows"], 0]},
+    "an edge more": lambda g: {"address": [*g["address"], g["address"][-1]]},
+    "no groups": lambda g: {"document": [], "address": [], "rows": []},
+    "texts": lambda g: {"rows": ["many"] * len(g["rows"])},
+    "numbers that are too large": lambda g: {"rows": put(g["rows"], 2, 1 << 70)},
+    "an unknown tally": lambda g: {"tally": {"columns": 3}},
+}
+
+
+@pytest.mark.parametrize("name", WRONG_GROUPS)
+def test_groups_that_no_plan_can_have_are_not_believed_wherever_they_are(toy, name, monkeypatch):
+    layout = packed(toy).run.layout
+    line, spec = layout.line, layout.spec
+    right = grouping._as_json(grouping._work_out(line, spec))
+    assert right["document"][-1] == 210
+    monkeypatch.setattr(grouping, "random_places", lambda count: np.empty(0, np.int64))
+    known = grouping._checked(right, line, spec)
+    assert grouping._as_json(known) == right
+    assert grouping._checked(right | WRONG_GROUPS[name](right), line, spec) is None
+    assert grouping._checked({"document": right["document"]}, line, spec) is None
+
+
+def test_groups_of_one_document_and_of_no_token_are_believed(toy):
+    layout = packed(toy, group_docs=1).run.layout
+    right = grouping._as_json(layout.groups)
+    assert 0 in np.diff(right["address"])
+    assert set(np.diff(right["document"])) == {1}
+    assert grouping._as_json(grouping._checked(right, layout.line, layout.spec)) == right
+
+
+def test_groups_that_are_looked_at_are_those_of_the_plan(toy, monkeypatch):
+    """Numbers that could be those of a plan, but of another one."""
+    layout = packed(toy).run.layout
+    line, spec, groups = layout.line, layout.spec, layout.groups
+    right = grouping._as_json(groups)
+    monkeypatch.setattr(grouping, "random_places", np.arange)
+    assert set(grouping._checked(right, line, spec).looked_at) == set(range(len(groups)))
+    for name in ("document", "address", "rows"):
+        values = right[name]
+        place = next(k for k in range(1, len(values) - 1) if abs(values[k + 1] - values[k]) > 1)
+        other = put(values, place, values[place] + 1)
+        if name == "rows":  # as many in all
+            other = put(other, place - 1, other[place - 1] - 1)
+        assert grouping._checked(right | {name: other}, line, spec) is None, name
 
 
 def turned(toy):

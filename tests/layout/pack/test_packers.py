@@ -54,6 +54,16 @@ def test_both_ways_agree_on_many_items(monkeypatch, strategy):
         assert max(lengths[items].sum() for items in found[0]) <= capacity
 
 
+@pytest.mark.parametrize("capacity", [(1 << 16) - 1, 1 << 16, (1 << 16) + 1, 1 << 20])
+@pytest.mark.parametrize("strategy", STRATEGIES)
+def test_bins_of_more_than_16_bits_equal_the_obvious_scan(strategy, capacity):
+    """Lengths whose order would be another one by their low 16 bits."""
+    some = np.random.default_rng(2).integers(1, capacity + 1, 60)
+    lengths = [1, capacity, *some.tolist(), 1, capacity // 2, capacity]
+    made = pack(np.array(lengths, np.int64), capacity, strategy)
+    assert bins_of(made) == slow_bins(lengths, capacity, strategy)
+
+
 @pytest.mark.parametrize("strategy", STRATEGIES)
 def test_nothing_and_one_item(way, strategy):
     assert bins_of(pack(np.empty(0, np.int64), 8, strategy)) == []
