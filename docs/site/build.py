@@ -34,6 +34,7 @@ LISTS = {  # caption → pages; a page that is in none of them is an error
         "docs/run-files",
         "docs/file-to-certificate",
         "docs/evaluation",
+        "docs/memorization",
         "docs/audit",
         "docs/streams",
         "docs/trainers/README",

@@ -46,7 +46,7 @@ def main() -> None:
 
 def studied(folder: Path, way: str, *, quick: bool) -> dict[str, Extraction]:
     """Train in one way, and measure what is remembered."""
-    steps, every, stride = (40, 20, 64) if quick else (2000, 250, 8)
+    steps, every, stride = (12, 6, 128) if quick else (2000, 250, 8)
     print(f"\n{way}")
     run = prepared(folder, way)
     stores = {name: tl.open(folder / "stores" / name) for name in run.file.evaluate}

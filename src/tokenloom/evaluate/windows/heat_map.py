@@ -148,7 +148,7 @@ def _caption(found: Extraction, drawn: int, piece: int, over: str) -> list[str]:
     rest = "" if drawn == every else f"; {drawn} of {every:,} documents"
     windows = (
         f"{plural(len(found), 'window')}: prefix {asked['prefix']}, suffix {asked['suffix']}, one "
-        f"every {plural(asked['stride'], 'token')}; {asked['model']}"
+        f"every {plural(asked['stride'], 'token')}; {asked['model'].partition(',')[0]}"
     )
     reduced = (
         f"largest P(z) of the windows whose {over} covers a token, in pieces of "
