@@ -1,0 +1,158 @@
+"""Least-consumed mixing against alternation and temperature, on sources of unlike documents.
+
+Alternation gives every source the same number of documents, temperature a power of its size. Both
+leave a source of short documents with few tokens. Least-consumed always takes the source with the
+fewest tokens so far, so sources are learned evenly. Every source is a Markov language with letters of
+its own and a known entropy, so what is left to learn of it is a number.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+
+import tokenloom as tl
+from science.models import TinyLlama
+from science.pictures import dots
+from science.plan import Arm, Experiment, Measured, Trial, load_run, model_of
+from science.texts import BYTES, LETTERS, Chain, chains, letter_store, sampled
+from science.training import Recipe, train
+from science.verdicts import Check, Found
+from tokenloom.evaluate import evaluate
+
+__all__ = ["EXPERIMENT", "excess_losses", "languages_of", "stores_of"]
+
+SOURCES = {"books": 64, "posts": 32, "chats": 12}  # tokens of a document
+
+SIZES = {"books": 2400, "posts": 1600, "chats": 1200}  # documents
+
+HELD, BATCH = 200, 16
+
+RULES = {
+    "least consumed": (),
+    "alternation": ("mix.rule=round_robin",),
+    "temperature 1": ("mix.rule=weights", "mix.cost=tokens", "mix.temperature=1"),
+    "temperature 0.5": ("mix.rule=weights", "mix.cost=tokens", "mix.temperature=0.5"),
+}
+
+ARMS = tuple(Arm(name=name, overrides=words) for name, words in RULES.items())
+
+Stores = dict[str, tl.Store]
+
+
+def measure(trial: Trial) -> Measured:
+    """Train on one mix; then each source's loss above its entropy."""
+    languages = languages_of(SOURCES, trial.seed)
+    stores = stores_of(trial, languages, SOURCES, SIZES)
+    held = stores_of(trial, languages, SOURCES, dict.fromkeys(SOURCES, HELD), held=True)
+    run = load_run("mixing", trial, list(stores.items()))
+    model = model_of(trial, BYTES)
+    losses = train(model, run, Recipe(steps=trial.steps))
+    excess = excess_losses(model, languages, held)
+    used = run.consumed(trial.steps * BATCH)
+    tokens = {one["name"]: float(one["tokens"]) for one in used}
+    total = sum(tokens.values())
+    figures = {
+        **excess,
+        "worst": max(excess.values()),
+        "mean": float(np.mean(list(excess.values()))),
+        "least_share": min(tokens.values()) / total,
+        "tokens": total,
+    }
+    every = max(1, len(losses) // 20)
+    curve = [(float(i), losses[i]) for i in range(0, len(losses), every)]
+    about = {"entropy": {name: one.entropy for name, one in languages.items()}}
+    return Measured(figures, {"training": curve}, about)
+
+
+def languages_of(lengths: Mapping[str, int], seed: int) -> dict[str, Chain]:
+    """A chain for each source, each with 30 letters of its own."""
+    alphabets = [LETTERS[30 * number : 30 * number + 30] for number in range(len(lengths))]
+    return {
+        name: chains(1, letters, seed=seed, concentration=0.3)[0]
+        for name, letters in zip(lengths, alphabets, strict=True)
+    }
+
+
+def stores_of(
+    trial: Trial,
+    languages: Mapping[str, Chain],
+    lengths: Mapping[str, int],
+    sizes: Mapping[str, int],
+    *,
+    held: bool = False,
+) -> Stores:
+    """A store for each source: `sizes` documents of `lengths` tokens."""
+    found = {}
+    for number, (name, chain) in enumerate(languages.items()):
+        seed = trial.seed * 100 + number + 10_000 * held
+        count, length = sizes[name], lengths[name]
+        texts = sampled([chain], [0] * count, [length] * count, seed=seed)
+        path = trial.folder / f"{name}-{count}-{length}-{seed}"
+        found[name] = letter_store(texts, path)
+    return found
+
+
+def excess_losses(
+    model: TinyLlama, languages: Mapping[str, Chain], held: Mapping[str, tl.Store]
+) -> dict[str, float]:
+    """Nats per token of each source above its entropy."""
+    losses = {
+        name: evaluate(model, store, seq_len=64, by=(), progress=False).all["loss"]
+        for name, store in held.items()
+    }
+    return {name: losses[name] - languages[name].entropy for name in losses}
+
+
+def judge(found: Found) -> list[Check]:
+    """The worst source is learned better, at some cost of the others."""
+    others = [name for name in RULES if name != "least consumed"]
+    return [
+        found.below(
+            "least consumed", other, "worst", f"the worst source is learned better than by {other}"
+        )
+        for other in others
+    ]
+
+
+def picture(found: Found) -> str:
+    """Excess losses of each source."""
+    pairs = [(name, name) for name in RULES]
+    return dots(
+        "Sources of long, middle and short documents",
+        "held-out loss above the entropy of each source, at equal frames",
+        found,
+        [(f"{name}: {size} tokens a document", pairs, name) for name, size in SOURCES.items()],
+        across="nats per token",
+    )
+
+
+EXPERIMENT = Experiment(
+    name="mixing",
+    title="Least-consumed mixing against alternation and temperature",
+    asks=(
+        "Does giving every source the same number of tokens teach sources more evenly than "
+        "alternating between them, or than weights by their size?"
+    ),
+    setting=(
+        "RoPE; three Markov languages with letters of their own, in documents of 64, 32 and 12 "
+        "tokens, one document a frame of 64, steps of 16 frames. 0 is the best possible."
+    ),
+    arms=ARMS,
+    quick=("least consumed", "temperature 1"),
+    steps=160,
+    quick_steps=80,
+    columns={
+        "books": "books",
+        "posts": "posts",
+        "chats": "chats",
+        "worst": "worst source",
+        "mean": "mean of sources",
+        "least_share": "smallest share of tokens",
+        "tokens": "tokens in all",
+    },
+    measure=measure,
+    judge=judge,
+    picture=picture,
+)
