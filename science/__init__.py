@@ -1,9 +1,9 @@
 """Claims about data, each tested by training small models: `python -m science`.
 
-One idea: a claim is an ordering that somebody else can check in minutes. Every experiment names what
-was asked, the arms that are compared, the seeds, and what counts as holding. Its module turns an arm
-and a seed into a record, and nothing else: `records` keeps these, `report` writes docs/results.md
-from them, and `verdicts` says which orderings hold over the seeds.
+One idea: a claim is an ordering that somebody else can check in minutes. Every experiment names
+what was asked, the arms that are compared, the seeds, and what counts as holding. Its module turns
+an arm and a seed into a record, and nothing else: `records` keeps these, `report` writes
+docs/results.md from them, and `verdicts` says which orderings hold over the seeds.
 
 ==============  ====================================================================================
 models          the tiny Llama-like model, with RoPE or learned positions

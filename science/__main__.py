@@ -1,8 +1,9 @@
 """`python -m science [NAME ...] [--quick] [--report] [--results FOLDER] [--workers N]`.
 
-Measures what is missing, keeps every result in ``science/results``, and rewrites docs/results.md from
-all of them. What has a result is skipped, so a killed call resumes. ``--quick`` measures two arms of
-each experiment with one seed, says which orderings hold, and leaves results and docs alone.
+Measures what is missing, keeps every result in ``science/results``, and rewrites docs/results.md
+from all of them. What has a result is skipped, so a killed call resumes. ``--quick`` measures two
+arms of each experiment with one seed, says which orderings hold, and leaves results and docs
+alone.
 """
 
 from __future__ import annotations

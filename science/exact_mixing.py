@@ -1,9 +1,9 @@
 """Mixing by tokens against mixing by rows, on two sources of unlike lengths.
 
-Weights are meant in tokens, but loaders usually draw rows. Where the rows of one source are shorter,
-it gets less than its weight says, and by how much depends on lengths that nobody looked at. Packed
-into full frames, rows have equal tokens, and the two ways agree: the condition under which it does
-not matter.
+Weights are meant in tokens, but loaders usually draw rows. Where the rows of one source are
+shorter, it gets less than its weight says, and by how much depends on lengths that nobody looked
+at. Packed into full frames, rows have equal tokens, and the two ways agree: the condition under
+which it does not matter.
 """
 
 from __future__ import annotations
@@ -94,12 +94,12 @@ EXPERIMENT = Experiment(
     name="exact_mixing",
     title="Mixing by tokens against mixing by rows",
     asks=(
-        "Two sources with equal weights, one of long and one of short documents: what does a source "
-        "lose if weights are applied to rows instead of tokens?"
+        "Two sources with equal weights, one of long and one of short documents: what does a "
+        "source lose if weights are applied to rows instead of tokens?"
     ),
     setting=(
-        "RoPE; two Markov languages with letters of their own, documents of 64 and of 10 tokens, one "
-        "a frame of 64 or packed, steps of 16 frames. 0 is the best possible loss."
+        "RoPE; two Markov languages with letters of their own, documents of 64 and of 10 tokens, "
+        "one a frame of 64 or packed, steps of 16 frames. 0 is the best possible loss."
     ),
     arms=ARMS,
     quick=("by tokens", "by rows"),

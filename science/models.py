@@ -1,12 +1,13 @@
 """A Llama-like language model of 0.3 million parameters, for one thread of a CPU.
 
 One idea: everything that packing and splicing change reaches a model through three arrays, so the
-model takes exactly these, ``model(tokens, segment_ids, position_ids) -> logits``, which is also what
-`tokenloom.evaluate` asks of a model. A cell sees the cells before it that are in its own segment.
+model takes exactly these, ``model(tokens, segment_ids, position_ids) -> logits``, which is also
+what `tokenloom.evaluate` asks of a model. A cell sees the cells before it that are in its own
+segment.
 
 Two layers of width 96 with four heads, RMSNorm before attention and before a gated network of 256,
-separate input and output embeddings: 319,968 parameters with 512 token ids and RoPE. A step of 8 rows
-of 112 cells, forwards and backwards, takes about 0.04 s of one core.
+separate input and output embeddings: 319,968 parameters with 512 token ids and RoPE. A step of 8
+rows of 112 cells, forwards and backwards, takes about 0.04 s of one core.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """What packing does to what is learned: truncated or split, documents that see each other or not.
 
-Truncation shows no document beyond a frame, so what documents say later is never learned. Attention
-across documents lets a model look for its topic in documents that have another one. The languages are
-made to show both: a document's topic must be guessed from its own letters, and from its 49th token on
-it is written in another language of the same topic.
+Truncation shows no document beyond a frame, so what documents say later is never learned.
+Attention across documents lets a model look for its topic in documents that have another one. The
+languages are made to show both: a document's topic must be guessed from its own letters, and from
+its 49th token on it is written in another language of the same topic.
 """
 
 from __future__ import annotations
@@ -145,9 +145,9 @@ EXPERIMENT = Experiment(
         "documents see each other?"
     ),
     setting=(
-        "RoPE; documents of 24 to 160 tokens of eight topics, written in one Markov language up to "
-        "their 48th token and in another one after it, packed into frames of 64, steps of 16 frames. "
-        "Held-out documents are asked alone, in stretches of 64 that overlap by half."
+        "RoPE; documents of 24 to 160 tokens of eight topics, written in one Markov language up to"
+        " their 48th token and in another one after it, packed into frames of 64, steps of 16 "
+        "frames. Held-out documents are asked alone, in stretches of 64 that overlap by half."
     ),
     arms=ARMS,
     quick=("packed, split", "packed, truncated"),

@@ -1,17 +1,19 @@
 """Results as JSON lines, each with the fingerprint of what it depends on.
 
 One idea: a result is kept if, and only if, the same code would be asked for it again. The key of a
-record is a hash of experiment, arm, seed, steps, the code that measures (judges, pictures, comments
-and docstrings left out), the run file and the order version of tokenloom. What is there is skipped,
-so a killed `make science` resumes; files are replaced as a whole, so they are never half-written.
+record is a hash of experiment, arm, seed, steps, the code that measures (judges, pictures,
+comments and docstrings left out), the run file and the order version of tokenloom. What is there
+is skipped, so a killed `make science` resumes; files are replaced as a whole, so they are never
+half-written.
 """
 
 from __future__ import annotations
 
 import ast
+import functools
 import hashlib
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -27,7 +29,8 @@ HERE = Path(__file__).parent
 
 COMMON = ("models", "training", "texts")  # every measurement depends on these
 
-REPORTING = {"EXPERIMENT", "judge", "picture", "__all__"}  # top-level names that measure nothing
+# top-level names that measure nothing
+REPORTING = frozenset({"EXPERIMENT", "judge", "picture", "__all__"})
 
 
 def record_key(experiment: Experiment, arm: Arm, seed: int, steps: int) -> str:
@@ -41,7 +44,8 @@ def record_key(experiment: Experiment, arm: Arm, seed: int, steps: int) -> str:
     return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()[:16]
 
 
-def code_lines(source: str, leave_out: Iterable[str] = ()) -> list[str]:
+@functools.lru_cache(maxsize=64)
+def code_lines(source: str, leave_out: frozenset[str] = frozenset()) -> tuple[str, ...]:
     r"""The lines of a module that decide what it computes.
 
     Args:
@@ -49,7 +53,7 @@ def code_lines(source: str, leave_out: Iterable[str] = ()) -> list[str]:
         leave_out: functions and names that do not count.
 
     >>> code_lines('"Words."\nimport math  # why\n\ndef f():\n    "Says."\n    return 1\n')
-    ['import math', 'def f():', '    return 1']
+    ('import math', 'def f():', '    return 1')
     """
     tree = ast.parse(source)
     lines = source.splitlines()
@@ -58,12 +62,12 @@ def code_lines(source: str, leave_out: Iterable[str] = ()) -> list[str]:
         body = getattr(node, "body", None)
         if isinstance(body, list) and body and _is_text(body[0]):
             gone.update(range(body[0].lineno, body[0].end_lineno + 1))
-    left_out = set(leave_out)
     for node in tree.body:
-        if _names(node) & left_out:
+        if _names(node) & leave_out:
             gone.update(range(node.lineno, (node.end_lineno or node.lineno) + 1))
     kept = [line for number, line in enumerate(lines, 1) if number not in gone]
-    return [one for one in (line.partition("  # ")[0].rstrip() for line in kept) if _says(one)]
+    bare = (line.partition("  # ")[0].rstrip() for line in kept)
+    return tuple(line for line in bare if _says(line))
 
 
 def _is_text(node: Any) -> bool:

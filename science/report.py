@@ -1,7 +1,8 @@
 """docs/results.md and its pictures, written from the records alone.
 
-One idea: the page is a function of the JSON files. For each claim it has what was asked, a table with
-means and 95 % intervals over seeds, a picture, each ordering with its numbers, and the command.
+One idea: the page is a function of the JSON files. For each claim it has what was asked, a table
+with means and 95 % intervals over seeds, a picture, each ordering with its numbers, and the
+command.
 """
 
 from __future__ import annotations
@@ -23,8 +24,8 @@ HEAD = """\
 
 What we claim about data, tested by training small models on one CPU: 0.3 million parameters, a few
 hundred steps, three seeds. Each section has what was asked, what was compared, and which orderings
-hold. An ordering holds if the 95 % interval (Student's t) of the differences, paired by seed, excludes
-zero. Absolute numbers would change with the size of the model; only orderings are claimed.
+hold. An ordering holds if the 95 % interval (Student's t) of the differences, paired by seed,
+excludes zero. Absolute numbers would change with the size of the model; only orderings are claimed.
 
 `make science` measures all of it in under an hour on two cores, skips what it has in
 `science/results/`, and rewrites this page; `python -m science NAME` measures one section, and

@@ -1,8 +1,9 @@
 """Packed and clipped splices against the published sampler, at equal frames.
 
 With RoPE the place in the frame changes nothing, so a frame may hold several splices in separate
-segments instead of filler. And if windows may run past both ends of a document, clipped, every token
-is a target equally often. Frames are what compute costs, so all arms get the same number of them.
+segments instead of filler. And if windows may run past both ends of a document, clipped, every
+token is a target equally often. Frames are what compute costs, so all arms get the same number of
+them.
 """
 
 from __future__ import annotations
@@ -11,13 +12,13 @@ from typing import NamedTuple
 
 import numpy as np
 
-import tokenloom as tl
 from science.models import TinyLlama
-from science.plan import Arm, Experiment, Measured, Trial, load_run, model_of
 from science.pictures import dots
+from science.plan import Arm, Experiment, Measured, Trial, load_run, model_of
 from science.texts import WORDS, piece_store
 from science.training import Recipe, train
 from science.verdicts import Check, Found
+from tokenloom.api.documents import Documents
 from tokenloom.evaluate import pz
 
 __all__ = ["EXPERIMENT", "Look", "look_at"]
@@ -75,7 +76,7 @@ class Look(NamedTuple):
     known: float
 
 
-def look_at(model: TinyLlama, documents: tl.Documents) -> Look:
+def look_at(model: TinyLlama, documents: Documents) -> Look:
     """Ask for the second half of every eighth window of 32 tokens."""
     found = pz(
         model, documents, prefix=PREFIX, suffix=WINDOW - PREFIX, stride=8, progress=False
@@ -84,7 +85,7 @@ def look_at(model: TinyLlama, documents: tl.Documents) -> Look:
     return Look(float(loss), float((found.log_pz >= np.log(0.5)).mean()))
 
 
-def end_losses(model: TinyLlama, documents: tl.Documents) -> dict[str, float]:
+def end_losses(model: TinyLlama, documents: Documents) -> dict[str, float]:
     """Nats per token of the first tokens of documents that can be judged, and of the last ones."""
     first = pz(model, documents, prefix=1, suffix=ENDS, stride=LENGTH, progress=False).windows
     last = pz(
@@ -147,7 +148,8 @@ EXPERIMENT = Experiment(
     ),
     setting=(
         "RoPE; eight documents of 96 tokens of a licence text, frames of 96, windows of 32, the "
-        "same number of steps of 8 frames for all. Losses of the second half of every eighth window."
+        "same number of steps of 8 frames for all. Losses of the second half of every eighth "
+        "window."
     ),
     arms=ARMS,
     quick=(PUBLISHED, OURS),

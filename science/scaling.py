@@ -114,8 +114,9 @@ EXPERIMENT = Experiment(
         "documents, and does the way a frame is filled matter more or less then?"
     ),
     setting=(
-        "RoPE; documents of 96 tokens of Python's manual pages, frames of 96, windows of 32; the same "
-        "number of steps of 8 frames for all. The unseen documents are the next ten of the same text."
+        "RoPE; documents of 96 tokens of Python's manual pages, frames of 96, windows of 32; the "
+        "same number of steps of 8 frames for all. The unseen documents are the next ten of the "
+        "same text."
     ),
     arms=ARMS,
     quick=("5 documents, packed", "5 documents, published"),

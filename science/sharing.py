@@ -2,8 +2,8 @@
 
 Alternation gives every source the same number of documents, temperature a power of its size. Both
 leave a source of short documents with few tokens. Least-consumed always takes the source with the
-fewest tokens so far, so sources are learned evenly. Every source is a Markov language with letters of
-its own and a known entropy, so what is left to learn of it is a number.
+fewest tokens so far, so sources are learned evenly. Every source is a Markov language with letters
+of its own and a known entropy, so what is left to learn of it is a number.
 """
 
 from __future__ import annotations

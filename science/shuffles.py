@@ -1,15 +1,14 @@
 """What a cheaper shuffle costs: full, era, block and laned orders of a corpus stored by topic.
 
-The published gate for a block shuffle: at least half of the reads saved, and a loss within the spread
-of seeds. The corpus is made so that order matters: sixteen Markov languages over the same letters,
-stored one after the other, each document to be recognised by its letters alone. A second corpus is
-real: the sources of Python's standard library in order of their paths.
+The published gate for a block shuffle: at least half of the reads saved, and a loss within the
+spread of seeds. The corpus is made so that order matters: sixteen Markov languages over the same
+letters, stored one after the other, each document to be recognised by its letters alone. A second
+corpus is real: the sources of Python's standard library in order of their paths.
 """
 
 from __future__ import annotations
 
 import time
-from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
@@ -29,6 +28,7 @@ from science.texts import (
 )
 from science.training import Recipe, train
 from science.verdicts import Check, Found
+from tokenloom.api.documents import Documents
 from tokenloom.evaluate import evaluate
 
 __all__ = ["EXPERIMENT", "reads_per_example"]
@@ -71,7 +71,7 @@ class Corpus(NamedTuple):
     """What is trained on, what is asked, and the best possible loss of that, if it is known."""
 
     store: tl.Store
-    held: tl.Documents
+    held: Documents
     vocabulary: int
     reachable: float | None
 
@@ -197,17 +197,18 @@ EXPERIMENT = Experiment(
     name="shuffle",
     title="What a cheaper shuffle costs",
     asks=(
-        "A full shuffle needs a read for nearly every example. Orders that keep neighbours together "
-        "need fewer. How much of the loss do they cost on a corpus whose storage order is as bad as "
-        "can be? The published gate: at least half of the reads saved, loss within the spread of "
-        "seeds."
+        "A full shuffle needs a read for nearly every example. Orders that keep neighbours "
+        "together need fewer. How much of the loss do they cost on a corpus whose storage order is"
+        " as bad as can be? The published gate: at least half of the reads saved, loss within the "
+        "spread of seeds."
     ),
     setting=(
         "RoPE, one epoch of rows of 64 tokens in steps of 16. Sixteen Markov languages over 32 "
-        "letters, stored one after the other, 512 held-out documents; the best possible loss follows "
-        "from Bayes' rule. Blocks are 16 rows, an era is 512 rows, and reads are counted for groups "
-        "of 256 examples. The arms `…, code` are one run each on the sources of Python's standard "
-        "library in order of their paths. Speeds were measured on a busy machine."
+        "letters, stored one after the other, 512 held-out documents; the best possible loss "
+        "follows from Bayes' rule. Blocks are 16 rows, an era is 512 rows, and reads are counted "
+        "for groups of 256 examples. The arms `…, code` are one run each on the sources of "
+        "Python's standard library in order of their paths. Speeds were measured on a busy "
+        "machine."
     ),
     arms=ARMS,
     quick=("full", "stored"),

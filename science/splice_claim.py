@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import numpy as np
 
+import tokenloom as tl
 from science.models import TinyLlama
 from science.pictures import dots
 from science.plan import Arm, Experiment, Measured, Trial, load_run, model_of
@@ -44,6 +45,8 @@ REGIMES = {
     "slide_within": (SLIDE,),
 }
 
+Points = list[tuple[float, float]]
+
 ARMS = (
     *(Arm(name=f"RoPE {name}", overrides=words) for name, words in REGIMES.items()),
     *(
@@ -73,7 +76,7 @@ def measure(trial: Trial) -> Measured:
     )
 
 
-def window_figures(model: TinyLlama, store: object) -> tuple[dict[str, float], list]:
+def window_figures(model: TinyLlama, store: tl.Store) -> tuple[dict[str, float], Points]:
     """Suffix losses in the four quarters of the grid of t and s, and by s for t > 0."""
     found = pz(
         model,

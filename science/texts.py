@@ -1,9 +1,10 @@
-"""What is trained on: texts that every machine has, and Markov chains whose reachable loss is known.
+"""What is trained on: texts that every machine has, and chains whose reachable loss is known.
 
-One idea: where an effect on text would drown in seeds, the text is made, and then the best possible
-loss is a number. A chain's documents start from its stationary distribution, so every token but the
-first costs exactly its entropy; where a document's chain must be guessed from the document itself,
-the best guess is Bayes' rule over the chains, and `guessing_loss` is what that costs.
+One idea: where an effect on text would drown in seeds, the text is made, and then the best
+possible loss is a number. A chain's documents start from its stationary distribution, so every
+token but the first costs exactly its entropy; where a document's chain must be guessed from the
+document itself, the best guess is Bayes' rule over the chains, and `guessing_loss` is what that
+costs.
 
 Letters are printable ASCII and a token is a byte, so a nat per token is 1.4427 bits per byte. Real
 text is this project's licence, the manual pages inside of Python (`pydoc_data`) and the sources of
@@ -13,18 +14,18 @@ its standard library, with a byte-level BPE of 512 ids that is trained on the sp
 from __future__ import annotations
 
 import string
-import sys
 import sysconfig
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-from numpy.typing import NDArray
-
-import tokenloom as tl
 from examples.demo.corpus import code, topics
 from examples.demo.tokenizer import train as train_tokenizer
+from numpy.typing import ArrayLike, NDArray
+from tokenizers import Tokenizer
+
+import tokenloom as tl
 
 __all__ = [
     "BYTES",
@@ -69,7 +70,8 @@ class Chain:
         found = np.full(len(self.table), 1 / len(self.table))
         for _ in range(512):
             found = found @ self.table
-        return found / found.sum()
+        total: Floats = found / found.sum()
+        return total
 
     @property
     def entropy(self) -> float:
@@ -100,7 +102,7 @@ def chains(count: int, letters: str, *, seed: int, concentration: float = 0.15) 
 
 
 def sampled(
-    languages: Sequence[Chain], which: Sequence[int], lengths: Sequence[int], *, seed: int
+    languages: Sequence[Chain], which: ArrayLike, lengths: Sequence[int], *, seed: int
 ) -> list[str]:
     """Documents, each of one chain.
 
@@ -130,8 +132,8 @@ def sampled(
 
 def _drawn(rng: np.random.Generator, sums: Floats, size: int) -> NDArray[np.int64]:
     """One state for each row of cumulative probabilities."""
-    found = (rng.random((len(sums), 1)) > sums).sum(1)
-    return np.minimum(found, size - 1)
+    found: NDArray[np.int64] = (rng.random((len(sums), 1)) > sums).sum(1)
+    return found.clip(max=size - 1)
 
 
 def guessing_loss(languages: Sequence[Chain], texts: Sequence[str]) -> float:
@@ -206,15 +208,8 @@ def code_store(folder: Path, *, budget: int) -> tl.Store:
     return tl.build(rows, path, tokenizer=str(folder / "code.json"), add_eos=False, progress=False)
 
 
-def _encoder(folder: Path, name: str, texts: Sequence[str]):
-    from tokenizers import Tokenizer
-
+def _encoder(folder: Path, name: str, texts: Sequence[str]) -> Tokenizer:
     path = folder / f"{name}.json"
     if not path.exists():
         train_tokenizer(texts, path, vocab_size=WORDS)
     return Tokenizer.from_file(str(path))
-
-
-def python_version() -> str:
-    """Manual pages and sources differ between versions, and so do results on them."""
-    return ".".join(map(str, sys.version_info[:3]))

@@ -4,8 +4,8 @@ One idea: a training is a function of a model, a run and a recipe. Data order is
 are the seed's, and a checkpoint holds the weights, the optimiser and the loader's state, so that a
 training that was killed ends with the losses of one that was not.
 
-AdamW (0.9, 0.95) without weight decay, 20 steps of warm-up, a cosine down to 5 %, gradients clipped
-at norm 1: `Recipe` has what differs between experiments.
+AdamW (0.9, 0.95) without weight decay, 20 steps of warm-up, a cosine down to 5 %, gradients
+clipped at norm 1: `Recipe` has what differs between experiments.
 """
 
 from __future__ import annotations
@@ -135,7 +135,9 @@ class _Training:
         self.adam = torch.optim.AdamW(
             model.parameters(), lr=recipe.rate, betas=(0.9, 0.95), weight_decay=0.0
         )
-        given = {} if recipe.batch_size is None else {"batch_size": recipe.batch_size}
+        given: dict[str, Any] = (
+            {} if recipe.batch_size is None else {"batch_size": recipe.batch_size}
+        )
         self.loader = tl.Loader(run, rank=0, world_size=1, fields=FIELDS, **given)
 
     def run_until(
@@ -163,7 +165,7 @@ class _Training:
         nn.utils.clip_grad_norm_(self.model.parameters(), 1.0)
         self.adam.step()
         self.step += 1
-        return loss.item()
+        return float(loss.item())
 
     def saved(self) -> dict[str, Any]:
         """Everything that a later process needs."""

@@ -1,8 +1,8 @@
 """Which orderings hold over seeds: means, intervals, and checks in words.
 
-One idea: arms with the same seed share their data and first weights, so they are compared in pairs.
-An ordering holds if the 95 % interval (Student's t) of the paired differences excludes zero; with
-one seed, if the difference has the right sign.
+One idea: arms with the same seed share their data and first weights, so they are compared in
+pairs. An ordering holds if the 95 % interval (Student's t) of the paired differences excludes
+zero; with one seed, if the difference has the right sign.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ STUDENT = {1: 12.706, 2: 4.303, 3: 3.182, 4: 2.776, 5: 2.571, 6: 2.447, 7: 2.365
 
 
 class Interval(NamedTuple):
-    """A mean, half the width of its 95 % interval (nan with one value), and the number of values."""
+    """A mean, half the width of its 95 % interval (nan with one value), and how many values."""
 
     mean: float
     half: float
-    count: int
+    number: int
 
     @property
     def low(self) -> float:
@@ -39,9 +39,9 @@ def interval(values: Iterable[float]) -> Interval:
     """The mean of some values and where it lies.
 
     >>> interval([1.0, 2.0, 3.0])
-    Interval(mean=2.0, half=2.4843381953363035, count=3)
+    Interval(mean=2.0, half=2.48433820832296, number=3)
     >>> interval([5.0])
-    Interval(mean=5.0, half=nan, count=1)
+    Interval(mean=5.0, half=nan, number=1)
     """
     every = list(values)
     count = len(every)
@@ -118,7 +118,7 @@ class Found:
             f"{interval(ours.values()).mean:.4g} against {interval(theirs.values()).mean:.4g}"
             f"{'' if factor == 1 else f' × {factor:g}'}"
         )
-        return Check(says, gap.low > 0, f"{means}; difference {_range(gap)}, {_seeds(gap.count)}")
+        return Check(says, gap.low > 0, f"{means}; difference {_range(gap)}, {_seeds(gap.number)}")
 
     def under(self, arm: str, figure: str, limit: float, says: str) -> Check:
         """Whether a figure is below a limit for every seed."""
@@ -139,11 +139,11 @@ class Found:
             return Check(says, None, "not measured")
         spread = (
             0.02 * theirs.mean
-            if theirs.count == 1
-            else 2 * theirs.half * math.sqrt(theirs.count) / STUDENT.get(theirs.count - 1, 1.96)
+            if theirs.number == 1
+            else 2 * theirs.half * math.sqrt(theirs.number) / STUDENT.get(theirs.number - 1, 1.96)
         )
         words = f"{ours.mean:.4f} against {theirs.mean:.4f}, spread of seeds {spread:.4f}"
-        return Check(says, ours.mean <= theirs.mean + spread, f"{words}, {_seeds(ours.count)}")
+        return Check(says, ours.mean <= theirs.mean + spread, f"{words}, {_seeds(ours.number)}")
 
 
 def verdict(checks: Iterable[Check]) -> str:
@@ -161,7 +161,7 @@ def verdict(checks: Iterable[Check]) -> str:
 
 
 def _range(one: Interval) -> str:
-    return f"{one.mean:.3g}" if one.count == 1 else f"{one.low:.3g} to {one.high:.3g}"
+    return f"{one.mean:.3g}" if one.number == 1 else f"{one.low:.3g} to {one.high:.3g}"
 
 
 def _seeds(count: int) -> str:

@@ -43,6 +43,7 @@ LISTS = {  # caption → pages; a page that is in none of them is an error
         "docs/trainers/jax",
         "docs/simulate-and-blame",
         "docs/performance",
+        "docs/results",
         "docs/troubleshooting",
     ],
     "Reference": ["reference/index", "docs/command-line-json", "docs/store-format"],

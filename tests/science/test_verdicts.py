@@ -1,0 +1,70 @@
+"""What holds over seeds, and what does not."""
+
+import math
+
+import pytest
+from science.verdicts import Check, Found, interval, verdict
+
+
+def found(**arms):
+    """Records with one figure: values of each arm by seed."""
+    return Found(
+        {"arm": arm, "seed": seed, "figures": {"loss": value}, "curves": {"c": [(0, value)]}}
+        for arm, values in arms.items()
+        for seed, value in enumerate(values)
+    )
+
+
+def test_an_interval_is_that_of_students_t():
+    one = interval([1.0, 2.0, 4.0])
+    spread = math.sqrt(((4 / 3) ** 2 + (1 / 3) ** 2 + (5 / 3) ** 2) / 2)
+    assert one.mean == pytest.approx(7 / 3)
+    assert one.half == pytest.approx(4.303 * spread / math.sqrt(3))
+
+
+def test_an_ordering_holds_only_if_the_interval_of_the_differences_excludes_zero():
+    clear = found(a=[1.0, 1.1, 0.9], b=[2.0, 2.1, 1.9])
+    noisy = found(a=[1.0, 3.0, 0.9], b=[2.0, 2.1, 1.9])
+    assert clear.below("a", "b", "loss", "").holds
+    assert not noisy.below("a", "b", "loss", "").holds
+    assert not clear.below("b", "a", "loss", "").holds
+    assert not clear.below("a", "b", "loss", "", factor=0.5).holds
+
+
+def test_arms_are_compared_in_pairs_so_a_spread_that_both_share_does_not_hide_a_difference():
+    shared = found(a=[1.0, 5.0, 9.0], b=[1.1, 5.11, 9.09])
+    assert shared.below("a", "b", "loss", "").holds
+    assert shared.below("a", "b", "loss", "").numbers.endswith("3 seeds")
+
+
+def test_one_seed_shows_a_sign_and_says_that_it_is_one():
+    check = found(a=[1.0], b=[2.0]).below("a", "b", "loss", "")
+    assert check.holds
+    assert check.numbers.endswith("1 seed")
+
+
+def test_arms_that_were_not_measured_hold_nothing():
+    some = found(a=[1.0])
+    assert some.below("a", "b", "loss", "").holds is None
+    assert some.under("b", "loss", 1, "").holds is None
+    assert some.as_good("a", "b", "loss", "").holds is None
+    assert verdict([some.below("a", "b", "loss", "")]) == "not measured"
+
+
+def test_as_good_allows_the_spread_of_the_other_arms_seeds():
+    some = found(full=[2.0, 2.1, 1.9], block=[2.1, 2.2, 2.2], bad=[2.5, 2.5, 2.5])
+    assert some.as_good("block", "full", "loss", "").holds
+    assert not some.as_good("bad", "full", "loss", "").holds
+
+
+def test_under_asks_every_seed():
+    assert found(a=[0.1, 0.2]).under("a", "loss", 0.3, "").holds
+    assert not found(a=[0.1, 0.4]).under("a", "loss", 0.3, "").holds
+
+
+def test_a_verdict_counts_what_is_known():
+    yes, no, unknown = Check("", True, ""), Check("", False, ""), Check("", None, "")
+    assert verdict([yes, unknown]) == "holds"
+    assert verdict([yes, no]) == "holds in part"
+    assert verdict([no, no]) == "does not hold"
+    assert verdict([unknown]) == "not measured"
