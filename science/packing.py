@@ -9,12 +9,24 @@ its 49th token on it is written in another language of the same topic.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 import numpy as np
 
 from science.pictures import dots
 from science.plan import Arm, Experiment, Measured, Trial, load_run, model_of
-from science.texts import BYTES, LETTERS, chains, letter_store, sampled
+from science.texts import (
+    BYTES,
+    LETTERS,
+    PART,
+    WORDS,
+    Corpus,
+    chains,
+    held_out,
+    letter_store,
+    paragraph_store,
+    sampled,
+)
 from science.training import Recipe, train
 from science.verdicts import Check, Found
 from tokenloom.evaluate import evaluate
@@ -33,7 +45,7 @@ END_TO_END = (f"{PACK}.strategy=sequential",)
 
 FRAME = (f"{PACK}.position_scheme=absolute",)  # positions go on over documents, as attention does
 
-ARMS = (
+MADE = (
     Arm(name="packed, split"),
     Arm(name="packed, truncated", overrides=TRUNCATED),
     Arm(name="end to end", overrides=END_TO_END),
@@ -41,17 +53,29 @@ ARMS = (
     Arm(name="end to end, attention across", overrides=(*END_TO_END, *FRAME), isolated=False),
 )
 
+ARMS = (
+    *MADE,
+    *(
+        replace(
+            arm,
+            name=f"{arm.name}, manual",
+            overrides=(*arm.overrides, f"sources.text.{PART}"),
+            data="manual",
+            seeds=(0,),
+        )
+        for arm in MADE
+    ),
+)
+
 
 def measure(trial: Trial) -> Measured:
     """Train on one way of packing; then the loss of whole held-out documents, by place."""
-    texts, held = (written(trial.seed, count, part) for part, count in enumerate((DOCUMENTS, HELD)))
-    store = letter_store(texts, trial.folder / f"topical-{trial.seed}")
-    asked = letter_store(held, trial.folder / f"topical-{trial.seed}-held")
-    run = load_run("packing", trial, [("text", store)])
-    model = model_of(trial, BYTES)
+    corpus = _corpus(trial)
+    run = load_run("packing", trial, [("text", corpus.store)])
+    model = model_of(trial, corpus.vocabulary)
     losses = train(model, run, Recipe(steps=trial.steps))
     found = evaluate(
-        model, asked, seq_len=SEQ_LEN, overlap=SEQ_LEN // 2, by=("index",), progress=False
+        model, corpus.held, seq_len=SEQ_LEN, overlap=SEQ_LEN // 2, by=("index",), progress=False
     )
     some = run.batch(range(256))
     figures = {
@@ -63,7 +87,15 @@ def measure(trial: Trial) -> Measured:
     }
     every = max(1, len(losses) // 20)
     curve = [(float(i), losses[i]) for i in range(0, len(losses), every)]
-    return Measured(figures, {"training": curve}, {"content": store.digest[:12]})
+    return Measured(figures, {"training": curve}, {"content": corpus.store.digest[:12]})
+
+
+def _corpus(trial: Trial) -> Corpus:
+    if trial.arm.data == "manual":
+        return held_out(paragraph_store(trial.folder), WORDS)
+    texts, held = (written(trial.seed, count, part) for part, count in enumerate((DOCUMENTS, HELD)))
+    store = letter_store(texts, trial.folder / f"topical-{trial.seed}")
+    return Corpus(store, letter_store(held, trial.folder / f"topical-{trial.seed}-held"), BYTES)
 
 
 def written(seed: int, count: int, part: int) -> list[str]:
@@ -123,7 +155,7 @@ def judge(found: Found) -> list[Check]:
 
 def picture(found: Found) -> str:
     """Losses of starts and of later parts."""
-    pairs = [(arm.name, arm.name) for arm in ARMS]
+    pairs = [(arm.name, arm.name) for arm in MADE]
     return dots(
         "Ways of packing at equal tokens",
         "held-out loss of whole documents, by place in the document",
@@ -147,7 +179,8 @@ EXPERIMENT = Experiment(
     setting=(
         "RoPE; documents of 24 to 160 tokens of eight topics, written in one Markov language up to"
         " their 48th token and in another one after it, packed into frames of 64, steps of 16 "
-        "frames. Held-out documents are asked alone, in stretches of 64 that overlap by half."
+        "frames. Held-out documents are asked alone, in stretches of 64 that overlap by half. "
+        "The arms `…, manual` are one run each on the paragraphs of Python's manual pages."
     ),
     arms=ARMS,
     quick=("packed, split", "packed, truncated"),

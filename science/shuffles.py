@@ -9,7 +9,6 @@ corpus is real: the sources of Python's standard library in order of their paths
 from __future__ import annotations
 
 import time
-from typing import NamedTuple
 
 import numpy as np
 
@@ -19,16 +18,18 @@ from science.plan import Arm, Experiment, Measured, Trial, load_run, model_of
 from science.texts import (
     BYTES,
     LETTERS,
+    PART,
     WORDS,
+    Corpus,
     chains,
     code_store,
     guessing_loss,
+    held_out,
     letter_store,
     sampled,
 )
 from science.training import Recipe, train
 from science.verdicts import Check, Found
-from tokenloom.api.documents import Documents
 from tokenloom.evaluate import evaluate
 
 __all__ = ["EXPERIMENT", "reads_per_example"]
@@ -48,8 +49,6 @@ ORDERS = {
 
 SOURCE = "sources.text"
 
-PART = f"{SOURCE}.split={{shares: {{train: 0.9, held: 0.1}}, part: train}}"
-
 ARMS = (
     *(
         Arm(name=name, overrides=(f"{SOURCE}.shuffle={order}",), data="topics")
@@ -58,22 +57,13 @@ ARMS = (
     *(
         Arm(
             name=f"{name}, code",
-            overrides=(f"{SOURCE}.shuffle={order}", PART),
+            overrides=(f"{SOURCE}.shuffle={order}", f"{SOURCE}.{PART}"),
             data="code",
             seeds=(0,),
         )
         for name, order in ORDERS.items()
     ),
 )
-
-
-class Corpus(NamedTuple):
-    """What is trained on, what is asked, and the best possible loss of that, if it is known."""
-
-    store: tl.Store
-    held: Documents
-    vocabulary: int
-    reachable: float | None
 
 
 def measure(trial: Trial) -> Measured:
@@ -122,9 +112,7 @@ def topic_corpus(trial: Trial) -> Corpus:
 def code_corpus(trial: Trial) -> Corpus:
     """Sources of the standard library by path; a tenth of the files is held out."""
     bytes_wanted = int(trial.steps * BATCH * SEQ_LEN * 2.3)  # bytes of a token, and the held-out
-    store = code_store(trial.folder, budget=bytes_wanted)
-    held = store.split({"train": 0.9, "held": 0.1}, seed=trial.seed)["held"]
-    return Corpus(store, held, WORDS, None)
+    return held_out(code_store(trial.folder, budget=bytes_wanted), WORDS)
 
 
 CORPORA = {"topics": topic_corpus, "code": code_corpus}
@@ -172,7 +160,7 @@ def judge(found: Found) -> list[Check]:
                 f"{name}: at most half of the reads of a full shuffle",
                 factor=0.5,
             ),
-            found.as_good(name, "full", "loss", f"{name}: loss within the spread of seeds"),
+            found.as_good(name, "full", "excess", f"{name}: loss within the spread of seeds"),
         ]
     return checks
 

@@ -18,6 +18,7 @@ import sysconfig
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 from examples.demo.corpus import code, topics
@@ -26,16 +27,21 @@ from numpy.typing import ArrayLike, NDArray
 from tokenizers import Tokenizer
 
 import tokenloom as tl
+from tokenloom.api.documents import Documents
 
 __all__ = [
     "BYTES",
     "LETTERS",
+    "PART",
     "WORDS",
     "Chain",
+    "Corpus",
     "chains",
     "code_store",
     "guessing_loss",
+    "held_out",
     "letter_store",
+    "paragraph_store",
     "piece_store",
     "sampled",
 ]
@@ -206,6 +212,48 @@ def code_store(folder: Path, *, budget: int) -> tl.Store:
     _encoder(folder, "code", texts)
     rows = [{"text": text} for text in texts]
     return tl.build(rows, path, tokenizer=str(folder / "code.json"), add_eos=False, progress=False)
+
+
+def paragraph_store(folder: Path) -> tl.Store:
+    """The paragraphs of the manual pages, each a document; 60 letters or more, every text once."""
+    path = folder / "paragraphs"
+    if path.exists():
+        return tl.open(path)
+    every = (part.strip() for _, text in topics() for part in text.split("\n\n"))
+    texts = list(dict.fromkeys(part for part in every if len(part) >= 60))
+    _encoder(folder, "paragraphs", texts)
+    rows = [{"text": text} for text in texts]
+    tokenizer = str(folder / "paragraphs.json")
+    return tl.build(rows, path, tokenizer=tokenizer, add_eos=False, progress=False)
+
+
+# -- what is held out --------------------------------------------------------------------------
+
+SHARES = {"train": 0.9, "held": 0.1}
+
+PART = "split={shares: {train: 0.9, held: 0.1}, part: train}"  # of a source of a run file
+
+
+class Corpus(NamedTuple):
+    """What is trained on, what is asked, and the best possible loss of that.
+
+    Attributes:
+        store: where the training documents are.
+        held: documents that are not trained on.
+        vocabulary: token ids.
+        reachable: nats per token of the held-out documents that no model can do without; None for
+            real text.
+    """
+
+    store: tl.Store
+    held: Documents
+    vocabulary: int
+    reachable: float | None = None
+
+
+def held_out(store: tl.Store, vocabulary: int) -> Corpus:
+    """A tenth of the documents held out; the run file must say `PART`."""
+    return Corpus(store, store.split(SHARES)["held"], vocabulary)
 
 
 def _encoder(folder: Path, name: str, texts: Sequence[str]) -> Tokenizer:
