@@ -14,7 +14,7 @@ from science.pictures import dots
 from science.plan import Arm, Experiment, Measured, Trial, load_run, model_of
 from science.sharing import excess_losses, languages_of, stores_of
 from science.texts import BYTES
-from science.training import Recipe, train
+from science.training import Recipe, thinned, train
 from science.verdicts import Check, Found
 
 __all__ = ["EXPERIMENT"]
@@ -57,10 +57,8 @@ def measure(trial: Trial) -> Measured:
         "mean": float(np.mean(list(excess.values()))),
         "tokens": total,
     }
-    every = max(1, len(losses) // 20)
-    curve = [(float(i), losses[i]) for i in range(0, len(losses), every)]
     about = {"entropy": {name: one.entropy for name, one in languages.items()}}
-    return Measured(figures, {"training": curve}, about)
+    return Measured(figures, {"training": thinned(losses)}, about)
 
 
 def judge(found: Found) -> list[Check]:
@@ -104,7 +102,7 @@ EXPERIMENT = Experiment(
     arms=ARMS,
     quick=("by tokens", "by rows"),
     steps=160,
-    quick_steps=80,
+    quick_steps=110,
     columns={
         "share": "share of the short source",
         "long": "long",

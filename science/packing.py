@@ -27,7 +27,7 @@ from science.texts import (
     paragraph_store,
     sampled,
 )
-from science.training import Recipe, train
+from science.training import Recipe, thinned, train
 from science.verdicts import Check, Found
 from tokenloom.evaluate import evaluate
 
@@ -85,9 +85,7 @@ def measure(trial: Trial) -> Measured:
         "trained": some.loss_tokens / len(some),
         "segments": len(some.spans.document) / len(some),
     }
-    every = max(1, len(losses) // 20)
-    curve = [(float(i), losses[i]) for i in range(0, len(losses), every)]
-    return Measured(figures, {"training": curve}, {"content": corpus.store.digest[:12]})
+    return Measured(figures, {"training": thinned(losses)}, {"content": corpus.store.digest[:12]})
 
 
 def _corpus(trial: Trial) -> Corpus:
@@ -185,7 +183,7 @@ EXPERIMENT = Experiment(
     arms=ARMS,
     quick=("packed, split", "packed, truncated"),
     steps=240,
-    quick_steps=100,
+    quick_steps=150,
     columns={
         "loss": "all tokens",
         "early": "tokens 2 to 15",

@@ -13,6 +13,7 @@ import ast
 import functools
 import hashlib
 import json
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -23,11 +24,11 @@ from tokenloom.errors import InputError
 from tokenloom.store.files import replace_file
 from tokenloom.version import ORDER_VERSION
 
-__all__ = ["Shelf", "code_lines", "record_key"]
+__all__ = ["Shelf", "code_lines", "measuring_code", "record_key"]
 
 HERE = Path(__file__).parent
 
-COMMON = ("models", "training", "texts")  # every measurement depends on these
+APART = {"pictures", "verdicts"}  # modules that measure nothing
 
 # top-level names that measure nothing
 REPORTING = frozenset({"EXPERIMENT", "judge", "picture", "__all__"})
@@ -35,13 +36,23 @@ REPORTING = frozenset({"EXPERIMENT", "judge", "picture", "__all__"})
 
 def record_key(experiment: Experiment, arm: Arm, seed: int, steps: int) -> str:
     """The fingerprint of one result, 16 hex digits."""
-    module = HERE / f"{experiment.measure.__module__.rpartition('.')[2]}.py"
     parts: list[Any] = [experiment.name, asdict(arm), seed, steps, ORDER_VERSION]
-    parts += [code_lines((HERE / f"{name}.py").read_text()) for name in COMMON]
-    parts.append(code_lines(module.read_text(), leave_out=REPORTING))
+    parts += measuring_code(experiment.measure.__module__.rpartition(".")[2])
     run = RUNS / f"{experiment.name}.yaml"
     parts.append(_plain_yaml(run.read_text()) if run.exists() else "")
     return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()[:16]
+
+
+def measuring_code(name: str) -> list[tuple[str, ...]]:
+    """The code of a module of this folder and of all that it imports from here, by name."""
+    sources: dict[str, str] = {}
+    waiting = [name]
+    while waiting:
+        one = waiting.pop()
+        if one not in sources and one not in APART:
+            sources[one] = (HERE / f"{one}.py").read_text()
+            waiting += re.findall(r"^from science\.(\w+) import", sources[one], re.MULTILINE)
+    return [(one, *code_lines(sources[one], REPORTING)) for one in sorted(sources)]
 
 
 @functools.lru_cache(maxsize=64)

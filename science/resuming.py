@@ -2,7 +2,7 @@
 
 A training process is killed (SIGKILL) in the middle, between two checkpoints, and a new process
 resumes from the last one, also with other settings of the loader. Losses are compared as the bits
-of their floats. The control resumes the weights but starts the data anew: its curve must differ.
+of their floats. The control resumes the weights but starts the data again: its curve must differ.
 """
 
 from __future__ import annotations

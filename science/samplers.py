@@ -154,7 +154,7 @@ EXPERIMENT = Experiment(
     arms=ARMS,
     quick=(PUBLISHED, OURS),
     steps=300,
-    quick_steps=120,
+    quick_steps=200,
     columns={
         "trained": "trained tokens a frame",
         "early": "suffix loss at 1/3",

@@ -11,7 +11,7 @@ from science.pictures import dots
 from science.plan import Arm, Experiment, Measured, Trial, load_run, model_of
 from science.samplers import look_at
 from science.texts import WORDS, piece_store
-from science.training import Recipe, train
+from science.training import Recipe, thinned, train
 from science.verdicts import Check, Found
 
 __all__ = ["EXPERIMENT"]
@@ -55,9 +55,7 @@ def measure(trial: Trial) -> Measured:
         "unseen": unseen.loss,
         "shown": trial.steps * 8 * run.batch(range(64)).loss_tokens / 64 / (count * LENGTH),
     }
-    every = max(1, len(losses) // 20)
-    curve = [(float(i), losses[i]) for i in range(0, len(losses), every)]
-    return Measured(figures, {"training": curve}, {"content": store.digest[:12]})
+    return Measured(figures, {"training": thinned(losses)}, {"content": store.digest[:12]})
 
 
 def judge(found: Found) -> list[Check]:
@@ -121,7 +119,7 @@ EXPERIMENT = Experiment(
     arms=ARMS,
     quick=("5 documents, packed", "5 documents, published"),
     steps=300,
-    quick_steps=100,
+    quick_steps=160,
     columns={
         "shown": "times that a token is a target",
         "loss": "suffix loss",

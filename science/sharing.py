@@ -17,7 +17,7 @@ from science.models import TinyLlama
 from science.pictures import dots
 from science.plan import Arm, Experiment, Measured, Trial, load_run, model_of
 from science.texts import BYTES, LETTERS, Chain, chains, letter_store, sampled
-from science.training import Recipe, train
+from science.training import Recipe, thinned, train
 from science.verdicts import Check, Found
 from tokenloom.evaluate import evaluate
 
@@ -60,10 +60,8 @@ def measure(trial: Trial) -> Measured:
         "least_share": min(tokens.values()) / total,
         "tokens": total,
     }
-    every = max(1, len(losses) // 20)
-    curve = [(float(i), losses[i]) for i in range(0, len(losses), every)]
     about = {"entropy": {name: one.entropy for name, one in languages.items()}}
-    return Measured(figures, {"training": curve}, about)
+    return Measured(figures, {"training": thinned(losses)}, about)
 
 
 def languages_of(lengths: Mapping[str, int], seed: int) -> dict[str, Chain]:
@@ -142,7 +140,7 @@ EXPERIMENT = Experiment(
     arms=ARMS,
     quick=("least consumed", "temperature 1"),
     steps=160,
-    quick_steps=80,
+    quick_steps=110,
     columns={
         "books": "books",
         "posts": "posts",

@@ -14,7 +14,7 @@ from science.models import TinyLlama
 from science.pictures import dots
 from science.plan import Arm, Experiment, Measured, Trial, load_run, model_of
 from science.texts import WORDS, piece_store
-from science.training import Recipe, train
+from science.training import Recipe, thinned, train
 from science.verdicts import Check, Found
 from tokenloom.evaluate import pz
 
@@ -69,10 +69,8 @@ def measure(trial: Trial) -> Measured:
     run = load_run("splice", trial, [("text", store)])
     losses = train(model, run, Recipe(steps=trial.steps))
     figures, by_offset = window_figures(model, store)
-    every = max(1, len(losses) // 20)
-    training = [(float(i), losses[i]) for i in range(0, len(losses), every)]
     return Measured(
-        figures, {"training": training, "offset": by_offset}, {"content": store.digest[:12]}
+        figures, {"training": thinned(losses), "offset": by_offset}, {"content": store.digest[:12]}
     )
 
 
@@ -196,7 +194,7 @@ EXPERIMENT = Experiment(
     arms=ARMS,
     quick=("RoPE slide_t", "RoPE tile"),
     steps=300,
-    quick_steps=140,
+    quick_steps=200,
     columns={
         "t0_s0": "t = 0, s = 0",
         "t0_s": "t = 0, s > 0",

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -24,7 +24,7 @@ from torch.nn import functional
 import tokenloom as tl
 from science.models import TinyLlama
 
-__all__ = ["CHECKPOINT", "FIELDS", "Recipe", "batch_loss", "resume_training", "train"]
+__all__ = ["CHECKPOINT", "FIELDS", "Recipe", "batch_loss", "resume_training", "thinned", "train"]
 
 FIELDS = ("tokens", "labels", "segment_ids", "position_ids")
 
@@ -124,6 +124,16 @@ def resume_training(
         assert made.step == first + len(losses)
         torch.save(made.saved(), folder / "new.pt")
         os.replace(folder / "new.pt", path)
+
+
+def thinned(losses: Sequence[float], points: int = 20) -> list[tuple[float, float]]:
+    """Some points (step, loss) of a curve, evenly spaced.
+
+    >>> thinned([5.0, 4.0, 3.0, 2.0], points=2)
+    [(0.0, 5.0), (2.0, 3.0)]
+    """
+    every = max(1, len(losses) // points)
+    return [(float(step), losses[step]) for step in range(0, len(losses), every)]
 
 
 class _Training:

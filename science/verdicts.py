@@ -131,8 +131,8 @@ class Found:
     def as_good(self, arm: str, other: str, figure: str, says: str) -> Check:
         """Whether an arm is not worse than another by more than the spread of the other's seeds.
 
-        The spread is twice the standard deviation over seeds; one seed has none, and then 2 % of
-        the figure stands in for it.
+        The spread is twice the standard deviation over seeds; one seed has none, and then it is
+        2 % of the figure.
         """
         ours, theirs = self.interval(arm, figure), self.interval(other, figure)
         if ours is None or theirs is None:

@@ -13,6 +13,8 @@ from tokenloom.errors import InputError
 
 CALLS = []
 
+IMPORT = "from science.training import train\nfrom science.verdicts import Found\n"
+
 
 def measure(trial):
     CALLS.append((trial.arm.name, trial.seed))
@@ -42,8 +44,8 @@ def toy(monkeypatch, tmp_path):
     """The toy as the only experiment; its module is this one."""
     CALLS.clear()
     monkeypatch.setattr(records, "HERE", tmp_path)
-    for name in (*records.COMMON, "test_records"):
-        (tmp_path / f"{name}.py").write_text("VALUE = 1\n")
+    (tmp_path / "test_records.py").write_text(f"{IMPORT}VALUE = 1\n")
+    (tmp_path / "training.py").write_text("VALUE = 1\n")
     monkeypatch.setattr(measuring, "EXPERIMENTS", {"toy": TOY})
     return Shelf(tmp_path / "results")
 
@@ -74,13 +76,14 @@ def test_other_code_makes_results_stale_and_comments_do_not(toy, tmp_path):
     measure_all([TOY], toy, workers=0)
     module = tmp_path / "test_records.py"
     module.write_text(
-        '"""Words."""\n# a comment\nVALUE = 1  # another\n\n\ndef judge():\n    ...\n'
+        f'"""Words."""\n# a comment\n{IMPORT}VALUE = 1  # another\n\n\ndef judge():\n    ...\n'
     )
     assert not toy.missing(TOY)
-    module.write_text("VALUE = 2\n")
+    module.write_text(f"{IMPORT}VALUE = 2\n")
     assert len(toy.missing(TOY)) == 6
-    (tmp_path / "training.py").write_text("VALUE = 3\n")
-    module.write_text("VALUE = 1\n")
+    module.write_text(f"{IMPORT}VALUE = 1\n")
+    assert not toy.missing(TOY)
+    (tmp_path / "training.py").write_text("VALUE = 3\n")  # what it imports counts, too
     assert len(toy.missing(TOY)) == 6
 
 
@@ -130,3 +133,9 @@ def test_the_quick_form_has_one_seed_and_two_arms(toy):
         ("a", 0, 1),
         ("b", 0, 1),
     ]
+
+
+def test_a_measurement_depends_on_what_its_module_imports():
+    names = [code[0] for code in records.measuring_code("exact_mixing")]
+    assert names == ["exact_mixing", "models", "plan", "sharing", "texts", "training"]
+    assert "samplers" in [code[0] for code in records.measuring_code("scaling")]
