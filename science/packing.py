@@ -33,7 +33,7 @@ from tokenloom.evaluate import evaluate
 
 __all__ = ["EXPERIMENT"]
 
-TOPICS, HEAD, SHORTEST, LONGEST, SEQ_LEN = 8, 48, 24, 160, 64
+TOPICS, ALPHABET, HEAD, SHORTEST, LONGEST, SEQ_LEN = 4, 16, 48, 24, 160, 64
 
 DOCUMENTS, HELD = 3600, 240
 
@@ -103,7 +103,7 @@ def written(seed: int, count: int, part: int) -> list[str]:
     lengths = rng.integers(SHORTEST, LONGEST + 1, count)
     heads, tails = (
         sampled(
-            chains(TOPICS, LETTERS[:32], seed=2 * seed + half),
+            chains(TOPICS, LETTERS[:ALPHABET], seed=2 * seed + half),
             topics,
             [LONGEST] * count,
             seed=100 * seed + 10 * part + half,
@@ -175,7 +175,7 @@ EXPERIMENT = Experiment(
         "documents see each other?"
     ),
     setting=(
-        "RoPE; documents of 24 to 160 tokens of eight topics, written in one Markov language up to"
+        "RoPE; documents of 24 to 160 tokens of four topics, written in one Markov language up to"
         " their 48th token and in another one after it, packed into frames of 64, steps of 16 "
         "frames. Held-out documents are asked alone, in stretches of 64 that overlap by half. "
         "The arms `…, manual` are one run each on the paragraphs of Python's manual pages."

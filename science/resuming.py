@@ -120,7 +120,7 @@ def judge(found: Found) -> list[Check]:
     return [
         *checks,
         found.below(
-            ARMS[0].name, CONTROL, "differ", "control: the comparison notices a difference"
+            "no prefetch", CONTROL, "differ", "control: the comparison notices a difference"
         ),
     ]
 

@@ -5,7 +5,7 @@ import math
 
 import numpy as np
 import pytest
-from science.texts import LETTERS, chains, guessing_loss, letter_store, piece_store, sampled
+from science.texts import LETTERS, chains, known_loss, letter_store, piece_store, sampled
 
 
 def test_letters_are_distinct_single_bytes():
@@ -39,32 +39,33 @@ def test_samples_have_the_frequencies_of_their_chain():
     assert sampled([one], [0], [9], seed=1) != sampled([one], [0], [9], seed=2)
 
 
-def slow_guessing_loss(languages, texts):
-    """Every token after the first, with the probability of each chain so far."""
+def slow_known_loss(languages, which, texts):
+    """Letter after letter."""
     total = count = 0
-    for text in texts:
-        ids = [languages[0].letters.index(letter) for letter in text]
-        weights = [float(one.stationary[ids[0]]) for one in languages]
-        for last, now in itertools.pairwise(ids):
-            mass = sum(weights)
-            pairs = zip(weights, languages, strict=True)
-            new = [weight * float(one.table[last, now]) for weight, one in pairs]
-            total -= math.log(sum(new) / mass)
-            weights, count = new, count + 1
+    for chain, text in zip(which, texts, strict=True):
+        one = languages[chain]
+        ids = [one.letters.index(letter) for letter in text]
+        total -= math.log(one.stationary[ids[0]])
+        total -= sum(math.log(one.table[last, now]) for last, now in itertools.pairwise(ids))
+        count += len(ids)
     return total / count
 
 
-def test_the_best_guess_is_bayes_rule_step_by_step():
+def test_the_best_possible_loss_is_that_of_a_loop_over_letters():
     languages = chains(3, "abcdef", seed=2)
-    texts = sampled(languages, [0, 1, 2, 0], [20, 15, 9, 2], seed=3)
-    assert guessing_loss(languages, texts) == pytest.approx(slow_guessing_loss(languages, texts))
+    which, lengths = [0, 1, 2, 0], [20, 15, 9, 1]
+    texts = sampled(languages, which, lengths, seed=3)
+    assert known_loss(languages, which, texts) == pytest.approx(
+        slow_known_loss(languages, which, texts)
+    )
 
 
-def test_guessing_costs_more_than_knowing_the_chain():
-    languages = chains(8, LETTERS[:16], seed=0)
-    texts = sampled(languages, np.arange(400) % 8, [64] * 400, seed=5)
-    known = np.mean([one.entropy for one in languages])
-    assert known - 0.02 < guessing_loss(languages, texts) < known + 0.5
+def test_whoever_takes_the_wrong_chain_pays_more():
+    languages = chains(2, LETTERS[:16], seed=0)
+    which = np.arange(200) % 2
+    texts = sampled(languages, which, [64] * 200, seed=5)
+    right, wrong = (known_loss(languages, one, texts) for one in (which, 1 - which))
+    assert right + 0.5 < wrong
 
 
 def test_stores_keep_the_order_of_their_texts_and_are_made_once(tmp_path):
