@@ -65,7 +65,7 @@ def measure(trial: Trial) -> Measured:
 
 
 def languages_of(lengths: Mapping[str, int], seed: int) -> dict[str, Chain]:
-    """A chain for each source, each with 30 letters of its own."""
+    """The same chain for each source, each with 30 letters of its own: all are equally hard."""
     alphabets = [LETTERS[30 * number : 30 * number + 30] for number in range(len(lengths))]
     return {
         name: chains(1, letters, seed=seed, concentration=0.3)[0]
@@ -134,8 +134,9 @@ EXPERIMENT = Experiment(
         "alternating between them, or than weights by their size?"
     ),
     setting=(
-        "RoPE; three Markov languages with letters of their own, in documents of 64, 32 and 12 "
-        "tokens, one document a frame of 64, steps of 16 frames. 0 is the best possible."
+        "RoPE; one Markov language of 30 letters, written in other letters by each of three "
+        "sources, so that all are equally hard: documents of 64, 32 and 12 tokens, one document a "
+        "frame of 64, steps of 16 frames. 0 is the best possible."
     ),
     arms=ARMS,
     quick=("least consumed", "temperature 1"),
