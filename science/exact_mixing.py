@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from science.pictures import dots
+from science.pictures import Group, dots
 from science.plan import Arm, Experiment, Measured, Trial, load_run, model_of
 from science.sharing import excess_losses, languages_of, stores_of
 from science.texts import BYTES
@@ -78,13 +78,13 @@ def judge(found: Found) -> list[Check]:
 
 def picture(found: Found) -> str:
     """Excess losses of both sources."""
-    pairs = [(arm.name, arm.name) for arm in ARMS]
+    figures = {name: f"{name} ({size} tokens a document)" for name, size in SOURCES.items()}
     return dots(
         "Equal weights, by tokens and by rows",
-        "held-out loss above the entropy of each source, at equal frames",
+        "what is left to learn of each source after the same number of frames",
         found,
-        [(f"{name}: {size} tokens a document", pairs, name) for name, size in SOURCES.items()],
-        across="nats per token",
+        [Group("", [(arm.name, arm.name) for arm in ARMS], figures)],
+        across="held-out loss above the entropy, nats per token",
     )
 
 

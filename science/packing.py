@@ -13,7 +13,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from science.pictures import dots
+from science.pictures import Group, dots
 from science.plan import Arm, Experiment, Measured, Trial, load_run, model_of
 from science.texts import (
     BYTES,
@@ -159,9 +159,9 @@ def picture(found: Found) -> str:
         "held-out loss of whole documents, by place in the document",
         found,
         [
-            ("tokens 2 to 15", pairs, "early"),
-            ("tokens 64 and later", pairs, "late"),
-            ("all tokens", pairs, "loss"),
+            Group("tokens 2 to 15", pairs, {"early": ""}),
+            Group("tokens 64 and later", pairs, {"late": ""}),
+            Group("all tokens", pairs, {"loss": ""}),
         ],
         across="nats per token",
     )

@@ -1,84 +1,198 @@
-"""Means and intervals of several arms as one picture: a point and a bar for each.
+"""Means and intervals of several arms as one picture: points with bars, on axes that they share.
 
-One idea: orderings are what is claimed, so arms share one axis, and the eye does the comparison.
-Losses of memorised and unknown text lie decades apart, so the axis may be logarithmic.
+One idea: orderings are what is claimed, so the eye must be able to compare. `dots` puts a figure,
+or several, of every arm on one axis, `scatter` one figure against another. Losses of memorised and
+unknown text lie decades apart, so axes may be logarithmic.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from typing import NamedTuple
 
 from science.verdicts import Found, Interval
-from tokenloom.inspect.svg import GREY, INK, drawing, filled, line, text
+from tokenloom.inspect.svg import GREY, INK, box, drawing, filled, line, text
 
-__all__ = ["dots"]
+__all__ = ["Group", "dots", "scatter"]
 
 COLOURS = ("#4e79a7", "#f28e2b", "#59a14f", "#b07aa1", "#e15759", "#76b7b2")
 
-TOP, STEP, WIDE = 76, 20, 460
+PALE, GREEN = "#e8e8e8", "#e6f2e3"
 
-Row = tuple[str, Interval]
+TOP, STEP, WIDE, HIGH = 76, 20, 460, 300
+
+
+class Group(NamedTuple):
+    """Rows of a picture below one heading.
+
+    Attributes:
+        heading: what they have in common.
+        rows: (label, arm) of each; arms that were not measured are left out.
+        figures: the figures of a row by name, each with its words for the legend.
+    """
+
+    heading: str
+    rows: Sequence[tuple[str, str]]
+    figures: Mapping[str, str]
+
+
+class Row(NamedTuple):
+    """A label and the marks of its row, each with its colour."""
+
+    label: str
+    marks: list[tuple[Interval, str]]
 
 
 def dots(
     title: str,
     caption: str,
     found: Found,
-    groups: Sequence[tuple[str, Sequence[tuple[str, str]], str]],
+    groups: Sequence[Group],
     *,
     across: str,
     log: bool = False,
 ) -> str:
-    """A picture of a figure of many arms.
+    """A picture of figures of many arms, one row for each.
 
     Args:
         title: what it shows.
         caption: a line below the title.
         found: the records.
-        groups: (heading, pairs of label and arm, figure) of each group; arms that were not measured
-            are left out.
+        groups: what is shown. Several figures of a row have colours of their own and a legend.
         across: what the horizontal axis is.
         log: whether the axis is logarithmic.
     """
-    known = [(heading, _rows(found, pairs, figure)) for heading, pairs, figure in groups]
-    known = [(heading, rows) for heading, rows in known if rows]
-    every = [one for _, rows in known for _, one in rows]
-    left = 40 + 7 * max([len(label) for _, rows in known for label, _ in rows] or [8])
-    scale = _Scale(every, left, log=log)
-    parts, y = [], TOP
-    for number, (heading, rows) in enumerate(known):
+    several = any(len(group.figures) > 1 for group in groups)
+    known = [
+        (group.heading, rows)
+        for number, group in enumerate(groups)
+        if (rows := list(_rows(found, group, None if several else COLOURS[number])))
+    ]
+    every = [one for _, rows in known for row in rows for one, _ in row.marks]
+    left = 40 + 7 * max([len(row.label) for _, rows in known for row in rows] or [8])
+    scale = _Scale(every, left, WIDE, log=log)
+    parts, y = [], TOP + (24 if several else 0)
+    first = y
+    for heading, rows in known:
         parts.append(text(left, y, heading, color=GREY))
-        for label, one in rows:
+        for row in rows:
             y += STEP
-            parts.append(text(left - 14, y + 4, label, anchor="end"))
-            parts.append(_mark(scale, one, y, COLOURS[number % len(COLOURS)]))
+            parts.append(text(left - 14, y + 4, row.label, anchor="end"))
+            parts += [_mark(scale, one, y, colour) for one, colour in row.marks]
+            if len(row.marks) == 1:
+                parts.append(_number(scale, row.marks[0][0], y))
         y += STEP + 10
-    parts += [line(f"M{left} {y}H{left + WIDE}", GREY), *scale.marks(y)]
-    parts.append(text(left + WIDE, y + 36, across, anchor="end", color=GREY))
+    legend = list(groups[0].figures.values()) if several else []
+    frame = [line(f"M{left} {y - 6}H{left + WIDE}", GREY), *_axis(scale, first + 6, y - 6)]
+    end = text(left + WIDE, y + 32, across, anchor="end", color=GREY)
     return drawing(
-        title=title, caption=[caption], size=(left + WIDE + 90, y + 50), left=20, parts=parts
+        title=title,
+        caption=[caption],
+        size=(left + WIDE + 90, y + 46),
+        left=20,
+        parts=[*frame, *_legend(legend, left), *parts, end],
     )
 
 
-def _rows(found: Found, pairs: Sequence[tuple[str, str]], figure: str) -> list[Row]:
-    rows = ((label, found.interval(arm, figure)) for label, arm in pairs)
-    return [(label, one) for label, one in rows if one is not None]
+def _rows(found: Found, group: Group, colour: str | None) -> Iterator[Row]:
+    for label, arm in group.rows:
+        some = [
+            (found.interval(arm, figure), number) for number, figure in enumerate(group.figures)
+        ]
+        marks = [(one, colour or COLOURS[number]) for one, number in some if one is not None]
+        if marks:
+            yield Row(label, marks)
+
+
+def _legend(words: Sequence[str], left: int) -> Iterator[str]:
+    x = float(left)
+    for number, said in enumerate(words):
+        yield filled(_disc(x + 4, TOP - 4), COLOURS[number], crisp=False)
+        yield text(x + 14, TOP, said)
+        x += 34 + 7 * len(said)
+
+
+def scatter(
+    title: str,
+    caption: str,
+    found: Found,
+    arms: Mapping[str, str],
+    *,
+    across: tuple[str, str],
+    up: tuple[str, str],
+    gate: tuple[float, float] | None = None,
+    passes: str = "",
+) -> str:
+    """A picture of one figure against another, a point for each arm.
+
+    Args:
+        title: what it shows.
+        caption: a line below the title.
+        found: the records.
+        arms: the arm of each label.
+        across: figure and words of the horizontal axis, which is logarithmic.
+        up: figure and words of the vertical axis.
+        gate: the largest values of both that pass, drawn as an area.
+        passes: words in that area.
+    """
+    known = {
+        label: (x, y)
+        for label, arm in arms.items()
+        if (x := found.interval(arm, across[0])) and (y := found.interval(arm, up[0]))
+    }
+    left, bottom = 64, TOP + 20 + HIGH
+    flat = _Scale([x for x, _ in known.values()], left, WIDE, log=True)
+    tall = _Scale(
+        [y for _, y in known.values()] + [Interval(0.0, 0.0, 1)], bottom, -HIGH, log=False
+    )
+    parts = []
+    if gate is not None:
+        x, y = flat(gate[0]), tall(gate[1])
+        parts.append(filled(box(left, y, x - left, bottom - y), GREEN))
+        parts.append(text(left + 8, bottom - 8, passes, color=COLOURS[2]))
+    parts += [line(f"M{left} {TOP + 20}V{bottom}H{left + WIDE}", GREY)]
+    parts += _axis(flat, TOP + 20, bottom)
+    for value in tall.values():
+        parts.append(text(left - 8, tall(value) + 4, f"{value:.4g}", anchor="end", color=GREY))
+    parts.append(text(left, TOP + 8, up[1], color=GREY))
+    parts.append(text(left + WIDE, bottom + 38, across[1], anchor="end", color=GREY))
+    parts += _points({label: (flat(x.mean), y) for label, (x, y) in known.items()}, tall)
+    return drawing(
+        title=title, caption=[caption], size=(left + WIDE + 150, bottom + 52), left=20, parts=parts
+    )
+
+
+def _points(known: Mapping[str, tuple[float, Interval]], tall: _Scale) -> Iterator[str]:
+    """Points with bars, and labels that keep apart from each other."""
+    taken: list[tuple[float, float]] = []
+    for number, (label, (x, y)) in enumerate(sorted(known.items(), key=lambda one: one[1][1].mean)):
+        at, colour = tall(y.mean), COLOURS[number % len(COLOURS)]
+        low, high = tall(y.low), tall(y.high)
+        yield filled(f"M{x - 1.5:.1f} {low:.1f}V{high:.1f}h3V{low:.1f}z", colour, crisp=False)
+        yield filled(_disc(x, at), colour, crisp=False)
+        place = at
+        while any(abs(x - a) < 170 and abs(place - b) < 15 for a, b in taken):
+            place -= 1  # the lowest comes first, so labels move up
+        taken.append((x, place))
+        yield line(f"M{x + 6:.1f} {at:.1f}L{x + 16:.1f} {place:.1f}", PALE)
+        yield text(round(x + 18, 1), round(place + 4, 1), f"{label}: {y.mean:.3g}", color=INK)
 
 
 class _Scale:
-    """Values to pixels."""
+    """Values to pixels, from a first pixel over a width that may be negative."""
 
-    def __init__(self, every: Sequence[Interval], left: int, *, log: bool) -> None:
-        self.left, self.log = left, log
-        means = [one.mean for one in every if one.mean > 0] or [1.0]
+    def __init__(self, every: Sequence[Interval], first: int, width: int, *, log: bool) -> None:
+        self.first, self.width, self.log = first, width, log
         if log:
+            means = [one.mean for one in every if one.mean > 0] or [1.0]
             self.low = 10.0 ** math.floor(math.log10(min(means)))
             self.high = 10.0 ** math.ceil(math.log10(max(*means, self.low * 10)))
         else:
             ends = [edge for one in every for edge in (one.low, one.high)] or [0.0, 1.0]
             margin = (max(ends) - min(ends)) * 0.08 or 0.5
-            self.low, self.high = min(ends) - margin, max(ends) + margin
+            bare = min(ends) < 0 or min(ends) > margin  # else the axis starts at zero
+            self.low, self.high = min(ends) - margin if bare else 0.0, max(ends) + margin
 
     def __call__(self, value: float) -> float:
         inside = min(max(value, self.low), self.high)
@@ -86,25 +200,36 @@ class _Scale:
             share = math.log(inside / self.low) / math.log(self.high / self.low)
         else:
             share = (inside - self.low) / (self.high - self.low)
-        return self.left + WIDE * share
+        return self.first + self.width * share
 
-    def marks(self, y: float) -> list[str]:
+    def values(self) -> list[float]:
+        """Round values for marks."""
         if self.log:
             first, last = round(math.log10(self.low)), round(math.log10(self.high))
-            values = [10.0**power for power in range(first, last + 1)]
-        else:
-            step = 10.0 ** math.floor(math.log10(self.high - self.low))
-            step *= 0.2 if (self.high - self.low) / step < 3 else 1.0
-            first, last = math.ceil(self.low / step), math.floor(self.high / step)
-            values = [number * step for number in range(first, last + 1)]
-        return [
-            text(self(one), y + 18, f"{one:.4g}", anchor="middle", color=GREY) for one in values
-        ]
+            return [10.0**power for power in range(first, last + 1)]
+        step = 10.0 ** math.floor(math.log10(self.high - self.low))
+        step *= 0.2 if (self.high - self.low) / step < 3 else 1.0
+        first, last = math.ceil(self.low / step), math.floor(self.high / step)
+        return [number * step for number in range(first, last + 1)]
+
+
+def _axis(scale: _Scale, top: float, bottom: float) -> Iterator[str]:
+    """Pale lines at round values, and these."""
+    for one in scale.values():
+        yield line(f"M{scale(one):.1f} {top}V{bottom}", PALE)
+        yield text(round(scale(one), 1), bottom + 18, f"{one:.4g}", anchor="middle", color=GREY)
 
 
 def _mark(scale: _Scale, one: Interval, y: float, colour: str) -> str:
-    """A bar over the interval, a point at the mean, and the number."""
-    low, at, high = scale(max(one.low, scale.low)), scale(one.mean), scale(one.high)
+    """A bar over the interval, and a point at the mean."""
+    low, at, high = scale(one.low), scale(one.mean), scale(one.high)
     bar = filled(f"M{low:.1f} {y - 1.5}H{high:.1f}v3H{low:.1f}z", colour, crisp=False)
-    point = filled(f"M{at - 4:.1f} {y}a4 4 0 1 0 8 0a4 4 0 1 0 -8 0z", colour, crisp=False)
-    return bar + point + text(max(at, high) + 8, y + 4, f"{one.mean:.3g}", color=INK)
+    return bar + filled(_disc(at, y), colour, crisp=False)
+
+
+def _number(scale: _Scale, one: Interval, y: float) -> str:
+    return text(max(scale(one.mean), scale(one.high)) + 8, y + 4, f"{one.mean:.3g}", color=INK)
+
+
+def _disc(x: float, y: float) -> str:
+    return f"M{x - 4:.1f} {y:.1f}a4 4 0 1 0 8 0a4 4 0 1 0 -8 0z"

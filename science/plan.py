@@ -88,6 +88,7 @@ class Experiment:
         measure: a trial → what it gave; a function of its arguments alone.
         judge: what counts as holding.
         picture: the picture of all records, as SVG.
+        lesson: what a reader should take from it, in one or two sentences.
         seeds: of every arm without its own.
     """
 
@@ -103,6 +104,7 @@ class Experiment:
     measure: Callable[[Trial], Measured]
     judge: Callable[[Found], list[Check]]
     picture: Callable[[Found], str]
+    lesson: str = ""
     seeds: tuple[int, ...] = SEEDS
 
     def trials(self, *, quick: bool = False) -> list[tuple[Arm, int, int]]:

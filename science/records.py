@@ -30,6 +30,8 @@ HERE = Path(__file__).parent
 
 APART = {"pictures", "verdicts"}  # modules that measure nothing
 
+DRAWING = {*(f"science.{name}" for name in APART), "tokenloom.evaluate.curves"}
+
 # top-level names that measure nothing
 REPORTING = frozenset({"EXPERIMENT", "judge", "picture", "__all__"})
 
@@ -74,7 +76,7 @@ def code_lines(source: str, leave_out: frozenset[str] = frozenset()) -> tuple[st
         if isinstance(body, list) and body and _is_text(body[0]):
             gone.update(range(body[0].lineno, body[0].end_lineno + 1))
     for node in tree.body:
-        if _names(node) & leave_out:
+        if _names(node) & leave_out or _is_for_the_page(node):
             gone.update(range(node.lineno, (node.end_lineno or node.lineno) + 1))
     kept = [line for number, line in enumerate(lines, 1) if number not in gone]
     bare = (line.partition("  # ")[0].rstrip() for line in kept)
@@ -94,6 +96,11 @@ def _names(node: ast.stmt) -> set[str]:
         return {node.name}
     targets = node.targets if isinstance(node, ast.Assign) else []
     return {one.id for one in targets if isinstance(one, ast.Name)}
+
+
+def _is_for_the_page(node: ast.stmt) -> bool:
+    """Whether a statement imports what draws or judges, which decides no figure."""
+    return isinstance(node, ast.ImportFrom) and node.module in DRAWING
 
 
 def _says(line: str) -> bool:

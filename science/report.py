@@ -8,6 +8,7 @@ command.
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
@@ -23,9 +24,10 @@ HEAD = """\
 # Results
 
 What we claim about data, tested by training small models on one CPU: 0.3 million parameters, a few
-hundred steps, three seeds. Each section has what was asked, what was compared, and which orderings
-hold. An ordering holds if the 95 % interval (Student's t) of the differences, paired by seed,
-excludes zero. Absolute numbers would change with the size of the model; only orderings are claimed.
+hundred steps, three seeds or more. Every section has a question, a picture, a verdict, the numbers
+and the command. Points are means over seeds and bars their 95 % intervals (Student's t). An
+ordering holds if the interval of the differences, paired by seed, excludes zero. Absolute numbers
+would change with the size of the model; only orderings are claimed.
 
 `make science` measures all of it in under an hour on two cores, skips what it has in
 `science/results/`, and rewrites this page; `python -m science NAME` measures one section, and
@@ -60,30 +62,41 @@ def _summary(found: dict[str, Found]) -> Iterator[str]:
     yield "| question | verdict | orderings that hold | trainings |"
     yield "|---|---|---:|---:|"
     for name, one in EXPERIMENTS.items():
-        checks = one.judge(found[name])
-        known = [check.holds for check in checks if check.holds is not None]
-        held = f"{sum(known)} of {len(known)}" if known else ""
+        checks = [check for check in one.judge(found[name]) if check.holds is not None]
+        claims = [check.holds for check in checks if not check.control]
+        held = f"{sum(map(bool, claims))} of {len(claims)}" if claims else ""
         count = len(found[name].records)
-        yield f"| {one.title} | {verdict(checks)} | {held} | {count or ''} |"
+        title = f"[{one.title}](#{_anchor(one.title)})" if count else one.title
+        yield f"| {title} | {verdict(checks)} | {held} | {count or ''} |"
+
+
+def _anchor(title: str) -> str:
+    """What a heading is called in links.
+
+    >>> _anchor("1, 5, 10 and 50 documents")
+    '1-5-10-and-50-documents'
+    """
+    return re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-")
 
 
 def _section(one: Experiment, found: Found, picture: str) -> Iterator[str]:
     missing = len(one.trials()) - len(found.records)
+    checks = one.judge(found)
     yield f"## {one.title}"
-    yield f"\n{one.asks}\n"
-    yield one.setting + f" {one.steps} steps a training."
+    yield f"\n{one.asks}"
+    yield f"\n![{one.title}](pictures/{picture})\n"
+    yield f"**Verdict: {verdict(checks)}.** {one.lesson}".rstrip()
     if missing:
         yield f"\n{missing} of {len(one.trials())} trainings have not been measured yet."
     yield ""
-    yield from table(one, found)
-    yield f"\n![{one.title}](pictures/{picture})\n"
-    checks = one.judge(found)
-    yield f"**Verdict: {verdict(checks)}.**\n"
     yield "| ordering | holds | numbers |"
     yield "|---|---|---|"
     for check in checks:
         yield f"| {check.says} | {_answer(check)} | {check.numbers} |"
-    yield f"\n`python -m science {one.name}`, {_cost(found)}."
+    yield ""
+    yield from table(one, found)
+    yield f"\n{one.setting} {one.steps} steps a training."
+    yield f"\n`python -m science {one.name}`: {_cost(found)}."
 
 
 def table(one: Experiment, found: Found) -> Iterator[str]:
@@ -102,11 +115,11 @@ def checks_in_words(one: Experiment, checks: Sequence[Check]) -> Iterator[str]:
     """A verdict as lines of plain text."""
     yield f"\n{one.name}: {verdict(checks)}"
     for check in checks:
-        yield f"  {_answer(check):<12} {check.says}: {check.numbers}"
+        yield f"  {_answer(check).strip('*'):<12} {check.says}: {check.numbers}"
 
 
 def _answer(check: Check) -> str:
-    return {True: "yes", False: "no", None: "not measured"}[check.holds]
+    return {True: "yes", False: "**no**", None: "not measured"}[check.holds]
 
 
 def _cell(one: Interval | None) -> str:

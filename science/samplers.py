@@ -13,7 +13,7 @@ from typing import NamedTuple
 import numpy as np
 
 from science.models import TinyLlama
-from science.pictures import dots
+from science.pictures import Group, dots
 from science.plan import Arm, Experiment, Measured, Trial, load_run, model_of
 from science.texts import WORDS, piece_store
 from science.training import Recipe, train
@@ -129,9 +129,9 @@ def picture(found: Found) -> str:
         "losses of the same number of frames, by what fills them",
         found,
         [
-            ("second half of all windows, after two thirds of the steps", pairs, "late"),
-            ("first four tokens of documents, at the end", pairs, "first4"),
-            ("last four tokens of documents, at the end", pairs, "last4"),
+            Group("second half of all windows, after two thirds", pairs, {"late": ""}),
+            Group("first four tokens of documents, at the end", pairs, {"first4": ""}),
+            Group("last four tokens of documents, at the end", pairs, {"last4": ""}),
         ],
         across="nats per token",
         log=True,

@@ -7,7 +7,7 @@ left does a frame's filling decide?
 
 from __future__ import annotations
 
-from science.pictures import dots
+from science.pictures import Group, dots
 from science.plan import Arm, Experiment, Measured, Trial, load_run, model_of
 from science.samplers import look_at
 from science.texts import WORDS, piece_store
@@ -87,16 +87,16 @@ def judge(found: Found) -> list[Check]:
 def picture(found: Found) -> str:
     """Losses by the number of documents."""
     groups = [
-        (
+        Group(
             "packed and clipped" if name == "packed" else "one splice a frame, as published",
             [(arm.name.partition(",")[0], arm.name) for arm in ARMS if arm.name.endswith(name)],
-            "loss",
+            {"loss": "documents that were trained on", "unseen": "unseen documents"},
         )
         for name in SAMPLERS
     ]
     return dots(
         "More documents for the same frames",
-        "loss of the second half of windows of documents that were trained on",
+        "loss of the second half of windows, given the first half",
         found,
         groups,
         across="nats per token",

@@ -14,7 +14,7 @@ import numpy as np
 
 import tokenloom as tl
 from science.models import TinyLlama
-from science.pictures import dots
+from science.pictures import Group, dots
 from science.plan import Arm, Experiment, Measured, Trial, load_run, model_of
 from science.texts import BYTES, LETTERS, Chain, chains, letter_store, sampled
 from science.training import Recipe, thinned, train
@@ -115,14 +115,14 @@ def judge(found: Found) -> list[Check]:
 
 
 def picture(found: Found) -> str:
-    """Excess losses of each source."""
-    pairs = [(name, name) for name in RULES]
+    """Excess losses of the sources of each rule."""
+    figures = {name: f"{name} ({size} tokens)" for name, size in SOURCES.items()}
     return dots(
         "Sources of long, middle and short documents",
-        "held-out loss above the entropy of each source, at equal frames",
+        "what is left to learn of each source after the same number of frames",
         found,
-        [(f"{name}: {size} tokens a document", pairs, name) for name, size in SOURCES.items()],
-        across="nats per token",
+        [Group("", [(name, name) for name in RULES], figures)],
+        across="held-out loss above the entropy, nats per token",
     )
 
 

@@ -11,7 +11,7 @@ import numpy as np
 
 import tokenloom as tl
 from science.models import TinyLlama
-from science.pictures import dots
+from science.pictures import Group, dots
 from science.plan import Arm, Experiment, Measured, Trial, load_run, model_of
 from science.texts import WORDS, piece_store
 from science.training import Recipe, thinned, train
@@ -156,21 +156,22 @@ def judge(found: Found) -> list[Check]:
 
 
 def picture(found: Found) -> str:
-    """Losses at t > 0, s > 0 of all arms."""
+    """Losses of windows that start inside of documents, at s = 0 and moved."""
+    figures = {"t_s0": "left in the frame (s = 0)", "t_s": "moved to the right (s > 0)"}
+    schemes = {
+        "RoPE, documents apart": ("RoPE {}", REGIMES),
+        "learned positions, documents apart": ("learned {}", REGIMES),
+        "RoPE, filler in sight": ("RoPE {}, filler seen", ("anchor", "slide_within")),
+    }
     groups = [
-        (
-            f"{scheme} positions" if scheme == "learned" else scheme,
-            [(name, f"{scheme} {name}") for name in REGIMES],
-            "t_s",
-        )
-        for scheme in ("RoPE", "learned")
+        Group(heading, [(name, arm.format(name)) for name in names], figures)
+        for heading, (arm, names) in schemes.items()
     ]
-    seen = [(f"{name}, filler seen", f"RoPE {name}, filler seen") for name in REGIMES]
     return dots(
         "What sweeping t and sweeping s teach",
-        "loss of the second half of windows that start inside of documents, moved to s > 0",
+        "loss of the second half of windows that start inside of documents (t > 0)",
         found,
-        [*groups, ("RoPE without segments", seen, "t_s")],
+        groups,
         across="nats per token",
         log=True,
     )

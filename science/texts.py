@@ -17,7 +17,7 @@ import sysconfig
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from examples.demo.corpus import code, topics
@@ -165,12 +165,18 @@ def known_loss(languages: Sequence[Chain], which: ArrayLike, texts: Sequence[str
     return float(total / count)
 
 
-def letter_store(texts: Sequence[str], path: Path) -> tl.Store:
-    """A store of these documents in this order, one token per letter; made once."""
+def letter_store(texts: Sequence[str], path: Path, **options: Any) -> tl.Store:
+    """A store of these documents in this order, one token per letter; made once.
+
+    Args:
+        texts: the documents.
+        path: where the store is.
+        options: further arguments of `tokenloom.build`.
+    """
     if path.exists():
         return tl.open(path)
     rows = [{"text": text} for text in texts]
-    return tl.build(rows, path, tokenizer="bytes", allow_duplicates=True, progress=False)
+    return tl.build(rows, path, tokenizer="bytes", allow_duplicates=True, progress=False, **options)
 
 
 # -- real text ---------------------------------------------------------------------------------
@@ -203,8 +209,14 @@ def piece_store(
     )
 
 
-def code_store(folder: Path, *, budget: int) -> tl.Store:
-    """The sources of the standard library in order of their paths, which is a strong order."""
+def code_store(folder: Path, *, budget: int, chunk_tokens: int) -> tl.Store:
+    """The sources of the standard library in order of their paths, which is a strong order.
+
+    Args:
+        folder: where the store is made, once.
+        budget: bytes of text.
+        chunk_tokens: tokens of a block of the store.
+    """
     path = folder / f"code-{budget}"
     if path.exists():
         return tl.open(path)
@@ -212,7 +224,14 @@ def code_store(folder: Path, *, budget: int) -> tl.Store:
     texts = [one.text for one in found]
     _encoder(folder, "code", texts)
     rows = [{"text": text} for text in texts]
-    return tl.build(rows, path, tokenizer=str(folder / "code.json"), add_eos=False, progress=False)
+    return tl.build(
+        rows,
+        path,
+        tokenizer=str(folder / "code.json"),
+        add_eos=False,
+        chunk_tokens=chunk_tokens,
+        progress=False,
+    )
 
 
 def paragraph_store(folder: Path) -> tl.Store:

@@ -60,11 +60,13 @@ class Check(NamedTuple):
         says: what should hold.
         holds: whether it does; None if an arm that it needs has not been measured.
         numbers: what was found.
+        control: whether this shows that the experiment could have failed, and claims nothing.
     """
 
     says: str
     holds: bool | None
     numbers: str
+    control: bool = False
 
 
 class Found:
@@ -129,30 +131,34 @@ class Found:
         return Check(says, worst < limit, f"at most {worst:.3g}, {_seeds(len(values))}")
 
     def as_good(self, arm: str, other: str, figure: str, says: str) -> Check:
-        """Whether an arm is not worse than another by more than the spread of the other's seeds.
-
-        The spread is twice the standard deviation over seeds; one seed has none, and then it is
-        2 % of the figure.
-        """
+        """Whether an arm is not worse than another by more than the spread of the other's seeds."""
         ours, theirs = self.interval(arm, figure), self.interval(other, figure)
         if ours is None or theirs is None:
             return Check(says, None, "not measured")
-        spread = (
-            0.02 * theirs.mean
-            if theirs.number == 1
-            else 2 * theirs.half * math.sqrt(theirs.number) / STUDENT.get(theirs.number - 1, 1.96)
-        )
+        spread = self.spread(other, figure)
         words = f"{ours.mean:.4f} against {theirs.mean:.4f}, spread of seeds {spread:.4f}"
         return Check(says, ours.mean <= theirs.mean + spread, f"{words}, {_seeds(ours.number)}")
 
+    def spread(self, arm: str, figure: str) -> float:
+        """Twice the standard deviation over seeds; with one seed, 2 % of the figure instead."""
+        one = interval(self.values(arm, figure).values())
+        if one.number == 1:
+            return 0.02 * one.mean
+        return 2 * one.half * math.sqrt(one.number) / STUDENT.get(one.number - 1, 1.96)
+
 
 def verdict(checks: Iterable[Check]) -> str:
-    """One of: holds, holds in part, does not hold, not measured.
+    """One of: holds, holds in part, does not hold, not measured, or that a control fails.
 
     >>> verdict([Check("a", True, ""), Check("b", False, "")])
     'holds in part'
+    >>> verdict([Check("a", True, ""), Check("b", False, "", control=True)])
+    'shows nothing: a control fails'
     """
-    known = [one.holds for one in checks if one.holds is not None]
+    every = list(checks)
+    if any(one.control and one.holds is False for one in every):
+        return "shows nothing: a control fails"
+    known = [one.holds for one in every if one.holds is not None and not one.control]
     if not known:
         return "not measured"
     if all(known):

@@ -1,12 +1,14 @@
 """Every experiment is what its section says, before anything is trained."""
 
+import itertools
+
 import numpy as np
 import pytest
 from science.plan import RUNS, Trial, load_run
 from science.registry import EXPERIMENTS
-from science.shuffles import reads_per_example
 from science.texts import letter_store, piece_store
 
+import tokenloom as tl
 from science import scaling, shuffles, splice_claim
 from tokenloom.inspect import triples
 
@@ -92,30 +94,50 @@ def test_scaling_trains_the_first_documents(arm, letters, tmp_path):
 # -- reads ---------------------------------------------------------------------------------------
 
 
-def slow_reads(run, store, group):
-    """Rows of each group one by one: a row is read with the one before it, or apart."""
-    starts = np.concatenate([[0], np.cumsum(store.lengths)])
-    reads = 0
-    for first in range(0, len(run), group):
-        places = []
-        for index in range(first, min(first + group, len(run))):
-            spans = run.spans([index])
-            places.append(int(starts[spans.document[0]] + spans.start[0]))
-        reads += sum(place - run.seq_len not in places for place in places)
-    return reads / len(run)
+def counted(run):
+    """Reads for each example of an epoch by a loader over a store that was just opened."""
+    fresh = tl.from_config(run.describe(), cache_bytes=shuffles.CACHE)
+    with tl.Loader(fresh, shuffles.BATCH, rank=0, world_size=1) as loader:
+        rows = sum(len(batch) for batch in loader)
+    return fresh.counters().read_ops / rows
 
 
+@pytest.mark.filterwarnings("ignore::UserWarning")
 @pytest.mark.parametrize("order", shuffles.ORDERS)
-def test_reads_are_those_of_a_loop_over_rows(order, tmp_path):
-    rng = np.random.default_rng(3)
-    store = letter_store(["".join(rng.choice(list("ab"), 50)) for _ in range(100)], tmp_path / "s")
+def test_ev_09_reads_of_an_order_are_those_that_a_loader_counts(order, tmp_path):
     (arm,) = (one for one in shuffles.ARMS if one.name == order)
-    run = load_run("shuffle", Trial(arm, 0, 1, tmp_path), [("text", store)])
-    assert reads_per_example(run, store, group=20) == pytest.approx(slow_reads(run, store, 20))
+    trial = Trial(arm, 0, 40, tmp_path)
+    run = load_run("shuffle", trial, [("text", shuffles.topic_corpus(trial).store)])
+    found = shuffles.read_counts(run, trial)
+    assert found["reads"] == counted(run) > 0
+    assert found["reads_larger"] > 0
 
 
-def test_a_stored_order_reads_each_group_at_once_and_a_full_one_nearly_every_row(tmp_path):
-    store = letter_store(["ab" * 32] * 512, tmp_path / "s")
-    stored, full = store.windows(64), store.windows(64).shuffle().seed(0)
-    assert reads_per_example(stored, store, group=64) == 1 / 64
-    assert reads_per_example(full, store, group=64) > 0.7
+@pytest.mark.filterwarnings("ignore::UserWarning")
+def test_be_08_blocks_save_most_reads_of_a_full_shuffle_in_a_larger_corpus(tmp_path):
+    found = {}
+    for arm in shuffles.ARMS[: len(shuffles.ORDERS)]:
+        trial = Trial(arm, 0, 80, tmp_path)
+        run = load_run("shuffle", trial, [("text", shuffles.topic_corpus(trial).store)])
+        found[arm.name] = shuffles.read_counts(run, trial)
+    full = found["full"]
+    for name in ("block K = 8", "block K = 32", "8 lanes of 8"):
+        assert found["stored"]["reads_larger"] < found[name]["reads_larger"] < 1 / 12
+        assert found[name]["reads_larger"] < full["reads_larger"] / 2
+
+
+def test_ev_09_be_08_the_ablation_tells_loss_bits_speed_and_reads_of_every_order():
+    one = EXPERIMENTS["shuffle"]
+    assert {"loss", "perplexity", "bpb", "train", "tokens_s", "reads"} <= set(one.columns)
+    assert {"full", "era 512", "block K = 8", "block K = 32"} <= {arm.name for arm in one.arms}
+
+
+def test_the_corpus_of_orders_is_the_same_for_every_seed_and_stored_by_language(tmp_path):
+    arm = shuffles.ARMS[0]
+    stores = [
+        shuffles.topic_corpus(Trial(arm, seed, 40, tmp_path / str(seed))).store for seed in (0, 1)
+    ]
+    assert stores[0].digest == stores[1].digest
+    first = [int(stores[0].document(i)[0]) for i in range(stores[0].num_documents)]
+    changes = sum(a != b for a, b in itertools.pairwise(first))
+    assert (len(set(first)), changes) == (8, 7)

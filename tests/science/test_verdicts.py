@@ -68,3 +68,11 @@ def test_a_verdict_counts_what_is_known():
     assert verdict([yes, no]) == "holds in part"
     assert verdict([no, no]) == "does not hold"
     assert verdict([unknown]) == "not measured"
+
+
+def test_a_control_that_fails_leaves_nothing_shown_and_one_that_holds_claims_nothing():
+    yes = Check("", True, "")
+    failed, passed = (Check("", holds, "", control=True) for holds in (False, True))
+    assert verdict([yes, failed]) == "shows nothing: a control fails"
+    assert verdict([yes, passed]) == "holds"
+    assert verdict([passed]) == "not measured"
