@@ -20,7 +20,7 @@ COLOURS = ("#4e79a7", "#f28e2b", "#59a14f", "#b07aa1", "#e15759", "#76b7b2")
 
 PALE, GREEN = "#e8e8e8", "#e6f2e3"
 
-TOP, STEP, WIDE, HIGH = 76, 20, 460, 300
+TOP, STEP, WIDE, HIGH = 76, 22, 460, 300
 
 
 class Group(NamedTuple):
@@ -75,11 +75,11 @@ def dots(
     parts, y = [], TOP + (24 if several else 0)
     first = y
     for heading, rows in known:
-        parts.append(text(left, y, heading, color=GREY))
+        parts += [text(left, y, heading, color=GREY)] if heading else []
         for row in rows:
             y += STEP
             parts.append(text(left - 14, y + 4, row.label, anchor="end"))
-            parts += [_mark(scale, one, y, colour) for one, colour in row.marks]
+            parts += _marks(scale, row.marks, y)
             if len(row.marks) == 1:
                 parts.append(_number(scale, row.marks[0][0], y))
         y += STEP + 10
@@ -169,7 +169,8 @@ def _points(known: Mapping[str, tuple[float, Interval]], tall: _Scale) -> Iterat
     for number, (label, (x, y)) in enumerate(sorted(known.items(), key=lambda one: one[1][1].mean)):
         at, colour = tall(y.mean), COLOURS[number % len(COLOURS)]
         low, high = tall(y.low), tall(y.high)
-        yield filled(f"M{x - 1.5:.1f} {low:.1f}V{high:.1f}h3V{low:.1f}z", colour, crisp=False)
+        bar = f"M{x - 2:.1f} {low:.1f}V{high:.1f}h4V{low:.1f}z"
+        yield filled(bar, _paler(colour), crisp=False)
         yield filled(_disc(x, at), colour, crisp=False)
         place = at
         while any(abs(x - a) < 170 and abs(place - b) < 15 for a, b in taken):
@@ -220,11 +221,28 @@ def _axis(scale: _Scale, top: float, bottom: float) -> Iterator[str]:
         yield text(round(scale(one), 1), bottom + 18, f"{one:.4g}", anchor="middle", color=GREY)
 
 
-def _mark(scale: _Scale, one: Interval, y: float, colour: str) -> str:
-    """A bar over the interval, and a point at the mean."""
-    low, at, high = scale(one.low), scale(one.mean), scale(one.high)
-    bar = filled(f"M{low:.1f} {y - 1.5}H{high:.1f}v3H{low:.1f}z", colour, crisp=False)
-    return bar + filled(_disc(at, y), colour, crisp=False)
+def _marks(scale: _Scale, marks: Sequence[tuple[Interval, str]], y: float) -> Iterator[str]:
+    """Pale bars over intervals, then points at means; several of a row a little apart."""
+    apart = [5 * (number - (len(marks) - 1) / 2) for number in range(len(marks))]
+    if len(marks) > 1:
+        places = [scale(one.mean) for one, _ in marks]
+        yield line(f"M{min(places):.1f} {y}H{max(places):.1f}", PALE)
+    for (one, colour), by in zip(marks, apart, strict=True):
+        low, high = scale(one.low), scale(one.high)
+        bar = f"M{low:.1f} {y + by - 2}H{high:.1f}v4H{low:.1f}z"
+        yield filled(bar, _paler(colour), crisp=False)
+    for (one, colour), by in zip(marks, apart, strict=True):
+        yield filled(_disc(scale(one.mean), y + by), colour, crisp=False)
+
+
+def _paler(colour: str) -> str:
+    """Half-way to white.
+
+    >>> _paler("#4e79a7")
+    '#a6bcd3'
+    """
+    parts = (int(colour[i : i + 2], 16) for i in (1, 3, 5))
+    return "#" + "".join(f"{(part + 255) // 2:02x}" for part in parts)
 
 
 def _number(scale: _Scale, one: Interval, y: float) -> str:

@@ -141,3 +141,21 @@ def test_the_corpus_of_orders_is_the_same_for_every_seed_and_stored_by_language(
     first = [int(stores[0].document(i)[0]) for i in range(stores[0].num_documents)]
     changes = sum(a != b for a, b in itertools.pairwise(first))
     assert (len(set(first)), changes) == (8, 7)
+
+
+# -- orders in loaders ---------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("order", shuffles.ORDERS)
+def test_tr_07_loaders_of_two_ranks_deliver_every_row_of_every_order_once(order, letters, tmp_path):
+    (arm,) = (one for one in shuffles.ARMS if one.name == order)
+    run = load_run("shuffle", Trial(arm, 4, 1, tmp_path), [("text", letters)])
+    shown = []
+    for rank in range(2):
+        with tl.Loader(run, 4, rank=rank, world_size=2) as loader:
+            batches = list(loader)
+        assert all((one.tokens == run.batch(one.index).tokens).all() for one in batches)
+        shown += [one.tokens for one in batches]
+    rows = np.concatenate(shown)
+    every = np.array([letters.document(i) for i in range(60)])
+    assert sorted(map(bytes, rows)) == sorted(map(bytes, every.astype(rows.dtype)))

@@ -1,5 +1,6 @@
 """The loop learns, is exact to the bit, and resumes."""
 
+import numpy as np
 import pytest
 import torch
 from science.training import CHECKPOINT, Recipe, batch_loss, resume_training, train
@@ -28,7 +29,9 @@ def test_tr_02_perplexity_is_below_2_at_starts_after_the_first(small, trio):
     model = small()
     train(model, spliced(trio), RECIPE)
     found = pz(model, trio, prefix=8, suffix=8, stride=1, progress=False).windows
-    assert -found.log_pz[found.start >= 1].mean() / 8 < 0.693
+    perplexity = np.exp(-found.log_pz / 8)
+    assert perplexity[found.start == 1].max() < 2  # of each document
+    assert np.exp(-found.log_pz[found.start > 1].mean() / 8) < 2
 
 
 def test_tr_02_without_later_starts_it_is_not(small, trio):
