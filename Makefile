@@ -38,7 +38,7 @@ docs: $(VENV)/.test
 bench: $(VENV)/.bench
 	$(BIN)/python -m benchmarks
 
-# some 150 small trainings, under an hour on two cores; what has a result is skipped, so it resumes
+# 199 small trainings, half an hour on two cores; what has a result is skipped, so it resumes
 science: $(VENV)/.test
 	$(BIN)/python -m science
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 import numpy as np
 
 from science.pictures import Group, dots
-from science.plan import Arm, Experiment, Measured, Trial, load_run, model_of
+from science.plan import MORE_SEEDS, Arm, Experiment, Measured, Trial, load_run, model_of
 from science.sharing import excess_losses, languages_of, stores_of
 from science.texts import BYTES
 from science.training import Recipe, thinned, train
@@ -115,4 +115,5 @@ EXPERIMENT = Experiment(
     measure=measure,
     judge=judge,
     picture=picture,
+    seeds=MORE_SEEDS,
 )

@@ -14,7 +14,7 @@ from dataclasses import replace
 import numpy as np
 
 from science.pictures import Group, dots
-from science.plan import Arm, Experiment, Measured, Trial, load_run, model_of
+from science.plan import MORE_SEEDS, Arm, Experiment, Measured, Trial, load_run, model_of
 from science.texts import (
     BYTES,
     LETTERS,
@@ -194,4 +194,5 @@ EXPERIMENT = Experiment(
     measure=measure,
     judge=judge,
     picture=picture,
+    seeds=MORE_SEEDS,
 )

@@ -148,8 +148,8 @@ def scatter(
     )
     parts = []
     if gate is not None:
-        x, y = flat(gate[0]), tall(gate[1])
-        parts.append(filled(box(left, y, x - left, bottom - y), GREEN))
+        right, top = flat(gate[0]), tall(gate[1])
+        parts.append(filled(box(left, top, right - left, bottom - top), GREEN))
         parts.append(text(left + 8, bottom - 8, passes, color=COLOURS[2]))
     parts += [line(f"M{left} {TOP + 20}V{bottom}H{left + WIDE}", GREY)]
     parts += _axis(flat, TOP + 20, bottom)

@@ -152,7 +152,7 @@ EXPERIMENT = Experiment(
     ),
     arms=ARMS,
     quick=("no prefetch", CONTROL),
-    steps=50,
+    steps=100,
     quick_steps=20,
     columns={
         "killed_in": "killed in step",

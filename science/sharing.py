@@ -15,7 +15,7 @@ import numpy as np
 import tokenloom as tl
 from science.models import TinyLlama
 from science.pictures import Group, dots
-from science.plan import Arm, Experiment, Measured, Trial, load_run, model_of
+from science.plan import MORE_SEEDS, Arm, Experiment, Measured, Trial, load_run, model_of
 from science.texts import BYTES, LETTERS, Chain, chains, letter_store, sampled
 from science.training import Recipe, thinned, train
 from science.verdicts import Check, Found
@@ -154,4 +154,5 @@ EXPERIMENT = Experiment(
     measure=measure,
     judge=judge,
     picture=picture,
+    seeds=MORE_SEEDS,
 )

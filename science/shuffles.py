@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 
 import tokenloom as tl
 from science.pictures import scatter
-from science.plan import Arm, Experiment, Measured, Trial, load_run, model_of
+from science.plan import MORE_SEEDS, Arm, Experiment, Measured, Trial, load_run, model_of
 from science.texts import (
     BYTES,
     LETTERS,
@@ -249,4 +249,5 @@ EXPERIMENT = Experiment(
     measure=measure,
     judge=judge,
     picture=picture,
+    seeds=MORE_SEEDS,
 )
