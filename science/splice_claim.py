@@ -8,6 +8,8 @@ moving a text changes nothing that the model sees, so s cannot teach; t can.
 from __future__ import annotations
 
 import numpy as np
+import torch
+from torch import Tensor, nn
 
 import tokenloom as tl
 from science.models import TinyLlama
@@ -74,10 +76,28 @@ def measure(trial: Trial) -> Measured:
     )
 
 
+class PlacedInFrame(nn.Module):
+    """A model that is told cells of the frame as positions, as it was in training.
+
+    Windows that are judged count their positions from their own first token; then no model could
+    tell where in the frame they are.
+    """
+
+    def __init__(self, model: TinyLlama) -> None:
+        super().__init__()
+        self.model = model
+
+    def forward(self, tokens: Tensor, segment_ids: Tensor, position_ids: Tensor) -> Tensor:
+        """Logits [B, S, V] of rows [B, S]."""
+        cells = torch.arange(tokens.shape[1]).expand_as(position_ids)
+        logits: Tensor = self.model(tokens, segment_ids, cells)
+        return logits
+
+
 def window_figures(model: TinyLlama, store: tl.Store) -> tuple[dict[str, float], Points]:
     """Suffix losses in the four quarters of the grid of t and s, and by s for t > 0."""
     found = pz(
-        model,
+        PlacedInFrame(model),
         store,
         prefix=PREFIX,
         suffix=WINDOW - PREFIX,
@@ -105,7 +125,11 @@ def window_figures(model: TinyLlama, store: tl.Store) -> tuple[dict[str, float],
 def judge(found: Found) -> list[Check]:
     """What theory says about each scheme."""
     rope = [arm for arm in found.arms if arm.startswith("RoPE") and "seen" not in arm]
+    control = found.over(
+        "learned anchor", "moved_by", 0.1, "control: learned positions that were not trained show"
+    )
     return [
+        control._replace(control=True),
         *(
             found.under(arm, "moved_by", 1e-3, f"{arm}: loss is the same at every s")
             for arm in rope

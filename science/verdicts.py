@@ -130,6 +130,14 @@ class Found:
         worst = max(values.values())
         return Check(says, worst < limit, f"at most {worst:.3g}, {_seeds(len(values))}")
 
+    def over(self, arm: str, figure: str, limit: float, says: str) -> Check:
+        """Whether a figure is above a limit for every seed."""
+        values = self.values(arm, figure)
+        if not values:
+            return Check(says, None, "not measured")
+        least = min(values.values())
+        return Check(says, least > limit, f"at least {least:.3g}, {_seeds(len(values))}")
+
     def as_good(self, arm: str, other: str, figure: str, says: str) -> Check:
         """Whether an arm is not worse than another by more than the spread of the other's seeds."""
         ours, theirs = self.interval(arm, figure), self.interval(other, figure)

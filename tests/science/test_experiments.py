@@ -4,9 +4,10 @@ import itertools
 
 import numpy as np
 import pytest
+from science.models import Shape, TinyLlama
 from science.plan import RUNS, Trial, load_run
 from science.registry import EXPERIMENTS
-from science.texts import letter_store, piece_store
+from science.texts import WORDS, letter_store, piece_store
 
 import tokenloom as tl
 from science import scaling, shuffles, splice_claim
@@ -159,3 +160,17 @@ def test_tr_07_loaders_of_two_ranks_deliver_every_row_of_every_order_once(order,
     rows = np.concatenate(shown)
     every = np.array([letters.document(i) for i in range(60)])
     assert sorted(map(bytes, rows)) == sorted(map(bytes, every.astype(rows.dtype)))
+
+
+# -- places in the frame -------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("positions", "least", "most"), [("RoPE", -1.0, 1e-4), ("learned", 1e-3, 10.0)]
+)
+def test_windows_are_judged_at_cells_of_the_frame(licence, positions, least, most):
+    """What an untrained model with learned positions says of a window depends on where it is."""
+    model = TinyLlama(Shape(vocabulary=WORDS, positions=positions), seed=0)
+    figures, by_offset = splice_claim.window_figures(model, licence)
+    assert [s for s, _ in by_offset] == list(splice_claim.OFFSETS)
+    assert least < figures["moved_by"] < most

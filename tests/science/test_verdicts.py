@@ -76,3 +76,9 @@ def test_a_control_that_fails_leaves_nothing_shown_and_one_that_holds_claims_not
     assert verdict([yes, failed]) == "shows nothing: a control fails"
     assert verdict([yes, passed]) == "holds"
     assert verdict([passed]) == "not measured"
+
+
+def test_over_asks_every_seed():
+    assert found(a=[0.1, 0.2]).over("a", "loss", 0.05, "").holds
+    assert not found(a=[0.1, 0.4]).over("a", "loss", 0.2, "").holds
+    assert found(a=[0.1]).over("b", "loss", 0.2, "").holds is None
