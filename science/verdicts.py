@@ -61,12 +61,21 @@ class Check(NamedTuple):
         holds: whether it does; None if an arm that it needs has not been measured.
         numbers: what was found.
         control: whether this shows that the experiment could have failed, and claims nothing.
+        leans: whether means are in the order that was asked for, though it is not shown to hold.
     """
 
     says: str
     holds: bool | None
     numbers: str
     control: bool = False
+    leans: bool = False
+
+    @property
+    def answer(self) -> str:
+        """Whether it holds, in one or two words."""
+        if self.holds is None:
+            return "not measured"
+        return "yes" if self.holds else "not shown" if self.leans else "no"
 
 
 class Found:
@@ -120,7 +129,8 @@ class Found:
             f"{interval(ours.values()).mean:.4g} against {interval(theirs.values()).mean:.4g}"
             f"{'' if factor == 1 else f' × {factor:g}'}"
         )
-        return Check(says, gap.low > 0, f"{means}; difference {_range(gap)}, {_seeds(gap.number)}")
+        numbers = f"{means}; difference {_range(gap)}, {_seeds(gap.number)}"
+        return Check(says, gap.low > 0, numbers, leans=gap.mean > 0)
 
     def under(self, arm: str, figure: str, limit: float, says: str) -> Check:
         """Whether a figure is below a limit for every seed."""

@@ -82,3 +82,11 @@ def test_over_asks_every_seed():
     assert found(a=[0.1, 0.2]).over("a", "loss", 0.05, "").holds
     assert not found(a=[0.1, 0.4]).over("a", "loss", 0.2, "").holds
     assert found(a=[0.1]).over("b", "loss", 0.2, "").holds is None
+
+
+def test_an_order_of_means_without_a_clear_interval_is_not_shown_and_a_wrong_one_is_no():
+    some = found(a=[1.0, 3.0, 0.9], b=[2.0, 2.1, 1.9], c=[1.5, 1.6, 1.4])
+    assert some.below("a", "b", "loss", "").answer == "not shown"
+    assert some.below("b", "a", "loss", "").answer == "no"
+    assert some.below("c", "b", "loss", "").answer == "yes"
+    assert some.below("c", "d", "loss", "").answer == "not measured"
