@@ -181,11 +181,11 @@ def judge(found: Found) -> list[Check]:
     checks = [control._replace(control=True)]
     for name in ("era 512", "block K = 8", "block K = 32", "8 lanes of 8"):
         checks += [
-            found.below(
+            found.always_below(
                 name,
                 "full",
                 "reads",
-                f"{name}: at most half of the reads of a full shuffle",
+                f"{name}: under half of the reads of a full shuffle",
                 factor=0.5,
             ),
             found.as_good(name, "full", "excess", f"{name}: loss within the spread of seeds"),

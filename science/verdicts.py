@@ -132,6 +132,19 @@ class Found:
         numbers = f"{means}; difference {_range(gap)}, {_seeds(gap.number)}"
         return Check(says, gap.low > 0, numbers, leans=gap.mean > 0)
 
+    def always_below(self, arm: str, other: str, figure: str, says: str, *, factor: float) -> Check:
+        """Whether an arm's figure is below `factor` times that of another for every seed.
+
+        For counts, which have no error: their spread over seeds is theirs.
+        """
+        ours, theirs = self.values(arm, figure), self.values(other, figure)
+        seeds = sorted(ours.keys() & theirs.keys())
+        if not seeds:
+            return Check(says, None, "not measured")
+        parts = [ours[seed] / theirs[seed] for seed in seeds]
+        words = f"{min(parts):.3g} to {max(parts):.3g} of the other's, {_seeds(len(seeds))}"
+        return Check(says, max(parts) < factor, words)
+
     def under(self, arm: str, figure: str, limit: float, says: str) -> Check:
         """Whether a figure is below a limit for every seed."""
         values = self.values(arm, figure)

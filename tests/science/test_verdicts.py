@@ -90,3 +90,10 @@ def test_an_order_of_means_without_a_clear_interval_is_not_shown_and_a_wrong_one
     assert some.below("b", "a", "loss", "").answer == "no"
     assert some.below("c", "b", "loss", "").answer == "yes"
     assert some.below("c", "d", "loss", "").answer == "not measured"
+
+
+def test_counts_are_compared_seed_by_seed():
+    some = found(few=[0.1, 0.1, 0.1], many=[0.3, 0.3, 9.0], some=[0.1, 0.1, 5.0])
+    assert some.always_below("few", "many", "loss", "", factor=0.5).holds
+    assert not some.always_below("some", "many", "loss", "", factor=0.5).holds
+    assert some.always_below("few", "none", "loss", "", factor=0.5).holds is None
