@@ -85,6 +85,7 @@ def picture(found: Found) -> str:
         found,
         [Group("", [(arm.name, arm.name) for arm in ARMS], figures)],
         across="held-out loss above the entropy, nats per token",
+        zero=True,
     )
 
 
@@ -115,5 +116,10 @@ EXPERIMENT = Experiment(
     measure=measure,
     judge=judge,
     picture=picture,
+    lesson=(
+        "Where a row holds one document, equal weights by rows gave the short source an eighth of "
+        "the tokens, and it was learned far worse. In packed rows both ways agree within two "
+        "hundredths, and it does not matter which one is used."
+    ),
     seeds=MORE_SEEDS,
 )

@@ -52,6 +52,8 @@ def dots(
     *,
     across: str,
     log: bool = False,
+    zero: bool = False,
+    against: str | None = None,
 ) -> str:
     """A picture of figures of many arms, one row for each.
 
@@ -62,14 +64,17 @@ def dots(
         groups: what is shown. Several figures of a row have colours of their own and a legend.
         across: what the horizontal axis is.
         log: whether the axis is logarithmic.
+        zero: whether the axis must have zero on it.
+        against: an arm; then figures are differences from it, paired by seed.
     """
     several = any(len(group.figures) > 1 for group in groups)
     known = [
         (group.heading, rows)
         for number, group in enumerate(groups)
-        if (rows := list(_rows(found, group, None if several else COLOURS[number])))
+        if (rows := list(_rows(found, group, None if several else COLOURS[number], against)))
     ]
     every = [one for _, rows in known for row in rows for one, _ in row.marks]
+    every += [Interval(0.0, 0.0, 1)] * zero
     left = 40 + 7 * max([len(row.label) for _, rows in known for row in rows] or [8])
     scale = _Scale(every, left, WIDE, log=log)
     parts, y = [], TOP + (24 if several else 0)
@@ -95,12 +100,15 @@ def dots(
     )
 
 
-def _rows(found: Found, group: Group, colour: str | None) -> Iterator[Row]:
+def _rows(found: Found, group: Group, colour: str | None, against: str | None) -> Iterator[Row]:
     for label, arm in group.rows:
-        some = [
-            (found.interval(arm, figure), number) for number, figure in enumerate(group.figures)
+        some = (
+            found.interval(arm, figure) if against is None else found.gap(arm, against, figure)
+            for figure in group.figures
+        )
+        marks = [
+            (one, colour or COLOURS[number]) for number, one in enumerate(some) if one is not None
         ]
-        marks = [(one, colour or COLOURS[number]) for one, number in some if one is not None]
         if marks:
             yield Row(label, marks)
 
@@ -131,7 +139,7 @@ def scatter(
         caption: a line below the title.
         found: the records.
         arms: the arm of each label.
-        across: figure and words of the horizontal axis, which is logarithmic.
+        across: figure and words of the horizontal axis, which is logarithmic like the other one.
         up: figure and words of the vertical axis.
         gate: the largest values of both that pass, drawn as an area.
         passes: words in that area.
@@ -143,9 +151,7 @@ def scatter(
     }
     left, bottom = 64, TOP + 20 + HIGH
     flat = _Scale([x for x, _ in known.values()], left, WIDE, log=True)
-    tall = _Scale(
-        [y for _, y in known.values()] + [Interval(0.0, 0.0, 1)], bottom, -HIGH, log=False
-    )
+    tall = _Scale([y for _, y in known.values()], bottom, -HIGH, log=True)
     parts = []
     if gate is not None:
         right, top = flat(gate[0]), tall(gate[1])
@@ -164,20 +170,21 @@ def scatter(
 
 
 def _points(known: Mapping[str, tuple[float, Interval]], tall: _Scale) -> Iterator[str]:
-    """Points with bars, and labels that keep apart from each other."""
-    taken: list[tuple[float, float]] = []
+    """Points with bars, and labels that keep apart from each other and from all points."""
+    taken = [(x - 6, x + 6, tall(y.mean)) for x, y in known.values()]
     for number, (label, (x, y)) in enumerate(sorted(known.items(), key=lambda one: one[1][1].mean)):
         at, colour = tall(y.mean), COLOURS[number % len(COLOURS)]
         low, high = tall(y.low), tall(y.high)
         bar = f"M{x - 2:.1f} {low:.1f}V{high:.1f}h4V{low:.1f}z"
         yield filled(bar, _paler(colour), crisp=False)
         yield filled(_disc(x, at), colour, crisp=False)
-        place = at
-        while any(abs(x - a) < 170 and abs(place - b) < 15 for a, b in taken):
+        said, place = f"{label}: {y.mean:.3g}", at
+        first, last = x + 18, x + 18 + 7 * len(said)
+        while any(first < b and a < last and abs(place - c) < 15 for a, b, c in taken):
             place -= 1  # the lowest comes first, so labels move up
-        taken.append((x, place))
-        yield line(f"M{x + 6:.1f} {at:.1f}L{x + 16:.1f} {place:.1f}", PALE)
-        yield text(round(x + 18, 1), round(place + 4, 1), f"{label}: {y.mean:.3g}", color=INK)
+        taken.append((first, last, place))
+        yield line(f"M{x + 6:.1f} {at:.1f}L{x + 16:.1f} {place:.1f}", GREY)
+        yield text(round(first, 1), round(place + 4, 1), said, color=INK)
 
 
 class _Scale:
@@ -187,8 +194,8 @@ class _Scale:
         self.first, self.width, self.log = first, width, log
         if log:
             means = [one.mean for one in every if one.mean > 0] or [1.0]
-            self.low = 10.0 ** math.floor(math.log10(min(means)))
-            self.high = 10.0 ** math.ceil(math.log10(max(*means, self.low * 10)))
+            self.low = _round(min(means) / 1.1, up=False)
+            self.high = _round(max(*means, self.low * 10) * 1.1, up=True)
         else:
             ends = [edge for one in every for edge in (one.low, one.high)] or [0.0, 1.0]
             margin = (max(ends) - min(ends)) * 0.08 or 0.5
@@ -206,12 +213,25 @@ class _Scale:
     def values(self) -> list[float]:
         """Round values for marks."""
         if self.log:
-            first, last = round(math.log10(self.low)), round(math.log10(self.high))
-            return [10.0**power for power in range(first, last + 1)]
+            first, last = math.floor(math.log10(self.low)), math.ceil(math.log10(self.high))
+            parts = (1, 2, 5) if self.high < 150 * self.low else (1,)
+            every = [part * 10.0**power for power in range(first, last + 1) for part in parts]
+            return [one for one in every if 0.999 * self.low <= one <= 1.001 * self.high]
         step = 10.0 ** math.floor(math.log10(self.high - self.low))
         step *= 0.2 if (self.high - self.low) / step < 3 else 1.0
         first, last = math.ceil(self.low / step), math.floor(self.high / step)
         return [number * step for number in range(first, last + 1)]
+
+
+def _round(value: float, *, up: bool) -> float:
+    """The next of … 0.5, 1, 2, 5, 10 … above or below.
+
+    >>> _round(0.03, up=False), _round(0.03, up=True)
+    (0.02, 0.05)
+    """
+    power = 10.0 ** math.floor(math.log10(value))
+    near = [part * power for part in (1, 2, 5, 10)]
+    return min(one for one in near if one >= value) if up else max(o for o in near if o <= value)
 
 
 def _axis(scale: _Scale, top: float, bottom: float) -> Iterator[str]:

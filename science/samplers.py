@@ -166,4 +166,10 @@ EXPERIMENT = Experiment(
     measure=measure,
     judge=judge,
     picture=picture,
+    lesson=(
+        "Packing several splices into a frame leaves about a quarter of the suffix loss for the "
+        "same frames, and clipping is what shows the ends of documents. That the first tokens "
+        "have under a fifth of the published loss is not shown: how hard they are varies from "
+        "text to text. Alpha 0.8 repairs last tokens as well, and first ones by the means."
+    ),
 )

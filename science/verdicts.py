@@ -106,6 +106,12 @@ class Found:
         values = self.values(arm, figure)
         return interval(values.values()) if values else None
 
+    def gap(self, arm: str, other: str, figure: str) -> Interval | None:
+        """How much larger a figure is than another arm's, paired by seed."""
+        ours, theirs = self.values(arm, figure), self.values(other, figure)
+        both = [ours[seed] - theirs[seed] for seed in sorted(ours.keys() & theirs.keys())]
+        return interval(both) if both else None
+
     def curves(self, arm: str, name: str) -> list[tuple[float, float]]:
         """A curve of an arm, the mean over its seeds."""
         some = [one["curves"][name] for one in self.records if one["arm"] == arm]
