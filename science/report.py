@@ -28,9 +28,10 @@ hundred steps, three seeds or more. Every section has a question, a picture, a v
 and the command. Points are means over seeds and bars their 95 % intervals (Student's t). An
 ordering holds if the interval of the differences, paired by seed, excludes zero; it is not shown if
 only the means are in that order. Absolute numbers would change with the size of the model; only
-orderings are claimed. Limits and factors were fixed before these seeds were run.
+orderings are claimed. Limits and factors were fixed before these seeds were run; two sections name
+what was not. Real text beside made languages has one seed, and nothing is claimed of it.
 
-`make science` measures all of it in under an hour on two cores, skips what it has in
+`make science` measures all of it in half an hour on two cores, skips what it has in
 `science/results/`, and rewrites this page; `python -m science NAME` measures one section, and
 `python -m science --quick` two arms of each.
 """
@@ -124,7 +125,7 @@ def _cell(one: Interval | None) -> str:
     if one is None:
         return ""
     mean = _number(one.mean)
-    if math.isnan(one.half) or one.half == 0:
+    if math.isnan(one.half) or one.half <= 1e-9 * abs(one.mean):  # equal but for rounding
         return mean
     return f"{mean} ± {_number(one.half)}"
 
@@ -132,9 +133,11 @@ def _cell(one: Interval | None) -> str:
 def _number(value: float) -> str:
     """Three digits that matter, without exponents where people count.
 
-    >>> [_number(value) for value in (0.01234, 12.3, 123456.0, 3e-7, 0.0, 70.0)]
-    ['0.0123', '12.3', '123,456', '3e-07', '0', '70']
+    >>> [_number(value) for value in (0.01234, 12.3, 123456.0, 3e-7, 0.0, 70.0, 6.949e7)]
+    ['0.0123', '12.3', '123,456', '3e-07', '0', '70', '69.5 M']
     """
+    if abs(value) >= 1e6:
+        return f"{value / 1e6:.3g} M"
     if abs(value) >= 1000:
         return f"{value:,.0f}"
     return f"{value:.3g}"
@@ -144,6 +147,6 @@ def _cost(found: Found) -> str:
     seconds = [one["about"]["cpu_seconds"] for one in found.records]
     versions = sorted({one["about"]["torch"] for one in found.records})
     return (
-        f"{len(seconds)} trainings of {min(seconds):.0f} to {max(seconds):.0f} CPU-seconds, "
+        f"{len(seconds)} trainings of about {sum(seconds) / len(seconds):.0f} CPU-seconds, "
         f"torch {', '.join(versions)}"
     )

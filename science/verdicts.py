@@ -174,6 +174,8 @@ class Found:
             return Check(says, None, "not measured")
         spread = self.spread(other, figure)
         words = f"{ours.mean:.4f} against {theirs.mean:.4f}, spread of seeds {spread:.4f}"
+        gap = self.gap(arm, other, figure)
+        words += f"; difference {_range(gap)}" if gap is not None else ""
         return Check(says, ours.mean <= theirs.mean + spread, f"{words}, {_seeds(ours.number)}")
 
     def spread(self, arm: str, figure: str) -> float:
