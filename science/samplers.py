@@ -170,8 +170,7 @@ EXPERIMENT = Experiment(
         "Packing several splices into a frame leaves about a quarter of the suffix loss for the "
         "same frames, and clipping is what shows the ends of documents. That the first tokens have "
         "under a fifth of the published loss is not shown: how hard they are varies from text to "
-        "text. For the same reason it is not shown that alpha 0.8, the published remedy, helps them."
-        "\n\nThe condition: the fewer documents share the frames, the less it matters; see the "
-        "next section."
+        "text. For the same reason it is not shown that alpha 0.8, the published remedy, helps. "
+        "The fewer documents share the frames, the less all of it matters: see the next section."
     ),
 )

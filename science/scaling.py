@@ -130,8 +130,8 @@ EXPERIMENT = Experiment(
     judge=judge,
     picture=picture,
     lesson=(
-        "The way a frame is filled matters the more, the more documents share the frames: not at "
-        "all for one document, which both samplers know by heart, and a factor of five for fifty. "
+        "The way a frame is filled matters the more, the more documents share the frames: hardly "
+        "for one document, which both samplers know by heart, and by a factor of five for fifty. "
         "Nothing of it carries over to unseen documents: this is memorisation."
     ),
 )
