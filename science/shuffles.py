@@ -216,9 +216,9 @@ EXPERIMENT = Experiment(
     title="What a cheaper shuffle costs",
     asks=(
         "A full shuffle of a large corpus needs a read for most examples. Orders that keep "
-        "neighbours together need fewer. How much of the loss do they cost on a corpus whose storage order is"
-        " as bad as can be? The published gate: at least half of the reads saved, loss within the "
-        "spread of seeds."
+        "neighbours together need fewer. How much of the loss do they cost on a corpus whose "
+        "storage order is as bad as can be? The published gate: at least half of the reads saved, "
+        "loss within the spread of seeds."
     ),
     setting=(
         "RoPE, one epoch of rows of 64 tokens in steps of 16. Eight Markov languages over 16 "
