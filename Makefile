@@ -6,7 +6,7 @@ BIN    := $(VENV)/bin
 WORKERS ?= auto
 NATIVE := $(wildcard src/native/*.[ch])  # compiled when tokenloom is installed
 
-.PHONY: demo test test-slow sanitize mutate lint types docs bench clean
+.PHONY: demo test test-slow sanitize mutate lint types docs bench science clean
 
 demo: $(VENV)/.demo
 	$(BIN)/python -m examples.demo
@@ -37,6 +37,10 @@ docs: $(VENV)/.test
 
 bench: $(VENV)/.bench
 	$(BIN)/python -m benchmarks
+
+# 199 small trainings, half an hour on two cores; what has a result is skipped, so it resumes
+science: $(VENV)/.test
+	$(BIN)/python -m science
 
 clean:
 	rm -rf $(VENV) build dist demo-out site src/*.egg-info src/tokenloom/*.so

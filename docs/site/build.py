@@ -45,6 +45,7 @@ LISTS = {  # caption → pages; a page that is in none of them is an error
         "docs/simulate-and-blame",
         "docs/performance",
         "docs/published",
+        "docs/results",
         "docs/troubleshooting",
     ],
     "Reference": ["reference/index", "docs/command-line-json", "docs/store-format"],
