@@ -115,9 +115,9 @@ def table(one: Experiment, found: Found) -> Iterator[str]:
 
 
 def checks_in_words(one: Experiment, checks: Sequence[Check]) -> Iterator[str]:
-    """A verdict as lines of plain text."""
+    """A verdict as lines of plain text, without what was not measured."""
     yield f"\n{one.name}: {verdict(checks)}"
-    for check in checks:
+    for check in (check for check in checks if check.holds is not None):
         yield f"  {check.answer:<12} {check.says}: {check.numbers}"
 
 

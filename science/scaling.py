@@ -117,9 +117,9 @@ EXPERIMENT = Experiment(
         "same text."
     ),
     arms=ARMS,
-    quick=("5 documents, packed", "5 documents, published"),
+    quick=("50 documents, packed", "50 documents, published"),
     steps=300,
-    quick_steps=160,
+    quick_steps=250,
     columns={
         "shown": "times that a token is a target",
         "loss": "suffix loss",

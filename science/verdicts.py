@@ -199,7 +199,8 @@ def verdict(checks: Iterable[Check]) -> str:
         return "shows nothing: a control fails"
     known = [one.holds for one in every if one.holds is not None and not one.control]
     if not known:
-        return "not measured"
+        controls = [one for one in every if one.control and one.holds]
+        return "its control holds, no claim was measured" if controls else "not measured"
     if all(known):
         return "holds"
     return "holds in part" if any(known) else "does not hold"

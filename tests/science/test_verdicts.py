@@ -75,7 +75,7 @@ def test_a_control_that_fails_leaves_nothing_shown_and_one_that_holds_claims_not
     failed, passed = (Check("", holds, "", control=True) for holds in (False, True))
     assert verdict([yes, failed]) == "shows nothing: a control fails"
     assert verdict([yes, passed]) == "holds"
-    assert verdict([passed]) == "not measured"
+    assert verdict([passed]) == "its control holds, no claim was measured"
 
 
 def test_over_asks_every_seed():
