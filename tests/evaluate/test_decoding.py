@@ -58,6 +58,26 @@ def test_what_is_fast_finds_what_is_obvious(size, fast):
         np.testing.assert_allclose(log_probs[finite], wanted.log_probs[finite], atol=1e-6)
 
 
+@pytest.mark.parametrize("spread", [0.01, 0.6, 3.0, 20.0])
+@pytest.mark.parametrize(
+    "decoding",
+    [Decoding(0.7, None, 0.9), Decoding(1.3, 40), Decoding(1, 200, 0.5), Decoding(1, 1900)],
+)
+def test_large_vocabularies_flat_and_peaked_have_the_obvious_scores(spread, decoding):
+    rng = np.random.default_rng(3)
+    logits = (rng.normal(0, spread, (60, 4001))).astype(np.float32)
+    logits[:20] = np.round(logits[:20], 1)  # with ties
+    ranked = np.argsort(-logits, 1)
+    tokens = ranked[np.arange(60), rng.integers(0, [1, 40, 4001] * 20)]
+    wanted = token_scores(logits, tokens, decoding)
+    found = scores_in_memory(logits, tokens, decoding)
+    assert (np.isneginf(found.log_probs) == np.isneginf(wanted.log_probs)).mean() > 0.98
+    both = np.isfinite(found.log_probs) & np.isfinite(wanted.log_probs)
+    assert both.sum() >= 15
+    np.testing.assert_allclose(found.log_probs[both], wanted.log_probs[both], atol=3e-6)
+    assert (found.greedy == wanted.greedy).all()
+
+
 def test_equal_maxima_go_to_the_lowest_id():
     logits = np.array([[1.0, 3.0, 3.0, 2.0]] * 4)
     found = token_scores(logits, np.arange(4), Decoding(T=0))

@@ -8,7 +8,7 @@ import torch
 from markov import Markov
 
 import tokenloom as tl
-from tokenloom.evaluate import Decoding, Extraction, log_pz, pz, window_run
+from tokenloom.evaluate import Decoding, Extraction, log_pz, pz, token_scores, window_run
 
 
 def store_of(tmp_path, lengths, size=12, seed=4, **how):
@@ -236,3 +236,24 @@ def test_every_list_of_documents_will_do(tmp_path):
     for documents in (store, store.select(num_docs=2), store.select(doc_index=[2, 0])):
         found = pz(Markov(), documents, prefix=5, suffix=5, stride=5)
         assert set(found.by_document()) == set(documents.indices.tolist())
+
+
+def test_a_model_with_learned_positions_sees_the_offset(tmp_path):
+    """And one with relative positions does not: test_local_models.py."""
+    rows = [{"input_ids": np.random.default_rng(0).integers(0, 12, 30).tolist()}]
+    store = tl.build(rows, tmp_path / "store", tokenizer=None, vocab_size=12)
+    chain, places = Markov(), np.random.default_rng(1).normal(size=(40, 12))
+
+    def learned(tokens, segment_ids, position_ids):
+        return chain(tokens, segment_ids, position_ids) + places[position_ids]
+
+    found = pz(learned, store, prefix=4, suffix=3, stride=3, offsets=(0, 5))
+    near, far = (found.windows.log_pz[found.windows.offset == s] for s in (0, 5))
+    assert (np.abs(near - far) > 1e-3).all()
+    at_5 = [
+        token_scores(
+            chain.table[store[0][t + 3 : t + 6]] + places[np.arange(8, 11)], store[0][t + 4 : t + 7]
+        ).log_probs.sum()
+        for t in found.windows.start[found.windows.offset == 5].tolist()
+    ]
+    np.testing.assert_allclose(far, at_5, rtol=1e-12)

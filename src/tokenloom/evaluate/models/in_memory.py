@@ -61,10 +61,12 @@ class _Rows(NamedTuple):
     token: Int64
     warmth: float
 
-    def below(self, scores: Float32) -> Float32:
-        """How far scores of the rows are below the largest, over T: from 0 up, inf for none."""
-        found = self.top[:, None] - scores
-        return found if self.warmth == 1 else found * np.float32(1 / self.warmth)
+    def over_top(self, scores: Float32) -> Float32:
+        """Scores of the rows minus the largest, over T: 0 and less, -inf for none."""
+        found = scores - self.top[:, None]
+        if self.warmth != 1:
+            found *= np.float32(1 / self.warmth)
+        return found
 
     def equal_before(self, some: Int64) -> Int64:
         """How many tokens with a lower id have the logit of the row's token, of some rows."""
@@ -119,12 +121,13 @@ def _log_probs(rows: _Rows, decoding: Decoding) -> Float64:
     allowed = np.ones(len(rows.own), bool)
     if decoding.top_k is not None and decoding.top_k < rows.scores.shape[1]:
         rows, allowed = _largest(rows, decoding.top_k)
-    below = rows.below(rows.scores)
-    mass = np.exp(-below)
-    total = mass.sum(1, dtype=np.float64)
-    if decoding.top_p is not None and decoding.top_p < 1:
-        enough = total * max(decoding.top_p - SLACK, SLACK)
-        total, inside = _most_likely(rows, below, mass, enough)
+    over = rows.over_top(rows.scores)
+    share = 1.0 if decoding.top_p is None else decoding.top_p
+    mass = np.exp(over, out=None if share < 1 else over)
+    total = mass.sum(1).astype(np.float64)  # NumPy adds in pairs: a few units in the last place
+    if share < 1:
+        enough = total * max(share - SLACK, SLACK)
+        total, inside = _most_likely(rows, over, mass, enough, total - enough)
         allowed &= inside
     lead = (rows.own.astype(np.float64) - rows.top) / decoding.T
     return np.where(allowed, lead - np.log(total), -np.inf)
@@ -174,20 +177,22 @@ def _packed(scores: Float32, chosen: Bools) -> Float32:
 
 
 def _most_likely(
-    rows: _Rows, below: Float32, mass: Float32, enough: Float64
+    rows: _Rows, over: Float32, mass: Float32, enough: Float64, spare: Float64
 ) -> tuple[Float64, Bools]:
     """The mass of the most likely ones when it first is enough; whether the token is among them.
 
     Args:
         rows: the logits.
-        below: how far each is below the largest.
+        over: the same minus the largest, over T.
         mass: of each.
         enough: the mass that is asked for, of each row.
+        spare: the mass that is left then.
     """
-    low, high = _step_of(below, mass, enough)
-    before = (mass * (below < low)).sum(1, dtype=np.float64)
-    scores = _packed(rows.scores, (below >= low) & (below < high))
-    ranked = -np.sort(-np.exp(-rows.below(scores)), 1)
+    high, low = _step_of(over, mass, enough, spare)
+    larger = over > high
+    before = (mass * larger).sum(1).astype(np.float64)
+    scores = _packed(rows.scores, (over > low) ^ larger)
+    ranked = -np.sort(-np.exp(rows.over_top(scores)), 1)
     after = before[:, None] + np.cumsum(ranked, 1, dtype=np.float64)
     last = np.minimum((after < enough[:, None]).sum(1), after.shape[1] - 1)
     own = rows.own[:, None]
@@ -195,26 +200,29 @@ def _most_likely(
     tied = np.flatnonzero((scores == own).sum(1) > 1)
     if len(tied):  # of equal ones the lowest ids
         rank[tied] += rows.equal_before(tied)
-    mine = rows.below(own)
-    inside = (mine < low) | ((mine < high) & (rank <= last)[:, None])
+    mine = rows.over_top(own)
+    inside = (mine > high) | ((mine > low) & (rank <= last)[:, None])
     return after[np.arange(len(last)), last], inside[:, 0]
 
 
-def _step_of(below: Float32, mass: Float32, enough: Float64) -> tuple[Float32, Float32]:
-    """Between how many nats below the largest the mass of each row reaches what is enough.
+def _step_of(
+    over: Float32, mass: Float32, enough: Float64, spare: Float64
+) -> tuple[Float32, Float32]:
+    """Between which two edges below the largest the mass of each row reaches what is enough.
 
-    >>> below = np.float32([[0, 0.2, 0.3, 40]])
-    >>> low, high = _step_of(below, np.exp(-below), np.array([1.9]))
-    >>> low.tolist(), high.tolist()
-    ([[0.25]], [[0.375]])
+    >>> over = np.float32([[0, -0.2, -0.3, -40]])
+    >>> high, low = _step_of(over, np.exp(over), np.array([1.9]), np.array([0.6]))
+    >>> high.tolist(), low.tolist()
+    ([[-0.25]], [[-0.375]])
     """
-    first = np.zeros(len(enough), np.int32)
-    last = np.full(len(enough), STEPS, np.int32)
-    while last[0] - first[0] > 1:
+    edges = np.arange(STEPS + 1, dtype=np.float32) / np.float32(-PER_NAT)
+    edges[0], edges[-1] = np.inf, -np.inf
+    # what is e nats below the largest has at most exp(-e) each, so little of it can be spared
+    far = np.ceil(PER_NAT * np.log(over.shape[1] / spare)) + 1
+    first, last = np.zeros(len(enough), np.int64), np.clip(far, 1, STEPS).astype(np.int64)
+    while (last - first).max() > 1:
         middle = (first + last) >> 1
-        edge = (middle.astype(np.float32) / PER_NAT)[:, None]
-        near = (below < edge).astype(np.float32)
-        small = (mass[:, None] @ near[:, :, None])[:, 0, 0] < enough  # the fastest masked sum
+        larger = (over > edges[middle, None]).astype(np.float32)
+        small = (mass[:, None] @ larger[:, :, None])[:, 0, 0] < enough  # the fastest masked sum
         first, last = np.where(small, middle, first), np.where(small, last, middle)
-    edges = np.append(np.arange(STEPS, dtype=np.float32) / np.float32(PER_NAT), np.float32(np.inf))
-    return edges[first][:, None], edges[last][:, None]
+    return edges[first, None], edges[last, None]

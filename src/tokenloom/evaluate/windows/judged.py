@@ -76,7 +76,8 @@ def window_run(
         adaptive_k=False,
         sampler="enumerate",
     )
-    return documents._laid_out(layout, {}).epochs(1)  # as splice(…), which logs every document
+    # as splice(…), which logs every document; positions are those of the frame
+    return documents._laid_out(layout, {"position_scheme": "absolute"}).epochs(1)
 
 
 def pz(
