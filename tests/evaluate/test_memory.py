@@ -66,7 +66,7 @@ def peak(kind, store, batches):
 @pytest.mark.parametrize("kind", ["numpy", "torch"])
 def test_six_batches_take_the_memory_of_one(store, kind):
     one, six = (peak(kind, store, batches) for batches in (1, 6))
-    assert six - one < LOGITS // 2
+    assert six - one < LOGITS * 9 // 10  # pieces and what was found, but no second batch
 
 
 def test_control_logits_that_are_kept_are_seen(store):
