@@ -44,7 +44,7 @@ def toy(monkeypatch, tmp_path):
     """The toy as the only experiment; its module is this one."""
     CALLS.clear()
     monkeypatch.setattr(records, "HERE", tmp_path)
-    (tmp_path / "test_records.py").write_text(f"{IMPORT}VALUE = 1\n")
+    (tmp_path / "test_result_records.py").write_text(f"{IMPORT}VALUE = 1\n")
     (tmp_path / "training.py").write_text("VALUE = 1\n")
     monkeypatch.setattr(measuring, "EXPERIMENTS", {"toy": TOY})
     return Shelf(tmp_path / "results")
@@ -74,7 +74,7 @@ def test_a_file_is_one_json_object_a_line_in_order_of_arms_and_seeds(toy):
 def test_other_code_makes_results_stale_and_comments_do_not(toy, tmp_path):
     CALLS.extend([None] * 4)
     measure_all([TOY], toy, workers=0)
-    module = tmp_path / "test_records.py"
+    module = tmp_path / "test_result_records.py"
     module.write_text(
         f'"""Words."""\n# a comment\n{IMPORT}VALUE = 1  # another\n\n\ndef judge():\n    ...\n'
     )
