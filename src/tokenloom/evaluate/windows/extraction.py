@@ -136,6 +136,18 @@ class Extraction:
         }
         return {number: found.get(number, {"windows": 0}) for number in self.lengths}
 
+    def by_offset(self) -> dict[int, dict[str, float]]:
+        """The same for each frame offset, and the mean `loss` of a suffix token there, in nats.
+
+        A model that does not care where in the frame a text is has the same loss at each.
+        """
+        found = {}
+        for offset in self.settings["offsets"]:
+            one = self.windows.some(np.flatnonzero(self.windows.offset == offset)).summary()
+            loss = -one["mean_log_pz"] / self.settings["suffix"] if one["windows"] else math.nan
+            found[offset] = {**one, "loss": loss}
+        return found
+
     def histogram(self, *, width: float = 1.0) -> list[tuple[float, float, int]]:
         """(low, high, windows) of log10 P(z), from the smallest to 0.
 
@@ -312,6 +324,9 @@ class Extraction:
             f"{whole['max_pz']:.3g}; greedy {whole['greedy']:.1%}"
         )
         yield f"tokens in a window of P(z) >= 0.5: {self.coverage():.1%}"
+        if len(self.settings["offsets"]) > 1:
+            told = (f"{one['loss']:.4f} at {s}" for s, one in self.by_offset().items())
+            yield f"loss of suffix tokens by frame offset: {', '.join(told)}"
         for name, one in self.intervals().items():
             yield f"{name}: {one}"
         bins = self.histogram()
