@@ -12,6 +12,8 @@ import json
 from pathlib import Path
 from pydoc_data.topics import topics
 
+from examples.demo.tokenizer import train
+
 __all__ = ["GROUPS", "write_corpus", "write_tokenizer"]
 
 GROUPS = {"often": 8, "seldom": 64, "held": 32}  # documents of each
@@ -46,18 +48,6 @@ def _pieces() -> list[dict[str, str]]:
 
 def write_tokenizer(corpus: Path, path: Path) -> None:
     """A small byte-level BPE, trained on the texts that are trained on."""
-    from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
-
-    tokenizer = Tokenizer(models.BPE())
-    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
-    tokenizer.decoder = decoders.ByteLevel()
-    trainer = trainers.BpeTrainer(
-        vocab_size=VOCABULARY,
-        special_tokens=["<|endoftext|>"],
-        initial_alphabet=sorted(pre_tokenizers.ByteLevel.alphabet()),
-        show_progress=False,
-    )
     files = [corpus / f"{name}.jsonl" for name in ("often", "seldom")]
-    texts = [json.loads(line)["text"] for one in files for line in one.read_text().splitlines()]
-    tokenizer.train_from_iterator(texts, trainer)
-    tokenizer.save(str(path))
+    lines = [line for one in files for line in one.read_text(encoding="utf-8").splitlines()]
+    train((json.loads(line)["text"] for line in lines), path, vocab_size=VOCABULARY)
