@@ -173,3 +173,16 @@ def test_sums_do_not_depend_on_who_added_what(values, cuts):
         assert [a.tolist() for a in again] == [a.tolist() for a in whole]
     for key, total in zip(whole.key.tolist(), whole.nats().tolist(), strict=True):
         assert total == pytest.approx(math.fsum(losses[keys == key].tolist()), rel=1e-15, abs=1e-15)
+
+
+def test_a_rank_without_a_row_has_nothing_and_says_so(store):
+    parts = [
+        evaluate(Markov(), store.select(doc_index=0), seq_len=64, rank=rank, world_size=3)
+        for rank in range(3)
+    ]
+    assert [one.all["tokens"] for one in parts] == [0, 0, 19]
+    assert math.isnan(parts[0].as_json()["all"]["loss"])
+    assert next(iter(parts[0].lines())).startswith("all: 0 tokens")
+    assert Losses.joined(parts).is_whole
+    with pytest.raises(tl.ConfigError, match="found example 0 twice"):
+        Losses.joined([parts[2], parts[2]])

@@ -104,7 +104,8 @@ class Losses:
     @property
     def all(self) -> dict[str, float]:
         """Tokens, mean loss in nats, perplexity, bits per byte and more, over all of the run."""
-        return next(iter(_figures(self.tables["all"]).values()))
+        nothing = {"tokens": 0, "loss": math.nan, "perplexity": math.nan, "greedy": math.nan}
+        return next(iter(_figures(self.tables["all"]).values()), nothing)
 
     def by(self, axis: str) -> dict[Any, dict[str, float]]:
         """The same along an axis: by document, source, or bin of places.
