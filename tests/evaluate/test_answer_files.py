@@ -55,12 +55,14 @@ sys.path.insert(0, sys.argv[1])
 import torch.distributed as dist
 from markov import Markov
 import tokenloom as tl
-from tokenloom.evaluate import evaluate, gathered, pz
+from tokenloom.evaluate import Periodic, evaluate, gathered, pz
 
 dist.init_process_group("gloo")
 store = tl.open(sys.argv[2])
 found = gathered(pz(Markov(), store, prefix=3, suffix=3, stride=1, batch_size=8, progress=False))
 losses = gathered(evaluate(Markov(), store.pack(16), progress=False))
+job = lambda model: evaluate(model, store.pack(16), progress=False)
+Periodic({"held": job}, folder=sys.argv[3], every=1)(Markov(), 1)
 if dist.get_rank() == 1:
     print(json.dumps([found.as_json(), losses.as_json()]))
 dist.destroy_process_group()
@@ -80,6 +82,7 @@ def test_processes_find_together_what_one_finds(store, tmp_path):
                 ),
                 here,
                 str(store.path),
+                str(tmp_path / "results"),
             ],
             stdout=subprocess.PIPE,
             text=True,
@@ -92,3 +95,6 @@ def test_processes_find_together_what_one_finds(store, tmp_path):
     alone = pz(Markov(), store, prefix=3, suffix=3, stride=1, batch_size=8)
     assert found == json.loads(json.dumps(alone.as_json()))
     assert losses == json.loads(json.dumps(evaluate(Markov(), store.pack(16)).as_json()))
+    written = (tmp_path / "results/results.jsonl").read_text().splitlines()
+    (record,) = map(json.loads, written)  # of the first rank alone, and of all rows
+    assert record["results"]["held"] == losses
