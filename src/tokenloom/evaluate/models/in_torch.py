@@ -23,7 +23,7 @@ from tokenloom.evaluate.decoding import SLACK, Decoding, TokenScores
 from tokenloom.evaluate.models import in_memory
 from tokenloom.evaluate.models.scorers import JudgedRows, check_shape
 
-__all__ = ["TorchScorer"]
+__all__ = ["TorchScorer", "evaluation_mode"]
 
 PIECE = 1 << 24  # logits that are reduced together: 64 MiB in float32
 
@@ -67,14 +67,8 @@ class TorchScorer:
     @contextmanager
     def ready(self) -> Iterator[None]:
         """In evaluation mode and without gradients; every module's own mode is restored."""
-        modes = [(module, module.training) for module in self.model.modules()]
-        self.model.eval()  # torch's evaluation mode
-        try:
-            with self.torch.no_grad():
-                yield
-        finally:
-            for module, training in modes:
-                module.training = training
+        with evaluation_mode(self.model), self.torch.no_grad():
+            yield
 
     def __call__(self, rows: JudgedRows, decoding: Decoding) -> TokenScores:
         """Scores of the judged cells."""
@@ -134,6 +128,18 @@ class TorchScorer:
         earlier = self.torch.ones(size, size, dtype=self.torch.bool, device=self.device).tril()
         closed = self.torch.zeros(same.shape, dtype=kind, device=self.device)
         return closed.masked_fill_(~(same & earlier), self.torch.finfo(kind).min)
+
+
+@contextmanager
+def evaluation_mode(model: Any) -> Iterator[None]:
+    """Without dropout; every part of the model is in its own mode again afterwards."""
+    modes = [(module, module.training) for module in model.modules()]
+    model.eval()  # torch's evaluation mode
+    try:
+        yield
+    finally:
+        for module, training in modes:
+            module.training = training
 
 
 def reduced(torch: Any, logits: Any, targets: Any, decoding: Decoding) -> tuple[Any, Any, Any]:

@@ -16,9 +16,8 @@ What is known of transformers (measured, see docs/trainers/hugging-face.md):
 
 from __future__ import annotations
 
-import contextlib
 import functools
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from importlib.metadata import version
 from typing import Any, NamedTuple
 
@@ -28,6 +27,7 @@ import torch
 from tokenloom.arguments import one_of, wrong_type
 from tokenloom.batch import attention
 from tokenloom.errors import ConfigError, warn
+from tokenloom.evaluate.models.in_torch import evaluation_mode
 from tokenloom.quality.leaks import AloneReport, LeakReport, alone_probe, leak_probe
 
 __all__ = ["OFFERED", "PackingReport", "check_packing", "choose_contract"]
@@ -175,7 +175,7 @@ def _probed(model: Any, contract: str, tolerance: float | None) -> tuple[LeakRep
     dtype = weight.dtype if weight.dtype.is_floating_point else torch.float32
     batch = _rows(int(weight.shape[0]), weight.device)
     called = functools.partial(_logits, model, contract)
-    with _quiet(model), torch.no_grad():
+    with evaluation_mode(model), torch.no_grad():
         size = float(called(batch["input_ids"], batch).abs().max()) or 1.0
         rounding = ROUNDING * torch.finfo(dtype).eps * size
         near = SHARE.get(dtype, 8e-2) * size
@@ -190,18 +190,6 @@ def _probed(model: Any, contract: str, tolerance: float | None) -> tuple[LeakRep
             called, batch, trials=4, tolerance=near if tolerance is None else tolerance
         )
     return changed, alone
-
-
-@contextlib.contextmanager
-def _quiet(model: Any) -> Iterator[None]:
-    """Without dropout; every part is as it was afterwards."""
-    were = [(part, part.training) for part in model.modules()]
-    model.eval()
-    try:
-        yield
-    finally:
-        for part, training in were:
-            part.training = training
 
 
 def _rows(vocabulary: int, device: Any) -> dict[str, Any]:
