@@ -15,6 +15,7 @@ from faultfiles import FaultFiles
 from kit import QuickFiles, Reading, read_everything, write_corpus
 
 import tokenloom as tl
+from tokenloom import cluster
 from tokenloom.store.files import LocalFiles
 
 
@@ -22,11 +23,19 @@ class NoLocks(LocalFiles):
     """A file system without locks."""
 
     @contextlib.contextmanager
-    def lock(self, path):
+    def lock(self, path, *, shared=False):
         yield None
 
 
-KINDS = {"local": LocalFiles, "quick": QuickFiles, "nolocks": NoLocks}
+class SlowFiles(QuickFiles):
+    """Each new file takes a moment, so that somebody can be killed in the middle."""
+
+    def create(self, path):
+        time.sleep(0.004)
+        return super().create(path)
+
+
+KINDS = {"local": LocalFiles, "quick": QuickFiles, "nolocks": NoLocks, "slow": SlowFiles}
 
 
 def build(inputs, out, options, *, files="local", fault=None, start_at=None):
@@ -37,6 +46,19 @@ def build(inputs, out, options, *, files="local", fault=None, start_at=None):
     if start_at is not None:
         time.sleep(max(0.0, start_at - time.time()))
     return tl.build(inputs, out, files=seam, progress=False, **options).digest
+
+
+def build_part(inputs, out, part, options, *, files="quick"):
+    """Do one part of a build."""
+    seam = KINDS[files]() if files else None  # None: by where it goes
+    return cluster.build_part(inputs, out, part, files=seam, progress=False, **options)
+
+
+def finish_build(inputs, out, options, *, files="quick", start_at=None):
+    """Finish a build in parts; `start_at` as in `build`."""
+    if start_at is not None:
+        time.sleep(max(0.0, start_at - time.time()))
+    return cluster.finish_build(inputs, out, files=KINDS[files](), **options).manifest_sha256
 
 
 def build_in_small_files(inputs, out, options, *, limit):

@@ -67,7 +67,7 @@ class NoLocks(LocalFiles):
         self.left, self.other = strike_at, other
 
     @contextlib.contextmanager
-    def lock(self, path):
+    def lock(self, path, *, shared=False):
         yield None
 
     def list(self, path):

@@ -248,7 +248,7 @@ def test_d4_a_lock_that_cannot_be_had_is_waited_for_and_says_so(scratch, corpus,
     class Busy(LocalFiles):
         refusals = 3
 
-        def lock(self, path):
+        def lock(self, path, *, shared=False):
             if self.refusals:
                 self.refusals -= 1
                 return contextlib.nullcontext(False)

@@ -122,9 +122,28 @@ class CrashFiles:
         if there:
             self.note("remove", path)
 
-    def lock(self, path: Path) -> contextlib.AbstractContextManager[bool | None]:
+    def measure(self, path: Path) -> int | None:
+        """See `Files`: a look, which can tear nothing, so it is not counted."""
+        return self.inner.measure(path)
+
+    def below(self, path: Path) -> dict[str, int]:
         """See `Files`."""
-        return self.inner.lock(path)
+        return self.inner.below(path)
+
+    def idle(self, path: Path) -> float:
+        """See `Files`."""
+        return self.inner.idle(path)
+
+    @property
+    def folders(self) -> bool:
+        """See `Files`."""
+        return self.inner.folders
+
+    def lock(
+        self, path: Path, *, shared: bool = False
+    ) -> contextlib.AbstractContextManager[bool | None]:
+        """See `Files`."""
+        return self.inner.lock(path, shared=shared)
 
 
 class _CrashOut:

@@ -150,11 +150,28 @@ class FaultFiles:
         self._pass("remove", path)
         self.inner.remove(path)
 
+    def measure(self, path: Path) -> int | None:
+        """See `Files`: a look, which can tear nothing, so it is not counted."""
+        return self.inner.measure(path)
+
+    def below(self, path: Path) -> dict[str, int]:
+        """See `Files`."""
+        return self.inner.below(path)
+
+    def idle(self, path: Path) -> float:
+        """See `Files`."""
+        return self.inner.idle(path)
+
+    @property
+    def folders(self) -> bool:
+        """See `Files`."""
+        return self.inner.folders
+
     @contextlib.contextmanager
-    def lock(self, path: Path) -> Iterator[bool | None]:
+    def lock(self, path: Path, *, shared: bool = False) -> Iterator[bool | None]:
         """See `Files`."""
         self._pass("lock", path)
-        with self.inner.lock(path) as held:
+        with self.inner.lock(path, shared=shared) as held:
             yield held
 
 

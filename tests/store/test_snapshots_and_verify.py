@@ -211,3 +211,12 @@ def test_without_pyarrow_a_build_keeps_the_same_metadata(tmp_path, monkeypatch):
     assert with_it.digest == without.digest
     with pytest.raises(tl.MissingExtra, match=r"tokenloom\[parquet\]"):
         tl.open(tmp_path / "a").metadata(0)
+
+
+def test_a_build_that_died_before_its_first_shard_is_told_as_unfinished(tmp_path):
+    (tmp_path / ".lock").touch()
+    with pytest.raises(tl.StoreNotFound, match=r"incomplete: 0 shards done.* Run the same build"):
+        tl.open(tmp_path)
+    (tmp_path / "notes.txt").touch()
+    with pytest.raises(tl.StoreNotFound, match="not a token store"):
+        tl.open(tmp_path)

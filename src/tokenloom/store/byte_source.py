@@ -13,7 +13,7 @@ import contextlib
 import os
 import stat
 from collections import OrderedDict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -25,13 +25,25 @@ from tokenloom.store.files import unreadable
 from tokenloom.store.handles import Single, lock_of
 from tokenloom.store.slabs import LARGE, PAGE, SAFE, SlabPool
 
-__all__ = ["ByteSource", "LocalSource", "Range", "came_short", "new_buffer", "read_exactly"]
+__all__ = [
+    "ByteSource",
+    "LocalSource",
+    "Range",
+    "Traffic",
+    "came_short",
+    "new_buffer",
+    "read_exactly",
+]
 
 Range = tuple[str, int, int]
 
 """(file name relative to the store, first byte, number of bytes)."""
 
 Bytes = NDArray[np.uint8]
+
+Traffic = Callable[[], Mapping[str, tuple[int, int, int]]]
+
+"""Of each column: requests over a network, retries, and bytes that a disk cache had instead."""
 
 OPEN_FILES = 256
 
@@ -42,7 +54,10 @@ class ByteSource(Protocol):
     """Read-only bytes of the files of one store.
 
     A source that answers several requests at the same time may say how many, as `parallel`; blocks
-    are then fetched ahead of time by that many threads.
+    are then fetched ahead of time by that many threads. One that learns the size of a file with
+    each answer may take the sizes that there must be (`expect`), instead of being asked for each;
+    one that is not a directory says what lists and reads its small files (`listing`); one that
+    reaches over a network says what that took (`traffic`).
     """
 
     def size(self, name: str) -> int | None:

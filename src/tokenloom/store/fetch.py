@@ -20,6 +20,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from tokenloom.errors import ConfigError
 from tokenloom.store import coalesce
 from tokenloom.store.byte_source import ByteSource, Range, new_buffer, read_exactly
 from tokenloom.store.shard import Array, OpenColumn, check_chunk, decode_chunk
@@ -33,6 +34,7 @@ __all__ = [
     "ReadCounters",
     "Took",
     "chunks_below",
+    "distinct",
     "fetch",
     "fetch_stretch",
     "joined",
@@ -60,6 +62,8 @@ class ReadCounters:
         bytes: bytes read.
         useful_bytes: bytes that some range of the request asked for.
         retries: reads that were issued because others had failed; nowhere else counted.
+        requests: requests that went over the network, without retries; 0 for files.
+        cached_bytes: bytes of these reads that the disk cache had.
     """
 
     examples: int = 0
@@ -69,6 +73,8 @@ class ReadCounters:
     bytes: int = 0
     useful_bytes: int = 0
     retries: int = 0
+    requests: int = 0
+    cached_bytes: int = 0
 
     def add(
         self,
@@ -88,6 +94,17 @@ class ReadCounters:
         self.bytes += size
         self.useful_bytes += useful
         self.retries += retries
+
+    def add_traffic(self, requests: int, retries: int, cached_bytes: int) -> None:
+        """Add what a source took of a network."""
+        self.requests += requests
+        self.retries += retries
+        self.cached_bytes += cached_bytes
+
+    @property
+    def hit_ratio(self) -> float:
+        """The share of the bytes read that came from the disk cache."""
+        return self.cached_bytes / self.bytes if self.bytes else 0.0
 
     @property
     def reads_per_example(self) -> float:
@@ -148,6 +165,17 @@ class FetchRules:
     cap: int = coalesce.CAP_BYTES
     map: bool = True
 
+    def __post_init__(self) -> None:
+        if self.verify not in ("first", "always", "never"):
+            raise ConfigError(
+                f"verify: found {self.verify!r}, allowed: 'first', 'always', 'never'."
+            )
+        if self.gap < 0 or self.cap < 8 or self.cap % 8:  # no element is ever cut
+            raise ConfigError(
+                f"gap_bytes, cap_bytes: found {self.gap} and {self.cap}, allowed: 0 or more, "
+                "and a multiple of 8."
+            )
+
 
 class FetchPlan(NamedTuple):
     """What one request reads, before anything is read.
@@ -187,9 +215,11 @@ def plan_fetch(
     if len(doubt):  # a range grows to whole chunks
         widest = int(((high - 1) // columns[0].inner - low // columns[0].inner).max()) + 1
         cap = min(max(cap, widest * step), rules.cap)
+        ends = np.array([column.stored_bytes for column in columns])[doubt_file]
+        size = np.minimum((doubt_chunk + 1) * step, ends) - doubt_chunk * step  # the last: short
     reads = coalesce.plan(
         np.concatenate([start, doubt]) if len(doubt) else start,
-        np.concatenate([stop, doubt + step]) if len(doubt) else stop,
+        np.concatenate([stop, doubt + size]) if len(doubt) else stop,
         gap=rules.gap,
         cap=cap,
     )
@@ -239,11 +269,11 @@ def fetch(
 
 def ranges_of(columns: Sequence[OpenColumn], plan: coalesce.ReadPlan) -> list[Range]:
     """What to ask a source for."""
-    names = [column.file for column in columns]
+    names = [(column.file, column.first_byte) for column in columns]
     files = (plan.start >> coalesce.FILE_SHIFT).tolist()
     offsets = (plan.start & BYTE_MASK).tolist()
     reads = zip(files, offsets, (plan.stop - plan.start).tolist(), strict=True)
-    return [(names[f], offset, size) for f, offset, size in reads]
+    return [(names[f][0], names[f][1] + offset, size) for f, offset, size in reads]
 
 
 Claimed = tuple[OpenColumn, int]
@@ -347,6 +377,9 @@ def fetch_stretch(
     source: ByteSource, column: OpenColumn, low: int, high: int, *, rules: FetchRules, root: str
 ) -> tuple[Array, Took]:
     """Elements [low, high) of one column, any codec, out of the whole chunks around them."""
+    if column.decode is not None:
+        found = column.decode(low, high)
+        return found, Took(1, 1, found.nbytes, found.nbytes)
     plain = column.codec == "none"
     first, last = low // column.inner, (high - 1) // column.inner
     edges = column.edges(first, last + 1)
@@ -387,3 +420,14 @@ def joined(views: Iterator[Array], size: int, dtype: np.dtype[Any]) -> Array:
     if parts:
         np.concatenate(parts, out=whole)
     return whole
+
+
+def distinct(start: Int64, stop: Int64) -> int:
+    """How many different (start, stop) pairs there are."""
+    ordered = np.sort(start)
+    if not (ordered[1:] == ordered[:-1]).any():  # most requests have no equal starts
+        return len(start)
+    order = np.lexsort((stop, start))
+    start, stop = start[order], stop[order]
+    changes = (start[1:] != start[:-1]) | (stop[1:] != stop[:-1])
+    return int(changes.sum()) + min(1, len(start))

@@ -16,15 +16,19 @@ import re
 import secrets
 import shutil
 import stat
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Protocol
 
+from tokenloom.arguments import Place
 from tokenloom.errors import StoreCorrupt, StoreError, StoreExists
 from tokenloom.store.handles import Single
 
 __all__ = [
+    "FOLDER",
     "LOCAL",
+    "OTHER",
     "Files",
     "LocalFiles",
     "OutFile",
@@ -39,6 +43,8 @@ TEMPORARY_NAME = re.compile(r"\.tmp-[0-9a-f]{32}")  # exactly what `temporary_na
 
 LOCK_NAME = ".lock"
 
+FOLDER, OTHER = -1, -2  # instead of a size: a directory; a link, a pipe, a device
+
 
 class OutFile(Protocol):
     """A file being written from its beginning to its end."""
@@ -51,37 +57,58 @@ class OutFile(Protocol):
 
 
 class Files(Protocol):
-    """The effects that a writer needs. Paths are absolute or relative to the process."""
+    """The effects that a writer needs.
 
-    def create(self, path: Path) -> OutFile:
+    Paths are absolute or relative to the process; in a bucket, they are URLs.
+    """
+
+    folders: bool
+    """Whether there are directories. In a bucket there are only names: a shard appears there file
+    by file, its commit record last."""
+
+    def create(self, path: Any) -> OutFile:
         """A new empty file; it is an error if the name exists."""
 
-    def mkdir(self, path: Path, mode: int = 0o777) -> None:
+    def mkdir(self, path: Any, mode: int = 0o777) -> None:
         """A new directory; it is an error if the name exists."""
 
-    def rename_new(self, source: Path, target: Path) -> bool:
+    def rename_new(self, source: Any, target: Any) -> bool:
         """Move a directory to a name that must be free; False if it is taken."""
 
-    def link_new(self, source: Path, target: Path) -> bool:
+    def link_new(self, source: Any, target: Any) -> bool:
         """Give a file a second name that must be free; False if it is taken."""
 
-    def chmod_like(self, path: Path, model: Path) -> None:
+    def chmod_like(self, path: Any, model: Any) -> None:
         """Give `path` the permissions of `model`."""
 
-    def sync_directory(self, path: Path) -> None:
+    def sync_directory(self, path: Any) -> None:
         """Make the names in a directory durable."""
 
-    def list(self, path: Path) -> list[str]:
+    def list(self, path: Any) -> list[str]:
         """The names in a directory, sorted; empty if there is no such directory."""
 
-    def read(self, path: Path, limit: int) -> bytes | None:
+    def read(self, path: Any, limit: int) -> bytes | None:
         """All bytes of a file of at most `limit` bytes, or None if there is no such file."""
 
-    def remove(self, path: Path) -> None:
+    def remove(self, path: Any) -> None:
         """Remove a file or a whole directory; nothing happens if it is gone."""
 
-    def lock(self, path: Path) -> contextlib.AbstractContextManager[bool | None]:
-        """The advisory lock of a directory: True held, False another has it, None no locks here."""
+    def lock(
+        self, path: Any, *, shared: bool = False
+    ) -> contextlib.AbstractContextManager[bool | None]:
+        """The advisory lock of a directory: True held, False another has it, None no locks here.
+
+        Several may hold it `shared` at once, which keeps out those who want it alone.
+        """
+
+    def measure(self, path: Any) -> int | None:
+        """Bytes of a regular file, `FOLDER`, `OTHER`, or None; no link is followed."""
+
+    def below(self, path: Any) -> dict[str, int]:
+        """Everything below a directory, by its name from there, measured."""
+
+    def idle(self, path: Any) -> float:
+        """Seconds since anything below a directory, or a file, was last written."""
 
 
 class _LocalOut(Single):
@@ -122,7 +149,7 @@ class _LocalOut(Single):
             os.close(self._fd)
 
 
-def failed(error: OSError, path: Path, what: str) -> StoreError:
+def failed(error: OSError, path: Place, what: str) -> StoreError:
     """The readable form of a system call that failed."""
     reason = os.strerror(error.errno) if error.errno else str(error)
     what_to_do = (
@@ -180,6 +207,8 @@ def _named(path: Path, what: str) -> Iterator[None]:
 
 class LocalFiles:
     """`Files` on a local or network file system."""
+
+    folders = True
 
     def create(self, path: Path) -> OutFile:
         """See `Files`."""
@@ -273,7 +302,7 @@ class LocalFiles:
             shutil.rmtree(path)
 
     @contextlib.contextmanager
-    def lock(self, path: Path) -> Iterator[bool | None]:
+    def lock(self, path: Path, *, shared: bool = False) -> Iterator[bool | None]:
         """See `Files`. The kernel frees it when its holder dies, so it is never stale.
 
         The lock only saves work; renames decide what is published (a network file system may
@@ -291,13 +320,45 @@ class LocalFiles:
             try:
                 import fcntl
 
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                fcntl.flock(file, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)
                 held = True
             except BlockingIOError:
                 held = False
             except (ImportError, OSError):  # this platform or file system has no locks
                 held = None
             yield held
+
+    def measure(self, path: Path) -> int | None:
+        """See `Files`."""
+        try:
+            return _measured(os.lstat(path))
+        except (FileNotFoundError, NotADirectoryError):
+            return None
+
+    def below(self, path: Path) -> dict[str, int]:
+        """See `Files`."""
+        found: dict[str, int] = {}
+        for place, folders, names in os.walk(path):
+            inside = os.path.relpath(place, path)
+            for name in [*folders, *names]:
+                size = self.measure(Path(place, name))
+                if size is not None:  # its builder lives, and has removed it
+                    found[os.path.normpath(os.path.join(inside, name)).replace(os.sep, "/")] = size
+        return found
+
+    def idle(self, path: Path) -> float:
+        """See `Files`."""
+        moments = [0.0]
+        for one in (path, *(path / name for name in self.below(path))):
+            with contextlib.suppress(FileNotFoundError):
+                moments.append(os.lstat(one).st_mtime)
+        return time.time() - max(moments)
+
+
+def _measured(status: os.stat_result) -> int:
+    if stat.S_ISREG(status.st_mode):
+        return status.st_size
+    return FOLDER if stat.S_ISDIR(status.st_mode) else OTHER
 
 
 LOCAL = LocalFiles()
@@ -308,7 +369,7 @@ def temporary_name() -> str:
     return TEMPORARY_PREFIX + secrets.token_hex(16)
 
 
-def publish_file(files: Files, path: Path, data: bytes) -> bool:
+def publish_file(files: Files, path: Place, data: bytes) -> bool:
     """Write a whole small file that appears at once or not at all; False if the name is taken."""
     temporary = path.parent / temporary_name()
     try:

@@ -90,7 +90,8 @@ MANIFEST_NAME = re.compile(rf"manifest-{_SIX}\.json")
 SHARD_NAME = re.compile(r"shard-([0-9]{5}|[1-9][0-9]{5,8})")
 
 ROOT_FILE_NAME = re.compile(
-    rf"inputs-{_SIX}\.json|skipped-{_SIX}\.jsonl|tokenizer-([0-9a-f]{{8}})\.(json|model)"
+    rf"(?:inputs|plan)-{_SIX}\.json|skipped-{_SIX}\.jsonl|stretch-{_SIX}-[0-9]{{5}}\.json"
+    r"|tokenizer-([0-9a-f]{8})\.(json|model)"
 )
 
 SHARD_FILE_NAME = re.compile(

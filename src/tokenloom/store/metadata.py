@@ -18,7 +18,7 @@ import io
 import json
 import math
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -34,11 +34,14 @@ __all__ = [
     "RESERVED",
     "DocumentsReader",
     "TooDeep",
+    "arrow_array",
+    "cell_of",
     "encode_documents",
     "file_name",
     "id_text",
     "id_texts",
     "json_line",
+    "kinds_of",
     "unstorable",
 ]
 
@@ -184,7 +187,7 @@ def _encode_parquet(
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    kinds = _kinds(_loads(lines))
+    kinds = kinds_of(_loads(lines))
     types = {"bool": pa.bool_(), "int": pa.int64(), "float": pa.float64()}
     fields = [pa.field("_input", pa.int32()), pa.field("_record", pa.int64())]
     fields += [
@@ -198,18 +201,18 @@ def _encode_parquet(
             stop = min(start + GROUP, len(lines))
             rows = list(_loads(lines[start:stop]))
             columns = [
-                _arrow_array(inputs[start:stop].tolist(), pa.int32()),
-                _arrow_array(records[start:stop].tolist(), pa.int64()),
+                arrow_array(inputs[start:stop].tolist(), pa.int32()),
+                arrow_array(records[start:stop].tolist(), pa.int64()),
             ]
             columns += [
-                _arrow_array([_cell(row, key, kind) for row in rows], schema.field(key).type)
+                arrow_array([cell_of(row, key, kind) for row in rows], schema.field(key).type)
                 for key, kind in kinds.items()
             ]
             writer.write_table(pa.Table.from_arrays(columns, schema=schema), row_group_size=GROUP)
     return sink.getvalue()
 
 
-def _arrow_array(values: list[Any], kind: Any) -> Any:
+def arrow_array(values: list[Any], kind: Any) -> Any:
     """An Arrow array of plain values, some of them None.
 
     As `pa.array`, which however imports pandas wherever that is installed (a second and more).
@@ -237,7 +240,7 @@ def _loads(lines: Sequence[bytes]) -> Iterator[dict[str, Any]]:
         yield from json.loads(b"[%b]" % b",".join(lines[start : start + GROUP]))
 
 
-def _kinds(rows: Iterator[dict[str, Any]]) -> dict[str, str]:
+def kinds_of(rows: Iterable[dict[str, Any]]) -> dict[str, str]:
     """Key → one kind that holds every value of that key, in order of first appearance."""
     kinds: dict[str, str] = {}
     for row in rows:
@@ -266,7 +269,8 @@ def _join(a: str, b: str) -> str:
     )
 
 
-def _cell(row: dict[str, Any], key: str, kind: str) -> Any:
+def cell_of(row: dict[str, Any], key: str, kind: str) -> Any:
+    """A value of a document as its column of that kind keeps it; None if there is none."""
     value = row.get(key)
     return _encode(value) if kind == "json" and value is not None else value
 

@@ -91,6 +91,25 @@ class Offsets:
                 np.add(block[inner], base, out=stop[here][among])
         return (start, stop) if order is None else (_back(start, order), _back(stop, order))
 
+    def inside_shards(self, start: Int64, stop: Int64) -> tuple[Int64, Int64, Int64]:
+        """Ranges of the store as (shard, first element, element after the last), as asked.
+
+        A range over k shards becomes k ranges, an empty one none.
+        """
+        head = np.searchsorted(self.first_token, start, side="right") - 1
+        tail = np.searchsorted(self.first_token, stop, side="left") - 1
+        if (head == tail).all() and (stop > start).all():
+            base = self.first_token[head]
+            return head, start - base, stop - base
+        count = np.where(stop > start, tail - head + 1, 0)
+        owner = np.repeat(np.arange(len(start)), count)
+        step = np.arange(len(owner)) - np.repeat(np.cumsum(count) - count, count)
+        shard = head[owner] + step
+        base = self.first_token[shard]
+        low = np.maximum(start[owner], base) - base
+        high = np.minimum(stop[owner], self.first_token[shard + 1]) - base
+        return shard, low, high
+
     def documents_at(self, addresses: Int64) -> Int64:
         """The document that holds each token [N]; addresses are inside the store."""
         ordered, order = _in_order(addresses)

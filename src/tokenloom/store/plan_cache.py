@@ -36,11 +36,13 @@ from typing import Any, BinaryIO, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from tokenloom.arguments import local_path
 from tokenloom.errors import TokenloomError
 from tokenloom.store.files import LOCAL, temporary_name
 from tokenloom.version import ORDER_VERSION
 
 __all__ = [
+    "ENTRY",
     "PLACES",
     "Parts",
     "Remembered",
@@ -56,6 +58,7 @@ __all__ = [
     "remember_array",
     "remember_parts",
     "remembered_array",
+    "with_table",
 ]
 
 PLACES = 64  # places of an array that are worked out again before a file is believed
@@ -91,7 +94,7 @@ def cache_dir() -> Path:
     """Where plans are kept."""
     named = os.environ.get("TOKENLOOM_CACHE_DIR")
     if named:
-        return Path(named)
+        return local_path("TOKENLOOM_CACHE_DIR", named)
     base = os.environ.get("XDG_CACHE_HOME")
     return (Path(base) if base else Path.home() / ".cache") / "tokenloom"
 
@@ -294,10 +297,10 @@ def remember_parts(kind: str, identity: Mapping[str, Any], parts: Iterable[bytes
     """Keep these parts and no others; False, with a note, where that is not possible."""
     path = _path(kind, identity, "parts")
     _remove(path)
-    return _keep(path, _with_table(parts, _hash(_named(identity))))
+    return _keep(path, with_table(parts, {"identity": _hash(_named(identity))}))
 
 
-def _with_table(parts: Iterable[bytes], identity: str) -> Iterator[bytes]:
+def with_table(parts: Iterable[bytes], told: Mapping[str, Any]) -> Iterator[bytes]:
     """The bytes of a file: all parts, the table of their ends and digests, a line of JSON."""
     end, rows = 0, []
     for part in parts:
@@ -306,7 +309,7 @@ def _with_table(parts: Iterable[bytes], identity: str) -> Iterator[bytes]:
         yield part
     table = np.array(rows, ENTRY).tobytes()
     digest = hashlib.sha256(table).hexdigest()
-    last = {"identity": identity, "parts": len(rows), "sha256": digest}
+    last = {**told, "parts": len(rows), "sha256": digest}
     yield table + b"\n" + json.dumps(last).encode()
 
 

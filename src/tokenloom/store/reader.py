@@ -4,11 +4,12 @@ One idea: the store is one line of tokens, shard after shard, and a request is a
 on that line. This module turns them into ranges inside shards, leaves the reading to
 `tokenloom.store.fetch`, keeps decoded blocks, and adds up the counts.
 
-Cost: opening is one file per manifest and one `stat` per file of the store; document offsets are
-read chunk by chunk when asked for. `python -m benchmarks read` prints the cost of a range.
+Cost: opening is one file per manifest and one `stat` per file of the store (none in a bucket);
+document offsets are read chunk by chunk when asked for. `python -m benchmarks read` prints the cost
+of a range.
 
-A copy of a reader, in this process or another, opens the same snapshot again by its absolute path;
-where there is another snapshot by then, it is refused.
+A copy of a reader, in this process or another, opens the same snapshot again by its absolute path
+or its URL; where there is another snapshot by then, it is refused.
 """
 
 from __future__ import annotations
@@ -19,31 +20,32 @@ import itertools
 import os
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from tokenloom.arguments import local_path
-from tokenloom.errors import ConfigError, StoreError
+from tokenloom.arguments import Place, Url, local_path, place
+from tokenloom.errors import StoreError
 from tokenloom.store import coalesce, snapshots
 from tokenloom.store import format as fmt
-from tokenloom.store.byte_source import ByteSource, LocalSource, came_short
+from tokenloom.store.byte_source import ByteSource, LocalSource, Traffic, came_short
 from tokenloom.store.cache import BlockCache, process_cache
 from tokenloom.store.derived.underway import Underway
 from tokenloom.store.fetch import (
     FetchRules,
     ReadCounters,
     Took,
+    distinct,
     fetch,
     fetch_stretch,
     joined,
 )
+from tokenloom.store.files import LOCAL, Files
 from tokenloom.store.handles import lock_of
 from tokenloom.store.metadata import DocumentsReader, Texts
 from tokenloom.store.offsets import Offsets
-from tokenloom.store.shard import OpenColumn, OpenShard, open_shard, read_checked
+from tokenloom.store.shard import OpenColumn, OpenShard, are_plain, open_shard, read_checked
 
 __all__ = ["Reader", "open_reader"]
 
@@ -62,8 +64,10 @@ class Reader:
         cache: keeps decoded blocks.
         identity: sha256 of the manifest, the cache key of this store.
         rules: what is verified, and how reads are merged.
-        root: its absolute path, by which a copy opens it; default: from `path`, now.
+        root: its absolute path or URL, by which a copy opens it; default: from `path`, now.
     """
+
+    indexes_ids = True  # a shard without an index has no id
 
     def __init__(
         self,
@@ -76,16 +80,8 @@ class Reader:
         rules: FetchRules,
         root: str | None = None,
     ) -> None:
-        if rules.verify not in ("first", "always", "never"):
-            raise ConfigError(
-                f"verify: found {rules.verify!r}, allowed: 'first', 'always', 'never'."
-            )
-        if rules.gap < 0 or rules.cap < 8 or rules.cap % 8:  # no element is ever cut
-            raise ConfigError(
-                f"gap_bytes, cap_bytes: found {rules.gap} and {rules.cap}, allowed: 0 or more, "
-                "and a multiple of 8."
-            )
-        self.manifest, self.source, self.path, self.cache = manifest, source, path, cache
+        self.manifest, self.source, self.cache = manifest, source, cache
+        self.path = self.folder = path  # of what it is, and of what is in it, for messages
         self.root, self.identity, self.rules = root or os.path.abspath(path), identity, rules
         self._trusting = rules.verify != "always"
         self._per_token = frozenset({"input_ids", *manifest.columns})
@@ -99,6 +95,7 @@ class Reader:
         self._documents: dict[int, DocumentsReader] = {}
         self._lock = lock_of(self)
         self._counters = {True: ReadCounters(), False: ReadCounters()}  # is it index?
+        self._traffic: Traffic = getattr(source, "traffic", dict)
 
     def __reduce__(self) -> tuple[Any, ...]:
         source = None if isinstance(self.source, LocalSource) else self.source
@@ -141,10 +138,24 @@ class Reader:
         """What it reads."""
         return snapshots.Snapshot(self.manifest, self.identity)
 
+    @property
+    def opened_as(self) -> dict[str, Any]:
+        """What opens it again, beside path and snapshot, as JSON; nothing for a store of ours."""
+        return {}
+
     def counters(self, *, index: bool = False) -> ReadCounters:
         """Counts over the per-token columns, or over all others (`index`), offsets first of all."""
         with self._lock:
-            return replace(self._counters[index])
+            found = replace(self._counters[index])
+        for column, took in self._traffic().items():
+            if (column not in self._per_token) == index:
+                found.add_traffic(*took)
+        return found
+
+    @property
+    def place(self) -> Place:
+        """Where it is, as the user named it."""
+        return place("path", self.path)
 
     # -- documents -------------------------------------------------------------------------
 
@@ -230,9 +241,9 @@ class Reader:
         if len(shard) == 0:
             return []
         columns, file = self._columns_of(shard, column)
-        if columns[0].codec == "none":
+        if are_plain(columns):
             views, took = fetch(
-                self.source, columns, file, low, high, rules=self.rules, root=self.path, cut=cap
+                self.source, columns, file, low, high, rules=self.rules, root=self.folder, cut=cap
             )
         else:
             pieces = zip(shard.tolist(), low.tolist(), high.tolist(), strict=True)
@@ -285,7 +296,7 @@ class Reader:
         """
         shard, low, high = self.inside_shards(start, stop)
         columns, file = self._columns_of(shard, column)
-        if columns[0].codec != "none":
+        if not are_plain(columns):
             edges = np.concatenate([[0], np.cumsum(sizes)])
             begin = np.searchsorted(np.cumsum(stop - start) - (stop - start), edges).tolist()
             return [
@@ -300,7 +311,7 @@ class Reader:
             high,
             sizes,
             rules=self.rules,
-            root=self.path,
+            root=self.folder,
             cut=cap,
             count=functools.partial(self._count_read, column),
         )
@@ -323,7 +334,8 @@ class Reader:
         for number, first, last in zip(shard.tolist(), low.tolist(), high.tolist(), strict=True):
             opened = self.shard(number).columns[column]
             if opened.codec == "none":
-                ranges.append((opened.file, first * opened.item, (last - first) * opened.item))
+                place = opened.first_byte + first * opened.item
+                ranges.append((opened.file, place, (last - first) * opened.item))
         self.source.announce(ranges)
 
     def read_one(self, start: int, stop: int, column: str = "input_ids") -> Array:
@@ -364,14 +376,14 @@ class Reader:
             or (column.claims and column.checked.find(2, low // inner, -(-high // inner)) >= 0)
         ):
             values, took = fetch_stretch(
-                self.source, column, low, high, rules=self.rules, root=self.path
+                self.source, column, low, high, rules=self.rules, root=self.folder
             )
             self._count(name, examples, examples, took)
             return values
-        asked = (column.file, low * item, size)
+        asked = (column.file, column.first_byte + low * item, size)
         raw = self.source.read((asked,))[0]
         if len(raw) != size:
-            raise came_short(asked, len(raw), self.path)
+            raise came_short(asked, len(raw), self.folder)
         counters = self._counters[name not in self._per_token]
         with self._lock:  # written out: the call of `add` costs more than its additions
             counters.examples += examples
@@ -393,26 +405,11 @@ class Reader:
         return [(whose, number) for number in numbers.tolist()]
 
     def inside_shards(self, start: Int64, stop: Int64) -> tuple[Int64, Int64, Int64]:
-        """Ranges of the store as (shard, first element, element after the last), as asked.
-
-        A range over k shards becomes k ranges, an empty one none.
-        """
-        head = np.searchsorted(self.first_token, start, side="right") - 1
-        tail = np.searchsorted(self.first_token, stop, side="left") - 1
-        if (head == tail).all() and (stop > start).all():
-            base = self.first_token[head]
-            return head, start - base, stop - base
-        count = np.where(stop > start, tail - head + 1, 0)
-        owner = np.repeat(np.arange(len(start)), count)
-        step = np.arange(len(owner)) - np.repeat(np.cumsum(count) - count, count)
-        shard = head[owner] + step
-        base = self.first_token[shard]
-        low = np.maximum(start[owner], base) - base
-        high = np.minimum(stop[owner], self.first_token[shard + 1]) - base
-        return shard, low, high
+        """See `tokenloom.store.offsets.Offsets`."""
+        return self.offsets.inside_shards(start, stop)
 
     def _from_blocks(self, number: int, column: str, low: int, high: int) -> list[Array]:
-        """Elements [low, high) of a compressed column, as views of cached blocks."""
+        """Elements [low, high) of a column that must be decoded, as views of cached blocks."""
         size = self.manifest.chunk_tokens
         return [
             self.block(number, b, column)[max(low - b * size, 0) : high - b * size]
@@ -424,7 +421,7 @@ class Reader:
 
     def count(self, column: str, start: Int64, stop: Int64, took: Took) -> None:
         """Count a request for these ranges."""
-        self._count(column, len(start), _distinct(start, stop), took)
+        self._count(column, len(start), distinct(start, stop), took)
 
     def _count(self, column: str, examples: int, unique: int, took: Took) -> None:
         with self._lock:
@@ -432,7 +429,7 @@ class Reader:
 
 
 def open_reader(
-    path: str | Path,
+    path: str | Place,
     *,
     snapshot: int | None = None,
     verify: str = "first",
@@ -443,16 +440,20 @@ def open_reader(
     source: ByteSource | None = None,
 ) -> Reader:
     """What reads a snapshot of a store; `tokenloom.open` documents the arguments."""
-    root = local_path("path", path)
-    found = snapshots.current(root) if snapshot is None else snapshots.load(root, snapshot)
+    root: Place = local_path("path", path) if source is None else place("path", path)
+    files: Files = getattr(source, "listing", LOCAL)
     if snapshot is None:
-        snapshots.tell_of_more(root, found.manifest)
-    source = source or LocalSource(root)
-    snapshots.check_sizes(source, root, found.manifest)
+        found = snapshots.current(root, files)
+        snapshots.tell_of_more(root, found.manifest, files)
+    else:
+        found = snapshots.load(root, snapshot, files)
+    source = source or LocalSource(str(root))
+    snapshots.match_sizes(source, root, found)
     return Reader(
         found.manifest,
         source,
         path=str(path),  # as it was written
+        root=str(root) if isinstance(root, Url) else None,
         cache=process_cache() if cache_bytes is None else BlockCache(cache_bytes),
         identity=found.sha256,
         rules=FetchRules(verify=verify, gap=gap_bytes, cap=cap_bytes, map=map),
@@ -469,25 +470,15 @@ def _reopened(
     source: ByteSource | None,
 ) -> Reader:
     """A copy of a reader: the same snapshot, called by the same name, opened again."""
-    found = snapshots.load(Path(root), number)
+    where, files = place("root", root), getattr(source, "listing", LOCAL)
+    found = snapshots.load(where, number, files)
     if found.sha256 != identity:
         raise StoreError(
             f"{root}: snapshot {number} has the sha256 {found.sha256}, the store that was copied "
             f"had {identity}. It was built again; open it and make the copy from there."
         )
     source = source or LocalSource(root)
-    snapshots.check_sizes(source, Path(root), found.manifest)
+    snapshots.match_sizes(source, where, found)
     return Reader(
         found.manifest, source, path=path, root=root, cache=cache, identity=identity, rules=rules
     )
-
-
-def _distinct(start: Int64, stop: Int64) -> int:
-    """How many different (start, stop) pairs there are."""
-    ordered = np.sort(start)
-    if not (ordered[1:] == ordered[:-1]).any():  # most requests have no equal starts
-        return len(start)
-    order = np.lexsort((stop, start))
-    start, stop = start[order], stop[order]
-    changes = (start[1:] != start[:-1]) | (stop[1:] != stop[:-1])
-    return int(changes.sum()) + min(1, len(start))

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import itertools
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -24,6 +24,7 @@ from tokenloom.store.byte_source import ByteSource, read_exactly
 __all__ = [
     "OpenColumn",
     "OpenShard",
+    "are_plain",
     "check_chunk",
     "corrupt",
     "decode_chunk",
@@ -52,6 +53,10 @@ class OpenColumn:
             request that was planned before is going to check it.
         claims: what checks a chunk that is 2.
         page_first: place of its first page in the page_crc32c column (codec "none"), else -1.
+        first_byte: where its first element is in the file (codec "none").
+        extent: bytes from the start of the file to the end of all elements in it, where the file is
+            not ours: its last chunk is not padded, and it may hold several columns. 0: ours.
+        decode: gives elements [low, high) (codec "decoded"); several threads may call it.
     """
 
     file: str
@@ -65,11 +70,19 @@ class OpenColumn:
     checked: bytearray
     page_first: int
     claims: dict[int, Callable[[], object]] = field(default_factory=dict)
+    first_byte: int = 0
+    extent: int = 0
+    decode: Callable[[int, int], Array] | None = None
 
     @property
     def payload_bytes(self) -> int:
-        """Bytes of all chunks of a column that is stored as it is, the padding included."""
-        return len(self.checked) * self.chunk_bytes
+        """Bytes of the file that hold chunks of columns stored as they are, padding included."""
+        return self.extent or len(self.checked) * self.chunk_bytes
+
+    @property
+    def stored_bytes(self) -> int:
+        """Bytes of the chunks of this column alone, if it is stored as it is."""
+        return (self.length * self.item) if self.extent else len(self.checked) * self.chunk_bytes
 
     @property
     def chunk_bytes(self) -> int:
@@ -82,7 +95,10 @@ class OpenColumn:
             edges: list[int] = self.starts[first : last + 1].tolist()
             return edges
         step = self.chunk_bytes + (zarr.CRC if self.codec == "crc32c" else 0)
-        return list(range(first * step, last * step + 1, step))
+        if not self.extent:
+            return list(range(first * step, last * step + 1, step))
+        edges = [min(chunk * step, self.stored_bytes) for chunk in range(first, last + 1)]
+        return [self.first_byte + edge for edge in edges]
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,6 +108,11 @@ class OpenShard:
     name: str
     record: fmt.ShardRecord
     columns: dict[str, OpenColumn]
+
+
+def are_plain(columns: Iterable[OpenColumn]) -> bool:
+    """Whether all are stored as they are; shards of a foreign store may differ."""
+    return all(column.codec == "none" for column in columns)
 
 
 def corrupt(where: str, what: str) -> StoreCorrupt:
@@ -176,9 +197,11 @@ def _open_column(
 
 
 def check_chunk(column: OpenColumn, chunk: int, raw: NDArray[np.uint8], root: str) -> None:
-    """Compare a chunk that is stored as it is with its crc32c, and remember that it agreed."""
-    assert column.crcs is not None  # codec "none" always has them
-    if zarr.crc32c(raw) != column.crcs[chunk]:
+    """Compare a chunk that is stored as it is with its crc32c, and remember that it agreed.
+
+    Files of others may have none: then there is nothing to compare.
+    """
+    if column.crcs is not None and zarr.crc32c(raw) != column.crcs[chunk]:
         raise _corrupt_chunk(column, chunk, root, "the crc32c does not match")
     column.checked[chunk] = 1
 

@@ -14,12 +14,11 @@ import difflib
 import hashlib
 import itertools
 import logging
-import stat
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
+from tokenloom.arguments import Place
 from tokenloom.bind import bind
 from tokenloom.errors import StoreCorrupt, StoreError, StoreNotFound, plural
 from tokenloom.store import format as fmt
@@ -39,7 +38,9 @@ __all__ = [
     "inputs_of",
     "is_store_name",
     "load",
+    "match_sizes",
     "numbers",
+    "published_sizes",
     "read_inputs",
     "read_sidecar",
 ]
@@ -78,7 +79,7 @@ def numbers(names: Sequence[str]) -> list[int]:
     return sorted(int(match[1]) for match in matches if match)
 
 
-def load(root: Path, number: int, files: Files = LOCAL) -> Snapshot:
+def load(root: Place, number: int, files: Files = LOCAL) -> Snapshot:
     """Snapshot `number` of a store."""
     path = root / fmt.manifest_name(number)
     raw = files.read(path, fmt.MAX_RECORD_BYTES)
@@ -97,7 +98,7 @@ def load(root: Path, number: int, files: Files = LOCAL) -> Snapshot:
     return Snapshot(manifest, hashlib.sha256(raw).hexdigest())
 
 
-def current(root: Path, files: Files = LOCAL) -> Snapshot:
+def current(root: Place, files: Files = LOCAL) -> Snapshot:
     """The newest snapshot of a store.
 
     Raises:
@@ -108,7 +109,8 @@ def current(root: Path, files: Files = LOCAL) -> Snapshot:
     if published:
         return load(root, published[-1], files)
     shards = sum(fmt.SHARD_NAME.fullmatch(name) is not None for name in names)
-    if shards or any(TEMPORARY_NAME.fullmatch(name) for name in names):
+    begun = names == [LOCK_NAME] or any(TEMPORARY_NAME.fullmatch(name) for name in names)
+    if shards or begun:
         raise StoreNotFound(
             f"{root}: the build of this store is incomplete: {plural(shards, 'shard')} done, and "
             "no manifest is published. Run the same build again: it goes on where it stopped."
@@ -118,20 +120,26 @@ def current(root: Path, files: Files = LOCAL) -> Snapshot:
             f"{root}: this directory is not a token store (no manifest-NNNNNN.json in it). "
             "Build one with `tokenloom build` or `tokenloom.build(...)`."
         )
-    close = difflib.get_close_matches(root.name, files.list(root.parent), n=1)
+    beside = files.list(root.parent) if files.folders else []  # those of a bucket may be millions
+    close = difflib.get_close_matches(root.name, beside, n=1)
     hint = " Build one with `tokenloom build` or `tokenloom.build(...)`."
-    if close and not root.exists():
+    if close and files.measure(root) is None:
         hint = f" Did you mean '{root.parent / close[0]}'?"
     raise StoreNotFound(f"{root}: there is no token store here.{hint}")
 
 
-def check_sizes(source: ByteSource, root: Path, manifest: fmt.Manifest) -> None:
-    """Compare the size of every file that the manifest names with what is there."""
-    expected = {name: file.bytes for name, file in manifest.files.items()}
+def published_sizes(manifest: fmt.Manifest) -> dict[str, int]:
+    """The size in bytes of every file that a manifest names."""
+    sizes = {name: file.bytes for name, file in manifest.files.items()}
     for shard in manifest.shards:
-        expected |= {f"{shard.name}/{name}": size for name, size in shard.files.items()}
-    for name, size in expected.items():
-        found = source.size(name)
+        sizes |= {f"{shard.name}/{name}": size for name, size in shard.files.items()}
+    return sizes
+
+
+def check_sizes(size_of: Callable[[str], int | None], root: Place, manifest: fmt.Manifest) -> None:
+    """Compare the size of every file that the manifest names with what is there."""
+    for name, size in published_sizes(manifest).items():
+        found = size_of(name)
         if found is None:
             raise StoreCorrupt(
                 f"{root / name}: the file is missing. Restore it or build the store again."
@@ -143,8 +151,17 @@ def check_sizes(source: ByteSource, root: Path, manifest: fmt.Manifest) -> None:
             )
 
 
+def match_sizes(source: ByteSource, root: Place, snapshot: Snapshot) -> None:
+    """Files have the size that was published: all are compared now, or each when it is read."""
+    expect = getattr(source, "expect", None)
+    if expect is None:
+        check_sizes(source.size, root, snapshot.manifest)
+    else:
+        expect(published_sizes(snapshot.manifest), snapshot.sha256)
+
+
 def read_inputs(
-    source: ByteSource, root: Path, manifest: fmt.Manifest, number: int
+    source: ByteSource, root: Place, manifest: fmt.Manifest, number: int
 ) -> tuple[InputRecord, ...]:
     """The inputs of the build that made snapshot `number`; none if the store lists none."""
     name = fmt.inputs_name(number)
@@ -161,7 +178,7 @@ def read_inputs(
 
 
 def inputs_of(
-    source: ByteSource, root: Path, manifest: fmt.Manifest
+    source: ByteSource, root: Place, manifest: fmt.Manifest
 ) -> list[tuple[InputRecord, ...]]:
     """What was read to make a store: for every build or append, its inputs."""
     return [read_inputs(source, root, manifest, part.manifest) for part in manifest.parts]
@@ -169,7 +186,7 @@ def inputs_of(
 
 def input_of(
     inputs: Sequence[tuple[InputRecord, ...]],
-    root: Path,
+    root: Place,
     manifest: fmt.Manifest,
     document: int,
     number: Any,
@@ -186,7 +203,7 @@ def input_of(
     return found[number]
 
 
-def read_sidecar(source: ByteSource, root: Path, manifest: fmt.Manifest, name: str) -> bytes:
+def read_sidecar(source: ByteSource, root: Place, manifest: fmt.Manifest, name: str) -> bytes:
     """A small file that the manifest names, compared with its sha256."""
     if name not in manifest.files:
         raise StoreCorrupt(
@@ -217,19 +234,18 @@ def is_store_name(name: str) -> bool:
     return name == LOCK_NAME or any(pattern.fullmatch(name) for pattern in patterns)
 
 
-def commit_record(root: Path, name: str, files: Files = LOCAL) -> fmt.ShardRecord | None:
+def commit_record(root: Place, name: str, files: Files = LOCAL) -> fmt.ShardRecord | None:
     """The commit record of a shard; None if there is none, or one that is not ours."""
     path = root / name / "shard.json"
-    with contextlib.suppress(FileNotFoundError, NotADirectoryError):
-        if not stat.S_ISREG(path.lstat().st_mode):  # a link is a link
-            return None
+    if files.folders and (files.measure(path) or 0) < 0:  # a link is a link
+        return None
     raw = files.read(path, fmt.MAX_RECORD_BYTES)
     if raw is None or fmt.FORMAT.encode() not in raw:
         return None
     return fmt.unseal(fmt.ShardRecord, raw, str(path))
 
 
-def beyond_line(what: Path, number: int | None) -> str:
+def beyond_line(what: Place, number: int | None) -> str:
     """How a file or a shard beyond the newest manifest is told."""
     which = "" if number is None else f" ({number})"
     manifest = "its manifest" if number is None else fmt.manifest_name(number)
@@ -240,7 +256,7 @@ def beyond_line(what: Path, number: int | None) -> str:
 
 
 def beyond(
-    root: Path, manifest: fmt.Manifest, files: Files = LOCAL
+    root: Place, manifest: fmt.Manifest, files: Files = LOCAL
 ) -> tuple[list[str], int | None]:
     """Shards and sidecars after the newest manifest, and the snapshot that their records name.
 
@@ -256,15 +272,17 @@ def beyond(
                 record = commit_record(root, name, files)
                 number = record.snapshot or None if record and number is None else number
             found.append(name)
-        elif sidecar and name not in known and int(sidecar[1] or sidecar[2] or 0) > manifest.number:
-            number = int(sidecar[1] or sidecar[2])
-            found.append(name)
+        elif sidecar and name not in known:
+            theirs = int(sidecar[1] or sidecar[2] or sidecar[3] or 0)
+            if theirs > manifest.number:
+                number = theirs
+                found.append(name)
     return found, number
 
 
-def tell_of_more(root: Path, manifest: fmt.Manifest) -> None:
+def tell_of_more(root: Place, manifest: fmt.Manifest, files: Files = LOCAL) -> None:
     """A newer snapshot that is unfinished, or whose manifest was lost, is not passed over."""
-    names, number = beyond(root, manifest)
+    names, number = beyond(root, manifest, files)
     if names:
         what = names[0] if len(names) == 1 else f"{names[0]} and {len(names) - 1} more"
         line = beyond_line(root / what, number)

@@ -15,12 +15,12 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Generator, Iterator
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from tokenloom.arguments import Place
 from tokenloom.errors import MissingExtra, StoreError
 from tokenloom.store import format as fmt
 from tokenloom.store import snapshots, zarr
@@ -48,6 +48,8 @@ class VerifyReport:
 
     `unfinished` says what is there beyond the newest manifest. What was published before it is none
     the worse, so it is no problem of this snapshot; but the newer one is unfinished, or lost.
+    `unguarded` says what nothing could be compared with, in foreign files.
+    `unseen` says what could not be looked at, where there are no listings.
     """
 
     path: str
@@ -58,6 +60,8 @@ class VerifyReport:
     tokens: int
     problems: tuple[str, ...]
     unfinished: tuple[str, ...] = ()
+    unguarded: tuple[str, ...] = ()
+    unseen: tuple[str, ...] = ()
 
     @property
     def ok(self) -> bool:
@@ -66,17 +70,29 @@ class VerifyReport:
 
 
 def verify(
-    root: Path,
+    root: Place,
     snapshot: snapshots.Snapshot,
     source: ByteSource,
     *,
+    shards: range | None = None,
     files: Files = LOCAL,
     tick: Tick = lambda _: None,
 ) -> VerifyReport:
-    """Read everything and report every problem; `tick` is told the bytes of each step."""
+    """Read everything and report every problem.
+
+    Args:
+        root: the store's directory.
+        snapshot: what is verified.
+        source: where its bytes come from.
+        shards: only these, and nothing that concerns the store as a whole; an empty range is that
+            alone. None for everything, which is the sum of an empty range and ranges of all shards.
+        files: how directories are listed.
+        tick: is told the bytes of each step.
+    """
     manifest = snapshot.manifest
-    problems = list(_check_history(root, manifest, files))
-    expected = dict(manifest.files)
+    whole = not shards
+    problems = list(_check_history(root, manifest, files)) if whole else []
+    expected = dict(manifest.files) if whole else {}
     proven: set[str] = set()  # files whose sha256 came out right while their meaning was checked
     reader = Reader(
         manifest,
@@ -86,7 +102,9 @@ def verify(
         identity=snapshot.sha256,
         rules=FetchRules(verify="always"),
     )
-    for number, entry in enumerate(manifest.shards):
+    wanted = range(len(manifest.shards)) if shards is None else shards
+    for number in wanted:
+        entry = manifest.shards[number]
         try:
             record = reader.shard(number).record
         except (StoreError, OSError) as error:
@@ -101,15 +119,18 @@ def verify(
             problems += _check_column(root, reader, number, column, lengths, proven, tick)
         if "id_index" not in record.columns:
             problems += _check_index(reader, number, root / entry.name / "id_index", None)
-    problems += _check_digest(root, reader)
+    problems += _check_digest(root, reader) if whole else []
     for name in sorted(expected.keys() - proven):
         problems += _check_file(root, source, name, expected[name], tick)
     total = sum(file.bytes for file in expected.values())
-    counts = (manifest.documents, manifest.tokens)
+    entries = [manifest.shards[number] for number in wanted]
+    counts = (sum(one.documents for one in entries), sum(one.tokens for one in entries))
     found = tuple(dict.fromkeys(problems))
-    shards = len(manifest.shards)
-    later = tuple(_beyond(root, manifest, files))
-    return VerifyReport(str(root), shards, len(expected), total, *counts, found, later)
+    later = tuple(_beyond(root, manifest, files)) if whole else ()
+    unseen = getattr(files, "unseen", ())
+    return VerifyReport(
+        str(root), len(entries), len(expected), total, *counts, found, later, unseen=unseen
+    )
 
 
 def _snapshot_of(manifest: fmt.Manifest, shard: int) -> int:
@@ -121,7 +142,7 @@ def _snapshot_of(manifest: fmt.Manifest, shard: int) -> int:
     return manifest.number
 
 
-def _check_history(root: Path, manifest: fmt.Manifest, files: Files) -> Iterator[str]:
+def _check_history(root: Place, manifest: fmt.Manifest, files: Files) -> Iterator[str]:
     """Only what we wrote is there, older snapshots are whole, the parent is the parent."""
     names = files.list(root)
     for name in names:
@@ -140,7 +161,7 @@ def _check_history(root: Path, manifest: fmt.Manifest, files: Files) -> Iterator
             yield f"{root / fmt.manifest_name(number)}: it is not the parent of the next snapshot."
 
 
-def _beyond(root: Path, manifest: fmt.Manifest, files: Files) -> list[str]:
+def _beyond(root: Place, manifest: fmt.Manifest, files: Files) -> list[str]:
     """What is there after the newest manifest, if this is it."""
     if snapshots.numbers(files.list(root))[-1:] != [manifest.number]:
         return []
@@ -149,7 +170,7 @@ def _beyond(root: Path, manifest: fmt.Manifest, files: Files) -> list[str]:
 
 
 def _check_strangers(
-    root: Path, entry: fmt.ShardEntry, record: fmt.ShardRecord, files: Files
+    root: Place, entry: fmt.ShardEntry, record: fmt.ShardRecord, files: Files
 ) -> Iterator[str]:
     """Files that nobody published."""
     folders = {"": set[str]()}
@@ -164,7 +185,7 @@ def _check_strangers(
 
 
 def _check_file(
-    root: Path, source: ByteSource, name: str, expected: fmt.FileRecord, tick: Tick
+    root: Place, source: ByteSource, name: str, expected: fmt.FileRecord, tick: Tick
 ) -> Iterator[str]:
     found = source.size(name)
     if found != expected.bytes:
@@ -186,7 +207,7 @@ def _check_file(
 
 
 def _check_column(
-    root: Path,
+    root: Place,
     reader: Reader,
     number: int,
     name: str,
@@ -239,7 +260,7 @@ Watcher = Generator[list[str], NDArray[Any] | None, None]
 
 
 def _watchers(
-    reader: Reader, number: int, name: str, where: Path, lengths: list[NDArray[np.int64]]
+    reader: Reader, number: int, name: str, where: Place, lengths: list[NDArray[np.int64]]
 ) -> list[Watcher]:
     """Who looks at the values of a column."""
     manifest, found = reader.manifest, list[Watcher]()
@@ -259,7 +280,7 @@ def _watchers(
 
 
 def _watch_hashes(
-    reader: Reader, number: int, name: str, where: Path, lengths: NDArray[np.int64]
+    reader: Reader, number: int, name: str, where: Place, lengths: NDArray[np.int64]
 ) -> Watcher:
     """The hash of every document is that of its values."""
     own = sorted(reader.manifest.columns)
@@ -284,7 +305,7 @@ def _watch_hashes(
             yield problems
 
 
-def _watch_counts(reader: Reader, number: int, name: str, where: Path) -> Watcher:
+def _watch_counts(reader: Reader, number: int, name: str, where: Place) -> Watcher:
     """The counts of a loss column are those of its values."""
     counter, counts, stored = LossCounter(), [np.empty(0, np.uint32)], f"{name}_counts"
     while (values := (yield [])) is not None:
@@ -313,7 +334,7 @@ def _check_rest(
     reader: Reader,
     number: int,
     name: str,
-    where: Path,
+    where: Place,
     sha256: hashlib._Hash,
     pages: PageSums,
     proven: set[str],
@@ -339,7 +360,7 @@ def _check_rest(
         )
 
 
-def _watch_index(reader: Reader, number: int, where: Path) -> Watcher:
+def _watch_index(reader: Reader, number: int, where: Place) -> Watcher:
     """The index of ids is that of the metadata."""
     pages = [np.empty(0, np.uint64)]
     while (values := (yield [])) is not None:
@@ -348,7 +369,7 @@ def _watch_index(reader: Reader, number: int, where: Path) -> Watcher:
 
 
 def _check_index(
-    reader: Reader, number: int, where: Path, kept: NDArray[np.uint64] | None
+    reader: Reader, number: int, where: Place, kept: NDArray[np.uint64] | None
 ) -> Iterator[str]:
     try:
         ids = [one for group in reader.shard_values(number, "id") for one in group]
@@ -363,7 +384,7 @@ def _check_index(
         yield f"{where}: it is not the index of the ids that the metadata has."
 
 
-def _check_digest(root: Path, reader: Reader) -> Iterator[str]:
+def _check_digest(root: Place, reader: Reader) -> Iterator[str]:
     """The groups are those of the stored hashes; the digest is theirs, or nothing was opened."""
     try:
         for number, (found, kept) in enumerate(
@@ -378,7 +399,7 @@ def _check_digest(root: Path, reader: Reader) -> Iterator[str]:
         yield str(error)
 
 
-def _watch_ids(where: Path, vocab_size: int) -> Watcher:
+def _watch_ids(where: Place, vocab_size: int) -> Watcher:
     """Every id is inside the vocabulary."""
     start, problems = 0, list[str]()
     while (ids := (yield problems)) is not None:
@@ -387,7 +408,7 @@ def _watch_ids(where: Path, vocab_size: int) -> Watcher:
     yield []
 
 
-def _watch_offsets(where: Path, tokens: int, lengths: list[NDArray[np.int64]]) -> Watcher:
+def _watch_offsets(where: Place, tokens: int, lengths: list[NDArray[np.int64]]) -> Watcher:
     """Offsets run forwards from 0 to the end; if so, `lengths` gets those of the documents."""
     start, last, problems, seen = 0, 0, list[str](), list[NDArray[Any]]()
     good = True
@@ -403,7 +424,7 @@ def _watch_offsets(where: Path, tokens: int, lengths: list[NDArray[np.int64]]) -
     yield []
 
 
-def _check_ids(where: Path, start: int, ids: NDArray[Any], vocab_size: int) -> Iterator[str]:
+def _check_ids(where: Place, start: int, ids: NDArray[Any], vocab_size: int) -> Iterator[str]:
     if int(ids.max()) >= vocab_size:
         place = start + int(ids.argmax())
         yield (
@@ -412,7 +433,7 @@ def _check_ids(where: Path, start: int, ids: NDArray[Any], vocab_size: int) -> I
         )
 
 
-def _check_offsets(where: Path, start: int, ends: NDArray[Any], before: int) -> Iterator[str]:
+def _check_offsets(where: Place, start: int, ends: NDArray[Any], before: int) -> Iterator[str]:
     if start == 0 and int(ends[0]) != 0:
         yield f"{where}: the first offset is {int(ends[0])}, not 0."
     if int(ends[0]) < before or bool((ends[1:] < ends[:-1]).any()):

@@ -14,13 +14,13 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import zstandard
 from numpy.typing import NDArray
 
+from tokenloom.arguments import Place
 from tokenloom.errors import StoreError
 from tokenloom.store import format as fmt
 from tokenloom.store import metadata as docs
@@ -39,7 +39,7 @@ Array = NDArray[Any]
 class _HashedFile:
     """A file that is hashed while it is written."""
 
-    def __init__(self, files: Files, path: Path) -> None:
+    def __init__(self, files: Files, path: Place) -> None:
         self._out: OutFile = files.create(path)
         self._sha256 = hashlib.sha256()
         self._bytes = 0
@@ -54,7 +54,7 @@ class _HashedFile:
         return fmt.FileRecord(bytes=self._bytes, sha256=self._sha256.hexdigest())
 
 
-def _write_file(files: Files, path: Path, data: bytes) -> fmt.FileRecord:
+def _write_file(files: Files, path: Place, data: bytes) -> fmt.FileRecord:
     out = _HashedFile(files, path)
     out.write(data)
     return out.close()
@@ -63,7 +63,7 @@ def _write_file(files: Files, path: Path, data: bytes) -> fmt.FileRecord:
 class _ColumnWriter:
     """Streams one column as a Zarr shard (see `tokenloom.store.zarr`)."""
 
-    def __init__(self, files: Files, folder: Path, dtype: str, codec: str, inner: int) -> None:
+    def __init__(self, files: Files, folder: Place, dtype: str, codec: str, inner: int) -> None:
         files.mkdir(folder)
         files.mkdir(folder / "c")
         self._files, self._folder = files, folder
@@ -159,7 +159,7 @@ class ShardWriter:
     def __init__(
         self,
         files: Files,
-        root: Path,
+        root: Place,
         number: int,
         *,
         dtype: str,
@@ -327,7 +327,7 @@ def shard_entry(record: fmt.ShardRecord, sealed: bytes) -> fmt.ShardEntry:
     )
 
 
-def publish_sidecar(files: Files, root: Path, name: str, data: bytes) -> fmt.FileRecord:
+def publish_sidecar(files: Files, root: Place, name: str, data: bytes) -> fmt.FileRecord:
     """Publish a small file beside the manifests; the same bytes may be there already."""
     record = fmt.FileRecord(bytes=len(data), sha256=hashlib.sha256(data).hexdigest())
     path = root / name
@@ -336,7 +336,7 @@ def publish_sidecar(files: Files, root: Path, name: str, data: bytes) -> fmt.Fil
     return record
 
 
-def publish_manifest(files: Files, root: Path, manifest: fmt.Manifest) -> None:
+def publish_manifest(files: Files, root: Place, manifest: fmt.Manifest) -> None:
     """Publish a snapshot: create-only, so of two builders exactly one wins."""
     sealed = fmt.seal(manifest)
     path = root / fmt.manifest_name(manifest.number)

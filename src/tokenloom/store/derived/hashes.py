@@ -26,13 +26,13 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import xxhash
 from numpy.typing import NDArray
 
+from tokenloom.arguments import Place
 from tokenloom.store import format as fmt
 from tokenloom.store.byte_source import ByteSource
 from tokenloom.store.cache import BlockCache
@@ -220,7 +220,7 @@ def stored_hashes(
 
 
 def with_digest(
-    manifest: fmt.Manifest, source: ByteSource, root: Path, known: fmt.Manifest | None = None
+    manifest: fmt.Manifest, source: ByteSource, root: Place, known: fmt.Manifest | None = None
 ) -> fmt.Manifest:
     """A manifest with the groups and the digest of its documents, whatever it had before.
 

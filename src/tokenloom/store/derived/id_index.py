@@ -108,9 +108,12 @@ def find_id(reader: Reader, wanted: Any) -> Int64:
     low, high = _hashes([text])[0]
     found = [np.empty(0, np.int64)]
     for number in range(len(reader.manifest.shards)):
+        first = int(reader.first_document[number])
         if "id_index" in reader.shard(number).columns:
-            first = int(reader.first_document[number])
             found += [first + part for part in _in_shard(reader, number, low, high)]
+        elif not reader.indexes_ids:
+            ids = [id_text(one) for some in reader.shard_values(number, "id") for one in some]
+            found.append(first + np.flatnonzero([one == text for one in ids]))
     return np.concatenate(found)
 
 

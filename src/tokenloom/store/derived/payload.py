@@ -34,7 +34,7 @@ from tokenloom.store.fetch import Took
 from tokenloom.store.files import unreadable
 from tokenloom.store.handles import Single, lock_of
 from tokenloom.store.reader import Reader
-from tokenloom.store.shard import corrupt
+from tokenloom.store.shard import OpenColumn, corrupt
 
 __all__ = ["InFiles", "Payloads", "adopt", "payloads_of", "read_failed"]
 
@@ -72,8 +72,8 @@ class Payloads(Single):
 
     def __init__(self, reader: Reader) -> None:
         self._reader = weakref.ref(reader)
-        self._open: OrderedDict[tuple[int, str, bool], Any] = OrderedDict()
-        self._pages: dict[tuple[int, str], bytearray] = {}  # was a page compared?
+        self._open: OrderedDict[tuple[str, str, bool], Any] = OrderedDict()
+        self._pages: dict[str, bytearray] = {}  # of a file: was a page compared?
         self._lock = lock_of(self)
 
     def _forked(self, torn: bool) -> None:
@@ -88,8 +88,7 @@ class Payloads(Single):
             return False
         if not reader.manifest.shards:
             return True
-        opened = reader.shard(0).columns[column]
-        return opened.codec == "none" and opened.dtype in LETTERS
+        return _is_readable(reader.shard(0).columns[column])
 
     def find(self, start: Int64, stop: Int64, column: str) -> InFiles | None:
         """Where these ranges of the store lie; None if they can't be read in place.
@@ -107,8 +106,13 @@ class Payloads(Single):
             return InFiles([], shard, low, high)
         used, place = distinct(shard)
         which = np.zeros_like(shard) if place is None else place
-        if len(used) > OPEN:
+        columns = [reader.shard(number).columns[column] for number in used.tolist()]
+        if len(used) > OPEN or not all(map(_is_readable, columns)):
             return None
+        before = [one.first_byte // one.item for one in columns]
+        if any(before):  # files of others: elements are counted from the start of the file
+            shift = np.array(before)[which]
+            low, high = low + shift, high + shift
         mapped = reader.rules.map and native.compiled.guard()
         payloads = [self._payload(reader, number, column, mapped) for number in used.tolist()]
         reader.count(column, start, stop, self._took(reader, column, used, which, low, high))
@@ -122,7 +126,8 @@ class Payloads(Single):
         start, stop = base + low * item, base + high * item
         first, last = coalesce.union(start, stop)
         useful = int((last - first).sum())
-        pages = [self._pages.get((number, column)) for number in used.tolist()]
+        files = [reader.shard(number).columns[column].file for number in used.tolist()]
+        pages = [self._pages.get(file) for file in files]
         if rules.verify == "always" or _has_unchecked(pages, which, low * item, high * item):
             first, last = first // PAGE_BYTES * PAGE_BYTES, -(-last // PAGE_BYTES) * PAGE_BYTES
         first, last = _merged(first, last, rules.gap)
@@ -130,18 +135,18 @@ class Payloads(Single):
         return Took(len(first), int((-(-size // rules.cap)).sum()), int(size.sum()), useful)
 
     def _payload(self, reader: Reader, number: int, column: str, mapped: bool) -> Any:
-        key = number, column, mapped
+        opened = reader.shard(number).columns[column]
+        key = opened.file, column, mapped
         with self._lock:
             known = self._open.get(key)
             if known is not None:
                 self._open.move_to_end(key)
                 return known
-        opened = reader.shard(number).columns[column]
         sums = pages = None
-        if reader.rules.verify != "never":
+        if reader.rules.verify != "never" and opened.crcs is not None:
             sums = native.plain(page_sums(reader, number, column), np.uint32)
-            pages = self._pages.setdefault((number, column), bytearray(len(sums)))
-        where = f"{reader.path}/{opened.file}"
+            pages = self._pages.setdefault(opened.file, bytearray(len(sums)))
+        where = f"{reader.folder}/{opened.file}"
         keep = reader.rules.verify == "first"
         assert isinstance(reader.source, LocalSource)
         with reader.source.handle(opened.file) as fd:
@@ -159,12 +164,20 @@ class Payloads(Single):
             except OSError as error:
                 raise unreadable(error, where) from error
             except ValueError as error:  # the file is shorter than the store says
-                raise came_short((opened.file, 0, opened.payload_bytes), 0, reader.path) from error
+                raise came_short(
+                    (opened.file, 0, opened.payload_bytes), 0, reader.folder
+                ) from error
         with self._lock:
             made = self._open.setdefault(key, made)
             while len(self._open) > OPEN:
                 self._open.popitem(last=False)
         return made
+
+
+def _is_readable(column: OpenColumn) -> bool:
+    """Whether the loops can copy from its file: elements are there as they are, and aligned."""
+    plain = column.codec == "none" and column.dtype in LETTERS
+    return plain and column.first_byte % column.item == 0
 
 
 def _merged(first: Int64, last: Int64, gap: int) -> tuple[Int64, Int64]:

@@ -25,7 +25,7 @@ from tokenloom.store.derived.payload import InFiles, Payloads, adopt
 from tokenloom.store.derived.pretended_cache import BlockKeys
 from tokenloom.store.fetch import ReadCounters, plan_fetch
 from tokenloom.store.reader import Reader
-from tokenloom.store.shard import OpenShard
+from tokenloom.store.shard import OpenColumn, OpenShard
 
 __all__ = ["PretendedReader", "Touched"]
 
@@ -53,7 +53,7 @@ class PretendedReader(Reader):
             rules=like.rules,
             root=like.root,
         )
-        self._like = like
+        self._like, self._traffic = like, dict
         self._counters[False] = ledger
         self._empty: dict[tuple[str, int], Array] = {}
         self.payloads = _PretendedPayloads(self)
@@ -65,7 +65,7 @@ class PretendedReader(Reader):
         if known is None:
             like, trusts = self._like.shard(number), self.rules.verify == "never"
             columns = {
-                name: replace(column, checked=bytearray(len(column.checked)), claims={})
+                name: replace(column, checked=_unchecked(column), claims={})
                 for name, column in like.columns.items()
             }
             if trusts:
@@ -144,6 +144,12 @@ class PretendedReader(Reader):
         return known
 
 
+def _unchecked(column: OpenColumn) -> bytearray:
+    """What a new process has checked of a column: nothing, if there is anything to check."""
+    plain = column.codec == "none" and column.crcs is None
+    return bytearray((b"\1" if plain else b"\0") * len(column.checked))
+
+
 def _given(block: Array) -> Array:
     return block
 
@@ -183,6 +189,8 @@ class _PretendedPayloads(Payloads):
             return found
         item = reader.dtype(column).itemsize
         for number, pages in enumerate(found.payloads):
+            if pages is None:  # a file without checksums
+                continue
             here = slice(None) if len(found.payloads) == 1 else found.which == number
             low = found.low[here] * item
             self._touched.append(Touched(pages, low, low + found.length[here] * item))
@@ -195,11 +203,12 @@ class _PretendedPayloads(Payloads):
 
     def _payload(self, reader: Reader, number: int, column: str, mapped: bool) -> Any:
         """One byte per page of a file: whether it was checked."""
-        known = self._pages.get((number, column))
-        if known is None and reader.rules.verify != "never":
-            columns = reader.shard(number).columns
-            known = bytearray(-(-columns[column].payload_bytes // PAGE_BYTES))
-            self._pages[number, column] = known
+        columns = reader.shard(number).columns
+        opened = columns[column]
+        known = self._pages.get(opened.file)
+        if known is None and reader.rules.verify != "never" and opened.crcs is not None:
+            known = bytearray(-(-opened.payload_bytes // PAGE_BYTES))
+            self._pages[opened.file] = known
             sums = np.broadcast_to(np.zeros(1, np.uint32), columns["page_crc32c"].length)
             reader.cache.get((reader.identity, number, "page_crc32c"), lambda: sums)
         return known

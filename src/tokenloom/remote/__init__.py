@@ -1,0 +1,4 @@
+"""Takes URLs of objects in buckets → gives their bytes, checked, several at a time.
+
+Nothing here knows what a token is. `client` is the one door to the network.
+"""

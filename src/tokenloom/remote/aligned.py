@@ -1,0 +1,115 @@
+"""Ranges of files out of fixed pieces of them: from a disk cache, or over the network.
+
+One idea: what is kept must not depend on who asked first, so it is cut at multiples of `PIECE`
+bytes. A range needs the pieces that it touches; those that are not kept are fetched, neighbours
+together, and kept.
+
+Worked example with pieces of 4 bytes, of which piece 1 is kept, and the ranges [3,6) and [9,14)::
+
+    pieces    0 1 | 2 3
+    fetched   [0,4) and [8,16)          pieces 2 and 3 are neighbours: one request
+    answers   bytes 3 of piece 0, 0 and 1 of piece 1; bytes 1 to 3 of piece 2, 0 and 1 of piece 3
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tokenloom.remote.disk_cache import PIECE, DiskCache, PieceKey
+from tokenloom.store.byte_source import Range
+from tokenloom.store.coalesce import CAP_BYTES
+
+__all__ = ["read_aligned"]
+
+Bytes = NDArray[np.uint8]
+
+Piece = tuple[str, int]
+
+Fetch = Callable[[Sequence[Range]], Sequence[Bytes]]
+
+
+def read_aligned(
+    ranges: Sequence[Range],
+    *,
+    cache: DiskCache,
+    identity: str,
+    sizes: Mapping[str, int],
+    fetch: Fetch,
+) -> tuple[list[Bytes], list[int]]:
+    """The bytes of each range, and how many of them the cache had.
+
+    Args:
+        ranges: what is wanted.
+        cache: what is kept.
+        identity: of the snapshot that the files belong to.
+        sizes: bytes of each file, which is not read beyond its end.
+        fetch: asks for ranges over the network.
+    """
+
+    def kept(pieces: Iterable[Piece]) -> dict[Piece, Bytes | None]:
+        return {
+            one: cache.get(PieceKey(identity, *one), _length(sizes, *one)) for one in set(pieces)
+        }
+
+    found = kept(one for each in ranges for one in _pieces(each))
+    missing = [one for one, content in found.items() if content is None]
+    with cache.claimed(PieceKey(identity, *one) for one in missing):
+        found |= kept(missing)  # others may have fetched them by now
+        missing = sorted(one for one in missing if found[one] is None)
+        runs = list(_runs(missing, sizes))
+        for (name, start, _), data in zip(runs, fetch(runs), strict=True):
+            for at in range(0, len(data), PIECE):
+                number, content = (start + at) // PIECE, data[at : at + PIECE]
+                cache.put(PieceKey(identity, name, number), content)
+                found[name, number] = content
+    fetched = set(missing)
+    parts = [[_part(each, one, found[one]) for one in _pieces(each)] for each in ranges]
+    had = [
+        sum(len(part) for one, part in zip(_pieces(each), some, strict=True) if one not in fetched)
+        for each, some in zip(ranges, parts, strict=True)
+    ]
+    return [some[0] if len(some) == 1 else np.concatenate([_NONE, *some]) for some in parts], had
+
+
+_NONE = np.empty(0, np.uint8)
+
+
+def _pieces(asked: Range) -> list[Piece]:
+    """The pieces that a range touches.
+
+    >>> _pieces(("x", PIECE - 1, 2)), _pieces(("x", 7, 0))
+    ([('x', 0), ('x', 1)], [])
+    """
+    name, start, size = asked
+    last = (start + size - 1) // PIECE if size else start // PIECE - 1
+    return [(name, number) for number in range(start // PIECE, last + 1)]
+
+
+def _length(sizes: Mapping[str, int], name: str, number: int) -> int:
+    return min(PIECE, sizes[name] - number * PIECE)
+
+
+def _runs(missing: Sequence[Piece], sizes: Mapping[str, int]) -> Iterator[Range]:
+    """The requests for some pieces, sorted: neighbours together, up to the cap.
+
+    >>> list(_runs([("x", 0), ("x", 1), ("x", 3)], {"x": 3 * PIECE + 5}))
+    [('x', 0, 1048576), ('x', 1572864, 5)]
+    """
+    first = 0
+    for place, (name, number) in enumerate(missing, 1):
+        room = (place - first) * PIECE < CAP_BYTES
+        if room and place < len(missing) and missing[place] == (name, number + 1):
+            continue
+        start = missing[first][1] * PIECE
+        yield name, start, min((number + 1) * PIECE, sizes[name]) - start
+        first = place
+
+
+def _part(asked: Range, piece: Piece, content: Bytes | None) -> Bytes:
+    """What a piece gives to a range."""
+    assert content is not None  # kept, or just fetched
+    low = asked[1] - piece[1] * PIECE
+    return content[max(low, 0) : low + asked[2]]

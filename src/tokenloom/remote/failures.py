@@ -1,0 +1,157 @@
+"""What a failed request means: try again, say so at once, or the object has changed.
+
+One idea: a message is made from words that we know, never from what the library or the server
+said, since that may hold a signed URL, a header or a key. The status and the code of an answer are
+looked up in lists; everything else is dropped.
+
+=========  ==========================================================================
+kind       what happened
+=========  ==========================================================================
+missing    no such object, or no such bucket
+denied     the credentials are absent, wrong or expired, or may not do this
+changed    the condition of the request failed: the object is another one now
+taken      a create found the name in use
+again      throttled (429, 503), another 5xx, a timeout, a broken or short answer
+refused    anything else: it would fail the same way again
+=========  ==========================================================================
+"""
+
+from __future__ import annotations
+
+import re
+from typing import NamedTuple
+
+from tokenloom.errors import StoreCorrupt, StoreError, StoreNotFound
+
+__all__ = ["Failure", "error_of", "failure_of"]
+
+_STATUS = re.compile(r"status code: (\d{3})")
+
+# where clients look last: the metadata service of a machine in the cloud
+_NO_CREDENTIALS = re.compile(r"//(169\.254\.169\.254|169\.254\.170\.2|metadata\.google)")
+
+_AGAIN = {408, 425, 429}
+
+# codes of S3 and its kin; those of Google and Azure come with a status that says the same
+_CODES = {
+    "AccessDenied": "denied",
+    "AuthorizationHeaderMalformed": "denied",
+    "ExpiredToken": "denied",
+    "InvalidAccessKeyId": "denied",
+    "InvalidToken": "denied",
+    "RequestTimeTooSkewed": "denied",
+    "SignatureDoesNotMatch": "denied",
+    "TokenRefreshRequired": "denied",
+    "InternalError": "again",
+    "OperationAborted": "again",
+    "RequestTimeout": "again",
+    "ServiceUnavailable": "again",
+    "SlowDown": "again",
+    "NoSuchBucket": "missing",
+    "PermanentRedirect": "refused",
+}
+
+_TYPES = {
+    "FileNotFoundError": "missing",
+    "NotFoundError": "missing",
+    "PermissionError": "denied",
+    "PermissionDeniedError": "denied",
+    "UnauthenticatedError": "denied",
+    "PreconditionError": "changed",
+    "NotModifiedError": "changed",
+    "AlreadyExistsError": "taken",
+    "FileExistsError": "taken",
+    "NotSupportedError": "refused",
+    "NotImplementedError": "refused",
+    "InvalidPathError": "refused",
+    "UnknownConfigurationKeyError": "refused",
+}
+
+_ADVICE = {
+    "missing": "Look at the bucket and the key, and whether the object was removed.",
+    "denied": (
+        "Set the credentials of this process (AWS_…, GOOGLE_…, AZURE_…) to some that are valid "
+        "now and may do this."
+    ),
+    "again": (
+        "The endpoint or the network fails; nothing says that the store is damaged. Try again "
+        "later, or allow more time with TOKENLOOM_REMOTE_DEADLINE (seconds)."
+    ),
+    "refused": "Look at the bucket, its region and its endpoint (AWS_REGION, AWS_ENDPOINT_URL).",
+    "taken": "Choose another name.",
+    "changed": (
+        "An object of a published store never changes: it was uploaded again or replaced. Restore "
+        "it, or open the store again to read what is there now."
+    ),
+}
+
+
+class Failure(NamedTuple):
+    """What one failed request means.
+
+    Attributes:
+        kind: see the module.
+        words: what is known of it, in our words.
+    """
+
+    kind: str
+    words: str
+
+
+def failure_of(error: BaseException) -> Failure:
+    """What an exception of a client library means.
+
+    >>> failure_of(FileNotFoundError("https://user:secret@host"))
+    Failure(kind='missing', words='there is no such object')
+    >>> failure_of(OSError("… status code: 503 Service Unavailable: <Code>SlowDown</Code>"))
+    Failure(kind='again', words='status 503, SlowDown')
+    """
+    text, name = str(error), type(error).__name__
+    found = _STATUS.search(text)
+    status = int(found[1]) if found else 0
+    code = next((one for one in _CODES if re.search(rf"\b{one}\b", text)), "")
+    if _NO_CREDENTIALS.search(text):
+        return Failure("denied", "this process has no credentials")
+    kind = _TYPES.get(name) or _CODES.get(code) or _kind_of(status, f"{name}: {text}")
+    known = [f"status {status}"] * (status > 0) + [code] * (code != "")
+    return Failure(kind, ", ".join(known) if known else _plain_words(kind, text))
+
+
+def _kind_of(status: int, text: str) -> str:
+    if status in _AGAIN or status >= 500:
+        return "again"
+    if status in (401, 403):
+        return "denied"
+    return "again" if not status and _NETWORK.search(text) else "refused"
+
+
+# what libraries say of connections that fail, in their own words
+_NETWORK = re.compile(
+    "error sending request|body error|error decoding|Interrupted|[Tt]imed ?[Oo]ut|[Tt]imeout|"
+    "[Cc]onnect|[Rr]eset|[Ee]of|short|UnexpectedRange|Temporary failure"
+)
+
+
+def _plain_words(kind: str, text: str) -> str:
+    if kind == "missing":
+        return "there is no such object"
+    if kind == "refused":
+        return "this kind of request is not supported there"
+    late = re.search("TimedOut|timed out|timeout|deadline", text)
+    return "no answer in time" if late else "no whole answer"
+
+
+def error_of(failure: Failure, url: str, what: str, tried: str = "") -> StoreError:
+    """The error for a request that is not tried again.
+
+    Args:
+        failure: what happened.
+        url: of the object, without secrets.
+        what: what was tried, such as "reading it".
+        tried: how often and how long, for the message.
+    """
+    kinds = {"missing": StoreNotFound, "changed": StoreCorrupt}
+    words = f"{failure.words}{tried and ', ' + tried}"
+    return kinds.get(failure.kind, StoreError)(
+        f"{url}: {what} failed: {words}. {_ADVICE[failure.kind]}"
+    )

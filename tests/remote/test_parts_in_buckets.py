@@ -1,0 +1,78 @@
+"""Parts of a build whose inputs and store are in a bucket: the bytes of one process."""
+
+import time
+
+import pytest
+from buckets import files, objects
+from kit import SMALL, Nursery, write_corpus
+
+import tokenloom as tl
+from tokenloom import cluster
+from tokenloom.arguments import place as parsed
+from tokenloom.remote.client import client_of
+
+PARTS = 8
+
+DOOMED = (3, 6)
+
+
+@pytest.fixture
+def corpus(request, place, tmp_path):
+    """A corpus in a bucket of some server, and what one process makes of it in 8 stretches."""
+    server = request.getfixturevalue(request.param)
+    for path in write_corpus(tmp_path / "in", count=80, files=2):
+        where = parsed("url", f"{place}/in/{path.rpartition('/')[2]}")
+        with open(path, "rb") as file:
+            client_of(where).put(where.key, file.read())
+    inputs = [f"{place}/in/part-0.jsonl", f"{place}/in/part-1.jsonl"]
+    tl.build(inputs, tmp_path / "whole", stretches=PARTS, workers=1, **SMALL)
+    return server, inputs, f"{place}/store", files(tmp_path / "whole")
+
+
+def shards_of(out, part):
+    """The shards of a part that are finished."""
+    numbers = range((part - 1) * 10_000, part * 10_000)
+    where = parsed("url", out)
+    found = [one.key.split("/") for one in client_of(where).list(where.key)]
+    names = {key[-2] for key in found if key[-1] == "shard.json"}
+    return sorted(name for name in names if int(name.rpartition("-")[2]) in numbers)
+
+
+@pytest.mark.parametrize(
+    "corpus", ["ranges", pytest.param("moto", marks=pytest.mark.slow)], indirect=True
+)
+def test_eight_parts_of_which_two_are_killed_give_the_bytes_of_one_process(corpus, tmp_path):
+    server, inputs, out, expected = corpus
+    nursery = Nursery(tmp_path)  # started here: its children have the environment of this test
+
+    def start(part):
+        options = {**SMALL, "workers": 1}
+        named = f"{part}/{PARTS}"
+        return nursery.start(
+            "build_part", inputs=inputs, out=out, part=named, options=options, files=None
+        )
+
+    for part in DOOMED:
+        if hasattr(server, "set"):
+            server.set(latency=0.01)  # so that there is a middle to be killed in
+        child = start(part)
+        end = time.monotonic() + 60
+        while not shards_of(out, part):
+            assert child.poll() is None
+            assert time.monotonic() < end
+        child.kill()
+        assert child.wait() == -9
+    if hasattr(server, "set"):
+        server.set()
+    for child in [start(part) for part in range(1, PARTS + 1) if part not in DOOMED]:
+        child.value()
+    with pytest.raises(tl.StoreError, match=r"2 of 8 parts are missing: 3, 6\. Run each"):
+        cluster.finish_build(inputs, out, **SMALL)
+    assert not any(name.startswith("manifest-") for name in objects(out))
+    for part in DOOMED:  # it goes on after its finished shards
+        before = shards_of(out, part)
+        assert start(part).value()["shards"] > len(before) > 0
+    store = cluster.finish_build(inputs, out, **SMALL)
+    nursery.close()
+    assert store.verify(progress=False).ok
+    assert objects(out) == expected

@@ -1,0 +1,346 @@
+"""A store in a bucket reads as the same store on a disk, with the requests that its plan names."""
+
+import copy
+import multiprocessing
+import os
+import pickle
+import time
+from pathlib import Path
+
+import fsspec
+import numpy as np
+import pytest
+from fsspec.implementations.memory import MemoryFileSystem
+from toyruns import KINDS, toy_store
+
+import tokenloom as tl
+from tokenloom.arguments import place as place_of
+from tokenloom.cli import main
+from tokenloom.errors import ConfigError, StoreCorrupt, StoreError, StoreNotFound
+from tokenloom.inspect import simulate_run
+from tokenloom.remote.client import client_of
+from tokenloom.remote.source import RemoteSource
+from tokenloom.store.plan_cache import cache_dir
+
+pytestmark = pytest.mark.filterwarnings("ignore::UserWarning")
+
+LAYOUTS = {
+    "windows": lambda documents: documents.windows(8),
+    "packed": lambda documents: documents.pack(16, group_docs=13),
+    "spliced": lambda documents: documents.splice(24, content_length=6),
+}
+PAYLOAD = "input_ids/c/0"
+
+
+def upload(folder: Path, url: str) -> None:
+    """A finished store, copied into a bucket."""
+    where = place_of("url", url)
+    client = client_of(where)
+    for path in sorted(folder.rglob("*")):
+        if path.is_file() and path.name != ".lock":
+            client.put((where / path.relative_to(folder).as_posix()).key, path.read_bytes())
+
+
+@pytest.fixture(scope="module")
+def local(tmp_path_factory):
+    return toy_store(tmp_path_factory.mktemp("local"), rows=160)
+
+
+@pytest.fixture
+def url(ranges, place, local):
+    upload(local.path, place)
+    ranges.clear()
+    return place
+
+
+def asked(ranges, part=PAYLOAD):
+    """The requests for a file, in the order of their starts."""
+    return sorted(
+        (one["key"], one["start"], one["size"]) for one in ranges.log() if part in one["key"]
+    )
+
+
+def test_opening_asks_for_one_listing_and_one_manifest(ranges, url):
+    tl.open(url)
+    assert [(one["method"], one["key"].rpartition("/")[2]) for one in ranges.log()] == [
+        ("LIST", ""),
+        ("GET", "manifest-000001.json"),
+    ]
+
+
+def test_everything_reads_as_on_a_disk(ranges, place, tmp_path):
+    local = toy_store(tmp_path / "s", rows=60, weights=True)
+    upload(local.path, place)
+    store = tl.open(place)
+    assert (store.digest, store.manifest_sha256) == (local.digest, local.manifest_sha256)
+    assert str(store.path) == place
+    assert np.array_equal(store.lengths, local.lengths)
+    every = range(store.num_documents)
+    for column in (None, "loss_weights"):
+        pairs = zip(store.documents(every, column), local.documents(every, column), strict=True)
+        assert all(np.array_equal(a, b) for a, b in pairs)
+    assert store.find("nothing").tolist() == []
+    assert store.document_hashes([3]) == local.document_hashes([3])
+    assert store.verify().problems == ()
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("kind", ["full", "block", "lanes 3"])
+def test_ts_12_a_bucket_gets_the_requests_that_the_simulation_names(
+    ranges, url, local, layout, kind
+):
+    def run_of(store):
+        return KINDS[kind](LAYOUTS[layout](store)).seed(7).epochs(2)
+
+    run = run_of(tl.open(url, cache_bytes=1500))
+    (told,) = simulate_run(run, batch_size=6).ranks
+    ranges.clear()
+    with tl.Loader(run, 6) as loader:
+        found = [batch.tokens.tobytes() for batch in loader]
+    reads = run.counters()
+    log = asked(ranges)
+    assert (reads.read_ops, reads.bytes) == (told.reads, told.bytes)
+    assert (len(log), sum(size for _, _, size in log)) == (told.reads, told.bytes)
+    assert (reads.requests, reads.retries) == (told.reads, 0)
+    with tl.Loader(run_of(local), 6) as loader:
+        assert found == [batch.tokens.tobytes() for batch in loader]
+
+
+def test_cr_06_twenty_reads_of_a_batch_are_under_way_together(ranges, url):
+    dataset = tl.open(url, verify="never").windows(8)
+    dataset.batch([0])  # the shards are open
+    dataset.batch([150])
+    ranges.set(latency=0.01)
+    ranges.clear()
+    dataset.batch(np.arange(0, 60, 3))
+    log = [one for one in ranges.log() if PAYLOAD in one["key"]]
+    assert len(log) == 20
+    assert max(one["began"] for one in log) < min(one["ended"] for one in log)
+
+
+def test_cr_08_a_gap_is_read_where_that_saves_a_request(ranges, url):
+    found = {}
+    for gap in (0, 16):
+        dataset = tl.open(url, verify="never", gap_bytes=gap).windows(8)
+        dataset.batch([3])
+        ranges.clear()
+        dataset.batch([3, 5])
+        found[gap] = [(start, size) for _, start, size in asked(ranges)]
+    assert found == {0: [(48, 16), (80, 16)], 16: [(48, 48)]}
+
+
+def test_no_request_is_longer_than_the_cap(ranges, url):
+    store = tl.open(url, verify="never", cap_bytes=64)
+    store.tokens(0, 100)
+    assert max(size for _, _, size in asked(ranges)) == 64
+
+
+@pytest.mark.parametrize("fault", ["slow_down", "torn", "short"])
+def test_faults_change_no_byte_and_are_counted_apart(ranges, url, local, fault, monkeypatch):
+    monkeypatch.setattr("tokenloom.remote.client.FIRST_PAUSE", 0.001)
+
+    def run_of(store):
+        return store.windows(8).block_shuffle(window_blocks=2).seed(7)
+
+    monkeypatch.setenv("TOKENLOOM_REMOTE_DEADLINE", "59")  # another client
+    run = run_of(tl.open(url, cache_bytes=1500))
+    (told,) = simulate_run(run, batch_size=6).ranks
+    ranges.set(**{fault: 3}, only=PAYLOAD)
+    ranges.clear()
+    with tl.Loader(run, 6) as loader, tl.Loader(run_of(local), 6) as wanted:
+        for one, other in zip(loader, wanted, strict=True):
+            assert np.array_equal(one.tokens, other.tokens)
+    reads = run.counters()
+    assert reads.read_ops == reads.requests == told.reads
+    assert reads.retries > 0
+    assert len(asked(ranges)) == reads.requests + reads.retries
+
+
+@pytest.mark.parametrize("ignores", [False, True])
+def test_an_object_that_changes_while_a_store_is_open_is_damage(ranges, url, ignores):
+    store = tl.open(url)
+    store.documents(range(store.num_documents))
+    ranges.set(etag_after=1, only=PAYLOAD, ignore_conditions=ignores)
+    with pytest.raises(StoreCorrupt, match=rf"^{url}/shard-0000./{PAYLOAD}: .*(412|etag)"):
+        store.documents(range(store.num_documents))
+
+
+def test_a_server_without_faults_in_between_is_not_damage(ranges, url):
+    """The control of the test above."""
+    store = tl.open(url)
+    store.document(5)
+    assert len(store.documents(range(store.num_documents))) == store.num_documents
+
+
+def test_an_object_of_another_size_or_none_is_damage(ranges, url):
+    where = place_of("url", url) / "shard-00000" / PAYLOAD
+    client = client_of(where)
+    data = bytes(client.get(where.key).data)
+    client.put(where.key, data + b"\0")
+    with pytest.raises(StoreCorrupt, match=rf"{PAYLOAD}: it has {len(data) + 1:,} bytes, the man"):
+        tl.open(url).document(5)
+    client.delete(where.key)
+    with pytest.raises(StoreCorrupt, match=rf"{PAYLOAD}: the file is missing"):
+        tl.open(url).document(5)
+    client.put(where.key, bytes([data[0] ^ 1]) + data[1:])
+    with pytest.raises(StoreCorrupt, match="crc32c"):
+        tl.open(url).document(0)
+
+
+def test_expired_credentials_are_told_at_once(ranges, url):
+    store = tl.open(url)
+    ranges.set(expire_after=1)
+    ranges.clear()
+    with pytest.raises(StoreError, match=r"ExpiredToken\. Set the credentials"):
+        store.documents(range(store.num_documents))
+    assert len([one for one in ranges.log() if one["status"] == 403]) == 1
+
+
+def test_an_endpoint_that_fails_raises_within_its_deadline(ranges, url, monkeypatch):
+    monkeypatch.setenv("TOKENLOOM_REMOTE_DEADLINE", "0.5")
+    store = tl.open(url)
+    ranges.set(slow_down=1)
+    started = time.monotonic()
+    with pytest.raises(StoreError, match=r"503.* asked .* times"):
+        store.document(0)
+    assert time.monotonic() - started < 20  # of a deadline of half a second
+    monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:9")  # where nobody listens
+    with pytest.raises(StoreError, match=r"no (whole )?answer"):
+        tl.open(url)
+
+
+def test_verify_finds_what_is_wrong_in_a_bucket(ranges, url):
+    where = place_of("url", url)
+    client = client_of(where)
+    client.put((where / "shard-00000" / "stranger").key, b"?")
+    key = (where / "shard-00001" / PAYLOAD).key
+    data = bytearray(client.get(key).data)
+    data[3] ^= 1
+    client.put(key, bytes(data))
+    problems = "\n".join(tl.open(url).check().problems)
+    assert f"{url}/shard-00000/stranger: nobody published this file" in problems
+    assert f"{url}/shard-00001/{PAYLOAD}" in problems
+
+
+def test_a_web_server_without_listings_serves_a_store(ranges, url, local):
+    web = f"{ranges.endpoint}/{url.removeprefix('s3://')}"
+    ranges.clear()
+    store = tl.open(web)
+    assert [(one["method"], one["status"]) for one in ranges.log()] == [
+        ("HEAD", 200),
+        ("HEAD", 404),
+        ("GET", 206),
+    ]
+    assert store.digest == local.digest
+    assert np.array_equal(store.document(7), local.document(7))
+    report = store.verify()
+    assert "no listings" in report.unseen[0]
+    assert report.problems == ()
+
+
+def test_a_bucket_without_a_store_says_so(ranges, url):
+    with pytest.raises(StoreNotFound, match=rf"{url}-other: there is no token store here"):
+        tl.open(f"{url}-other")
+    with pytest.raises(StoreNotFound, match=r"there is no snapshot 7\. Allowed: 1"):
+        tl.open(url, snapshot=7)
+
+
+def test_the_description_of_a_run_opens_it_again_by_its_url(url, local):
+    run = tl.open(url).windows(8).shuffle().seed(3)
+    again = tl.from_config(run.describe())
+    assert again.fingerprint == run.fingerprint
+    assert again.fingerprint == local.windows(8).shuffle().seed(3).fingerprint
+    assert np.array_equal(again.batch([4, 2]).tokens, run.batch([4, 2]).tokens)
+
+
+def test_copies_and_pickles_open_the_same_snapshot_by_its_url(url, local, tmp_path):
+    store = tl.open(url)
+    for one in (copy.copy(store), copy.deepcopy(store), pickle.loads(pickle.dumps(store))):
+        assert isinstance(one.reader.source, RemoteSource)
+        assert np.array_equal(one.document(9), local.document(9))
+        assert str(one.path) == url
+    kept = pickle.dumps(store)
+    upload(toy_store(tmp_path / "b", rows=40).path, url)
+    with pytest.raises(StoreError, match="It was built again"):
+        pickle.loads(kept)
+
+
+def _sum(run) -> int:
+    with tl.Loader(run, 4) as loader:
+        return sum(int(batch.tokens.sum()) for batch in loader)
+
+
+@pytest.mark.parametrize("method", ["fork", pytest.param("spawn", marks=pytest.mark.slow)])
+def test_children_read_with_clients_of_their_own(url, local, method):
+    run = tl.open(url).windows(8).block_shuffle(window_blocks=2).seed(1)
+    wanted = _sum(local.windows(8).block_shuffle(window_blocks=2).seed(1))
+    assert _sum(run) == wanted  # the parent has threads, connections and a runtime
+    with multiprocessing.get_context(method).Pool(2) as pool:
+        assert pool.map_async(_sum, [run, run]).get(timeout=100) == [wanted] * 2
+    assert _sum(run) == wanted
+
+
+def test_a_fork_in_the_middle_of_requests_waits_for_nothing(ranges, url, local):
+    """The child inherits a client that is in the middle of its work, and starts over."""
+    ranges.set(latency=0.05)
+    run = tl.open(url).windows(8).shuffle().seed(1)
+    loader = iter(tl.Loader(run, 4))
+    next(loader)  # further requests are under way
+    pid = os.fork()
+    if pid == 0:
+        same = np.array_equal(tl.open(url).document(3), local.document(3))
+        os._exit(0 if same and run.batch([9]).tokens.size else 1)
+    assert os.waitpid(pid, 0)[1] == 0
+    assert sum(1 for _ in loader) > 0
+
+
+def test_what_is_local_stays_local(monkeypatch, url):
+    monkeypatch.setenv("TOKENLOOM_CACHE_DIR", "s3://bucket/cache")
+    with pytest.raises(ConfigError, match=r"TOKENLOOM_CACHE_DIR: .* a path on this machine"):
+        cache_dir()
+    with pytest.raises(ConfigError, match="source: found a Plain"):
+        tl.open(url, source=Plain())
+
+
+class Plain:
+    def size(self, name):
+        return None
+
+    def read(self, ranges):
+        return []
+
+
+def test_commands_take_a_url(url, capsys):
+    assert main(["verify", url]) == 0
+    assert main(["show", url, "--doc", "3", "--json"]) == 0
+    assert main(["info", url]) == 0
+    shown = capsys.readouterr().out
+    assert f"{url}: all is well" in shown
+    assert f"{url}  snapshot 1" in shown
+    assert main(["info", f"{url}-other"]) == 1
+    assert f"{url}-other: there is no token store here" in capsys.readouterr().err
+
+
+def test_a_scheme_that_only_fsspec_has_is_read(local, monkeypatch):
+    class Shelf(MemoryFileSystem):
+        protocol = "shelf"
+        store, pseudo_dirs = {}, [""]
+
+    fsspec.register_implementation("shelf", Shelf, clobber=True)
+    shelf = Shelf()
+    for path in local.path.rglob("*"):
+        if path.is_file():
+            shelf.pipe_file(f"top/toy/{path.relative_to(local.path)}", path.read_bytes())
+    store = tl.open("shelf://top/toy")
+    assert np.array_equal(store.document(7), local.document(7))
+    assert store.verify().problems == ()
+    with pytest.raises(StoreError, match="not supported"):
+        client_of(place_of("url", "shelf://top")).put_new("x", b"")
+    shelf.pipe_file("top/toy/shard-00000/" + PAYLOAD, b"short")
+    with pytest.raises(StoreCorrupt, match="it has 5 bytes"):
+        tl.open("shelf://top/toy").document(7)
+
+
+def test_a_store_in_memory_is_one_of_this_process(local):
+    upload(local.path, "memory://shelf/toy")
+    assert np.array_equal(tl.open("memory://shelf/toy").document(4), local.document(4))
