@@ -1,0 +1,1 @@
+"""Takes files that other projects wrote → gives readers over them, as if they were a store."""

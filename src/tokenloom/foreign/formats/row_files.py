@@ -1,0 +1,383 @@
+"""Rows with lists of ids: Parquet, Arrow files, and Hugging Face datasets saved to disk.
+
+A row is a document. `input_ids` is a list of integers; `loss_mask`, `loss_weights`,
+`assistant_masks`, `completion_mask` or `labels` (−100: not trained on) say which tokens count; the
+other columns are metadata. An `attention_mask` must be all ones: rows that were padded are no
+documents.
+
+One idea: a row group, or a record batch, is a piece, and is decoded whole. Which rows have how many
+tokens is found in one pass and remembered (`tokenloom.foreign.formats.counted`).
+
+Arrow files are mapped, not read (`tokenloom.foreign.formats.arrow_batches`): a batch of an
+uncompressed file costs no copy. In a bucket a row group or a batch is read when it is asked for.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tokenloom.errors import ConfigError, MissingExtra, StoreError
+from tokenloom.foreign.described import Described, ForeignColumn, damaged
+from tokenloom.foreign.formats.arrow_batches import ArrowBatches
+from tokenloom.foreign.formats.counted import counted
+from tokenloom.foreign.formats.sample_files import joined_lengths, plain_name
+from tokenloom.foreign.pieces import CodedPiece, Piece
+from tokenloom.foreign.places import ForeignPlace
+from tokenloom.store import format as fmt
+from tokenloom.store.metadata import RESERVED
+
+__all__ = ["describe_arrow", "describe_parquet"]
+
+Int64 = NDArray[np.int64]
+
+ENDINGS = {"parquet": (".parquet",), "arrow": (".arrow", ".feather", ".ipc")}
+
+STATE = "state.json"
+
+MASKS = ("loss_mask", "assistant_masks", "completion_mask", "labels")  # one at most is taken
+
+PADDING = "attention_mask"
+
+IGNORED = -100
+
+MARK = b"tokenloom"
+
+
+class _Group(NamedTuple):
+    """Some rows of a file that are decoded together: a row group, or a record batch."""
+
+    file: str
+    number: int
+
+
+class _Rows(NamedTuple):
+    """What reads the rows of files.
+
+    Attributes:
+        place: where the files are.
+        schema: what the columns are, of one file.
+        groups: all groups of rows, in order.
+        read: gives some columns of a group as an Arrow table or batch.
+        validate: looks at every byte of a group; Arrow trusts what it maps, and crashes on less.
+    """
+
+    place: ForeignPlace
+    schema: Any
+    groups: list[_Group]
+    read: Callable[[_Group, list[str]], Any]
+    validate: Callable[[_Group], None]
+
+
+def describe_parquet(place: ForeignPlace) -> Described | None:
+    """The Parquet file at a path, or all Parquet files in a folder, in order of name."""
+    files = _files(place, "parquet")
+    if not files:
+        return None
+    pq = _arrow(place, "pyarrow.parquet")
+
+    footers: dict[str, Any] = {}  # two threads may read one: the same answer twice
+
+    def opened(name: str) -> Any:
+        known, file = footers.get(name), place.folder.as_file(name)
+        found = pq.ParquetFile(file, metadata=known, page_checksum_verification=True)
+        footers[name] = found.metadata
+        return found
+
+    def read(group: _Group, columns: list[str]) -> Any:
+        return opened(group.file).read_row_group(group.number, columns=columns)
+
+    counts = {name: _guarded(place, name, lambda n: opened(n).num_row_groups) for name in files}
+    schema = _guarded(place, files[0], lambda n: opened(n).schema_arrow)
+    groups = [_Group(name, i) for name, count in counts.items() for i in range(count)]
+    rows = _Rows(place, schema, groups, read, validate=lambda _: None)  # decoded, not mapped
+    return _described(rows, "parquet", tuple(files))
+
+
+def describe_arrow(place: ForeignPlace) -> Described | None:
+    """The Arrow file at a path, those in a folder, or a dataset that was saved there."""
+    saved = _saved(place)
+    files = _files(place, "arrow") if saved is None else saved
+    if not files:
+        return None
+    batches = ArrowBatches(place, _arrow(place, "pyarrow"))
+
+    def read(group: _Group, columns: list[str]) -> Any:
+        return batches.batch(*group).select(columns)
+
+    counts = {name: _guarded(place, name, batches.count) for name in files}
+    schema = _guarded(place, files[0], batches.schema)
+    groups = [_Group(name, i) for name, count in counts.items() for i in range(count)]
+    rows = _Rows(place, schema, groups, read, validate=lambda group: batches.validate(*group))
+    return _described(rows, "arrow", (*files, *([STATE] if saved else [])))
+
+
+# -- which files -----------------------------------------------------------------------------
+
+
+def _files(place: ForeignPlace, kind: str) -> list[str]:
+    endings = ENDINGS[kind]
+    names = place.names() if place.is_folder else [place.name]
+    return [name for name in names if name.endswith(endings) and place.size(name) is not None]
+
+
+def _saved(place: ForeignPlace) -> list[str] | None:
+    """The files of a dataset that was saved to a folder; None if there is none."""
+    if not place.is_folder:
+        return None
+    splits = _json(place, "dataset_dict.json")
+    if splits is not None:
+        raise ConfigError(
+            f"{place.path}: found a DatasetDict with the splits {splits.get('splits')!r:.200}, "
+            "allowed: one of them. Name its folder."
+        )
+    state = _json(place, STATE)
+    if state is None or "_data_files" not in state:
+        return None
+    if state.get("_indices_files") or state.get("_indices_data_files"):
+        raise ConfigError(
+            f"{place.path}: it is a selection of rows (_indices_files), which is not read in "
+            "place. Save it again after flatten_indices()."
+        )
+    try:
+        names = [one["filename"] for one in state["_data_files"]]
+    except (TypeError, KeyError):
+        names = [None]
+    if not all(map(plain_name, names)):
+        raise damaged(place.where(STATE), "its list of files names no files of this folder")
+    missing = [name for name in names if place.size(name) is None]
+    if missing:
+        raise damaged(place.where(missing[0]), "it is missing")
+    return names
+
+
+def _json(place: ForeignPlace, name: str) -> dict[str, Any] | None:
+    size = place.size(name)
+    if size is None:
+        return None
+    try:
+        found = fmt.read_json(place.bytes(name, 0, fmt.MAX_RECORD_BYTES).tobytes())
+    except (ValueError, RecursionError):
+        raise damaged(place.where(name), "it is not JSON") from None
+    if not isinstance(found, dict):
+        raise damaged(place.where(name), "it is no JSON object")
+    return found
+
+
+def _guarded(place: ForeignPlace, name: str, ask: Callable[[str], Any]) -> Any:
+    """What a file answers; whatever Arrow says against it is damage."""
+    pa = _arrow(place, "pyarrow")
+    try:
+        return ask(name)
+    except StoreError:
+        raise
+    except (pa.ArrowException, OSError, ValueError, OverflowError) as error:
+        raise damaged(place.where(name), f"Arrow cannot read it ({str(error)[:200]})") from error
+
+
+# -- what is in them -------------------------------------------------------------------------
+
+
+def _described(rows: _Rows, kind: str, files: tuple[str, ...]) -> Described:
+    place, told = rows.place, _told(rows.schema)
+    _check_ids(rows)
+    columns = _columns(rows, told)
+    lengths = counted(place, kind, files, functools.partial(_count, rows, columns))
+    further = {
+        name: ForeignColumn(
+            dtype=dtype, pieces=_pieces(rows, lengths, functools.partial(_flat, rows, column))
+        )
+        for name, (column, dtype) in columns.items()
+    }
+    read = {"input_ids", PADDING, *(column for column, _ in columns.values())}
+    others = [name for name in rows.schema.names if name not in read | RESERVED]
+    return Described(
+        kind=kind,
+        folder=place.folder,
+        files=files,
+        tokens=_pieces(rows, lengths, functools.partial(_flat, rows, "input_ids")),
+        lengths=lambda: joined_lengths(lengths),
+        columns=further,
+        vocab_size=told.get("vocab_size"),
+        metadata=_Metadata(rows, lengths, others).row if others else None,
+    )
+
+
+def _told(schema: Any) -> dict[str, Any]:
+    """What an export of ours says of itself; empty for files of others."""
+    try:
+        found = fmt.read_json((schema.metadata or {}).get(MARK, b"{}"))
+    except (ValueError, RecursionError):
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+def _check_ids(rows: _Rows) -> None:
+    names, place = rows.schema.names, rows.place
+    if "input_ids" not in names:
+        raise ConfigError(
+            f"{place.path}: its columns are {', '.join(names)[:200]}, allowed: rows with "
+            "input_ids, a list of integers. Text is tokenised by `tokenloom build`."
+        )
+    for name in ("input_ids", PADDING, "loss_weights", *MASKS):
+        if name in names and not _is_list(rows.schema.field(name).type, name == "loss_weights"):
+            raise ConfigError(
+                f"{place.path}: its column {name} is {rows.schema.field(name).type}, allowed: a "
+                "list of numbers for each row."
+            )
+
+
+def _is_list(kind: Any, floats: bool) -> bool:
+    if not hasattr(kind, "value_type"):
+        return False
+    inner = str(kind.value_type)
+    return inner.startswith(("int", "uint", "bool")) or (floats and inner in ("float", "double"))
+
+
+def _columns(rows: _Rows, told: dict[str, Any]) -> dict[str, tuple[str, str]]:
+    """Further per-token columns: our name → (theirs, dtype)."""
+    names = rows.schema.names
+    ours = told.get("columns")
+    found = {
+        name: (name, dtype)
+        for name, dtype in (ours.items() if isinstance(ours, dict) else ())
+        if name in names and dtype in fmt.COLUMN_DTYPES
+    }
+    masks = [name for name in MASKS if name in names]
+    if len(masks) > 1:
+        raise ConfigError(
+            f"{rows.place.path}: {' and '.join(masks)} both say which tokens are trained on, "
+            "allowed: one of them. Drop a column, or build the rows (`tokenloom build`)."
+        )
+    if masks:
+        found.setdefault("loss_mask", (masks[0], "uint8"))
+    if "loss_weights" in names:
+        found.setdefault("loss_weights", ("loss_weights", "float32"))
+    return found
+
+
+def _count(rows: _Rows, columns: dict[str, tuple[str, str]]) -> Iterator[Int64]:
+    """The lengths of each group; what is beside the ids is compared with them."""
+    beside = [name for name, _ in columns.values()]
+    beside += [PADDING] if PADDING in rows.schema.names else []
+    for group in rows.groups:
+        _guarded(rows.place, group.file, functools.partial(_validated, rows, group))
+        lengths = _lengths(rows, group, _column(rows, group, "input_ids"))
+        for name in beside:
+            _check_beside(rows, group, name, lengths)
+        yield lengths
+
+
+def _validated(rows: _Rows, group: _Group, _: str) -> None:
+    rows.validate(group)
+
+
+def _lengths(rows: _Rows, group: _Group, column: Any) -> Int64:
+    pc = _arrow(rows.place, "pyarrow.compute")
+    found = pc.list_value_length(column)
+    if found.null_count:
+        row = np.flatnonzero(np.asarray(found.is_null()))[0]
+        raise damaged(rows.place.where(group.file), f"row {row} of group {group.number} is null")
+    return np.asarray(found).astype(np.int64)
+
+
+def _check_beside(rows: _Rows, group: _Group, name: str, lengths: Int64) -> None:
+    """Refuse a column that does not fit the ids, and what they could not mean."""
+    column = _column(rows, group, name)
+    where = f"{rows.place.where(group.file)}: group {group.number}"
+    if not np.array_equal(_lengths(rows, group, column), lengths):
+        raise damaged(where, f"{name} and input_ids differ in length")
+    if name not in (PADDING, "labels"):
+        return
+    values = _values(rows, group, name)
+    if name == PADDING and not values.all():
+        raise ConfigError(
+            f"{where}: its {PADDING} has zeros, so rows are padded and no documents. Build them "
+            "(`tokenloom build` cuts padding off), or save them without padding."
+        )
+    if name == "labels":
+        ids = _values(rows, group, "input_ids")
+        if ((values != IGNORED) & (values != ids)).any():
+            raise ConfigError(
+                f"{where}: its labels are not its tokens, allowed: {IGNORED} or the token itself. "
+                "They were shifted, or are of another task."
+            )
+
+
+def _column(rows: _Rows, group: _Group, name: str) -> Any:
+    """A column of a group, as Arrow has it."""
+    return _guarded(rows.place, group.file, lambda _: rows.read(group, [name])).column(0)
+
+
+def _values(rows: _Rows, group: _Group, name: str) -> NDArray[Any]:
+    """All values of a list column of a group, end to end."""
+    column = _column(rows, group, name)
+    chunks = column.chunks if hasattr(column, "chunks") else [column]
+    parts = [one.flatten() for one in chunks]
+    if any(one.null_count for one in parts):
+        raise damaged(rows.place.where(group.file), f"{name} has a null inside a row")
+    kind = np.empty(0, _kind(rows.schema.field(name).type.value_type))
+    return np.concatenate([kind, *(one.to_numpy(zero_copy_only=False) for one in parts)])
+
+
+def _kind(inner: Any) -> Any:
+    return np.bool_ if str(inner) == "bool" else inner.to_pandas_dtype()
+
+
+def _flat(rows: _Rows, name: str, group: _Group, low: int, high: int) -> NDArray[Any]:
+    values = _values(rows, group, name)
+    values = values != IGNORED if name == "labels" else values
+    return values[low:high].astype(np.uint8) if values.dtype == np.bool_ else values[low:high]
+
+
+def _pieces(
+    rows: _Rows, lengths: Sequence[Int64], decode: Callable[..., NDArray[Any]]
+) -> tuple[Piece, ...]:
+    found = []
+    for group, of_group in zip(rows.groups, lengths, strict=True):
+        size = int(of_group.sum())
+        part = functools.partial(decode, group)
+        found.append(CodedPiece(file=group.file, elements=size, decode=part, chunk=max(1, size)))
+    return tuple(found)
+
+
+class _Metadata:
+    """What rows have beside their tokens; the group read last is kept."""
+
+    def __init__(self, rows: _Rows, lengths: Sequence[Int64], columns: list[str]) -> None:
+        self._rows, self._columns = rows, columns
+        self._edges = np.cumsum([0, *map(len, lengths)])
+        self._held: tuple[int, list[dict[str, Any]]] = -1, []
+        fields = [rows.schema.field(name) for name in columns]
+        self._coded = {one.name for one in fields if (one.metadata or {}).get(MARK) == b"json"}
+
+    def row(self, document: int) -> dict[str, Any]:
+        """The row of a document; nulls are left out."""
+        number = int(np.searchsorted(self._edges, document, side="right")) - 1
+        held, rows = self._held
+        if held != number:
+            group = self._rows.groups[number]
+            read = functools.partial(self._rows.read, group, self._columns)
+            found = _guarded(self._rows.place, group.file, lambda _: read().to_pylist())
+            rows = [self._decoded(row) for row in found]
+            self._held = number, rows
+        return dict(rows[document - int(self._edges[number])])
+
+    def _decoded(self, row: dict[str, Any]) -> dict[str, Any]:
+        return {
+            key: fmt.read_json(value.encode()) if key in self._coded else value
+            for key, value in row.items()
+            if value is not None
+        }
+
+
+def _arrow(place: ForeignPlace, name: str) -> Any:
+    try:
+        return importlib.import_module(name)
+    except ImportError:
+        raise MissingExtra(f"{place.path}: reading it", "pyarrow", "parquet") from None

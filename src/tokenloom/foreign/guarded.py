@@ -1,0 +1,140 @@
+"""What guards foreign files, in words, and a check of all that can be checked.
+
+One idea: say what is known and what is not. Without a seal nothing in the files themselves says
+whether a byte is right; ids and boundaries can be checked, and the documents can be compared with
+the hashes that were remembered when the files were first opened. With a seal every chunk, page and
+document is compared, as in a store of ours.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tokenloom.errors import StoreError, plural
+from tokenloom.foreign.companion import worked_out
+from tokenloom.foreign.foreign_reader import ForeignReader, lines_of, pages_name
+from tokenloom.foreign.locations import as_stored
+from tokenloom.foreign.pieces import PieceLine
+from tokenloom.foreign.virtual import document_lengths
+from tokenloom.store.byte_source import read_exactly
+from tokenloom.store.cache import BlockCache
+from tokenloom.store.derived.pages import PAGE_BYTES, PageSums
+from tokenloom.store.verify import VerifyReport
+
+__all__ = ["foreign_bytes", "guard_lines", "verify_foreign"]
+
+Int64 = NDArray[np.int64]
+
+READ_BYTES = PAGE_BYTES << 11
+
+CACHE_BYTES = 64 << 20
+
+Tick = Callable[[int], None]
+
+
+def guard_lines(reader: ForeignReader) -> list[str]:
+    """What guards the files of a reader, and what does not, a sentence each."""
+    if reader.inside.is_sealed:
+        return ["sealed: every chunk is compared with its crc32c when it is first read"]
+    told = [
+        "not sealed: the files have no checksums, so a changed byte is found only if it is no id"
+    ]
+    if reader.inside.identity == "sample":
+        told.append("identified by a sample: documents were not hashed")
+    return told
+
+
+def foreign_bytes(reader: ForeignReader) -> int:
+    """Bytes of all files of a foreign store."""
+    described = reader.inside.described
+    return sum(described.folder.size(name) or 0 for name in described.files)
+
+
+def verify_foreign(reader: ForeignReader, *, tick: Tick = lambda _: None) -> VerifyReport:
+    """Read everything, compare what can be compared, and say what could not.
+
+    Args:
+        reader: the store.
+        tick: told the bytes of each step.
+    """
+    inside = reader.inside
+    sealed = inside.companion if inside.is_sealed else None
+    cache = BlockCache(CACHE_BYTES)
+    lines = lines_of(inside.described, reader.source, cache, "verify", sealed)
+    problems: list[str] = []
+    with as_stored(reader.source):
+        for check in (_check_documents, _check_pages):
+            try:
+                problems += check(reader, lines, tick)
+            except (StoreError, OSError) as error:
+                problems.append(str(error))
+    return VerifyReport(
+        reader.path,
+        len(inside.shards),
+        len(inside.described.files),
+        foreign_bytes(reader),
+        reader.manifest.documents,
+        reader.manifest.tokens,
+        tuple(dict.fromkeys(problems)),
+        unguarded=() if inside.is_sealed else tuple(guard_lines(reader)),
+    )
+
+
+def _check_documents(
+    reader: ForeignReader, lines: dict[str, PieceLine], tick: Tick
+) -> Iterator[str]:
+    """Boundaries, hashes and counts are what they were when the files were opened or sealed."""
+    inside = reader.inside
+    lengths = document_lengths(inside.described, lines["input_ids"])
+    if not np.array_equal(lengths, reader.lengths()):
+        yield f"{reader.path}: its documents are not those that it had when it was identified."
+        return
+    hashed = inside.companion.beside.hashed
+    further = {name: line for name, line in lines.items() if name != "input_ids"}
+    parts = worked_out(
+        inside.shards, lengths, lines["input_ids"], further, hashed=True, sealed=False, tick=tick
+    )
+    if not hashed:  # the pass has looked at every id
+        for _ in parts:
+            pass
+        return
+    for number, shard in enumerate(inside.shards):
+        for name in _compared(reader, number):
+            kept = inside.companion.whole(number, name).tobytes()
+            made = b""
+            while len(made) < len(kept):
+                made += next(parts)
+            if made != kept:
+                first, last = shard.first_document, shard.first_document + shard.documents
+                yield (
+                    f"{reader.path}: {name.replace('_', ' ')} of documents {first:,} to {last:,} "
+                    "differ from what was remembered or sealed: the files were changed."
+                )
+
+
+def _compared(reader: ForeignReader, number: int) -> list[str]:
+    own = [name for shard, name in reader.inside.companion.lengths if shard == number]
+    return [name for name in own if name != "crc32c"]
+
+
+def _check_pages(reader: ForeignReader, lines: dict[str, PieceLine], tick: Tick) -> Iterator[str]:
+    """Pages of files that are read in place are those that were sealed."""
+    inside = reader.inside
+    for file in inside.described.files if inside.is_sealed else ():
+        end, pages = inside.extent(file), PageSums()
+        for low in range(0, end, READ_BYTES):
+            asked = file, low, min(READ_BYTES, end - low)
+            pages.append(read_exactly(reader.source, [asked], reader.root)[0])
+        if not end:
+            continue
+        kept = inside.companion.whole(-1, pages_name(file))
+        wrong = np.flatnonzero(np.array(pages.close(), np.uint32) != kept)
+        if len(wrong):
+            at = int(wrong[0]) * PAGE_BYTES
+            yield (
+                f"{reader.root}/{file}: {plural(len(wrong), 'page')} of 4,096 bytes differ from "
+                f"what was sealed, the first at byte {at:,}."
+            )

@@ -1,0 +1,175 @@
+"""The identity of a foreign store: its documents, hashed once, or a sample of its tokens.
+
+One idea: a foreign store has the digest that a copy of ours would have, so a run goes on over
+either. That takes one pass over the tokens, after which the result is remembered under path, sizes,
+times and a keyed sample of the bytes of the files (`tokenloom.foreign.companion`); a file that
+changed is passed over again. ``identity="sample"`` hashes all lengths and a keyed sample of the
+tokens instead. The two never agree: a sample proves less.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tokenloom.arguments import one_of
+from tokenloom.errors import StoreCorrupt
+from tokenloom.foreign.companion import Beside, Companion, InMemory, PartList, worked_out
+from tokenloom.foreign.described import Described
+from tokenloom.foreign.foreign_reader import ForeignReader, Inside, lines_of
+from tokenloom.foreign.manifests import hashed_groups, manifest_of, reader_of
+from tokenloom.foreign.sampled import sample_of_bytes, sampled_groups, stamps_of
+from tokenloom.foreign.seals import open_seal
+from tokenloom.foreign.virtual import VirtualShard, check_shards, cut_shards, document_lengths
+from tokenloom.progress import Progress
+from tokenloom.store import format as fmt
+from tokenloom.store import plan_cache
+from tokenloom.store.byte_source import ByteSource
+from tokenloom.store.cache import BlockCache
+from tokenloom.store.derived.hashes import hash_ids, stored_hashes
+
+__all__ = ["identified"]
+
+Int64 = NDArray[np.int64]
+
+KIND = "foreign"
+
+LONGEST_LOOK = 1 << 20  # tokens of a document that is hashed again before a file is believed
+
+LOOKS_TOGETHER = 16  # documents that are read at the same time, which counts in a bucket
+
+DECODED_LOOKS = 4  # documents of those that have to be decoded for it
+
+PASS_CACHE = 64 << 20  # bytes of decoded chunks that are kept during the pass
+
+
+def identified(
+    described: Described,
+    source: ByteSource,
+    identity: str,
+    *,
+    progress: bool | None = None,
+    use_seal: bool = True,
+) -> tuple[Inside, fmt.Manifest]:
+    """A foreign store with its shards, its companion and the manifest that it would have.
+
+    Args:
+        described: its files.
+        source: reads them.
+        identity: "full" or "sample".
+        progress: whether to show the progress of a pass; None: if someone watches.
+        use_seal: whether a seal of the files counts.
+    """
+    one_of("identity", identity, ("full", "sample"))
+    key = _key(described, source, identity)
+    known = _sealed(described, key["sample"]) if use_seal and identity == "full" else None
+    known = known or _recalled(described, source, key, identity)
+    if known is not None:
+        return known
+    lines = lines_of(described, source, BlockCache(PASS_CACHE), "pass")
+    full = identity == "full"
+    line = lines["input_ids"]
+    lengths = document_lengths(described, line.unchecked() if full else line)
+    shards = cut_shards(described, lengths, looked=full)
+    ends = np.cumsum(lengths)
+    lines["input_ids"].locate = lambda address: _place_of(ends, address)
+    further = {name: line for name, line in lines.items() if name != "input_ids"}
+    total = sum(len(line) * line.dtype.itemsize for line in lines.values()) if full else 0
+    with Progress("identify", total=total, unit="B", show=progress) as bar:
+        parts = list(
+            worked_out(shards, lengths, lines["input_ids"], further, hashed=full, tick=bar.advance)
+        )
+    inside = _inside(described, shards, InMemory(parts), identity)
+    sampled = functools.partial(sampled_groups, lines["input_ids"], lengths)
+    groups = hashed_groups(inside, source) if full else sampled()
+    plan_cache.forget(KIND, key)
+    if plan_cache.remember_parts(KIND, key, parts):
+        value = {"shards": [list(shard) for shard in shards], "groups": list(groups)}
+        plan_cache.remember(KIND, key, value)
+    return inside, manifest_of(described, shards, groups)
+
+
+def _inside(
+    described: Described, shards: Sequence[VirtualShard], parts: PartList, identity: str
+) -> Inside:
+    names, hashed = sorted(described.columns), identity == "full"
+    beside = Beside(shards=shards, columns=names, hashed=hashed)
+    return Inside(described, list(shards), Companion(parts, beside, described.root), identity)
+
+
+def _sealed(described: Described, sample: str) -> tuple[Inside, fmt.Manifest] | None:
+    """What the seal of the files says, if they have one."""
+    found = open_seal(described, sample)
+    if found is None:
+        return None
+    companion, groups = found
+    shards = list(companion.beside.shards)
+    check_shards(described, shards)
+    inside = Inside(described, shards, companion, "full")
+    return inside, manifest_of(described, shards, groups)
+
+
+def _recalled(
+    described: Described, source: ByteSource, key: dict[str, Any], identity: str
+) -> tuple[Inside, fmt.Manifest] | None:
+    """What was remembered, if it is there, whole, and some of it is the same when made again."""
+    kept = plan_cache.recall(KIND, key)
+    if kept is None:
+        return None
+    try:
+        shards = [VirtualShard(*map(int, one)) for one in kept["shards"]]
+        check_shards(described, shards)
+        inside = _inside(described, shards, InMemory(), identity)
+        parts = plan_cache.recall_parts(KIND, key, inside.companion.parts)
+        if parts is None:
+            return None
+        inside = _inside(described, shards, parts, identity)
+        manifest = manifest_of(described, shards, tuple(kept["groups"]))
+        if identity != "full" or _agrees(reader_of(inside, manifest, source)):
+            return inside, manifest
+    except (ValueError, KeyError, TypeError, StoreCorrupt):
+        pass
+    plan_cache.forget(KIND, key)  # sealed by a right sha256, and wrong all the same
+    return None
+
+
+def _agrees(reader: ForeignReader) -> bool:
+    """Whether some random documents have the hashes that were remembered."""
+    places = plan_cache.random_places(reader.manifest.documents)
+    if any(shard.piece < 0 for shard in reader.inside.shards):  # a chunk is decoded for each
+        places = places[:: max(1, len(places) // DECODED_LOOKS)]
+    start, stop = reader.bounds(places)
+    short = np.flatnonzero(stop - start <= LONGEST_LOOK)
+    places, start, stop = places[short], start[short], stop[short]
+    for first in range(0, len(places), LOOKS_TOGETHER):
+        some = slice(first, first + LOOKS_TOGETHER)
+        ids = reader.read(start[some], stop[some])
+        whole = np.concatenate([np.empty(0, reader.dtype("input_ids")), *ids])
+        found = hash_ids(whole, stop[some] - start[some])
+        kept = [stored_hashes(reader, one, one + 1)[0] for one in places[some].tolist()]
+        if not np.array_equal(found, np.concatenate(kept)):
+            return False
+    return True
+
+
+def _key(described: Described, source: ByteSource, identity: str) -> dict[str, Any]:
+    """What decides a companion: where the files are, and what is in them as far as one looks."""
+    return {
+        "kind": described.kind,
+        "root": described.root,
+        "settings": {k: v for k, v in described.settings.items() if k != "seal"},
+        "files": stamps_of(described),
+        "identity": identity,
+        "vocab_size": described.vocab_size,
+        "sample": sample_of_bytes(described, source),
+    }
+
+
+def _place_of(ends: Int64, address: int) -> str:
+    document = int(np.searchsorted(ends, address, side="right"))
+    first = int(ends[document - 1]) if document else 0
+    return f" (token {address - first:,} of document {document:,})"

@@ -1,0 +1,289 @@
+"""From a path to a reader over foreign files: which format it is, and what the user says about it.
+
+One idea: every format is a function that looks at a place and answers with a description, or None
+if the files are not of its kind. The first that answers is opened; what the files leave open
+(`dtype`, `eos`, `vocab_size`) must be said, and is never guessed.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+import os
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from tokenloom.arguments import Url, one_of, place
+from tokenloom.errors import ConfigError, StoreError, StoreNotFound
+from tokenloom.foreign.described import Described
+from tokenloom.foreign.foreign_reader import ForeignReader
+from tokenloom.foreign.formats.array_folders import describe_arrays
+from tokenloom.foreign.formats.datatrove import describe_datatrove
+from tokenloom.foreign.formats.flat import describe_flat, describe_npy
+from tokenloom.foreign.formats.litdata import describe_litdata
+from tokenloom.foreign.formats.llm_c import describe_llm_c
+from tokenloom.foreign.formats.mds import describe_mds
+from tokenloom.foreign.formats.megatron import describe_megatron
+from tokenloom.foreign.formats.row_files import describe_arrow, describe_parquet
+from tokenloom.foreign.identities import identified
+from tokenloom.foreign.locations import BucketFolder, BucketSource
+from tokenloom.foreign.places import ForeignPlace, Said
+from tokenloom.foreign.sampled import stamps_of
+from tokenloom.foreign.seals import has_seal
+from tokenloom.foreign.treecache.ledger import describe_levanter
+from tokenloom.remote.disk_cache import DiskCache
+from tokenloom.remote.source import RemoteSource, open_place
+from tokenloom.store import coalesce, snapshots
+from tokenloom.store import format as fmt
+from tokenloom.store.byte_source import ByteSource
+from tokenloom.store.cache import BlockCache, process_cache
+from tokenloom.store.fetch import FetchRules
+from tokenloom.store.files import LOCAL
+from tokenloom.store.reader import Reader
+
+log = logging.getLogger("tokenloom")
+
+__all__ = ["FORMATS", "describe_files", "is_ours", "open_any", "open_foreign"]
+
+FORMATS: Mapping[str, Callable[[ForeignPlace], Described | None]] = {
+    "levanter": describe_levanter,
+    "megatron": describe_megatron,
+    "mds": describe_mds,
+    "litdata": describe_litdata,
+    "parquet": describe_parquet,
+    "arrow": describe_arrow,
+    "arrays": describe_arrays,
+    "datatrove": describe_datatrove,
+    "llm.c": describe_llm_c,
+    "npy": describe_npy,
+    "flat": describe_flat,  # the last: a file without a header could be anything
+}
+
+"""Name of a format → what looks whether files are of it; looked at in this order."""
+
+
+def describe_files(path: Any, said: Said) -> Described | None:
+    """What is at a path, if it is of a format that is known.
+
+    Args:
+        path: a file, a folder, or the common start of the names of several files.
+        said: what the user says about it.
+
+    Raises:
+        ConfigError: something must be said, or the files are not of the format that was named.
+        StoreCorrupt: they are of a known format, and damaged.
+    """
+    files = ForeignPlace(path, said)
+    if said.format is not None:
+        one_of("format", said.format, FORMATS)
+    for name, look in FORMATS.items():
+        if said.format in (None, name):
+            found = look(files)
+            if found is not None:
+                limit = said.vocab_size or found.vocab_size
+                _tell(path, found)
+                return replace(found, settings=said.plain, vocab_size=limit)
+    if said.format is not None:
+        raise ConfigError(
+            f"{path}: found no files of format {said.format!r} there. Leave `format` out, or name "
+            "the file, folder, or common start of the names."
+        )
+    return None
+
+
+def _tell(path: Any, found: Described) -> None:
+    """Say once what is worth knowing about files that were found."""
+    for note in found.notes:
+        _say(path, note)
+
+
+def _say(path: Any, note: str) -> None:
+    if (str(path), note) not in _told:
+        _told.add((str(path), note))
+        log.info("%s: %s.", path, note)
+
+
+_told: set[tuple[str, str]] = set()
+
+
+def open_any(
+    path: Any,
+    *,
+    snapshot: int | None = None,
+    said: Said | None = None,
+    identity: str = "full",
+    verify: str = "first",
+    cache_bytes: int | None = None,
+    gap_bytes: int = 0,
+    cap_bytes: int = coalesce.CAP_BYTES,
+    map: bool = True,
+    source: ByteSource | None = None,
+    **bucket: Any,
+) -> Reader:
+    """What reads the store at a path, ours or foreign; `tokenloom.open` documents the arguments."""
+    said = said or Said()
+    one_of("identity", identity, ("full", "sample"))
+    own: dict[str, Any] = {
+        "snapshot": snapshot,
+        "verify": verify,
+        "cache_bytes": cache_bytes,
+        "gap_bytes": gap_bytes,
+        "cap_bytes": cap_bytes,
+        "map": map,
+        "source": source,
+        **bucket,
+    }
+    reader = None
+    if source is not None or isinstance(place("path", path), Url):
+        reader = _ours(path, own, alone=source is not None)
+    elif is_ours(path):
+        reader = open_place(path, **own)
+    if reader is not None and (said.plain or identity != "full"):
+        word = next(iter(said.plain), "identity")
+        raise ConfigError(
+            f"{word}: found for {path}, a store of ours, which says it itself. Leave it out."
+        )
+    described = describe_files(path, said) if reader is None else None
+    if described is None:
+        return reader or open_place(path, **own)
+    if snapshot not in (None, 1):
+        raise ConfigError(
+            f"snapshot: found {snapshot} for {path}, files of format {described.kind}, which have "
+            "no snapshots. Leave it out."
+        )
+    return open_foreign(
+        described,
+        path=str(path),
+        identity=identity,
+        rules=FetchRules(verify=verify, gap=gap_bytes, cap=cap_bytes, map=map),
+        cache=process_cache() if cache_bytes is None else BlockCache(cache_bytes),
+        disk_cache=_chosen(path, described, **bucket),
+    )
+
+
+def is_ours(path: Any) -> bool:
+    """Whether a store of ours is there, or was begun."""
+    root = place("path", path)
+    if isinstance(root, Url):
+        return any(map(snapshots.is_store_name, RemoteSource(root).listing.list(root)))
+    return root.is_dir() and any(map(snapshots.is_store_name, LOCAL.list(root)))
+
+
+def _ours(path: Any, own: dict[str, Any], *, alone: bool) -> Reader | None:
+    """The store of ours in a bucket, looked for first: that takes the requests of opening it.
+
+    None if nothing is there that could be one; `alone`: then there is nothing else it could be.
+    """
+    try:
+        return open_place(path, **own)
+    except StoreNotFound:
+        if alone or is_ours(path):
+            raise
+        return None
+
+
+def _chosen(
+    path: Any,
+    described: Described,
+    *,
+    disk_cache: str | Path | None = None,
+    disk_cache_bytes: int | None = None,
+) -> DiskCache | None:
+    """The disk cache for files of a bucket: only sealed ones have an identity to keep them by."""
+    if not isinstance(described.folder, BucketFolder):
+        return None
+    if has_seal(described):
+        return DiskCache.chosen(disk_cache, disk_cache_bytes)
+    if disk_cache is not None:
+        raise ConfigError(
+            f"disk_cache: found one for {path}, files that are not sealed, so nothing tells their "
+            "pieces from those of other files of that name. Seal them (`tokenloom seal`), or leave "
+            "it out."
+        )
+    if DiskCache.chosen(None, disk_cache_bytes) is not None:
+        _say(path, "the disk cache is not used, since these files are not sealed")
+    return None
+
+
+def open_foreign(
+    described: Described,
+    *,
+    path: str,
+    identity: str = "full",
+    rules: FetchRules,
+    cache: BlockCache,
+    use_seal: bool = True,
+    disk_cache: DiskCache | None = None,
+) -> ForeignReader:
+    """A reader over the files of a description.
+
+    Args:
+        described: what the files are.
+        path: the store as the user named it.
+        identity: "full", or "sample" to hash a sample of the tokens only.
+        rules: how to read.
+        cache: keeps decoded blocks.
+        use_seal: whether a seal of the files counts.
+        disk_cache: keeps pieces of sealed files of a bucket.
+    """
+    source = described.folder.source
+    inside, manifest = identified(described, source, identity, use_seal=use_seal)
+    told = {"manifest": manifest, "files": stamps_of(described), "sealed": inside.is_sealed}
+    sha256 = hashlib.sha256(fmt.canonical(told)).hexdigest()  # also names its blocks in the cache
+    if isinstance(source, BucketSource):
+        source.columns = described.columns_of_files()
+        source.keep(disk_cache if inside.is_sealed else None, sha256)
+    return _Reopening(
+        inside, manifest, source, path=path, cache=cache, identity=sha256, rules=rules
+    )
+
+
+class _Reopening(ForeignReader):
+    """A reader whose copies open the same files again, wherever the process is by then."""
+
+    def __init__(self, *args: Any, **options: Any) -> None:
+        super().__init__(*args, **options)
+        self._place = _anywhere(self.path)
+        self._said = dict(self.inside.described.settings)
+        if "seal" in self._said:
+            self._said["seal"] = _anywhere(self._said["seal"])
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        kept = self.source.cache if isinstance(self.source, BucketSource) else None
+        opened = self._place, self.path, self._said, self.inside.identity
+        return _reopened, (*opened, self.identity, self.rules, self.cache, kept)
+
+
+def _anywhere(path: str) -> str:
+    """A path or URL that also names its file in another process."""
+    where = place("path", path)
+    return str(where) if isinstance(where, Url) else os.path.abspath(where)
+
+
+def _reopened(
+    where: str,
+    path: str,
+    said: dict[str, Any],
+    mode: str,
+    identity: str,
+    rules: FetchRules,
+    cache: BlockCache,
+    disk_cache: DiskCache | None,
+) -> ForeignReader:
+    """A copy of a reader: the same files, opened again."""
+    described = describe_files(where, Said.of(said))
+    if described is None:
+        raise StoreError(
+            f"{where}: the files of the store that was copied are not there any more. Restore them."
+        )
+    made = open_foreign(
+        described, path=path, identity=mode, rules=rules, cache=cache, disk_cache=disk_cache
+    )
+    if made.identity != identity:
+        raise StoreError(
+            f"{where}: its digest is {made.manifest.digest}, the store that was copied had another "
+            "one. Its files were changed; open it and make the copy from there."
+        )
+    return made

@@ -1,0 +1,303 @@
+"""A seal: checksums for files that have none, kept in one file beside them or elsewhere.
+
+One idea: a seal is the companion of a foreign store (offsets, document hashes, counts) together
+with a crc32c of every chunk and every page of its files. With it, nothing has to be passed over to
+know the identity, and reads are checked as in a store of our own. The file has parts, each with a
+sha256, a table of these, and a last line with the sha256 of the table; part 0 says what was sealed.
+
+A seal that does not fit the files (other sizes, another sample of their bytes) is refused: either
+the files changed, or it is the seal of others.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tokenloom.arguments import Place, Url, place
+from tokenloom.errors import StoreCorrupt, StoreError, StoreExists
+from tokenloom.foreign.companion import Beside, Companion, InMemory, in_parts, worked_out
+from tokenloom.foreign.described import Described
+from tokenloom.foreign.foreign_reader import ForeignReader, Inside, lines_of, pages_name, sums_name
+from tokenloom.foreign.manifests import hashed_groups
+from tokenloom.foreign.pieces import PieceLine, chunk_of
+from tokenloom.foreign.sampled import sample_of_bytes, stamps_of
+from tokenloom.foreign.virtual import VirtualShard
+from tokenloom.remote.client import client_of
+from tokenloom.remote.source import source_of
+from tokenloom.remote.uploads import RemoteFiles
+from tokenloom.store import format as fmt
+from tokenloom.store import zarr
+from tokenloom.store.byte_source import ByteSource, read_exactly
+from tokenloom.store.cache import BlockCache
+from tokenloom.store.derived.pages import PAGE_BYTES, PageSums
+from tokenloom.store.files import LOCAL, temporary_name, unreadable
+from tokenloom.store.plan_cache import ENTRY, with_table
+
+__all__ = ["SealFile", "has_seal", "open_seal", "seal_files", "seal_path"]
+
+Array = NDArray[Any]
+
+FORMAT = "tokenloom.seal/1"
+
+TAIL = 4096  # bytes at the end of a seal that hold its last line
+
+READ_BYTES = PAGE_BYTES << 11
+
+Tick = Callable[[int], None]
+
+
+def seal_path(described: Described) -> Place:
+    """Where the seal of files is, unless the user says otherwise: beside the first of them."""
+    named = described.settings.get("seal")
+    beside = place("seal", described.root) / f"{described.files[0]}.seal"
+    return beside if named is None else place("seal", named)
+
+
+def has_seal(described: Described) -> bool:
+    """Whether there is a file where the seal should be; nobody has looked into it."""
+    path, source = _place_of(described)
+    return source.size(path.name) is not None
+
+
+def _place_of(described: Described) -> tuple[Place, ByteSource]:
+    """Where the seal should be, links followed, and what reads the folder that it is in."""
+    path = seal_path(described)
+    if isinstance(path, Path):
+        path = Path(os.path.realpath(path))
+    return path, source_of(path.parent)
+
+
+# -- reading -----------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class SealFile:
+    """The parts of a seal; each is compared with its sha256 whenever it is read.
+
+    Attributes:
+        path: the file.
+        source: reads the folder that it is in.
+        edges: where each part starts, and where the last one ends [parts + 1].
+        digests: sha256 of each part [parts].
+        first: parts before the first that is counted.
+    """
+
+    path: Place
+    source: ByteSource
+    edges: NDArray[np.int64]
+    digests: NDArray[np.void]
+    first: int = 0
+
+    def __len__(self) -> int:
+        return len(self.digests) - self.first
+
+    def read(self, numbers: Sequence[int]) -> list[bytes]:
+        """See `tokenloom.foreign.companion.PartList`."""
+        parts = [number + self.first for number in numbers]
+        edges = [self.edges[part : part + 2].tolist() for part in parts]
+        asked = [(self.path.name, low, high - low) for low, high in edges]
+        found = [raw.tobytes() for raw in self.source.read(asked)]
+        for part, raw in zip(parts, found, strict=True):
+            if hashlib.sha256(raw).digest() != self.digests[part].tobytes():
+                raise damaged_seal(self.path, f"part {part} has another sha256")
+        return found
+
+
+def damaged_seal(path: Place, what: str) -> StoreCorrupt:
+    """The error for a seal that cannot be believed."""
+    return StoreCorrupt(
+        f"{path}: {what}, so the seal is not used. Restore it from a copy, or remove it and seal "
+        "the files again (`tokenloom seal`)."
+    )
+
+
+def open_seal(described: Described, sample: str) -> tuple[Companion, tuple[str, ...]] | None:
+    """The companion that the seal of these files is, and digests of groups; None without a seal.
+
+    Args:
+        described: the files.
+        sample: hash of a sample of their bytes, as it is now.
+
+    Raises:
+        StoreCorrupt: it is damaged, or the seal of other files.
+    """
+    path, source = _place_of(described)
+    size = source.size(path.name)
+    if size is None:
+        if described.settings.get("seal") is not None:
+            raise StoreError(f"{path}: there is no such seal. Make one with `tokenloom seal`.")
+        return None
+    parts = _table(path, source, size)
+    try:
+        told = fmt.read_json(parts.read([0])[0])
+        mismatch = _mismatch(described, told, sample)
+        beside = Beside(
+            shards=[VirtualShard(*map(int, one)) for one in told["shards"]],
+            columns=[str(one) for one in told["columns"]],
+            hashed=True,
+            sums={str(name): int(count) for name, count in told["sums"].items()},
+        )
+        made = Companion(
+            SealFile(path, source, parts.edges, parts.digests, 1), beside, described.root
+        )
+        groups = tuple(map(str, told["groups"]))
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        raise damaged_seal(path, f"it says nothing about files ({error!s:.80})") from error
+    if mismatch:
+        raise StoreCorrupt(
+            f"{path}: it is not the seal of these files: {mismatch}. If they were changed on "
+            "purpose, remove it and seal them again (`tokenloom seal`); if not, restore them."
+        )
+    if made.parts != len(parts) - 1:
+        raise damaged_seal(path, f"it has {len(parts) - 1} parts, expected are {made.parts}")
+    return made, groups
+
+
+def _table(path: Place, source: ByteSource, size: int) -> SealFile:
+    """The parts of a seal, if its last line and its table can be believed."""
+    try:
+        low = max(0, size - TAIL)
+        last = source.read([(path.name, low, size - low)])[0].tobytes().rpartition(b"\n")[2]
+        told = fmt.read_json(last)
+        count = int(told["parts"]) if told["format"] == FORMAT else 0
+        length = count * ENTRY.itemsize
+        begin = size - len(last) - 1 - length
+        digest = str(told["sha256"])
+    except (ValueError, KeyError, TypeError, RecursionError, OverflowError) as error:
+        raise damaged_seal(path, f"it is no seal ({error!s:.80})") from error
+    possible = count >= 1 and begin >= 0
+    table = source.read([(path.name, begin, length)])[0].tobytes() if possible else b""
+    if not possible or hashlib.sha256(table).hexdigest() != digest:
+        raise damaged_seal(path, "it is no seal, or was cut short")
+    rows = np.frombuffer(table, ENTRY)
+    edges = np.concatenate([[0], rows["end"].astype(np.int64)])
+    if edges[-1] != begin or (np.diff(edges) < 0).any():
+        raise damaged_seal(path, "its parts do not fill it")
+    return SealFile(path, source, edges, rows["sha256"])
+
+
+def _mismatch(described: Described, told: dict[str, Any], sample: str) -> str:
+    """What a seal says otherwise than the files; empty if nothing."""
+    now = _about(described, sample)
+    for name, value in now.items():
+        if name == "sample" and told[name] != value:
+            return "a sample of their bytes is another one"
+        if told[name] != value:
+            return f"{name} was {told[name]!r:.200} and is {value!r:.200}"
+    return ""
+
+
+def _about(described: Described, sample: str) -> dict[str, Any]:
+    """What a seal says about the files that it seals."""
+    said = {k: v for k, v in described.settings.items() if k not in ("seal", "format")}
+    sizes = [[name, described.folder.size(name)] for name in described.files]
+    return {"kind": described.kind, "settings": said, "files": sizes, "sample": sample}
+
+
+# -- making ------------------------------------------------------------------------------------
+
+
+def seal_files(
+    reader: ForeignReader, to: Place | None = None, *, tick: Tick = lambda _: None
+) -> Place:
+    """Write the seal of foreign files; it appears whole or not at all.
+
+    Args:
+        reader: reads them, with their full identity.
+        to: the file of the seal, on this machine or in a bucket; default: beside them.
+        tick: told the bytes of each step.
+
+    Raises:
+        StoreExists: there is one in the bucket; it is not replaced, since others may be reading it.
+        StoreCorrupt: the files are not those that were identified before, or changed meanwhile.
+    """
+    described, shards = reader.inside.described, reader.inside.shards
+    before = stamps_of(described), sample_of_bytes(described, reader.source)
+    lines = lines_of(described, reader.source, BlockCache(0), "seal")
+    lengths = reader.lengths()
+    further = {name: line for name, line in lines.items() if name != "input_ids"}
+    parts = list(
+        worked_out(
+            shards, lengths, lines["input_ids"], further, hashed=True, sealed=True, tick=tick
+        )
+    )
+    beside = Beside(shards=shards, columns=sorted(further), hashed=True, sums={})
+    again = Inside(described, shards, Companion(InMemory(parts), beside, described.root), "full")
+    same = hashed_groups(again, reader.source) == reader.manifest.groups
+    sums: dict[str, int] = {}
+    for name, values in _all_sums(reader.inside, reader.source, lines):
+        sums[name] = len(values)
+        parts += in_parts(np.array(values, np.uint32))
+    if not same or (stamps_of(described), sample_of_bytes(described, reader.source)) != before:
+        raise StoreCorrupt(
+            f"{described.root}: its files changed while they were sealed. Try again."
+        )
+    about = _about(described, before[1])
+    about |= {"shards": [list(one) for one in shards], "groups": list(reader.manifest.groups)}
+    about |= {"sums": sums, "columns": sorted(described.columns)}
+    path = to or seal_path(described)
+    _write(path, with_table([json.dumps(about).encode(), *parts], {"format": FORMAT}))
+    return path
+
+
+def _all_sums(
+    inside: Inside, source: ByteSource, lines: dict[str, PieceLine]
+) -> Iterator[tuple[str, list[int]]]:
+    """Checksums of the chunks of all pieces, and of the pages of files that are read in place."""
+    for name, line in lines.items():
+        for number, piece in enumerate(line.pieces):
+            size, base = chunk_of(piece), line.edges[number]
+            ends = [
+                (low, min(low + size, piece.elements)) for low in range(0, piece.elements, size)
+            ]
+            yield (
+                sums_name(name, number),
+                [zarr.crc32c(line.read(base + a, base + b).view(np.uint8)) for a, b in ends],
+            )
+    for file in inside.described.files:
+        end, pages = inside.extent(file), PageSums()
+        for low in range(0, end, READ_BYTES):
+            asked = file, low, min(READ_BYTES, end - low)
+            pages.append(read_exactly(source, [asked], inside.described.root)[0])
+        if end:
+            yield pages_name(file), pages.close()
+
+
+def _write(path: Place, parts: Iterator[bytes]) -> None:
+    if isinstance(path, Url):
+        _upload(path, parts)
+        return
+    temporary = path.parent / temporary_name()
+    try:
+        out = LOCAL.create(temporary)
+        for part in parts:
+            out.write(part)
+        out.close()
+        os.replace(temporary, path)
+    except OSError as error:
+        raise error if isinstance(error, StoreError) else unreadable(error, path) from error
+    finally:
+        LOCAL.remove(temporary)
+    LOCAL.sync_directory(path.parent)
+
+
+def _upload(url: Url, parts: Iterator[bytes]) -> None:
+    """Create a seal in a bucket, if its name is free."""
+    files, waiting = RemoteFiles(client_of(url)), url.parent / temporary_name()
+    out = files.create(waiting)
+    for part in parts:
+        out.write(part)
+    if not files.link_new(waiting, url):
+        raise StoreExists(
+            f"{url}: there is a seal already, and readers may be using it. Remove it first, or "
+            "write another one elsewhere (`tokenloom seal --to`)."
+        )
