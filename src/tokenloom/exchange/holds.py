@@ -1,0 +1,162 @@
+"""What each format of others can hold, and what of a store it cannot.
+
+One idea: a format is described by a few limits, and everything that a store has beyond them is
+found before the first byte is written. So an export is refused with the first document that would
+be lost, or, with ``lossy=True``, leaves out exactly what was found.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tokenloom.api.store import Store
+from tokenloom.exchange.portions import Portion, metadata_of, portions
+from tokenloom.store.metadata import RESERVED
+
+__all__ = ["Holding", "Limits", "Loss", "losses"]
+
+LENGTHS = 1 << 31  # tokens: the lengths and offsets of others are int32
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Limits:
+    """What a format can hold.
+
+    Attributes:
+        name: what it is called.
+        longest: tokens of a document, at most.
+        empty: whether a document may have no tokens.
+        columns: whether it has further per-token columns.
+        metadata: whether it keeps what is known about a document.
+        beside: whether metadata is a column each, so that no key may be that of a token column.
+    """
+
+    name: str
+    longest: int = LENGTHS - 1
+    empty: bool = True
+    columns: bool = True
+    metadata: bool = True
+    beside: bool = False
+
+
+class Loss(NamedTuple):
+    """Something that a format cannot hold.
+
+    Attributes:
+        what: in words, such as "empty documents".
+        first: the first document that has it.
+        documents: how many have it; 0 if they were not counted.
+    """
+
+    what: str
+    first: int
+    documents: int
+
+
+@dataclass(frozen=True, slots=True)
+class Holding:
+    """What of a store goes into a format.
+
+    Attributes:
+        store: where it comes from.
+        limits: the format.
+        documents: how many are kept.
+        tokens: how many they have.
+        columns: the further per-token columns that are kept, name → dtype.
+    """
+
+    store: Store
+    limits: Limits
+    documents: int
+    tokens: int
+    columns: dict[str, str]
+
+    @staticmethod
+    def of(store: Store, limits: Limits) -> Holding:
+        """Counts what fits; reads lengths and no token."""
+        documents = tokens = 0
+        for portion in portions(store.reader):
+            fits = _fitting(portion, limits)
+            documents += int(fits.sum())
+            tokens += int(portion.lengths[fits].sum())
+        columns = dict(store.columns) if limits.columns else {}
+        return Holding(store, limits, documents, tokens, columns)
+
+    def portions(self) -> Iterator[Portion]:
+        """The documents that are kept, some at a time, in order."""
+        for portion in portions(self.store.reader):
+            fits = self.fits(portion)
+            if not fits.any():
+                continue  # one that is too long is alone in its portion
+            yield portion._replace(numbers=portion.numbers[fits], lengths=portion.lengths[fits])
+
+    def fits(self, portion: Portion) -> NDArray[np.bool_]:
+        """Which documents of a portion are kept [D]."""
+        return _fitting(portion, self.limits)
+
+    def metadata(self, portion: Portion) -> list[dict[str, Any]]:
+        """What is kept about each document of a portion; empty where there is nothing."""
+        return [self.divided(row)[0] for row in metadata_of(self.store, portion.numbers)]
+
+    def divided(self, row: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+        """The metadata of a document as (what is kept, what is left out)."""
+        out = _lost_keys(self.store, self.limits, row)
+        return (
+            {key: value for key, value in row.items() if key not in out | RESERVED},
+            {key: value for key, value in row.items() if key in out - RESERVED},
+        )
+
+
+def losses(store: Store, limits: Limits) -> list[Loss]:
+    """Everything of a store that a format cannot hold; reads lengths and metadata, no token."""
+    found = []
+    if not limits.empty:
+        found += _where(store, "empty documents", lambda one: one.lengths == 0)
+    too_long = f"documents of more than {limits.longest:,} tokens"
+    found += _where(store, too_long, lambda one: one.lengths > limits.longest)
+    if not limits.columns:
+        documents = store.num_documents
+        found += [Loss(f"the column {name}", 0, documents) for name in store.columns]
+    return [*found, *_lost_metadata(store, limits)]
+
+
+def _fitting(portion: Portion, limits: Limits) -> NDArray[np.bool_]:
+    fits = portion.lengths <= limits.longest
+    return fits if limits.empty else fits & (portion.lengths > 0)
+
+
+def _where(store: Store, what: str, is_lost: Callable[[Portion], Any]) -> list[Loss]:
+    first, count = -1, 0
+    for portion in portions(store.reader):
+        lost = portion.numbers[is_lost(portion)]
+        first = int(lost[0]) if len(lost) and first < 0 else first
+        count += len(lost)
+    return [Loss(what, first, count)] if count else []
+
+
+def _lost_keys(store: Store, limits: Limits, row: dict[str, Any]) -> set[str]:
+    if not limits.metadata:
+        return set(row)
+    return {"input_ids", *store.columns} & row.keys() if limits.beside else set()
+
+
+def _lost_metadata(store: Store, limits: Limits) -> list[Loss]:
+    """The first document whose record has keys that the format has no place for.
+
+    Which input a document came from (`_input`, `_record`) stays with the store: it is about the
+    store's inputs, and a document keeps its number.
+    """
+    if limits.metadata and not limits.beside:
+        return []
+    for portion in portions(store.reader):
+        rows = zip(portion.numbers.tolist(), metadata_of(store, portion.numbers), strict=False)
+        for document, row in rows:
+            lost = sorted(_lost_keys(store, limits, row) - RESERVED)
+            if lost:
+                return [Loss(f"metadata ({', '.join(lost[:3])})", document, 0)]
+    return []

@@ -1,0 +1,107 @@
+"""Exports that are raw arrays: Megatron's indexed dataset, and plain .npy files.
+
+One idea: the payload of a store is already the array that these formats want, so an export streams
+it and adds an index. Megatron::
+
+    text_document.bin   tokens end to end, uint16 or int32 (uint32 below 2^31 has the same bytes)
+    text_document.idx   "MMIDIDX" and two zeros, u64 1, u8 dtype code, u64 sequences,
+                        u64 documents + 1, int32 lengths, int64 byte offsets, int64 first sequence
+                        of each document
+
+NumPy::
+
+    input_ids.npy       tokens end to end, uint16 or uint32
+    document_ends.npy   int64, where each document ends, in tokens
+    <column>.npy        each further per-token column
+    export.json         what the arrays do not say: the vocabulary size, the digest
+"""
+
+from __future__ import annotations
+
+import json
+import struct
+from typing import Any
+
+import numpy as np
+
+from tokenloom.exchange.folder import CountedFile, Folder, npy_header
+from tokenloom.exchange.holds import Holding
+from tokenloom.exchange.portions import values_of
+from tokenloom.progress import Progress
+
+__all__ = ["about", "write_column", "write_ends", "write_megatron", "write_npy"]
+
+MAGIC = b"MMIDIDX\x00\x00"
+
+CODES = {"uint16": 8, "uint32": 4}  # the latter as int32: ids are below 2^31
+
+STEM = "text_document"  # what Megatron's own tool calls it
+
+
+def write_megatron(kept: Holding, folder: Folder, bar: Progress) -> None:
+    """Write `text_document.bin` and `text_document.idx`."""
+    dtype = kept.store.dtype
+    with folder.file(f"{STEM}.bin") as out:
+        write_column(kept, out, "input_ids", bar)
+    with folder.file(f"{STEM}.idx") as out:
+        out.write(MAGIC + struct.pack("<QB", 1, CODES[dtype.name]))
+        out.write(struct.pack("<QQ", kept.documents, kept.documents + 1))
+        for portion in kept.portions():
+            out.write(portion.lengths.astype("<i4"))
+        _write_starts(kept, out, dtype.itemsize)
+        for low in range(0, kept.documents + 1, 1 << 20):  # one sequence for each document
+            out.write(np.arange(low, min(low + (1 << 20), kept.documents + 1), dtype="<i8"))
+
+
+def _write_starts(kept: Holding, out: CountedFile, item: int) -> None:
+    """Where each document starts, in bytes."""
+    base = 0
+    for portion in kept.portions():
+        ends = base + np.cumsum(portion.lengths * item)
+        out.write((ends - portion.lengths * item).astype("<i8"))
+        base = int(ends[-1])
+
+
+def write_npy(kept: Holding, folder: Folder, bar: Progress) -> None:
+    """Write `input_ids.npy`, `document_ends.npy` and an array for each further column."""
+    dtypes = {"input_ids": kept.store.dtype.name, **kept.columns}
+    for name, dtype in dtypes.items():
+        with folder.file(f"{name}.npy") as out:
+            out.write(npy_header(np.dtype(dtype).newbyteorder("<").str, kept.tokens))
+            write_column(kept, out, name, bar)
+    with folder.file("document_ends.npy") as out:
+        out.write(npy_header("<i8", kept.documents))
+        write_ends(kept, out)
+    with folder.file("export.json") as out:
+        out.write(json.dumps(about(kept), indent=1).encode() + b"\n")
+
+
+def write_column(kept: Holding, out: CountedFile, name: str, bar: Progress) -> None:
+    """The values of a column, end to end, as they are stored."""
+    for portion in kept.portions():
+        for values in values_of(kept.store.reader, portion, name):
+            out.write(np.ascontiguousarray(values))
+        bar.advance(portion.stop - portion.start)
+
+
+def write_ends(kept: Holding, out: CountedFile) -> None:
+    """Where each document ends, in tokens, as int64."""
+    base = 0
+    for portion in kept.portions():
+        ends = base + np.cumsum(portion.lengths)
+        out.write(ends.astype("<i8"))
+        base = int(ends[-1])
+
+
+def about(kept: Holding) -> dict[str, Any]:
+    """What a format of others has no place for, and a reader of ours would like to know."""
+    store = kept.store
+    return {
+        "format": "tokenloom-export",
+        "version": 1,
+        "vocab_size": store.vocab_size,
+        "documents": kept.documents,
+        "tokens": kept.tokens,
+        "columns": kept.columns,
+        "digest": store.digest,
+    }

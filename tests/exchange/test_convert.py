@@ -1,0 +1,190 @@
+"""Copies into our own format: the same content, the same digest, the same runs; after any kill."""
+
+import json
+import shutil
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from exports import COLUMNS, plain_store, same
+from faultfiles import FaultFiles
+from toystore import toy
+
+import tokenloom as tl
+from tokenloom.cli import main
+from tokenloom.exchange import convert, export, portions
+
+
+def files_of(root):
+    return {p.relative_to(root): p.read_bytes() for p in sorted(root.rglob("*")) if p.is_file()}
+
+
+def content(store):
+    everything = range(len(store))
+    found = {name: store.documents(everything, name) for name in store.columns}
+    return [store.documents(everything), *found.values()]
+
+
+@pytest.mark.parametrize("to", ["megatron", "levanter", "parquet", "mds", "npy"])
+def test_a_copy_of_an_export_is_the_store_again(tmp_path, to):
+    store = plain_store(tmp_path / "s", vocab=70_000, empty=to != "mds")
+    export(store, tmp_path / "out", to=to)
+    copy = convert(tmp_path / "out", tmp_path / "copy", shard_tokens=50)
+    assert copy.digest == store.digest
+    assert same(*(content(one)[0] for one in (copy, store)))
+    assert len(copy.reader.manifest.shards) > 2
+    assert copy.verify().ok
+    assert convert(tmp_path / "out", tmp_path / "copy", shard_tokens=50).digest == copy.digest
+
+
+def test_a_copy_keeps_columns_metadata_and_where_documents_came_from(tmp_path):
+    rows = [
+        {"input_ids": [1, 2], "loss_mask": [0, 1], "id": "a", "n": 1},
+        {"input_ids": [3], "loss_mask": [1], "id": "b", "deep": [1, {"x": "é"}]},
+    ]
+    options = {"tokenizer": None, "vocab_size": 9, "columns": ["loss_mask"], "id_key": "id"}
+    tl.build(rows, tmp_path / "s", **options)
+    (tmp_path / "more.jsonl").write_text(json.dumps(dict(rows[0], id="c")) + "\n")
+    store = tl.build(str(tmp_path / "more.jsonl"), tmp_path / "s", append=True, **options)
+    copy = convert(store, tmp_path / "copy")
+    assert copy.digest == store.digest
+    assert [copy.metadata(i) for i in range(3)] == [store.metadata(i) for i in range(3)]
+    assert copy.find("c").tolist() == [2]
+    assert all(same(a, b) for a, b in zip(content(copy), content(store), strict=True))
+    export(store, tmp_path / "rows", to="parquet")
+    again = convert(tmp_path / "rows", tmp_path / "again")
+    assert again.digest == store.digest
+    assert again.metadata(1) == {
+        "_input": str(tmp_path / "rows"),
+        "_record": 1,
+        "id": "b",
+        "deep": [1, {"x": "é"}],
+    }
+
+
+def test_a_copy_keeps_the_tokenizer(tmp_path):
+    store = tl.build([{"text": "abc"}], tmp_path / "s", tokenizer="bytes")
+    copy = convert(tmp_path / "s", tmp_path / "copy")
+    assert copy.tokenizer.decode(copy.document(0)) == "abc"
+    assert copy.tokenizer_identity == store.tokenizer_identity
+
+
+@pytest.mark.parametrize("to", ["megatron", "parquet"])
+def test_a_run_over_the_original_goes_on_over_the_copy_and_back(tmp_path, to):
+    rng = np.random.Generator(np.random.PCG64(3))
+    documents = [rng.integers(0, 500, n).tolist() for n in rng.integers(1, 60, 80)]
+    export(toy(tmp_path / "s", [documents]), tmp_path / "out", to=to)
+    original = tl.open(tmp_path / "out")
+    copy = convert(original, tmp_path / "copy", shard_tokens=300)
+    for lay in (
+        lambda one: one.windows(16).block_shuffle(io_block_size=8, window_blocks=4).seed(3),
+        lambda one: one.pack(32).shuffle().seed(3),
+    ):
+        for from_, to_ in ((original, copy), (copy, original)):
+            loader, other = (tl.Loader(lay(one), batch_size=4) for one in (from_, to_))
+            next(loader)
+            other.load_state_dict(loader.state_dict())
+            assert np.array_equal(next(loader).tokens, next(other).tokens)
+
+
+# -- kills -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("points", [5, pytest.param(100, marks=pytest.mark.slow)])
+def test_a_conversion_that_is_killed_anywhere_ends_with_the_same_bytes(tmp_path, points):
+    store = toy(tmp_path / "s", [[[1, 2], [3], [4, 5, 6]], [[7, 8]]], columns=COLUMNS)
+    counting = FaultFiles()
+    convert(store, tmp_path / "whole", shard_tokens=4, files=counting)
+    whole = files_of(tmp_path / "whole")
+    calls = len(counting.calls)
+    for at in [*range(1, calls, 1 + calls // points), calls - 1]:
+        with pytest.raises(OSError):
+            convert(
+                store,
+                tmp_path / "copy",
+                shard_tokens=4,
+                files=FaultFiles(at=at, action="stop"),
+            )
+        if not (tmp_path / "copy/manifest-000001.json").exists():
+            with pytest.raises(tl.StoreNotFound):
+                tl.open(tmp_path / "copy")
+        convert(store, tmp_path / "copy", shard_tokens=4)
+        assert files_of(tmp_path / "copy") == whole
+        shutil.rmtree(tmp_path / "copy")
+
+
+def test_a_conversion_resumes_after_its_finished_shards(tmp_path):
+    store = toy(tmp_path / "s", [[[1, 2], [3, 4], [5, 6], [7, 8]]])
+    commits = FaultFiles(only=["rename_new"])
+    convert(store, tmp_path / "copy", shard_tokens=2, files=commits)
+    assert len(commits.calls) == 4
+    (tmp_path / "copy/manifest-000001.json").unlink()
+    shutil.rmtree(tmp_path / "copy/shard-00002")
+    again = FaultFiles(only=["rename_new"])
+    with pytest.raises(tl.StoreError):  # shard 3 is there already: only 2 is written, then refused
+        convert(store, tmp_path / "copy", shard_tokens=3, files=again)
+    shutil.rmtree(tmp_path / "copy/shard-00003")
+    again = FaultFiles(only=["rename_new"])
+    assert convert(store, tmp_path / "copy", shard_tokens=2, files=again).digest == store.digest
+    assert len(again.calls) == 2
+
+
+def test_stretches_do_not_decide_the_bytes_of_a_copy(tmp_path, monkeypatch):
+    store = plain_store(tmp_path / "s", documents=20)
+    convert(store, tmp_path / "one", shard_tokens=70)
+    monkeypatch.setattr(portions.portions, "__defaults__", (13,))
+    monkeypatch.setattr(portions, "PORTION", 7)
+    convert(store, tmp_path / "two", shard_tokens=70)
+    assert files_of(tmp_path / "one") == files_of(tmp_path / "two")
+
+
+def test_a_source_that_changed_while_it_was_read_is_not_published(tmp_path):
+    store = plain_store(tmp_path / "s", empty=False)
+    export(store, tmp_path / "out", to="megatron")
+    opened = tl.open(tmp_path / "out")
+    payload = tmp_path / "out/text_document.bin"
+    raw = bytearray(payload.read_bytes())
+    raw[0] ^= 1
+    payload.write_bytes(raw)
+    with pytest.raises(tl.StoreCorrupt, match="It was changed or damaged; nothing is published"):
+        convert(opened, tmp_path / "copy")
+    assert not (tmp_path / "copy/manifest-000001.json").exists()
+
+
+def test_a_conversion_never_replaces_what_is_there(tmp_path):
+    store = plain_store(tmp_path / "s")
+    convert(store, tmp_path / "copy")
+    other = plain_store(tmp_path / "o", seed=9)
+    with pytest.raises(tl.StoreExists, match="no such copy"):
+        convert(other, tmp_path / "copy")
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine/note.txt").write_text("mine")
+    with pytest.raises(tl.StoreExists, match=r"holds other things \(note.txt\)"):
+        convert(store, tmp_path / "mine")
+
+
+def test_the_command_converts(tmp_path, capsys):
+    store = plain_store(tmp_path / "s")
+    export(store, tmp_path / "out", to="megatron")
+    where, out = str(tmp_path / "out"), str(tmp_path / "copy")
+    assert main(["convert", where, out, "--vocab-size", "1000", "--shard-tokens", "99"]) == 0
+    assert f"digest {store.digest[:16]}" in capsys.readouterr().out
+    assert tl.open(out).vocab_size == 1000
+    assert main(["convert", where, out, "--json"]) == 1
+    assert json.loads(capsys.readouterr().out)["error"] == "StoreExists"
+
+
+def test_ids_and_metadata_of_foreign_rows_choose_what_they_choose_in_a_copy(tmp_path):
+    rows = [{"input_ids": [i, i + 1], "id": f"d{i}", "topic": "ab"[i % 2]} for i in range(40)]
+    pq.write_table(pa.Table.from_pylist(rows), tmp_path / "rows.parquet")
+    there = tl.open(tmp_path / "rows.parquet")
+    copy = convert(there, tmp_path / "copy")
+    for store in (there, copy):
+        assert store.find("d7").tolist() == [7]
+        assert store.find("no such").tolist() == []
+    assert there.select(doc_key="topic==b", num_docs=20).indices.tolist() == list(range(1, 40, 2))
+    halves = [store.split({"a": 0.5, "b": 0.5}) for store in (there, copy)]
+    chosen = [half["a"].indices.tolist() for half in halves]
+    assert chosen[0] == chosen[1]
+    assert 0 < len(halves[0]["a"].indices) < 40

@@ -1,0 +1,249 @@
+"""Exports: what is in them, what is refused, what is left out, and that they appear whole."""
+
+import json
+import struct
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+from exports import COLUMNS, documents_in, plain_store, same
+from faultfiles import FaultFiles
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from toystore import toy
+
+import tokenloom as tl
+from tokenloom.cli import main
+from tokenloom.exchange import export, portions, run, to_levanter, to_mds, to_parquet
+
+FORMATS = ("megatron", "levanter", "parquet", "mds", "npy")
+
+RECORDS = [
+    {"input_ids": [1, 2, 3, 4], "loss_mask": [0, 1, 1, 0], "id": "a", "n": 1},
+    {"input_ids": [5], "loss_mask": [1], "id": "b", "n": 2.5},
+    {"input_ids": [70_000, 8], "loss_mask": [1, 0], "id": "c", "tags": ["x", "ü"]},
+]
+
+
+def built(folder, records=RECORDS, **options):
+    options = {"tokenizer": None, "vocab_size": 100_000, "columns": ["loss_mask"], **options}
+    return tl.build(records, folder, id_key="id", **options)
+
+
+@pytest.mark.parametrize("to", FORMATS)
+@pytest.mark.parametrize("vocab", [1000, 100_000])
+def test_an_export_holds_every_document_in_order(tmp_path, to, vocab):
+    store = plain_store(tmp_path / "s", vocab=vocab, empty=to != "mds")
+    written = export(store, tmp_path / "out", to=to)
+    assert same(documents_in(tmp_path / "out", to), store.documents(range(len(store))))
+    assert (written.documents, written.tokens) == (store.num_documents, store.num_tokens)
+    assert written.left_out == {}
+    found = {p.relative_to(tmp_path / "out").as_posix() for p in (tmp_path / "out").rglob("*.*")}
+    assert {name for name in found if (tmp_path / "out" / name).is_file()} <= written.files.keys()
+    assert all((tmp_path / "out" / n).stat().st_size == b for n, b in written.files.items())
+
+
+@pytest.mark.parametrize("to", ["levanter", "parquet", "mds", "npy"])
+def test_an_export_holds_the_columns_of_a_store(tmp_path, to):
+    shards = [[[1, 2, 3], [4]], [[5, 6]]]
+    store = toy(tmp_path / "s", shards, columns=COLUMNS)
+    export(store, tmp_path / "out", to=to)
+    for name in COLUMNS:
+        want = store.documents(range(3), name)
+        assert same(documents_in(tmp_path / "out", to, name), want), name
+
+
+@settings(max_examples=6)
+@given(
+    documents=st.lists(st.lists(st.integers(0, 99_999), max_size=9), max_size=12),
+    most=st.integers(1, 12),
+)
+@pytest.mark.parametrize("to", FORMATS)
+def test_a_store_is_exported_alike_in_stretches_of_any_size(tmp_path_factory, to, documents, most):
+    folder = tmp_path_factory.mktemp("e")
+    if to == "mds":
+        documents = [one for one in documents if one]
+    store = toy(folder / "s", [documents[:5], documents[5:]], vocab_size=100_000)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(portions, "PORTION", most)
+        patch.setattr(portions.portions, "__defaults__", (most,))
+        patch.setattr(to_parquet, "FILE_TOKENS", 2 * most)
+        patch.setattr(to_mds, "SHARD_BYTES", 64)
+        patch.setattr(to_levanter, "INNER", 4)
+        patch.setattr(to_levanter, "CHUNKS", 3)
+        export(store, folder / "out", to=to)
+        assert same(documents_in(folder / "out", to), documents)
+
+
+def test_megatron_files_are_as_published(tmp_path):
+    store = toy(tmp_path / "s", [[[1, 2, 3], [], [70_000]]], vocab_size=100_000)
+    export(store, tmp_path / "out", to="megatron")
+    raw = (tmp_path / "out/text_document.idx").read_bytes()
+    assert raw[:9] == b"MMIDIDX\0\0"
+    assert struct.unpack("<QBQQ", raw[9:34]) == (1, 4, 3, 4)  # int32: ids are below 2^31
+    assert np.frombuffer(raw[34:46], "<i4").tolist() == [3, 0, 1]
+    assert np.frombuffer(raw[46:70], "<i8").tolist() == [0, 12, 12]
+    assert np.frombuffer(raw[70:], "<i8").tolist() == [0, 1, 2, 3]
+    tokens = np.fromfile(tmp_path / "out/text_document.bin", "<i4")
+    assert tokens.tolist() == [1, 2, 3, 70_000]
+
+
+def test_parquet_keeps_metadata_as_columns_of_their_own_kind(tmp_path):
+    store = built(tmp_path / "s")
+    export(store, tmp_path / "out", to="parquet")
+    table = pq.read_table(tmp_path / "out/part-00000.parquet")
+    assert table["id"].to_pylist() == ["a", "b", "c"]
+    assert table["n"].to_pylist() == [1.0, 2.5, None]
+    assert [json.loads(one or "null") for one in table["tags"].to_pylist()] == [
+        *(None, None),
+        ["x", "ü"],
+    ]
+    assert "_record" not in table.column_names  # which input a document came from stays here
+    told = json.loads(table.schema.metadata[b"tokenloom"])
+    assert (told["vocab_size"], told["digest"]) == (100_000, store.digest)
+
+
+def test_mds_keeps_metadata_as_json(tmp_path):
+    export(built(tmp_path / "s"), tmp_path / "out", to="mds")
+    rows = [json.loads(one) for one in documents_in(tmp_path / "out", "mds", "metadata")]
+    assert [row["id"] for row in rows] == ["a", "b", "c"]
+    assert rows[2]["tags"] == ["x", "ü"]
+
+
+# -- what a format cannot hold ---------------------------------------------------------------
+
+
+def test_what_a_format_cannot_hold_is_refused_with_the_first_document(tmp_path):
+    store = built(tmp_path / "s")
+    with pytest.raises(tl.ConfigError) as refused:
+        export(store, tmp_path / "out", to="megatron")
+    assert str(refused.value) == (
+        f"{tmp_path / 's'}: megatron cannot hold the column loss_mask (3 documents, the first is "
+        "0); metadata (id, n), first in document 0. Pass lossy=True to leave that out and have it "
+        "written beside the export, or take a format that holds it: docs/stores.md has the table."
+    )
+    empty = toy(tmp_path / "e", [[[1], [], [2], []]])
+    with pytest.raises(tl.ConfigError, match=r"empty documents \(2 documents, the first is 1\)"):
+        export(empty, tmp_path / "out", to="mds")
+    rows = [{"text": "a"}, {"text": "b", "input_ids": 1}]
+    clash = tl.build(rows, tmp_path / "c", tokenizer="bytes")
+    with pytest.raises(tl.ConfigError, match=r"metadata \(input_ids\), first in document 1"):
+        export(clash, tmp_path / "out", to="parquet")
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_document_that_is_too_long_is_refused(tmp_path, monkeypatch):
+    store = toy(tmp_path / "s", [[[1], [1, 2, 3], [4, 5, 6]]])
+    limits = run.Limits(name="toy", longest=2)
+    monkeypatch.setitem(run.FORMATS, "toy", run.Format(limits, run.write_npy))
+    monkeypatch.setattr(portions.portions, "__defaults__", (2,))
+    told = r"documents of more than 2 tokens \(2 documents, the first is 1\)"
+    with pytest.raises(tl.ConfigError, match=told):
+        export(store, tmp_path / "out", to="toy")
+    written = export(store, tmp_path / "out", to="toy", lossy=True)
+    assert same(documents_in(tmp_path / "out", "npy"), [[1]])
+    assert written.left_out == {"documents of more than 2 tokens": 2}
+
+
+def test_a_lossy_export_writes_what_it_left_out(tmp_path):
+    store = built(tmp_path / "s")
+    written = export(store, tmp_path / "out", to="megatron", lossy=True)
+    assert written.left_out == {"the column loss_mask": 3, "metadata (id, n)": 3}
+    left = tmp_path / "out/left_out"
+    assert np.load(left / "loss_mask.npy").tolist() == [0, 1, 1, 0, 1, 1, 0]
+    lines = [json.loads(line) for line in (left / "documents.jsonl").read_text().splitlines()]
+    assert lines[1:] == [
+        {"document": 1, "metadata": {"id": "b", "n": 2.5}},
+        {"document": 2, "metadata": {"id": "c", "tags": ["x", "ü"]}},
+    ]
+    empty = toy(tmp_path / "e", [[[1], [], [2]], [[], [3]]])
+    written = export(empty, tmp_path / "mds", to="mds", lossy=True)
+    assert (written.documents, written.left_out) == (3, {"empty documents": 2})
+    assert same(documents_in(tmp_path / "mds", "mds"), [[1], [2], [3]])
+    lines = (tmp_path / "mds/left_out/documents.jsonl").read_text().splitlines()
+    assert [json.loads(line)["document"] for line in lines] == [1, 3]
+
+
+def test_the_weight_of_the_first_token_has_no_place_in_levanters_cache(tmp_path):
+    columns = {"loss_weights": ("float32", lambda ids: ids / 8)}
+    store = toy(tmp_path / "s", [[[], [4, 2]], [[6]]], columns=columns)
+    with pytest.raises(tl.ConfigError, match=r"first token \(1 document, the first is 1\)"):
+        export(store, tmp_path / "out", to="levanter")
+    written = export(store, tmp_path / "out", to="levanter", lossy=True)
+    assert written.left_out == {"the loss weight of the first token": 1}
+    line = (tmp_path / "out/left_out/documents.jsonl").read_text()
+    assert json.loads(line) == {"document": 1, "loss_weights": [0.5]}
+    again = tl.open(tmp_path / "out").documents(range(3), "loss_weights")
+    assert same(again, [[], [0, 0.25], [0.75]])
+
+
+def test_which_input_a_document_came_from_is_no_reason_to_refuse(tmp_path):
+    store = tl.build([{"text": "ab"}], tmp_path / "s", tokenizer="bytes")
+    assert store.metadata(0).keys() == {"_input", "_record"}
+    assert export(store, tmp_path / "out", to="megatron").left_out == {}
+
+
+# -- how it appears --------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("to", FORMATS)
+def test_an_export_that_fails_at_any_call_leaves_nothing(tmp_path, to):
+    store = plain_store(tmp_path / "s", documents=3, empty=False)
+    counting = FaultFiles()
+    export(store, tmp_path / "whole", to=to, files=counting)
+    calls = len(counting.calls)
+    assert calls > 5
+    for at in range(1, calls, 1 + calls // 12):
+        files = FaultFiles(at=at)
+        target = tmp_path / f"out-{at}"
+        with pytest.raises(OSError):
+            export(store, target, to=to, files=files)
+        renamed = any(call.name == "rename_new" for call in files.calls[: at - 1])
+        assert target.exists() == renamed  # after the last step only a sync can fail
+    assert not [p for p in tmp_path.iterdir() if p.name.startswith(".tmp-")]
+
+
+def test_a_killed_export_leaves_no_name_that_anybody_reads(tmp_path):
+    store = plain_store(tmp_path / "s", documents=3)
+    for at in (1, 3, 9):
+        with pytest.raises(OSError):
+            export(store, tmp_path / "out", to="npy", files=FaultFiles(at=at, action="stop"))
+        assert not (tmp_path / "out").exists()
+    left = [p.name for p in tmp_path.iterdir() if p.name != "s"]
+    assert all(name.startswith(".tmp-") for name in left)
+    export(store, tmp_path / "out", to="npy")
+
+
+def test_an_export_never_replaces_what_is_there(tmp_path):
+    store = plain_store(tmp_path / "s", documents=2)
+    (tmp_path / "out").mkdir()
+    export(store, tmp_path / "out", to="npy")  # an empty folder is free
+    before = sorted(p.name for p in (tmp_path / "out").iterdir())
+    with pytest.raises(tl.StoreExists, match="something is already here"):
+        export(store, tmp_path / "out", to="megatron")
+    (tmp_path / "file").write_text("mine")
+    with pytest.raises(tl.StoreExists):
+        export(store, tmp_path / "file", to="npy")
+    assert sorted(p.name for p in (tmp_path / "out").iterdir()) == before
+
+
+def test_a_wrong_format_is_told_with_the_near_one(tmp_path):
+    store = plain_store(tmp_path / "s", documents=1)
+    with pytest.raises(tl.ConfigError, match=r"to: found 'megatrn', .* Did you mean 'megatron'"):
+        export(store, tmp_path / "out", to="megatrn")
+
+
+def test_the_command_exports_and_tells_what_it_left_out(tmp_path, capsys):
+    built(tmp_path / "s")
+    where, out = str(tmp_path / "s"), str(tmp_path / "out")
+    assert main(["export", where, out, "--to", "megatron"]) == 2
+    assert "Pass --lossy to leave that" in capsys.readouterr().err
+    assert main(["export", where, out, "--to", "megatron", "--lossy"]) == 0
+    first, *left = capsys.readouterr().out.splitlines()
+    assert first.startswith(f"{out}: 3 documents, 7 tokens as megatron, 4 files, ")
+    assert left == [
+        f"left out: the column loss_mask of 3 documents, see {out}/left_out",
+        f"left out: metadata (id, n) of 3 documents, see {out}/left_out",
+    ]
+    assert main(["export", where, out + "2", "--to", "npy", "--lossy", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["tokens"] == 7
