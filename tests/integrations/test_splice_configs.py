@@ -1004,6 +1004,7 @@ def test_paths_may_begin_with_a_tilde(places, monkeypatch):
 
 def test_the_names_of_the_module_are_pinned():
     assert levanter.__all__ == [
+        "ContinuedRun",
         "LMMixtureDatasetConfig",
         "SpliceMultiDocumentLMConfig",
         "SpliceSingleDocumentLMConfig",
@@ -1012,6 +1013,7 @@ def test_the_names_of_the_module_are_pinned():
         "UrlSingleDatasetLMConfig",
         "async_dataset",
         "build_caches",
+        "continue_run",
         "load_yaml",
         "recommended",
         "splice_from_config",

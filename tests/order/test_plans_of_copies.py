@@ -58,6 +58,7 @@ def copies(tmp_path_factory):
     tl.build(records, root / "workers", workers=2, shard_tokens=64, block_bytes=200, **options)
     tl.build(records[:23], root / "appended", shard_tokens=100, **options)
     tl.build(records[23:], root / "appended", append=True, shard_tokens=100, **options)
+    tl.build(records, root / "stretched", stretches=13, **options)
     documents = [list(text.encode()) for text in TEXTS]
     shards = [documents[n : n + 7] for n in range(0, 60, 7)]
     write_store(root / "uint32", shards, vocab_size=10**6, chunk_tokens=CHUNK, inner=4)
@@ -88,7 +89,7 @@ def digests(copies, make):
 
 
 def test_the_copies_are_copies_and_differ(copies):
-    assert len(copies) == 4
+    assert len(copies) == 5
     assert len({store.digest for store in copies.values()}) == 1
     assert {store.dtype.name for store in copies.values()} == {"uint16", "uint32"}
     assert len({len(store.reader.manifest.shards) for store in copies.values()}) >= 4

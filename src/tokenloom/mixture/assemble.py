@@ -179,8 +179,26 @@ def _timed(name: str, source: MixSource, spec: MixSpec, joins: int) -> TimedSour
     run = _endless(name, source, spec)
     if not run.rows:
         raise ConfigError(f"mix.{name}: it has no rows, so there is nothing to draw. Leave it out.")
+    if spec.rule == "levanter":
+        _check_levanter(name, run)
     costs, declared = _ends(run, source, spec)
     return TimedSource(name, run, costs, declared, spec.initial.get(name, 0), joins)
+
+
+def _check_levanter(name: str, run: SourceRun) -> None:
+    """Refuse sources whose passes cannot be the same: Levanter takes an index modulo the length."""
+    kind = "levanter" if run.shuffle is None else run.shuffle.perm_type
+    if not kind.startswith("levanter"):
+        raise ConfigError(
+            f"mix.{name}: it is shuffled with perm_type={kind!r}, allowed with rule='levanter': "
+            "stored order, or a shuffle with perm_type 'levanter' or 'levanter_linear'. The rule "
+            "'random' takes every order."
+        )
+    if len(run.phases) > 1:
+        raise ConfigError(
+            f"mix.{name}: its epochs have different rows, but every pass is the same with "
+            "rule='levanter'. Leave out what changes with the epoch, or use rule='random'."
+        )
 
 
 def _grown(
@@ -197,7 +215,12 @@ def _endless(name: str, source: MixSource, spec: MixSpec) -> SourceRun:
     config = source.config
     seed = config.seed if config.seed is not None else spec.seed
     return source_run(
-        name=name, layout=source.layout, shuffle=config.shuffle, epochs=None, seed=seed or 0
+        name=name,
+        layout=source.layout,
+        shuffle=config.shuffle,
+        epochs=None,
+        seed=seed or 0,
+        repeats=spec.rule == "levanter",
     )
 
 

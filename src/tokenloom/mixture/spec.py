@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from tokenloom.arguments import (
+    check_names,
     integer,
     name_of,
     names_of,
@@ -18,13 +19,14 @@ from tokenloom.arguments import (
 )
 from tokenloom.bind import check_fields
 from tokenloom.errors import ConfigError
+from tokenloom.mixture.levanter_rule import are_counts, block_counts
 from tokenloom.mixture.merge import LONGEST
 from tokenloom.mixture.stages import Rule
 from tokenloom.random.keys import check_seed
 
-__all__ = ["LEAST", "Edit", "MixSpec", "Pinned", "usual_cost", "weights_of"]
+__all__ = ["LEAST", "Edit", "MixSpec", "Pinned", "no_edits", "usual_cost", "weights_of"]
 
-RULES = ("least_consumed", "weights", "rounds", "round_robin", "random")
+RULES = ("least_consumed", "weights", "rounds", "round_robin", "random", "levanter")
 
 COSTS = ("tokens", "rows", "loss_tokens")
 
@@ -97,7 +99,8 @@ class MixSpec:
         rule: "least_consumed": always the source that has consumed least for its weight;
             "weights": shares as close as possible at every prefix; "rounds": blocks with fixed
             shares, one source after the other; "random": the same, shuffled inside each block;
-            "round_robin": one of each in turn, as listed.
+            "round_robin": one of each in turn, as listed; "levanter": blocks as Levanter makes
+            them, where weights are the examples of each source in a block.
         cost: what is shared: "tokens", "rows" or "loss_tokens" (predictions that count).
         stop: "first_exhausted", "all_exhausted" (sources drop out, nothing is repeated) or
             "restart" (sources continue into fresh epochs until each has had its own).
@@ -129,13 +132,35 @@ class MixSpec:
             check_seed(self.seed)
         if self.take is not None:
             integer("take", self.take)
-        _put(self, "weights", weights_of("weights", self.weights))
+        if self.rule == "levanter" and self.weights:
+            names = list(number_map("weights", self.weights))
+            counts = block_counts("weights", self.weights, names, self.block)
+            _put(self, "weights", {name: float(count) for name, count in counts.items()})
+        else:
+            _put(self, "weights", weights_of("weights", self.weights))
         if not self.weights:
             raise ConfigError("weights: found none; give at least one source.")
         _put(self, "max_epochs", _caps(self.max_epochs))
         counts = {n: integer(f"initial.{n}", c, most=LONGEST) for n, c in self.initial.items()}
         _put(self, "initial", counts)
         self.check_weights(self.weights)
+        if self.rule == "levanter":
+            self._check_levanter()
+
+    def _check_levanter(self) -> None:
+        """Refuse settings that Levanter's mixture does not have."""
+        why = {
+            "cost": (self.cost, "rows", "Levanter counts examples"),
+            "stop": (self.stop, "restart", "its other two miss or repeat examples at their end"),
+            "max_epochs": (self.max_epochs, {}, "a source that ends would change every block"),
+            "initial": (self.initial, {}, "its blocks start from 0"),
+        }
+        for name, (found, allowed, reason) in why.items():
+            if found != allowed:
+                raise ConfigError(
+                    f"{name}: found {found!r} with rule='levanter', allowed: {allowed!r} "
+                    f"({reason}). The rule 'random' takes it."
+                )
 
     def check_weights(self, weights: Mapping[str, float]) -> None:
         """Refuse weights that the rule ignores."""
@@ -144,6 +169,27 @@ class MixSpec:
                 "weights: found with rule='round_robin', which takes one row of each in turn. Use "
                 "rule='weights'."
             )
+        if self.rule == "levanter" and weights and not are_counts(weights, self.block):
+            raise ConfigError(
+                f"weights: found {dict(weights)}, allowed with rule='levanter': the examples of "
+                f"each source in a block, whole numbers that add up to {self.block:,}. "
+                "tokenloom.mix(stages=...) makes them from weights."
+            )
+
+    def stage_weights(self, weights: dict[str, float], names: Sequence[str]) -> dict[str, float]:
+        """The weights of a stage: as given, or the counts of Levanter's that are above 0."""
+        if self.rule != "levanter":
+            return weights
+        check_names("weights", weights, names)
+        counts = block_counts("weights", weights, names, self.block)
+        return {name: float(count) for name, count in counts.items() if count}
+
+    def check_edit(self, edit: Edit) -> None:
+        """Refuse changes that the rule has no place for."""
+        self.check_weights(edit.weights)
+        other = edit.add or edit.remove or edit.quarantine or edit.append
+        if self.rule == "levanter" and (other or not edit.weights):
+            raise no_edits()
 
     def cap(self, name: str) -> float | None:
         """The number of epochs after which a source ends, or None."""
@@ -153,15 +199,25 @@ class MixSpec:
     @property
     def as_rule(self) -> Rule:
         """How sources are merged."""
-        blocks = self.rule in ("rounds", "random")
+        blocks = self.rule in ("rounds", "random", "levanter")
         return Rule(
-            midpoint=self.rule in ("weights", "rounds", "random"),
+            midpoint=self.rule in ("weights", "rounds", "random", "levanter"),
             listed=self.rule == "round_robin",
             block=self.block if blocks else 0,
-            shuffled=self.rule == "random",
+            shuffled=self.rule in ("random", "levanter"),
             stop=self.stop,
             seed=self.seed or 0,
+            levanter=self.rule == "levanter",
         )
+
+
+def no_edits() -> ConfigError:
+    """What to say when a run of Levanter's rule is to be edited."""
+    return ConfigError(
+        "edit: found with rule='levanter', whose blocks are a function of the key and of stages "
+        "that are known from the start. Give tokenloom.mix(stages=...), or mix with "
+        "rule='random', which takes edits at the edges of its blocks."
+    )
 
 
 def usual_cost(rule: str | None) -> str:

@@ -7,6 +7,8 @@ pending item that it has already waited for.
 
 So one more edit is one more stage (`next_stage`), however many there were. A stage may know fewer
 sources than its run has: those that joined later come last, and have no items in it.
+
+Stages of Levanter's rule start at the edge of a block with new counts, and nothing is waited for.
 """
 
 from __future__ import annotations
@@ -20,6 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tokenloom.errors import ConfigError
+from tokenloom.mixture.levanter_rule import LevanterBlocks
 from tokenloom.mixture.merge import Clock, Merge
 from tokenloom.mixture.rounds import Rounds
 from tokenloom.order.costs import Costs, EqualCosts
@@ -30,6 +33,8 @@ __all__ = ["Change", "Rule", "Stage", "TimedSource", "first_stage", "next_stage"
 Int64 = NDArray[np.int64]
 
 NOTHING = EqualCosts(1, 0)
+
+EXACT_BLOCKS = 1 << 33  # of Levanter's
 
 
 class Merged(Protocol):
@@ -104,6 +109,7 @@ class Rule:
         shuffled: whether the items of a block come in a keyed order.
         stop: "first_exhausted", "all_exhausted" or "restart".
         seed: seed for ties and blocks.
+        levanter: whether blocks are Levanter's.
     """
 
     midpoint: bool
@@ -112,6 +118,7 @@ class Rule:
     shuffled: bool
     stop: str
     seed: int
+    levanter: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,6 +151,9 @@ class Stage:
 
 def first_stage(sources: Sequence[TimedSource], weights: Mapping[str, float], rule: Rule) -> Stage:
     """The start of a run."""
+    if rule.levanter:
+        nothing = np.zeros(len(sources), np.int64)
+        return _stage(0, sources, _of_counts(0, sources, weights, nothing, rule), rule)
     clocks = [
         Clock(s.name, s.costs, weights[s.name], base=s.initial / weights[s.name])
         if not s.joins
@@ -167,7 +177,11 @@ def next_stage(
     """
     _check(change, stage, rule)
     grown = _grown(sources, stage, change)
-    clocks = _changed(grown, stage, change, number)
+    if rule.levanter:
+        counts = stage.order.cut(change.at)
+        clocks = _of_counts(change.at, grown, change.weights, counts, rule)
+    else:
+        clocks = _changed(grown, stage, change, number)
     return _stage(change.at, grown, clocks, rule), grown
 
 
@@ -204,7 +218,7 @@ def _check(change: Change, stage: Stage, rule: Rule) -> None:
         low = change.at // rule.block * rule.block
         raise ConfigError(
             f"edit: at={change.at:,} is inside a block of {rule.block:,} examples, whose shares "
-            "the rules 'rounds' and 'random' decide as a whole. Allowed: its edges, "
+            "the rules 'rounds', 'random' and 'levanter' decide as a whole. Allowed: its edges, "
             f"{low:,} or {low + rule.block:,}. The rules 'weights' and 'least_consumed' take an "
             "edit anywhere."
         )
@@ -238,11 +252,34 @@ def _changed(
     return [*made, *map(joined, sources[len(counts) :])]
 
 
+def _of_counts(
+    at: int,
+    sources: Sequence[TimedSource],
+    weights: Mapping[str, float],
+    counts: Int64,
+    rule: Rule,
+) -> list[Clock]:
+    """The clocks of a stage of Levanter's: a block takes one unit of time, and all start anew."""
+    made = []
+    for source, k in zip(sources, counts.tolist(), strict=True):
+        weight = weights.get(source.name, 0.0)
+        costs = source.costs if weight else EqualCosts(1, k)
+        base = float(at // rule.block)
+        made.append(Clock(source.name, costs, weight or 1.0, base=base, ref=k, first=k))
+    return made
+
+
 def _stage(at: int, sources: Sequence[TimedSource], clocks: Sequence[Clock], rule: Rule) -> Stage:
     merge = Merge(clocks, seed=rule.seed, midpoint=rule.midpoint, listed=rule.listed)
     end = _end(sources, merge, rule.stop)
     if not rule.block:
         return Stage(at, end, merge, merge)
+    if rule.levanter:
+        # floats tell the items of two blocks apart up to here
+        merge.longest = min(merge.longest, EXACT_BLOCKS * rule.block)
+        drawn = [clock.weight if clock.costs.n is None else 0 for clock in clocks]
+        order = LevanterBlocks(np.array(drawn, np.int64), merge.cut(at), at, rule.seed)
+        return Stage(at, None if end is None else -(-end // rule.block) * rule.block, order, merge)
     rounds = Rounds(merge, rule.block, end, shuffled=rule.shuffled, seed=rule.seed)
     return Stage(at, end, rounds, merge)
 

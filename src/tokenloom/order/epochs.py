@@ -37,12 +37,14 @@ class EpochOrders(Protocol):
         phases: rows of every epoch.
         shuffle: the resolved shuffle, or None for stored order.
         seed: seed of the keys.
+        repeats: whether every epoch has the order of the first.
     """
 
     name: str
     phases: Phases
     shuffle: Shuffle | None
     seed: int
+    repeats: bool
 
     @property
     def identity(self) -> dict[str, Any]:
@@ -67,7 +69,7 @@ class EpochOrders(Protocol):
 
 
 class FreshEpochs:
-    """Every epoch orders its rows anew.
+    """Every epoch orders its rows anew, unless all have the order of the first.
 
     Args:
         phases: rows of every epoch.
@@ -75,6 +77,7 @@ class FreshEpochs:
         shuffle: the resolved shuffle; None is stored order.
         seed: seed of the keys.
         name: name of the source, part of the keys.
+        repeats: every epoch has the order of the first, as in Levanter.
     """
 
     extended: tuple[int, ...] = ()
@@ -82,10 +85,17 @@ class FreshEpochs:
     grown_at: tuple[int, ...] = ()
 
     def __init__(
-        self, phases: Phases, blocks: list[Blocks], shuffle: Shuffle | None, seed: int, name: str
+        self,
+        phases: Phases,
+        blocks: list[Blocks],
+        shuffle: Shuffle | None,
+        seed: int,
+        name: str,
+        *,
+        repeats: bool = False,
     ) -> None:
         self.phases, self._blocks, self.shuffle = phases, blocks, shuffle
-        self.seed, self.name = seed, name
+        self.seed, self.name, self.repeats = seed, name, repeats
         self._orders: dict[int, Order] = {}
 
     @property
@@ -95,10 +105,12 @@ class FreshEpochs:
             "shuffle": shuffle_identity(self.shuffle),
             "seed": self.seed,
             "name": self.name,
+            **({"repeats": True} if self.repeats else {}),
         }
 
     def order(self, epoch: int) -> Order:
         """See `EpochOrders`."""
+        epoch = 0 if self.repeats else epoch
         order = self._orders.get(epoch)
         if order is None:
             phase = int(self.phases.of(epoch))
@@ -117,7 +129,7 @@ class FreshEpochs:
         """See `EpochOrders`."""
         if self.shuffle is None or self.phases.rows.max() == 1 or not len(epoch):
             return inside
-        if (epoch == epoch[0]).all():
+        if self.repeats or (epoch == epoch[0]).all():
             return self.order(int(epoch[0])).map(inside)
         row = np.empty_like(inside)
         if isinstance(self.shuffle, FullShuffle):  # small sources have many epochs in a request
@@ -223,6 +235,7 @@ class GrownEpochs:
     def __init__(self, before: EpochOrders, later: FreshEpochs, added: Blocks, at: int) -> None:
         self._before, self._later, self._added, self._cut = before, later, added, at
         self.name, self.shuffle, self.seed = later.name, later.shuffle, later.seed
+        self.repeats = later.repeats
         self.grown_at = (*before.grown_at, at)
         old, rows = before.phases, int(later.phases.rows[0])
         self._old_rows = rows - added.rows

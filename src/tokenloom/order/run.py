@@ -287,7 +287,8 @@ class SourceRun:
     def goes_by_epochs(self) -> bool:
         """Whether every epoch in a request has a cost of its own, however few its rows."""
         usual = isinstance(self.shuffle, FullShuffle) and self.shuffle.perm_type == "feistel"
-        return self.shuffle is not None and not usual and self.rows > 1
+        ordered = self.shuffle is not None and not self.epochs.repeats
+        return ordered and not usual and self.rows > 1
 
     # -- row → index -----------------------------------------------------------------------
 
@@ -412,6 +413,7 @@ def source_run(
     epochs: int | None = 1,
     seed: int = 0,
     take: int | None = None,
+    repeats: bool = False,
 ) -> SourceRun:
     """The run of a source.
 
@@ -422,6 +424,7 @@ def source_run(
         epochs: how often the rows are shown; None is endless.
         seed: seed of the keys.
         take: the maximum number of examples.
+        repeats: every epoch has the order of the first.
     """
     phases = layout.phases
     rows = int(phases.rows[-1])
@@ -434,4 +437,5 @@ def source_run(
         whole = 0
     n = whole if take is None else take if whole is None else min(take, whole)
     working = WorkingSet(layout, phases, blocks, resolved)
-    return SourceRun(layout, FreshEpochs(phases, blocks, resolved, seed, name), working, n)
+    orders = FreshEpochs(phases, blocks, resolved, seed, name, repeats=repeats)
+    return SourceRun(layout, orders, working, n)

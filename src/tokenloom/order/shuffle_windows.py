@@ -25,6 +25,7 @@ from tokenloom.random.permute import (
     permutations,
 )
 from tokenloom.random.scatter import scattered
+from tokenloom.store.handles import lazy
 
 __all__ = ["OrderKeys", "ShuffleWindows"]
 
@@ -55,6 +56,11 @@ class OrderKeys:
         else:
             self._root = key(seed, source, "order", epoch)
 
+    @lazy
+    def _three(self) -> list[int]:
+        """Levanter's keys of blocks, windows and the tail."""
+        return levanter.split(self._root, 3)
+
     def whole(self) -> int:
         """The key for the permutation of all rows."""
         return self._root if self._jax else child(self._root, "full")
@@ -71,18 +77,18 @@ class OrderKeys:
 
     def blocks(self) -> int:
         """The key for the permutation of the blocks."""
-        return levanter.split(self._root, 3)[0] if self._jax else child(self._root, "blocks")
+        return self._three[0] if self._jax else child(self._root, "blocks")
 
     def windows(self, numbers: UInt64) -> UInt64:
         """The key of each window of blocks [N]."""
         if self._jax:
-            return levanter.folded(levanter.split(self._root, 3)[1], numbers)
+            return levanter.folded(self._three[1], numbers)
         return children(child(self._root, "window"), numbers)
 
     def tail(self, window: int) -> int:
         """The key of the short last block, which is in that window."""
         if self._jax:
-            return levanter.fold_in(levanter.split(self._root, 3)[2], window)
+            return levanter.fold_in(self._three[2], window)
         return child(self._root, "tail")
 
 

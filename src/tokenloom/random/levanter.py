@@ -13,10 +13,13 @@ Checked against vectors that JAX and Levanter wrote: ``tests/golden/levanter_ord
 
 from __future__ import annotations
 
+import math
+from collections.abc import Iterator
+
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["Words", "fold_in", "folded", "pcg64_seed", "split"]
+__all__ = ["Words", "fold_in", "folded", "pcg64_seed", "permuted", "split", "subkeys"]
 
 _32, _64, _ALL = (1 << 32) - 1, (1 << 64) - 1, (1 << 128) - 1
 
@@ -120,7 +123,12 @@ def folded(key: int, numbers: UInt64) -> UInt64:
     >>> [hex(k) for k in folded(0, np.arange(2, dtype=np.uint64)).tolist()]
     ['0x6b20015999ba4efe', '0x375f238fcddb151d']
     """
-    first, second = np.uint32(key >> 32), np.uint32(key & _LOW)
+    return _threefry(np.array([key], np.uint64), numbers)
+
+
+def _threefry(keys: UInt64, numbers: UInt64) -> UInt64:
+    """The block function of threefry2x32, two words in one; keys and numbers are broadcast."""
+    first, second = (keys >> np.uint64(32)).astype(np.uint32), keys.astype(np.uint32)
     schedule = (first, second, first ^ second ^ np.uint32(0x1BD11BDA))
     x = (numbers >> np.uint64(32)).astype(np.uint32) + schedule[0]
     y = (numbers & np.uint64(_LOW)).astype(np.uint32) + schedule[1]
@@ -142,6 +150,36 @@ def split(key: int, count: int = 2) -> list[int]:
     """``jax.random.split(key, count)``."""
     keys: list[int] = folded(key, np.arange(count, dtype=np.uint64)).tolist()
     return keys
+
+
+def subkeys(key: int) -> Iterator[int]:
+    """Levanter's key iterator, which gives every component of a run a key of its own.
+
+    >>> keys = subkeys(0)
+    >>> hex(next(keys)), hex(next(keys))
+    ('0x375f238fcddb151d', '0x50afc2247e1f9c78')
+    """
+    while True:
+        key, own = split(key)
+        yield own
+
+
+def permuted(keys: UInt64, size: int) -> NDArray[np.uint16]:
+    """``jax.random.permutation(key, size)`` for every key [N, size]; a size is below 2^16.
+
+    JAX sorts by random words, and does so again with other words until ties cannot matter.
+
+    >>> permuted(np.array([3], np.uint64), 5).tolist()
+    [[0, 4, 2, 1, 3]]
+    """
+    out = np.tile(np.arange(size, dtype=np.uint16), (len(keys), 1))
+    places, halves = np.arange(size, dtype=np.uint64), np.arange(2, dtype=np.uint64)
+    for _ in range(math.ceil(3 * np.log(max(1, size)) / np.log(_LOW))):
+        keys, sorting = _threefry(keys[:, None], halves).T
+        words = _threefry(sorting[:, None], places)
+        bits = (words >> np.uint64(32)).astype(np.uint32) ^ words.astype(np.uint32)
+        out = np.take_along_axis(out, np.argsort(bits, axis=1, kind="stable"), axis=1)
+    return out
 
 
 def pcg64_seed(key: int) -> int:

@@ -9,6 +9,7 @@
 `read_offsets`,        the checkpoint that other trainers write:
 `write_offsets`,       ``{"datasets": [{"spec", "row_offset", "token_offset"}]}``, with one `Offset`
 `Offset`               for each source
+`continue_interleave`  goes on from such a checkpoint, exactly, or says why not
 =====================  ============================================================================
 
 If lengths are known, a store does the same at any index: use `tokenloom.build`. Examples are in
@@ -18,12 +19,15 @@ docs/streams.md.
 from tokenloom.streams.buffers import budget_rows, buffer_shuffle, window_shuffle
 from tokenloom.streams.checkpoint import Offset, read_offsets, write_offsets
 from tokenloom.streams.interleaved import interleave
+from tokenloom.streams.other_trainers import ContinuedStream, continue_interleave
 from tokenloom.streams.pack import stream_packer
 
 __all__ = [
+    "ContinuedStream",
     "Offset",
     "budget_rows",
     "buffer_shuffle",
+    "continue_interleave",
     "interleave",
     "read_offsets",
     "stream_packer",

@@ -220,7 +220,8 @@ def _store(path: Any, where: str, folder: str) -> Store:
             f"{where}: missing; the path of the store that holds the documents, which "
             "`tokenloom build` makes."
         )
-    return open_store(os.path.join(folder, os.path.expanduser(path)))
+    is_url = "://" in path
+    return open_store(path if is_url else os.path.join(folder, os.path.expanduser(path)))
 
 
 DIALECTS = (

@@ -27,6 +27,7 @@ have `tokens`, `loss_mask` and `segment_ids`, the parts of an `LmExample` with a
 in Levanter, `epochs` has an effect, a pad token of 0 is respected, and
 `restrict_to_training_subset` does restrict.
 
+`continue_run` goes on with a run of Levanter at a step, over its caches as they are.
 `async_dataset` is the way back: any run as a dataset that Levanter's loader asks for indices.
 """
 
@@ -38,6 +39,7 @@ from tokenloom.integrations.levanter.constructors import (
     SpliceSingleDocumentLMConfig,
     recommended,
 )
+from tokenloom.integrations.levanter.continued import ContinuedRun, continue_run
 from tokenloom.integrations.levanter.mapping import splice_from_config
 from tokenloom.integrations.levanter.sources import (
     LMMixtureDatasetConfig,
@@ -49,6 +51,7 @@ from tokenloom.integrations.levanter.sources import (
 from tokenloom.runfiles.text import load_yaml
 
 __all__ = [
+    "ContinuedRun",
     "LMMixtureDatasetConfig",
     "SpliceMultiDocumentLMConfig",
     "SpliceSingleDocumentLMConfig",
@@ -57,6 +60,7 @@ __all__ = [
     "UrlSingleDatasetLMConfig",
     "async_dataset",
     "build_caches",
+    "continue_run",
     "load_yaml",
     "recommended",
     "splice_from_config",

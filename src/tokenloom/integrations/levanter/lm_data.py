@@ -3,6 +3,9 @@
 One idea: a component is ``store.windows(seq_len)`` with the shuffle of the section, and the mixture
 is ``tokenloom.mix`` with the rule "random", whose blocks have fixed shares like Levanter's. A block
 shuffle has the published defaults: windows of 8 blocks, 8 of them in memory.
+
+With a permutation of Levanter (``permutation_type: levanter``) the rule is "levanter", too, and the
+seed is Levanter's data key: the run is then the one that Levanter would train on.
 """
 
 from __future__ import annotations
@@ -22,8 +25,10 @@ from tokenloom.integrations.levanter.sources import (
     find_place,
     open_or_build,
 )
+from tokenloom.mixture.levanter_rule import levanter_counts
 from tokenloom.mixture.spec import STOPS, weights_of
 from tokenloom.order.shuffle import BlockShuffle, Shuffle, parse_shuffle, rebuild_shuffle
+from tokenloom.random.levanter import split, subkeys
 from tokenloom.random.permute import check_perm_type
 
 __all__ = ["ABSENT", "is_lm_data", "lm_from_config"]
@@ -87,16 +92,22 @@ def lm_from_config(
         rows = store.windows(integer(f"{path}.seq_len", frame, least=1)).epochs(None)
         made[name] = rows if shuffle is None else rows.shuffle(shuffle)
     seed = integer(f"{path}.seed", settings.get("seed", 0))
-    for name in ABSENT:
-        if getattr(base, name) is not None:
-            unused.append(f"{path}.{name}: not used.")
-    if base.permutation_type is not None and shuffle is None:
-        unused.append(f"{path}.permutation_type: not used; nothing is shuffled.")
-    if base.shuffle_per_epoch is not None:
-        unused.append(f"{path}.shuffle_per_epoch: not used; every epoch has an order of its own.")
+    unused += _unused(base, shuffle, path)
+    if shuffle is not None and shuffle.perm_type.startswith("levanter"):
+        return _as_in_levanter(base, made, seed, path), unused
     if len(made) == 1:
         return next(iter(made.values())).seed(seed), unused
     return _mixed(base, made, weights, path).seed(seed), unused
+
+
+def _unused(base: LMMixtureDatasetConfig, shuffle: Shuffle | None, path: str) -> list[str]:
+    """Keys that are set and mean nothing here."""
+    told = [f"{path}.{name}: not used." for name in ABSENT if getattr(base, name) is not None]
+    if base.permutation_type is not None and shuffle is None:
+        told.append(f"{path}.permutation_type: not used; nothing is shuffled.")
+    if base.shuffle_per_epoch is not None:
+        told.append(f"{path}.shuffle_per_epoch: not used; every epoch has an order of its own.")
+    return told
 
 
 def _mixed(
@@ -111,6 +122,21 @@ def _mixed(
     return mix(made, rule="random", weights=weights, stop=stop, block=block)
 
 
+def _as_in_levanter(
+    base: LMMixtureDatasetConfig, made: dict[str, Dataset], key: int, path: str
+) -> Dataset:
+    """The mixture with Levanter's keys; a single component is a mixture there, too."""
+    one_of(f"{path}.stop_strategy", base.stop_strategy or "restart", ["restart"])
+    block = 2048 if base.mixture_block_size is None else base.mixture_block_size
+    made = {name: made[name] for name in base.configs if name in made}  # their order has the keys
+    given = base.train_weights or dict.fromkeys(made, 1.0)
+    counts = levanter_counts(f"{path}.train_weights", given, list(made), block)
+    mixing, shuffling = split(key)
+    keyed = zip(made.items(), subkeys(shuffling), strict=False)
+    sources = {name: rows.seed(own) for (name, rows), own in keyed}
+    return mix(sources, rule="levanter", weights=counts, block=block).seed(mixing)
+
+
 def _weights(base: LMMixtureDatasetConfig, path: str) -> tuple[dict[str, float], list[str]]:
     """The weight of every component that is drawn from, and which are not."""
     where, given = f"{path}.train_weights", base.train_weights
@@ -119,7 +145,8 @@ def _weights(base: LMMixtureDatasetConfig, path: str) -> tuple[dict[str, float],
     if not isinstance(given, Mapping):
         raise ConfigError(
             f"{where}: found {type(given).__name__}, allowed: {{component: weight}}. Weights that "
-            "change at a step need the batch size: write a run file with mix.stages, in examples."
+            "change at a step need the batch size: use continue_run, or write a run file with "
+            "mix.stages, in examples."
         )
     check_names(where, given, list(base.configs))
     drawn = {name: one for name, one in given.items() if one != 0}

@@ -1,0 +1,286 @@
+"""Goes on with a run of Levanter: the next batch is the one that Levanter would have given.
+
+One idea: Levanter's data is a function of a key, the batch sizes and the number of the step, and so
+is a run here. From its settings follow the keys (the data key is split into one for the mixture and
+one for the shuffles, which gives every component its own), the weights of each stage in examples,
+and the number of examples before a step. The caches are opened in place.
+
+Settings under which Levanter's rows are other ones are refused with the reason, and so are defaults
+that changed between its versions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tokenloom.api.dataset import Dataset
+from tokenloom.api.mix import mix
+from tokenloom.api.store import Store, open_store
+from tokenloom.arguments import check_names, check_options, integer, one_of, wrong_type
+from tokenloom.errors import ConfigError
+from tokenloom.integrations.levanter.batch_sizes import BatchSizes, stages_of
+from tokenloom.integrations.levanter.mapping import frame_of
+from tokenloom.mixture.levanter_rule import levanter_counts
+from tokenloom.order.shuffle import BlockShuffle, FullShuffle, Shuffle
+from tokenloom.random.keys import check_seed
+from tokenloom.random.levanter import split, subkeys
+
+__all__ = ["ContinuedRun", "continue_run"]
+
+BLOCK = 2048  # examples, Levanter's default
+
+PERM_TYPES = {"feistel": "levanter", "linear": "levanter_linear"}
+
+# of a data section: what decides nothing here, and what would give other rows
+ASIDE = (
+    *("tokenizer", "vocab_size", "cache_options", "enforce_eos", "auto_build_caches", "type"),
+    *("chat_template", "block_cross_document_attention", "shuffle_before_trainval_split"),
+)
+USED = (
+    *("cache_dir", "components", "configs", "train_weights", "shuffle", "permutation_type"),
+    *("mixture_block_size", "stop_strategy", "seq_len"),
+)
+REFUSED = {
+    "max_train_batches": "it repeats the start of a component, and such a run has no inverse here",
+    "num_validation_sequences": "it takes out rows by an order of its own before the shuffle",
+    "experiment_budget": "it repeats the start of every component",
+    "target_budget": "it repeats the start of every component",
+}
+OF_COMPONENT = (
+    *("type", "source", "cache_dir", "format", "pack", "tags", "split", "flat_cache"),
+    *("train_urls", "validation_urls", "id", "name", "stream"),
+)
+
+SEGMENTS = "segments: documents are told apart by the offsets of the cache, in Levanter by EOS."
+
+LOSS = (
+    "loss: every prediction but the last of an example counts, as in Levanter; "
+    ".render(mask_boundary_loss=True) leaves out those across documents."
+)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ContinuedRun:
+    """A run of Levanter, as a run here.
+
+    Attributes:
+        run: all its examples, from the first step on.
+        state: the state before the step, for `Loader.load_state_dict`.
+        batch_size: for `Loader`: a number, or (examples, size) pairs.
+        notes: what is not as it is in Levanter, a sentence each.
+
+    >>> import tempfile, tokenloom as tl
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     _ = tl.build([{"text": "abcdefgh"}], folder + "/toy", tokenizer="bytes")
+    ...     data = {"cache_dir": folder, "components": {"toy": {}}, "shuffle": False}
+    ...     made = continue_run({"data": data}, step=3, batch_size=2, key=0, seq_len=2)
+    ...     made.state["examples"], made.batch_size, len(made.notes)
+    (6, 2, 2)
+    """
+
+    run: Dataset
+    state: dict[str, Any]
+    batch_size: int | list[tuple[int, int]]
+    notes: tuple[str, ...]
+
+
+def continue_run(
+    config: Mapping[str, Any],
+    *,
+    step: int,
+    batch_size: int | Sequence[Any] | None = None,
+    key: int | Sequence[int] | None = None,
+    seq_len: int | None = None,
+) -> ContinuedRun:
+    """The run of Levanter's settings, at a step.
+
+    Args:
+        config: the trainer's settings with the section `data`, as in its YAML; paths are local, and
+            caches are opened in place, or stores that were converted from them.
+        step: the number of steps that were trained: the state's step in Levanter.
+        batch_size: examples of a step, or a list of {start, value}; default: that of
+            `trainer.train_batch_size`.
+        key: the data key as an integer or as its two words; default: from `data_seed`, else from
+            `trainer.seed`, as `train_lm` does it.
+        seq_len: tokens of an example; default: as for `splice_from_config`.
+
+    Raises:
+        ConfigError: a setting would give other rows here; the message says which, and why.
+
+    >>> continue_run({"data": {"components": {}, "shuffle": 1000}}, step=0)
+    Traceback (most recent call last):
+        ...
+    tokenloom.errors.ConfigError: data.shuffle: found 1000; whole numbers were eras until ...
+    """
+    if not isinstance(config, Mapping) or not isinstance(config.get("data", config), Mapping):
+        raise wrong_type("config", config, "the settings of a trainer, with a section `data`")
+    path = "data" if "data" in config else "$"
+    data = config.get("data", config)
+    _check_keys(data, path)
+    shuffle = _shuffle(data, path)
+    sizes = BatchSizes.of(_batch_size(config, batch_size))
+    frame = _frame(config, seq_len, data, path)
+    mixing, shuffling = split(_data_key(config, key))
+    stages = stages_of(data, path, sizes)
+    components = _components(data, path)
+    for _, weights in stages:
+        check_names(f"{path}.train_weights", weights, list(components))
+    drawn = [name for name in components if any(w.get(name, 0) > 0 for _, w in stages)]
+    sources = {}
+    for name, own in zip(drawn, subkeys(shuffling), strict=False):
+        rows = _opened(name, components[name], data, path).windows(frame, mask_boundary_loss=False)
+        rows = rows.epochs(None)
+        sources[name] = rows if shuffle is None else rows.shuffle(shuffle).seed(own)
+    block = integer(f"{path}.mixture_block_size", data.get("mixture_block_size", BLOCK), least=1)
+    where = f"{path}.train_weights"
+    counts = {at: levanter_counts(where, weights, drawn, block) for at, weights in stages}
+    later = {at: count for at, count in counts.items() if at}
+    run = mix(sources, rule="levanter", weights=counts[0], block=block, stages=later).seed(mixing)
+    at = sizes.examples_before(integer("step", step))
+    return ContinuedRun(
+        run=run,
+        state=run.state(at, step=step),
+        batch_size=sizes.for_loader,
+        notes=_notes(data),
+    )
+
+
+# -- what is asked of the settings -----------------------------------------------------------------
+def _check_keys(data: Mapping[str, Any], path: str) -> None:
+    check_options(path, data, [*USED, *REFUSED, *ASIDE])
+    for name, why in REFUSED.items():
+        if data.get(name):
+            raise ConfigError(f"{path}.{name}: found {data[name]!r}, not supported: {why}.")
+    stop = data.get("stop_strategy", "restart")
+    if stop != "restart":
+        raise ConfigError(
+            f"{path}.stop_strategy: found {stop!r}, allowed: 'restart'. Levanter ends the other "
+            "two at places that miss or repeat examples, so there is no run to go on with."
+        )
+
+
+def _components(data: Mapping[str, Any], path: str) -> dict[str, Mapping[str, Any]]:
+    found = data.get("components", data.get("configs"))
+    if not isinstance(found, Mapping) or not found:
+        raise ConfigError(f"{path}.components: missing. Give the caches by name.")
+    for name, one in found.items():
+        where = f"{path}.components.{name}"
+        if not isinstance(one, Mapping):
+            raise wrong_type(where, one, "a mapping")
+        check_options(where, one, OF_COMPONENT)
+        form = one.get("format") or {}
+        kind = form.get("type", "text") if isinstance(form, Mapping) else form
+        if one.get("type", "cached") not in ("cached", "url", "hf") or kind != "text":
+            raise ConfigError(
+                f"{where}: found {one.get('type', kind)!r}, allowed: caches of format text, whose "
+                "examples are windows. Chat, prebuilt and joined components are laid out otherwise."
+            )
+        if one.get("pack"):
+            raise ConfigError(
+                f"{where}.pack: found {one['pack']!r}, allowed: false. Packed rows of Levanter are "
+                "cut by rules of its own."
+            )
+    return dict(found)
+
+
+def _shuffle(data: Mapping[str, Any], path: str) -> Shuffle | None:
+    """The shuffle of every component; settings whose default changed must be given."""
+    where = f"{path}.shuffle"
+    if "shuffle" not in data:
+        raise ConfigError(
+            f"{where}: missing. Levanter did not shuffle by default until 2026-04 and shuffles "
+            "blocks since. Give what the run had: false, true, or "
+            "{io_block_size: 256, window_blocks: 512}."
+        )
+    found = data["shuffle"]
+    if found is False or found is None:
+        return None
+    if isinstance(found, Mapping):
+        check_options(where, found, ("io_block_size", "window_blocks", "perm_type"))
+        sizes = {
+            name: integer(f"{where}.{name}", found.get(name), least=1)
+            for name in ("io_block_size", "window_blocks")
+        }
+        kind = found.get("perm_type", "feistel")
+        one_of(f"{where}.perm_type", kind, PERM_TYPES)
+        return BlockShuffle(**sizes, perm_type=PERM_TYPES[kind])
+    if found is not True:
+        raise ConfigError(
+            f"{where}: found {found!r}; whole numbers were eras until 2026-04 and are ignored "
+            "since. Allowed: false, true, or {io_block_size, window_blocks}."
+        )
+    kind = data.get("permutation_type")
+    if kind is None:
+        raise ConfigError(
+            f"{path}.permutation_type: missing. Its default was linear until 2026-04 and is "
+            "feistel since. Give what the run had."
+        )
+    one_of(f"{path}.permutation_type", kind, PERM_TYPES)
+    return FullShuffle(perm_type=PERM_TYPES[kind])
+
+
+def _frame(config: Mapping[str, Any], given: int | None, data: Any, path: str) -> int:
+    problems: list[str] = []
+    frame = frame_of(config, given, data.get("seq_len"), problems)
+    if problems:
+        raise ConfigError(problems[0])
+    if frame is None:
+        raise ConfigError(
+            f"{path}.seq_len: missing. Give seq_len, or train_seq_len or model.max_seq_len beside "
+            "the section."
+        )
+    return integer("seq_len", frame, least=1)
+
+
+def _data_key(config: Mapping[str, Any], key: Any) -> int:
+    """The key of the data as an integer."""
+    if isinstance(key, Sequence):
+        words = [integer("key", word, most=(1 << 32) - 1) for word in key]
+        if len(words) != 2:
+            raise ConfigError(f"key: found {len(words)} words, allowed: two, or one integer.")
+        return words[0] << 32 | words[1]
+    if key is not None:
+        return check_seed(key)
+    seed = config.get("data_seed")
+    if seed is not None:
+        return integer("data_seed", seed, most=(1 << 32) - 1)
+    trainer = config.get("trainer")
+    of_trainer = trainer.get("seed", 0) if isinstance(trainer, Mapping) else None
+    if of_trainer is None:
+        raise ConfigError(
+            "key: missing. Give the key of the data, or the sections with `data_seed` or "
+            "`trainer.seed`, from which train_lm makes it."
+        )
+    return split(integer("trainer.seed", of_trainer, most=(1 << 32) - 1), 4)[0]
+
+
+def _batch_size(config: Mapping[str, Any], given: Any) -> Any:
+    trainer = config.get("trainer")
+    found = trainer.get("train_batch_size") if isinstance(trainer, Mapping) else None
+    if given is None and found is None:
+        raise ConfigError("batch_size: missing. Give it, or trainer.train_batch_size.")
+    return found if given is None else given
+
+
+# -- caches ----------------------------------------------------------------------------------------
+def _opened(name: str, component: Mapping[str, Any], data: Mapping[str, Any], path: str) -> Store:
+    """The cache of a component, or the store that it was converted to."""
+    own, root = component.get("cache_dir"), data.get("cache_dir")
+    if own is None and root is None:
+        raise ConfigError(
+            f"{path}.components.{name}.cache_dir: missing. Give it, or that of the section."
+        )
+    place = str(own) if own is not None else f"{str(root).rstrip('/')}/{name}"
+    train = f"{place.rstrip('/')}/train"
+    is_flat = bool(component.get("flat_cache")) or not Path(train).expanduser().is_dir()
+    return open_store(place if is_flat else train)
+
+
+def _notes(data: Mapping[str, Any]) -> tuple[str, ...]:
+    told = [SEGMENTS, LOSS]
+    if data.get("block_cross_document_attention", True) is False:
+        told.append("attention: it crosses documents in that run; use segment_ids accordingly.")
+    return tuple(told)
