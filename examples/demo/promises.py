@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-import inspect
+import itertools
 import logging
 import multiprocessing
 import os
@@ -73,25 +73,16 @@ def kill_and_run_again(world: World, scratch: Path) -> None:
 
 def build_and_die(inputs: Path, out: Path, fatal: int, options: dict[str, Any]) -> None:
     """The child process: build, and be killed while shard number `fatal` is being published."""
-    tl.build(inputs, out, files=Mortal(fatal), **options)
+    shards, rename = itertools.count(1), os.rename
 
-
-class Mortal:
-    """The files of a build, until shard number `fatal` (from 1) is about to get its name."""
-
-    def __init__(self, fatal: int) -> None:
-        self.lives = fatal
-        self.files = inspect.signature(tl.build).parameters["files"].default
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self.files, name)
-
-    def rename_new(self, source: Path, target: Path) -> bool:
-        """Publish a shard, or die with no chance to clean up."""
-        self.lives -= 1
-        if not self.lives:
+    def mortal(source: Path, target: Path) -> None:
+        """Give a shard its name, or die with no chance to clean up."""
+        if Path(target).name.startswith("shard-") and next(shards) == fatal:
             os.kill(os.getpid(), signal.SIGKILL)
-        return bool(self.files.rename_new(source, target))
+        rename(source, target)
+
+    os.rename = mortal
+    tl.build(inputs, out, **options)
 
 
 def flip_one_byte(world: World) -> None:

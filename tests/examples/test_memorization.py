@@ -6,6 +6,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 ROOT = Path(__file__).parents[2]
 
 
@@ -20,6 +22,7 @@ def study(folder):
     )
 
 
+@pytest.mark.slow
 def test_the_study_runs_from_text_to_pictures(tmp_path):
     done = study(tmp_path)
     assert done.returncode == 0, done.stderr

@@ -283,7 +283,12 @@ print("peak", int(told.split()[1]) >> 10)
 """
 
 
-@pytest.mark.parametrize("name", ["x.jsonl.zst", "x.jsonl.gz", "x.txt.zst"])
+SLOW = pytest.mark.slow
+
+
+@pytest.mark.parametrize(
+    "name", ["x.jsonl.zst", *(pytest.param(n, marks=SLOW) for n in ("x.jsonl.gz", "x.txt.zst"))]
+)
 @pytest.mark.parametrize(
     ("members", "limit", "most"),
     [(4, 1 << 20, 600), pytest.param(64, None, 1400, marks=pytest.mark.slow)],

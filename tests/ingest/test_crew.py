@@ -14,8 +14,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import tokenloom as tl
-from tokenloom.ingest import executors, pipeline, worker
-from tokenloom.ingest.executors import PIPE, Crew, Effort, best_processes
+from tokenloom.ingest import pipeline
+from tokenloom.ingest.crew import executors, worker
+from tokenloom.ingest.crew.executors import PIPE, Crew, Effort, best_processes
 
 SMALL = {"block_bytes": 600, "shard_tokens": 3000, "tokenizer": "bytes"}
 
@@ -296,7 +297,7 @@ def test_closing_ends_the_workers_that_rest(source, tmp_path, started):
 SCRIPT = """
 import os, sys
 import tokenloom as tl
-from tokenloom.ingest import worker
+from tokenloom.ingest.crew import worker
 start, pids = worker._start, []
 def watched():
     process = start()

@@ -227,20 +227,18 @@ def test_whatever_lies_in_a_directory_a_refusal_changes_nothing(data):
 @pytest.mark.parametrize(
     "out",
     [
-        "s3://bucket/store",
-        "gs://b/s",
-        "hf://datasets/x",
         "file:///tmp/x",
+        "s3://bucket/../store",
         "s3:/bucket",
         "weird+x:/y",
     ],
 )
-def test_a_url_is_refused_and_never_a_local_directory(out, tmp_path, monkeypatch):
+def test_what_is_nearly_a_url_is_refused_and_never_a_local_directory(out, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     for where in (out, Path(out)):
-        with pytest.raises(tl.ConfigError, match="a URL, allowed: a path on this machine"):
+        with pytest.raises(tl.ConfigError, match="allowed: scheme://bucket/key"):
             tl.build([{"text": "x"}], where, tokenizer="bytes")
-    with pytest.raises(tl.ConfigError, match="URL"):
+    with pytest.raises(tl.ConfigError, match="allowed: scheme://bucket/key"):
         tl.open(out)
     assert os.listdir(tmp_path) == []
 

@@ -163,7 +163,7 @@ def test_a_file_name_that_is_not_utf8_gets_a_name_that_is(tmp_path):
         ("sbu/a.py", r"\('sbu' is missing\)\. Did you mean 'sub'"),
         ("wholly other", r"Check the spelling, or, if it is a text, give \[\{'text': …\}\]"),
         ("sbu/*.py", r"no file or directory 'sbu'\. Did you mean 'sub'"),
-        ("s3://bucket/x.jsonl", "is a URL.*nothing is downloaded"),
+        ("memory://nothing/x.jsonl", "there is no object or folder memory://nothing/x.jsonl"),
         ("hf:allenai/c4", r"no directory 'allenai/c4'\. Nothing is downloaded.*save_to_disk"),
         ("hf:allenai/c4:train", "no directory 'allenai/c4'. Nothing is downloaded"),
         ("hf:sub", r"'sub' was not written by save_to_disk.*'parquet:sub'"),

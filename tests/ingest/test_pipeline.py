@@ -498,7 +498,7 @@ print(*[line.split()[1] for line in open("/proc/self/status") if line.startswith
     ("options", "words"),
     [
         ({"workers": 0}, "workers: found 0"),
-        ({"executor": "ray"}, "executor: found 'ray', allowed: local"),
+        ({"executor": "dask"}, "executor: found 'dask', allowed: local, ray"),
         ({"engine": "quick"}, "engine: found 'quick'"),
         ({"on_error": "ignore"}, "on_error"),
         ({"chunk_tokens": 0}, "chunk_tokens: found 0"),

@@ -2,6 +2,7 @@
 
 import gzip
 import json
+import os
 import re
 import sys
 from dataclasses import replace
@@ -327,15 +328,15 @@ def test_a_file_that_changed_since_it_was_listed_is_refused(tmp_path):
 def test_a_file_cut_short_while_it_is_read_is_refused(tmp_path, monkeypatch):
     inputs = one_file(tmp_path, "a.jsonl", b'{"a": 1}\n')
     (block,) = blocks(inputs)
-    monkeypatch.setattr(module.os, "pread", lambda fd, count, at: b'{"a"'[at : at + count])
+    monkeypatch.setattr(os, "pread", lambda fd, count, at: b'{"a"'[at : at + count])
     with pytest.raises(InputError, match="4 bytes now, 9 when it was listed"):
         read_block(inputs, block)
 
 
 def test_an_interrupted_read_is_taken_up_again(tmp_path, monkeypatch):
     inputs = one_file(tmp_path, "a.jsonl", b'{"a": 1}\n{"a": 2}\n')
-    pread = module.os.pread
-    monkeypatch.setattr(module.os, "pread", lambda fd, count, at: pread(fd, min(count, 2), at))
+    pread = os.pread
+    monkeypatch.setattr(os, "pread", lambda fd, count, at: pread(fd, min(count, 2), at))
     assert values(inputs) == [{"a": 1}, {"a": 2}]
 
 

@@ -17,24 +17,35 @@ that it is too long.
 
 Every input has at least one piece, so an empty file is still seen. Small pieces share a block
 until it is full. Planning plain files reads nothing; `first` skips those for free, while archives
-are unpacked again up to the block.
+are unpacked again up to the block. Between two edges (`tokenloom.ingest.cluster.division`) blocks
+begin anew, so what one machine reads does not depend on the others.
 """
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import zlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
+from tokenloom.arguments import Place, Url
 from tokenloom.errors import InputError, MissingExtra
-from tokenloom.ingest.identity import arrow_bytes
+from tokenloom.ingest.identity import arrow_bytes, row_lines
 from tokenloom.ingest.inputs import Input, check_size, label, unreadable
-from tokenloom.ingest.spool import Spool, canonical_line
+from tokenloom.remote.objects import RangedFile, as_stream, open_ranged
 
-__all__ = ["BLOCK_BYTES", "Block", "Cut", "blocks"]
+__all__ = [
+    "BLOCK_BYTES",
+    "Block",
+    "Cut",
+    "Edge",
+    "blocks",
+    "line_edges",
+    "open_parquet",
+    "row_groups",
+]
 
 BLOCK_BYTES = 4 << 20
 
@@ -47,6 +58,8 @@ DATASET_ROWS = 1024
 # Bytes given to a decompressor at once. Deflate gives at most 1,032 bytes for one and zstd 32,768
 # (a run-length block), so an archive made to explode yields at most 64 or 128 MiB per call.
 FEED_BYTES = {"gz": 64 << 10, "zst": 4 << 10}
+
+READ_BYTES = 4 << 20
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -72,18 +85,35 @@ class Cut:
 Block = tuple[Cut, ...]
 
 
+class Edge(NamedTuple):
+    """A place between two pieces: all inputs before `input` and its pieces before `start`.
+
+    `start` is a byte, row group or row, as in `Cut`; 0 is the edge before the whole input.
+    """
+
+    input: int
+    start: int = 0
+
+
+BEGINNING = Edge(0)
+
+
 def blocks(
     inputs: Sequence[Input],
     *,
     first: int = 0,
+    since: Edge = BEGINNING,
+    until: Edge | None = None,
     block_bytes: int = BLOCK_BYTES,
     max_record_bytes: int | None = None,
 ) -> Iterator[Block]:
-    """The blocks of all inputs, in order, from block number `first` on.
+    """The blocks of all inputs, or of those between two edges, from block number `first` on.
 
     Args:
         inputs: What `expand` gave.
-        first: Number of the first block wanted, counted from 0.
+        first: Number of the first block wanted, counted from 0 at `since`.
+        since: Where block 0 starts.
+        until: Where the last block ends; the end of the inputs if None.
         block_bytes: Bytes of text aimed at per block. Changing it changes every cut.
         max_record_bytes: The longest line or file that is unpacked from an archive; that of the
             input if None.
@@ -93,10 +123,18 @@ def blocks(
     """
     if block_bytes < 1:
         raise InputError(f"block_bytes: {block_bytes} is too small, allowed: 1 or more.")
+    end = until or Edge(len(inputs))
     pieces = (
         weighed
-        for index, one in enumerate(inputs)
-        for weighed in _pieces(index, one, block_bytes, max_record_bytes or one.max_record_bytes)
+        for index in range(since.input, end.input + bool(end.start))
+        for weighed in _pieces(
+            index,
+            inputs[index],
+            block_bytes,
+            max_record_bytes or inputs[index].max_record_bytes,
+            since.start if index == since.input else 0,
+            end.start if index == end.input else None,
+        )
     )
     return itertools.islice(_grouped(pieces, block_bytes), first, None)
 
@@ -117,51 +155,56 @@ def _grouped(pieces: Iterator[tuple[Cut, int]], block_bytes: int) -> Iterator[Bl
 
 
 def _pieces(
-    index: int, one: Input, block_bytes: int, max_record_bytes: int
+    index: int, one: Input, block_bytes: int, max_record_bytes: int, start: int, stop: int | None
 ) -> Iterator[tuple[Cut, int]]:
-    """The pieces of one input, each with the bytes of text it covers."""
+    """The pieces of one input from `start` to `stop`, each with the bytes of text it covers."""
     if one.kind in ("hf", "table"):
-        return _dataset_pieces(index, one, block_bytes)
+        return _dataset_pieces(index, one, block_bytes, start, stop)
     if one.path is None:
-        return _row_pieces(index, one, block_bytes)
+        return _row_pieces(index, one, block_bytes, start, stop)
     check_size(one)
     if one.kind == "parquet":
-        return _parquet_pieces(index, one, block_bytes)
+        return _parquet_pieces(index, one, block_bytes, start, stop)
     if one.compression != "none":
         return _archive_pieces(index, one, one.path, block_bytes, max_record_bytes)
-    # equal parts instead of full blocks and a rest: no block is nearly empty
-    parts = 1 if one.kind == "txt" else max(1, -(-one.size // block_bytes))
-    cuts = (one.size * part // parts for part in range(parts + 1))
+    edges = (edge for edge in line_edges(one, block_bytes) if edge >= start)
+    inside = edges if stop is None else itertools.takewhile(lambda edge: edge <= stop, edges)
     return (
-        (Cut(input=index, start=start, stop=stop, weight=stop - start), stop - start)
-        for start, stop in itertools.pairwise(cuts)
+        (Cut(input=index, start=a, stop=b, weight=b - a), b - a)
+        for a, b in itertools.pairwise(inside)
     )
 
 
+def line_edges(one: Input, block_bytes: int) -> Iterator[int]:
+    """The bytes at which a plain file is cut, 0 and its size included."""
+    # equal parts instead of full blocks and a rest: no block is nearly empty
+    parts = 1 if one.kind == "txt" else max(1, -(-one.size // block_bytes))
+    return (one.size * part // parts for part in range(parts + 1))
+
+
 # ---------------------------------------------------------------- objects and parquet
-def _row_pieces(index: int, one: Input, block_bytes: int) -> Iterator[tuple[Cut, int]]:
-    start, size, lines = 0, 0, list[bytes]()
-    for i, line in enumerate(_row_lines(one.rows)):
+def _row_pieces(
+    index: int, one: Input, block_bytes: int, start: int, stop: int | None
+) -> Iterator[tuple[Cut, int]]:
+    end = len(one.rows) if stop is None else stop
+    size, lines = 0, list[bytes]()
+    for i, line in enumerate(row_lines(one.rows, start, end), start):
         lines.append(line + b"\n")
         size += len(lines[-1])
         if size >= block_bytes:
             yield Cut(input=index, start=start, stop=i + 1, data=b"".join(lines)), size
             start, size, lines = i + 1, 0, []
     if lines or not len(one.rows):
-        yield Cut(input=index, start=start, stop=len(one.rows), data=b"".join(lines)), size
+        yield Cut(input=index, start=start, stop=end, data=b"".join(lines)), size
 
 
-def _row_lines(rows: Any) -> Iterator[bytes]:
-    if isinstance(rows, Spool):
-        return rows.lines()
-    return (canonical_line(row, f"rows[{i}]") for i, row in enumerate(rows))
-
-
-def _dataset_pieces(index: int, one: Input, block_bytes: int) -> Iterator[tuple[Cut, int]]:
+def _dataset_pieces(
+    index: int, one: Input, block_bytes: int, first: int, last: int | None
+) -> Iterator[tuple[Cut, int]]:
     # Cut by the size of what is carried: a function of the values, where the library's own
     # figures depend on how the files happen to be chunked.
-    rows = len(one.rows)
-    for start in range(0, max(rows, 1), DATASET_ROWS):
+    rows = len(one.rows) if last is None else last
+    for start in range(first, max(rows, 1), DATASET_ROWS):
         stop = min(start + DATASET_ROWS, rows)
         data = arrow_bytes(one.rows, start, stop)
         step = max(1, (stop - start) * block_bytes // len(data))
@@ -174,41 +217,76 @@ def _dataset_pieces(index: int, one: Input, block_bytes: int) -> Iterator[tuple[
             yield Cut(input=index, start=a, stop=b, data=data), len(data)
 
 
-def _parquet_pieces(index: int, one: Input, block_bytes: int) -> Iterator[tuple[Cut, int]]:
-    sizes = _row_group_sizes(one)
-    start, total = 0, 0
+def _parquet_pieces(
+    index: int, one: Input, block_bytes: int, start: int, stop: int | None
+) -> Iterator[tuple[Cut, int]]:
+    groups = row_groups(one)
+    total, count = 0, max(1, len(groups))
 
     def piece(stop: int) -> Cut:
-        edges = (one.size * start // max(1, len(sizes)), one.size * stop // max(1, len(sizes)))
+        edges = (one.size * start // count, one.size * stop // count)
         return Cut(input=index, start=start, stop=stop, weight=edges[1] - edges[0])
 
-    for group, size in enumerate(sizes):
-        if group > start and total + size > block_bytes:
+    for group, found in list(enumerate(groups))[start:stop]:
+        if group > start and total + found.bytes > block_bytes:
             yield piece(group), total
             start, total = group, 0
-        total += size
-    yield piece(len(sizes)), total
+        total += found.bytes
+    yield piece(len(groups) if stop is None else stop), total
 
 
-def _row_group_sizes(one: Input) -> list[int]:
-    """Unpacked bytes of each row group, from the footer alone."""
+class RowGroup(NamedTuple):
+    """Unpacked bytes, rows and first byte of a row group."""
+
+    bytes: int
+    rows: int
+    first: int
+
+
+def row_groups(one: Input) -> list[RowGroup]:
+    """The row groups of a parquet file, from its footer alone."""
     try:
         import pyarrow as pa
-        import pyarrow.parquet as pq
     except ImportError as error:
         raise MissingExtra(f"Reading {label(one)}", "pyarrow", "parquet") from error
     try:
-        footer = pq.read_metadata(one.path)
-        return [footer.row_group(i).total_byte_size for i in range(footer.num_row_groups)]
+        with open_parquet(one) as file:
+            footer = file.metadata
+        groups = [footer.row_group(i) for i in range(footer.num_row_groups)]
+        return [RowGroup(g.total_byte_size, g.num_rows, _first_byte(g)) for g in groups]
     except (OSError, pa.ArrowException) as error:
         raise InputError(
             f"{label(one)}: not a readable parquet file ({error}). Write it again."
         ) from error
 
 
+def _first_byte(group: Any) -> int:
+    """Where the first page of a row group is; a dictionary comes before its data."""
+    columns = [group.column(i) for i in range(group.num_columns)]
+    pages = [(one.dictionary_page_offset, one.data_page_offset) for one in columns]
+    return min((min(page for page in both if page) for both in pages), default=0)
+
+
+@contextlib.contextmanager
+def open_parquet(one: Input) -> Iterator[Any]:
+    """A Parquet file of an input, on this machine or in a bucket; an object is read in ranges."""
+    import pyarrow.parquet as pq
+
+    assert one.path is not None  # objects are no files
+    if not isinstance(one.path, Url):
+        with pq.ParquetFile(label(one)) as file:
+            yield file
+        return
+    with (
+        open_ranged(one.path, one.size, one.etag) as ranged,
+        pq.ParquetFile(as_stream(ranged), pre_buffer=True) as file,
+    ):
+        yield file
+
+
 # ---------------------------------------------------------------- archives
 def _archive_pieces(
-    index: int, one: Input, path: Path, block_bytes: int, limit: int
+    index: int, one: Input, path: Place, block_bytes: int, limit: int
 ) -> Iterator[tuple[Cut, int]]:
     """Cuts the unpacked stream after the line that fills a piece; a txt file is never cut."""
     lines = one.kind != "txt"
@@ -247,7 +325,15 @@ def _archive_pieces(
         yield cut, len(data)
 
 
-def _unpacked(one: Input, path: Path) -> Iterator[tuple[bytes, int]]:
+def _fed(file: RangedFile, size: int) -> Iterator[bytes]:
+    """A file in pieces of `size` bytes, read in larger ones; more than it had is read, too."""
+    start = 0
+    while data := file.read(start, start + READ_BYTES):
+        yield from (data[at : at + size] for at in range(0, len(data), size))
+        start += len(data)
+
+
+def _unpacked(one: Input, path: Place) -> Iterator[tuple[bytes, int]]:
     """The unpacked bytes of an archive, all members and frames, in chunks of bounded size.
 
     Each comes with the bytes of the archive read so far.
@@ -261,8 +347,8 @@ def _unpacked(one: Input, path: Path) -> Iterator[tuple[bytes, int]]:
 
     engine, position, packed = start(), 0, 0
     try:
-        with path.open("rb") as file:
-            while data := file.read(FEED_BYTES[one.compression]):
+        with open_ranged(path, one.size, one.etag) as file:
+            for data in _fed(file, FEED_BYTES[one.compression]):
                 packed += len(data)
                 while data:
                     if engine.eof:

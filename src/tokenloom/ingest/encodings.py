@@ -1,20 +1,55 @@
-"""How the text of files is read: encodings, and how long a record may be.
+"""How files are read: what they are by name and first bytes, encodings, and how long records are.
 
-One idea: nothing is guessed. Text is UTF-8 unless other encodings are named, and what did not fit
-the first of them is counted and reported.
+One idea: nothing is guessed. A file is what its suffix says, and one whose first bytes contradict
+it is refused. Text is UTF-8 unless other encodings are named, and what did not fit the first of
+them is counted and reported.
 """
 
 from __future__ import annotations
 
 import codecs
 import contextlib
+import importlib.util
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from pathlib import PurePath
+from typing import Literal
 
-from tokenloom.arguments import integer, one_of
-from tokenloom.errors import ConfigError
+from tokenloom.arguments import Place, integer, one_of
+from tokenloom.errors import ConfigError, InputError, MissingExtra
 
-__all__ = ["MAX_RECORD_BYTES", "Reading", "decoder"]
+__all__ = [
+    "MAX_RECORD_BYTES",
+    "Compression",
+    "Kind",
+    "Reading",
+    "check_magic",
+    "decoder",
+    "fits",
+    "kind_of",
+]
+
+Kind = Literal["txt", "lines", "jsonl", "parquet", "hf", "table", "rows"]
+
+Compression = Literal["none", "gz", "zst"]
+
+TEXT_SUFFIXES = frozenset(
+    f".{name}"
+    for name in (
+        *("txt", "text", "md", "markdown", "rst", "adoc", "org", "tex", "py", "pyi"),
+        *("c", "h", "cc", "cpp", "hpp", "cu", "java", "js", "ts", "go", "rs", "rb", "sh", "sql"),
+        *("r", "jl", "scala", "kt", "swift", "php", "pl", "lua", "hs", "ml"),
+    )
+)
+
+JSON_SUFFIXES = frozenset({".jsonl", ".ndjson", ".json"})
+
+MAGIC: dict[Compression, re.Pattern[bytes]] = {
+    "gz": re.compile(rb"\x1f\x8b"),
+    # a zstd frame, or a skippable frame in front of one (seekable archives)
+    "zst": re.compile(rb"\x28\xb5\x2f\xfd|[\x50-\x5f]\x2a\x4d\x18"),
+}
 
 MAX_RECORD_BYTES = 128 << 20  # encoding takes about nine times that
 
@@ -87,3 +122,62 @@ def decoder(
         return text
 
     return decode
+
+
+# -- what a file is -------------------------------------------------------------------------
+def _suffix_kind(path: Place) -> tuple[Kind | None, Compression]:
+    compression: Compression = "none"
+    name = PurePath(path.name)
+    suffix = name.suffix.lower()
+    if suffix in (".gz", ".zst"):
+        compression = "gz" if suffix == ".gz" else "zst"
+        suffix = PurePath(name.stem).suffix.lower()
+    if suffix in TEXT_SUFFIXES:
+        return "txt", compression
+    if suffix in JSON_SUFFIXES:
+        return "jsonl", compression
+    return ("parquet" if suffix == ".parquet" else None), compression
+
+
+def fits(path: Place, kind: Kind | None) -> bool:
+    """Whether the suffix of a file says that it is of a kind; None: of any that we know."""
+    found, _ = _suffix_kind(path)
+    return found is not None and (kind is None or found == ("txt" if kind == "lines" else kind))
+
+
+def kind_of(where: str, path: Place, kind: Kind | None) -> tuple[Kind, Compression]:
+    """What a file is: `kind`, or what its suffix says, and how it is packed."""
+    suffix_kind, compression = _suffix_kind(path)
+    kind = kind or suffix_kind
+    if kind is None:
+        suffix = PurePath(path.name).suffix
+        raise InputError(
+            f"{where}: {str(path)!r} has the unknown suffix {suffix!r}. Say what it holds: "
+            f"'txt:{path}' (one document), 'lines:{path}', 'jsonl:{path}' or 'parquet:{path}'."
+        )
+    return kind, compression
+
+
+def check_magic(where: str, path: Place, kind: Kind, compression: Compression, head: bytes) -> None:
+    """Refuses a file whose first bytes contradict its suffix, before hours of work start."""
+    if kind == "parquet":
+        if compression != "none":
+            raise InputError(
+                f"{where}: {path}: found {compression}, but parquet compresses itself. Unpack the "
+                "file first."
+            )
+        if head != b"PAR1":
+            raise InputError(
+                f"{where}: {path} starts with {head!r}, a parquet file with b'PAR1'."
+                " Remove it from the inputs, or name its kind, as in 'jsonl:PATH'."
+            )
+        if importlib.util.find_spec("pyarrow") is None:
+            raise MissingExtra(f"Reading {path}", "pyarrow", "parquet")
+        return
+    actual = next((name for name, magic in MAGIC.items() if magic.match(head)), "none")
+    if actual != compression:
+        said = {"none": "not compressed", "gz": "gzip", "zst": "zstd"}
+        raise InputError(
+            f"{where}: {path} is {said[compression]} by its name, and {said[actual]} by its first "
+            f"bytes {head!r}. Rename it (.gz, .zst, or neither) or write it again."
+        )

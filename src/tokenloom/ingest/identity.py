@@ -8,25 +8,31 @@
 from __future__ import annotations
 
 import hashlib
+import itertools
 import os
+import sys
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from tokenloom.arguments import Place, Url
 from tokenloom.errors import InputError
-from tokenloom.ingest.inputs import Input, Kind, check_size, label, unreadable
+from tokenloom.ingest.encodings import Kind
+from tokenloom.ingest.inputs import Input, check_size, label, unreadable
 from tokenloom.ingest.spool import Spool, canonical_line
+from tokenloom.remote.objects import open_ranged
 
-__all__ = ["arrow_bytes", "identify", "refuse_duplicates"]
+__all__ = ["arrow_bytes", "content", "identify", "refuse_duplicates", "row_lines"]
 
 HASH_BYTES = 1 << 20
 
 HASH_ROWS = 1024
+
+REMOTE_BYTES = 8 << 20  # of one request
 
 
 def arrow_bytes(dataset: Any, start: int, stop: int) -> bytes:
@@ -67,7 +73,7 @@ def identify(
         if isinstance(one.rows, Spool):
             return one.rows.sha256
         hasher = hashlib.sha256()
-        for part in _content(one):
+        for part in content(one):
             if stop.is_set():
                 break
             hasher.update(part)
@@ -86,26 +92,50 @@ def identify(
     return [replace(one, sha256=digest) for one, digest in zip(inputs, digests, strict=True)]
 
 
-def _content(one: Input) -> Iterator[bytes | memoryview]:
+def content(one: Input, start: int = 0, stop: int | None = None) -> Iterator[bytes | memoryview]:
+    """The bytes that make up what an input contains, in pieces.
+
+    Args:
+        one: An input.
+        start: First byte of a file, or first row of an object; of a table, a multiple of 1,024.
+        stop: One past the last; the end if None.
+    """
+    if one.path is not None and one.kind != "hf":
+        yield from _file_content(one, one.path, start, one.size if stop is None else stop)
+        return
+    end = len(one.rows) if stop is None else stop
     if one.kind in ("hf", "table"):
-        for start in range(0, len(one.rows), HASH_ROWS):
-            yield arrow_bytes(one.rows, start, min(start + HASH_ROWS, len(one.rows)))
-    elif one.path is None:
-        yield from (canonical_line(row, f"rows[{i}]") + b"\n" for i, row in enumerate(one.rows))
+        for first in range(start, end, HASH_ROWS):
+            yield arrow_bytes(one.rows, first, min(first + HASH_ROWS, end))
     else:
-        yield from _file_content(one, one.path)
+        yield from (line + b"\n" for line in row_lines(one.rows, start, end))
 
 
-def _file_content(one: Input, path: Path) -> Iterator[memoryview]:
-    buffer, seen = memoryview(bytearray(min(HASH_BYTES, one.size + 1))), 0
+def row_lines(rows: Any, start: int, stop: int) -> Iterator[bytes]:
+    """Rows [start, stop) of a list of mappings or a spool as canonical lines."""
+    if isinstance(rows, Spool):
+        return itertools.islice(rows.lines(), start, stop)
+    each = enumerate(itertools.islice(rows, start, stop), start)
+    return (canonical_line(row, f"rows[{i}]") for i, row in each)
+
+
+def _file_content(one: Input, path: Place, start: int, stop: int) -> Iterator[bytes | memoryview]:
+    if isinstance(path, Url):
+        with open_ranged(path, one.size, one.etag) as found:
+            for first in range(start, stop, REMOTE_BYTES):
+                yield found.read(first, min(first + REMOTE_BYTES, stop))
+        return
+    buffer, seen = memoryview(bytearray(min(HASH_BYTES, one.size + 1))), start
+    limit = stop if stop < one.size else sys.maxsize  # a whole file is read until it ends
     try:
         with path.open("rb", buffering=0) as file:
-            while count := file.readinto(buffer):
+            file.seek(start)
+            while count := file.readinto(buffer[: limit - seen]):
                 seen += count
                 yield buffer[:count]
     except OSError as error:
         raise unreadable(path, error) from error
-    check_size(one, seen)
+    check_size(one, seen if stop == one.size or seen < stop else None)
 
 
 def refuse_duplicates(inputs: Iterable[Input]) -> None:
@@ -121,7 +151,8 @@ def refuse_duplicates(inputs: Iterable[Input]) -> None:
     pairs: list[str] = []
     for one in inputs:
         if one.path is not None:
-            first = by_path.setdefault(os.path.realpath(one.path), one)
+            url = isinstance(one.path, Url)
+            first = by_path.setdefault(label(one) if url else os.path.realpath(label(one)), one)
             if first is not one:
                 pairs.append(f"{label(one)}: is the same file as {label(first)}")
                 continue

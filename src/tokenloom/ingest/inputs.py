@@ -11,6 +11,7 @@ inside a directory or a glob, so the same call gives the same list on any machin
 ``lines:PATH``     one document per line
 ``jsonl:PATH``     one JSON object per line
 ``parquet:PATH``   one row per record
+``s3://…``         an object, a folder or a glob in a bucket; also after ``jsonl:`` and its kin
 ``hf:PATH``        a dataset saved with ``save_to_disk``; ``hf:PATH:split`` for a ``DatasetDict``
 objects            a ``datasets.Dataset``, a table (pandas, Arrow and whatever speaks Arrow), or a
                    list of mappings
@@ -18,8 +19,8 @@ iterators          generators and streaming datasets: spooled first (`tokenloom.
 =================  ==========================================================================
 
 A path that exists always wins over a spec or a glob of the same spelling. ``.gz`` and ``.zst`` on
-top of any text suffix mean compressed. Nothing is ever downloaded. What a directory holds and is
-not taken is logged.
+top of any text suffix mean compressed. Nothing is ever downloaded but the objects that a URL names,
+in ranges. What a directory holds and is not taken is logged.
 """
 
 from __future__ import annotations
@@ -27,7 +28,6 @@ from __future__ import annotations
 import difflib
 import errno
 import glob
-import importlib.util
 import io
 import itertools
 import json
@@ -38,42 +38,31 @@ import sys
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from pathlib import Path
-from typing import Any, Literal, NoReturn
+from pathlib import Path, PurePath
+from typing import Any, NoReturn, cast
 
+from tokenloom.arguments import Place, Url, place
 from tokenloom.errors import InputError, MissingExtra, choices, plural
-from tokenloom.ingest.encodings import MAX_RECORD_BYTES, Reading
+from tokenloom.ingest.encodings import (
+    MAX_RECORD_BYTES,
+    Compression,
+    Kind,
+    Reading,
+    check_magic,
+    fits,
+    kind_of,
+)
 from tokenloom.ingest.spool import as_table, spool
+from tokenloom.remote.objects import find_objects, first_bytes
 
-__all__ = ["Input", "Kind", "check_size", "expand", "label", "unreadable"]
+__all__ = ["Input", "check_size", "expand", "label", "unreadable"]
 
 log = logging.getLogger("tokenloom")
 
-Kind = Literal["txt", "lines", "jsonl", "parquet", "hf", "table", "rows"]
-
-Compression = Literal["none", "gz", "zst"]
-
 SPEC_KINDS: tuple[Kind, ...] = ("txt", "lines", "jsonl", "parquet", "hf")
 
-TEXT_SUFFIXES = frozenset(
-    f".{name}"
-    for name in (
-        *("txt", "text", "md", "markdown", "rst", "adoc", "org", "tex", "py", "pyi"),
-        *("c", "h", "cc", "cpp", "hpp", "cu", "java", "js", "ts", "go", "rs", "rb", "sh", "sql"),
-        *("r", "jl", "scala", "kt", "swift", "php", "pl", "lua", "hs", "ml"),
-    )
-)
-
-JSON_SUFFIXES = frozenset({".jsonl", ".ndjson", ".json"})
-
-MAGIC: dict[Compression, re.Pattern[bytes]] = {
-    "gz": re.compile(rb"\x1f\x8b"),
-    # a zstd frame, or a skippable frame in front of one (seekable archives)
-    "zst": re.compile(rb"\x28\xb5\x2f\xfd|[\x50-\x5f]\x2a\x4d\x18"),
-}
-
 _ALLOWED = (
-    "allowed: a path, a directory, a glob, txt:PATH, lines:PATH, jsonl:PATH, parquet:PATH, "
+    "allowed: a path, a directory, a glob, a URL, txt:PATH, lines:PATH, jsonl:PATH, parquet:PATH, "
     "hf:PATH, a datasets.Dataset, a DataFrame or Arrow table, a list of mappings, or an iterator "
     "of mappings"
 )
@@ -87,7 +76,7 @@ class Input:
         kind: How records are found in it.
         name: What the store records: the path below the common parent of all inputs, with ``/``
             between its parts. Never absolute.
-        path: Where it lies, absolute; a directory for a saved dataset, None for an object.
+        path: Where it lies, absolute, or a URL; a directory for a saved dataset, None for objects.
         compression: What the bytes of the file are packed with.
         rows: A ``datasets.Dataset`` (kind ``hf``), an Arrow table (``table``), a sequence of
             mappings or a `Spool` (``rows``).
@@ -96,11 +85,12 @@ class Input:
         encodings: See `Reading`; so are the next two.
         errors: What becomes of bytes that fit no encoding.
         max_record_bytes: The longest record that is read.
+        etag: What the bucket called the content when it was listed; never recorded.
     """
 
     kind: Kind
     name: str
-    path: Path | None
+    path: Place | None
     compression: Compression = "none"
     rows: Any = field(default=None, repr=False, compare=False)
     size: int
@@ -108,6 +98,7 @@ class Input:
     encodings: Sequence[str] = ("utf-8",)
     errors: str = "strict"
     max_record_bytes: int = MAX_RECORD_BYTES
+    etag: str | None = None
 
 
 def label(one: Input) -> str:
@@ -132,8 +123,10 @@ def check_size(one: Input, size: int | None = None) -> None:
 
     Args:
         one: An input with a path.
-        size: Bytes seen; asked of the file system if None.
+        size: Bytes seen; asked of the file system if None. Of an object, every read asks.
     """
+    if size is None and isinstance(one.path, Url):
+        return
     try:
         size = os.stat(label(one)).st_size if size is None else size
     except OSError as error:
@@ -160,13 +153,23 @@ def expand(inputs: object, reading: Reading | None = None) -> list[Input]:
         MissingExtra: An input needs ``pyarrow`` or ``datasets`` and it is not installed.
     """
     found = [one for where, item in _items(inputs) for one in _expand_one(where, item)]
-    parents = [str(one.path.parent) for one in found if one.path is not None]
-    root = os.path.commonpath(parents) if parents else ""
     reading = reading or Reading()
     for one in found:
         _check_encodings(one, reading)
     read = {name: getattr(reading, name) for name in ("encodings", "errors", "max_record_bytes")}
-    return [replace(one, name=_name(one, i, root), **read) for i, one in enumerate(found)]
+    trails = [_trail(one.path) for one in found if one.path is not None]
+    roots = {url: _common(trails, url) for url in (False, True)}
+    return [replace(one, name=_name(one, i, roots), **read) for i, one in enumerate(found)]
+
+
+def _trail(path: Place) -> tuple[bool, str]:
+    """Whether it is a URL, and the path from which it gets its name."""
+    return (True, f"{path.host}/{path.key}") if isinstance(path, Url) else (False, str(path))
+
+
+def _common(trails: list[tuple[bool, str]], url: bool) -> str:
+    parents = [os.path.dirname(trail) for is_url, trail in trails if is_url == url]
+    return os.path.commonpath(parents) if parents else ""
 
 
 def _check_encodings(one: Input, reading: Reading) -> None:
@@ -179,11 +182,12 @@ def _check_encodings(one: Input, reading: Reading) -> None:
         )
 
 
-def _name(one: Input, position: int, root: str) -> str:
+def _name(one: Input, position: int, roots: dict[bool, str]) -> str:
     if one.path is None:
         kind = {"hf": "dataset", "table": "table"}.get(one.kind, "rows")
         return f"{kind}-{position}"
-    relative = os.path.relpath(one.path, root).replace(os.sep, "/")
+    url, trail = _trail(one.path)
+    relative = os.path.relpath(trail, roots[url]).replace(os.sep, "/")
     # a file name need not be UTF-8, but what a store records must be
     return os.fsencode(relative).decode("utf-8", "backslashreplace")
 
@@ -259,7 +263,7 @@ def _is_dataset(item: object, name: str) -> bool:
 def _expand_text(where: str, text: str) -> list[Input]:
     if not text.strip():
         raise InputError(f"{where}: an empty string; {_ALLOWED}.")
-    if os.path.lexists(text):
+    if os.path.lexists(text) or _ADDRESS.match(text):
         return _from_path(where, text, None)
     prefix, colon, rest = text.partition(":")
     kind = next((known for known in SPEC_KINDS if colon and known == prefix), None)
@@ -267,11 +271,6 @@ def _expand_text(where: str, text: str) -> list[Input]:
         if not rest.strip():
             raise InputError(f"{where}: {text!r} names no path. Write {kind}:PATH.")
         return _from_hf(where, rest) if kind == "hf" else _from_path(where, rest, kind)
-    if rest.startswith("//"):
-        raise InputError(
-            f"{where}: {text!r} is a URL, allowed: local files; nothing is downloaded. "
-            "Copy the data to this machine first."
-        )
     if colon and re.fullmatch(r"[A-Za-z0-9_+-]+", prefix) and not glob.glob(text, recursive=True):
         close = difflib.get_close_matches(prefix.lower(), SPEC_KINDS, n=1, cutoff=0.5)
         hint = f" Did you mean '{close[0]}:{rest}'?" if close else ""
@@ -282,8 +281,38 @@ def _expand_text(where: str, text: str) -> list[Input]:
     return _from_path(where, text, None)
 
 
+_ADDRESS = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+://")
+
+
+def _from_url(where: str, text: str, kind: Kind | None) -> list[Input]:
+    """The objects of a URL, as `_from_path` finds files."""
+    found, single = find_objects(where, cast(Url, place(where, text)))
+    named = single or (kind is not None and glob.has_magic(text))
+    taken = [one for one in found if named or fits(one.url, kind)]
+    if not taken:
+        _refuse_others(where, text, kind, [one.url for one in found])
+    heads = first_bytes(taken, 4)
+    inputs = []
+    for one, head in zip(taken, heads, strict=True):
+        known, compression = kind_of(where, one.url, kind)
+        check_magic(where, one.url, known, compression, head)
+        inputs.append(
+            Input(
+                kind=known,
+                name="",
+                path=one.url,
+                compression=compression,
+                size=one.size,
+                etag=one.etag,
+            )
+        )
+    return inputs
+
+
 def _from_path(where: str, text: str, kind: Kind | None) -> list[Input]:
     """The files of a path, a directory or a glob, of `kind` or of the kind each suffix says."""
+    if _ADDRESS.match(text) and not os.path.lexists(text):
+        return _from_url(where, text, kind)
     if os.path.isdir(text):
         if kind is None and _is_saved(Path(text)):
             raise InputError(
@@ -293,7 +322,7 @@ def _from_path(where: str, text: str, kind: Kind | None) -> list[Input]:
         found = _walk(where, text, hidden, linked)
         candidates = sorted(found, key=lambda path: path.parts)
         # a spec on a directory still goes by suffix, else it would take in every README beside it
-        paths = [path for path in candidates if _fits(path, kind)]
+        paths = [path for path in candidates if fits(path, kind)]
         _tell_of_directory(text, paths, candidates, hidden, linked)
     elif os.path.lexists(text):
         return [_file(where, Path(text), kind)]
@@ -304,19 +333,22 @@ def _from_path(where: str, text: str, kind: Kind | None) -> list[Input]:
             _missing(where, str(folder))
         matches = sorted(map(Path, glob.glob(text, recursive=True)), key=lambda path: path.parts)
         candidates = [path for path in matches if not path.is_dir()]
-        paths = [path for path in candidates if kind is not None or _fits(path, None)]
+        paths = [path for path in candidates if kind is not None or fits(path, None)]
     else:
         _missing(where, text)
     if not paths:
-        others = sorted({path.suffix or path.name for path in candidates})[:5]
-        advice = " Name another."
-        if others:
-            advice = f" Seen: {', '.join(others)}; other suffixes need KIND:GLOB, as 'txt:*.xyz'."
-        raise InputError(
-            f"{where}: {text!r} holds no {kind or 'supported'} file, at least one is needed."
-            f"{advice}"
-        )
+        _refuse_others(where, text, kind, candidates)
     return [_file(where, path, kind) for path in paths]
+
+
+def _refuse_others(where: str, text: str, kind: Kind | None, seen: Sequence[Place]) -> NoReturn:
+    others = sorted({PurePath(path.name).suffix or path.name for path in seen})[:5]
+    advice = " Name another."
+    if others:
+        advice = f" Seen: {', '.join(others)}; other suffixes need KIND:GLOB, as 'txt:*.xyz'."
+    raise InputError(
+        f"{where}: {text!r} holds no {kind or 'supported'} file, at least one is needed.{advice}"
+    )
 
 
 def _tell_of_directory(
@@ -350,32 +382,8 @@ def _walk(where: str, top: str, hidden: list[str], linked: list[str]) -> Iterato
         yield from (Path(folder, name) for name in files if not name.startswith("."))
 
 
-def _suffix_kind(path: Path) -> tuple[Kind | None, Compression]:
-    compression: Compression = "none"
-    suffix = path.suffix.lower()
-    if suffix in (".gz", ".zst"):
-        compression = "gz" if suffix == ".gz" else "zst"
-        suffix = Path(path.stem).suffix.lower()
-    if suffix in TEXT_SUFFIXES:
-        return "txt", compression
-    if suffix in JSON_SUFFIXES:
-        return "jsonl", compression
-    return ("parquet" if suffix == ".parquet" else None), compression
-
-
-def _fits(path: Path, kind: Kind | None) -> bool:
-    found, _ = _suffix_kind(path)
-    return found is not None and (kind is None or found == ("txt" if kind == "lines" else kind))
-
-
 def _file(where: str, path: Path, kind: Kind | None) -> Input:
-    suffix_kind, compression = _suffix_kind(path)
-    kind = kind or suffix_kind
-    if kind is None:
-        raise InputError(
-            f"{where}: {str(path)!r} has the unknown suffix {path.suffix!r}. Say what it holds: "
-            f"'txt:{path}' (one document), 'lines:{path}', 'jsonl:{path}' or 'parquet:{path}'."
-        )
+    kind, compression = kind_of(where, path, kind)
     if not path.is_file():
         what = "neither a file nor a directory" if path.exists() else "a link to nothing"
         raise InputError(f"{where}: {str(path)!r} is {what}, allowed: files and directories.")
@@ -385,34 +393,9 @@ def _file(where: str, path: Path, kind: Kind | None) -> Input:
             head = file.read(4)
     except OSError as error:
         raise unreadable(f"{where}: {path}", error) from error
-    _check_magic(where, path, kind, compression, head)
+    check_magic(where, path, kind, compression, head)
     absolute = Path(os.path.abspath(path))
     return Input(kind=kind, name="", path=absolute, compression=compression, size=size)
-
-
-def _check_magic(where: str, path: Path, kind: Kind, compression: Compression, head: bytes) -> None:
-    """Refuses a file whose first bytes contradict its suffix, before hours of work start."""
-    if kind == "parquet":
-        if compression != "none":
-            raise InputError(
-                f"{where}: {path}: found {compression}, but parquet compresses itself. Unpack the "
-                "file first."
-            )
-        if head != b"PAR1":
-            raise InputError(
-                f"{where}: {path} starts with {head!r}, a parquet file with b'PAR1'."
-                " Remove it from the inputs, or name its kind, as in 'jsonl:PATH'."
-            )
-        if importlib.util.find_spec("pyarrow") is None:
-            raise MissingExtra(f"Reading {path}", "pyarrow", "parquet")
-        return
-    actual = next((name for name, magic in MAGIC.items() if magic.match(head)), "none")
-    if actual != compression:
-        said = {"none": "not compressed", "gz": "gzip", "zst": "zstd"}
-        raise InputError(
-            f"{where}: {path} is {said[compression]} by its name, and {said[actual]} by its first "
-            f"bytes {head!r}. Rename it (.gz, .zst, or neither) or write it again."
-        )
 
 
 def _missing(where: str, text: str) -> NoReturn:

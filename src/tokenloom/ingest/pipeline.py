@@ -11,13 +11,13 @@ import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any
 
 from tokenloom import version
-from tokenloom.arguments import integer, one_of
+from tokenloom.arguments import Place, Url
 from tokenloom.errors import ConfigError, InputError, StoreExists, StoreNotFound, plural, warn
-from tokenloom.ingest.executors import Crew, Executor
+from tokenloom.ingest.cluster.stretch_files import stretch_files
+from tokenloom.ingest.crew.executors import Crew, Executor
 from tokenloom.ingest.identity import identify, refuse_duplicates
 from tokenloom.ingest.inputs import Input, expand
 from tokenloom.ingest.plan import (
@@ -27,13 +27,12 @@ from tokenloom.ingest.plan import (
     make_plan,
     usable_cores,
 )
-from tokenloom.ingest.shards import Cursor, write_shards
+from tokenloom.ingest.shards import Cursor, committed_shards, write_shards
 from tokenloom.ingest.skips import Skips, read_skips
 from tokenloom.ingest.target import (
     Standing,
     alone,
     drop_older,
-    is_our_shard,
     is_our_sidecar,
     look,
     make_directory,
@@ -41,58 +40,79 @@ from tokenloom.ingest.target import (
     refuse,
     remains,
     remove_names,
+    sizes_of,
 )
 from tokenloom.progress import Progress
+from tokenloom.remote.source import source_of
+from tokenloom.remote.uploads import files_of
 from tokenloom.store import format as fmt
 from tokenloom.store import snapshots
-from tokenloom.store.byte_source import LocalSource
 from tokenloom.store.derived.hashes import with_digest
 from tokenloom.store.files import Files
 from tokenloom.store.snapshots import Snapshot
-from tokenloom.store.writer import publish_manifest, publish_sidecar, shard_entry
+from tokenloom.store.writer import publish_manifest, publish_sidecar
 from tokenloom.tokenizer.vocabulary import vocabulary_identity
 
-__all__ = ["run_build"]
+__all__ = [
+    "BuildMode",
+    "check_fits",
+    "differences",
+    "drop_or_tell",
+    "executor_for",
+    "kept_skips",
+    "next_number",
+    "next_shard",
+    "processes_of",
+    "publish",
+    "refuse_known",
+    "run_build",
+]
 
 log = logging.getLogger("tokenloom")
 
 HASHED_ALONE = 16 << 20  # bytes of input that are hashed by one thread
+
+HASHED_REMOTE = 8  # objects that are hashed at once: who waits for a bucket does not compute
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class BuildMode:
+    """What may happen to what is already there."""
+
+    append: bool
+    overwrite: bool
+    allow_duplicates: bool
+
+    def __post_init__(self) -> None:
+        if self.append and self.overwrite:
+            raise ConfigError("append, overwrite: found both, allowed: one of them.")
 
 
 def run_build(
     inputs: Any,
     out: Any,
     options: BuildOptions,
+    mode: BuildMode,
     *,
     workers: int | None,
-    executor: str,
-    append: bool,
-    overwrite: bool,
-    allow_duplicates: bool,
     progress: bool | None,
-    files: Files,
+    files: Files | None,
 ) -> None:
     """Build or append; afterwards the newest snapshot at `out` is the wanted one."""
-    one_of("executor", executor, ("local",))
-    if workers is not None:
-        workers = integer("workers", workers, 1)
-    if append and overwrite:
-        raise ConfigError("append, overwrite: found both, allowed: one of them.")
     root = place_of(out)
-    mode = _Mode(append=append, overwrite=overwrite, allow_duplicates=allow_duplicates)
+    files = files or files_of(root)
     standing = look(root, files)
     refuse(root, standing)
-    if append and standing.snapshot is None:
+    if mode.append and standing.snapshot is None:
         raise StoreNotFound(f"{root}: there is no store to append to. Build it first.")
     found = expand(inputs, options.reading())
     total = sum(one.size for one in found)
-    threads = workers or (usable_cores() if total >= HASHED_ALONE else 1)
     with Progress("inputs", total=total, show=progress) as bar:
-        found = identify(found, threads=threads, progress=bar.advance)
-    if not allow_duplicates:
+        found = identify(found, threads=_threads(found, workers), progress=bar.advance)
+    if not mode.allow_duplicates:
         refuse_duplicates(found)
     plan = _plan(found, options, root, standing, mode, files)  # every refusal, and no effect
-    if plan is None and not overwrite and not remains(standing):
+    if plan is None and not mode.overwrite and not remains(standing):
         return
     make_directory(files, root)
     with alone(files, root) as (now, locked):
@@ -103,25 +123,36 @@ def run_build(
                 _build(plan, files, root, now.snapshot, workers, bar, mode=mode, locked=locked)
         elif remains(standing):
             files.sync_directory(root)
-        if overwrite and locked:
-            drop_older(root, files)
+        if mode.overwrite:
+            drop_or_tell(root, files, locked=locked)
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class _Mode:
-    """What may happen to what is already there."""
+def _threads(found: list[Input], workers: int | None) -> int:
+    """How many inputs are hashed at once."""
+    if any(isinstance(one.path, Url) for one in found):
+        return max(workers or 1, HASHED_REMOTE)
+    large = sum(one.size for one in found) >= HASHED_ALONE
+    return workers or (usable_cores() if large else 1)
 
-    append: bool
-    overwrite: bool
-    allow_duplicates: bool
+
+def drop_or_tell(root: Place, files: Files, *, locked: bool) -> None:
+    """Remove what an overwritten store had; where nothing locks, say that it stays."""
+    if locked:
+        drop_older(root, files)
+    else:
+        log.warning(
+            "%s: there are no locks here, so the files of older snapshots stay; "
+            "`tokenloom gc --old-snapshots` removes them",
+            root,
+        )
 
 
 def _plan(
     found: list[Input],
     options: BuildOptions,
-    root: Path,
+    root: Place,
     standing: Standing,
-    mode: _Mode,
+    mode: BuildMode,
     files: Files,
 ) -> BuildPlan | None:
     """The plan, or None if the newest snapshot is already its result."""
@@ -133,18 +164,18 @@ def _plan(
         if not mode.append:
             raise StoreExists(
                 f"{root}: a store is already here and differs in "
-                f"{_differences(before.manifest.parts[0].settings, plan.settings)}. Build into "
+                f"{differences(before.manifest.parts[0].settings, plan.settings)}. Build into "
                 "another directory, pass append=True to add to it, or overwrite=True to replace it."
             )
-        snapshots.check_sizes(LocalSource(root), root, before.manifest)
+        snapshots.check_sizes(sizes_of(root, files), root, before.manifest)
         if not mode.allow_duplicates:
-            _refuse_known(found, root, before.manifest)
-        _check_fits(root, before.manifest, plan)
+            refuse_known(found, root, before.manifest)
+        check_fits(root, before.manifest, plan)
     _committed(files, root, plan, before, overwrite=mode.overwrite)
     return plan
 
 
-def _is_done(plan: BuildPlan, root: Path, before: Snapshot, files: Files) -> bool:
+def _is_done(plan: BuildPlan, root: Place, before: Snapshot, files: Files) -> bool:
     """Whether the newest snapshot came from these very settings."""
     last = before.manifest.parts[-1]
     # the same call again: the newest snapshot came from these settings and its own parent
@@ -156,7 +187,8 @@ def _is_done(plan: BuildPlan, root: Path, before: Snapshot, files: Files) -> boo
     return False
 
 
-def _differences(old: dict[str, Any], new: dict[str, Any]) -> str:
+def differences(old: dict[str, Any], new: dict[str, Any]) -> str:
+    """In what the settings of two builds differ, as a message says it."""
     keys = [key for key in sorted(old | new) if old.get(key) != new.get(key)]
     names = {name: f"the {name.upper()} added to documents" for name in ("bos", "eos")}
     shown = [
@@ -169,9 +201,9 @@ def _differences(old: dict[str, Any], new: dict[str, Any]) -> str:
     return ", ".join(shown) or "later appends"
 
 
-def _refuse_known(found: list[Input], root: Path, manifest: fmt.Manifest) -> None:
+def refuse_known(found: list[Input], root: Place, manifest: fmt.Manifest) -> None:
     """An append must not add a file whose content is already in the store."""
-    source = LocalSource(root)
+    source = source_of(root)
     known: dict[tuple[str, str], str] = {}
     for part in manifest.parts:
         listed = snapshots.read_inputs(source, root, manifest, part.manifest)
@@ -184,7 +216,7 @@ def _refuse_known(found: list[Input], root: Path, manifest: fmt.Manifest) -> Non
             )
 
 
-def _check_fits(root: Path, manifest: fmt.Manifest, plan: BuildPlan) -> None:
+def check_fits(root: Place, manifest: fmt.Manifest, plan: BuildPlan) -> None:
     """What is appended must mean the same as what is there."""
     old, new = manifest.parts[0].settings, plan.settings
     shared = ("tokenizer", "vocab_size", "columns", "chunk_tokens", "inner")
@@ -192,7 +224,7 @@ def _check_fits(root: Path, manifest: fmt.Manifest, plan: BuildPlan) -> None:
     if changed:
         raise StoreExists(
             f"{root}: what is appended differs from the store in "
-            f"{_differences(changed, {key: new.get(key) for key in changed})}. Append with the "
+            f"{differences(changed, {key: new.get(key) for key in changed})}. Append with the "
             "same settings, or build another store."
         )
 
@@ -200,41 +232,41 @@ def _check_fits(root: Path, manifest: fmt.Manifest, plan: BuildPlan) -> None:
 def _build(
     plan: BuildPlan,
     files: Files,
-    root: Path,
+    root: Place,
     before: Snapshot | None,
     workers: int | None,
     bar: Progress,
     *,
-    mode: _Mode,
+    mode: BuildMode,
     locked: bool,
 ) -> None:
     overwrite = mode.overwrite and locked  # else it may be of a builder that lives
     done, cursor, broken = _committed(files, root, plan, before, overwrite=overwrite)
-    kept = _kept_skips(files, root, done)
+    kept = kept_skips(files, root, done)
     if broken:
         log.warning("%s: not whole, or of another build; it is written again", root / broken[0])
     remove_names(root, broken, files)
     if done:
         log.info("%s: going on after %s", root, plural(len(done), "finished shard"))
-    with _executor(plan, workers, cursor) as executor:
+    with executor_for(plan, workers, cursor) as executor:
         fresh, cursor, skips = write_shards(
             plan,
             executor,
             files,
             root,
-            snapshot=_next_number(before),
-            first=_next_shard(before) + len(done),
+            snapshot=next_number(before),
+            first=next_shard(before) + len(done),
             cursor=cursor,
             skips=kept[-1].flushed() if kept else Skips(),
             bar=bar,
         )
-        log.debug("%s: encoded in %s: %s", root, _processes(executor), executor.why)
-    kept += _kept_skips(files, root, fresh)
+        log.debug("%s: encoded in %s: %s", root, processes_of(executor), executor.why)
+    kept += kept_skips(files, root, fresh)
     skips = replace(skips, places=tuple(line for one in [*kept, skips] for line in one.places))
-    _publish(plan, files, root, before, done + fresh, cursor, skips, keeps=not mode.overwrite)
+    publish(plan, files, root, before, done + fresh, cursor, skips, keeps=not mode.overwrite)
 
 
-def _kept_skips(files: Files, root: Path, entries: list[fmt.ShardEntry]) -> list[Skips]:
+def kept_skips(files: Files, root: Place, entries: list[fmt.ShardEntry]) -> list[Skips]:
     """What the shards of a build kept of records that were left out."""
     found = []
     for entry in entries:
@@ -249,25 +281,27 @@ def _inputs_json(plan: BuildPlan) -> bytes:
     return fmt.canonical(describe_inputs(plan.setup.inputs)) + b"\n"
 
 
-def _next_number(before: Snapshot | None) -> int:
+def next_number(before: Snapshot | None) -> int:
+    """The number of the next snapshot."""
     return before.manifest.number + 1 if before else 1
 
 
-def _next_shard(before: Snapshot | None) -> int:
+def next_shard(before: Snapshot | None) -> int:
+    """The number of the first shard after a snapshot."""
     if before is None or not before.manifest.shards:
         return 0
     return int(before.manifest.shards[-1].name.removeprefix("shard-")) + 1
 
 
 def _committed(
-    files: Files, root: Path, plan: BuildPlan, before: Snapshot | None, *, overwrite: bool
+    files: Files, root: Place, plan: BuildPlan, before: Snapshot | None, *, overwrite: bool
 ) -> tuple[list[fmt.ShardEntry], Cursor, list[str]]:
     """Shards of this very build that are already there, where to go on, and what is in the way.
 
     In the way are a shard of ours that lacks a file, and with `overwrite` shards and the list of
     inputs of another build that has not finished; without it, these are refused.
     """
-    listed = fmt.inputs_name(_next_number(before))
+    listed = fmt.inputs_name(next_number(before))
     raw = files.read(root / listed, fmt.MAX_RECORD_BYTES)
     other = raw is not None and raw != _inputs_json(plan)
     if other and not overwrite:
@@ -276,53 +310,36 @@ def _committed(
             "build again to finish it, or `tokenloom gc --unfinished` to remove it."
         )
     sidecar = [listed] if other and is_our_sidecar(root, listed, files) else []
-    first, entries, cursor = _next_shard(before), list[fmt.ShardEntry](), Cursor()
-    while True:
-        folder = root / fmt.shard_name(first + len(entries))
-        raw = files.read(folder / "shard.json", fmt.MAX_RECORD_BYTES)
-        if raw is None:
-            return entries, cursor, sidecar
-        record = fmt.unseal(fmt.ShardRecord, raw, str(folder / "shard.json"))
-        if record.fingerprint != plan.fingerprint and overwrite:
-            return entries, cursor, sidecar + _following(files, root, first + len(entries))
-        if not _is_whole(folder, record):
-            return entries, cursor, [*sidecar, folder.name]
-        if record.fingerprint != plan.fingerprint:
-            what = ", another chat template perhaps," if plan.setup.job.chat else ""
-            raise StoreExists(
-                f"{folder}: an unfinished build with other inputs or settings{what} left this "
-                "shard. Run that build again to finish it, or `tokenloom gc --unfinished` to "
-                "remove it."
-            )
-        entries.append(shard_entry(record, raw))
-        cursor = Cursor(**record.progress)
-
-
-def _following(files: Files, root: Path, first: int) -> list[str]:
-    """Shards of ours from number `first` on."""
-    found = [fmt.SHARD_NAME.fullmatch(name) for name in files.list(root)]
-    later = [match[0] for match in found if match and int(match[1]) >= first]
-    return [name for name in later if is_our_shard(root, name, files)]
-
-
-def _is_whole(folder: Path, record: fmt.ShardRecord) -> bool:
-    source = LocalSource(folder)
-    return all(source.size(name) == file.bytes for name, file in record.files.items())
+    stretched = stretch_files(files.list(root), next_number(before))
+    if stretched and not overwrite:
+        raise StoreExists(
+            f"{root / stretched[-1]}: an unfinished build in stretches is here. Run that build "
+            "again to finish it, or `tokenloom gc --unfinished` to remove it."
+        )
+    first = next_shard(before)
+    entries, cursor, broken = committed_shards(
+        files, root, plan, first, Cursor(), overwrite=overwrite
+    )
+    return entries, cursor, sidecar + stretched + broken
 
 
 @contextmanager
-def _executor(plan: BuildPlan, workers: int | None, cursor: Cursor) -> Iterator[Executor]:
+def executor_for(
+    plan: BuildPlan, workers: int | None, cursor: Cursor, total: int | None = None
+) -> Iterator[Executor]:
+    """Who encodes the blocks of a plan from a cursor on; `total` is bytes of input in all."""
     reason = plan.setup.stays_here()
     if workers is not None and workers > 1 and reason is not None:
         log.warning("encoding in one process: %s", reason)
     inputs = plan.setup.inputs
     known = all(one.kind not in ("hf", "table", "rows") for one in inputs)
+    total = sum(one.size for one in inputs) if total is None else total
     executor = Crew(
         plan.setup,
         plan.kitchen,
         workers if reason is None else 1,
         most=usable_cores(),
-        left=sum(one.size for one in inputs) - cursor.bytes if known else None,
+        left=total - cursor.bytes if known else None,
         opened=plan.opened,
         reason=reason,
     )
@@ -334,14 +351,15 @@ def _executor(plan: BuildPlan, workers: int | None, cursor: Cursor) -> Iterator[
         executor.close(well=well)
 
 
-def _processes(executor: Executor) -> str:
+def processes_of(executor: Executor) -> str:
+    """How many processes encode, in words."""
     return "1 process" if executor.processes == 1 else f"{executor.processes} processes"
 
 
-def _publish(
+def publish(
     plan: BuildPlan,
     files: Files,
-    root: Path,
+    root: Place,
     before: Snapshot | None,
     entries: list[fmt.ShardEntry],
     cursor: Cursor,
@@ -349,7 +367,19 @@ def _publish(
     *,
     keeps: bool,
 ) -> None:
-    number = _next_number(before)
+    """Publish the manifest over committed shards, and what belongs beside it.
+
+    Args:
+        plan: with identified inputs.
+        files: the seam for effects.
+        root: the store's directory.
+        before: the newest snapshot.
+        entries: the shards of the new one.
+        cursor: what was left out.
+        skips: why.
+        keeps: whether the shards of `before` belong to the new one.
+    """
+    number = next_number(before)
     old = before.manifest if before and keeps else None
     sidecars = dict(old.files) if old else {}
     name = fmt.inputs_name(number)
@@ -396,7 +426,7 @@ def _publish(
     _warn_if_empty(root, part, skips)
     # shards and sidecars of a killed run may be there without being safe: first they, then we
     files.sync_directory(root)
-    publish_manifest(files, root, with_digest(manifest, LocalSource(root), root, known=old))
+    publish_manifest(files, root, with_digest(manifest, source_of(root), root, known=old))
     counts = f"{plural(cursor.skipped, 'record')} skipped, {cursor.filtered:,} filtered"
     if skips.table:
         told = "\n".join([*skips.rows(), f"their places: {root / listed}"])
@@ -406,7 +436,7 @@ def _publish(
         log.warning("%s: %s", root, counts)
 
 
-def _warn_if_empty(root: Path, part: fmt.Part, skips: Skips) -> None:
+def _warn_if_empty(root: Place, part: fmt.Part, skips: Skips) -> None:
     """A store without a text is reported before it is published."""
     empty = sum(n for why, (n, _, _) in skips.table.items() if why.startswith("kept: empty text"))
     if part.documents and empty == part.documents:
@@ -423,7 +453,7 @@ def _warn_if_empty(root: Path, part: fmt.Part, skips: Skips) -> None:
 
 
 def _publish_tokenizer(
-    plan: BuildPlan, files: Files, root: Path
+    plan: BuildPlan, files: Files, root: Place
 ) -> tuple[fmt.TokenizerRecord | None, dict[str, fmt.FileRecord]]:
     """Keep the tokenizer in the store, so that its ids can always be read as text."""
     spec = plan.setup.spec

@@ -13,19 +13,19 @@ import logging
 import os
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from typing import Any
 
 from tokenloom.arguments import integer, one_of
 from tokenloom.errors import ConfigError, TokenizerError, warn
 from tokenloom.ingest.columns import STORED, check_first, given_columns, stored_columns
-from tokenloom.ingest.cuts import BLOCK_BYTES, blocks
+from tokenloom.ingest.crew.wire import Setup, make_kitchen
+from tokenloom.ingest.cuts import BEGINNING, BLOCK_BYTES, Edge, blocks
 from tokenloom.ingest.encode import Job, Kitchen, apply_hooks
 from tokenloom.ingest.encodings import MAX_RECORD_BYTES, Reading
 from tokenloom.ingest.hooks import Hook, resolve_hook
 from tokenloom.ingest.inputs import Input
 from tokenloom.ingest.records import read_block
-from tokenloom.ingest.wire import Setup, make_kitchen
 from tokenloom.store import format as fmt
 from tokenloom.store import metadata
 from tokenloom.tokenizer.chat.conversation import ChatJob
@@ -35,11 +35,13 @@ from tokenloom.tokenizer.fast import choose_engine
 from tokenloom.tokenizer.guard import GuardedEncoder
 from tokenloom.tokenizer.spec import UNSET, Special, TokenizerSpec, resolve
 
-__all__ = ["BuildOptions", "BuildPlan", "make_plan", "resolve_tokenizer"]
+__all__ = ["BuildOptions", "BuildPlan", "make_plan", "resolve_tokenizer", "with_inputs"]
 
 log = logging.getLogger("tokenloom")
 
 ENGINES = ("auto", "reference", "tiktoken", "fast")
+
+MOST_STRETCHES = 10_000
 
 SAMPLE_RATE = 1 / 1000
 
@@ -80,8 +82,10 @@ class BuildOptions:
     shard_tokens: int = fmt.SHARD_TOKENS
     block_bytes: int = BLOCK_BYTES
     inner: int = fmt.INNER
+    stretches: int = 1
 
     def __post_init__(self) -> None:
+        integer("stretches", self.stretches, 1, MOST_STRETCHES)
         one_of("engine", self.engine, ENGINES)
         one_of("on_error", self.on_error, ("raise", "skip"))
         self.reading()
@@ -103,7 +107,10 @@ class BuildOptions:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class BuildPlan:
-    """A build, decided; `kitchen` is what deciding had to open, for a build in this process."""
+    """A build, decided; `kitchen` is what deciding had to open, for a build in this process.
+
+    `since` and `until` are what it reads of the inputs: all, or a stretch.
+    """
 
     setup: Setup
     kitchen: Kitchen
@@ -112,6 +119,8 @@ class BuildPlan:
     fingerprint: str
     engine: str
     opened: float  # CPU-seconds until the encoder was there
+    since: Edge = BEGINNING
+    until: Edge | None = None
 
 
 def make_plan(inputs: Sequence[Input], options: BuildOptions, parent: str | None) -> BuildPlan:
@@ -169,10 +178,11 @@ def make_plan(inputs: Sequence[Input], options: BuildOptions, parent: str | None
         "shard_tokens": options.shard_tokens,
         "block_bytes": options.block_bytes,
         "inner": options.inner,
+        **({"stretches": options.stretches} if options.stretches > 1 else {}),
         **{name: hook and hook.describe() for name, hook in hooks.items()},
-        "inputs": hashlib.sha256(fmt.canonical(describe_inputs(inputs))).hexdigest(),
+        "inputs": _sha256(describe_inputs(inputs)),
     }
-    fingerprint = hashlib.sha256(fmt.canonical(settings)).hexdigest()
+    fingerprint = _sha256(settings)
     job = Job(
         text_key=settings["text_key"],
         ids_key=ids_key,
@@ -207,6 +217,21 @@ def make_plan(inputs: Sequence[Input], options: BuildOptions, parent: str | None
         engine=label,
         opened=opened,
     )
+
+
+def with_inputs(plan: BuildPlan, inputs: Sequence[Input]) -> BuildPlan:
+    """The same plan, once its inputs are identified."""
+    settings = {**plan.settings, "inputs": _sha256(describe_inputs(inputs))}
+    return replace(
+        plan,
+        setup=replace(plan.setup, inputs=inputs),
+        settings=settings,
+        fingerprint=_sha256(settings),
+    )
+
+
+def _sha256(value: Any) -> str:
+    return hashlib.sha256(fmt.canonical(value)).hexdigest()
 
 
 def describe_inputs(inputs: Sequence[Input]) -> list[dict[str, Any]]:

@@ -24,7 +24,6 @@ import contextlib
 import itertools
 import json
 import math
-import os
 import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -40,6 +39,7 @@ from tokenloom.ingest.encodings import decoder
 from tokenloom.ingest.inputs import Input, check_size, label, unreadable
 from tokenloom.ingest.spool import record_of
 from tokenloom.ingest.tables import table_records
+from tokenloom.remote.objects import RangedFile, open_ranged
 
 __all__ = ["RecordError", "Records", "read_block"]
 
@@ -172,34 +172,29 @@ def _read(one: Input, piece: Cut, columns: Sequence[str] | None, limit: int) -> 
 
 # ---------------------------------------------------------------- bytes to lines
 @contextlib.contextmanager
-def _opened(one: Input) -> Iterator[int]:
+def _opened(one: Input) -> Iterator[RangedFile]:
+    assert one.path is not None  # objects travel with their pieces
     try:
-        descriptor = os.open(label(one), os.O_RDONLY)
-        try:
-            check_size(one, os.fstat(descriptor).st_size)
-            yield descriptor
-        finally:
-            os.close(descriptor)
+        with open_ranged(one.path, one.size, one.etag) as file:
+            check_size(one, file.size)
+            yield file
     except OSError as error:
         raise unreadable(label(one), error) from error
 
 
-def _pread(one: Input, descriptor: int, start: int, stop: int) -> bytes:
+def _pread(one: Input, file: RangedFile, start: int, stop: int) -> bytes:
     """Bytes [start, stop) of the file, all of them."""
-    data = os.pread(descriptor, stop - start, start)
-    while len(data) < stop - start:  # one call gives at most 2 GiB
-        more = os.pread(descriptor, stop - start - len(data), start + len(data))
-        if not more:
-            check_size(one, start + len(data))
-        data += more
+    data = file.read(start, stop)
+    if len(data) < stop - start:
+        check_size(one, start + len(data))
     return data
 
 
 def _own_lines(one: Input, piece: Cut, limit: int) -> tuple[list[bytes], int, int]:
     """The lines that start in a piece, the position of the first, and their bytes in the file."""
     start, stop = piece.start, piece.stop
-    with _opened(one) as descriptor:
-        data = _pread(one, descriptor, max(start - 1, 0), stop)
+    with _opened(one) as file:
+        data = _pread(one, file, max(start - 1, 0), stop)
         lines = data.split(b"\n")
         if start > 0:
             # the end of a line that began earlier; empty if the cut is between two lines
@@ -208,13 +203,13 @@ def _own_lines(one: Input, piece: Cut, limit: int) -> tuple[list[bytes], int, in
         if lines and not lines[-1]:
             lines.pop()
         elif lines and stop < one.size:
-            tail, ended = _tail(one, descriptor, stop, limit - len(lines[-1]))
+            tail, ended = _tail(one, file, stop, limit - len(lines[-1]))
             lines[-1] += tail
             size += len(tail) + ended
     return lines, start, max(size, 0)
 
 
-def _tail(one: Input, descriptor: int, start: int, room: int) -> tuple[bytes, bool]:
+def _tail(one: Input, file: RangedFile, start: int, room: int) -> tuple[bytes, bool]:
     """The rest of a line from `start` on, and if its end was found within `room` bytes.
 
     One byte more than `room` is read when there is one, which is how a line is seen to be too long.
@@ -222,7 +217,7 @@ def _tail(one: Input, descriptor: int, start: int, room: int) -> tuple[bytes, bo
     parts: list[bytes] = []
     step = TAIL_BYTES
     while start < one.size and room >= 0:
-        part = _pread(one, descriptor, start, min(start + step, one.size, start + room + 1))
+        part = _pread(one, file, start, min(start + step, one.size, start + room + 1))
         newline = part.find(b"\n")
         if newline >= 0:
             return b"".join([*parts, part[:newline]]), True
@@ -237,8 +232,8 @@ def _whole_file(one: Input, piece: Cut, limit: int) -> _Read:
         return _Read(values=[None], errors={0: _too_long(limit)}, bytes=0)
     data = piece.data
     if data is None:
-        with _opened(one) as descriptor:
-            data = _pread(one, descriptor, 0, piece.stop)
+        with _opened(one) as file:
+            data = _pread(one, file, 0, piece.stop)
     notes: list[str] = []
     data = data.removeprefix(BOM) if "utf-8" in one.encodings else data
     try:

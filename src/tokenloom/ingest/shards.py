@@ -10,25 +10,26 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
-from tokenloom.errors import InputError, TokenizerError, sentence
+from tokenloom.arguments import Place
+from tokenloom.errors import InputError, StoreExists, TokenizerError, sentence
+from tokenloom.ingest.crew.executors import Executor, Task
 from tokenloom.ingest.cuts import Block, blocks
 from tokenloom.ingest.encode import EncodedBlock
-from tokenloom.ingest.executors import Executor, Task
 from tokenloom.ingest.inputs import label
 from tokenloom.ingest.plan import BuildPlan
 from tokenloom.ingest.skips import Skips, Told
+from tokenloom.ingest.target import is_our_shard, sizes_of
 from tokenloom.progress import Progress
 from tokenloom.store import format as fmt
 from tokenloom.store.files import Files
 from tokenloom.store.metadata import MAX_LINES_BYTES
-from tokenloom.store.writer import ShardWriter
+from tokenloom.store.writer import ShardWriter, shard_entry
 
-__all__ = ["Cursor", "write_shards"]
+__all__ = ["Cursor", "committed_shards", "shards_from", "write_shards"]
 
 log = logging.getLogger("tokenloom")
 
@@ -64,11 +65,57 @@ class Cursor:
         return {name: getattr(self, name) for name in self.__slots__}
 
 
+def committed_shards(
+    files: Files, root: Place, plan: BuildPlan, first: int, cursor: Cursor, *, overwrite: bool
+) -> tuple[list[fmt.ShardEntry], Cursor, list[str]]:
+    """Shards of a plan that are already there, numbered from `first`.
+
+    Gives them, where to go on, and what is in the way: a shard of ours that lacks a file or, with
+    `overwrite`, those of another build.
+
+    Raises:
+        StoreExists: a shard of another build is in the way, without `overwrite`.
+    """
+    entries: list[fmt.ShardEntry] = []
+    while True:
+        folder = root / fmt.shard_name(first + len(entries))
+        raw = files.read(folder / "shard.json", fmt.MAX_RECORD_BYTES)
+        if raw is None:
+            return entries, cursor, []
+        record = fmt.unseal(fmt.ShardRecord, raw, str(folder / "shard.json"))
+        ours = record.fingerprint == plan.fingerprint
+        if overwrite and not ours:
+            return entries, cursor, shards_from(files, root, first + len(entries))
+        if not _is_whole(folder, record, files):
+            return entries, cursor, [folder.name]
+        if not ours:
+            what = ", another chat template perhaps," if plan.setup.job.chat else ""
+            raise StoreExists(
+                f"{folder}: an unfinished build with other inputs or settings{what} left this "
+                "shard. Run that build again to finish it, or `tokenloom gc --unfinished` to "
+                "remove it."
+            )
+        entries.append(shard_entry(record, raw))
+        cursor = Cursor(**record.progress)
+
+
+def shards_from(files: Files, root: Place, first: int) -> list[str]:
+    """Shards of ours from number `first` on."""
+    found = [fmt.SHARD_NAME.fullmatch(name) for name in files.list(root)]
+    later = [match[0] for match in found if match and int(match[1]) >= first]
+    return [name for name in later if is_our_shard(root, name, files)]
+
+
+def _is_whole(folder: Place, record: fmt.ShardRecord, files: Files) -> bool:
+    size_of = sizes_of(folder, files)
+    return all(size_of(name) == file.bytes for name, file in record.files.items())
+
+
 def write_shards(
     plan: BuildPlan,
     executor: Executor,
     files: Files,
-    root: Path,
+    root: Place,
     *,
     snapshot: int,
     first: int,
@@ -119,9 +166,12 @@ class _Stream:
     _results: Iterator[tuple[Task, EncodedBlock]] = field(init=False)
 
     def __post_init__(self) -> None:
-        inputs, size = self.plan.setup.inputs, self.plan.options.block_bytes
-        first = self.cursor.block
-        tasks = enumerate(blocks(inputs, first=first, block_bytes=size), first)
+        plan, first = self.plan, self.cursor.block
+        size = plan.options.block_bytes
+        cut = blocks(
+            plan.setup.inputs, first=first, since=plan.since, until=plan.until, block_bytes=size
+        )
+        tasks = enumerate(cut, first)
         self._results = self.executor.run(iter(tasks), slow=self.slow)
 
     def block(self) -> tuple[Block, EncodedBlock] | None:
@@ -215,7 +265,7 @@ def _where(plan: BuildPlan, number: int, record: int) -> str:
 
 
 def _write_shard(
-    stream: _Stream, files: Files, root: Path, number: int, snapshot: int
+    stream: _Stream, files: Files, root: Place, number: int, snapshot: int
 ) -> fmt.ShardEntry | None:
     """One committed shard, or None if there are no more documents."""
     plan = stream.plan

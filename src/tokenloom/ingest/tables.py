@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from tokenloom.errors import InputError, MissingExtra
-from tokenloom.ingest.cuts import Cut
+from tokenloom.ingest.cuts import Cut, open_parquet
 from tokenloom.ingest.inputs import Input, check_size, label
 
 __all__ = ["table_records"]
@@ -67,9 +67,7 @@ def _refuse_long(
 
 
 def _row_groups(one: Input, piece: Cut, columns: Sequence[str] | None) -> Any:
-    import pyarrow.parquet as pq
-
-    with pq.ParquetFile(label(one)) as file:
+    with open_parquet(one) as file:
         if columns is not None:
             columns = [name for name in file.schema_arrow.names if name in set(columns)]
         groups = range(piece.start, piece.stop)

@@ -22,19 +22,20 @@ import errno
 import hashlib
 import logging
 import os
-import stat
 import time
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
-from tokenloom.arguments import local_path
+from tokenloom.arguments import Place, Url, place
 from tokenloom.bind import bind
 from tokenloom.errors import StoreBusy, StoreError, StoreExists, StoreNotFound
+from tokenloom.ingest.cluster.stretch_files import is_stretch_file
 from tokenloom.store import format as fmt
 from tokenloom.store.byte_source import LocalSource
-from tokenloom.store.files import LOCAL, LOCK_NAME, TEMPORARY_NAME, Files
+from tokenloom.store.files import FOLDER, LOCAL, LOCK_NAME, TEMPORARY_NAME, Files
 from tokenloom.store.snapshots import (
     InputList,
     Snapshot,
@@ -62,11 +63,15 @@ __all__ = [
     "refuse",
     "remains",
     "remove_names",
+    "sizes_of",
+    "together",
 ]
 
 log = logging.getLogger("tokenloom")
 
 POLL_SECONDS = 0.1
+
+IDLE_HOURS = 24.0
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -85,29 +90,34 @@ class Standing:
     strangers: tuple[str, ...] = ()
 
 
-def look(root: Path, files: Files = LOCAL) -> Standing:
+def look(root: Place, files: Files = LOCAL) -> Standing:
     """Whose a directory is; changes nothing.
 
     Raises:
         StoreExists: it is no directory.
         StoreError: a manifest or a commit record in it is damaged, or is not one of ours.
     """
-    if os.path.lexists(root) and not os.path.isdir(root):
+    if isinstance(root, Path) and os.path.lexists(root) and not os.path.isdir(root):
         what = "a link to nothing" if os.path.islink(root) else "no directory"
         raise StoreExists(f"{root}: this is {what}, so it holds no store. Name another path.")
     names = tuple(files.list(root))  # one look: without locks another builder may finish meanwhile
     published = numbers(names)
     if published:
         return Standing(names=names, snapshot=load(root, published[-1], files))
+    if any(is_our_sidecar(root, name, files) for name in names if name.startswith("plan-")):
+        # a plan is published where nothing was, so shards of thousands of parts are not read again
+        strangers = [name for name in names if not is_store_name(name)]
+        return Standing(names=names, snapshot=None, strangers=tuple(strangers))
     vouched = any(
         is_our_shard(root, name, files) or is_our_sidecar(root, name, files) for name in names
     )
     strangers = [name for name in names if not _is_ours(root, name, vouched, files)]
-    there = [name for name in strangers if _mode(root / name)]  # a living builder renames its files
+    # a living builder renames its files
+    there = [name for name in strangers if files.measure(root / name) is not None]
     return Standing(names=names, snapshot=None, strangers=tuple(there))
 
 
-def _is_ours(root: Path, name: str, vouched: bool, files: Files) -> bool:
+def _is_ours(root: Place, name: str, vouched: bool, files: Files) -> bool:
     """Whether something in a directory without a manifest is of a build of ours.
 
     Args:
@@ -119,47 +129,46 @@ def _is_ours(root: Path, name: str, vouched: bool, files: Files) -> bool:
     path = root / name
     if is_our_shard(root, name, files) or is_our_sidecar(root, name, files):
         return True
-    mode = _mode(path)
+    size = files.measure(path)
     if name == LOCK_NAME:
-        return stat.S_ISREG(mode)
-    if not TEMPORARY_NAME.fullmatch(name):
+        return size is not None and size >= 0
+    if _may_be_half(name, files) and size == FOLDER:
+        return vouched or is_half_a_shard(path, files)
+    if not TEMPORARY_NAME.fullmatch(name) or size is None or size < 0:
         return False
-    if stat.S_ISDIR(mode):
-        return vouched or _is_half_a_shard(path)
-    if not stat.S_ISREG(mode):
-        return False
-    # the first file that a build without documents publishes is its list of inputs
-    head = b"" if vouched else (files.read(path, fmt.MAX_RECORD_BYTES) or b"")[: len(_LIST_HEAD)]
-    return _LIST_HEAD.startswith(head)
+    # the first file that a build publishes: of parts their plan, else perhaps its list of inputs
+    raw = b"" if vouched else files.read(path, fmt.MAX_RECORD_BYTES) or b""
+    return any(head.startswith(raw[: len(head)]) for head in _HEADS)
 
 
-_LIST_HEAD = b'[\n {\n  "bytes": '
+_HEADS = (b'[\n {\n  "bytes": ', b'{\n "fingerprint": "')
 
 
-def _mode(path: Path) -> int:
-    """The kind of a file, 0 if it is gone; a link is a link."""
-    try:
-        return os.lstat(path).st_mode
-    except FileNotFoundError:
-        return 0
+def _may_be_half(name: str, files: Files) -> bool:
+    """Whether a shard that is being written has such a name."""
+    names = TEMPORARY_NAME if files.folders else fmt.SHARD_NAME
+    return names.fullmatch(name) is not None
 
 
-def is_our_shard(root: Path, name: str, files: Files) -> bool:
+def is_our_shard(root: Place, name: str, files: Files) -> bool:
     """Whether a shard's directory holds a commit record of ours; one that is damaged raises."""
-    if not fmt.SHARD_NAME.fullmatch(name) or not stat.S_ISDIR(_mode(root / name)):
+    if not fmt.SHARD_NAME.fullmatch(name) or files.measure(root / name) != FOLDER:
         return False
     record = commit_record(root, name, files)
     return record is not None and fmt.shard_name(record.number) == name
 
 
-def is_our_sidecar(root: Path, name: str, files: Files) -> bool:
+def is_our_sidecar(root: Place, name: str, files: Files) -> bool:
     """Whether the content of a file beside the manifests is what its name says."""
     path = root / name
-    if not fmt.ROOT_FILE_NAME.fullmatch(name) or not stat.S_ISREG(_mode(path)):
+    size = files.measure(path) if fmt.ROOT_FILE_NAME.fullmatch(name) else None
+    if size is None or size < 0:
         return False
     raw = files.read(path, fmt.MAX_RECORD_BYTES) or b""
     if name.startswith("tokenizer-"):
         return hashlib.sha256(raw).hexdigest().startswith(name[10:18])
+    if name.startswith(("plan-", "stretch-")):
+        return is_stretch_file(name, raw, str(path))
     with contextlib.suppress(ValueError, RecursionError):
         if name.startswith("skipped-"):
             first = fmt.read_json(raw.split(b"\n", 1)[0])
@@ -168,37 +177,40 @@ def is_our_sidecar(root: Path, name: str, files: Files) -> bool:
     return False
 
 
-def _is_half_a_shard(folder: Path) -> bool:
-    """Whether everything below a temporary directory has a name that a shard's writer gives."""
-    for place, folders, names in os.walk(folder):
-        inside = os.path.relpath(place, folder)
-        inside = "" if inside == "." else inside + "/"
-        for name in folders:
-            known = fmt.COLUMN_NAME.fullmatch(name) if not inside else name == "c"
-            if not known or os.path.islink(os.path.join(place, name)):
-                return False
-        for name in names:
-            mode = _mode(Path(place, name))  # 0: its builder lives, and has removed it
-            regular = mode == 0 or stat.S_ISREG(mode)
-            if not regular or not fmt.SHARD_FILE_NAME.fullmatch(inside + name):
-                return False
-    return True
+def is_half_a_shard(folder: Place, files: Files) -> bool:
+    """Whether everything below a directory has a name that a shard's writer gives.
+
+    In a bucket, a shard that is being written has its own name, but no commit record yet.
+    """
+    found = files.below(folder)
+    if not files.folders and ("shard.json" in found or not found):
+        return False
+    return all(map(_is_of_a_shard, found, found.values()))
+
+
+def _is_of_a_shard(name: str, size: int) -> bool:
+    if size == FOLDER:
+        column, _, rest = name.partition("/")
+        return rest in ("", "c") and fmt.COLUMN_NAME.fullmatch(column) is not None
+    return size >= 0 and fmt.SHARD_FILE_NAME.fullmatch(name) is not None
 
 
 # -- the directory of a build --------------------------------------------------------------
-def place_of(out: object) -> Path:
+def place_of(out: object) -> Place:
     """Where a build goes: `out`, with links resolved once, so that none can be moved later.
 
     Raises:
-        ConfigError: it is no path of this machine.
+        ConfigError: it is neither a path of this machine nor a URL.
     """
-    root = local_path("out", out)
+    root = place("out", out)
+    if isinstance(root, Url):
+        return root
     real = os.path.realpath(root)
     linked = real != os.path.abspath(root) and os.path.exists(root)
     return Path(real) if linked else root
 
 
-def refuse(root: Path, standing: Standing) -> None:
+def refuse(root: Place, standing: Standing) -> None:
     """Raises if a directory without a manifest holds anything that is not ours."""
     if standing.strangers:
         raise StoreExists(
@@ -207,8 +219,11 @@ def refuse(root: Path, standing: Standing) -> None:
         )
 
 
-def make_directory(files: Files, root: Path) -> None:
-    """Make the store's directory and those above it, durably."""
+def make_directory(files: Files, root: Place) -> None:
+    """Make the store's directory and those above it, durably; a bucket is tried instead."""
+    if not isinstance(root, Path):
+        files.mkdir(root)
+        return
     missing = []
     path = root
     while not path.exists():
@@ -231,21 +246,37 @@ def make_directory(files: Files, root: Path) -> None:
 
 
 @contextmanager
-def alone(files: Files, root: Path) -> Iterator[tuple[Standing, bool]]:
+def alone(files: Files, root: Place) -> Iterator[tuple[Standing, bool]]:
     """Wait until no other process builds here, then look again.
 
     Gives what is there now, and whether the lock is really held. If it is, no temporary file
     belongs to a living build: those of dead ones are removed.
     """
+    with _waiting(root, partial(files.lock, root)) as held:
+        standing = look(root, files)
+        refuse(root, standing)
+        if held:
+            remove_names(root, remains(standing), files)
+        yield standing, held
+
+
+@contextmanager
+def together(files: Files, root: Place) -> Iterator[None]:
+    """Wait until nobody wants the directory alone; others may build here in the same way."""
+    with _waiting(root, partial(files.lock, root, shared=True)):
+        yield
+
+
+@contextmanager
+def _waiting(
+    root: Place, lock: Callable[[], contextlib.AbstractContextManager[bool | None]]
+) -> Iterator[bool]:
+    """Inside, a lock is held, or there are none (False)."""
     waiting = False
     while True:
-        with files.lock(root) as held:
+        with lock() as held:
             if held is not False:
-                standing = look(root, files)
-                refuse(root, standing)
-                if held:
-                    remove_names(root, remains(standing), files)
-                yield standing, bool(held)
+                yield bool(held)
                 return
         if not waiting:
             log.warning("%s: another process is building here; waiting for it", root)
@@ -258,7 +289,7 @@ def remains(standing: Standing) -> list[str]:
     return [name for name in standing.names if TEMPORARY_NAME.fullmatch(name)]
 
 
-def remove_names(root: Path, names: Sequence[str], files: Files) -> None:
+def remove_names(root: Place, names: Sequence[str], files: Files) -> None:
     """Remove files and directories of a store; a name that we do not make is refused."""
     wrong = [name for name in names if not is_store_name(name)]
     if wrong:
@@ -287,19 +318,23 @@ class Collected:
 
 
 def collect(
-    root: Path,
+    root: Place,
     *,
     old_snapshots: bool = False,
     pinned: Collection[int] = (),
     unfinished: bool = False,
+    idle_hours: float = IDLE_HOURS,
     dry_run: bool = False,
     files: Files = LOCAL,
 ) -> Collected:
     """Remove what no snapshot needs.
 
+    Where there are no locks, as in buckets, a build that runs cannot be told from one that died:
+    its shards are removed only if nothing was written into them for `idle_hours`.
+
     Raises:
         StoreNotFound: the directory holds no store; nothing in it was touched.
-        StoreBusy: a build is running there.
+        StoreBusy: a build is running there, or may be.
     """
     standing = _ours(root, files)
     locked = LOCK_NAME in standing.names or not dry_run  # a dry run leaves not even a lock
@@ -308,13 +343,28 @@ def collect(
             raise StoreBusy(f"{root}: a build is running here. Wait for it, then collect again.")
         standing = _ours(root, files)  # somebody may have been here before we had the lock
         found = _collectable(root, standing, old_snapshots, pinned, unfinished, files)
+        if unfinished and held is None and locked:
+            fresh = _collectable(root, standing, old_snapshots, pinned, False, files).unfinished
+            _refuse_fresh(root, fresh, idle_hours, files)
         if not dry_run:
             remove_names(root, found.removed, files)
             files.sync_directory(root)
         return found
 
 
-def _ours(root: Path, files: Files) -> Standing:
+def _refuse_fresh(root: Place, names: Sequence[str], idle_hours: float, files: Files) -> None:
+    """Raises if something was written a short while ago, perhaps by a build that runs."""
+    for name in names:
+        hours = files.idle(root / name) / 3600
+        if hours < idle_hours:
+            raise StoreBusy(
+                f"{root / name}: it was written {hours:.1f} hours ago, perhaps by a build that is "
+                f"running: there are no locks here to tell. Allowed: {idle_hours:g} hours without "
+                "a change. If no build is running, pass --idle-hours 0."
+            )
+
+
+def _ours(root: Place, files: Files) -> Standing:
     """A directory that holds a store of ours, finished or not; any other is refused."""
     standing = look(root, files)
     if standing.strangers or not standing.names:
@@ -329,11 +379,16 @@ def _ours(root: Path, files: Files) -> Standing:
             f"{root}: this directory is not a token store. Name one that `tokenloom info` knows."
         )
     if standing.snapshot is not None:
-        check_sizes(LocalSource(root), root, standing.snapshot.manifest)
+        check_sizes(sizes_of(root, files), root, standing.snapshot.manifest)
     return standing
 
 
-def drop_older(root: Path, files: Files) -> tuple[str, ...]:
+def sizes_of(root: Place, files: Files) -> Callable[[str], int | None]:
+    """What gives the bytes of a file of a store as it is now; of a bucket, from one listing."""
+    return LocalSource(root).size if isinstance(root, Path) else files.below(root).get
+
+
+def drop_older(root: Place, files: Files) -> tuple[str, ...]:
     """Remove every snapshot but the newest, with the files that only they name.
 
     Whoever calls this has the lock.
@@ -344,7 +399,7 @@ def drop_older(root: Path, files: Files) -> tuple[str, ...]:
     return found.removed
 
 
-def held(root: Path, named: Collection[tuple[int, str]], files: Files = LOCAL) -> list[int]:
+def held(root: Place, named: Collection[tuple[int, str]], files: Files = LOCAL) -> list[int]:
     """Those snapshots of a store that are named as (number, digest of the content)."""
     published = numbers(files.list(root))
     wanted = [number for number in published if any(number == one for one, _ in named)]
@@ -353,7 +408,7 @@ def held(root: Path, named: Collection[tuple[int, str]], files: Files = LOCAL) -
 
 
 def _collectable(
-    root: Path,
+    root: Place,
     standing: Standing,
     old_snapshots: bool,
     pinned: Collection[int],
@@ -386,12 +441,13 @@ def _named(manifest: fmt.Manifest) -> set[str]:
     return {shard.name for shard in manifest.shards} | manifest.files.keys()
 
 
-def _orphans(root: Path, names: Sequence[str], files: Files) -> Iterator[tuple[str, bool]]:
+def _orphans(root: Place, names: Sequence[str], files: Files) -> Iterator[tuple[str, bool]]:
     """Shards and sidecars among the names, each with whether its content is ours."""
     for name in names:
         if fmt.SHARD_NAME.fullmatch(name):
+            half = not files.folders and is_half_a_shard(root / name, files)
             try:
-                yield name, is_our_shard(root, name, files)
+                yield name, half or is_our_shard(root, name, files)
             except StoreError:  # a commit record of ours, but damaged: whoever wants it gone, may
                 yield name, False
         elif fmt.ROOT_FILE_NAME.fullmatch(name):

@@ -22,25 +22,25 @@ import subprocess
 import sys
 import threading
 import time
-import traceback
 from typing import IO, Any, Final
 
-from tokenloom import errors
 from tokenloom.errors import WorkerError
-from tokenloom.ingest.cuts import Block
-from tokenloom.ingest.encode import EncodedBlock, Kitchen, encode_block
-from tokenloom.ingest.wire import (
+from tokenloom.ingest.crew.wire import (
     Message,
     Setup,
     open_kitchen,
     pack_block,
     pack_encoded,
+    pack_error,
+    raise_told,
     receive,
     send,
     unpack_block,
     unpack_encoded,
     unpack_setup,
 )
+from tokenloom.ingest.cuts import Block
+from tokenloom.ingest.encode import EncodedBlock, Kitchen, encode_block
 from tokenloom.store.handles import Single, lock_of
 
 __all__ = ["Worker", "close_resting", "lease", "main", "resting", "return_to_rest"]
@@ -77,7 +77,7 @@ def _serve() -> None:
                 if key != known:
                     kitchen, known = open_kitchen(setup), key
             except Exception as error:  # noqa: BLE001 - the parent raises it
-                _send_error(results, error)
+                send(results, pack_error(error))
                 return
             send(results, {"ready": time.process_time()})
         else:
@@ -107,16 +107,9 @@ def _answer(
             setup.job, kitchen, setup.inputs, header["number"], block, slow=header["slow"]
         )
     except Exception as error:  # noqa: BLE001 - the parent raises it
-        _send_error(results, error)
+        send(results, pack_error(error))
     else:
         send(results, *pack_encoded(encoded))
-
-
-def _send_error(results: IO[bytes], error: Exception) -> None:
-    kind = type(error).__name__
-    known = kind in errors.__all__ and kind != "MissingExtra"
-    message = str(error) if known else traceback.format_exc()
-    send(results, {"error": kind if known else "WorkerError", "message": message})
 
 
 # -- the parent's end ----------------------------------------------------------------------
@@ -189,9 +182,7 @@ class Worker:
     def _checked(self, answer: Message | None, doing: str) -> Message:
         if answer is None:
             raise self._died(doing)
-        header, _ = answer
-        if "error" in header:
-            raise getattr(errors, header["error"])(header["message"])
+        raise_told(answer[0])
         return answer
 
     def _died(self, doing: str) -> WorkerError:
@@ -216,7 +207,7 @@ def _environment() -> dict[str, str]:
 
 def _start() -> subprocess.Popen[bytes]:
     return subprocess.Popen(
-        [sys.executable, "-P", "-c", "from tokenloom.ingest.worker import main; main()"],
+        [sys.executable, "-P", "-c", "from tokenloom.ingest.crew.worker import main; main()"],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         env=_environment(),

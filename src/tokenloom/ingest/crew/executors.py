@@ -2,8 +2,8 @@
 
 One idea: tasks go out in order, results come back in order, and only a few are under way, so
 memory stays bounded and nothing depends on who finishes first. A worker speaks
-`tokenloom.ingest.wire` over its standard input and output; when one dies, its pipe ends and the
-build stops at once with its exit code.
+`tokenloom.ingest.crew.wire` over its standard input and output; when one dies, its pipe ends and
+the build stops at once with its exit code.
 
 How many workers: a number that was asked for is obeyed, and the workers do all the encoding.
 Otherwise this process starts to encode, measures what a byte costs it, and starts workers as soon
@@ -23,10 +23,10 @@ from dataclasses import dataclass
 from typing import Final, Protocol
 
 from tokenloom.errors import plural
+from tokenloom.ingest.crew.wire import Message, Setup, pack_setup
+from tokenloom.ingest.crew.worker import Worker, lease, resting, return_to_rest
 from tokenloom.ingest.cuts import Block
 from tokenloom.ingest.encode import EncodedBlock, Kitchen, encode_block
-from tokenloom.ingest.wire import Message, Setup, pack_setup
-from tokenloom.ingest.worker import Worker, lease, resting, return_to_rest
 from tokenloom.tokenizer.spec import TokenizerSpec
 
 __all__ = ["Crew", "Effort", "Executor", "best_processes"]

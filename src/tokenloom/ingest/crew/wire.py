@@ -13,13 +13,15 @@ from __future__ import annotations
 
 import itertools
 import json
+import traceback
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
-from pathlib import Path
 from typing import IO, Any
 
 import numpy as np
 
+from tokenloom import errors
+from tokenloom.arguments import place
 from tokenloom.bind import bind, unbind
 from tokenloom.ingest.cuts import Block, Cut
 from tokenloom.ingest.encode import EncodedBlock, Job, Kitchen
@@ -38,7 +40,9 @@ __all__ = [
     "open_kitchen",
     "pack_block",
     "pack_encoded",
+    "pack_error",
     "pack_setup",
+    "raise_told",
     "receive",
     "send",
     "unpack_block",
@@ -78,6 +82,20 @@ def receive(pipe: IO[bytes]) -> Message | None:
             return None
         buffers.append(buffer)
     return header, buffers
+
+
+def pack_error(error: Exception) -> dict[str, str]:
+    """What is told of an error to the process that raises it again."""
+    kind = type(error).__name__
+    known = kind in errors.__all__ and kind != "MissingExtra"
+    message = str(error) if known else traceback.format_exc()
+    return {"error": kind if known else "WorkerError", "message": message}
+
+
+def raise_told(header: dict[str, Any]) -> None:
+    """Raise what another process was told to raise, if anything."""
+    if "error" in header:
+        raise getattr(errors, header["error"])(header["message"])
 
 
 def pack_block(number: int, block: Block, *, slow: bool) -> Message:
@@ -136,7 +154,7 @@ def pack_inputs(inputs: Sequence[Input]) -> list[dict[str, Any]]:
 
 def unpack_inputs(packed: Sequence[dict[str, Any]]) -> list[Input]:
     """The inputs of a job."""
-    return [Input(**{**one, "path": one["path"] and Path(one["path"])}) for one in packed]
+    return [Input(**{**one, "path": one["path"] and place("input", one["path"])}) for one in packed]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

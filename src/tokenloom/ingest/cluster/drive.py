@@ -1,0 +1,315 @@
+"""Builds in stretches: all of them here, one of them, or the finish of what others did.
+
+One idea: all three ways first make the same plan, from the same arguments, and agree on it through
+one file in the store (`stretch_files`). Nothing else is shared, so parts may start in any order,
+at any time, on any machine that sees the inputs and the store.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+from tokenloom.arguments import Place, integer
+from tokenloom.errors import ConfigError, StoreExists, StoreNotFound
+from tokenloom.ingest.cluster.division import Division, divide
+from tokenloom.ingest.cluster.finish import finish_stretches
+from tokenloom.ingest.cluster.on_ray import refuse_objects, run_tasks
+from tokenloom.ingest.cluster.range_hashes import hash_stretch
+from tokenloom.ingest.cluster.stretch_files import (
+    StretchPlan,
+    StretchRecord,
+    publish_plan,
+    read_plan,
+    stretch_files,
+)
+from tokenloom.ingest.cluster.stretch_work import Task, bytes_of, run_stretch
+from tokenloom.ingest.identity import identify, refuse_duplicates
+from tokenloom.ingest.inputs import expand
+from tokenloom.ingest.pipeline import (
+    BuildMode,
+    check_fits,
+    differences,
+    drop_or_tell,
+    next_number,
+    next_shard,
+)
+from tokenloom.ingest.plan import BuildOptions, BuildPlan, make_plan, usable_cores, with_inputs
+from tokenloom.ingest.shards import shards_from
+from tokenloom.ingest.target import (
+    alone,
+    look,
+    make_directory,
+    place_of,
+    refuse,
+    remains,
+    remove_names,
+    sizes_of,
+    together,
+)
+from tokenloom.progress import Progress
+from tokenloom.remote.source import source_of
+from tokenloom.remote.uploads import files_of
+from tokenloom.store.files import Files
+from tokenloom.store.snapshots import Snapshot, check_sizes, read_inputs
+
+__all__ = [
+    "Site",
+    "finish_parts",
+    "planned_stretches",
+    "prepare",
+    "run_all",
+    "run_part",
+]
+
+log = logging.getLogger("tokenloom")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Site:
+    """A build in stretches that is about to start.
+
+    Attributes:
+        root: the store's directory.
+        files: the seam for effects.
+        plan: over inputs that are not hashed yet.
+        before: the newest snapshot, or None.
+        mode: what may happen to it.
+    """
+
+    root: Place
+    files: Files
+    plan: BuildPlan
+    before: Snapshot | None
+    mode: BuildMode
+
+    def task(self, stretch: int) -> Task:
+        """The task of a stretch, counted from 0."""
+        return Task(
+            root=self.root,
+            number=next_number(self.before),
+            first=next_shard(self.before),
+            stretch=stretch,
+        )
+
+
+def planned_stretches(out: Any, files: Files | None) -> int:
+    """The number of stretches of the build at `out`, unfinished or just published.
+
+    Raises:
+        StoreNotFound: there is none.
+    """
+    root = place_of(out)
+    files = files or files_of(root)
+    before = look(root, files).snapshot
+    plan = read_plan(files, root, next_number(before))
+    published = before.manifest.parts[-1].settings if before else {}
+    found = (plan.settings if plan else published).get("stretches", 0)
+    if not isinstance(found, int) or found < 2:
+        raise StoreNotFound(
+            f"{root}: no part of a build is here. Run the parts first, as with --part 1/64."
+        )
+    return found
+
+
+def prepare(
+    inputs: Any, out: Any, options: BuildOptions, mode: BuildMode, files: Files | None
+) -> Site:
+    """Every refusal that needs no content, and no effect.
+
+    Raises:
+        StoreExists: another store is at `out`, or other things are.
+        InputError: an input is missing, or a file is listed twice.
+    """
+    if options.stretches == 1:
+        raise ConfigError(
+            "stretches: found 1, allowed: 2 to 10,000 for a build in parts. Build it without."
+        )
+    root = place_of(out)
+    files = files or files_of(root)
+    standing = look(root, files)
+    refuse(root, standing)
+    before = standing.snapshot
+    if mode.append and before is None:
+        raise StoreNotFound(f"{root}: there is no store to append to. Build it first.")
+    found = expand(inputs, options.reading())
+    if not mode.allow_duplicates:
+        refuse_duplicates(found)  # files listed twice; equal content is found by the finish
+    plan = make_plan(found, options, before.sha256 if before and mode.append else None)
+    site = Site(root=root, files=files, plan=plan, before=before, mode=mode)
+    if before is not None and not mode.overwrite and not is_published(site):
+        _refuse_other(site, before)
+    return site
+
+
+def _refuse_other(site: Site, before: Snapshot) -> None:
+    if not site.mode.append:
+        what = differences(before.manifest.parts[0].settings, site.plan.settings)
+        raise StoreExists(
+            f"{site.root}: a store is already here and differs in {what}. Build into "
+            "another directory, pass append=True to add to it, or overwrite=True to replace it."
+        )
+    check_fits(site.root, before.manifest, site.plan)
+
+
+def is_published(site: Site) -> bool:
+    """Whether the newest snapshot came from these settings, and inputs of these sizes."""
+    if site.before is None:
+        return False
+    manifest = site.before.manifest
+    last = manifest.parts[-1]
+    again = {**site.plan.settings, "parent": manifest.parent, "inputs": last.settings["inputs"]}
+    if last.settings != again:
+        return False
+    listed = read_inputs(source_of(site.root), site.root, manifest, last.manifest)
+    found = [(one.name, one.kind, one.size) for one in site.plan.setup.inputs]
+    return [(one.name, one.kind, one.bytes) for one in listed] == found
+
+
+def agree(site: Site) -> None:
+    """Publish the plan of a build, or raise if another one is there."""
+    make_directory(site.files, site.root)
+    plan = site.plan
+    with together(site.files, site.root):
+        publish_plan(site.files, site.root, _shared(site, plan))
+
+
+def _shared(site: Site, plan: BuildPlan) -> StretchPlan:
+    number = next_number(site.before)
+    return StretchPlan.of(number, plan.fingerprint, plan.settings, plan.setup.inputs)
+
+
+def run_part(
+    site: Site, part: int, *, workers: int | None, progress: bool | None
+) -> StretchRecord | None:
+    """Do one part, counted from 1, if it is not done yet.
+
+    Gives its record; None if the store is already published.
+
+    Raises:
+        ConfigError: there is no such part.
+        StoreExists: parts with other settings or inputs are here, or a store of other content.
+    """
+    stretches = site.plan.options.stretches
+    part = integer("part", part, 1, stretches)
+    if is_published(site):
+        _check_content(site, part - 1)
+        log.info("%s: this build is already published; part %d is not needed", site.root, part)
+        return None
+    agree(site)
+    total = bytes_of(_division(site), part - 1)
+    with Progress(f"part {part}/{stretches}", total=total or None, show=progress) as bar:
+        return run_stretch(site.plan, site.files, site.task(part - 1), workers=workers, bar=bar)
+
+
+def _check_content(site: Site, stretch: int) -> None:
+    """What a part would read must be what the published store was made of."""
+    assert site.before is not None  # it is published
+    manifest = site.before.manifest
+    number = manifest.parts[-1].manifest
+    listed = read_inputs(source_of(site.root), site.root, manifest, number)
+    for read in hash_stretch(_division(site), stretch):
+        if read.sha256 and read.sha256 != listed[read.input].sha256 and not site.mode.overwrite:
+            raise StoreExists(
+                f"{site.root}: this build is already published, of another "
+                f"{listed[read.input].name}, which has changed since. Build into another "
+                "directory, or pass append=True to add it."
+            )
+
+
+def run_all(site: Site, *, executor: str, workers: int | None, progress: bool | None) -> None:
+    """Do every stretch that is not done yet, here or on Ray, and finish."""
+    if is_published(site) and _same_content(site):
+        log.info("%s: this build is already there", site.root)
+        _tidy(site)
+        return
+    if executor == "ray":
+        refuse_objects(site.plan.setup)
+    begin(site)
+    total = sum(one.size for one in site.plan.setup.inputs)
+    tasks = [site.task(stretch) for stretch in range(site.plan.options.stretches)]
+    with Progress("build", total=total or None, show=progress) as bar:
+        if executor == "ray":
+            tell = partial(_tell, bar, Counter())
+            run_tasks(site.plan, tasks, workers=workers, done=tell)
+        else:
+            _run_here(site, tasks, workers, bar)
+    finish_stretches(site.plan, site.files, site.root, site.before, site.mode)
+
+
+def _run_here(site: Site, tasks: Sequence[Task], workers: int | None, bar: Progress) -> None:
+    done = 0
+    for task in tasks:
+        bar.start_at(done)
+        done += run_stretch(site.plan, site.files, task, workers=workers, bar=bar).bytes
+
+
+def _tell(bar: Progress, total: Counter[str], counts: dict[str, int]) -> None:
+    """One more stretch is done."""
+    total.update(counts)
+    bar.reach(total["bytes"])
+    bar.note(f"{total['documents']:,} documents, {total['tokens']:,} tokens")
+
+
+def begin(site: Site) -> None:
+    """Agree on the plan; with `overwrite`, first clear away another unfinished build."""
+    if site.mode.append and site.before is not None:
+        check_sizes(sizes_of(site.root, site.files), site.root, site.before.manifest)
+    if site.mode.overwrite:
+        _clear(site)
+    agree(site)
+
+
+def _clear(site: Site) -> None:
+    number = next_number(site.before)
+    make_directory(site.files, site.root)
+    with alone(site.files, site.root) as (_, locked):
+        there = read_plan(site.files, site.root, number)
+        if locked and there is not None and there != _shared(site, site.plan):
+            doomed = shards_from(site.files, site.root, next_shard(site.before))
+            listed = stretch_files(site.files.list(site.root), number)
+            remove_names(site.root, [*doomed, *listed], site.files)
+
+
+def finish_parts(site: Site) -> None:
+    """Publish what the parts did; if that is done, clear away what a dead finisher left."""
+    if is_published(site):
+        log.info("%s: this build is already published", site.root)
+        _tidy(site)
+    else:
+        finish_stretches(site.plan, site.files, site.root, site.before, site.mode)
+
+
+def _tidy(site: Site) -> None:
+    """Whoever published may have died before the rest was removed."""
+    standing = look(site.root, site.files)
+    left = stretch_files(standing.names, next_number(site.before) - 1)
+    if not left and not remains(standing) and not site.mode.overwrite:
+        return
+    with alone(site.files, site.root) as (_, locked):
+        remove_names(site.root, left, site.files)
+        site.files.sync_directory(site.root)
+        if site.mode.overwrite:
+            drop_or_tell(site.root, site.files, locked=locked)
+
+
+def _division(site: Site) -> Division:
+    options = site.plan.options
+    return divide(site.plan.setup.inputs, options.stretches, options.block_bytes)
+
+
+def _same_content(site: Site) -> bool:
+    """Whether the published store holds these very inputs; raises if they only look alike."""
+    assert site.before is not None  # it is published
+    found = identify(site.plan.setup.inputs, threads=usable_cores())
+    last = site.before.manifest.parts[-1].settings
+    if with_inputs(site.plan, found).settings["inputs"] == last["inputs"]:
+        return True
+    if site.mode.overwrite:
+        return False
+    _refuse_other(site, site.before)
+    return False

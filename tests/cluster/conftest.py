@@ -1,0 +1,35 @@
+"""Fixtures of the tests of many processes."""
+
+import sys
+from pathlib import Path
+
+import pytest
+from kit import Nursery, quick_folder
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "remote"))
+
+import servers
+
+
+@pytest.fixture
+def scratch():
+    """A directory in memory."""
+    with quick_folder() as folder:
+        yield folder
+
+
+@pytest.fixture(scope="session")
+def nursery(tmp_path_factory):
+    """Forks children that have everything imported."""
+    nursery = Nursery(tmp_path_factory.mktemp("nursery"))
+    yield nursery
+    nursery.close()
+
+
+@pytest.fixture
+def bucket(monkeypatch):
+    """The URL of an empty bucket that this process and its children reach."""
+    with servers.range_server() as server:
+        for name, value in server.environment().items():
+            monkeypatch.setenv(name, value)
+        yield "s3://bucket/ray"

@@ -1,0 +1,197 @@
+"""Builds on a local Ray cluster: the bytes of one process, whoever is killed."""
+
+import contextlib
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+import pytest
+import servers
+from buckets import files, objects
+from kit import assert_same_tree, tree, write_corpus
+from ray_scenes import OPTIONS, bucket_inputs, inputs_of
+
+import tokenloom as tl
+from tokenloom.arguments import place
+from tokenloom.remote.client import client_of
+
+HERE = Path(__file__).parent
+
+group = pytest.mark.xdist_group("ray")
+
+
+@contextlib.contextmanager
+def ray_home():
+    """A short folder for all that Ray writes: paths of its sockets must be short, too."""
+    home = Path(tempfile.mkdtemp(prefix="tlr-", dir="/tmp"))
+    try:
+        yield home
+    finally:
+        shutil.rmtree(home, ignore_errors=True)
+
+
+def play(scene, folder):
+    """Run a scene; what it saw, and every file of Ray's own, as one text."""
+    with ray_home() as home:
+        done = subprocess.run(
+            [sys.executable, "-W", "ignore", HERE / "ray_scenes.py", scene, folder],
+            env={
+                **{key: value for key, value in os.environ.items() if not key.startswith("RAY")},
+                "PYTHONPATH": os.pathsep.join([str(HERE), *sys.path]),
+                "HOME": str(home),
+                "RAY_TMPDIR": str(home),
+                "RAY_AUTH_MODE": "disabled",
+                "RAY_USAGE_STATS_ENABLED": "0",
+            },
+            capture_output=True,
+            text=True,
+            timeout=280,
+        )
+        assert done.returncode == 0, done.stderr[-3000:]
+        logs = [path.read_bytes() for path in home.rglob("*") if path.is_file()]
+        tokens = list(home.rglob("*auth_token*"))
+    return json.loads(done.stdout.splitlines()[-1]), b"".join(logs), tokens
+
+
+@pytest.fixture
+def corpus(tmp_path, monkeypatch):
+    monkeypatch.syspath_prepend(str(HERE))
+    write_corpus(tmp_path / "in", count=150, files=2)
+    tl.build(inputs_of(tmp_path), tmp_path / "whole", workers=1, **OPTIONS)
+    return tmp_path
+
+
+@group
+@pytest.mark.slow
+def test_ray_writes_the_bytes_of_one_process_and_the_driver_hears_counts(corpus):
+    seen, logs, tokens = play("plain", corpus)
+    assert_same_tree(corpus / "plain", tree(corpus / "whole"))
+    shards = len(tl.open(corpus / "plain").reader.manifest.shards)
+    assert seen["results"] == OPTIONS["stretches"]
+    assert seen["received"] / shards < 1000  # bytes: under 1 MB for 1,000 shards
+    assert not seen["secret_sent"]
+    assert b"hidden-7f3a" not in logs
+    assert not seen["left_running"]
+    assert seen["verified"]
+    assert not tokens
+
+
+@group
+@pytest.mark.slow
+@pytest.mark.parametrize("scene", ["worker", "node"])
+def test_a_worker_or_a_node_is_killed_and_the_bytes_are_the_same(corpus, scene):
+    seen, _, _ = play(scene, corpus)
+    assert seen["killed"] == 1
+    assert seen["records"] < OPTIONS["stretches"]
+    assert seen.get("nodes", 2) == 2  # the head and one of two
+    assert_same_tree(corpus / scene, tree(corpus / "whole"))
+
+
+@group
+@pytest.mark.slow
+def test_a_bad_record_is_named_as_in_a_local_build(tmp_path):
+    seen, _, _ = play("error", tmp_path)
+    local, on_ray = seen["told"]
+    assert "record 9 (line 10)" in local
+    assert on_ray == local
+    assert not list((tmp_path / "bad-ray").glob("manifest-*"))
+
+
+@group
+@pytest.mark.slow
+def test_ray_reads_and_writes_in_a_bucket_and_no_message_holds_a_credential(
+    tmp_path, bucket, monkeypatch
+):
+    monkeypatch.syspath_prepend(str(HERE))
+    for path in write_corpus(tmp_path / "in", count=60, files=2):
+        where = place("url", f"{bucket}/in/{Path(path).name}")
+        client_of(where).put(where.key, Path(path).read_bytes())
+    tl.build(bucket_inputs(bucket), tmp_path / "whole", workers=1, **OPTIONS)
+    (tmp_path / "url").write_text(bucket)
+    seen, logs, _ = play("bucket", tmp_path)
+    assert seen["digest"] == tl.open(tmp_path / "whole").digest
+    assert objects(f"{bucket}/store") == files(tmp_path / "whole")
+    messages = [bytes.fromhex(one) for one in seen["messages"]]
+    assert len(messages) == 1 + OPTIONS["stretches"]
+    assert f"{bucket}/in/part-1.jsonl".encode() in messages[0]  # control: it is what was sent
+    for secret in (servers.ACCESS_KEY, servers.SECRET_KEY, servers.SESSION_TOKEN):
+        assert not any(secret.encode() in one for one in [*messages, logs])
+
+
+# -- what needs no cluster ------------------------------------------------------------------------
+
+
+def test_a_plan_travels_as_plain_data_and_encodes_the_same(tmp_path):
+    """What a task gets, without Ray: JSON and the bytes of the tokenizer."""
+    from tokenloom.ingest.cluster.drive import begin, finish_parts, prepare
+    from tokenloom.ingest.cluster.on_ray import _stretch, pack_plan, task_numbers
+    from tokenloom.ingest.pipeline import BuildMode
+    from tokenloom.ingest.plan import BuildOptions
+    from tokenloom.store.files import LOCAL
+
+    inputs = write_corpus(tmp_path / "in", count=60, files=2)
+    own = {"tokenizer": "bytes", "shard_tokens": 300, "block_bytes": 500, "stretches": 4}
+    whole = tl.build(inputs, tmp_path / "whole", **own)
+    mode = BuildMode(append=False, overwrite=False, allow_duplicates=False)
+    site = prepare(inputs, tmp_path / "s", BuildOptions(**own), mode, LOCAL)
+    begin(site)
+    header, payload = pack_plan(site.plan)
+    message = (json.dumps(header).encode(), payload)
+    counts = [_stretch(message, task_numbers(site.task(stretch))) for stretch in (3, 0, 1, 2, 1)]
+    assert sum(one["tokens"] for one in counts[:4]) == whole.num_tokens
+    assert counts[2] == counts[4]
+    finish_parts(site)
+    assert_same_tree(tmp_path / "s", tree(tmp_path / "whole"))
+
+
+def test_what_cannot_travel_is_refused_before_anything_is_written(tmp_path):
+    rows = [{"text": "a"}, {"text": "b"}]
+    for inputs, options, reason in (
+        (rows, {"tokenizer": "bytes"}, "rows-0 is an object of this process"),
+        (
+            write_corpus(tmp_path / "in"),
+            {"tokenizer": "bytes", "filter": lambda row: True},
+            "cannot be imported",
+        ),
+    ):
+        with pytest.raises(tl.ConfigError, match=reason):
+            tl.build(inputs, tmp_path / "s", executor="ray", stretches=2, **options)
+    with pytest.raises(tl.ConfigError, match="found 'ray' with stretches=1"):
+        tl.build(rows, tmp_path / "s", tokenizer="bytes", executor="ray")
+    with pytest.raises(tl.ConfigError, match="Did you mean 'ray'"):
+        tl.build(rows, tmp_path / "s", tokenizer="bytes", executor="rai")
+    assert not (tmp_path / "s").exists()
+
+
+def test_a_report_is_the_sum_of_reports_on_ranges_of_shards(tmp_path, monkeypatch):
+    """What Ray does, without Ray: tasks go through the same function, as plain data."""
+    from tokenloom.cluster import check_store, checking
+
+    store = tl.build(
+        write_corpus(tmp_path / "in", count=80), tmp_path / "s", tokenizer="bytes", shard_tokens=300
+    )
+    told = []
+
+    def run(function, message, tasks, workers, done):
+        for task in reversed(tasks):
+            answer = json.loads(json.dumps(function(message, task)))
+            told.append(len(json.dumps(answer)))
+            done(answer)
+
+    monkeypatch.setattr(checking, "run_on_ray", run)
+    shards = len(store.reader.manifest.shards)
+    assert shards > 2 * checking.SHARDS
+    assert check_store(tmp_path / "s", executor="ray") == store.check()
+    assert max(told) < 1000
+    victim = tmp_path / "s/shard-00005/input_ids/c/0"
+    victim.write_bytes(victim.read_bytes()[:-1] + b"\xff")
+    (tmp_path / "s/stranger").write_text("x")
+    found = check_store(tmp_path / "s", executor="ray")
+    assert sorted(found.problems) == sorted(tl.open(tmp_path / "s").check().problems)
+    assert len(found.problems) >= 2
+    with pytest.raises(tl.StoreCorrupt, match="shard-00005"):
+        checking.verify_store(tmp_path / "s", executor="ray")
