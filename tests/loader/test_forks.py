@@ -65,7 +65,9 @@ for number in range(int(sys.argv[1])):
             os._exit(1)
         os._exit(0)
     status = os.waitpid(pid, 0)[1]
-    assert status == 0, (number, status)
+    if status:
+        print("child", number, "ended with", status, file=sys.stderr, flush=True)
+        os._exit(1)  # at once: the threads are in the midst of NumPy, which an ordinary end may abort
     next(loaded[0]), next(loaded[1])  # the parent's go on, too
     time.sleep(0.002)
 print("done", flush=True)
@@ -98,4 +100,4 @@ def test_control_locks_that_are_not_renewed_are_found():
     command = [sys.executable, "-W", "ignore", "-c", OLD_LOCKS + FORKS, "3000", "3"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=3000, check=False)
     assert done.returncode == 1
-    assert f", {signal.SIGALRM.value})" in done.stderr  # a child that hung until its alarm
+    assert f"ended with {signal.SIGALRM.value}\n" in done.stderr  # a child that hung until its alarm
