@@ -6,7 +6,7 @@ BIN    := $(VENV)/bin
 WORKERS ?= auto
 NATIVE := $(wildcard src/native/*.[ch])  # compiled when tokenloom is installed
 
-.PHONY: demo test test-slow sanitize mutate lint types docs bench science clean
+.PHONY: demo test test-slow peers sanitize mutate lint types docs bench science clean
 
 demo: $(VENV)/.demo
 	$(BIN)/python -m examples.demo
@@ -14,8 +14,12 @@ demo: $(VENV)/.demo
 test: $(VENV)/.test lint types
 	$(BIN)/python -m pytest -n $(WORKERS) -q -m "not slow"
 
-test-slow: $(VENV)/.test
+test-slow: $(VENV)/.test $(VENV)/.node
 	$(BIN)/python -m pytest -n $(WORKERS) -q -m slow
+
+# the libraries that exports are opened with, each in an environment of its own below $(VENV)/peers
+peers: $(VENV)/.test
+	$(BIN)/python tests/exchange/peers.py
 
 mutate: $(VENV)/.test
 	PYTHONPATH=tests $(BIN)/python -m mutation --workers $(WORKERS)
@@ -64,6 +68,12 @@ $(VENV)/.test: pyproject.toml $(NATIVE) | $(BIN)/python
 	@echo "installing tokenloom with the test extras"
 	@$(BIN)/pip install -q torch==2.13.0
 	@$(call install,-e '.[test]')
+	@touch $@
+
+# the servers of others that remote stores are tested on; needs npm
+$(VENV)/.node: | $(BIN)/python
+	@echo "installing s3rver and azurite"
+	@npm install --silent --no-fund --no-audit --prefix $(VENV)/node s3rver@3.7.1 azurite@3.35.0
 	@touch $@
 
 # torch is named so that no peer can ask for another one

@@ -19,12 +19,17 @@ from pathlib import Path
 from benchmarks import (
     against,
     audit,
+    buckets,
     build,
+    cluster,
     compare,
     evaluation,
+    exchange,
     flame,
+    foreign,
     hf_trainer,
     lanes,
+    levanter,
     loaders,
     looking,
     mix,
@@ -53,11 +58,16 @@ JOBS = {
     "write": write.run,
     "open": opening.run,
     "build": build.run,
+    "cluster": cluster.run,
     "order": order.run,
     "loaders": loaders.run,
     "rivals": rivals.run,
     "remote": remote.run,
+    "foreign": foreign.run,
+    "buckets": buckets.run,
+    "exchange": exchange.run,
     "lanes": lanes.run,
+    "levanter": levanter.run,
     "packing": packing.run,
     "packed_rows": packed_rows.run,
     "splice": splice.run,
@@ -73,7 +83,7 @@ JOBS = {
 }
 BY_NAME = {"hf_trainer": hf_trainer.run}  # needs transformers, so it is not in "all"
 SIZES = ("tiny", "small", "default", "full")
-LARGER = {"huge": ("build",)}  # sizes that only some jobs have
+LARGER = {"huge": ("build", "cluster")}  # sizes that only some jobs have
 
 
 def main() -> None:

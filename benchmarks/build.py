@@ -44,7 +44,7 @@ from benchmarks.clock import (
 )
 from benchmarks.corpus import Corpus, find_text, train_tokenizer, write_jsonl
 from tokenloom.ingest import encode as encode_module
-from tokenloom.ingest.worker import close_resting
+from tokenloom.ingest.crew.worker import close_resting
 from tokenloom.tokenizer.decoders import BYTE_OF_SYMBOL
 from tokenloom.tokenizer.fast import GPT2_PATTERN
 

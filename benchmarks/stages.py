@@ -16,13 +16,13 @@ from typing import Any
 import numpy as np
 
 from benchmarks.clock import Case, Timing, interleave, total
+from tokenloom.ingest.crew.wire import Setup, open_kitchen
 from tokenloom.ingest.cuts import Block, blocks
 from tokenloom.ingest.encode import EncodedBlock, Kitchen, encode_block
 from tokenloom.ingest.identity import identify
 from tokenloom.ingest.inputs import expand
 from tokenloom.ingest.plan import BuildOptions, make_plan
 from tokenloom.ingest.records import read_block
-from tokenloom.ingest.wire import Setup, open_kitchen
 from tokenloom.store.files import LOCAL
 from tokenloom.store.writer import ShardWriter
 from tokenloom.tokenizer.encoders import Encoded, TextEncoder, reference_encoder

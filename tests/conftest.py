@@ -45,6 +45,6 @@ def pytest_collection_finish():
 def no_worker_rests_from_test_to_test():
     """Workers of a build serve the next one; a test starts without them."""
     yield
-    worker = sys.modules.get("tokenloom.ingest.worker")
+    worker = sys.modules.get("tokenloom.ingest.crew.worker")
     if worker is not None:
         worker.close_resting()

@@ -7,8 +7,8 @@
 ...     batch.tokens, batch.labels, batch.loss_mask
 
 Names are loaded on first use: `import tokenloom` itself loads nothing, not even NumPy. The public
-subpackages (`tokenloom.order`, `batch`, `loader`, `streams`, `inspect`, `quality`, `runfiles`,
-`testing`, `integrations`) are loaded the same way; everything else is private.
+subpackages (`tokenloom.order`, `batch`, `loader`, `streams`, `inspect`, `quality`, `exchange`,
+`runfiles`, `testing`, `integrations`) are loaded the same way; everything else is private.
 """
 
 from typing import TYPE_CHECKING
@@ -17,6 +17,7 @@ from tokenloom.version import __version__
 
 if TYPE_CHECKING:  # for type checkers and editors; `_HOMES` is the same for Python
     from tokenloom import batch as batch
+    from tokenloom import exchange as exchange
     from tokenloom import inspect as inspect
     from tokenloom import integrations as integrations
     from tokenloom import loader as loader
@@ -112,8 +113,8 @@ _HOMES = {
 }
 
 _ROOMS = (
-    *("batch", "inspect", "integrations", "loader", "order", "quality", "runfiles"),
-    *("streams", "testing"),
+    *("batch", "exchange", "inspect", "integrations", "loader", "order", "quality"),
+    *("runfiles", "streams", "testing"),
 )
 
 if not TYPE_CHECKING:  # with it, a type checker would accept any name

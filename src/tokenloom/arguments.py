@@ -37,6 +37,8 @@ from tokenloom.errors import ConfigError, choices
 __all__ = [
     "AS_IS",
     "AsIs",
+    "Place",
+    "Url",
     "by_name",
     "check_between",
     "check_names",
@@ -56,6 +58,7 @@ __all__ = [
     "number_map",
     "one_of",
     "pairs_of",
+    "place",
     "reference_of",
     "rounded",
     "wrong",
@@ -144,9 +147,7 @@ def given_fields(spec: type, arguments: Mapping[str, Any]) -> dict[str, Any]:
 
 
 MAX_COUNT = (1 << 63) - 1
-
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+):/")  # one letter would be a drive
-
 
 _VARIABLE = re.compile(r"\$\{([^}]*)\}")
 
@@ -188,8 +189,8 @@ def local_path(where: str, value: Any) -> Path:
     scheme = _SCHEME.match(text)
     if scheme:
         raise ConfigError(
-            f"{where}: found {text!r}, a URL, allowed: a path on this machine. Use one, and copy "
-            f"what is there from or to {scheme[1]}."
+            f"{where}: found {_SECRET.sub('…', text)!r}, a URL, allowed: a path on "
+            f"this machine. Use one, and copy what is there from or to {scheme[1]}."
         )
     try:
         os.fsencode(text)
@@ -200,6 +201,64 @@ def local_path(where: str, value: Any) -> Path:
             f"{where}: found {value!a:.100}, which no file can be named. Use another path."
         )
     return Path(text)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Url:
+    """Where an object or a folder of a bucket is; it never holds credentials.
+
+    >>> url = place("store", "s3://bucket/stores/wiki")
+    >>> url.host, url.key, url.name, str(url.parent / "code")
+    ('bucket', 'stores/wiki', 'wiki', 's3://bucket/stores/code')
+    """
+
+    scheme: str
+    host: str
+    key: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.scheme}://{self.host}{self.key and '/' + self.key}"
+
+    def __truediv__(self, name: str) -> Url:
+        return Url(self.scheme, self.host, f"{self.key}/{name}".strip("/"))
+
+    @property
+    def name(self) -> str:
+        """The part after the last slash."""
+        return self.key.rpartition("/")[2]
+
+    @property
+    def parent(self) -> Url:
+        """The folder that it is in."""
+        return Url(self.scheme, self.host, self.key.rpartition("/")[0])
+
+
+Place = Path | Url
+_URL = re.compile(r"([a-z][a-z0-9+.-]+)://([^/]*)/*(.*?)/*")
+# a user, a password (both may have slashes), a query; but abfss:// has a container before an @
+_SECRET = re.compile(
+    r"((?<!abfs)(?<!abfss):/+[^/]*@|(?<=http|ttps):.*@|:/+[^/]*:(?!\d+(/|$))|[?&#][^/]*=).*"
+)
+
+
+def place(where: str, value: Any) -> Place:
+    """A path of this machine, or a URL such as ``s3://bucket/key``.
+
+    A URL that carries a user, a password or a query is refused, and not repeated.
+    """
+    if isinstance(value, Url) or not _SCHEME.match(str(value)):
+        return value if isinstance(value, Url) else local_path(where, value)
+    scheme, host, key = found.groups() if (found := _URL.fullmatch(str(value))) else ("", "", "")
+    if _SECRET.search(str(value)):
+        raise ConfigError(
+            f"{where}: found a URL with a user, a password or a query (not repeated here), allowed:"
+            " one without. Put credentials into the environment (AWS_…, GOOGLE_…, AZURE_…)."
+        )
+    odd = key and not {"", ".", ".."}.isdisjoint(key.split("/"))
+    if odd or scheme == "file" or not (host or scheme == "memory") or not key.isprintable():
+        allowed = "scheme://bucket/key without '.', '..' and '//', or a path on this machine"
+        raise ConfigError(f"{where}: found {str(value)!a:.100}, allowed: {allowed}.")
+    return Url(scheme, host, key)
 
 
 # -- refusals -----------------------------------------------------------------------------------

@@ -13,6 +13,7 @@ import inspect
 import logging
 import os
 from collections.abc import Iterable, Mapping
+from pathlib import Path
 from typing import Any
 
 from tokenloom.api.dataset import Dataset
@@ -143,6 +144,8 @@ def from_config(
     cap_bytes: int = CAP_BYTES,
     map: bool = True,
     source: ByteSource | None = None,
+    disk_cache: str | Path | None = None,
+    disk_cache_bytes: int | None = None,
     seq_len: int | None = None,
 ) -> Dataset:
     """The dataset that `Dataset.describe()` described, or that settings specify.
@@ -160,6 +163,8 @@ def from_config(
         cap_bytes: maximum length of a read.
         map: read rows beyond the cache from a map of the files.
         source: where the bytes come from, if not from the directory of the store.
+        disk_cache: folder of this machine for pieces of stores in buckets.
+        disk_cache_bytes: what it may take.
         seq_len: tokens of a frame; only for settings of other trainers, which may have it
             elsewhere.
 
@@ -182,6 +187,8 @@ def from_config(
         "cap_bytes": cap_bytes,
         "map": map,
         "source": source,
+        "disk_cache": disk_cache,
+        "disk_cache_bytes": disk_cache_bytes,
     }
     is_run = is_run_mapping(config) and (_named(config) or dialect_of(config) is None)
     if not is_run:

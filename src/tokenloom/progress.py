@@ -27,6 +27,7 @@ class Progress:
         self, title: str, *, total: int | None, unit: str = "B", show: bool | None = None
     ) -> None:
         self._bar: Any = None
+        self._base = 0
         visible = sys.stderr.isatty() if show is None else show
         if visible:
             from tqdm import tqdm
@@ -50,7 +51,13 @@ class Progress:
     def reach(self, amount: int) -> None:
         """Set the progress to `amount`; a value below the current one changes nothing."""
         if self._bar is not None:
-            self._bar.update(max(0, amount - self._bar.n))
+            self._bar.update(max(0, self._base + amount - self._bar.n))
+
+    def start_at(self, amount: int) -> None:
+        """Reach `amount`, and count what is reached from there on."""
+        self._base = 0
+        self.reach(amount)
+        self._base = amount
 
     def note(self, text: str) -> None:
         """Show `text` after the bar."""

@@ -20,10 +20,14 @@ TITLES = {
     "write": ["write"],
     "open": ["open"],
     "build": ["build, engine tiktoken", "build, engine reference", "build, where the CPU goes"],
+    "cluster": ["cluster 1"],
     "loaders": ["loaders 1"],
     "packing": ["packing 1", "packing 2", "packing 3", "packing 4"],
     "rivals": [f"rivals {number}: " for number in range(1, 9)],
     "remote": ["remote"],
+    "foreign": ["foreign 1", "foreign 2", "foreign 3"],
+    "buckets": ["buckets 1", "buckets 2", "buckets 3"],
+    "exchange": ["exchange 1", "exchange 2"],
     "packed_rows": ["packed rows 1", "packed rows 2"],
     "splice": ["splice 1", "splice 2", "splice 3"],
     "mix": ["mix 1", "mix 2"],
@@ -44,9 +48,7 @@ def temporary():
         yield Path(folder)
 
 
-@pytest.mark.parametrize(
-    "asked", ["start", "order", "native", pytest.param("all", marks=pytest.mark.slow)]
-)
+@pytest.mark.parametrize("asked", ["order", pytest.param("all", marks=pytest.mark.slow)])
 def test_tables_are_printed_below_the_command_that_makes_them(tmp_path, temporary, asked):
     found = tmp_path / "found.json"
     done = subprocess.run(

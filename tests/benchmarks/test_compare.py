@@ -164,6 +164,7 @@ def test_rows_keep_all_their_rounds():
     assert (walls.samples, walls.wall) == (tuple(3 / one for one in timing.walls), None)
 
 
+@pytest.mark.slow
 def test_the_command_compares_what_a_benchmark_wrote(tmp_path):
     found = tmp_path / "found.json"
     options = {"cwd": ROOT, "env": {**os.environ, "TMPDIR": str(tmp_path)}, "text": True}

@@ -58,6 +58,16 @@ COMMANDS = {
         "build corpus/a.jsonl -o stores/other -t bytes --id-key id --json",
         "build corpus/a.jsonl -o stores/third -t bytes --text-key body",
     ],
+    "export": [
+        "export stores/wiki exports/wiki --to npy --lossy",
+        "export stores/wiki exports/other --to megatron --lossy --json",
+        "export stores/wiki exports/third --to megatron",
+    ],
+    "convert": [
+        "convert stores/wiki stores/copy",
+        "convert stores/wiki stores/again --json",
+        "convert stores/wiki corpus",
+    ],
     "check": [
         "check run.yaml",
         "check run.yaml --json",
@@ -65,7 +75,13 @@ COMMANDS = {
         "check run.yaml --set sead=8 --json",
         "check rum.yaml --json",
     ],
-    "info": ["info stores/wiki", "info stores/wiki --svg lengths.svg --json", "info stores/wikki"],
+    "info": [
+        "info stores/wiki",
+        "info stores/wiki --svg lengths.svg --json",
+        "info stores/wikki",
+        "info files/train.bin --dtype uint16 --eos 2",
+        "info files/train.bin",
+    ],
     "show": [
         "show stores/wiki --doc 3 --limit 4",
         "show stores/wiki --doc 3 --limit 4 --text --json",
@@ -174,6 +190,12 @@ COMMANDS = {
         "verify stores/wiki --json",
         "verify damaged",
         "verify damaged --json",
+        "verify files/train.bin --dtype uint16 --eos 2",
+    ],
+    "seal": [
+        "seal files/train.bin --dtype uint16 --eos 2",
+        "seal files/train.bin --dtype uint16 --eos 2 --to train.seal --json",
+        "seal stores/wiki",
     ],
     "gc": ["gc stores/wiki --dry-run", "gc stores/wiki --json", "gc corpus"],
     "bench permutation": [
@@ -192,7 +214,9 @@ COMMANDS = {
 
 
 def make_folder(root: Path) -> None:
-    """Two stores, a damaged one, text, a run file, a state, losses, rows indices and a model."""
+    """Two stores, a damaged one, text, a run, a state, losses, rows, indices, files, a model."""
+    (root / "files").mkdir()
+    np.array([5, 6, 7, 2, 8, 2, 9], "<u2").tofile(root / "files/train.bin")
     for name in ("wiki", "code"):
         rows = [
             {"id": f"{name}-{n}", "text": f"{name} {n}: " + "abcdefgh " * (n % 5)}

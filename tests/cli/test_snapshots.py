@@ -103,7 +103,7 @@ def test_no_path_of_a_machine_is_in_a_snapshot():
 BY_NAME = {
     "laws", "metadata", "columns", "evaluate", "loader", "settings", "settings_changed", "fair",
     "no_shuffle", "results", "speeds", "mixture_error", "missed", "losses", "windows", "by",
-    "content", "evaluate_content", "control", "intervals", "figures",
+    "content", "evaluate_content", "control", "intervals", "figures", "files", "left_out",
 }  # fmt: skip
 DEEP = {"results": 3, "speeds": 2, "loader": 2, "by": 2}  # levels of names
 

@@ -29,6 +29,8 @@ ROOT_MODULES = [
 FLOW = [
     "random",
     "store",
+    "remote",
+    "foreign",
     "tokenizer",
     "ingest",
     "documents",
@@ -41,8 +43,8 @@ FLOW = [
     "loader",
 ]
 ANNEXES = [
-    *("streams", "quality", "inspect", "evaluate"),
-    *("runfiles", "integrations", "testing", "cli"),
+    *("streams", "quality", "inspect", "evaluate", "cluster"),
+    *("exchange", "runfiles", "integrations", "testing", "cli"),
 ]
 # one room a floor; an import goes to a lower floor or stays in its room
 FLOORS = [
@@ -59,6 +61,8 @@ FLOORS = [
     "quality",
     "inspect",
     "evaluate",
+    "cluster",
+    "exchange",
     "runfiles",
     "integrations",
     "config",
@@ -68,7 +72,20 @@ FLOORS = [
     "__main__",
 ]
 # a stem may be used in several rooms if it is the word for a role
-ROLES = {"spec", "plan", "rows", "run", "state", "laws", "shuffle", "pack", "splice", "build"}
+ROLES = {
+    "spec",
+    "plan",
+    "rows",
+    "run",
+    "state",
+    "laws",
+    "shuffle",
+    "pack",
+    "splice",
+    "build",
+    "source",
+    "files",
+}
 SHORT = {
     "__init__",
     "__main__",
@@ -80,7 +97,18 @@ SHORT = {
 LINES = 40, 500
 ROOM = 18  # modules
 # rooms that open files or start threads; runfiles reads and writes one file, which is its purpose
-EFFECTS = {"store", "ingest", "loader", "streams", "runfiles", "testing", "cli"}
+EFFECTS = {
+    "store",
+    "remote",
+    "foreign",
+    "ingest",
+    "loader",
+    "streams",
+    "exchange",
+    "runfiles",
+    "testing",
+    "cli",
+}
 
 
 def room_of(module: str) -> str:
@@ -310,7 +338,7 @@ OF_ONE_CALL = {  # locks of one call and its threads: a child has neither of the
     ("store.cache", "Lock"),
     ("ingest.identity", "Lock"),
     ("ingest.identity", "Event"),
-    ("ingest.executors", "SimpleQueue"),
+    ("ingest.crew.executors", "SimpleQueue"),
 }
 
 

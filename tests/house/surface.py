@@ -25,6 +25,8 @@ ROOMS = [
     "streams",
     "inspect",
     "evaluate",
+    "cluster",
+    "exchange",
     "quality",
     "runfiles",
     "testing",

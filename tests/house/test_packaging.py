@@ -69,7 +69,7 @@ def _install(folder, package):
     subprocess.run([folder / "bin/python", "-m", "pip", "install", "-q", package], check=True)
 
 
-@pytest.mark.parametrize("kind", ["*.whl", "*.tar.gz"])
+@pytest.mark.parametrize("kind", ["*.whl", pytest.param("*.tar.gz", marks=pytest.mark.slow)])
 def test_it_installs_into_a_clean_environment_and_builds_a_store(dist, kind, tmp_path):
     (package,) = dist.glob(kind)
     _install(tmp_path / "venv", package)

@@ -46,6 +46,7 @@ class Links(html.parser.HTMLParser):
             self.loaded |= {named[key] for key in ("href", "src") if named.get(key)}
 
 
+@pytest.mark.slow
 def test_the_site_builds_and_is_whole(tmp_path):
     """One test, because the build is what takes time."""
     done = build("--out", tmp_path)

@@ -135,11 +135,13 @@ def test_commands_and_their_options_are_pinned():
         "build",
         "check",
         "completion",
+        "convert",
         "dataset",
         "diff",
         "digest",
         "edit",
         "evaluate",
+        "export",
         "find",
         "gc",
         "info",
@@ -147,6 +149,7 @@ def test_commands_and_their_options_are_pinned():
         "next",
         "pack-plan",
         "plan",
+        "seal",
         "show",
         "simulate",
         "splice",
@@ -159,14 +162,17 @@ def test_commands_and_their_options_are_pinned():
         name: sorted({o for a in sub._actions for o in a.option_strings} - common)
         for name, sub in commands.items()
     }
-    assert options["info"] == ["--snapshot", "--svg"]
+    foreign = {"--bos", "--dtype", "--eos", "--format", "--vocab-size"}
+    assert options["info"] == sorted({"--snapshot", "--svg", "--seal"} | foreign)
+    assert options["seal"] == sorted({"--to"} | foreign)
     assert {"--doc", "--limit", "--snapshot", "--start", "--text"} < set(options["show"])
     assert {"--examples", "--tokenized", "--first", "--row"} < set(options["show"])
     assert options["show"] == options["dataset"]
-    assert options["verify"] == []
+    assert options["verify"] == sorted({"--seal"} | foreign)
     assert options["check"] == ["--schema", "--set"]
     assert options["init"] == ["--batch-size", "--out", "--seq-len", "-o"]
-    assert options["gc"] == ["--dry-run", "--old-snapshots", "--pin", "--pin-for", "--unfinished"]
+    pinned = ["--old-snapshots", "--pin", "--pin-for", "--unfinished"]
+    assert options["gc"] == ["--dry-run", "--idle-hours", *pinned]
     assert {"--out", "--tokenizer", "--workers", "--append", "--engine", "--verify-all"} <= set(
         options["build"]
     )

@@ -686,12 +686,12 @@ def test_the_state_with_the_most_examples_wins_under_whatever_name(dataset, tmp_
     assert latest_state(tmp_path) == mine, "of two with as many examples, the one with a name"
 
 
-def test_a_url_is_no_folder(dataset, tmp_path, monkeypatch):
+def test_what_is_nearly_a_url_is_no_folder(dataset, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    with pytest.raises(tl.ConfigError, match="a URL"):
-        write_state(state_at(dataset), "s3://bucket/states")
-    with pytest.raises(tl.ConfigError, match="a URL"):
-        latest_state("s3://bucket/states")
+    with pytest.raises(tl.ConfigError, match="allowed: scheme://bucket/key"):
+        write_state(state_at(dataset), "s3:/bucket/states")
+    with pytest.raises(tl.ConfigError, match="allowed: scheme://bucket/key"):
+        latest_state("s3:/bucket/states")
     assert os.listdir(tmp_path) == []
 
 

@@ -120,7 +120,7 @@ WRONG = [
     ),
     (
         GOOD.replace("seed: 7", "seed: 99999999999999999999"),
-        "line 1, column 7: seed: found 1e+20, allowed: integers below 2^63.",
+        "line 1, column 7: seed: found 1e+20, allowed: integers below 2^64.",
     ),
     (
         GOOD.replace("seed: 7", "seed: ${SEED}"),
@@ -207,11 +207,10 @@ WRONG = [
         "line 4, column 17: sources.wiki.store: found an empty path, allowed: the path of a store.",
     ),
     (
-        wiki("{store: s3://bucket/wiki, pack: {}}"),
+        wiki("{store: memory://bucket/wiki, pack: {}}"),
         (
-            "line 4, column 17: sources.wiki.store: path: found 's3://bucket/wiki', a URL, "
-            "allowed: a path on this machine. Use one, and copy what is there from or to "
-            "s3."
+            "line 4, column 17: sources.wiki.store: found 'memory://bucket/wiki': there is no "
+            "token store here. Build one with `tokenloom build` or `tokenloom.build(...)`."
         ),
     ),
     (
@@ -225,8 +224,9 @@ WRONG = [
         wiki("{store: {path: stores/wiki, digets: ab}, pack: {}}"),
         (
             "line 4, column 45: sources.wiki.store.digets: unknown key. Allowed: "
-            "cache_bytes, cap_bytes, digest, gap_bytes, map, path, snapshot, verify. Did "
-            "you mean 'digest'?"
+            "bos, cache_bytes, cap_bytes, digest, disk_cache, disk_cache_bytes, dtype, eos, "
+            "format, gap_bytes, identity, map, path, seal, snapshot, verify, vocab_size. Did you "
+            "mean 'digest'?"
         ),
     ),
     (
@@ -539,7 +539,7 @@ WRONG = [
         mix("{rule: weight, weights: {wiki: 3}}"),
         (
             "line 6, column 13: mix.rule: found 'weight', allowed: least_consumed, "
-            "weights, rounds, round_robin, random. Did you mean 'weights'?"
+            "weights, rounds, round_robin, random, levanter. Did you mean 'weights'?"
         ),
     ),
     (

@@ -1,4 +1,4 @@
-"""`tokenloom.build`: the public, documented entry point of `tokenloom.ingest.pipeline`."""
+"""`tokenloom.build`: the public, documented entry point of `tokenloom.ingest`."""
 
 from __future__ import annotations
 
@@ -7,13 +7,15 @@ from pathlib import Path
 from typing import Any
 
 from tokenloom.api.store import Store, open_store
-from tokenloom.arguments import near_misses
+from tokenloom.arguments import Place, integer, near_misses, one_of
+from tokenloom.errors import ConfigError
+from tokenloom.ingest.cluster.drive import prepare, run_all
 from tokenloom.ingest.cuts import BLOCK_BYTES
 from tokenloom.ingest.encodings import MAX_RECORD_BYTES
-from tokenloom.ingest.pipeline import run_build
+from tokenloom.ingest.pipeline import BuildMode, run_build
 from tokenloom.ingest.plan import BuildOptions
 from tokenloom.store import format as fmt
-from tokenloom.store.files import LOCAL, Files
+from tokenloom.store.files import Files
 from tokenloom.tokenizer.spec import UNSET, Special
 
 __all__ = ["build_store"]
@@ -22,7 +24,7 @@ __all__ = ["build_store"]
 @near_misses("build")
 def build_store(
     inputs: Any,
-    out: str | Path,
+    out: str | Place,
     *,
     tokenizer: Any,
     text_key: str = "text",
@@ -54,13 +56,14 @@ def build_store(
     overwrite: bool = False,
     allow_duplicates: bool = False,
     workers: int | None = None,
+    stretches: int = 1,
     executor: str = "local",
     progress: bool | None = None,
     chunk_tokens: int = fmt.CHUNK_TOKENS,
     shard_tokens: int = fmt.SHARD_TOKENS,
     block_bytes: int = BLOCK_BYTES,
     inner: int = fmt.INNER,
-    files: Files = LOCAL,
+    files: Files | None = None,
 ) -> Store:
     """Tokenise text into a store, and open it.
 
@@ -74,7 +77,7 @@ def build_store(
             dataset), which is kept in a temporary file first. The prefix ``txt:``, ``lines:``,
             ``jsonl:``, ``parquet:`` or ``hf:`` of a path sets its kind. Files may be plain, .gz or
             .zst.
-        out: directory of the store.
+        out: directory of the store, or a URL such as ``s3://bucket/stores/wiki`` (extra `remote`).
         tokenizer: a tokenizer.json (or its directory), ``"bytes"``, a SentencePiece .model,
             ``"tiktoken:NAME"``, the name of a transformers tokenizer available on this machine, an
             object of one of those libraries, or a function text → ids (with `vocab_size`). None
@@ -129,13 +132,19 @@ def build_store(
         workers: number of encoding processes. Default: this process starts to encode, and takes
             as many others beside it, up to one per core, as pay for their own start; the log
             says how many and why. Workers rest for 20 s and serve the next build.
-        executor: "local".
+        stretches: the inputs are cut into that many before anything is encoded, by their sizes;
+            shards begin anew at each. More than 1 is for builds that several machines share, see
+            `tokenloom.cluster`: the same number gives the same bytes, whoever did what; another one
+            gives other shards with the same documents in the same order, digest and runs.
+        executor: "local", or "ray" (extra `ray`), where each stretch is a task: on a running
+            `ray.init`, the cluster of RAY_ADDRESS, or else one on this machine. `workers` is then
+            the most that run at once. Every node must see the inputs and `out`.
         progress: show a progress bar; default: if standard error is a terminal.
         chunk_tokens: tokens per io block.
         shard_tokens: maximum tokens per shard.
         block_bytes: bytes of input per unit of work.
         inner: elements per checksum.
-        files: the file system interface that everything is written through.
+        files: the interface that everything is written through; default: by `out`.
 
     Raises:
         InputError: a bad record or file, named with its line.
@@ -183,17 +192,20 @@ def build_store(
         shard_tokens=shard_tokens,
         block_bytes=block_bytes,
         inner=inner,
+        stretches=stretches,
     )
-    run_build(
-        inputs,
-        out,
-        options,
-        workers=workers,
-        executor=executor,
-        append=append,
-        overwrite=overwrite,
-        allow_duplicates=allow_duplicates,
-        progress=progress,
-        files=files,
-    )
+    mode = BuildMode(append=append, overwrite=overwrite, allow_duplicates=allow_duplicates)
+    one_of("executor", executor, ("local", "ray"))
+    if workers is not None:
+        workers = integer("workers", workers, 1)
+    if executor == "ray" and stretches == 1:
+        raise ConfigError(
+            "executor: found 'ray' with stretches=1, which one task would do alone. Pass "
+            "stretches=..., a few for each CPU of the cluster; it decides the shards."
+        )
+    if stretches > 1:
+        site = prepare(inputs, out, options, mode, files)
+        run_all(site, executor=executor, workers=workers, progress=progress)
+    else:
+        run_build(inputs, out, options, mode, workers=workers, progress=progress, files=files)
     return open_store(out)

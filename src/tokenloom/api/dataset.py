@@ -17,6 +17,7 @@ from numpy.typing import ArrayLike, NDArray
 from tokenloom.api import describe as description
 from tokenloom.api.alike import check_alike, check_tokenizers
 from tokenloom.api.edits import (
+    check_changes,
     read_edit,
     read_stores,
     refuse_if_given,
@@ -40,7 +41,7 @@ from tokenloom.errors import ConfigError, warn
 from tokenloom.layout.spans import Spans
 from tokenloom.mixture.assemble import Appended, MixSource, check_edits, mixed_run, single_run
 from tokenloom.mixture.run import MixedRun
-from tokenloom.mixture.spec import Edit, MixSpec
+from tokenloom.mixture.spec import Edit, MixSpec, no_edits
 from tokenloom.order.run import Run, SourceRun
 from tokenloom.order.shuffle import Shuffle
 from tokenloom.store.cache import BlockCache
@@ -108,13 +109,7 @@ class Dataset(Settings, Questions):
         if isinstance(rule.max_epochs, Mapping):
             check_names("max_epochs", rule.max_epochs, list(self.sources))
         check_names("initial", rule.initial, list(self.sources))
-        for edit in self.edits[done:]:
-            rule.check_weights(edit.weights)
-        if shuffle is not None and self.edits:
-            raise ConfigError(
-                "shuffle: this mix was edited, and what came before must not change. Shuffle it "
-                "first."
-            )
+        check_changes(rule, self.edits[done:], shuffle is not None, bool(self.edits))
 
     # -- what to change ------------------------------------------------------------------
 
@@ -153,6 +148,8 @@ class Dataset(Settings, Questions):
                 remove=remove or None,
                 different_tokenizers=different_tokenizers or None,
             )
+        elif self.rule.rule == "levanter":
+            raise no_edits()
         new = {name: source_of(f"edit.add.{name}", ds) for name, ds in joined.items()}
         stores = read_stores(append, self.sources, self._appended)
         change = read_edit(at, weights, tuple(new), remove, quarantine, stores)
@@ -176,7 +173,10 @@ class Dataset(Settings, Questions):
     def _staged(self, at: int, weights: Mapping[str, float]) -> Dataset:
         """A copy with other weights from an index on, known before the run starts."""
         try:
-            change = Edit(at=at, weights=weights_given("weights", weights))
+            given = weights_given("weights", weights)
+            assert self.rule is not None  # a mix
+            weights = self.rule.stage_weights(given, list(self.sources))
+            change = Edit(at=at, weights=weights)
             return self._changed(change, stages=self._stages + 1)
         except ConfigError as error:
             raise ConfigError(f"stages.{at}: {error}") from None

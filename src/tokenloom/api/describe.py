@@ -42,7 +42,10 @@ __all__ = [
 FORMAT = "tokenloom.dataset/2"
 
 # where a source is and how much of it is kept in memory, not what it is
-_ELSEWHERE = ("store.path", "store.snapshot", "shuffle.cache_windows", "mix.shuffle.cache_windows")
+_ELSEWHERE = (
+    *("store.path", "store.snapshot", "store.foreign"),
+    *("shuffle.cache_windows", "mix.shuffle.cache_windows"),
+)
 
 _ENDS = ("epochs", "take", "mix.take")
 

@@ -10,13 +10,14 @@ from tokenloom.arguments import check_names, mapping, number_map
 from tokenloom.batch.plan import blank_rows
 from tokenloom.errors import ConfigError, plural, warn
 from tokenloom.mixture.assemble import Appended
-from tokenloom.mixture.spec import Edit, Pinned
+from tokenloom.mixture.spec import Edit, MixSpec, Pinned
 from tokenloom.order.grown import check_grown
 from tokenloom.order.run import Run
 from tokenloom.store.reader import Reader
 
 __all__ = [
     "OpenStore",
+    "check_changes",
     "read_edit",
     "read_stores",
     "refuse_if_given",
@@ -30,6 +31,28 @@ class OpenStore(Protocol):
 
     reader: Reader
     _path: str  # as the user wrote it
+
+
+def check_changes(rule: MixSpec, new: Iterable[Edit], shuffled: bool, edited: bool) -> None:
+    """Refuse edits that a rule does not take, and a shuffle of a mix that has none.
+
+    Args:
+        rule: how sources are mixed.
+        new: edits that were not checked before.
+        shuffled: whether the mix is shuffled as a whole.
+        edited: whether it has edits.
+    """
+    for edit in new:
+        rule.check_edit(edit)
+    if shuffled and rule.rule == "levanter":
+        raise ConfigError(
+            "shuffle: found on a mix with rule='levanter', which is in the order that Levanter "
+            "would train on. Shuffle its sources, or use rule='random'."
+        )
+    if shuffled and edited:
+        raise ConfigError(
+            "shuffle: this mix was edited, and what came before must not change. Shuffle it first."
+        )
 
 
 def read_edit(

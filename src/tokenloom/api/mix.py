@@ -9,8 +9,18 @@ import numpy as np
 
 from tokenloom.api.alike import check_alike
 from tokenloom.api.dataset import Dataset, source_of
-from tokenloom.arguments import check_names, integer, mapping, name_of, near_misses, number, rounded
+from tokenloom.arguments import (
+    check_names,
+    integer,
+    mapping,
+    name_of,
+    near_misses,
+    number,
+    number_map,
+    rounded,
+)
 from tokenloom.errors import ConfigError
+from tokenloom.mixture.levanter_rule import block_counts
 from tokenloom.mixture.spec import LEAST, MixSpec, usual_cost, weights_of
 from tokenloom.order.prices import TokenCount
 
@@ -40,8 +50,10 @@ def mix(
         rule: "least_consumed": always the source that has consumed least for its weight;
             "weights": shares as close as possible at every prefix; "rounds": blocks of fixed
             shares, one source after the other; "random": like "rounds", shuffled inside each block;
-            "round_robin": one of each in turn, as listed.
-        weights: weights of some or all sources; default: 1.
+            "round_robin": one of each in turn, as listed; "levanter": the blocks of a run of
+            Levanter with this seed as its key, over sources in `levanter` orders.
+        weights: weights of some or all sources; default: 1. With "levanter", whole numbers that add
+            up to `block` are the examples of each source in a block.
         cost: what is shared: "tokens", "rows" or "loss_tokens" (predictions that count). Default:
             tokens for "least_consumed", else rows.
         stop: "restart": sources start fresh epochs until each has completed its own;
@@ -49,9 +61,10 @@ def mix(
         temperature: weights proportional to size ** temperature; instead of `weights`.
         max_epochs: maximum epochs of every source, or of some by name; a source ends after them.
         initial: what sources have already consumed, by name.
-        block: examples of a block, for "rounds" and "random".
+        block: examples of a block, for "rounds", "random" and "levanter".
         stages: new weights from an example on, such as ``{0: {"web": 3}, 6400: {"web": 1}}``:
-            edits known from the start. Sources that a stage does not name keep their weights.
+            edits known from the start. Sources that a stage does not name keep their weights; with
+            "levanter" they have none in it.
         different_tokenizers: allow sources whose ids mean other tokens; refused otherwise. Stores
             without a tokenizer compare their vocabulary sizes.
 
@@ -79,11 +92,7 @@ def mix(
     if weights is not None:
         if temperature is not None:
             raise ConfigError("temperature: found together with weights; give one of them.")
-        given = weights_of("weights", weights)
-        if not given:
-            raise ConfigError("weights: found none; give at least one source.")
-        check_names("weights", given, list(known))
-        resolved |= given
+        resolved = _given(weights, list(known), block if rule == "levanter" else None)
     drawn = {name: source_of(f"mix.{name}", ds) for name, ds in known.items()}
     check_alike(drawn)
     if temperature is not None:
@@ -103,6 +112,19 @@ def mix(
     for at in sorted(planned, key=lambda at: integer("stages: at", at)):
         made = made._staged(at, planned[at])
     return made
+
+
+def _given(weights: Any, names: list[str], block: int | None) -> dict[str, float]:
+    """The weight of every source, or its examples in one of Levanter's blocks."""
+    exact = block is not None  # it truncates, so the last digit counts
+    given = number_map("weights", weights) if exact else weights_of("weights", weights)
+    if not given:
+        raise ConfigError("weights: found none; give at least one source.")
+    check_names("weights", given, names)
+    if block is None:
+        return dict.fromkeys(names, 1.0) | given
+    every = given | {name: 1.0 for name in names if name not in given}  # added up as given
+    return {**block_counts("weights", every, names, block)}
 
 
 def _by_size(sources: Mapping[str, Dataset], cost: str, temperature: Any) -> dict[str, float]:

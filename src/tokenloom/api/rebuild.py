@@ -28,12 +28,14 @@ from tokenloom.batch.spec import RenderSpec
 from tokenloom.bind import BindError, bind
 from tokenloom.documents.resolve import KnownSplits, line_of, rebuild_choice
 from tokenloom.errors import ConfigError
+from tokenloom.foreign.opened import is_ours, open_any
+from tokenloom.foreign.places import Said
 from tokenloom.layout.kinds import KINDS, make_layout
 from tokenloom.layout.layout import Layout
 from tokenloom.mixture.spec import Edit, MixSpec, Pinned, usual_cost
 from tokenloom.order.shuffle import rebuild_shuffle
 from tokenloom.order.spec import MAIN, SourceConfig
-from tokenloom.store.reader import Reader, open_reader
+from tokenloom.store.reader import Reader
 from tokenloom.version import ORDER_VERSION
 
 __all__ = ["check_plain", "rebuild"]
@@ -54,6 +56,8 @@ class _StoreKeys:
     documents: int | None = None
     tokens: int | None = None
     snapshot: int | None = None
+    foreign: dict[str, Any] | None = None
+    identity: str = "full"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -110,7 +114,7 @@ class _Shared:
 
 MAX_DEPTH = 32  # levels; a description has six
 
-LARGEST = 1 << 63
+LARGEST, LARGEST_SEED = 1 << 63, 1 << 64
 
 
 def check_plain(config: Any) -> None:
@@ -146,7 +150,7 @@ def _check_leaf(path: str, value: Any) -> None:
     if isinstance(value, str):
         good = "\0" not in value and not any(0xD800 <= ord(one) < 0xE000 for one in value)
     elif isinstance(value, int):
-        good = -LARGEST <= value < LARGEST
+        good = -LARGEST <= value < (LARGEST_SEED if path.endswith(".seed") else LARGEST)
     elif isinstance(value, float):
         good = math.isfinite(value)
     else:
@@ -281,7 +285,12 @@ def _source(
     which = place, store.snapshot, store.digest
     reader = readers.get((0, keys.name)) or shared.opened.get(which)
     if reader is None:
-        reader = _opened(*which, "the description was made from", hints)
+        made_from = "the description was made from"
+        if store.foreign is not None and not is_ours(expanded("store.path", place)):
+            hints = {**hints, "said": Said.of(store.foreign), "identity": store.identity}
+        elif store.identity != "full":
+            made_from = f"the {store.identity} of foreign files that the description was made from"
+        reader = _opened(*which, made_from, hints)
         shared.opened[which] = reader
     rows = shared.layout(reader, config)
     written = {name: getattr(keys.render, name) for name in given.get("render", ())}
@@ -293,7 +302,7 @@ def _opened(
     place: str, snapshot: int | None, digest: str | None, made_from: str, hints: Hints
 ) -> Reader:
     """The reader of a store, which must still have this digest, if one is known."""
-    reader = open_reader(expanded("store.path", place), snapshot=snapshot, **hints)
+    reader = open_any(expanded("store.path", place), snapshot=snapshot, **hints)
     found = reader.manifest.digest
     if digest is not None and found != digest:
         raise ConfigError(

@@ -80,6 +80,7 @@ class Source:
                 "digest": manifest.digest,
                 "documents": manifest.documents,
                 "tokens": manifest.tokens,
+                **self.reader.opened_as,
             },
             "choice": describe_choice(config.choice, shared),
             "layout": {"kind": kind_of(config.layout), **unbind(config.layout)},
@@ -170,6 +171,8 @@ def _shares(rule: MixSpec, edits: Sequence[Edit]) -> dict[str, str]:
     """The weight and share of each source after the last edit, in words."""
     weights, since, ended = dict(rule.weights), 0, {}
     for edit in edits:
+        if rule.rule == "levanter":  # a stage names all that is drawn from
+            weights = dict.fromkeys(weights, 0.0)
         weights |= edit.weights
         for name in edit.remove:
             weights.pop(name)

@@ -15,10 +15,14 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from tokenloom.api.documents import Documents
-from tokenloom.arguments import near_misses
+from tokenloom.arguments import Place, near_misses, place
 from tokenloom.batch.views.html import table
 from tokenloom.documents.split import SplitSpec
 from tokenloom.errors import ConfigError, StoreCorrupt
+from tokenloom.foreign.foreign_reader import ForeignReader
+from tokenloom.foreign.guarded import foreign_bytes, verify_foreign
+from tokenloom.foreign.opened import open_any
+from tokenloom.foreign.places import Said
 from tokenloom.progress import Progress
 from tokenloom.store import coalesce, snapshots
 from tokenloom.store import verify as verification
@@ -27,8 +31,9 @@ from tokenloom.store.derived.duplicates import BUDGET_BYTES, equal_documents, fi
 from tokenloom.store.derived.hashes import hex_of, stored_hashes
 from tokenloom.store.derived.id_index import find_id
 from tokenloom.store.fetch import ReadCounters
+from tokenloom.store.files import LOCAL
 from tokenloom.store.handles import lazy
-from tokenloom.store.reader import Reader, open_reader
+from tokenloom.store.reader import Reader
 from tokenloom.tokenizer.stored import StoredTokenizer
 
 __all__ = ["Store", "open_store"]
@@ -38,8 +43,8 @@ class Store(Documents):
     """Tokens, document boundaries, per-token columns and per-document metadata, read-only.
 
     Made by `tokenloom.open` and `tokenloom.build`. Safe to share between threads, and with the
-    child of a fork. A copy or a pickle of it opens the same snapshot by its absolute path; if there
-    is another one by then, it is refused.
+    child of a fork. A copy or a pickle of it opens the same snapshot by its absolute path or its
+    URL; if there is another one by then, it is refused.
 
     >>> import tempfile, tokenloom as tl
     >>> with tempfile.TemporaryDirectory() as folder:
@@ -49,10 +54,10 @@ class Store(Documents):
     (2, [100, 101, 102, 103, 104], [99, 100, 101])
     """
 
-    def __init__(self, reader: Reader, root: str | Path) -> None:
+    def __init__(self, reader: Reader, root: str | Place) -> None:
         super().__init__(reader, str(root), None)  # as written: a Path turns "./a" into "a"
         self.reader = reader
-        self.path = Path(root)
+        self.path = place("path", root)
 
     # -- what it is ------------------------------------------------------------------------
 
@@ -258,12 +263,34 @@ class Store(Documents):
             raise StoreCorrupt("\n".join(report.problems))
         return report
 
-    def check(self, *, progress: bool | None = None) -> verification.VerifyReport:
-        """As `verify`, but problems are in the report instead of an exception."""
+    def check(
+        self, *, shards: range | None = None, progress: bool | None = None
+    ) -> verification.VerifyReport:
+        """As `verify`, but problems are in the report instead of an exception.
+
+        Args:
+            shards: only these, and nothing that concerns the store as a whole; an empty range is
+                that alone. The report on everything (None) is the sum of such reports.
+            progress: show a progress bar; default: if standard error is a terminal.
+        """
         total = sum(sum(shard.files.values()) for shard in self.reader.manifest.shards)
+        reader = self.reader
+        if isinstance(reader, ForeignReader):
+            total = foreign_bytes(reader)
         with Progress("verify", total=total, unit="B", show=progress) as bar:
-            root, snapshot = Path(self.reader.root), self.reader.snapshot
-            return verification.verify(root, snapshot, self.reader.source, tick=bar.advance)
+            if isinstance(reader, ForeignReader):
+                if shards is not None:
+                    raise ConfigError(
+                        f"shards: found {shards} for {self.path}, files of another project, which "
+                        "are verified as a whole. Leave it out."
+                    )
+                return verify_foreign(reader, tick=bar.advance)
+            source: ByteSource = getattr(reader.source, "uncached", reader.source)
+            root = place("root", reader.root)
+            files = getattr(source, "listing", LOCAL)
+            return verification.verify(
+                root, reader.snapshot, source, shards=shards, files=files, tick=bar.advance
+            )
 
     def __repr__(self) -> str:
         return (
@@ -338,7 +365,7 @@ def _indices(indices: ArrayLike, size: int, what: str) -> NDArray[np.int64]:
 
 @near_misses("open")
 def open_store(
-    path: str | Path,
+    path: str | Place,
     *,
     snapshot: int | None = None,
     verify: str = "first",
@@ -347,13 +374,27 @@ def open_store(
     cap_bytes: int = coalesce.CAP_BYTES,
     map: bool = True,
     source: ByteSource | None = None,
+    disk_cache: str | Path | None = None,
+    disk_cache_bytes: int | None = None,
+    format: str | None = None,
+    dtype: str | None = None,
+    eos: int | None = None,
+    bos: int | None = None,
+    vocab_size: int | None = None,
+    seal: str | None = None,
+    identity: str = "full",
 ) -> Store:
-    """Open a store.
+    """Open a store, or the files of another project as if they were one.
 
     Reads one file and calls `stat` on each file of the store; no token is read, whatever its size.
+    In a bucket it reads one listing and one object; sizes are compared with every later answer.
+    Foreign files are read once from end to end when they are first opened, to find documents and to
+    hash them; the result is remembered. docs/stores.md lists the formats.
 
     Args:
-        path: the store's directory.
+        path: the store's directory, or its URL, such as ``s3://bucket/stores/wiki`` (extra
+            `remote`; credentials and endpoints come from the usual environment). For foreign files
+            also a file or the common start of names, on this machine or in a bucket.
         snapshot: number of the manifest to read; default: the newest.
         verify: "first" checks each chunk against its crc32c when this process first reads it,
             "always" every time, "never" not at all.
@@ -364,8 +405,23 @@ def open_store(
         map: read rows beyond the cache from a map of the files; False uses `pread`, which gives the
             same bytes at half the speed (see `tokenloom.store.derived.payload`).
         source: where the bytes come from, if not from the directory.
+        disk_cache: folder of this machine for pieces of a store in a bucket, shared by all
+            processes that name it; default: ``TOKENLOOM_DISK_CACHE``, or none. A store that is on
+            this machine takes no notice of it; foreign files must be sealed for it.
+        disk_cache_bytes: what it may take; default: ``TOKENLOOM_DISK_CACHE_BYTES``, or 64 GiB.
+        format: the format of foreign files, if several fit; usually it is found.
+        dtype: how foreign files store ids, where they do not say.
+        eos: the token that ends every document, where foreign files have no index.
+        bos: the token that starts every document, instead.
+        vocab_size: all ids of foreign files are below this; default: what they say, or what their
+            dtype can hold.
+        seal: the file of the seal of foreign files, if it is not beside them.
+        identity: "full" hashes every document of foreign files (once), so that a run goes on over a
+            converted copy; "sample" hashes a sample of the tokens, which nothing but another such
+            sample agrees with.
 
     Raises:
+        ConfigError: foreign files leave something open that must be said.
         StoreNotFound: nothing is published there, or a build has not finished.
         StoreCorrupt: a file is missing or changed.
 
@@ -375,14 +431,19 @@ def open_store(
     ...     tl.open(folder + "/toy").document(0)
     array([104, 105], dtype=int32)
     """
-    reader = open_reader(
+    said = Said(format=format, dtype=dtype, eos=eos, bos=bos, vocab_size=vocab_size, seal=seal)
+    reader = open_any(
         path,
         snapshot=snapshot,
+        said=said,
+        identity=identity,
         verify=verify,
         cache_bytes=cache_bytes,
         gap_bytes=gap_bytes,
         cap_bytes=cap_bytes,
         map=map,
         source=source,
+        disk_cache=disk_cache,
+        disk_cache_bytes=disk_cache_bytes,
     )
     return Store(reader, path)

@@ -8,7 +8,6 @@ its neighbours, for orders that no cache could serve.
 from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -231,7 +230,7 @@ class RowReader:
     def _inputs(self) -> list[list[str]]:
         """The names of what was read, for every build or append."""
         reader = self._line.reader
-        root, manifest = Path(reader.path), reader.manifest
+        root, manifest = reader.place, reader.manifest
         return [
             [one.name for one in read_inputs(reader.source, root, manifest, part.manifest)]
             for part in manifest.parts

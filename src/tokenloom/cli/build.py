@@ -1,16 +1,22 @@
-"""`tokenloom build`."""
+"""`tokenloom build`, `tokenloom convert` and `tokenloom export`."""
 
 from __future__ import annotations
 
 import argparse
 import time
+from collections.abc import Iterator
+from dataclasses import asdict
 from typing import Any
 
+from tokenloom import exchange
 from tokenloom.api.build import build_store
-from tokenloom.cli.printing import summary, write
-from tokenloom.errors import plural
+from tokenloom.api.store import Store, open_store
+from tokenloom.cli.printing import said, summary, write
+from tokenloom.cluster import build_part, finish_build
+from tokenloom.errors import ConfigError, binary_size, plural
+from tokenloom.foreign.opened import is_ours
 
-__all__ = ["build"]
+__all__ = ["build", "convert", "export"]
 
 
 _PASSED_ON = (
@@ -42,9 +48,9 @@ _PASSED_ON = (
 
 
 def build(arguments: argparse.Namespace) -> int:
-    """Make a store: `tokenloom build`."""
+    """Make a store, a part of one, or one of parts: `tokenloom build`."""
     settings: dict[str, Any] = {name: getattr(arguments, name) for name in _PASSED_ON}
-    for name in ("chunk_tokens", "shard_tokens", "max_record_bytes"):
+    for name in ("chunk_tokens", "shard_tokens", "max_record_bytes", "stretches"):
         if getattr(arguments, name) is not None:
             settings[name] = getattr(arguments, name)
     for name in ("bos", "eos", "pad"):
@@ -52,16 +58,37 @@ def build(arguments: argparse.Namespace) -> int:
             settings[name] = _special(getattr(arguments, name))
     if arguments.column:
         settings["columns"] = dict(item.partition(":")[::2] for item in arguments.column)
+    settings |= {"tokenizer": arguments.tokenizer}
     began = time.perf_counter()
-    store = build_store(
-        arguments.inputs,
-        arguments.out,
-        tokenizer=arguments.tokenizer,
-        progress=False if arguments.quiet else None,
-        **settings,
-    )
+    if arguments.part is not None:
+        return _part(arguments, settings)
+    if arguments.finish:
+        del settings["workers"]
+        store = finish_build(arguments.inputs, arguments.out, **settings)
+    else:
+        quiet = False if arguments.quiet else None
+        store = build_store(arguments.inputs, arguments.out, progress=quiet, **settings)
     seconds = time.perf_counter() - began
     write(arguments, {**summary(store), "seconds": round(seconds, 3)}, _lines(store, seconds))
+    return 0
+
+
+def _part(arguments: argparse.Namespace, settings: dict[str, Any]) -> int:
+    """Do one part: `tokenloom build --part 3/64`."""
+    if arguments.finish or "stretches" in settings:
+        other = "--finish" if arguments.finish else "--stretches"
+        raise ConfigError(f"--part, {other}: found both, allowed: one of them.")
+    began = time.perf_counter()
+    quiet = False if arguments.quiet else None
+    done = build_part(arguments.inputs, arguments.out, arguments.part, progress=quiet, **settings)
+    seconds = time.perf_counter() - began
+    told = f"{arguments.out}: part {arguments.part}: "
+    if done:
+        documents, tokens = plural(done["documents"], "document"), plural(done["tokens"], "token")
+        told += f"{documents}, {tokens} in {plural(done['shards'], 'shard')}, {seconds:.1f} s"
+    else:
+        told += "not needed, the store is already published"
+    write(arguments, {"part": arguments.part, **done, "seconds": round(seconds, 3)}, [told])
     return 0
 
 
@@ -86,3 +113,49 @@ def _lines(store: Any, seconds: float) -> list[str]:
             f"{plural(len(store.reader.manifest.shards), 'shard')}, {store.dtype.name}"
         ),
     ]
+
+
+def convert(arguments: argparse.Namespace) -> int:
+    """Copy a store into our own format: `tokenloom convert`."""
+    began = time.perf_counter()
+    more = {} if arguments.shard_tokens is None else {"shard_tokens": arguments.shard_tokens}
+    store = exchange.convert(
+        _source(arguments, sample=True),
+        arguments.out,
+        progress=False if arguments.quiet else None,
+        **more,
+    )
+    seconds = time.perf_counter() - began
+    write(arguments, {**summary(store), "seconds": round(seconds, 3)}, _lines(store, seconds))
+    return 0
+
+
+def _source(arguments: argparse.Namespace, *, sample: bool = False) -> Store:
+    """The store to read, with what was said about files of others."""
+    told = said(arguments)
+    if sample and not is_ours(arguments.store):
+        told["identity"] = "sample"  # the digest is worked out while copying
+    return open_store(arguments.store, **told)
+
+
+def export(arguments: argparse.Namespace) -> int:
+    """Write a store as files of another library: `tokenloom export`."""
+    written = exchange.export(
+        _source(arguments),
+        arguments.out,
+        to=arguments.to,
+        lossy=arguments.lossy,
+        progress=False if arguments.quiet else None,
+    )
+    write(arguments, asdict(written), _export_lines(written))
+    return 0
+
+
+def _export_lines(written: exchange.Exported) -> Iterator[str]:
+    yield (
+        f"{written.path}: {plural(written.documents, 'document')}, "
+        f"{plural(written.tokens, 'token')} as {written.to}, "
+        f"{plural(len(written.files), 'file')}, {binary_size(sum(written.files.values()))}"
+    )
+    for what, count in written.left_out.items():
+        yield f"left out: {what} of {plural(count, 'document')}, see {written.path}/left_out"

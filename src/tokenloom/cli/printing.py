@@ -16,6 +16,8 @@ from typing import Any
 from tokenloom.api.store import Store
 from tokenloom.arguments import one_of
 from tokenloom.errors import InputError, StoreError, plural
+from tokenloom.foreign.foreign_reader import ForeignReader
+from tokenloom.foreign.guarded import foreign_bytes
 from tokenloom.store.derived.length_counts import LengthCounts
 from tokenloom.store.files import replace_file
 
@@ -27,6 +29,7 @@ __all__ = [
     "option",
     "percentiles",
     "read_run",
+    "said",
     "summary",
     "write",
     "write_whole",
@@ -143,11 +146,19 @@ def write(arguments: argparse.Namespace, value: dict[str, Any], lines: Iterable[
         print(line)
 
 
+def said(arguments: argparse.Namespace) -> dict[str, Any]:
+    """What a command line says about foreign files."""
+    names = ("format", "dtype", "eos", "bos", "vocab_size", "seal")
+    return {name: getattr(arguments, name, None) for name in names}
+
+
 def summary(store: Store) -> dict[str, Any]:
     """The properties of a store, as JSON."""
     manifest = store.reader.manifest
     shard_bytes = sum(sum(shard.files.values()) for shard in manifest.shards)
-    tokenizer = manifest.tokenizer
+    tokenizer, reader = manifest.tokenizer, store.reader
+    if isinstance(reader, ForeignReader):
+        shard_bytes = foreign_bytes(reader)
     return {
         "path": str(store.path),
         "format": manifest.version,

@@ -7,7 +7,7 @@ the same things about them, and knows the batch size that a run file gives.
 from __future__ import annotations
 
 import argparse
-from pathlib import Path
+from pathlib import Path, PurePath
 from typing import Any
 
 from tokenloom.api.dataset import Dataset
@@ -15,7 +15,9 @@ from tokenloom.api.store import Store, open_store
 from tokenloom.config import load
 from tokenloom.errors import ConfigError, InputError
 
-__all__ = ["batch_size_of", "open_run", "open_target", "pair", "refuse_overrides"]
+RUN_FILES = (".yaml", ".yml", ".json", ".toml")
+
+__all__ = ["RUN_FILES", "batch_size_of", "open_run", "open_target", "pair", "refuse_overrides"]
 
 
 def open_run(path: str, changed: list[str] | None = None) -> Dataset:
@@ -31,8 +33,9 @@ def open_run(path: str, changed: list[str] | None = None) -> Dataset:
 
 
 def open_target(path: str, changed: list[str]) -> Dataset | Store:
-    """A store if it is a directory, else a run."""
-    if not Path(path).is_dir():
+    """A store if it is a directory, or a URL that is not one of a run file; else a run."""
+    remote = "://" in path and PurePath(path).suffix not in RUN_FILES
+    if not remote and not Path(path).is_dir():
         return open_run(path, changed)
     refuse_overrides(changed, "a store")
     return open_store(path)

@@ -14,9 +14,11 @@ from numpy.typing import NDArray
 
 from tokenloom.api.store import Store, open_store
 from tokenloom.cli.examples import show_examples, show_row, show_rows
-from tokenloom.cli.printing import histogram, percentiles, summary, write, write_whole
-from tokenloom.cli.runs import open_run, refuse_overrides
+from tokenloom.cli.printing import histogram, percentiles, said, summary, write, write_whole
+from tokenloom.cli.runs import RUN_FILES, open_run, refuse_overrides
 from tokenloom.errors import ConfigError, binary_size, plural
+from tokenloom.foreign.foreign_reader import ForeignReader
+from tokenloom.foreign.guarded import guard_lines
 from tokenloom.inspect.length_picture import length_picture
 from tokenloom.order.working_set import loss_columns
 from tokenloom.store.derived.length_counts import LengthCounts, count_lengths
@@ -24,13 +26,11 @@ from tokenloom.store.derived.loss_counts import trained_tokens
 
 __all__ = ["info", "show"]
 
-RUN_FILES = (".yaml", ".yml", ".json", ".toml")
-
 
 def info(arguments: argparse.Namespace) -> int:
     """Describe a store: `tokenloom info`."""
-    store = open_store(arguments.store, snapshot=arguments.snapshot)
-    about = summary(store)
+    store = open_store(arguments.store, snapshot=arguments.snapshot, **said(arguments))
+    about = {**summary(store), **_guards(store)}
     counts = count_lengths(store.reader)
     about["lengths"] = percentiles(counts)
     about["trained"] = _trained_in(store)
@@ -42,7 +42,11 @@ def info(arguments: argparse.Namespace) -> int:
 
 
 def _info_lines(store: Store, about: dict[str, Any], counts: LengthCounts) -> Iterator[str]:
-    yield f"{store.path}  snapshot {store.snapshot}, store format {about['format']}"
+    foreign = about["foreign"]
+    if foreign is None:
+        yield f"{store.path}  snapshot {store.snapshot}, store format {about['format']}"
+    else:
+        yield f"{store.path}  files of format {foreign}"
     yield f"  documents   {about['documents']:,}"
     yield f"  tokens      {about['tokens']:,}"
     on_disk = f"{binary_size(about['bytes'])} in {plural(about['shards'], 'shard')}"
@@ -57,7 +61,11 @@ def _info_lines(store: Store, about: dict[str, Any], counts: LengthCounts) -> It
             f"  tokenizer   {tokenizer['name']} ({tokenizer['kind']}), "
             f"{tokenizer['vocab_size']:,} ids, {specials}"
         )
-    yield f"  engine      {about['engine']}"
+    if foreign is None:
+        yield f"  engine      {about['engine']}"
+    else:
+        yield from (f"  guard       {line}" for line in about["guard"])
+        yield from (f"  note        {line}" for line in about["notes"])
     for name, dtype in about["columns"].items():
         yield f"  column      {name} ({dtype})"
     if about["trained"] is not None:
@@ -66,13 +74,23 @@ def _info_lines(store: Store, about: dict[str, Any], counts: LengthCounts) -> It
     if about["skipped"] or about["filtered"]:
         yield f"  left out    {about['skipped']:,} skipped, {about['filtered']:,} filtered"
     yield f"  digest      {about['digest']}"
-    yield f"  manifest    {about['manifest_sha256']}"
+    if foreign is None:
+        yield f"  manifest    {about['manifest_sha256']}"
     if about["lengths"]:
         yield "  tokens per document"
         stats = about["lengths"]
         yield "    " + "  ".join(f"{name} {value:,.0f}" for name, value in stats.items())
         yield f"{'tokens':>24} {'documents':>12} {'share':>6}"
         yield from histogram(counts)
+
+
+def _guards(store: Store) -> dict[str, Any]:
+    """Of which format a store is, if it is not ours, and what guards its bytes."""
+    reader = store.reader
+    if not isinstance(reader, ForeignReader):
+        return {"foreign": None, "guard": ["sealed: every chunk has a crc32c"], "notes": []}
+    told = reader.inside.described
+    return {"foreign": told.kind, "guard": guard_lines(reader), "notes": list(told.notes)}
 
 
 def _trained_in(store: Store) -> int | None:

@@ -1,4 +1,4 @@
-"""`tokenloom verify` and `tokenloom gc`."""
+"""`tokenloom verify`, `tokenloom seal` and `tokenloom gc`."""
 
 from __future__ import annotations
 
@@ -6,18 +6,27 @@ import argparse
 import json
 from collections.abc import Iterator
 from dataclasses import asdict
-from pathlib import Path
 from typing import Any
 
 from tokenloom.api.describe import named_snapshots
 from tokenloom.api.store import open_store
-from tokenloom.cli.printing import write
+from tokenloom.arguments import Place, Url, place
+from tokenloom.cli.printing import said, write
 from tokenloom.errors import ConfigError, StoreCorrupt, binary_size, plural
+from tokenloom.foreign.described import Described
+from tokenloom.foreign.guarded import foreign_bytes
+from tokenloom.foreign.opened import describe_files, is_ours, open_foreign
+from tokenloom.foreign.places import Said
+from tokenloom.foreign.seals import seal_files, seal_path
 from tokenloom.ingest.target import Collected, collect, held
-from tokenloom.store.files import LOCAL
+from tokenloom.progress import Progress
+from tokenloom.remote.source import source_of
+from tokenloom.remote.uploads import files_of, read_whole
+from tokenloom.store.cache import BlockCache
+from tokenloom.store.fetch import FetchRules
 from tokenloom.store.verify import VerifyReport
 
-__all__ = ["gc", "verify"]
+__all__ = ["gc", "seal", "verify"]
 
 MAX_BYTES = 16 << 20
 
@@ -25,7 +34,7 @@ MAX_BYTES = 16 << 20
 def verify(arguments: argparse.Namespace) -> int:
     """Compare a store with what was published: `tokenloom verify`."""
     try:
-        store = open_store(arguments.store)
+        store = open_store(arguments.store, **said(arguments))
     except StoreCorrupt as error:
         report = VerifyReport(arguments.store, 0, 0, 0, 0, 0, (str(error),))
     else:
@@ -38,34 +47,70 @@ def verify(arguments: argparse.Namespace) -> int:
 def _verify_lines(report: VerifyReport) -> Iterator[str]:
     yield from report.problems
     yield from report.unfinished
+    yield from (f"{report.path}: {line}" for line in report.unguarded)
+    yield from report.unseen
     if report.problems:
         yield f"{report.path}: {plural(len(report.problems), 'problem')}"
         return
     well = "what was published is well" if report.unfinished else "all is well"
+    if report.unguarded:
+        well = "what can be checked is well"
     yield (
         f"{report.path}: {well} ({plural(report.shards, 'shard')}, {report.files} files, "
         f"{binary_size(report.bytes)}, {report.tokens:,} tokens)"
     )
 
 
+def seal(arguments: argparse.Namespace) -> int:
+    """Write checksums for files that have none: `tokenloom seal`."""
+    told = Said(**{**said(arguments), "seal": None})
+    described = None if is_ours(arguments.store) else describe_files(arguments.store, told)
+    if described is None:
+        raise ConfigError(
+            f"{arguments.store}: found no files of a foreign format, allowed: those of another "
+            "project. A store of ours has its checksums inside; `tokenloom verify` compares them."
+        )
+    reader = open_foreign(
+        described, path=arguments.store, rules=FetchRules(), cache=BlockCache(0), use_seal=False
+    )
+    show = False if arguments.quiet else None
+    with Progress("seal", total=foreign_bytes(reader), unit="B", show=show) as bar:
+        path = seal_files(reader, arguments.to and place("to", arguments.to), tick=bar.advance)
+    size = source_of(path.parent).size(path.name) or 0
+    about = {"path": arguments.store, "seal": str(path), "bytes": size}
+    about |= {"digest": reader.manifest.digest, "tokens": reader.manifest.tokens}
+    words = f"{arguments.store}: sealed by {path} ({binary_size(size)})"
+    write(arguments, about, [words, *_seal_hint(arguments, described, path)])
+    return 0
+
+
+def _seal_hint(arguments: argparse.Namespace, described: Described, path: Place) -> Iterator[str]:
+    usual = seal_path(described)
+    if path != usual and (isinstance(path, Url) or path.resolve() != usual):
+        yield f"open it with tokenloom.open({arguments.store!r}, seal={str(path)!r})"
+
+
 def gc(arguments: argparse.Namespace) -> int:
     """Remove what no snapshot needs: `tokenloom gc`."""
-    root = Path(arguments.store)
+    root = place("store", arguments.store)
+    files = files_of(root)
     named = {one for path in arguments.pin_for for one in named_snapshots(_json(path))}
     collected = collect(
         root,
         old_snapshots=arguments.old_snapshots,
-        pinned=[*arguments.pin, *held(root, named)],
+        pinned=[*arguments.pin, *held(root, named, files)],
         unfinished=arguments.unfinished,
+        idle_hours=arguments.idle_hours,
         dry_run=arguments.dry_run,
+        files=files,
     )
     write(arguments, asdict(collected), _gc_lines(arguments, collected))
     return 0
 
 
-def _json(path: Path) -> Any:
+def _json(path: str) -> Any:
     """The content of a file with a state or a description."""
-    raw = LOCAL.read(path, MAX_BYTES)
+    raw = read_whole(place("pin_for", path), MAX_BYTES)
     if raw is None:
         raise ConfigError(
             f"{path}: there is no such file. Allowed: a state or a description of a run."
@@ -91,3 +136,8 @@ def _gc_lines(arguments: argparse.Namespace, collected: Collected) -> Iterator[s
         yield f"left alone: {', '.join(collected.strangers)}, which tokenloom did not write"
     if not collected.removed:
         yield f"{arguments.store}: nothing to remove"
+    if isinstance(place("store", arguments.store), Url):
+        yield (
+            "not seen: parts of uploads that other programs began and left, and older versions of "
+            "objects; a lifecycle rule of the bucket clears them (AbortIncompleteMultipartUpload)"
+        )

@@ -21,7 +21,6 @@ import operator
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -185,7 +184,7 @@ def _input_names(reader: Reader) -> Callable[[int, Any], Any]:
     @functools.cache
     def names(part: int) -> list[str]:
         number = manifest.parts[part].manifest
-        listed = read_inputs(reader.source, Path(reader.path), manifest, number)
+        listed = read_inputs(reader.source, reader.place, manifest, number)
         return [one.name for one in listed]
 
     def name(document: int, number: Any) -> Any:

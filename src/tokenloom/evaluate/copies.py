@@ -134,8 +134,8 @@ def overlap(
     [(0, 1, 4, 3)]
     """
     integer("n", n, 2)
-    ours = Store(evaluation.line.reader, "").tokenizer_identity
-    theirs = Store(training.line.reader, "").tokenizer_identity
+    ours = Store(evaluation.line.reader, evaluation.line.reader.path).tokenizer_identity
+    theirs = Store(training.line.reader, training.line.reader.path).tokenizer_identity
     if ours != theirs:
         raise ConfigError(
             f"evaluation: its ids are of tokenizer {ours[:12]}, training has {theirs[:12]}, "

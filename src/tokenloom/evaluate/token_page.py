@@ -124,7 +124,7 @@ def token_page(
     (['t', 'o', ' ', 'b', 'e'], [nan, -5.545, -5.545, -5.545, -5.545])
     """
     scorer, line = scorer_of(model), documents.line
-    store = Store(line.reader, str(line.reader.root))
+    store = Store(line.reader, line.reader.root)
     chosen = documents.select(doc_index=document, doc_index_policy="honor")
     rows = one_document_rows(chosen, seq_len, seq_len // 2 if overlap is None else overlap)
     tokens = store[document]

@@ -18,9 +18,10 @@ from typing import Any
 from tokenloom.api import describe as description
 from tokenloom.api.dataset import Dataset
 from tokenloom.api.state import FORMAT, OLD_FORMAT, arrays_digest
-from tokenloom.arguments import local_path
+from tokenloom.arguments import Place, place
 from tokenloom.errors import StateError, StoreError, warn
-from tokenloom.store.files import LOCAL, replace_file
+from tokenloom.remote.uploads import files_of, read_whole, write_whole
+from tokenloom.store.files import LOCAL
 from tokenloom.store.plan_cache import cache_dir
 
 __all__ = [
@@ -224,13 +225,14 @@ def _shape(state: Any) -> dict[str, Any]:
 
 
 # -- files ---------------------------------------------------------------------------------
-def write_state(state: Mapping[str, Any], path: str | Path) -> Path:
+def write_state(state: Mapping[str, Any], path: str | Place) -> Place:
     """Write a state to a file that appears whole or not at all.
 
     Args:
         state: what `Loader.state_dict()` returned.
         path: a file ``NAME.json``, which is replaced; or a directory, made if it is missing, in
-            which the file is named after its examples. `latest_state` finds both.
+            which the file is named after its examples. `latest_state` finds both. Or the URL of
+            either.
 
     Returns:
         The path of the file.
@@ -242,7 +244,7 @@ def write_state(state: Mapping[str, Any], path: str | Path) -> Path:
     ...     write_state(loader.state_dict(), folder).name
     'state-000000000002.json'
     """
-    known, target = _shape(state), local_path("path", path)
+    known, target = _shape(state), place("path", path)
     try:
         raw = json.dumps(known, indent=1, allow_nan=False).encode() + b"\n"
     except (TypeError, ValueError, RecursionError) as error:
@@ -251,11 +253,20 @@ def write_state(state: Mapping[str, Any], path: str | Path) -> Path:
         ) from None
     if len(raw) > MAX_BYTES:
         raise StateError(f"state: it has {len(raw):,} bytes as JSON, allowed: {MAX_BYTES:,}.")
-    if target.is_dir() or (target.suffix != ".json" and not target.exists()):
+    if _is_folder(target):
         target = target / f"state-{known['examples']:012d}.json"
-    _make_folder(target.parent)
-    replace_file(target, raw)
+    if isinstance(target, Path):
+        _make_folder(target.parent)
+    write_whole(target, raw)
     return target
+
+
+def _is_folder(target: Place) -> bool:
+    """Whether states go into it; a bucket has names only, so there the suffix decides."""
+    named = target.name.endswith(".json")
+    if isinstance(target, Path):
+        return target.is_dir() or not (named or target.exists())
+    return not named
 
 
 def _make_folder(folder: Path) -> None:
@@ -267,7 +278,7 @@ def _make_folder(folder: Path) -> None:
         LOCAL.sync_directory(one.parent)
 
 
-def read_state(path: str | Path) -> dict[str, Any]:
+def read_state(path: str | Place) -> dict[str, Any]:
     """A state from its file; runs no code and reads at most 16 MiB.
 
     Raises:
@@ -283,9 +294,9 @@ def read_state(path: str | Path) -> dict[str, Any]:
     ...     resumed.examples, len(resumed)
     (2, 2)
     """
-    target = Path(path)
+    target = place("path", path)
     try:
-        raw = LOCAL.read(target, MAX_BYTES)
+        raw = read_whole(target, MAX_BYTES)
     except StoreError as error:
         raise StateError(str(error)) from error
     if raw is None:
@@ -303,7 +314,7 @@ def read_state(path: str | Path) -> dict[str, Any]:
         raise StateError(f"{target}: {error}") from None
 
 
-def latest_state(folder: str | Path) -> dict[str, Any] | None:
+def latest_state(folder: str | Place) -> dict[str, Any] | None:
     """The state with the most examples in a directory (or in a file); damaged files are skipped.
 
     Files that `write_state` was given a name for are found, too, and win if another one has as many
@@ -317,10 +328,11 @@ def latest_state(folder: str | Path) -> dict[str, Any] | None:
     ...     latest_state(folder)["examples"], latest_state(folder + "/toy")
     (3, None)
     """
-    root = local_path("folder", folder)
-    if root.is_file():
+    root = place("folder", folder)
+    files = files_of(root)
+    if root.is_file() if isinstance(root, Path) else (files.measure(root) or 0) > 0:
         return read_state(root)
-    names = LOCAL.list(root)
+    names = files.list(root)
     named = [found for found in map(_named_state, names, [root] * len(names)) if found is not None]
     best = max(named, key=lambda state: int(state["examples"]), default=None)
     numbered = [match for match in map(_NAME.fullmatch, names) if match]
@@ -334,7 +346,7 @@ def latest_state(folder: str | Path) -> dict[str, Any] | None:
     return best
 
 
-def _named_state(name: str, root: Path) -> dict[str, Any] | None:
+def _named_state(name: str, root: Place) -> dict[str, Any] | None:
     """A state under a name of the user's own; None for anything else."""
     if not name.endswith(".json") or _NAME.fullmatch(name):
         return None

@@ -10,11 +10,12 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any, NamedTuple
 
-from tokenloom.arguments import expanded
+from tokenloom.arguments import expanded, place
 from tokenloom.errors import ConfigError
+from tokenloom.remote.uploads import files_of
+from tokenloom.store.snapshots import numbers
 
 __all__ = ["FilePath", "StoreShelf", "input_places", "is_store", "place_of", "tokenizer_place"]
 
@@ -26,8 +27,9 @@ ADDRESS = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+://")
 
 
 def is_store(path: str | os.PathLike[str]) -> bool:
-    """Whether a store is published in a directory."""
-    return any(Path(path).glob("manifest-*.json"))
+    """Whether a store is published in a directory or a bucket."""
+    where = place("store", path)
+    return bool(numbers(files_of(where).list(where)))
 
 
 class FilePath(NamedTuple):
@@ -61,8 +63,19 @@ def place_of(where: str, text: str, folder: str) -> FilePath:
     full = os.path.expanduser(expanded(where, text))
     if os.path.isabs(full) or ADDRESS.match(full):
         return FilePath(full, text)
-    joined = os.path.normpath(os.path.join(folder, full)) if folder else full
-    return FilePath(joined, os.path.normpath(os.path.join(folder, text)) if folder else text)
+    return FilePath(_joined(folder, full), _joined(folder, text))
+
+
+def _joined(folder: str, text: str) -> str:
+    """A path in a folder, which may be one of a bucket.
+
+    >>> _joined("runs", "../wiki"), _joined("s3://bucket/runs", "../wiki"), _joined("", "wiki")
+    ('wiki', 's3://bucket/wiki', 'wiki')
+    """
+    address = ADDRESS.match(folder)
+    scheme = address[0] if address else ""
+    joined = os.path.normpath(os.path.join(folder.removeprefix(scheme), text)) if folder else text
+    return scheme + joined
 
 
 def input_places(where: str, inputs: Any, folder: str) -> list[FilePath]:

@@ -156,7 +156,9 @@ def _unfit(path: str, value: Any) -> str:
         instead = f"write {name}: {word}, or leave" if word else "leave"
         return f"found null, allowed: a value; {instead} the key out for the default."
     if isinstance(value, int):
-        return "" if abs(value) < LARGEST else f"found {value:.3g}, allowed: integers below 2^63."
+        bits = 64 if name == "seed" else 63
+        fits = -LARGEST < value < 1 << bits
+        return "" if fits else f"found {value:.3g}, allowed: integers below 2^{bits}."
     if isinstance(value, float):
         finite = value == value and abs(value) != float("inf")
         return "" if finite else f"found {value}, allowed: a finite number."

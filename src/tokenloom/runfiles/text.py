@@ -11,6 +11,7 @@ Numbers such as ``1e-3`` are numbers, as in YAML 1.2.
 
 from __future__ import annotations
 
+import errno
 import functools
 import json
 import os
@@ -21,8 +22,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from tokenloom.arguments import wrong_type
+from tokenloom.arguments import Url, place, wrong_type
 from tokenloom.errors import ConfigError, MissingExtra
+from tokenloom.remote.uploads import read_whole
 
 __all__ = ["Written", "below", "load_yaml", "read_settings", "read_value"]
 
@@ -138,7 +140,13 @@ def read_value(text: str, where: str) -> Any:
 
 
 def _bytes_of(path: str | os.PathLike[str]) -> bytes:
-    with Path(path).open("rb") as file:
+    where = place("path", path) if "://" in str(path) else Path(path)
+    if isinstance(where, Url):
+        found = read_whole(where, MAX_BYTES)
+        if found is None:
+            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(where))
+        return found
+    with where.open("rb") as file:
         raw = file.read(MAX_BYTES + 1)
     if len(raw) > MAX_BYTES:
         raise ConfigError(

@@ -11,14 +11,14 @@ import json
 import os
 from collections.abc import Mapping
 from dataclasses import replace
-from pathlib import Path
+from pathlib import PurePath
 from typing import Any
 
 from tokenloom.api.dataset import Dataset, dataset_of
 from tokenloom.api.layable import Layable
 from tokenloom.api.mix import mix
 from tokenloom.api.source import Source, usual_render
-from tokenloom.arguments import expanded, near_misses
+from tokenloom.arguments import expanded, near_misses, place
 from tokenloom.batch.spec import RenderSpec
 from tokenloom.bind import unbind
 from tokenloom.documents.resolve import Choice
@@ -32,8 +32,10 @@ from tokenloom.layout.splice.spec import SpliceSpec
 from tokenloom.mixture.spec import Edit, MixSpec, usual_cost
 from tokenloom.order.shuffle import BlockShuffle, EraShuffle, FullShuffle, Shuffle, describe_shuffle
 from tokenloom.order.spec import MAIN
+from tokenloom.remote.uploads import write_whole
+from tokenloom.runfiles.file_paths import ADDRESS
 from tokenloom.runfiles.schema import NONE, signature_of
-from tokenloom.store.files import replace_file
+from tokenloom.store.reader import Reader
 
 __all__ = ["dumped", "run_mapping", "save"]
 
@@ -44,8 +46,8 @@ def save(run: Dataset, path: str | os.PathLike[str], *, overwrite: bool = False)
 
     Args:
         run: any dataset.
-        path: the file, ``.yaml``, ``.yml`` or ``.json``. Relative paths of stores are written
-            relative to it.
+        path: the file, ``.yaml``, ``.yml`` or ``.json``, or its URL. Relative paths of stores are
+            written relative to it.
         overwrite: replace a file that is there.
 
     Raises:
@@ -59,15 +61,15 @@ def save(run: Dataset, path: str | os.PathLike[str], *, overwrite: bool = False)
     ...     tl.load(folder + "/run.yaml") == run
     True
     """
-    name, target = os.fspath(path), Path(path)
-    if target.suffix.lower() not in (".yaml", ".yml", ".json"):
+    name, target = os.fspath(path), place("path", path)
+    suffix = PurePath(target.name).suffix.lower()
+    if suffix not in (".yaml", ".yml", ".json"):
         raise ConfigError(f"path: found {name!r}, allowed: a name that ends in .yaml or .json.")
-    if target.exists() and not overwrite:
-        raise StoreExists(f"{name}: it is there already. Pass overwrite=True to replace it.")
     plain = run_mapping(dataset_of("save", run), folder=os.path.dirname(name))
-    is_json = target.suffix.lower() == ".json"
+    is_json = suffix == ".json"
     text = json.dumps(plain, indent=1, ensure_ascii=False) + "\n" if is_json else dumped(plain)
-    replace_file(target, text.encode())
+    if not write_whole(target, text.encode(), new=not overwrite):
+        raise StoreExists(f"{name}: it is there already. Pass overwrite=True to replace it.")
 
 
 def dumped(plain: Mapping[str, Any]) -> str:
@@ -109,7 +111,9 @@ def run_mapping(run: Dataset, *, folder: str | None = None) -> dict[str, Any]:
         found["mix"] = _mix(rule, run._shuffle)
     if take is not None:
         found["take"] = take
-    if run.edits:
+    if run.edits and rule is not None and rule.rule == "levanter":  # its edits are stages
+        found["mix"]["stages"] = {one.at: _plain(unbind(one.weights)) for one in run.edits}
+    elif run.edits:
         found["edits"] = [_edit(one, folder) for one in run.edits]
     file = run.file
     if file is not None and file.loader:
@@ -133,7 +137,8 @@ def _plain(value: Any) -> Any:
 def _source(source: Source, run: Any, folder: str | None, *, alone: bool) -> dict[str, Any]:
     manifest, config = source.reader.manifest, source.config
     found: dict[str, Any] = {
-        "store": _store(source.path, manifest.number, manifest.digest, folder),
+        "store": _store(source.path, manifest.number, manifest.digest, folder)
+        | _said(source.reader),
         **_choice(config.choice),
     }
     kind, spec = kind_of(config.layout), config.layout
@@ -168,9 +173,22 @@ def _source(source: Source, run: Any, folder: str | None, *, alone: bool) -> dic
 
 def _store(path: str, snapshot: int, digest: str, folder: str | None) -> dict[str, Any]:
     """A store by path and content; the path relative to a folder unless it is absolute."""
-    if folder is not None and not os.path.isabs(os.path.expanduser(expanded("store", path))):
+    real = os.path.expanduser(expanded("store", path))
+    if folder is not None and not os.path.isabs(real) and not ADDRESS.match(real):
+        if ADDRESS.match(folder):
+            raise ConfigError(
+                f"store: found {path!r}, a path of this machine, but the run file is to be in a "
+                "bucket, and its paths are relative to it. Copy the store there, or write the run "
+                "file to this machine."
+            )
         path = os.path.relpath(path, folder or os.curdir)
     return {"path": path, "snapshot": snapshot, "digest": digest}
+
+
+def _said(reader: Reader) -> dict[str, Any]:
+    """What was said about foreign files when they were opened."""
+    told = reader.opened_as
+    return {**told.get("foreign", {}), **{k: v for k, v in told.items() if k == "identity"}}
 
 
 def _choice(choice: Choice | None) -> dict[str, Any]:

@@ -6,7 +6,6 @@ the store keeps; opening a store never runs code that it names.
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -54,7 +53,7 @@ class Contents:
 
 def _texts(run: SourceRun, spans: Spans) -> list[str]:
     line = run.layout.line
-    manifest, root = line.reader.manifest, Path(line.reader.root)
+    manifest, root = line.reader.manifest, line.reader.place
     if manifest.tokenizer is None:
         raise ConfigError(
             f"text: source {run.name!r} was built from ready-made ids without a tokenizer, so "
@@ -76,7 +75,7 @@ def metadata_of(reader: Reader, document: int) -> dict[str, Any]:
     """What was kept about one document; `_input` is the name of its input."""
     found = reader.metadata(document)
     if "_input" in found:
-        manifest, root = reader.manifest, Path(reader.path)
+        manifest, root = reader.manifest, reader.place
         inputs = snapshots.inputs_of(reader.source, root, manifest)
         found["_input"] = snapshots.input_of(inputs, root, manifest, document, found["_input"]).name
     return found

@@ -398,7 +398,8 @@ def poison(path, change):
     table = np.frombuffer(raw[end - told["parts"] * 40 : end], plan_cache.ENTRY)
     edges = [0, *table["end"].tolist()]
     parts = [raw[low:high] for low, high in itertools.pairwise(edges)]
-    path.write_bytes(b"".join(plan_cache._with_table(change(parts), told["identity"])))
+    kept = {"identity": told["identity"]}
+    path.write_bytes(b"".join(plan_cache.with_table(change(parts), kept)))
     assert path.read_bytes() != raw
 
 

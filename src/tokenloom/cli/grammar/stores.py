@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import argparse
-from pathlib import Path
 from typing import Any
 
-from tokenloom.cli.grammar.values import document_number, json_of, whole
+from tokenloom.cli.grammar.values import document_number, json_of, real, whole
 from tokenloom.cli.grammar.verbs import add_overrides, add_verb
 
-__all__ = ["add_build", "add_look", "add_tend"]
+__all__ = ["add_build", "add_exchange", "add_look", "add_tend"]
 
 
 def add_build(commands: Any, common: argparse.ArgumentParser) -> None:
@@ -30,7 +29,7 @@ def add_build(commands: Any, common: argparse.ArgumentParser) -> None:
         help="files, directories, globs; a prefix txt:, lines:, jsonl:, parquet: or hf: gives the "
         "format; .gz and .zst are decompressed while reading",
     )
-    build.add_argument("-o", "--out", required=True, help="directory of the store")
+    build.add_argument("-o", "--out", required=True, help="directory or URL of the store")
     build.add_argument(
         "-t",
         "--tokenizer",
@@ -112,6 +111,17 @@ def _add_run_options(group: Any) -> None:
     group.add_argument(
         "--workers", type=whole, help="processes (default: as many as pay, at most one per core)"
     )
+    group.add_argument(
+        "--stretches", type=whole, help="cut the inputs into that many, as parts would (default: 1)"
+    )
+    group.add_argument(
+        "--part",
+        metavar="K/N",
+        help="do only part K of N, from 1; parts may run at once, anywhere, in any order",
+    )
+    group.add_argument(
+        "--finish", action="store_true", help="publish the store when every part is done"
+    )
     group.add_argument("--append", action="store_true", help="add to an existing store")
     group.add_argument(
         "--overwrite", action="store_true", help="replace an existing store when this one is done"
@@ -119,6 +129,47 @@ def _add_run_options(group: Any) -> None:
     group.add_argument("--allow-duplicates", action="store_true", help="accept an input twice")
     group.add_argument("--chunk-tokens", type=whole, help="tokens per io block")
     group.add_argument("--shard-tokens", type=whole, help="largest number of tokens per shard")
+
+
+def add_exchange(commands: Any, common: argparse.ArgumentParser) -> None:
+    """Add `convert` and `export`."""
+    export = add_verb(
+        commands,
+        common,
+        "export",
+        work="build:export",
+        example="export stores/wiki exports/wiki --to megatron",
+        help="write a store as files of another library",
+        description="Write the documents of a store as a folder that another library reads. "
+        "What its format cannot hold is refused, with the first document that has it. "
+        "The folder appears when it is complete.",
+    )
+    export.add_argument("store", help="directory of the store, or a store of others")
+    export.add_argument("out", help="the folder to make")
+    export.add_argument(
+        "--to", required=True, choices=("megatron", "levanter", "parquet", "mds", "npy")
+    )
+    export.add_argument(
+        "--lossy",
+        action="store_true",
+        help="leave out what the format cannot hold, and write it to OUT/left_out",
+    )
+    convert = add_verb(
+        commands,
+        common,
+        "convert",
+        work="build:convert",
+        example="convert data/text_document stores/wiki",
+        help="copy a store, ours or of others, into our own format",
+        description="Copy a store into our own format, with the same digest: runs over the "
+        "original go on over the copy. If it is killed and run again, it resumes after the last "
+        "finished shard.",
+    )
+    convert.add_argument("store", help="a store, or files of others")
+    convert.add_argument("out", help="directory of the copy")
+    convert.add_argument("--shard-tokens", type=whole, help="largest number of tokens per shard")
+    for command in (export, convert):
+        _add_said(command)
 
 
 def add_look(commands: Any, common: argparse.ArgumentParser) -> None:
@@ -135,6 +186,7 @@ def add_look(commands: Any, common: argparse.ArgumentParser) -> None:
     info.add_argument("store", help="directory of the store")
     info.add_argument("--snapshot", type=whole, help="number of an older snapshot")
     info.add_argument("--svg", metavar="FILE", help="also draw the lengths of its documents")
+    _add_said(info)
     for name, example in (
         ("show", "show stores/wiki --doc 17 --limit 20"),
         ("dataset", "dataset run.yaml --tokenized --examples 5"),
@@ -180,8 +232,20 @@ def _add_show(commands: Any, common: argparse.ArgumentParser, name: str, example
     run.add_argument("--eos", type=whole, metavar="ID", help="counts documents of ready-made ids")
 
 
+def _add_said(verb: argparse.ArgumentParser, *, sealed: bool = True) -> None:
+    """Add what is said about files of other projects, where they leave it open."""
+    group = verb.add_argument_group("files of other projects")
+    group.add_argument("--format", help="their format, if it is not found")
+    group.add_argument("--dtype", help="how ids are stored")
+    group.add_argument("--eos", type=whole, metavar="ID", help="the id that ends documents")
+    group.add_argument("--bos", type=whole, metavar="ID", help="the id that starts documents")
+    group.add_argument("--vocab-size", type=whole, help="every id is below this")
+    if sealed:
+        group.add_argument("--seal", metavar="FILE", help="their seal, if it is not beside them")
+
+
 def add_tend(commands: Any, common: argparse.ArgumentParser) -> None:
-    """Add `verify` and `gc`."""
+    """Add `verify`, `seal` and `gc`."""
     verify = add_verb(
         commands,
         common,
@@ -192,6 +256,19 @@ def add_tend(commands: Any, common: argparse.ArgumentParser) -> None:
         description="Read a whole store and compare it with what was published. "
         "Exit code 1 if anything differs, or if a newer snapshot is unfinished or lost.",
     )
+    seal = add_verb(
+        commands,
+        common,
+        "seal",
+        work="verify:seal",
+        example="seal data/corpus_text_document --to seals/corpus.seal",
+        help="write checksums for files of other projects",
+        description="Read the files of another project once and write the checksums of every chunk "
+        "and the hashes of all documents into one file. From then on reads are checked.",
+    )
+    seal.add_argument("--to", metavar="FILE", help="the file to write (default: beside the files)")
+    _add_said(verify)
+    _add_said(seal, sealed=False)
     gc = add_verb(
         commands,
         common,
@@ -205,7 +282,6 @@ def add_tend(commands: Any, common: argparse.ArgumentParser) -> None:
     gc.add_argument("--pin", type=whole, nargs="*", default=[], help="snapshots to keep")
     gc.add_argument(
         "--pin-for",
-        type=Path,
         nargs="*",
         default=[],
         metavar="FILE",
@@ -214,6 +290,14 @@ def add_tend(commands: Any, common: argparse.ArgumentParser) -> None:
     gc.add_argument(
         "--unfinished", action="store_true", help="also remove shards of unfinished builds"
     )
+    gc.add_argument(
+        "--idle-hours",
+        type=real,
+        default=24.0,
+        metavar="H",
+        help="where nothing locks (buckets): unfinished shards that nobody wrote to for so long "
+        "(default: 24)",
+    )
     gc.add_argument("--dry-run", action="store_true", help="only print what would be removed")
-    for command in (verify, gc):
-        command.add_argument("store", help="directory of the store")
+    for command in (verify, seal, gc):
+        command.add_argument("store", help="directory or URL of the store, or foreign files")

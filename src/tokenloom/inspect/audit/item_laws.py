@@ -59,7 +59,7 @@ class ItemLaws:
             self.block = rule.block or 1
             self._is_ordered = not rule.shuffled and self._mix.shuffle is None
             self.low = -(-scope.first // self.block) * self.block
-            if scope.last != self._mix.n:
+            if scope.last != self._mix.stages[-1].end:  # `take` may cut the last block
                 self.high = scope.last // self.block * self.block
             if self._mix.shuffle is not None and (scope.first or scope.last != self._mix.n):
                 self.low = self.high = scope.last
