@@ -43,8 +43,8 @@ FLOW = [
     "loader",
 ]
 ANNEXES = [
-    *("streams", "quality", "inspect", "evaluate", "cluster"),
-    *("exchange", "runfiles", "integrations", "testing", "cli"),
+    *("page", "streams", "quality", "inspect", "evaluate", "cluster"),
+    *("exchange", "runfiles", "report", "explore", "integrations", "testing", "cli"),
 ]
 # one room a floor; an import goes to a lower floor or stays in its room
 FLOORS = [
@@ -57,6 +57,7 @@ FLOORS = [
     "arrays",
     "bind",
     *FLOW,
+    "page",
     "streams",
     "quality",
     "inspect",
@@ -64,8 +65,10 @@ FLOORS = [
     "cluster",
     "exchange",
     "runfiles",
+    "report",
     "integrations",
     "config",
+    "explore",
     "testing",
     "cli",
     "__init__",
@@ -106,6 +109,7 @@ EFFECTS = {
     "streams",
     "exchange",
     "runfiles",
+    "explore",
     "testing",
     "cli",
 }
@@ -310,8 +314,8 @@ OPENS = {"open", "io.open", "os.open"}
 TOUCHES = {"read_text", "read_bytes", "write_text", "write_bytes", "Thread", "ThreadPoolExecutor"}
 TOUCHES |= {"start_new_thread"}
 PROCESSES = ("subprocess.", "multiprocessing.")
-# files of a tokenizer: it is their job
-READERS = {"tokenizer.beside", "tokenizer.chat.lookup", "tokenizer.find"}
+# files of a tokenizer, and the style of a page: it is their job
+READERS = {"tokenizer.beside", "tokenizer.chat.lookup", "tokenizer.find", "page.sheet"}
 
 
 def wrong_locks(tree: Tree) -> list[str]:

@@ -1,0 +1,10 @@
+"""Takes a run, a store, an audit or an evaluation → gives a page about it that people open first.
+
+- `report_on` makes a `Report`: warnings, five answers, and figures with their numbers and code.
+- `tokenloom report run.yaml -o report.html` writes it.
+"""
+
+from tokenloom.report.assembled import Report, report_on
+from tokenloom.report.told import Answer, Caution
+
+__all__ = ["Answer", "Caution", "Report", "report_on"]

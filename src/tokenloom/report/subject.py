@@ -1,0 +1,129 @@
+"""What a report is about, and what was found out about it once for all its figures.
+
+One idea: figures are pure functions of a subject. What several of them need, such as the simulation
+of the run, is computed here when the first one asks. Nothing here takes long for a run of any size:
+what would is taken from a sample, or left out with the reason, and `notes` say so.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from tokenloom.api.dataset import Dataset
+from tokenloom.errors import ConfigError
+from tokenloom.inspect.audit.certificate import Certificate
+from tokenloom.inspect.simulate.answer import Simulation
+from tokenloom.inspect.simulate.simulation import simulate_run
+from tokenloom.loader.steps import Steps
+from tokenloom.store.handles import lazy
+
+__all__ = ["BATCH_SIZE", "Asked", "RunSubject"]
+
+BATCH_SIZE = 64  # if nobody says another one
+
+ENDLESS_EPOCHS = 1  # of the largest source: how far an endless run is looked at
+
+EXACT_EXAMPLES = 1 << 17  # examples whose reads are simulated one by one
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Asked:
+    """The settings that a report was asked with.
+
+    Attributes:
+        batch_size: rows of a step over all ranks, or a schedule; None: as the run file says, or 64.
+        ranks: processes that share every step.
+        latency: seconds from a request to its first byte.
+        bandwidth: bytes per second of a rank's source; None: no limit.
+        step_seconds: time that a step takes once it has its data; None: not known.
+        examples: examples already trained, as a state says; None: not known.
+        certificate: of the last audit, or None.
+        extractions: what evaluations found, by name (`tokenloom.evaluate`).
+        command: the command that made the report, to be shown.
+        name: what the subject is called.
+    """
+
+    batch_size: int | Sequence[tuple[int, int]] | None = None
+    ranks: int = 1
+    latency: float | None = None
+    bandwidth: float | None = None
+    step_seconds: float | None = None
+    examples: int | None = None
+    certificate: Certificate | None = None
+    evaluations: dict[str, Any] = field(default_factory=dict)
+    command: str = ""
+    name: str = "run"
+
+
+class RunSubject:
+    """A run that a report is about.
+
+    Attributes:
+        run: the run.
+        asked: the settings of the report.
+    """
+
+    def __init__(self, run: Dataset, asked: Asked) -> None:
+        self.run, self.asked = run, asked
+
+    @lazy
+    def batch_size(self) -> int | Sequence[tuple[int, int]]:
+        """Rows of a step: as asked, as the run file says, or 64."""
+        given = self.asked.batch_size
+        if given is None and self.run.file is not None:
+            given = self.run.file.loader.get("batch_size")
+        if given is not None:
+            return given
+        return BATCH_SIZE if self.run.run.n is None else max(1, min(BATCH_SIZE, self.run.run.n))
+
+    @lazy
+    def steps(self) -> Steps:
+        """Which examples each step has."""
+        return Steps(self.batch_size)
+
+    @lazy
+    def examples(self) -> int:
+        """Examples that the report looks at: all of a finite run, an epoch of an endless one."""
+        n = self.run.run.n
+        if n is not None:
+            return n
+        largest = max(one.rows for one in self.run.run.sources)
+        return largest * len(self.run.run.sources) * ENDLESS_EPOCHS
+
+    @lazy
+    def step_count(self) -> int:
+        """Whole steps in these examples."""
+        return self.steps.count(self.examples, partial=False)
+
+    @lazy
+    def simulation(self) -> Simulation | None:
+        """What these steps show, read and wait for; None for a run without a whole step."""
+        if not self.step_count:
+            return None
+        asked = self.asked
+        return simulate_run(
+            self.run,
+            self.step_count,
+            batch_size=self.batch_size,
+            ranks=asked.ranks,
+            latency=asked.latency,
+            bandwidth=asked.bandwidth,
+            step_seconds=asked.step_seconds,
+            points=60,
+            exact_examples=EXACT_EXAMPLES,
+        )
+
+    def python(self, code: str) -> str:
+        """Lines of Python that make a number of this report again."""
+        path = self.run.file.path if self.run.file is not None else ""
+        opened = f'run = tl.load("{path}")' if path else "# run: as you made it"
+        return f"import tokenloom as tl\n\n{opened}\n{code}"
+
+    def command(self, verb: str, *options: object) -> str:
+        """A command about this run; lines of Python where it has no file."""
+        path = self.run.file.path if self.run.file is not None else ""
+        if not path:
+            raise ConfigError("command: this run has no file, so no command can name it.")
+        return " ".join(["tokenloom", verb, path, *map(str, options)])
