@@ -15,7 +15,10 @@ from tokenloom.api.dataset import Dataset, dataset_of
 from tokenloom.page.figure import Figure, code_block, figure_html
 from tokenloom.page.markup import Markup, tag
 from tokenloom.page.sheet import document, theme_button
+from tokenloom.report.figures.attention_row import boundary_figure
 from tokenloom.report.figures.lengths import length_figure
+from tokenloom.report.figures.packing_table import packing_figure
+from tokenloom.report.figures.row_strips import row_figure
 from tokenloom.report.questions import what_is_trained
 from tokenloom.report.subject import Asked, RunSubject
 from tokenloom.report.told import Answer, Caution, answers_html, cautions_html
@@ -26,7 +29,12 @@ __all__ = ["Report", "report_on"]
 QUESTIONS = (what_is_trained,)
 
 # from top to bottom
-FIGURES: tuple[Callable[[RunSubject], Figure | None], ...] = (length_figure,)
+FIGURES: tuple[Callable[[RunSubject], Figure | None], ...] = (
+    length_figure,
+    packing_figure,
+    row_figure,
+    boundary_figure,
+)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -1,0 +1,210 @@
+"""Boundaries: one row with the attention that its documents allow, and without them.
+
+One idea: documents in one row should not look at each other. The map of a row shows what each cell
+may look at, and how much more that would be if a model ignored the boundaries. The share over many
+rows comes from spans alone; no token is read for it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tokenloom.batch.spec import RenderSpec
+from tokenloom.batch.tiles import tile
+from tokenloom.page.charts import SERIES, series
+from tokenloom.page.figure import Figure, Numbers
+from tokenloom.page.markup import Markup, joined, tag
+from tokenloom.page.numbers import plural, share
+from tokenloom.page.strips import Strip, StripSegment, strips_html
+from tokenloom.page.triangles import Block, attention_map
+from tokenloom.random.keys import draws, key
+from tokenloom.report.picked_rows import PickedRow, picked_rows, segments_of
+from tokenloom.report.subject import RunSubject
+
+__all__ = ["boundary_figure", "crossing_share", "settings_in_words"]
+
+Int64 = NDArray[np.int64]
+
+LOOKED_AT = 256  # rows
+
+HEAD = ("segment", "first cell", "cells", "pairs inside", "share of all causal pairs")
+
+
+def boundary_figure(subject: RunSubject) -> Figure | None:
+    """A row with several documents, drawn with its attention; None for a run without rows."""
+    rows = picked_rows(subject)
+    if not rows:
+        return None
+    row = _telling(rows)
+    found = segments_of(row)
+    guessed = any(one.render.segments == "eos" for one in subject.run.sources.values())
+    looked, crossing = _over_rows(subject, rows, guessed=guessed)
+    return Figure(
+        name="boundaries",
+        title="What documents in one row may look at",
+        message=_message(row, found, looked, crossing),
+        drawing=_drawn(row, found),
+        numbers=(_numbers(found),),
+        code=subject.python(
+            f"batch = run[{row.index}]\nprint(batch.segment_ids, batch.cu_seqlens, batch.loss_mask)"
+        ),
+        notes=tuple(_notes(subject, looked, guessed=guessed)),
+    )
+
+
+def _telling(rows: Sequence[PickedRow]) -> PickedRow:
+    """The row with a middling number of documents, of those that have several."""
+    several = sorted((row for row in rows if len(row.spans) > 1), key=lambda row: len(row.spans))
+    return several[len(several) // 2] if several else rows[0]
+
+
+def _drawn(row: PickedRow, found: Sequence[tuple[int, int, int]]) -> Markup:
+    blocks = [Block(low, high, _class(segment)) for low, high, segment in found]
+    segments = tuple(
+        StripSegment(first=low, cells=high - low, words=_words(row, low, high), series=_colour(one))
+        for low, high, one in found
+        if one
+    )
+    strip = Strip(
+        name=f"step {row.step:,}, row {row.row:,}",
+        cells=row.cells,
+        segments=segments,
+        trained=row.trained,
+        about=row.source,
+    )
+    several = plural(len(segments), "segment")
+    panels = [
+        ("With boundaries", f"attention inside {several}", False),
+        ("Without them", "attention across all segments", True),
+    ]
+    maps = (
+        tag("div", tag("h3", title), attention_map(blocks, row.cells, said, all_pairs=crossed))
+        for title, said, crossed in panels
+    )
+    items = [("swatch full", "inside a document"), ("swatch crossing", "across documents")]
+    listed = (tag("li", tag("span", class_=c, aria_hidden="true"), words) for c, words in items)
+    return joined(
+        [
+            strips_html([strip]),
+            tag("ul", *listed, class_="legend"),
+            tag("div", *maps, class_="panels"),
+        ]
+    )
+
+
+def _colour(segment: int) -> int:
+    return (segment - 1) % SERIES
+
+
+def _class(segment: int) -> str:
+    return series(_colour(segment)) if segment else "filler"
+
+
+def _words(row: PickedRow, low: int, high: int) -> str:
+    here = [str(one.document) for one in row.spans if low <= one.at < high]
+    return f"document {', '.join(here)}: cells {low:,} to {high - 1:,}"
+
+
+def crossing_share(cells: Int64) -> float:
+    """Share of the causal pairs of a row that would be between two of its documents.
+
+    Args:
+        cells: cells of each document of the row [N].
+
+    >>> crossing_share(np.array([2, 2]))  # 4 of 10 pairs
+    0.4
+    """
+    inside, every = _pairs(cells), _pairs(np.array([cells.sum()]))
+    return 1 - inside / every if every else 0.0
+
+
+def _pairs(cells: Int64) -> int:
+    sizes = cells.tolist()
+    return sum(size * (size + 1) // 2 for size in sizes)
+
+
+def _over_rows(
+    subject: RunSubject, rows: Sequence[PickedRow], *, guessed: bool
+) -> tuple[int, float]:
+    """Rows that were looked at, and the share of their causal pairs between documents."""
+    if guessed:  # boundaries are in the tokens
+        sizes = [
+            np.array([high - low for low, high, one in segments_of(row) if one], np.int64)
+            for row in rows
+        ]
+    else:
+        n, stream = subject.examples, key(0, "report", "boundaries")
+        some = draws(stream, np.arange(LOOKED_AT, dtype=np.uint64)) % np.uint64(n)
+        wanted = np.arange(n) if n <= LOOKED_AT else np.unique(some.astype(np.int64))
+        tiles = tile(subject.run.run.spans(wanted), subject.run.seq_len)
+        real = tiles.segment > 0
+        owner, cells = (tiles.first // tiles.width)[real], tiles.length[real]
+        sizes = [cells[owner == frame] for frame in range(len(wanted))]
+    inside = sum(_pairs(one) for one in sizes)
+    every = sum(_pairs(np.array([one.sum()])) for one in sizes)
+    return len(sizes), 1 - inside / every if every else 0.0
+
+
+def _message(
+    row: PickedRow, found: Sequence[tuple[int, int, int]], looked: int, crossing: float
+) -> str:
+    sizes = np.array([high - low for low, high, one in found if one], np.int64)
+    if not crossing and len(sizes) < 2:
+        return f"Each of {plural(looked, 'row')} holds one document: there is no boundary in them."
+    here = share(crossing_share(sizes))
+    return (
+        f"This row has {plural(len(sizes), 'segment')}: {here} of its attention pairs would be "
+        f"between documents if boundaries were ignored, and {share(crossing)} over "
+        f"{plural(looked, 'row')}."
+    )
+
+
+def _numbers(found: Sequence[tuple[int, int, int]]) -> Numbers:
+    every = _pairs(np.array([sum(high - low for low, high, one in found if one)]))
+    rows = []
+    for low, high, segment in found:
+        pairs = _pairs(np.array([high - low]))
+        part = pairs / every if segment and every else None
+        rows.append((segment or "filler", low, high - low, pairs, part))
+    return Numbers.of(HEAD, rows, "segments of this row")
+
+
+def _notes(subject: RunSubject, looked: int, *, guessed: bool) -> Iterator[str]:
+    kinds: dict[tuple[str, ...], list[str]] = {}
+    for name, one in subject.run.sources.items():
+        kinds.setdefault(tuple(settings_in_words(one.render)), []).append(name)
+    for words, names in kinds.items():
+        about = f"{', '.join(names[:3])}{' …' if len(names) > 3 else ''}: " if len(kinds) > 1 else ""
+        yield about + " ".join(words)
+    yield (
+        "A model keeps to these boundaries if its attention gets them: segment_ids, cu_seqlens or "
+        "tokenloom.batch.attention.mask_mod."
+    )
+    if looked < subject.examples:
+        kind = "of the rows shown here" if guessed else "from a keyed sample of the run's rows"
+        yield f"The share over {plural(looked, 'row')} is {kind}."
+
+
+def settings_in_words(render: RenderSpec) -> Iterator[str]:
+    """What is trained at a boundary and how positions count, a sentence each.
+
+    >>> list(settings_in_words(RenderSpec()))[0]
+    'The first token of a document is not predicted from the document before it.'
+    """
+    across = "" if render.mask_boundary_loss else " (mask_boundary_loss=False)"
+    verb = "is not predicted" if render.mask_boundary_loss else "is predicted"
+    yield f"The first token of a document {verb} from the document before it{across}."
+    if render.train_on_eos:
+        yield "The end of a document (EOS) is trained like any token."
+    else:
+        which = "an inserted EOS" if render.eos_mask == "inserted" else "EOS"
+        yield f"The prediction of {which} is not trained (train_on_eos=False)."
+    if render.position_scheme == "reset":
+        yield "Positions start from 0 in every document."
+    else:
+        yield "Positions count through the whole row (position_scheme='absolute')."
+    if render.segments == "eos":
+        yield "Boundaries are guessed from EOS tokens (segments='eos')."
