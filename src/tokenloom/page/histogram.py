@@ -17,6 +17,8 @@ __all__ = ["columns"]
 
 LEFT, RIGHT, TOP, BOTTOM = 48, 12, 12, 192  # pixels
 
+THICKEST = 56  # pixels of a column
+
 LETTER = 7.5  # pixels of a letter's width, about
 
 
@@ -53,7 +55,7 @@ def columns(
     up = Scale(0, most, BOTTOM, TOP)
     each = (width - LEFT - RIGHT) / max(1, len(names))
     parts = axis_left(up, LEFT, width - RIGHT, words=words)
-    thick = each * (0.86 if len(names) < 60 else 1.0) / max(1, len(values))
+    thick = min(each * 0.86, THICKEST) / max(1, len(values))
     for number, (name, heights) in enumerate(values.items()):
         for place, value in enumerate(heights):
             if not value:

@@ -19,6 +19,7 @@ from tokenloom.report.figures.attention_row import boundary_figure
 from tokenloom.report.figures.lengths import length_figure
 from tokenloom.report.figures.packing_table import packing_figure
 from tokenloom.report.figures.row_strips import row_figure
+from tokenloom.report.figures.splice_maps import splice_figure
 from tokenloom.report.questions import what_is_trained
 from tokenloom.report.subject import Asked, RunSubject
 from tokenloom.report.told import Answer, Caution, answers_html, cautions_html
@@ -34,6 +35,7 @@ FIGURES: tuple[Callable[[RunSubject], Figure | None], ...] = (
     packing_figure,
     row_figure,
     boundary_figure,
+    splice_figure,
 )
 
 
