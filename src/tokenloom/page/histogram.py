@@ -68,9 +68,7 @@ def columns(
             parts.append(tag("rect", told, **size, height=height, class_=series(number)))
     parts.append(rule(f"M{LEFT} {BOTTOM}H{width - RIGHT}"))
     parts += _names(names, each)
-    parts.append(
-        label((LEFT + width - RIGHT) / 2, BOTTOM + 10 + 2 * TEXT, below, anchor="middle")
-    )
+    parts.append(label((LEFT + width - RIGHT) / 2, BOTTOM + 10 + 2 * TEXT, below, anchor="middle"))
     for number, one in enumerate(marks):
         at = LEFT + each * min(max(one.at, 0), len(names))
         anchor = "end" if at > (LEFT + width) / 2 else "start"

@@ -127,7 +127,10 @@ def strip_legend(*, cut: bool = True, filler: bool = True) -> Markup:
     items += [("swatch cut", "torn edge, tick below: the document is cut")] * cut
     return tag(
         "ul",
-        *(tag("li", tag("span", class_=class_, aria_hidden="true"), said) for class_, said in items),
+        *(
+            tag("li", tag("span", class_=class_, aria_hidden="true"), said)
+            for class_, said in items
+        ),
         class_="legend",
     )
 
@@ -180,13 +183,17 @@ def _runs(
     edges = np.arange(0, len(here), step)
     if not len(edges):
         return []
-    mostly = np.add.reduceat(here.astype(np.int64), edges) * 2 > np.diff(np.append(edges, len(here)))
+    mostly = np.add.reduceat(here.astype(np.int64), edges) * 2 > np.diff(
+        np.append(edges, len(here))
+    )
     flips = np.flatnonzero(np.diff(np.concatenate([[0], mostly.astype(np.int8), [0]])))
     ends = np.append(edges, len(here))[flips] + first
     return [(float(low), float(high)) for low, high in ends.reshape(-1, 2).tolist()]
 
 
-def _rect(first: float, last: float, whole: int, class_: str, title: Markup | None = None) -> Markup:
+def _rect(
+    first: float, last: float, whole: int, class_: str, title: Markup | None = None
+) -> Markup:
     place = {"x": f"{100 * first / whole:.3g}%", "width": f"{100 * (last - first) / whole:.3g}%"}
     return tag("rect", title, **place, height=BODY, class_=class_)
 

@@ -14,9 +14,10 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from tokenloom.api.dataset import Dataset
 from tokenloom.batch.attention import stretches
 from tokenloom.batch.batch import Batch
-from tokenloom.report.subject import RunSubject
+from tokenloom.loader.steps import Steps
 
 __all__ = ["PickedRow", "PickedSpan", "picked_rows", "segments_of"]
 
@@ -91,19 +92,26 @@ class PickedRow:
         return self.cells - sum(one.cells for one in self.spans)
 
 
-def picked_rows(subject: RunSubject) -> list[PickedRow]:
-    """Rows of the first, the middle and the last step; fewer of long frames, all of a tiny run."""
-    wanted = _indices(subject)
+def picked_rows(run: Dataset, steps: Steps, examples: int, count: int) -> list[PickedRow]:
+    """Rows of the first, the middle and the last step; fewer of long frames, all of a tiny run.
+
+    Args:
+        run: the run.
+        steps: which examples each step has.
+        examples: examples to choose from, from the first on.
+        count: whole steps in them.
+    """
+    wanted = _indices(run.run.width, steps, examples, count)
     if not wanted:
         return []
-    batch = subject.run.batch([index for _, index in wanted])
+    batch = run.batch([index for _, index in wanted])
     trained, segments = _targets(batch.trained()), batch.segment_ids
-    spans = list(_spans(subject, batch))
+    spans = list(_spans(run, batch))
     return [
         PickedRow(
             index=index,
             step=step,
-            row=index - subject.steps.begin(step),
+            row=index - steps.begin(step),
             source=spans[place][0],
             spans=spans[place][1],
             trained=trained[place],
@@ -113,15 +121,14 @@ def picked_rows(subject: RunSubject) -> list[PickedRow]:
     ]
 
 
-def _indices(subject: RunSubject) -> list[tuple[int, int]]:
+def _indices(width: int, steps: Steps, examples: int, count: int) -> list[tuple[int, int]]:
     """(step, index) of the rows."""
-    steps, n = subject.steps, subject.examples
-    each = max(1, min(EACH, CELLS // max(1, 3 * subject.run.run.width)))
-    last = max(0, subject.step_count - 1)
+    each = max(1, min(EACH, CELLS // max(1, 3 * width)))
+    last = max(0, count - 1)
     found: dict[int, int] = {}
     for step in (0, last // 2, last):
         begin = steps.begin(step)
-        for index in range(begin, min(begin + min(each, steps.size(step)), n)):
+        for index in range(begin, min(begin + min(each, steps.size(step)), examples)):
             found[index] = step
     return [(step, index) for index, step in sorted(found.items())]
 
@@ -133,10 +140,10 @@ def _targets(mask: Bool) -> Bool:
     return out
 
 
-def _spans(subject: RunSubject, batch: Batch) -> Iterator[tuple[str, tuple[PickedSpan, ...]]]:
+def _spans(run: Dataset, batch: Batch) -> Iterator[tuple[str, tuple[PickedSpan, ...]]]:
     """The source and the spans of each row, cut at the end of the frame."""
     spans, width = batch.spans, batch.shape[1]
-    readers = {one.name: one.layout.line.reader for one in subject.run.run.sources}
+    readers = {one.name: one.layout.line.reader for one in run.run.sources}
     for frame in range(len(spans)):
         low, high = int(spans.frame[frame]), int(spans.frame[frame + 1])
         name = spans.sources[int(spans.source[frame])]

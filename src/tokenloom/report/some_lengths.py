@@ -96,9 +96,7 @@ def some_lengths(line: Bounded, most: int = EXACT) -> SomeLengths:
     if looked < line.documents:
         scaled = np.rint(counts.documents * (line.documents / looked)).astype(np.int64)
         counts = LengthCounts(counts.length, np.maximum(scaled, 1))
-    return SomeLengths(
-        counts=counts, looked=looked, documents=line.documents, tokens=line.tokens
-    )
+    return SomeLengths(counts=counts, looked=looked, documents=line.documents, tokens=line.tokens)
 
 
 def _pieces(line: Bounded, stretches: tuple[Stretch, ...]) -> Iterator[Int64]:

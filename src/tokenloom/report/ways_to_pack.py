@@ -177,9 +177,7 @@ def _packs(spec: PackSpec | WindowsSpec) -> list[PackSpec]:
     return sorted(names.values(), key=lambda one: (order.index(one.strategy), one.overflow))
 
 
-def _tallied(
-    bounds: list[tuple[Int64, Int64]], specs: list[PackSpec], longest: int
-) -> list[Tally]:
+def _tallied(bounds: list[tuple[Int64, Int64]], specs: list[PackSpec], longest: int) -> list[Tally]:
     """What each packing makes of some stretches of documents, group by group."""
     totals = [Tally() for _ in specs]
     if not specs:

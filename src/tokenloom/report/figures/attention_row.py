@@ -21,7 +21,7 @@ from tokenloom.page.numbers import plural, share
 from tokenloom.page.strips import Strip, StripSegment, strips_html
 from tokenloom.page.triangles import Block, attention_map
 from tokenloom.random.keys import draws, key
-from tokenloom.report.picked_rows import PickedRow, picked_rows, segments_of
+from tokenloom.report.picked_rows import PickedRow, segments_of
 from tokenloom.report.subject import RunSubject
 
 __all__ = ["boundary_figure", "crossing_share", "settings_in_words"]
@@ -35,7 +35,7 @@ HEAD = ("segment", "first cell", "cells", "pairs inside", "share of all causal p
 
 def boundary_figure(subject: RunSubject) -> Figure | None:
     """A row with several documents, drawn with its attention; None for a run without rows."""
-    rows = picked_rows(subject)
+    rows = subject.rows
     if not rows:
         return None
     row = _telling(rows)
@@ -177,7 +177,9 @@ def _notes(subject: RunSubject, looked: int, *, guessed: bool) -> Iterator[str]:
     for name, one in subject.run.sources.items():
         kinds.setdefault(tuple(settings_in_words(one.render)), []).append(name)
     for words, names in kinds.items():
-        about = f"{', '.join(names[:3])}{' …' if len(names) > 3 else ''}: " if len(kinds) > 1 else ""
+        about = (
+            f"{', '.join(names[:3])}{' …' if len(names) > 3 else ''}: " if len(kinds) > 1 else ""
+        )
         yield about + " ".join(words)
     yield (
         "A model keeps to these boundaries if its attention gets them: segment_ids, cu_seqlens or "

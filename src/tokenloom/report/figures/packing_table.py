@@ -78,7 +78,9 @@ def _filled(one: Way) -> str:
 def _message(ways: Ways) -> str:
     own = ways.chosen
     about = "about " if ways.is_sample else ""
-    needless = f" and cuts {share(own.needless)} of the documents needlessly" if own.needless else ""
+    needless = (
+        f" and cuts {share(own.needless)} of the documents needlessly" if own.needless else ""
+    )
     lost = f", loses {share(own.lost)} of the tokens" if own.lost else ""
     told = f"{own.name} fills {about}{share(own.tally.fill)} of the cells{lost}{needless}"
     better = _better(ways)

@@ -14,7 +14,7 @@ from tokenloom.page.figure import Figure, Numbers
 from tokenloom.page.markup import joined, tag
 from tokenloom.page.numbers import plural, share
 from tokenloom.page.strips import Strip, StripSegment, strip_legend, strips_html
-from tokenloom.report.picked_rows import PickedRow, PickedSpan, picked_rows
+from tokenloom.report.picked_rows import PickedRow, PickedSpan
 from tokenloom.report.subject import RunSubject
 
 __all__ = ["row_figure", "strip_of"]
@@ -27,7 +27,7 @@ HEAD = (
 
 def row_figure(subject: RunSubject) -> Figure | None:
     """Rows of three steps as strips; None for a run without rows."""
-    rows = picked_rows(subject)
+    rows = subject.rows
     if not rows:
         return None
     indices = [row.index for row in rows]
@@ -39,7 +39,7 @@ def row_figure(subject: RunSubject) -> Figure | None:
         numbers=(_numbers(rows),),
         code=subject.python(f"print(run.at({indices}, batch_size={subject.batch_size!r}))"),
         notes=(
-            f"Of a run of {plural(subject.examples, 'row')}, these are "
+            f"Of {plural(subject.examples, 'row')}, these are "
             f"{plural(len(rows), 'row')} from {plural(len({r.step for r in rows}), 'step')}; the "
             "numbers above are about them alone.",
         )
@@ -111,10 +111,11 @@ def _message(rows: Sequence[PickedRow]) -> str:
     cells = sum(row.cells for row in rows)
     filler, trained = sum(row.filler for row in rows), sum(int(row.trained.sum()) for row in rows)
     cut = sum(one.before or one.after for one in spans)
+    torn = f"{share(cut, len(spans))} of them cut at an edge" if cut else "none of them cut"
+    verb = "hold" if len(rows) > 1 else "holds"
     return (
-        f"{plural(len(rows), 'row')} hold {plural(len(spans), 'piece')} of documents, "
-        f"{share(cut, len(spans))} of them cut at an edge; {share(trained, cells)} of the cells are "
-        f"trained and {share(filler, cells)} are filler."
+        f"{plural(len(rows), 'row')} {verb} {plural(len(spans), 'piece')} of documents, {torn}; "
+        f"{share(trained, cells)} of the cells are trained and {share(filler, cells)} are filler."
     )
 
 

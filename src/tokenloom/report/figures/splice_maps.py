@@ -1,7 +1,7 @@
 """What splices show: how often each start and place of a document comes, and each token is trained.
 
 One idea: what an epoch shows of a document is counted before it is trained
-(`tokenloom.inspect.coverage`), so the longest, a middling and the shortest document are drawn, and
+(`tokenloom.inspect.coverage`), so the longest, the median and the shortest document are drawn, and
 the others are in the table as far as counting them is cheap. What would take long is left out, with
 the reason.
 """
@@ -140,7 +140,7 @@ def _extremes(order: Int64) -> dict[int, str]:
     if not len(order):
         return {}
     longest, middle, shortest = order[0], order[len(order) // 2], order[-1]
-    names = {int(longest): "longest", int(shortest): "shortest", int(middle): "middling"}
+    names = {int(longest): "longest", int(shortest): "shortest", int(middle): "median"}
     wanted = dict.fromkeys([int(longest), int(middle), int(shortest)])
     return {place: "only" if len(order) == 1 else names[place] for place in wanted}
 
@@ -191,7 +191,9 @@ def _map(found: Coverage, document: int) -> Iterator[Markup]:
     rows = np.flatnonzero(grid.counts.any(axis=0))
     if len(rows) == 1:
         first, end = grid.s.edges[rows[0] : rows[0] + 2].tolist()
-        where = f"from cell {first:,} on" if end - first == 1 else f"in cells {first:,} to {end - 1:,}"
+        where = (
+            f"from cell {first:,} on" if end - first == 1 else f"in cells {first:,} to {end - 1:,}"
+        )
         yield tag("p", f"All its splices start {where} of the frame.", class_="soft")
     if len(rows) < 2 or len(grid.t) < 2:
         return
@@ -210,7 +212,7 @@ def _map(found: Coverage, document: int) -> Iterator[Markup]:
     )
     cells = "a place" if grid.s_width == 1 else f"{grid.s_width:,} places"
     most = float(values.max(initial=0))
-    yield heat_legend("none of a start and " + cells, f"{most:,.3g} splices")
+    yield heat_legend("few", f"{most:,.3g} splices of a start in {cells}")
 
 
 def _starts(found: Coverage, document: int) -> Markup:
