@@ -194,7 +194,7 @@ def _runs(
 def _rect(
     first: float, last: float, whole: int, class_: str, title: Markup | None = None
 ) -> Markup:
-    place = {"x": f"{100 * first / whole:.3g}%", "width": f"{100 * (last - first) / whole:.3g}%"}
+    place = {"x": f"{100 * first / whole:.5g}%", "width": f"{100 * (last - first) / whole:.5g}%"}
     return tag("rect", title, **place, height=BODY, class_=class_)
 
 
@@ -203,4 +203,4 @@ def _cut(share: float, turned: bool, *, torn: bool) -> Markup:
     side = "-1.5" if turned else "0"
     tick = tag("rect", x=side, y=BODY + 1, width=1.5, height=TICK, class_="tick")
     edge = tag("path", d=TORN, class_="torn", transform="scale(-1 1)" if turned else None)
-    return tag("svg", edge if torn else None, tick, x=f"{100 * share:.4g}%", overflow="visible")
+    return tag("svg", edge if torn else None, tick, x=f"{100 * share:.5g}%", overflow="visible")

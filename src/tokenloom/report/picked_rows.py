@@ -7,6 +7,7 @@ short one.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -134,7 +135,7 @@ def _indices(width: int, steps: Steps, examples: int, count: int) -> list[tuple[
 
 
 def _targets(mask: Bool) -> Bool:
-    """Whether the token of each cell is predicted: at cell i, that of token i + 1 is told [B, S]."""
+    """Whether the token of each cell is a target: a mask tells it at the cell before [B, S]."""
     out = np.zeros_like(mask)
     out[:, 1:] = mask[:, :-1]
     return out
@@ -169,7 +170,5 @@ def segments_of(row: PickedRow) -> list[tuple[int, int, int]]:
     number = stretches(row.segments[None])[0]
     edges = np.concatenate([[0], np.flatnonzero(np.diff(number)) + 1, [len(number)]]).tolist()
     return [
-        (low, high, int(row.segments[low]))
-        for low, high in zip(edges[:-1], edges[1:], strict=True)
-        if high > low
+        (low, high, int(row.segments[low])) for low, high in itertools.pairwise(edges) if high > low
     ]

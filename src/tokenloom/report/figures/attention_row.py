@@ -56,7 +56,7 @@ def boundary_figure(subject: RunSubject) -> Figure | None:
 
 
 def _telling(rows: Sequence[PickedRow]) -> PickedRow:
-    """The row with a middling number of documents, of those that have several."""
+    """The row with the median number of documents, of those that have several."""
     several = sorted((row for row in rows if len(row.spans) > 1), key=lambda row: len(row.spans))
     return several[len(several) // 2] if several else rows[0]
 

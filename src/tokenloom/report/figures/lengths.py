@@ -181,6 +181,6 @@ def _notes(found: Mapping[str, SomeLengths], tokens: Mapping[str, int]) -> Itera
         looked = sum(one.looked for one in sampled.values())
         documents = sum(one.documents for one in sampled.values())
         yield (
-            f"Estimated from a keyed sample: {amount(looked, 'document')} of {amount(documents)} in "
-            f"{plural(len(sampled), 'source')}. The longest and the shortest may be others."
+            f"Estimated from a keyed sample: {amount(looked, 'document')} of {amount(documents)}, "
+            f"in {plural(len(sampled), 'source')}. The longest and the shortest may be others."
         )

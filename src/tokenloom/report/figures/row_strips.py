@@ -38,14 +38,16 @@ def row_figure(subject: RunSubject) -> Figure | None:
         drawing=joined(_drawn(rows, several=len(subject.run.sources) > 1)),
         numbers=(_numbers(rows),),
         code=subject.python(f"print(run.at({indices}, batch_size={subject.batch_size!r}))"),
-        notes=(
-            f"Of {plural(subject.examples, 'row')}, these are "
-            f"{plural(len(rows), 'row')} from {plural(len({r.step for r in rows}), 'step')}; the "
-            "numbers above are about them alone.",
-        )
-        if len(rows) < subject.examples
-        else (),
+        notes=_notes(rows, subject.examples),
     )
+
+
+def _notes(rows: Sequence[PickedRow], examples: int) -> tuple[str, ...]:
+    if len(rows) == examples:
+        return ()
+    steps = plural(len({row.step for row in rows}), "step")
+    told = f"Of {plural(examples, 'row')}, these are {plural(len(rows), 'row')} from {steps}; the "
+    return (told + "numbers above are about them alone.",)
 
 
 def _drawn(rows: Sequence[PickedRow], *, several: bool) -> Iterator[object]:
