@@ -64,6 +64,7 @@ class SourceLeftovers:
         cut, cut_needlessly: documents in several pieces, and those that would fit into a frame;
             None where they are not counted.
         blank: documents that are quarantined.
+        counted: whether tokens in no row were counted.
         notes: what is an estimate, and why.
     """
 
@@ -85,6 +86,7 @@ class SourceLeftovers:
     cut: int | None = None
     cut_needlessly: int | None = None
     blank: int = 0
+    counted: bool = True
     notes: tuple[str, ...] = ()
 
     @property
@@ -119,6 +121,11 @@ class Leftovers:
     def lost(self) -> int:
         """Tokens in no row."""
         return sum(one.lost for one in self.sources)
+
+    @property
+    def counted(self) -> bool:
+        """Whether those of all sources were counted."""
+        return all(one.counted for one in self.sources)
 
     @property
     def reasons(self) -> dict[str, int]:
@@ -245,16 +252,15 @@ def _of_splices(
     if not closed and each * epochs > SPLICES:
         epochs = 1
         if each > SPLICES:
-            none = f"{made.name}: tokens in no splice are not counted: an epoch has {each:,} rows"
-            return replace(
-                made, notes=(f"{none}, which takes long. See tokenloom.inspect.coverage.",)
-            )
+            return _uncounted(made, f"an epoch has {each:,} rows")
     stream = key(0, "report", "splices", layout.line.identity)
     order = np.argsort(draws(stream, np.arange(len(lengths), dtype=np.uint64)), kind="stable")
     order = order[lengths[order] > 0]
     some = order[(np.cumsum(lengths[order]) <= TOKENS) & (np.arange(len(order)) < DOCUMENTS)]
-    if not len(some):
+    if not len(order):
         return made
+    if not len(some):
+        return _uncounted(made, "its documents are very long")
     seen = coverage(alone, documents=layout.documents[some].tolist(), epochs=epochs)
     unseen = [int((seen.context(one) == 0).sum()) for one in seen.documents.tolist()]
     hidden = int((seen.splices == 0).sum())
@@ -275,6 +281,11 @@ def _of_splices(
         inserted=_inserted(run.run.sources[run.run.names.index(made.name)]) * made.shown,
         notes=tuple(notes),
     )
+
+
+def _uncounted(made: SourceLeftovers, why: str) -> SourceLeftovers:
+    told = f"{made.name}: tokens in no splice are not counted: {why}."
+    return replace(made, counted=False, notes=(f"{told} tokenloom.inspect.coverage does it.",))
 
 
 def _inserted(source: SourceRun) -> float:

@@ -7,7 +7,7 @@ documents, so the same run gives the same numbers everywhere.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -19,7 +19,15 @@ from tokenloom.page.numbers import amount
 from tokenloom.random.keys import draws, key
 from tokenloom.store.derived.length_counts import LengthCounts, count_pieces
 
-__all__ = ["EXACT", "SomeLengths", "Stretch", "some_lengths", "some_stretches"]
+__all__ = [
+    "EXACT",
+    "SomeLengths",
+    "Stretch",
+    "other_lengths",
+    "some_lengths",
+    "some_stretches",
+    "together",
+]
 
 Int64 = NDArray[np.int64]
 
@@ -28,6 +36,8 @@ EXACT = 1 << 22  # documents whose lengths are all looked at: 40 ms
 TOGETHER = 1 << 18  # documents whose lengths are in memory at once
 
 STRETCHES, SIZE = 24, 1 << 15  # of a sample
+
+LINES = 32  # of many small lines, that are looked at
 
 
 class Stretch(NamedTuple):
@@ -97,6 +107,39 @@ def some_lengths(line: Bounded, most: int = EXACT) -> SomeLengths:
         scaled = np.rint(counts.documents * (line.documents / looked)).astype(np.int64)
         counts = LengthCounts(counts.length, np.maximum(scaled, 1))
     return SomeLengths(counts=counts, looked=looked, documents=line.documents, tokens=line.tokens)
+
+
+def other_lengths(lines: Sequence[Bounded]) -> SomeLengths:
+    """The lengths of many lines as one: all of them, or of a keyed choice of lines."""
+    documents, tokens = sum(one.documents for one in lines), sum(one.tokens for one in lines)
+    chosen, each = list(lines), EXACT
+    if documents > EXACT:
+        stream = key(0, "report", "others")
+        order = np.argsort(draws(stream, np.arange(len(lines), dtype=np.uint64)), kind="stable")
+        chosen, each = [lines[place] for place in order[:LINES].tolist()], EXACT // LINES
+    found = [some_lengths(one, each) for one in chosen]
+    counts = together([one.counts for one in found])
+    known = sum(one.documents for one in found)
+    if known < documents:
+        scaled = np.rint(counts.documents * (documents / max(1, known))).astype(np.int64)
+        counts = LengthCounts(counts.length, np.maximum(scaled, 1))
+    looked = sum(one.looked for one in found)
+    return SomeLengths(counts=counts, looked=looked, documents=documents, tokens=tokens)
+
+
+def together(found: Sequence[LengthCounts]) -> LengthCounts:
+    """The lengths of several lines as one.
+
+    >>> one = LengthCounts(np.array([2, 5]), np.array([1, 3]))
+    >>> together([one, one]).documents.tolist()
+    [2, 6]
+    """
+    lengths = np.concatenate([np.empty(0, np.int64), *(one.length for one in found)])
+    counts = np.concatenate([np.empty(0, np.int64), *(one.documents for one in found)])
+    length, place = np.unique(lengths, return_inverse=True)
+    documents = np.zeros(len(length), np.int64)
+    np.add.at(documents, place, counts)
+    return LengthCounts(length, documents)
 
 
 def _pieces(line: Bounded, stretches: tuple[Stretch, ...]) -> Iterator[Int64]:

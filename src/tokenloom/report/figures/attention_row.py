@@ -14,6 +14,8 @@ from numpy.typing import NDArray
 
 from tokenloom.batch.spec import RenderSpec
 from tokenloom.batch.tiles import tile
+from tokenloom.layout.spans import Spans
+from tokenloom.order.run import SourceRun
 from tokenloom.page.charts import SERIES, series
 from tokenloom.page.figure import Figure, Numbers
 from tokenloom.page.markup import Markup, joined, tag
@@ -28,7 +30,9 @@ __all__ = ["boundary_figure", "crossing_share", "settings_in_words"]
 
 Int64 = NDArray[np.int64]
 
-LOOKED_AT = 256  # rows
+LOOKED_AT = 256  # rows of a run that are all looked at
+
+PLACES, NEIGHBOURS = 8, 32  # of a longer one: places, and rows at each
 
 HEAD = ("segment", "first cell", "cells", "pairs inside", "share of all causal pairs")
 
@@ -130,22 +134,49 @@ def _over_rows(
     subject: RunSubject, rows: Sequence[PickedRow], *, guessed: bool
 ) -> tuple[int, float]:
     """Rows that were looked at, and the share of their causal pairs between documents."""
+    run, inside, every, looked = subject.run.run, 0.0, 0.0, 0
     if guessed:  # boundaries are in the tokens
-        sizes = [
-            np.array([high - low for low, high, one in segments_of(row) if one], np.int64)
-            for row in rows
-        ]
+        for row in rows:
+            cells = np.array([high - low for low, high, one in segments_of(row) if one], np.int64)
+            inside, every = inside + _pairs(cells), every + _pairs(cells.sum(keepdims=True))
+        looked = len(rows)
+    elif subject.examples <= LOOKED_AT:
+        inside, every = _counted(run.spans(np.arange(subject.examples)), subject.run.seq_len)
+        looked = subject.examples
     else:
-        n, stream = subject.examples, key(0, "report", "boundaries")
-        some = draws(stream, np.arange(LOOKED_AT, dtype=np.uint64)) % np.uint64(n)
-        wanted = np.arange(n) if n <= LOOKED_AT else np.unique(some.astype(np.int64))
-        tiles = tile(subject.run.run.spans(wanted), subject.run.seq_len)
-        real = tiles.segment > 0
-        owner, cells = (tiles.first // tiles.width)[real], tiles.length[real]
-        sizes = [cells[owner == frame] for frame in range(len(wanted))]
-    inside = sum(_pairs(one) for one in sizes)
-    every = sum(_pairs(np.array([one.sum()])) for one in sizes)
-    return len(sizes), 1 - inside / every if every else 0.0
+        shown = [1] * len(run.sources)
+        if subject.simulation is not None:
+            shown = [one.rows for one in subject.simulation.sources]
+        largest = sorted(range(len(shown)), key=lambda number: -shown[number])[:PLACES]
+        for number in largest:
+            some = _some_rows(run.sources[number], PLACES // len(largest))
+            if shown[number] and len(some):
+                spans = run.sources[number].layout.spans(0, some)
+                found = _counted(spans, subject.run.seq_len)
+                inside += found[0] * shown[number] / len(some)
+                every += found[1] * shown[number] / len(some)
+                looked += len(some)
+    return looked, 1 - inside / every if every else 0.0
+
+
+def _some_rows(source: SourceRun, places: int) -> Int64:
+    """Rows of the first epoch: stretches of neighbours, so that few offsets are read."""
+    rows, stream = int(source.phases.rows[0]), key(0, "report", "boundaries", source.name)
+    if rows <= places * NEIGHBOURS:
+        return np.arange(rows)
+    free = np.uint64(rows - NEIGHBOURS + 1)
+    begin = (draws(stream, np.arange(places, dtype=np.uint64)) % free).astype(np.int64)
+    return np.unique(begin[:, None] + np.arange(NEIGHBOURS))  # [places, neighbours]
+
+
+def _counted(spans: Spans, seq_len: int) -> tuple[float, float]:
+    """Causal pairs inside the documents of some rows, and those of all their tokens."""
+    tiles = tile(spans, seq_len)
+    real = tiles.segment > 0
+    cells = tiles.length[real]
+    owner = (tiles.first // tiles.width)[real]
+    whole = np.bincount(owner, cells, minlength=tiles.frames).astype(np.int64)
+    return float(_pairs(cells)), float(_pairs(whole))
 
 
 def _message(
@@ -154,6 +185,11 @@ def _message(
     sizes = np.array([high - low for low, high, one in found if one], np.int64)
     if not crossing and len(sizes) < 2:
         return f"Each of {plural(looked, 'row')} holds one document: there is no boundary in them."
+    if len(sizes) < 2:
+        return (
+            f"This row holds one document. Over {plural(looked, 'row')}, {share(crossing)} of the "
+            "attention pairs would be between documents if boundaries were ignored."
+        )
     here = share(crossing_share(sizes))
     return (
         f"This row has {plural(len(sizes), 'segment')}: {here} of its attention pairs would be "

@@ -10,14 +10,18 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 
-import numpy as np
-
 from tokenloom.page.charts import Mark, both, legend
 from tokenloom.page.figure import Figure, Numbers
 from tokenloom.page.histogram import columns
 from tokenloom.page.markup import Markup, joined
-from tokenloom.page.numbers import amount, plural, share
-from tokenloom.report.some_lengths import EXACT, SomeLengths, some_lengths
+from tokenloom.page.numbers import amount, share
+from tokenloom.report.some_lengths import (
+    EXACT,
+    SomeLengths,
+    other_lengths,
+    some_lengths,
+    together,
+)
 from tokenloom.report.subject import RunSubject
 from tokenloom.store.derived.length_counts import Doubling, LengthCounts
 
@@ -32,16 +36,10 @@ LOOKED_AT = 8  # sources of many; the largest
 
 def length_figure(subject: RunSubject) -> Figure:
     """Lengths of the documents that a run selects, all sources together."""
-    every = {one.name: one.layout.line for one in subject.run.run.sources}
-    largest = sorted(every, key=lambda name: -every[name].tokens)[:LOOKED_AT]
-    # sources that show the same documents are looked at once
-    looked: dict[str, SomeLengths] = {}
-    for name in largest:
-        line = every[name]
-        if line.identity not in looked:
-            looked[line.identity] = some_lengths(line, EXACT // len(largest))
-    whole, frame = _together(list(looked.values())), subject.run.seq_len
-    found = {name: looked[every[name].identity] for name in largest}
+    found = _looked_at(subject)
+    # sources that show the same documents are counted once
+    whole = together([one.counts for one in {id(one): one for one in found.values()}.values()])
+    frame = subject.run.seq_len
     return Figure(
         name="lengths",
         title="How long documents are",
@@ -54,8 +52,25 @@ def length_figure(subject: RunSubject) -> Figure:
             "    edges = line.bounds(0, line.documents)[1]\n"
             "    print(source.name, edges[1:] - edges[:-1])"
         ),
-        notes=tuple(_notes(found, {name: line.tokens for name, line in every.items()})),
+        notes=tuple(_notes(found)),
     )
+
+
+def _looked_at(subject: RunSubject) -> dict[str, SomeLengths]:
+    """The lengths of the largest sources by name, and those of all others together."""
+    every = {one.name: one.layout.line for one in subject.run.run.sources}
+    largest = sorted(every, key=lambda name: -every[name].tokens)[:LOOKED_AT]
+    known: dict[str, SomeLengths] = {}
+    for name in largest:
+        line = every[name]
+        if line.identity not in known:
+            known[line.identity] = some_lengths(line, EXACT // len(largest))
+    found = {name: known[every[name].identity] for name in largest}
+    others = {one.identity: one for one in every.values() if one.identity not in known}
+    if others:
+        left = len(every) - len(largest)
+        found[f"the {left:,} other sources"] = other_lengths(list(others.values()))
+    return found
 
 
 def lengths_drawn(doublings: Sequence[Doubling], frame: int | None = None) -> Markup:
@@ -120,16 +135,6 @@ def _short(digits: int) -> str:
     return str(low)
 
 
-def _together(found: Sequence[SomeLengths]) -> LengthCounts:
-    """The lengths of several lines as one."""
-    lengths = np.concatenate([np.empty(0, np.int64), *(one.counts.length for one in found)])
-    counts = np.concatenate([np.empty(0, np.int64), *(one.counts.documents for one in found)])
-    length, place = np.unique(lengths, return_inverse=True)
-    documents = np.zeros(len(length), np.int64)
-    np.add.at(documents, place, counts)
-    return LengthCounts(length, documents)
-
-
 def _message(counts: LengthCounts, frame: int) -> str:
     if not len(counts.length):
         return "There is no document."
@@ -144,6 +149,8 @@ def _message(counts: LengthCounts, frame: int) -> str:
             f"{half}, and every one fits into a frame of {frame:,}: the longest has "
             f"{amount(int(counts.length[-1]), 'token')}."
         )
+    if documents == every:
+        return f"{half}, and every one is longer than a frame of {frame:,}."
     return (
         f"{half}; the {share(documents, every)} that are longer than a frame of {frame:,} hold "
         f"{share(part, float(tokens.sum()))} of all tokens."
@@ -168,19 +175,12 @@ def _by_source(found: Mapping[str, SomeLengths]) -> Numbers:
     return Numbers.of(SOURCE_HEAD, rows, "tokens of a document, by source")
 
 
-def _notes(found: Mapping[str, SomeLengths], tokens: Mapping[str, int]) -> Iterator[str]:
-    left = len(tokens) - len(found)
-    if left:
-        part = sum(tokens[name] for name in found)
-        yield (
-            f"These are the largest {len(found)} of {len(tokens):,} sources, with "
-            f"{share(part, sum(tokens.values()))} of all tokens."
-        )
-    sampled = {name: one for name, one in found.items() if one.is_sample}
+def _notes(found: Mapping[str, SomeLengths]) -> Iterator[str]:
+    sampled = [one for one in found.values() if one.is_sample]
     if sampled:
-        looked = sum(one.looked for one in sampled.values())
-        documents = sum(one.documents for one in sampled.values())
+        looked = sum(one.looked for one in sampled)
+        documents = sum(one.documents for one in sampled)
         yield (
-            f"Estimated from a keyed sample: {amount(looked, 'document')} of {amount(documents)}, "
-            f"in {plural(len(sampled), 'source')}. The longest and the shortest may be others."
+            f"Estimated from a keyed sample of {amount(looked, 'document')} of "
+            f"{amount(documents)}. The longest and the shortest may be others."
         )

@@ -25,7 +25,9 @@ HEAD = (
 
 SHOWN = 8  # sources; the largest
 
-WORTH = 0.001  # of cells, tokens or documents; less is no reason to change anything
+DEAR = 0.1  # a way that costs more is not named
+
+WORTH = 0.005  # of cells, tokens or documents; less is no reason to change anything
 
 
 def packing_figure(subject: RunSubject) -> Figure | None:
@@ -98,10 +100,13 @@ def _better(ways: Ways) -> Way | None:
             best, most = one, sum(gains)
     if best is not None:
         return best
-    # no way is better in everything: the one that keeps documents whole, at a small price
-    whole = [one for one in ways.ways if own.needless - one.needless > 10 * WORTH]
-    cheap = [one for one in whole if min(_differences(own, one)) > -10 * WORTH]
-    return max(cheap, key=lambda one: sum(_differences(own, one)), default=None)
+    # no way is better in everything: the one that keeps documents whole, and its price
+    whole = [
+        one
+        for one in ways.ways
+        if own.needless - one.needless > 2 * WORTH and min(_differences(own, one)) > -DEAR
+    ]
+    return max(whole, key=lambda one: sum(_differences(own, one)), default=None)
 
 
 def _differences(own: Way, other: Way) -> tuple[float, float, float]:
@@ -116,16 +121,19 @@ def _differences(own: Way, other: Way) -> tuple[float, float, float]:
 def _gains(own: Way, other: Way) -> str:
     fill, lost, whole = _differences(own, other)
     told = []
-    if fill > WORTH:
+    if fill > WORTH / 2:
         fewer = 1 - other.tally.rows / max(1, own.tally.rows)
         rows = f" in {share(fewer)} fewer rows" if fewer > WORTH else ""
         told.append(f"would fill {share(other.tally.fill)}{rows}")
-    if lost > WORTH:
+    if lost > WORTH / 2:
         told.append(f"would keep the lost {share(lost)}")
-    if whole > WORTH:
+    if whole > WORTH / 2:
         cut = "none" if not other.needless else share(other.needless)
         told.append(f"would cut {cut} of them needlessly")
-    price = f", for {share(-fill)} more filler" if fill < -1e-6 else ""
+    paid = [f"{share(-fill)} more filler"] if fill < -1e-4 else []
+    paid += [f"{share(-lost)} of the tokens"] if lost < -1e-4 else []
+    paid += [f"{share(-whole)} more documents cut"] if whole < -1e-4 else []
+    price = f", for {' and '.join(paid)}" if paid else ""
     return f"{other.name} {' and '.join(told)}{price}"
 
 

@@ -90,6 +90,10 @@ def splice_figure(subject: RunSubject) -> Figure | None:
         numbers=(_table(counted),),
         code=subject.python(_code(counted, name, several)),
         notes=tuple(notes),
+        reason=""
+        if counted.drawn
+        else f"Each document has more than {amount(SPLICES, 'splice')} an epoch, so counting takes "
+        "long. Run tokenloom.inspect.coverage for documents=[…].",
     )
 
 
@@ -107,18 +111,18 @@ def counted_of(run: Dataset, name: str) -> Counted:
     order = np.argsort(-lengths, kind="stable")
     order = order[(lengths > 0)[order]]
     closed = part.is_listed and not (layout.spec.fill == "pack" and _across(run))
-    cheap = order[quota[order] <= SPLICES]
+    cheap = order[(quota[order] <= SPLICES) | (closed & (lengths[order] <= TOKENS))]
     notes = []
-    if len(cheap) < len(order):
+    if 0 < len(cheap) < len(order):
         left = len(order) - len(cheap)
         notes.append(
-            f"{plural(left, 'document')} with more than {amount(SPLICES, 'splice')} an epoch are "
-            "not drawn: counting them takes long. tokenloom.inspect.coverage does it."
+            f"Left out: {plural(left, 'document')} with more than {amount(SPLICES, 'splice')} an "
+            "epoch, because counting them takes long. tokenloom.inspect.coverage does it."
         )
     places = _extremes(cheap)
     drawn = {int(layout.documents[place]): words for place, words in places.items()}
     listed = _some(cheap, lengths, quota, closed=closed)
-    if len(listed) < len(order):
+    if 0 < len(listed) < len(order):
         notes.append(
             f"The table has {amount(len(listed))} of {amount(len(order), 'document')}, the longest "
             "first, as far as they are quickly counted."
@@ -156,7 +160,7 @@ def _some(order: Int64, lengths: Int64, quota: Int64, *, closed: bool) -> list[i
 def _message(counted: Counted) -> str:
     found = counted.found
     if not counted.drawn:
-        return "No document has few enough splices to be drawn here."
+        return "No document is counted here."
     document, words = next(iter(counted.drawn.items()))
     about = found.about(document)
     targets, variation = about["targets"], about["targets"]["cv"]
@@ -187,6 +191,9 @@ def _drawn(counted: Counted) -> Iterator[Markup]:
 
 def _map(found: Coverage, document: int) -> Iterator[Markup]:
     """Starts against places; one place, or one start, is told in words."""
+    if found.splices[found.documents == document].max(initial=0) > SPLICES:
+        yield tag("p", "Its splices are too many for a map of starts and places.", class_="soft")
+        return
     grid = found.grid(document, BINS)
     rows = np.flatnonzero(grid.counts.any(axis=0))
     if len(rows) == 1:

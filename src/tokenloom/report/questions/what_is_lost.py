@@ -73,16 +73,20 @@ def _clauses(found: Leftovers, tokens: int) -> Iterator[str]:
         more = f", and {plural(len(reasons) - 2, 'other reason')}" if len(reasons) > 2 else ""
         part = share(found.lost, tokens)
         yield f"{part} of {amount(tokens, 'token')} are in no row: {told}{more}"
+    elif not found.counted:
+        yield f"Of {amount(tokens, 'token')}, not all were counted: it takes long for splices"
     else:
         yield f"Every one of {amount(tokens, 'token')} is in a row"
     never, rows = int(found.total("never_rows")), int(found.total("rows"))
-    if never:
+    if never and not (never == found.dropped and len(found.sources) == 1):
         part = share(never, rows)
         yield f"The run ends before it shows {plural(never, 'row')} ({part} of an epoch)"
     if found.examples:
         yield f"{share(found.filler)} of the cells are filler"
-    if found.dropped:
-        yield f"The last {plural(found.dropped, 'row')} of the run make no whole step"
+        if found.dropped:
+            yield f"The last {plural(found.dropped, 'row')} of the run make no whole step"
+    elif found.dropped:
+        yield f"No whole step can be made of {plural(found.dropped, 'row')}"
     blank, left = int(found.total("blank")), int(found.total("unselected_documents"))
     if blank:
         yield (
