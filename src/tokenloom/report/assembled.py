@@ -15,18 +15,30 @@ from tokenloom.api.dataset import Dataset, dataset_of
 from tokenloom.page.figure import Figure, code_block, figure_html
 from tokenloom.page.markup import Markup, tag
 from tokenloom.page.sheet import document, theme_button
+from tokenloom.report.figures.attention_row import boundary_figure
 from tokenloom.report.figures.lengths import length_figure
-from tokenloom.report.questions import what_is_trained
+from tokenloom.report.figures.lost_tokens import lost_figure
+from tokenloom.report.figures.packing_table import packing_figure
+from tokenloom.report.figures.row_strips import row_figure
+from tokenloom.report.figures.splice_maps import splice_figure
+from tokenloom.report.questions import what_is_lost, what_is_trained
 from tokenloom.report.subject import Asked, RunSubject
 from tokenloom.report.told import Answer, Caution, answers_html, cautions_html
 from tokenloom.version import __version__
 
 __all__ = ["Report", "report_on"]
 
-QUESTIONS = (what_is_trained,)
+QUESTIONS = (what_is_trained, what_is_lost)
 
 # from top to bottom
-FIGURES: tuple[Callable[[RunSubject], Figure | None], ...] = (length_figure,)
+FIGURES: tuple[Callable[[RunSubject], Figure | None], ...] = (
+    length_figure,
+    lost_figure,
+    packing_figure,
+    row_figure,
+    boundary_figure,
+    splice_figure,
+)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

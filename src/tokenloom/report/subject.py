@@ -17,6 +17,8 @@ from tokenloom.inspect.audit.certificate import Certificate
 from tokenloom.inspect.simulate.answer import Simulation
 from tokenloom.inspect.simulate.simulation import simulate_run
 from tokenloom.loader.steps import Steps
+from tokenloom.report.leftovers import Leftovers, leftovers_of
+from tokenloom.report.picked_rows import PickedRow, picked_rows
 from tokenloom.store.handles import lazy
 
 __all__ = ["BATCH_SIZE", "Asked", "RunSubject"]
@@ -114,6 +116,18 @@ class RunSubject:
             points=60,
             exact_examples=EXACT_EXAMPLES,
         )
+
+    @lazy
+    def rows(self) -> list[PickedRow]:
+        """A few rows of the run, read and rendered."""
+        return picked_rows(self.run, self.steps, self.examples, self.step_count)
+
+    @lazy
+    def leftovers(self) -> Leftovers:
+        """What these steps leave out."""
+        file = self.run.file
+        end = "drop" if file is None else str(file.loader.get("end", "drop"))
+        return leftovers_of(self.run, self.simulation, end)
 
     def python(self, code: str) -> str:
         """Lines of Python that make a number of this report again."""
