@@ -76,7 +76,7 @@ def about_to_visit(rows: int, what: str) -> None:
     if rows > left[0]:
         raise NotKept(
             f"{what}: {rows:,} rows have to be visited, allowed here: {left[0]:,}. Ask once "
-            "without a limit, as `tokenloom simulate` does: the result is kept.",
+            "without a limit, such as Dataset.consumed(examples): the result is kept.",
             rows=rows,
             what=what,
         )

@@ -16,17 +16,37 @@ from tokenloom.page.figure import Figure, code_block, figure_html
 from tokenloom.page.markup import Markup, tag
 from tokenloom.page.sheet import document, theme_button
 from tokenloom.report.figures.lengths import length_figure
-from tokenloom.report.questions import what_is_trained
+from tokenloom.report.figures.loading import loading_figure
+from tokenloom.report.figures.mix_shares import mixture_figure
+from tokenloom.report.figures.resume_line import resume_figure
+from tokenloom.report.figures.shuffle_map import shuffle_figure
+from tokenloom.report.questions import (
+    fed_fast_enough,
+    how_often,
+    is_it_shuffled,
+    what_is_trained,
+)
 from tokenloom.report.subject import Asked, RunSubject
 from tokenloom.report.told import Answer, Caution, answers_html, cautions_html
 from tokenloom.version import __version__
 
 __all__ = ["Report", "report_on"]
 
-QUESTIONS = (what_is_trained,)
+QUESTIONS = (
+    what_is_trained,
+    how_often,
+    is_it_shuffled,
+    fed_fast_enough,
+)
 
 # from top to bottom
-FIGURES: tuple[Callable[[RunSubject], Figure | None], ...] = (length_figure,)
+FIGURES: tuple[Callable[[RunSubject], Figure | None], ...] = (
+    length_figure,
+    shuffle_figure,
+    mixture_figure,
+    resume_figure,
+    loading_figure,
+)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -21,9 +21,13 @@ from tokenloom.inspect.simulate.simulation import simulate_run
 from tokenloom.layout.allowance import MOST_ROWS, PLANNED, at_most
 from tokenloom.layout.pack.rows import Packed
 from tokenloom.loader.steps import Steps
+from tokenloom.mixture.run import MixedRun
 from tokenloom.order.costs import ROW_SECONDS
-from tokenloom.order.run import Run
+from tokenloom.order.run import Run, SourceRun
+from tokenloom.page.figure import MOST_ROWS as MOST_ROWS_SHOWN
 from tokenloom.page.numbers import seconds
+from tokenloom.quality.order_sample import OrderLook, look_at_order
+from tokenloom.report.consumption import Consumption, End, consumption_of, ends_of
 from tokenloom.store.handles import lazy
 
 __all__ = ["BATCH_SIZE", "Asked", "RunSubject"]
@@ -31,6 +35,8 @@ __all__ = ["BATCH_SIZE", "Asked", "RunSubject"]
 POINTS = 60  # of the run at which shares are told
 
 BATCH_SIZE = 64  # if nobody says another one
+
+LOOKED_AT = 16  # sources whose orders are judged
 
 ENDLESS_EPOCHS = 1  # of the largest source: how far an endless run is looked at
 
@@ -108,14 +114,19 @@ class RunSubject:
         """Whole steps in these examples."""
         return self.steps.count(self.examples, partial=False)
 
+    def step_at(self, examples: int) -> int:
+        """Steps that have started by then."""
+        return self.steps.count(examples, partial=True)
+
     @lazy
     def simulation(self) -> Simulation | None:
         """What these steps show, read and wait for; None for a run without a whole step."""
         if not self.step_count:
             return None
         asked = self.asked
-        exact = self._examples_read()
-        with at_most(MOST_ROWS + 2 * PLANNED * _planned(self.run.run, exact)):
+        with at_most():
+            exact, planned = self._examples_read()
+        with at_most(MOST_ROWS + 2 * PLANNED * planned):
             return simulate_run(
                 self.run,
                 self.step_count,
@@ -128,13 +139,61 @@ class RunSubject:
                 exact_examples=exact,
             )
 
-    def _examples_read(self) -> int:
-        """Examples whose reads are simulated: fewer where each is in another packed group."""
-        most = min(self.examples, EXACT_EXAMPLES)
-        step = self.steps.size(0)
-        while most > step and _planned(self.run.run, most) > PLANNED_ROWS:
+    @lazy
+    def largest(self) -> tuple[SourceRun, ...]:
+        """The sources by their rows in an epoch, the largest first."""
+        return tuple(sorted(self.run.run.sources, key=lambda one: -one.rows))
+
+    @lazy
+    def looks(self) -> dict[str, OrderLook]:
+        """What the orders of the largest sources look like."""
+        size = self.steps.size(0)
+        return {
+            one.name: look_at_order(one.order(0), one.working.blocks, size, one.name)
+            for one in self.largest[:LOOKED_AT]
+        }
+
+    @lazy
+    def consumption(self) -> Consumption:
+        """What every source has given at some points of the run."""
+        return consumption_of(self.run.run, self.examples, POINTS)
+
+    @lazy
+    def by_tokens(self) -> tuple[int, ...]:
+        """Numbers of the sources, those with most tokens first; as many as a table has."""
+        last = self.consumption.points[-1].taken
+        return tuple(sorted(range(len(last)), key=lambda one: -last[one].tokens)[:MOST_ROWS_SHOWN])
+
+    @lazy
+    def ends(self) -> tuple[End, ...]:
+        """When each of them has shown everything once, and when it runs out."""
+        return tuple(ends_of(self.run.run, self.by_tokens))
+
+    @property
+    def removed(self) -> frozenset[int]:
+        """Numbers of the sources that an edit removes."""
+        names = {name for edit in self.run.edits for name in edit.remove}
+        return frozenset(n for n, name in enumerate(self.run.run.names) if name in names)
+
+    @property
+    def is_shuffled_whole(self) -> bool:
+        """Whether the order of a mix is shuffled once more, over all its sources."""
+        return isinstance(self.run.run, MixedRun) and self.run.run.shuffle is not None
+
+    @property
+    def position(self) -> int | None:
+        """Examples that are trained already, if that was told."""
+        return self.asked.examples
+
+    def _examples_read(self) -> tuple[int, int]:
+        """Examples whose reads are simulated, fewer where each is in another packed group.
+
+        The second number are the rows of these groups.
+        """
+        most, step = min(self.examples, EXACT_EXAMPLES), self.steps.size(0)
+        while (rows := _planned(self.run.run, most)) > PLANNED_ROWS and most > step:
             most = max(step, most // 4)
-        return max(1, most)
+        return max(1, most), rows
 
     def reason_for(self, missing: NotKept) -> str:
         """Why something is not shown, and what to do: sums or plans that nobody has kept."""
@@ -145,12 +204,12 @@ class RunSubject:
         )
 
     def keeping(self) -> str:
-        """What works out the sums of a run and keeps them."""
-        size = self.batch_size
-        if self.run.file is not None and self.run.file.path and isinstance(size, int):
-            given = ("--batch-size", size, "--steps", max(1, self.step_count))
-            return self.command("simulate", *given)
-        return self.python(f"run.simulate({max(1, self.step_count)}, batch_size={size})")
+        """What works out the sums that the figures need, and keeps them."""
+        step = max(1, self.examples // POINTS)
+        return self.python(
+            f"for examples in range(0, {self.examples + 1}, {step}):\n"
+            "    print(run.consumed(examples))  # adds up costs, and keeps the sums"
+        )
 
     def python(self, code: str) -> str:
         """Lines of Python that make a number of this report again."""
