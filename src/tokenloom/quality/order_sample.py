@@ -48,7 +48,7 @@ STORED, WINDOWS, PATTERN, RANDOM, TINY = (
     "random within windows",
     "shuffled, with a pattern",
     "like random",
-    "too few rows to tell",
+    "of too few rows to tell",
 )
 
 
@@ -147,7 +147,7 @@ def look_at_order(order: Order, blocks: Blocks, batch: int, name: str = "main") 
         moved=float(np.abs(rows - places).mean()) / max(1, n - 1) if n else 0.0,
         fair_moved=(n + 1) / (3 * n) if n else 0.0,
         window=window,
-        patterns=tuple(_patterns(rows, steps, n)),
+        patterns=tuple(_patterns(rows, steps, window)),
         looked_at=int(rows.size),
     )
 
@@ -178,9 +178,13 @@ def _share(which: NDArray[np.bool_]) -> float:
 
 
 def _patterns(rows: Int64, steps: Int64, n: int) -> list[str]:
-    """What comes too regularly for a fair shuffle; thresholds are far from what chance gives."""
+    """What comes too regularly for a fair shuffle of n rows at a time.
+
+    Thresholds are far from what chance gives. Few rows that are mixed together are regular by
+    themselves: half of them are odd.
+    """
     pieces = rows.shape[1] // BATCH
-    if pieces * len(rows) < FEWEST:
+    if pieces * len(rows) < FEWEST or n < FEWEST * BATCH:
         return []
     cut = rows[:, : pieces * BATCH].reshape(-1)
     left = (n - BATCH) / max(1, n - 1)

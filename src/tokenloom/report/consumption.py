@@ -32,6 +32,9 @@ __all__ = [
 ]
 
 
+STAGES = 16  # whose starts are points
+
+
 class Point(NamedTuple):
     """What the first `examples` have taken from each source."""
 
@@ -60,8 +63,10 @@ def taken_at(run: Run, examples: int) -> tuple[tuple[Consumed, ...], NotKept | N
 
 
 def consumption_of(run: Run, examples: int, points: int) -> Consumption:
-    """A run at evenly spaced points, and where stages start."""
+    """A run at evenly spaced points, and where its first stages start."""
     marks = {int(at) for at in np.linspace(0, examples, points + 1).astype(np.int64)}
+    if isinstance(run, MixedRun):
+        marks |= {stage.at for stage in run.stages[:STAGES] if stage.at < examples}
     found, lacks = [], None
     with at_most():
         for at in sorted(marks):

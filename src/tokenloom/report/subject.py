@@ -114,6 +114,12 @@ class RunSubject:
         """Whole steps in these examples."""
         return self.steps.count(self.examples, partial=False)
 
+    @lazy
+    def trained(self) -> int:
+        """Examples of these steps; all, where there is not a single one."""
+        begin = self.steps.begin(self.step_count)
+        return min(begin, self.examples) if self.step_count else self.examples
+
     def step_at(self, examples: int) -> int:
         """Steps that have started by then."""
         return self.steps.count(examples, partial=True)
@@ -156,7 +162,7 @@ class RunSubject:
     @lazy
     def consumption(self) -> Consumption:
         """What every source has given at some points of the run."""
-        return consumption_of(self.run.run, self.examples, POINTS)
+        return consumption_of(self.run.run, self.trained, POINTS)
 
     @lazy
     def by_tokens(self) -> tuple[int, ...]:
@@ -205,9 +211,9 @@ class RunSubject:
 
     def keeping(self) -> str:
         """What works out the sums that the figures need, and keeps them."""
-        step = max(1, self.examples // POINTS)
         return self.python(
-            f"for examples in range(0, {self.examples + 1}, {step}):\n"
+            f"for part in range({POINTS + 1}):\n"
+            f"    examples = part * {self.trained} // {POINTS}\n"
             "    print(run.consumed(examples))  # adds up costs, and keeps the sums"
         )
 

@@ -13,7 +13,7 @@ from typing import NamedTuple
 from tokenloom.inspect.simulate.answer import RankTotals, Simulation, Stalls
 from tokenloom.inspect.simulate.stalls import group_seconds
 from tokenloom.page.charts import Bar, bars, both, legend
-from tokenloom.page.figure import Figure, Numbers, numbers_html
+from tokenloom.page.figure import Figure, Numbers
 from tokenloom.page.markup import Markup, joined, tag
 from tokenloom.page.numbers import amount, binary_size, plural, seconds, share
 from tokenloom.report.subject import RunSubject
@@ -65,7 +65,11 @@ def loading_figure(subject: RunSubject) -> Figure | None:
         both(lambda width: bars(_cache(found), width, "cache needed and there")),
     ]
     if found.stalls is None:
-        parts += [tag("h3", "Three typical sources"), numbers_html(_typical(found))]
+        rows = [_typical_bar(found, one) for one in TYPICAL]
+        parts += [
+            tag("h3", "Fetching a step from three typical sources"),
+            both(lambda width: bars(rows, width, "seconds to fetch a step")),
+        ]
     else:
         parts += [tag("h3", "Where the time goes"), _time(found.stalls)]
     return Figure(
@@ -73,7 +77,10 @@ def loading_figure(subject: RunSubject) -> Figure | None:
         title="What feeding the run takes",
         message=_message(found),
         drawing=joined(parts),
-        numbers=(_ranks(found), *(() if found.stalls is None else (_stalls(found.stalls),))),
+        numbers=(
+            _ranks(found),
+            _typical(found) if found.stalls is None else _stalls(found.stalls),
+        ),
         code=_code(subject),
         notes=tuple(_notes(found)),
     )
@@ -85,9 +92,9 @@ def _worst(found: Simulation) -> RankTotals:
 
 def _message(found: Simulation) -> str:
     about = "about " if found.bands else ""
-    worst = _worst(found)
+    worst, verb = _worst(found), "reads" if len(found.ranks) == 1 else "read"
     told = (
-        f"{plural(len(found.ranks), 'rank')} read {about}{binary_size(found.bytes)}, "
+        f"{plural(len(found.ranks), 'rank')} {verb} {about}{binary_size(found.bytes)}, "
         f"{binary_size(round(found.bytes / max(1, found.steps)))} a step"
     )
     needs = f"{binary_size(worst.needed_bytes)} of {binary_size(worst.cache_bytes)} cache"
@@ -136,15 +143,26 @@ def _time(stalls: Stalls) -> Markup:
     return joined([legend([row.name for row in rows], classes=["s3", "s2", "s6"]), chart])
 
 
+def _typical_bar(found: Simulation, source: TypicalSource) -> Bar:
+    each = fed_by(found, source)
+    return Bar(source.name, each, f"{seconds(each)}, {_feeds(found, each)}")
+
+
+def _feeds(found: Simulation, each: float) -> str:
+    """Tokens per second of a source that takes that long for a step."""
+    if not each:
+        return "nothing is read"
+    tokens = found.tokens / max(1, found.steps) / each
+    return f"{amount(float(f'{tokens:.3g}'))} tokens/s"
+
+
 def _typical(found: Simulation) -> Numbers:
     rows = []
     for source in TYPICAL:
         each = fed_by(found, source)
-        tokens = found.tokens / max(1, found.steps) / each if each else float("inf")
         speed = seconds(source.latency), f"{source.bandwidth / 1e6:,.0f} MB/s", source.parallel
-        fed = "nothing is read" if not each else f"{amount(float(f'{tokens:.3g}'), 'token')} a s"
-        rows.append((source.name, *speed, seconds(each), fed))
-    head = ("source", "latency", "bandwidth", "requests at a time", "fetching a step", "feeds")
+        rows.append((source.name, *speed, each, _feeds(found, each)))
+    head = ("source", "latency", "bandwidth", "requests at a time", "seconds of a step", "feeds")
     return Numbers.of(head, rows, "assumed speeds, for each rank; what a step then takes to fetch")
 
 
@@ -198,5 +216,11 @@ def _notes(found: Simulation) -> list[str]:
     if len(found.ranks) > RANKS:
         notes.append(f"Drawn are {RANKS} of {len(found.ranks):,} ranks, from least to most bytes.")
     if found.stalls is None:
+        told = "; ".join(
+            f"{one.name}: {seconds(one.latency)}, {one.bandwidth / 1e6:,.0f} MB/s, "
+            f"{one.parallel} requests at a time"
+            for one in TYPICAL
+        )
+        notes.append(f"Speeds of typical sources are assumed, for each rank: {told}.")
         notes.append("Give --latency, --bandwidth and --step-seconds to see how long steps wait.")
     return notes

@@ -74,7 +74,7 @@ def mixture_figure(subject: RunSubject) -> Figure | None:
         return None
     title = "Which source is trained when"
     consumption = subject.consumption
-    if len(consumption.points) < 2 or not subject.examples:
+    if len(consumption.points) < 2 or not subject.trained:
         message = "The run has no rows, so no source is trained."
         return Figure(name="mixture", title=title, message=message)
     last = consumption.points[-1].taken
@@ -95,7 +95,7 @@ def mixture_figure(subject: RunSubject) -> Figure | None:
         message=_message(subject, order),
         drawing=_drawn(subject, order),
         numbers=(_totals(subject, order), _over_time(subject, order)),
-        code=subject.python(f"print(run.consumed({subject.examples}))"),
+        code=subject.python(f"print(run.consumed({subject.trained}))"),
         notes=tuple(_notes(subject, order)),
     )
 
@@ -153,7 +153,7 @@ def _totals(subject: RunSubject, order: Sequence[int]) -> Numbers:
     for number, end in zip(subject.by_tokens, subject.ends, strict=True):
         one, size = last[number], run.sources[number].rows
         steps = (
-            None if at is None or at > subject.examples else subject.step_at(at)
+            None if at is None or at > subject.trained else subject.step_at(at)
             for at in (end.first_epoch, end.runs_out)
         )
         epochs = one.rows / size if size else 0.0
@@ -181,7 +181,7 @@ def _notes(subject: RunSubject, order: Sequence[int]) -> list[str]:
     if isinstance(run, MixedRun) and run.shuffle is not None:
         found.append("The mix is shuffled as a whole: no source runs out before the end.")
     if run.n is None:
-        found.append(f"The run is endless; shown are {amount(subject.examples, 'row')}.")
+        found.append(f"The run is endless; shown are {amount(subject.trained, 'row')}.")
     changes = changes_of(subject)
     if len(changes) > MARKS:
         found.append(f"{plural(len(changes) - MARKS, 'more change')} not marked.")

@@ -13,6 +13,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from tokenloom.layout.blocks import Blocks
 from tokenloom.order.run import SourceRun
 from tokenloom.page.charts import both, heat, heat_legend
 from tokenloom.page.figure import Figure, Numbers
@@ -20,6 +21,7 @@ from tokenloom.page.markup import Markup, joined, tag
 from tokenloom.page.numbers import amount, binary_size, plural
 from tokenloom.random.keys import key
 from tokenloom.random.permute import permutations
+from tokenloom.report.questions.is_it_shuffled import measured
 from tokenloom.report.subject import RunSubject
 
 __all__ = ["BlockMap", "block_map", "shuffle_figure"]
@@ -40,16 +42,16 @@ HEAD = (
 
 
 class BlockMap(NamedTuple):
-    """Where the rows of some blocks come.
+    """Where the rows of some blocks come; of stretches of rows, where there are few blocks.
 
     Attributes:
-        blocks: numbers of the blocks, ascending [lines].
+        names: of the blocks or stretches, in stored order [lines].
         counts: rows of each in each part of the epoch [lines, bins].
         rows: rows of each that were looked up [lines].
         whole: whether these are all of their rows.
     """
 
-    blocks: Int64
+    names: tuple[str, ...]
     counts: NDArray[np.int64]
     rows: Int64
     whole: bool
@@ -58,7 +60,10 @@ class BlockMap(NamedTuple):
 def block_map(source: SourceRun, lines: int = LINES, bins: int = BINS) -> BlockMap:
     """The places of the rows of some blocks of a source in its first epoch, chosen by a key."""
     order, blocks = source.order(0), source.working.blocks
-    n, count = blocks.rows, len(blocks)
+    n, is_cut = blocks.rows, len(blocks) < min(lines, blocks.rows)
+    if is_cut:
+        blocks = Blocks.equal(n, -(-n // lines))
+    count = len(blocks)
     bins = max(1, min(bins, n))
     mixed = permutations(count, [key(0, source.name, "map")], "feistel") if count else None
     some = np.arange(min(count, lines)).astype(np.uint64)
@@ -73,7 +78,10 @@ def block_map(source: SourceRun, lines: int = LINES, bins: int = BINS) -> BlockM
         places = order.inverse(rows)
         counts[line] = np.bincount(places * bins // n, minlength=bins)
     looked = counts.sum(axis=1)
-    return BlockMap(chosen, counts, looked, bool((looked == high - low).all()))
+    names = [f"block {number:,}" for number in chosen.tolist()]
+    if is_cut:
+        names = [f"from row {first:,}" for first in low.tolist()]
+    return BlockMap(tuple(names), counts, looked, bool((looked == high - low).all()))
 
 
 def shuffle_figure(subject: RunSubject) -> Figure | None:
@@ -104,7 +112,7 @@ def shuffle_figure(subject: RunSubject) -> Figure | None:
 
 def _drawn(source: SourceRun, found: BlockMap) -> Markup:
     shares = found.counts / np.maximum(1, found.rows)[:, None]
-    names = [f"block {number:,}" for number in found.blocks.tolist()]
+    names = found.names
     said = f"where rows of {plural(len(names), 'block')} of {source.name} come in an epoch"
     axis = {"x": (0, max(1, source.rows)), "below": "place in the first epoch, rows"}
     return both(lambda width: heat(shares, width, said, rows=names, **axis))  # type: ignore[arg-type]
@@ -113,11 +121,7 @@ def _drawn(source: SourceRun, found: BlockMap) -> Markup:
 def _message(subject: RunSubject, names: Sequence[str]) -> str:
     look = subject.looks[names[0]]
     which = f"{names[0]} is" if len(subject.run.sources) > 1 else "The order is"
-    told = (
-        f"{which} {look.words}: {look.batch:,} neighbouring rows come from "
-        f"{look.batch_blocks:,.3g} storage blocks, from {look.fair_batch_blocks:,.3g} in a fair "
-        "shuffle."
-    )
+    told = f"{which} {look.words}: {measured(look)}."
     found = subject.simulation
     if found is None or not found.examples:
         return told
@@ -160,7 +164,8 @@ def _tables(subject: RunSubject) -> tuple[Numbers, ...]:
 
 def _notes(subject: RunSubject, maps: dict[str, BlockMap]) -> list[str]:
     even = "Evenly spread rows are shuffled over the whole epoch."
-    found = [f"A line is one storage block; up to {LINES} are chosen by a key. {even}"]
+    line = f"A line is one storage block, up to {LINES} of them chosen by a key"
+    found = [f"{line}; or, where there are fewer, a stretch of stored rows. {even}"]
     if not all(one.whole for one in maps.values()):
         found.append("Of large blocks, evenly spaced rows stand for the others.")
     looked = [one for one in subject.looks.values() if one.looked_at < one.rows]

@@ -5,12 +5,18 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from tokenloom.inspect.simulate.answer import RankTotals
-from tokenloom.page.numbers import binary_size, plural, share
+from tokenloom.page.numbers import binary_size, plural, seconds, share
 from tokenloom.report.figures.loading import TYPICAL, fed_by
 from tokenloom.report.subject import RunSubject
 from tokenloom.report.told import Answer, Caution
 
 __all__ = ["STALLS", "answer", "cautions"]
+
+HOW = {
+    "fits": "and what is needed at once fits the cache",
+    "thrashes": "and blocks are fetched again, because the cache is too small",
+    "reads rows": "row by row",
+}
 
 STALLS = 0.05  # of the time; more is worth a warning
 
@@ -31,20 +37,21 @@ def answer(subject: RunSubject) -> Answer:
         "cache_bytes": worst.cache_bytes,
     }
     about = "about " if found.bands else ""
-    told = f"A step reads {about}{binary_size(round(each))}, {worst.how}"
+    told = f"A step reads {about}{binary_size(round(each))}, {HOW[worst.how]}"
     stalls = found.stalls
     if stalls is None:
         bucket = TYPICAL[-1]
         slow = fed_by(found, bucket)
         numbers["bucket_seconds"] = slow
-        told += f"; a bucket at {bucket.bandwidth / 1e6:,.0f} MB/s would take {slow:.3g} s for it"
+        speed = f"{bucket.bandwidth / 1e6:,.0f} MB/s"
+        told += f"; from a bucket at {speed} that takes about {seconds(slow)}"
     else:
         numbers |= {"waited": stalls.waited, "seconds": stalls.seconds}
         numbers["stalled_steps"] = stalls.stalled_steps
         if stalls.step_seconds:
             told += f"; training waits {share(stalls.waited, stalls.seconds)} of the time"
         else:
-            told += f"; fetching takes {stalls.seconds / max(1, stalls.steps):.3g} s a step"
+            told += f"; fetching takes {seconds(stalls.seconds / max(1, stalls.steps))} a step"
     return Answer(
         name="fed", question=question, sentence=f"{told}.", numbers=numbers, figure="loading"
     )

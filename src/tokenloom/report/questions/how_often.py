@@ -14,7 +14,7 @@ __all__ = ["MANY_EPOCHS", "answer", "cautions", "shared_stores"]
 
 MANY_EPOCHS = 4  # after which repeated data is worth much less than new data
 
-TOLD = 8  # warnings of one kind
+TOLD = 3  # warnings of one kind
 
 
 def answer(subject: RunSubject) -> Answer:
@@ -28,12 +28,13 @@ def answer(subject: RunSubject) -> Answer:
     epochs = rows[worst.name] / worst.rows
     numbers = {"most": worst.most, "least": worst.least, "epochs": epochs}
     numbers |= {"shown": worst.shown, "sources": len(repeats)}
-    which = f"{worst.name} is repeated most: " if len(repeats) > 1 else ""
-    told = f"{which}{_times(worst)}, {epochs:,.3g} epochs"
+    times = _times(worst)
+    which = f"{worst.name} is repeated most: {times}" if len(repeats) > 1 else times.capitalize()
+    told = f"{which}, {epochs:,.3g} epochs"
     if worst.gaps is not None:
         numbers["median_gap"] = worst.gaps[1]
-        told += f"; a document comes back after {amount(worst.gaps[1], 'step')} (median)"
-    return _told(f"{told[0].upper()}{told[1:]}.", numbers)
+        told += f"; the next row of a document comes {amount(worst.gaps[1], 'step')} later (median)"
+    return _told(f"{told}.", numbers)
 
 
 def _told(sentence: str, numbers: dict[str, float]) -> Answer:
@@ -98,7 +99,7 @@ def _ends(subject: RunSubject) -> Iterator[Caution]:
     """Sources that run out before the run does."""
     run, told = subject.run.run, 0
     for number, end in zip(subject.by_tokens, subject.ends, strict=False):
-        if end.runs_out is None or end.runs_out >= subject.examples or told == TOLD:
+        if end.runs_out is None or end.runs_out >= subject.trained or told == TOLD:
             continue
         if number in subject.removed:
             continue

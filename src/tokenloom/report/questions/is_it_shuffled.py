@@ -10,13 +10,13 @@ from tokenloom.quality.order_sample import PATTERN, RANDOM, STORED, TINY, WINDOW
 from tokenloom.report.subject import RunSubject
 from tokenloom.report.told import Answer, Caution
 
-__all__ = ["FEW_BLOCKS", "answer", "cautions"]
+__all__ = ["FEW_BLOCKS", "answer", "cautions", "measured"]
 
 FEW_BLOCKS = 0.5  # of the blocks that a fair batch has; with fewer, batches look alike
 
 GRAVEST = (STORED, PATTERN, WINDOWS, RANDOM, TINY)
 
-TOLD = 8  # warnings of one kind
+TOLD = 3  # warnings of one kind
 
 
 def answer(subject: RunSubject) -> Answer:
@@ -40,10 +40,7 @@ def answer(subject: RunSubject) -> Answer:
         "window": look.window,
     }
     which = f"{name} is" if len(subject.run.sources) > 1 else "It is"
-    told = (
-        f"{which} {look.words}: {plural(look.batch, 'neighbouring row')} from "
-        f"{look.batch_blocks:,.3g} storage blocks, {look.fair_batch_blocks:,.3g} in a fair shuffle"
-    )
+    told = f"{which} {look.words}: {measured(look)}"
     if len(looks) > 1:
         kinds = Counter(one.kind for one in looks.values())
         words = ", ".join(f"{kinds[kind]} {kind}" for kind in GRAVEST if kinds[kind])
@@ -51,6 +48,23 @@ def answer(subject: RunSubject) -> Answer:
     return Answer(
         name="shuffled", question=question, sentence=f"{told}.", numbers=numbers, figure="shuffle"
     )
+
+
+def measured(look: OrderLook) -> str:
+    """An order beside a fair one: blocks of a batch, or moves where there is a single block."""
+    if look.blocks > 1:
+        return (
+            f"{plural(look.batch, 'neighbouring row')} from {_blocks(look.batch_blocks)}, "
+            f"{look.fair_batch_blocks:,.3g} in a fair shuffle"
+        )
+    return (
+        f"a row moves {share(round(look.moved, 3))} of the epoch on average, "
+        f"{share(round(look.fair_moved, 3))} in a fair shuffle"
+    )
+
+
+def _blocks(count: float) -> str:
+    return "1 storage block" if count == 1 else f"{count:,.3g} storage blocks"
 
 
 def cautions(subject: RunSubject) -> Iterator[Caution]:
@@ -86,9 +100,7 @@ def _caution(name: str, look: OrderLook) -> Caution | None:
     few = look.batch_blocks < FEW_BLOCKS * look.fair_batch_blocks
     if look.kind == WINDOWS and few:
         return Caution(
-            words=f"{plural(look.batch, 'neighbouring row')} of {name} come from "
-            f"{look.batch_blocks:,.3g} storage blocks; in a fair shuffle from "
-            f"{look.fair_batch_blocks:,.3g}.",
+            words=f"{name} is mixed little: {measured(look)}.",
             remedy="Raise window_blocks (or the length of the stretches) as far as memory allows.",
             figure="shuffle",
         )
