@@ -91,7 +91,8 @@ class OrderLook:
             return STORED
         if self.patterns:
             return PATTERN
-        return WINDOWS if self.window < self.rows else RANDOM
+        # a short last block stays behind the only window
+        return WINDOWS if self.window < 0.9 * self.rows else RANDOM
 
     @property
     def words(self) -> str:
