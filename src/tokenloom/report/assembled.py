@@ -17,18 +17,28 @@ from tokenloom.page.markup import Markup, tag
 from tokenloom.page.sheet import document, theme_button
 from tokenloom.report.figures.attention_row import boundary_figure
 from tokenloom.report.figures.lengths import length_figure
+from tokenloom.report.figures.loading import loading_figure
 from tokenloom.report.figures.lost_tokens import lost_figure
+from tokenloom.report.figures.mix_shares import mixture_figure
 from tokenloom.report.figures.packing_table import packing_figure
+from tokenloom.report.figures.resume_line import resume_figure
 from tokenloom.report.figures.row_strips import row_figure
+from tokenloom.report.figures.shuffle_map import shuffle_figure
 from tokenloom.report.figures.splice_maps import splice_figure
-from tokenloom.report.questions import what_is_lost, what_is_trained
+from tokenloom.report.questions import (
+    fed_fast_enough,
+    how_often,
+    is_it_shuffled,
+    what_is_lost,
+    what_is_trained,
+)
 from tokenloom.report.subject import Asked, RunSubject
 from tokenloom.report.told import Answer, Caution, answers_html, cautions_html
 from tokenloom.version import __version__
 
 __all__ = ["Report", "report_on"]
 
-QUESTIONS = (what_is_trained, what_is_lost)
+QUESTIONS = (what_is_trained, how_often, what_is_lost, is_it_shuffled, fed_fast_enough)
 
 # from top to bottom
 FIGURES: tuple[Callable[[RunSubject], Figure | None], ...] = (
@@ -36,8 +46,12 @@ FIGURES: tuple[Callable[[RunSubject], Figure | None], ...] = (
     lost_figure,
     packing_figure,
     row_figure,
-    boundary_figure,
+    shuffle_figure,
+    mixture_figure,
     splice_figure,
+    boundary_figure,
+    resume_figure,
+    loading_figure,
 )
 
 
