@@ -31,7 +31,7 @@ from tokenloom.batch.spec import RenderSpec
 from tokenloom.batch.step import KnownStep, Step
 from tokenloom.batch.tiles import Tiles, lent, tiles_from_eos
 from tokenloom.batch.views.folded import Folded
-from tokenloom.batch.views.html import SHOWN, StripPiece, preformatted, strips
+from tokenloom.batch.views.html import SHOWN, StripPiece, strips
 from tokenloom.batch.views.named import Named
 from tokenloom.errors import NoTrainedTokens
 from tokenloom.layout.spans import EOS, Spans
@@ -457,7 +457,7 @@ class Batch(Named):
                 pieces[row].append(
                     StripPiece(cells, segment, f"{name}: cells {at} to {at + cells - 1}")
                 )
-        return preformatted(repr(self)) + strips(pieces, rows - len(pieces))
+        return strips(repr(self), pieces, rows - len(pieces))
 
     def __repr__(self) -> str:
         rows, seq_len = self.shape
