@@ -67,7 +67,7 @@ for number in range(int(sys.argv[1])):
     status = os.waitpid(pid, 0)[1]
     if status:
         print("child", number, "ended with", status, file=sys.stderr, flush=True)
-        os._exit(1)  # at once: the threads are in the midst of NumPy, which an ordinary end may abort
+        os._exit(1)  # at once: an ordinary end aborts if a thread is inside NumPy
     next(loaded[0]), next(loaded[1])  # the parent's go on, too
     time.sleep(0.002)
 print("done", flush=True)
@@ -100,4 +100,6 @@ def test_control_locks_that_are_not_renewed_are_found():
     command = [sys.executable, "-W", "ignore", "-c", OLD_LOCKS + FORKS, "3000", "3"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=3000, check=False)
     assert done.returncode == 1
-    assert f"ended with {signal.SIGALRM.value}\n" in done.stderr  # a child that hung until its alarm
+    assert (
+        f"ended with {signal.SIGALRM.value}\n" in done.stderr
+    )  # a child that hung until its alarm
