@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from tokenloom.errors import InputError
 
-__all__ = ["Answer", "gathered", "packed", "unpacked"]
+__all__ = ["Answer", "gathered", "kind_in", "packed", "unpacked"]
 
 ABOUT = "about"
 
@@ -83,6 +83,19 @@ def unpacked(kind: str, data: bytes) -> tuple[dict[str, Any], dict[str, NDArray[
         )
     about: dict[str, Any] = head["about"]
     return about, arrays
+
+
+def kind_in(data: bytes) -> str:
+    """Which kind of answer is in the bytes of a file; empty if they are something else.
+
+    >>> kind_in(packed("toy", {}, {})), kind_in(b"something else")
+    ('toy', '')
+    """
+    try:
+        with np.load(io.BytesIO(data), allow_pickle=False) as file:
+            return str(json.loads(file[ABOUT].tobytes())["kind"])
+    except (ValueError, KeyError, TypeError, OSError, EOFError, zipfile.BadZipFile):
+        return ""
 
 
 def gathered(share: A) -> A:

@@ -4,7 +4,8 @@
 - `tokenloom report run.yaml -o report.html` writes it.
 """
 
-from tokenloom.report.assembled import Report, report_on
+from tokenloom.report.assembled import report_on
+from tokenloom.report.report_file import Report
 from tokenloom.report.told import Answer, Caution
 
 __all__ = ["Answer", "Caution", "Report", "report_on"]

@@ -37,10 +37,11 @@ class Asked:
         ranks: processes that share every step.
         latency: seconds from a request to its first byte.
         bandwidth: bytes per second of a rank's source; None: no limit.
+        cache_bytes: memory for decoded blocks of each store; None: as its stores have it.
         step_seconds: time that a step takes once it has its data; None: not known.
         examples: examples already trained, as a state says; None: not known.
         certificate: of the last audit, or None.
-        extractions: what evaluations found, by name (`tokenloom.evaluate`).
+        evaluations: what evaluations found, by name (`tokenloom.evaluate`).
         command: the command that made the report, to be shown.
         name: what the subject is called.
     """
@@ -49,6 +50,7 @@ class Asked:
     ranks: int = 1
     latency: float | None = None
     bandwidth: float | None = None
+    cache_bytes: int | None = None
     step_seconds: float | None = None
     examples: int | None = None
     certificate: Certificate | None = None
@@ -110,6 +112,7 @@ class RunSubject:
             ranks=asked.ranks,
             latency=asked.latency,
             bandwidth=asked.bandwidth,
+            cache_bytes=asked.cache_bytes,
             step_seconds=asked.step_seconds,
             points=60,
             exact_examples=EXACT_EXAMPLES,
