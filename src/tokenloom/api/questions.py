@@ -336,6 +336,32 @@ class Questions(ABC):
         options |= {"bandwidth": bandwidth, "step_seconds": step_seconds, "parallel": parallel}
         return annex("inspect").simulate_run(self, steps, batch_size=batch_size, **options)
 
+    @near_misses("view")
+    def view(
+        self,
+        *,
+        step: int | None = None,
+        batch_size: int | Sequence[tuple[int, int]] | None = None,
+        rows: int = 8,
+    ) -> Any:
+        """The run for a notebook: answers and figures of its report, or the rows of a step.
+
+        Args:
+            step: show the rows of this step instead.
+            batch_size: rows of a step over all ranks, or a schedule, as for `tokenloom.Loader`;
+                default: what the run file says, or 64.
+            rows: how many rows of the step.
+
+        >>> import tempfile, tokenloom as tl
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     store = tl.build([{"text": "abcdefgh"}], folder + "/toy", tokenizer="bytes")
+        ...     store.windows(4).view(step=0, batch_size=2)
+        step 0, 2 rows
+        row 0, index 0: a b c d
+        row 1, index 1: e f g h
+        """
+        return annex("report").view_run(self, step=step, batch_size=batch_size, rows=rows)
+
     def _search(self, source: str | None, doc: int, **settings: Any) -> Search:
         name = self._named(source)
         number = self.run.names.index(name)

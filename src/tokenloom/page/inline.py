@@ -23,7 +23,8 @@ ROOT = ".tokenloom.tokenloom"
 THEMES = (
     '[data-jp-theme-light="true"] &, .vscode-light & { color-scheme: light; } '
     '[data-jp-theme-light="false"] &, .vscode-dark &, .vscode-high-contrast &, '
-    'html[theme="dark"] & { color-scheme: dark; }'
+    'html[theme="dark"] & { color-scheme: dark; } '
+    ".copy, .theme { display: none; }"  # buttons do nothing without a script
 )
 
 

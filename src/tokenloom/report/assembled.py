@@ -91,8 +91,6 @@ def run_report(run: Dataset, asked: Asked) -> Report:
     cautions = [*_audit_cautions(subject)]
     cautions += [one for question in QUESTIONS for one in question.cautions(subject)]
     cautions += evaluation_cautions(evaluations)
-    drawn = (figure(subject) for figure in FIGURES)
-    figures = [one for one in drawn if one is not None]
     return Report(
         title=asked.name,
         lead=_lead(subject),
@@ -102,9 +100,18 @@ def run_report(run: Dataset, asked: Asked) -> Report:
             *evaluation_answers(evaluations),
         ),
         tree=repr(run),
-        figures=(*figures, *evaluation_figures(evaluations)),
+        figures=(*_drawn(subject), *evaluation_figures(evaluations)),
         command=asked.command,
     )
+
+
+def _drawn(subject: RunSubject) -> Iterator[Figure]:
+    """The figures that apply."""
+    for figure in FIGURES:
+        subject.asked.tell(figure.__name__.replace("_", " "))
+        made = figure(subject)
+        if made is not None:
+            yield made
 
 
 def _audit_cautions(subject: RunSubject) -> Iterator[Caution]:

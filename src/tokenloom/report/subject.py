@@ -7,7 +7,7 @@ what would is taken from a sample, or left out with the reason, and `notes` say 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -44,6 +44,7 @@ class Asked:
         evaluations: what evaluations found, by name (`tokenloom.evaluate`).
         command: the command that made the report, to be shown.
         name: what the subject is called.
+        tell: called with what is about to be done, for whoever waits.
     """
 
     batch_size: int | Sequence[tuple[int, int]] | None = None
@@ -57,6 +58,7 @@ class Asked:
     evaluations: dict[str, Any] = field(default_factory=dict)
     command: str = ""
     name: str = "run"
+    tell: Callable[[str], None] = lambda _: None
 
 
 class RunSubject:

@@ -6,13 +6,17 @@ a store or a batch shows more. Everything that comes from data is text, and stay
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from typing import NamedTuple
+import itertools
+from collections.abc import Iterable
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
 
 from tokenloom.page.inline import inline
-from tokenloom.page.markup import Markup, joined, tag
+from tokenloom.page.markup import EMPTY, Markup, joined, tag
 
-__all__ = ["SHOWN", "StripPiece", "preformatted", "strips", "table"]
+__all__ = ["SHOWN", "StripPiece", "pieces_of", "preformatted", "strips", "strips_drawn", "table"]
 
 SHOWN = 8  # rows of a batch
 
@@ -46,24 +50,45 @@ def preformatted(text: str) -> str:
     return inline(tag("pre", text, class_="tree"))
 
 
-def strips(head: str, rows: Sequence[Sequence[StripPiece]], more: int = 0) -> str:
-    """Rows of pieces as strips below a line of text: documents in colours, filler in grey."""
-    rest = tag("p", f"and {more:,} more rows", class_="more") if more > 0 else None
-    return inline(tag("pre", head, class_="tree"), _drawn(rows), *([rest] if rest else []))
+def strips(head: str, segments: NDArray[Any], more: int = 0) -> str:
+    """Rows as strips below a line of text: documents in colours, filler in grey.
+
+    Args:
+        head: the line.
+        segments: the segment of every cell, 0 for filler [rows, S].
+        more: rows that are not shown.
+    """
+    rest = tag("p", f"and {more:,} more rows", class_="more") if more > 0 else EMPTY
+    return inline(tag("pre", head, class_="tree"), strips_drawn(segments), rest)
 
 
-def _drawn(rows: Sequence[Sequence[StripPiece]]) -> Markup:
+def pieces_of(row: NDArray[Any]) -> list[StripPiece]:
+    """The stretches of a row, from its segments.
+
+    >>> [(one.cells, one.segment) for one in pieces_of(np.array([1, 1, 2, 0, 0]))]
+    [(2, 1), (1, 2), (2, 0)]
+    """
+    edges = [0, *(np.flatnonzero(np.diff(row)) + 1).tolist(), len(row)]
+    found = []
+    for first, last in itertools.pairwise(edges):
+        segment = int(row[first]) if last > first else 0
+        name = f"document {segment} of the row" if segment else "filler"
+        found.append(StripPiece(last - first, segment, f"{name}: cells {first} to {last - 1}"))
+    return found
+
+
+def strips_drawn(segments: NDArray[Any]) -> Markup:
     """One SVG, whose unit across is a cell: it is stretched to the width that there is."""
-    width = max((sum(piece.cells for piece in row) for row in rows), default=1)
     parts = []
-    for number, row in enumerate(rows):
+    for number, row in enumerate(segments):
         at = 0
-        for piece in row:
+        for piece in pieces_of(row):
             place = {"x": at, "y": number * (HIGH + APART), "width": piece.cells, "height": HIGH}
             title = tag("title", piece.words)
             parts.append(tag("rect", title, **place, class_=_colour(piece.segment)))
             at += piece.cells
-    high = max(1, len(rows)) * (HIGH + APART)
+    rows, width = segments.shape
+    high = max(1, rows) * (HIGH + APART)
     return tag(
         "svg",
         joined(parts),

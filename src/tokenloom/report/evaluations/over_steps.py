@@ -19,7 +19,7 @@ from tokenloom.page.binned import binned_lines
 from tokenloom.page.charts import SERIES, both, heat, heat_legend, legend
 from tokenloom.page.figure import Figure, Numbers
 from tokenloom.page.markup import Markup, joined, tag
-from tokenloom.page.numbers import amount, plural, share
+from tokenloom.page.numbers import amount, exact, plural, share
 from tokenloom.report.evaluations.read_back import Evaluated, sampled
 
 __all__ = ["learned_answer", "learned_figures"]
@@ -192,12 +192,14 @@ def _map(records: Records, job: str, found: Learned) -> Iterator[Markup]:
         rows.append([_probability(float(value), found.figure) for value in values])
     grid = np.array(rows)
     names = [f"document {one.document}" for one in chosen]
-    what = "mean probability of a token" if found.figure == "loss" else "mean P(z)"
+    is_loss = found.figure == "loss"
+    what = "mean probability of a token" if is_loss else "mean P(z)"
+    top = 1.0 if is_loss else float(grid.max(initial=0.0)) or 1.0
     said = f"{what} of documents of {job} over checkpoints"
     ends = (float(records[0]["step"]), float(records[-1]["step"]))
     yield tag("h3", f"Documents of {job}, those learned first at the top")
-    yield both(lambda width: heat(grid, width, said, x=ends, below="step", rows=names, top=1.0))
-    yield heat_legend(f"{what}: 0", "1")
+    yield both(lambda width: heat(grid, width, said, x=ends, below="step", rows=names, top=top))
+    yield heat_legend(f"{what}: 0", exact(top))
 
 
 def _probability(value: float, figure: str) -> float:

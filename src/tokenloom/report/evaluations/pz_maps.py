@@ -31,6 +31,8 @@ LOWEST = 16  # P(z) of 10^-LOWEST and less has the first colour
 
 BINS = 12  # of the histogram
 
+RAISED = str.maketrans("-.0123456789", "⁻·⁰¹²³⁴⁵⁶⁷⁸⁹")
+
 NO_MAP = (
     "The file has no single windows, so there is no map over documents; the folder of tokenloom "
     "evaluate -o has them."
@@ -39,7 +41,9 @@ NO_MAP = (
 
 def pz_figures(every: Sequence[Evaluated]) -> Iterator[Figure]:
     """A figure for each evaluation of windows."""
-    known = [one for one in every if one.windows is not None or one.counted is not None]
+    known = [
+        one for one in every if one.windows is not None or one.counted or _figures(one.control)
+    ]
     for number, one in enumerate(known[:MOST_MAPS]):
         title = "What the model gives back" if len(known) == 1 else f"P(z) of {one.name}"
         name = "pz" if not number else f"pz-{number + 1}"
@@ -47,6 +51,8 @@ def pz_figures(every: Sequence[Evaluated]) -> Iterator[Figure]:
             yield _drawn(one, one.windows, name, title)
         elif one.counted is not None:
             yield _counted(one, one.counted, name, title)
+        else:
+            yield _beside(one, name)
 
 
 def pz_answer(every: Sequence[Evaluated]) -> tuple[str, dict[str, float]] | None:
@@ -141,7 +147,9 @@ def _map(found: Extraction, chosen: Sequence[int]) -> Markup:
             top=LOWEST,
         )
     )
-    return joined([drawn, heat_legend(f"P(z) of 10^-{LOWEST} and less", "1; empty: no window")])
+    return joined(
+        [drawn, heat_legend(f"P(z) of {_power(-LOWEST)} and less", "1; empty: no window")]
+    )
 
 
 def _bars(histogram: Sequence[Sequence[float]]) -> Markup:
@@ -154,13 +162,20 @@ def _bars(histogram: Sequence[Sequence[float]]) -> Markup:
     for last in range(len(known), 0, -step):
         some = known[max(0, last - step) : last]
         count = sum(one[2] for one in some)
-        name = (
-            f"10^{some[0][0]:g} to 10^{some[-1][1]:g}" if some[-1][1] else f"10^{some[0][0]:g} to 1"
-        )
+        name = f"{_power(some[0][0])} to {_power(some[-1][1])}"
         rows.append(Bar(name, count, f"{count:,}"))
     said = "windows by P(z)"
     head = tag("h3", "Windows by their P(z)")
     return joined([head, both(lambda width: bars(rows, width, said))])
+
+
+def _power(exponent: float) -> str:
+    """A power of ten.
+
+    >>> _power(0), _power(-12)
+    ('1', '10⁻¹²')
+    """
+    return f"10{f'{exponent:g}'.translate(RAISED)}" if exponent else "1"
 
 
 def _documents(found: Extraction, chosen: Sequence[int]) -> Numbers:
@@ -183,6 +198,19 @@ def _intervals(found: Extraction) -> Iterator[Numbers]:
 def _figures(control: Any) -> Mapping[str, Mapping[str, Any]]:
     found = control.get("figures") if isinstance(control, Mapping) else None
     return found if isinstance(found, Mapping) else {}
+
+
+def _beside(one: Evaluated, name: str) -> Figure:
+    """A comparison without the windows that were compared."""
+    verdicts = sorted({str(each.get("verdict")) for each in _figures(one.control).values()})
+    return Figure(
+        name=name,
+        title=f"{one.name}: beside documents that were held out",
+        message=f"Of {plural(len(_figures(one.control)), 'figure')}: {', '.join(verdicts)}.",
+        drawing=_control(one.control),
+        numbers=tuple(_control_numbers(one.control)),
+        code="from tokenloom.evaluate import contrast\n\ncontrast(trained, held)",
+    )
 
 
 def _control(control: Any) -> Markup:

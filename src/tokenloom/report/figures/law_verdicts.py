@@ -93,7 +93,9 @@ def _message(found: Certificate) -> str:
     looked = [one for one in found.laws.values() if one.verdict != "not looked at"]
     broken = [name for name, one in found.laws.items() if one.broken]
     scope = found.scope
-    rows = f"{amount(scope.rows, 'row')} of {scope.first:,} to {scope.last:,}"
+    rows = f"rows {scope.first:,} to {scope.last:,}"
+    if scope.sample is not None:
+        rows = f"a sample of {amount(scope.rows, 'row')} of {rows}"
     if broken:
         return f"{plural(len(broken), 'law')} broken in {rows}: {', '.join(broken)}."
     return f"All {plural(len(looked), 'law')} that were looked at hold, in {rows}."
@@ -125,7 +127,7 @@ def _range(found: Certificate) -> Markup:
 
 
 def _laws(found: Certificate) -> Markup:
-    head = tag("tr", *(tag("th", word, scope="col") for word in ("law", "verdict", "looked at")))
+    head = tag("tr", *(tag("th", word, scope="col") for word in ("law", "verdict")))
     rows = (_law(name, law) for name, law in found.laws.items())
     table = tag("table", tag("thead", head), tag("tbody", *rows), class_="laws")
     said = "verdict on every law"
@@ -140,7 +142,7 @@ def _law(name: str, law: LawVerdict) -> Markup:
     seen = f"{law.looked_at:,} {law.unit}" if law.looked_at else ""
     told = tag("div", MEANINGS.get(name, ""), class_="soft")
     words = tag("td", tag("b", name), told, examples)
-    return tag("tr", words, tag("td", sign, broken), tag("td", seen))
+    return tag("tr", words, tag("td", sign, broken, tag("div", seen, class_="soft")))
 
 
 def _numbers(found: Certificate) -> Iterator[Numbers]:

@@ -16,6 +16,12 @@ from tokenloom.report.told import Answer
 
 __all__ = ["audit_report"]
 
+ARRAYS = {
+    "all": "every cell of them was compared",
+    "sample": "cells of a keyed sample of them were compared",
+    "none": "no token was read",
+}
+
 
 def audit_report(found: Certificate, *, name: str = "audit", command: str = "") -> Report:
     """The report on a certificate."""
@@ -28,21 +34,33 @@ def audit_report(found: Certificate, *, name: str = "audit", command: str = "") 
         lead=f"{rows} of {about.seq_len:,} tokens · fingerprint {about.fingerprint[:16]}",
         cautions=tuple(certificate_cautions(found, None)),
         answers=tuple(_answers(found)),
-        tree=str(found),
+        tree="\n".join(_words(found)),
         figures=(laws_figure(found, check),),
         command=command,
     )
 
 
+def _words(found: Certificate) -> Iterator[str]:
+    """What it is of; verdicts are in the figure."""
+    about = found.subject
+    yield f"run {about.fingerprint}"
+    yield f"├─ rendered as {about.render_fingerprint}"
+    yield f"├─ orders of version {about.order_version}"
+    names = ", ".join(about.sources[:8])
+    more = f" and {len(about.sources) - 8:,} more" if len(about.sources) > 8 else ""
+    yield f"└─ {plural(len(about.sources), 'source')}: {names}{more}"
+
+
 def _answers(found: Certificate) -> Iterator[Answer]:
     scope, total = found.scope, found.subject.rows
-    of = f" of {amount(total, 'row')} ({share(scope.rows, total)})" if total else ""
+    of = f" of {amount(total)} ({share(scope.rows, total)})" if total else ""
+    if total == scope.rows:
+        of = ", all of the run"
     sampled = "" if scope.sample is None else ", a keyed sample"
     yield Answer(
         name="looked",
         question="What was looked at?",
-        sentence=f"{amount(scope.rows, 'row')}{of}{sampled}; arrays of "
-        f"{'a sample of them' if scope.arrays == 'sample' else scope.arrays}.",
+        sentence=f"{amount(scope.rows, 'row')}{of}{sampled}; {ARRAYS.get(scope.arrays, '')}.",
         numbers={"rows": scope.rows, "first": scope.first, "last": scope.last},
         figure="certificate",
     )

@@ -64,21 +64,32 @@ def _models(every: list[Evaluated]) -> list[str]:
 
 
 def _words(one: Evaluated) -> Iterator[str]:
+    """Its name and its parts, as a tree."""
+    *parts, last = [*_parts(one)] or ["nothing that is known here"]
     yield one.name
+    yield from (f"├─ {part}" for part in parts)
+    yield f"└─ {last}"
+
+
+def _parts(one: Evaluated) -> Iterator[str]:
     figures = one.overall
     if figures.get("tokens"):
-        yield f"├─ losses of {int(figures['tokens']):,} tokens"
+        yield f"losses of {int(figures['tokens']):,} tokens"
     if one.windows is not None:
         documents = plural(len(one.windows.lengths), "document")
-        yield f"├─ {plural(len(one.windows), 'window')} of {documents}"
+        yield f"{plural(len(one.windows), 'window')} of {documents}"
     elif one.counted is not None:
-        yield f"├─ P(z) of {plural(len(one.counted.get('documents', {})), 'document')}"
+        yield f"P(z) of {plural(len(one.counted.get('documents', {})), 'document')}"
     if one.records:
         first, last = one.records[0]["step"], one.records[-1]["step"]
-        yield f"├─ {plural(len(one.records), 'checkpoint')}, step {first:,} to {last:,}"
+        yield f"{plural(len(one.records), 'checkpoint')}, step {first:,} to {last:,}"
     if one.page is not None:
-        yield f"├─ page of {plural(len(one.page.tokens), 'token')}"
-    yield f"└─ {str(_settings(one).get('model', 'no model is named'))[:120]}"
+        yield f"page of {plural(len(one.page.tokens), 'token')}"
+    if one.control is not None:
+        yield "beside documents that were held out"
+    model = one.page.model if one.page is not None else _settings(one).get("model")
+    if model:
+        yield str(model)[:120]
 
 
 def evaluation_cautions(every: list[Evaluated]) -> Iterator[Caution]:

@@ -63,11 +63,12 @@ def _words(facts: StoreFacts) -> Iterator[str]:
 def _answers(facts: StoreFacts) -> Iterator[Answer]:
     store, counts = facts.store, facts.lengths
     columns = len(store.columns)
+    further = plural(columns, "further column") if columns else "no further column"
     yield Answer(
         name="contents",
         question="What is in it?",
         sentence=f"{amount(store.num_tokens, 'token')} in {amount(store.num_documents, 'document')}"
-        f", ids below {store.vocab_size:,}, {plural(columns, 'further column')}, "
+        f", ids below {store.vocab_size:,}, {further}, "
         f"{binary_size(facts.bytes)}.",
         numbers={
             "tokens": store.num_tokens,
@@ -198,7 +199,7 @@ def _contents(facts: StoreFacts) -> Figure:
     tokenizer = manifest.tokenizer
     rows: list[tuple[str, object]] = [
         ("format", facts.foreign or f"tokenloom, version {manifest.version}"),
-        ("snapshot", store.snapshot),
+        ("snapshot", str(store.snapshot)),
         ("ids", f"{store.dtype.name}, below {store.vocab_size:,}"),
         ("columns", ", ".join(f"{a} ({b})" for a, b in store.columns.items()) or "none"),
         ("tokenizer", f"{tokenizer.name} ({tokenizer.kind})" if tokenizer else "not known"),
@@ -290,7 +291,7 @@ def _packing(facts: StoreFacts) -> Figure:
     packed = len(facts.some_lengths)
     note = f"From a keyed sample of {packed:,} documents in stretches; rows are of that sample."
     said = f"share of cells that hold a token, rows of {FRAME:,}"
-    best = max(facts.packings[FRAME], key=lambda one: one.fill)
+    best = facts.packings[FRAME][-1]
     return Figure(
         name="packing",
         title="What rows can be made of it",
