@@ -51,6 +51,7 @@ def test_numbers_open_code_is_copied_and_the_theme_changes(chromium, page):
         details.locator("summary").focus()
         seen.page.keyboard.press("Enter")
         assert details.locator("table").first.is_visible()
+        seen.page.locator("details:has(.code) summary").first.click()
         block = seen.page.locator(".code").first
         block.locator("button").click()
         seen.page.wait_for_function(
@@ -69,6 +70,7 @@ def test_code_without_a_clipboard_is_selected(chromium, page):
         seen.page.evaluate(
             "() => { navigator.clipboard.writeText = () => Promise.reject(new Error('no')); }"
         )
+        seen.page.locator("details:has(.code) summary").first.click()
         seen.page.locator(".code button").first.click()
         code = seen.page.locator(".code code").first.text_content()
         seen.page.wait_for_function("String(getSelection()).length > 0")
