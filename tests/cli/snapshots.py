@@ -310,8 +310,9 @@ CHANGES = {
     r"files, [\d.]+ KiB, ": "files, «size», ",
     # a page holds its style sheet, and what a store takes on disk
     r"(\.html: )[\d.]+ KiB": r"\1«size»",
-    r"\b[\d.]+ KiB(?=[. ·\\\"])": "«size»",
-    r'("bytes": )\d+': r'\1"«size»"',
+    r"[\d.]+ KiB(?= · digest)": "«size»",
+    r"(further column, |in 1 shard, )[\d.]+ KiB": r"\1«size»",
+    r'("columns": 0,\s+"bytes": )\d+': r'\1"«size»"',
 }
 
 

@@ -19,14 +19,14 @@ from numpy.typing import NDArray
 
 from tokenloom.errors import InputError
 
-__all__ = ["Answer", "gathered", "kind_in", "packed", "unpacked"]
+__all__ = ["AnswerFile", "gathered", "kind_in", "packed", "unpacked"]
 
 ABOUT = "about"
 
 FORMAT = 1
 
 
-class Answer(Protocol):
+class AnswerFile(Protocol):
     """What evaluation gives: it can be written, read and joined."""
 
     @property
@@ -45,7 +45,7 @@ class Answer(Protocol):
         """The shares of several ranks as one."""
 
 
-A = TypeVar("A", bound=Answer)
+A = TypeVar("A", bound=AnswerFile)
 
 
 def packed(kind: str, about: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]) -> bytes:

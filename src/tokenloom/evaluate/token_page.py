@@ -17,10 +17,10 @@ from numpy.typing import NDArray
 
 from tokenloom.api.documents import Documents
 from tokenloom.api.store import Store
-from tokenloom.evaluate.axes import places
 from tokenloom.evaluate.decoding import Decoding
 from tokenloom.evaluate.pinned import one_document_rows
 from tokenloom.evaluate.scoring import Range, judged_batches, scorer_of, trained_targets
+from tokenloom.evaluate.token_axes import places
 from tokenloom.page.markup import Markup, tag
 from tokenloom.page.sheet import document, theme_button
 

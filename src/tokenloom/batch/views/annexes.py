@@ -2,7 +2,12 @@
 
 One idea: what judges a run or makes a page about it is an annex, and the house never imports an
 annex. A run, a batch or a store that is asked for a verdict or a view passes the question on, and
-the annex is imported when somebody asks: here and nowhere else.
+the annex is imported when somebody asks: here and nowhere else (`tests/house/rules.py`).
+
+========================================  =======
+run.audit(), run.simulate()               inspect
+run.view(), batch.view(), store.view()    report
+========================================  =======
 """
 
 from __future__ import annotations
