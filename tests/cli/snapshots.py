@@ -164,6 +164,15 @@ COMMANDS = {
         "blame run.yaml --losses losses.jsonl --json",
         "blame run.yaml --losses losses.jsonl --loss-key train/loss",
     ],
+    "report": [
+        "report run.yaml -o pages.html",
+        "report run.yaml --ranks 2 --state state.json",
+        "report stores/wiki -o store.html --json",
+        "report files/train.bin --dtype uint16 --eos 2",
+        "report stores/wiki --ranks 2",
+        "report run.yaml -o run.yaml",
+        "report s3://user:word@bucket/store --json",
+    ],
     "evaluate": [
         "evaluate stores/wiki --model model --seq-len 16 --pz --prefix 6 --suffix 2 --stride 40",
         "evaluate run.yaml --model model --set take=6 --by source",
@@ -299,6 +308,11 @@ CHANGES = {
     r'^( "bytes": )\d+': r'\1"«size»"',
     r"\b[\d.]+ KiB (in 1 shard|, 644)": r"«size» \1",
     r"files, [\d.]+ KiB, ": "files, «size», ",
+    # a page holds its style sheet, and what a store takes on disk
+    r"(\.html: )[\d.]+ KiB": r"\1«size»",
+    r"[\d.]+ KiB(?= · digest)": "«size»",
+    r"(further column, |in 1 shard, )[\d.]+ KiB": r"\1«size»",
+    r'("columns": 0,\s+"bytes": )\d+': r'\1"«size»"',
 }
 
 

@@ -7,14 +7,14 @@ what would is taken from a sample, or left out with the reason, and `notes` say 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
 from tokenloom.api.dataset import Dataset
-from tokenloom.errors import ConfigError, NotKept
+from tokenloom.errors import NotKept
 from tokenloom.inspect.audit.certificate import Certificate
 from tokenloom.inspect.simulate.answer import Simulation
 from tokenloom.inspect.simulate.simulation import simulate_run
@@ -56,24 +56,28 @@ class Asked:
         ranks: processes that share every step.
         latency: seconds from a request to its first byte.
         bandwidth: bytes per second of a rank's source; None: no limit.
+        cache_bytes: memory for decoded blocks of each store; None: as its stores have it.
         step_seconds: time that a step takes once it has its data; None: not known.
         examples: examples already trained, as a state says; None: not known.
         certificate: of the last audit, or None.
-        extractions: what evaluations found, by name (`tokenloom.evaluate`).
+        evaluations: what evaluations found, by name (`tokenloom.evaluate`).
         command: the command that made the report, to be shown.
         name: what the subject is called.
+        tell: called with what is about to be done, for whoever waits.
     """
 
     batch_size: int | Sequence[tuple[int, int]] | None = None
     ranks: int = 1
     latency: float | None = None
     bandwidth: float | None = None
+    cache_bytes: int | None = None
     step_seconds: float | None = None
     examples: int | None = None
     certificate: Certificate | None = None
     evaluations: dict[str, Any] = field(default_factory=dict)
     command: str = ""
     name: str = "run"
+    tell: Callable[[str], None] = lambda _: None
 
 
 class RunSubject:
@@ -142,6 +146,7 @@ class RunSubject:
                 ranks=asked.ranks,
                 latency=asked.latency,
                 bandwidth=asked.bandwidth,
+                cache_bytes=asked.cache_bytes,
                 step_seconds=asked.step_seconds,
                 points=POINTS,
                 exact_examples=exact,
@@ -236,16 +241,6 @@ class RunSubject:
         path = self.run.file.path if self.run.file is not None else ""
         opened = f'run = tl.load("{path}")' if path else "# run: as you made it"
         return f"import tokenloom as tl\n\n{opened}\n{code}"
-
-    def command(self, verb: str, *options: object) -> str:
-        """A command about this run; lines of Python where it has no file."""
-        path = self.run.file.path if self.run.file is not None else ""
-        if not path:
-            raise ConfigError(
-                "command: this run has no file, so no command can name it. Save it first with "
-                "tokenloom.save."
-            )
-        return " ".join(["tokenloom", verb, path, *map(str, options)])
 
 
 def _planned(run: Run, examples: int) -> int:
