@@ -133,6 +133,6 @@ def refuse_objects(setup: Setup, executor: str) -> None:
         reason = f"the input {objects[0]} is an object of this process"
     if reason is not None:
         raise ConfigError(
-            f"executor: found {executor!r}, but {reason}. Write records to files, name functions as "
-            "module:function, or use executor='local'."
+            f"executor: found {executor!r}, but {reason}. Write records to files, name functions "
+            "as module:function, or use executor='local'."
         )

@@ -26,14 +26,14 @@ import contextlib
 import os
 import socket
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from typing import Any
 
 from tokenloom.arguments import integer, one_of
 from tokenloom.errors import ConfigError, MissingExtra, WorkerError
 from tokenloom.ingest.crew.wire import raise_told
 
-__all__ = ["Function", "address_of", "check_executor", "on_ray", "with_ray"]
+__all__ = ["Function", "address_of", "check_executor", "fetched", "on_ray", "with_ray"]
 
 Function = Callable[[Any, dict[str, Any]], dict[str, Any]]
 
@@ -88,8 +88,9 @@ def on_ray(
     executor: str,
     workers: int | None,
     in_order: bool = False,
+    files: Mapping[str, bytes] | None = None,
     waiting: Callable[[Any], None] | None = None,
-) -> Iterator[dict[str, Any]]:
+) -> Generator[dict[str, Any]]:
     """The result of every task, as they end, or in the order of the tasks.
 
     Args:
@@ -99,12 +100,16 @@ def on_ray(
         executor: where, see above.
         workers: how many at once, at most; None for what the cluster has room for.
         in_order: results come in the order of the tasks.
+        files: what a task may need, by name; `message` then has references to them under "files",
+            and `fetched` gets one.
         waiting: called with `ray` while nothing is ready.
 
     Raises:
         WorkerError: a task was lost again and again.
     """
     with with_ray(executor, workers) as ray:
+        if files:
+            message = {**message, "files": {name: ray.put(raw) for name, raw in files.items()}}
         shared = ray.put(message)
         remote = ray.remote(num_cpus=1, max_retries=RETRIES, retry_exceptions=False)(function)
         left, under_way = deque(tasks), list[Any]()
@@ -121,6 +126,14 @@ def on_ray(
         finally:
             for one in under_way:
                 ray.cancel(one, force=True)
+
+
+def fetched(reference: Any) -> bytes:
+    """One of the files that came with a message; called by tasks."""
+    import ray
+
+    raw: bytes = ray.get(reference)
+    return raw
 
 
 def _result(ray: Any, reference: Any) -> dict[str, Any]:
