@@ -14,6 +14,7 @@ from typing import Any
 
 from tokenloom.api.store import open_store
 from tokenloom.bind import bind, unbind
+from tokenloom.cluster.sending import absolute
 from tokenloom.errors import StoreCorrupt
 from tokenloom.ingest.cluster.ray_tasks import check_executor, on_ray
 from tokenloom.ingest.crew.wire import pack_error
@@ -77,7 +78,7 @@ def check_store(
     if not remote:
         return store.check(progress=progress)
     shards = len(store.reader.manifest.shards)
-    message = {"path": str(path), "snapshot": store.snapshot}
+    message = {"path": absolute(path), "snapshot": store.snapshot}
     tasks = [{"first": n, "last": min(n + SHARDS, shards)} for n in range(0, shards, SHARDS)]
     found: dict[int, VerifyReport] = {}
     total = sum(sum(shard.files.values()) for shard in store.reader.manifest.shards)

@@ -239,12 +239,18 @@ class SummedCosts:
     """
 
     def __init__(self, priced: Priced, n: int | None) -> None:
-        self._priced, self.most, self.n = priced, priced.most, n
+        self._priced = priced
+        self.most, self.n = priced.most, n
         self._sums: dict[int, Remembered] = {}
         self._kept: dict[tuple[int, int], Int64] = {}
         self._totals: dict[int, int] = {}
         self._begins: dict[int, int] = {0: 0}
         self._asked = -1  # the last epoch that was counted from its start, however long it is
+
+    @property
+    def priced(self) -> Priced:
+        """The items."""
+        return self._priced
 
     # -- epochs ----------------------------------------------------------------------------
 

@@ -51,6 +51,7 @@ __all__ = [
     "file_name",
     "forget",
     "is_kept",
+    "is_there",
     "joined_digest",
     "keep_file",
     "keep_list",
@@ -151,6 +152,11 @@ def file_name(kind: str, identity: Mapping[str, Any], ending: str) -> str:
     return _path(kind, identity, ending).name
 
 
+def is_there(name: str) -> bool:
+    """Whether there is a kept file of that name."""
+    return (cache_dir() / name).exists()
+
+
 def kept_file(name: str, limit: int) -> bytes | None:
     """A kept file as it is; None if there is none, it is not ours, or it has more than `limit`."""
     try:
@@ -163,9 +169,8 @@ def keep_file(name: str, raw: Callable[[], bytes]) -> None:
     """Keep a file of another machine, unless there is one; it is believed as far as any other."""
     if not _NAME.fullmatch(name):
         raise ConfigError(f"plan cache: found {name!r}, allowed: the name of a kept file.")
-    path = cache_dir() / name
-    if not path.exists():
-        _keep(path, [raw()])
+    if not is_there(name):
+        _keep(cache_dir() / name, [raw()])
 
 
 # -- small things --------------------------------------------------------------------------

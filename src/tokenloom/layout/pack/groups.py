@@ -18,12 +18,23 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from tokenloom.bind import unbind
 from tokenloom.layout.pack.cut import Tally
 from tokenloom.layout.pack.piece_table import Kinds
 from tokenloom.layout.pack.spec import PackSpec
 from tokenloom.store.handles import lazy
+from tokenloom.store.plan_cache import file_name
 
-__all__ = ["Bounded", "Groups", "LookedAt", "PlannedGroups", "Share", "join_groups"]
+__all__ = [
+    "Bounded",
+    "Groups",
+    "LookedAt",
+    "PlannedGroups",
+    "Share",
+    "join_groups",
+    "kept_groups",
+    "plan_identity",
+]
 
 Int64 = NDArray[np.int64]
 
@@ -135,6 +146,16 @@ class PlannedGroups:
         )
         tokens = np.frombuffer(plain["tokens"], kind.newbyteorder("<")).astype(kind)
         return PlannedGroups(document, address, rows, tokens, Tally(**plain["tally"]))
+
+
+def plan_identity(line: Bounded, spec: PackSpec) -> dict[str, Any]:
+    """Names a plan in the plan cache."""
+    return {"line": line.identity, "pack": unbind(spec)}
+
+
+def kept_groups(identity: Mapping[str, Any]) -> tuple[str, str]:
+    """The names of the files that keep the groups and the tokens of their rows."""
+    return file_name("pack", identity, "json"), file_name("packed-tokens", identity, "ints")
 
 
 def join_groups(pieces: Iterable[PlannedGroups], spec: PackSpec) -> Groups:

@@ -20,7 +20,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tokenloom.arrays import grouped
-from tokenloom.bind import unbind
 from tokenloom.documents.line import Line, WholeLine
 from tokenloom.errors import StoreCorrupt
 from tokenloom.layout.blocks import Blocks
@@ -33,6 +32,7 @@ from tokenloom.layout.pack.groups import (
     PlannedGroups,
     Share,
     join_groups,
+    plan_identity,
 )
 from tokenloom.layout.pack.kept_rows import KeptRows, digest_of
 from tokenloom.layout.pack.piece_table import Columns
@@ -94,7 +94,7 @@ def groups_of(line: Bounded, spec: PackSpec, share: Share | None = None) -> Grou
     """
     if line.documents < WORTH_KEEPING:
         return _work_out(line, spec)
-    identity = _identity(line, spec)
+    identity = plan_identity(line, spec)
     found = recall("pack", identity)
     if found is not None:
         known = _checked(found, line, spec)
@@ -125,7 +125,7 @@ def tokens_of(line: Bounded, spec: PackSpec, groups: Groups) -> Remembered:
         return made
 
     shape = np.min_scalar_type(spec.seq_len), int(first[-1])
-    return remembered_array("packed-tokens", _identity(line, spec), shape, agrees, make)
+    return remembered_array("packed-tokens", plan_identity(line, spec), shape, agrees, make)
 
 
 def _without_tokens(groups: Groups, identity: dict[str, Any]) -> Groups:
@@ -145,10 +145,6 @@ def _signed(groups: Groups) -> Groups:
         a.astype("<i8").tobytes() for a in (groups.document, groups.address, groups.rows)
     )
     return replace(groups, digest=hashlib.sha256(raw).hexdigest())
-
-
-def _identity(line: Bounded, spec: PackSpec) -> dict[str, Any]:
-    return {"line": line.identity, "pack": unbind(spec)}
 
 
 def _announce(line: Bounded, spec: PackSpec) -> None:
@@ -267,7 +263,9 @@ def _checked(found: dict[str, Any], line: Bounded, spec: PackSpec) -> Groups | N
 def _look_at(line: Bounded, spec: PackSpec, groups: Groups) -> dict[int, LookedAt] | None:
     """Random groups, all planned again; None if one differs."""
     kind, kinds, found = np.min_scalar_type(spec.seq_len), groups.kinds(spec), {}
-    rows_kept = is_kept("packed-rows", _identity(line, spec))  # else there is nothing to compare
+    rows_kept = is_kept(
+        "packed-rows", plan_identity(line, spec)
+    )  # else nothing to compare
     for number in random_places(len(groups)).tolist():
         first, last = groups.document[number : number + 2].tolist()
         bounds, planned = _group_from(line, spec, number, first)
@@ -439,7 +437,7 @@ class Packed:
     def kept_as(self) -> dict[str, Any] | None:
         """Names its plans in the plan cache; None if they are not worth a file."""
         worth = self.line.documents >= WORTH_KEEPING
-        return _identity(self.line, self.spec) if worth else None
+        return plan_identity(self.line, self.spec) if worth else None
 
     def keep_rows(self, share: Share | None = None) -> bool:
         """Have the plan cache keep the rows of all groups; whether this call made the file.
@@ -488,7 +486,7 @@ class Packed:
         kind = "pack" if rows != high - low else "packed-tokens"
         known = self.__dict__.get("_remembered")  # if they were needed
         if kind == "pack" or (known and not np.array_equal(known.array[low:high], tokens)):
-            forget(kind, _identity(self.line, self.spec))
+            forget(kind, plan_identity(self.line, self.spec))
             raise StoreCorrupt(
                 f"plan cache: what it says about documents {self.groups.document[number]:,} to "
                 f"{self.groups.document[number + 1] - 1:,} is wrong, and an order may follow from "
