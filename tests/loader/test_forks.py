@@ -100,4 +100,6 @@ def test_control_locks_that_are_not_renewed_are_found():
     command = [sys.executable, "-W", "ignore", "-c", OLD_LOCKS + FORKS, "3000", "3"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=3000, check=False)
     assert done.returncode == 1
-    assert f"ended with {signal.SIGALRM.value}\n" in done.stderr  # a child that hung until its alarm
+    assert (
+        f"ended with {signal.SIGALRM.value}\n" in done.stderr
+    )  # a child that hung until its alarm

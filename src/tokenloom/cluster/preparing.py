@@ -270,13 +270,16 @@ def _sent_line(plain: Mapping[str, Any], number: int) -> tuple[PackSpec, Line]:
     return _lines[which]
 
 
-_known: dict[tuple[str, str], list[SummedCosts]] = {}  # of this process
+_known: dict[str, tuple[Dataset, list[SummedCosts]]] = {}  # of this process
 
 
 def _priced(run: Dataset, name: str) -> list[SummedCosts]:
-    """The costs of a source; their tables are read once, not per piece."""
-    which = run.fingerprint, name
-    if which not in _known:
+    """The costs of a source; their tables are read once, not per piece.
+
+    The run itself is not asked for: where a mix ends may need the very sums that are to be made.
+    """
+    known = _known.get(name)
+    if known is None or known[0] is not run:
         _known.clear()
-        _known[which] = _costs_of_source(run, name)[1]
-    return _known[which]
+        known = _known[name] = run, _costs_of_source(run, name)[1]
+    return known[1]

@@ -175,6 +175,20 @@ class ItemLaws:
         """Judge what only the end of what was looked at here shows."""
         if self._times is not None:
             self._times.finish(min(self.high, self._last))
+        if self._mix is None or self._scope.sample is not None or not self._is_ordered:
+            return
+        due, names = self.counts(self._last), self._run.run.names
+        wrong = [number for number, count in enumerate(due) if self._next[number] != count]
+        self._findings.note(
+            "items",
+            "rows",
+            0,
+            wrong,
+            lambda n: (
+                f"source {names[n]}: before index {self._last:,} its last item is "
+                f"{self._next[n] - 1:,}, right is {due[n] - 1:,}"
+            ),
+        )
 
     def plain(self) -> dict[str, Any]:
         """What was seen here, as plain data."""

@@ -263,9 +263,7 @@ def _checked(found: dict[str, Any], line: Bounded, spec: PackSpec) -> Groups | N
 def _look_at(line: Bounded, spec: PackSpec, groups: Groups) -> dict[int, LookedAt] | None:
     """Random groups, all planned again; None if one differs."""
     kind, kinds, found = np.min_scalar_type(spec.seq_len), groups.kinds(spec), {}
-    rows_kept = is_kept(
-        "packed-rows", plan_identity(line, spec)
-    )  # else nothing to compare
+    rows_kept = is_kept("packed-rows", plan_identity(line, spec))  # else nothing to compare
     for number in random_places(len(groups)).tolist():
         first, last = groups.document[number : number + 2].tolist()
         bounds, planned = _group_from(line, spec, number, first)
