@@ -40,11 +40,12 @@ def runs(tmp_path_factory):
     return made
 
 
-NAMES = (
-    "windows, full|windows, overlap, block|pack, groups, full|pack, stride, lanes|splice, full|"
-    "epochs|hidden|least consumed|weights|weights by tokens|loss tokens|round robin|rounds|random|"
-    "first exhausted|all exhausted|capped|initial|take|whole shuffle|stages|many epochs|edited"
-).split("|")
+NAMES = [
+    *("windows, full", "windows, overlap, block", "pack, groups, full", "pack, stride, lanes"),
+    *("splice, full", "epochs", "hidden", "least consumed", "weights", "weights by tokens"),
+    *("loss tokens", "round robin", "rounds", "random", "first exhausted", "all exhausted"),
+    *("capped", "initial", "take", "whole shuffle", "stages", "many epochs", "edited"),
+]
 
 
 @pytest.fixture

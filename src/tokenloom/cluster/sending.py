@@ -127,11 +127,10 @@ class OnRay(contextlib.ExitStack):
                 in_order=True,
                 files={name: raw for name, raw in known.items() if raw is not None},
             )
+            self.enter_context(contextlib.closing(results))  # whatever becomes of who takes them
             show = False if title is None else self._progress
-            with (
-                contextlib.closing(results),
-                Progress(title or "", total=len(pieces), unit=" pieces", show=show) as bar,
-            ):
+            bar = Progress(title or "", total=len(pieces), unit=" pieces", show=show)
+            with bar:
                 for one in results:
                     bar.advance(1)
                     yield one

@@ -25,6 +25,7 @@ from __future__ import annotations
 import contextlib
 import os
 import socket
+import time
 from collections import deque
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from typing import Any
@@ -44,6 +45,8 @@ RETRIES = 16  # how often Ray runs a task again whose worker or node was lost
 AHEAD = 2  # tasks submitted for each CPU of the cluster
 
 PATIENCE = 1.0  # seconds between two looks at what is under way
+
+KNOCKING = 20.0  # seconds to wait for a cluster to answer
 
 KNOWN = ("local", "ray", "ray:ADDRESS", "ray://HOST:PORT")
 
@@ -102,7 +105,7 @@ def on_ray(
         in_order: results come in the order of the tasks.
         files: what a task may need, by name; `message` then has references to them under "files",
             and `fetched` gets one.
-        waiting: called with `ray` while nothing is ready.
+        waiting: called with `ray` every second or so.
 
     Raises:
         WorkerError: a task was lost again and again.
@@ -112,7 +115,7 @@ def on_ray(
             message = {**message, "files": {name: ray.put(raw) for name, raw in files.items()}}
         shared = ray.put(message)
         remote = ray.remote(num_cpus=1, max_retries=RETRIES, retry_exceptions=False)(function)
-        left, under_way = deque(tasks), list[Any]()
+        left, under_way, looked = deque(tasks), list[Any](), time.monotonic()
         try:
             while left or under_way:
                 most = workers or AHEAD * max(1, int(ray.cluster_resources().get("CPU", 1)))
@@ -120,12 +123,14 @@ def on_ray(
                     under_way.append(remote.remote(shared, left.popleft()))
                 ready, _ = ray.wait(under_way[:1] if in_order else under_way, timeout=PATIENCE)
                 under_way = [one for one in under_way if one not in ready]
-                if waiting is not None and not ready:
+                if waiting is not None and time.monotonic() - looked >= PATIENCE:
                     waiting(ray)
+                    looked = time.monotonic()
                 yield from (_result(ray, one) for one in ready)
         finally:
-            for one in under_way:
-                ray.cancel(one, force=True)
+            if ray.is_initialized():  # else Ray would start again, to cancel what is long gone
+                for one in under_way:
+                    ray.cancel(one, force=True)
 
 
 def fetched(reference: Any) -> bytes:
@@ -178,15 +183,27 @@ def with_ray(executor: str, workers: int | None) -> Iterator[Any]:
 
 
 def _connect(ray: Any, address: str | None) -> None:
+    where = address or os.environ["RAY_ADDRESS"]
     try:
+        _knock(where)
         ray.init(address, log_to_driver=False)
     except (OSError, RuntimeError, ValueError) as error:
         told = (str(error).strip() or type(error).__name__).splitlines()[0]
-        where = address or f"RAY_ADDRESS={os.environ['RAY_ADDRESS']}"
         raise WorkerError(
             f"ray: no cluster answers at {where} ({told:.200}). Start one with `ray start --head`, "
             "or leave the address out for a cluster on this machine."
         ) from error
+
+
+def _knock(address: str) -> None:
+    """Whether anybody is there; Ray itself would try for minutes.
+
+    Raises:
+        OSError: nobody is.
+    """
+    host, _, port = address.rpartition("/")[2].rpartition(":")
+    if host and port.isdecimal():
+        socket.create_connection((host.strip("[]"), int(port)), KNOCKING).close()
 
 
 def _connected_to(ray: Any) -> str:

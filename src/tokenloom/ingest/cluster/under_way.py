@@ -61,13 +61,15 @@ class Reporting(Progress):
     """The bar of a task: shows nothing, and tells the actor now and then.
 
     Args:
-        actor: an `UnderWay` on Ray; None if nobody watches.
+        watched: an `UnderWay` on Ray, and the seconds between two reports; None if nobody watches.
         stretch: which one this is.
     """
 
-    def __init__(self, actor: Any, stretch: int) -> None:
+    def __init__(self, watched: tuple[Any, float] | None, stretch: int) -> None:
         super().__init__("", total=None, show=False)
-        self._actor, self._stretch = actor, stretch
+        self._actor: Any = watched and watched[0]
+        self._every = watched[1] if watched else EVERY
+        self._stretch = stretch
         self._told = time.monotonic()
         self._bytes = 0
 
@@ -78,7 +80,7 @@ class Reporting(Progress):
     def count(self, documents: int, tokens: int, more: str = "") -> None:
         """See `Progress`."""
         now = time.monotonic()
-        if self._actor is not None and now - self._told >= EVERY:
+        if self._actor is not None and now - self._told >= self._every:
             self._told = now
             self._tell("report", [self._bytes, documents, tokens])
 
@@ -106,22 +108,22 @@ class Watch:
         self._shown = dict.fromkeys(COUNTED, 0)  # a bar never goes back
         self.actor: Any = None
 
-    def start(self, ray: Any) -> Any:
-        """The actor, if anybody watches and Ray can start it."""
+    def start(self, ray: Any) -> tuple[Any, float] | None:
+        """What tasks report to, if anybody watches and Ray can start it."""
         if self._bar.is_shown:
             try:
                 made = ray.remote(num_cpus=0, max_restarts=-1)(UnderWay)
                 self.actor = made.remote()
             except Exception as error:  # noqa: BLE001 - see above
                 log.debug("progress is told by finished stretches alone: %s", error)
-        return self.actor
+        return None if self.actor is None else (self.actor, EVERY)
 
     def look(self, ray: Any) -> None:
         """Ask how far tasks are, and show it."""
         if self.actor is None:
             return
         try:
-            found = ray.get(self.actor.total.remote(), timeout=EVERY)
+            found = ray.get(self.actor.total.remote(), timeout=1.0)
         except Exception as error:  # noqa: BLE001 - the actor may be starting again
             log.debug("progress is not told: %s", error)
             return
