@@ -10,9 +10,10 @@ cached between processes; the items between two sums are added up on request.
 from __future__ import annotations
 
 import functools
+import itertools
 import logging
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any, Protocol
 
 import numpy as np
@@ -22,6 +23,7 @@ from tokenloom.arrays import with_newest
 from tokenloom.errors import NotKept
 from tokenloom.layout.allowance import about_to_visit, rows_left
 from tokenloom.layout.layout import Phases
+from tokenloom.layout.pack.groups import Share
 from tokenloom.progress import Progress
 from tokenloom.store.handles import lazy
 from tokenloom.store.plan_cache import (
@@ -43,6 +45,8 @@ KEPT_STRETCHES = 64
 KEPT_EPOCHS = 8
 
 CHUNK = 1 << 16  # items added up at a time
+
+PIECE = 1 << 22  # items that are added up elsewhere at a time
 
 WORTH_KEEPING = 1 << 20  # items of an epoch; adding up fewer is faster than finding a file
 
@@ -238,12 +242,18 @@ class SummedCosts:
     """
 
     def __init__(self, priced: Priced, n: int | None) -> None:
-        self._priced, self.most, self.n = priced, priced.most, n
+        self._priced = priced
+        self.most, self.n = priced.most, n
         self._sums: dict[int, Remembered] = {}
         self._kept: dict[tuple[int, int], Int64] = {}
         self._totals: dict[int, int] = {}
         self._begins: dict[int, int] = {0: 0}
         self._asked = -1  # the last epoch that was counted from its start, however long it is
+
+    @property
+    def priced(self) -> Priced:
+        """The items."""
+        return self._priced
 
     # -- epochs ----------------------------------------------------------------------------
 
@@ -304,20 +314,35 @@ class SummedCosts:
             self._sums = with_newest(self._sums, epoch, found, KEPT_EPOCHS)
         return found
 
-    def _recalled(self, epoch: int) -> Remembered:
-        """The same from a cached file if it agrees; otherwise computed and cached."""
+    def kept_as(self, epoch: int) -> dict[str, Any] | None:
+        """Names the sums of an epoch in the plan cache; None if they are not worth a file."""
         length = self._length(epoch)
         identity = self._priced.identity if length >= WORTH_KEEPING else None
-        what = f"the costs of epoch {epoch:,}"
         if identity is None:
-            about_to_visit(length, what)
+            return None
+        return {**identity, "epoch": epoch, "rows": length, "stride": STRIDE}
+
+    def keep(self, epoch: int, share: Share | None = None) -> None:
+        """Have the plan cache keep the sums of an epoch, if they are worth a file.
+
+        Args:
+            epoch: the epoch.
+            share: has pieces added up elsewhere, see `piece`.
+        """
+        if self.kept_as(epoch) is not None and epoch not in self._sums:
+            self._sums = with_newest(self._sums, epoch, self._recalled(epoch, share), KEPT_EPOCHS)
+
+    def _recalled(self, epoch: int, share: Share | None = None) -> Remembered:
+        """The same from a cached file if it agrees; otherwise computed and cached."""
+        named = self.kept_as(epoch)
+        if named is None or not is_kept("sums", named):
+            about_to_visit(self._length(epoch), f"the costs of epoch {epoch:,}")
+        if named is None:
             return Remembered(self._added_up(epoch), "")
-        named = {**identity, "epoch": epoch, "rows": length, "stride": STRIDE}
-        shape = np.dtype(np.int64), -(-length // STRIDE) + 1
+        shape = np.dtype(np.int64), -(-named["rows"] // STRIDE) + 1
         agrees = functools.partial(self._agrees, epoch)
-        if not is_kept("sums", named):
-            about_to_visit(length, what)
-        return remembered_array("sums", named, shape, agrees, lambda: self._added_up(epoch))
+        make = functools.partial(self._added_up, epoch, share)
+        return remembered_array("sums", named, shape, agrees, make)
 
     def _agrees(self, epoch: int, sums: Int64) -> bool:
         """Whether sums start at 0 and ascend, and random stretches of them are correct."""
@@ -339,8 +364,28 @@ class SummedCosts:
         sums = [self._remembered(one).digest for one in sorted({*firsts, epoch})]
         return [one for one in (*sums, *self._priced.digests) if one]
 
-    def _added_up(self, epoch: int) -> Int64:
-        length, parts = self._length(epoch), []
+    def _added_up(self, epoch: int, share: Share | None = None) -> Int64:
+        length = self._length(epoch)
+        parts = self._shared(epoch, share) if share is not None else self._own(epoch, length)
+        return np.cumsum(np.concatenate([[0], *parts])).astype(np.int64)
+
+    def _shared(self, epoch: int, share: Share) -> Iterator[Int64]:
+        """The cost of every `STRIDE` items of an epoch, added up elsewhere."""
+        ends = [*range(0, self._length(epoch), PIECE), self._length(epoch)]
+        pieces = [{"epoch": epoch, "low": a, "high": b} for a, b in itertools.pairwise(ends)]
+        for one in share(pieces):
+            yield np.frombuffer(one["sums"], "<i8").astype(np.int64)
+
+    def piece(self, epoch: int, low: int, high: int) -> bytes:
+        """The cost of every `STRIDE` items from `low` to `high` - 1 of an epoch, as bytes."""
+        parts = [
+            self._strides(epoch, at, min(CHUNK, high - at)).astype("<i8").tobytes()
+            for at in range(low, high, CHUNK)
+        ]
+        return b"".join(parts)
+
+    def _own(self, epoch: int, length: int) -> Iterator[Int64]:
+        """The same, added up here."""
         shown = None if length >= SHOWN else False
         if shown is None:
             log.info(
@@ -354,12 +399,17 @@ class SummedCosts:
         with Progress("adding up costs", total=length, unit=" rows", show=shown) as progress:
             known = self._priced.by_rows(epoch, STRIDE, progress.reach)
             if known is not None:
-                parts, length = [known], 0
+                yield known
+                return
             for low in range(0, length, CHUNK):
-                some = self._inside(epoch, low, CHUNK)
-                parts.append(np.add.reduceat(some, np.arange(0, len(some), STRIDE)))
-                progress.reach(low + len(some))
-        return np.cumsum(np.concatenate([[0], *parts])).astype(np.int64)
+                yield self._strides(epoch, low, CHUNK)
+                progress.reach(min(low + CHUNK, length))
+
+    def _strides(self, epoch: int, low: int, count: int) -> Int64:
+        """The cost of every `STRIDE` items of up to `count`, starting at item `low`."""
+        some = self._inside(epoch, low, count)
+        found: Int64 = np.add.reduceat(some, np.arange(0, len(some), STRIDE))
+        return found
 
     def _inside(self, epoch: int, low: int, count: int) -> Int64:
         """Prices of up to `count` items of an epoch, starting at item `low`."""

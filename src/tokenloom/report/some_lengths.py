@@ -14,7 +14,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from tokenloom.layout.pack.rows import Bounded
+from tokenloom.layout.pack.groups import Bounded
 from tokenloom.page.numbers import amount
 from tokenloom.random.keys import draws, key
 from tokenloom.store.derived.length_counts import LengthCounts, count_pieces

@@ -259,6 +259,7 @@ class StretchDigests:
     Args:
         rows: all rows that will come.
         stretch: rows of a stretch; default: so that there are at most `MOST`.
+        block: the default is rounded up to a multiple of this.
 
     >>> made = StretchDigests(3, 2)
     >>> made.add([b"0" * 16, b"1" * 16, b"2" * 16], [0, 1, 2])
@@ -266,8 +267,9 @@ class StretchDigests:
     ['dc3b9742', '8d7329c8']
     """
 
-    def __init__(self, rows: int, stretch: int | None = None) -> None:
-        self.stretch = max(1, -(-rows // MOST)) if stretch is None else stretch
+    def __init__(self, rows: int, stretch: int | None = None, block: int = 1) -> None:
+        usual = -(-max(1, -(-rows // MOST)) // block) * block
+        self.stretch = usual if stretch is None else stretch
         count = -(-rows // self.stretch)
         self._made = [hashlib.sha256() for _ in range(count)]
 

@@ -8,8 +8,9 @@ counts and the first few places. A law that nobody looked at is never reported a
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -132,6 +133,29 @@ class Findings:
         1
         """
         self.note(law, unit, looked_at, [0] if told else [], lambda _: told)
+
+    def plain(self) -> dict[str, list[Any]]:
+        """What was found so far, as plain data: law → looked at, broken, unit, examples."""
+        return {
+            law: [*counts, self._units[law], list(self._examples[law])]
+            for law, counts in self._counts.items()
+        }
+
+    def add(self, plain: Mapping[str, Sequence[Any]]) -> None:
+        """Add what was found elsewhere, in what comes after everything so far.
+
+        >>> one, other = Findings(("rows",)), Findings(("rows",))
+        >>> other.tell("rows", "rows", 10, "they are not those of the epoch")
+        >>> one.add(other.plain())
+        >>> one.verdicts() == other.verdicts()
+        True
+        """
+        for law, (looked_at, broken, unit, examples) in plain.items():
+            self._counts[law][0] += looked_at
+            self._counts[law][1] += broken
+            self._units[law] = unit or self._units[law]
+            known = self._examples[law]
+            known += examples[: max(0, SHOWN - len(known))]
 
     def verdicts(self) -> dict[str, LawVerdict]:
         """The verdict on every law, in order."""
