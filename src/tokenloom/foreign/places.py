@@ -18,9 +18,8 @@ from numpy.typing import NDArray
 from tokenloom.arguments import check_options, integer, one_of, wrong_type
 from tokenloom.errors import ConfigError, StoreNotFound
 from tokenloom.foreign.described import damaged
-from tokenloom.foreign.locations import folder_at
+from tokenloom.foreign.locations import folder_at, read_stretch
 from tokenloom.store import format as fmt
-from tokenloom.store.byte_source import read_exactly
 
 __all__ = ["ForeignPlace", "Said"]
 
@@ -115,7 +114,7 @@ class ForeignPlace:
         high = min(high, size)
         if high <= low:
             return np.empty(0, np.uint8)
-        return read_exactly(self.source, [(name, low, high - low)], self.root)[0]
+        return read_stretch(self.source, (name, low, high - low), self.root)
 
     def array(self, name: str, dtype: str, first_byte: int, count: int) -> NDArray[Any]:
         """An index of `count` elements, if the file can have that many.
