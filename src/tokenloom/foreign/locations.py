@@ -22,7 +22,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tokenloom.arguments import Url, place
-from tokenloom.errors import StoreError
 from tokenloom.foreign.described import ForeignFolder, damaged
 from tokenloom.remote.client import Client, Entry, client_of
 from tokenloom.remote.disk_cache import DiskCache
@@ -96,6 +95,8 @@ class LocalFolder:
 
     def __init__(self, root: str) -> None:
         self.root, self.source = root, LocalSource(root)
+
+    lists = True
 
     def names(self, folder: str = "") -> list[str]:
         """See `ForeignFolder`."""
@@ -180,15 +181,15 @@ class BucketFolder:
         self.source = BucketSource(url, client)
         self.source.expect(self._sizes, "")  # grows with every file that is asked for
 
+    @property
+    def lists(self) -> bool:
+        """See `ForeignFolder`."""
+        return self._client.lists
+
     def names(self, folder: str = "") -> list[str]:
         """See `ForeignFolder`."""
         if self._listed:
             return self._tree.get(folder.strip("/"), [])
-        if not self._client.lists:
-            raise StoreError(
-                f"{self.url}: this server lists no names, so only single files can be opened here. "
-                "Name the file itself, or use a bucket (s3://, gs://, az://)."
-            )
         return self._client.names((self.url / folder).key)
 
     @lazy

@@ -132,7 +132,7 @@ def _files(place: ForeignPlace, kind: str) -> list[str]:
 
 def _saved(place: ForeignPlace) -> list[str] | None:
     """The files of a dataset that was saved to a folder; None if there is none."""
-    if not place.is_folder:
+    if not place.is_named(STATE):
         return None
     splits = _json(place, "dataset_dict.json")
     if splits is not None:
