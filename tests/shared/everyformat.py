@@ -121,6 +121,7 @@ FOLDERS = {
     "levanter",
     "levanter, three shards",
     "datatrove, three files of uint32",
+    "llm.c kin",
     "llm.c, four shards of uint32",
     "OLMo, two files",
 }

@@ -50,7 +50,7 @@ from tokenloom.store.derived.pages import PageSums
 from tokenloom.store.files import LOCAL, temporary_name, unreadable
 from tokenloom.store.plan_cache import ENTRY, with_table
 
-__all__ = ["SealFile", "has_seal", "open_seal", "seal_files", "seal_path"]
+__all__ = ["SealFile", "check_target", "has_seal", "open_seal", "seal_files", "seal_path"]
 
 Array = NDArray[Any]
 
@@ -227,6 +227,7 @@ def seal_files(
         StoreCorrupt: the files are not those that were identified before, or changed meanwhile.
     """
     described, shards = reader.inside.described, reader.inside.shards
+    path = to or seal_path(described)
     before = stamps_of(described), sample_of_bytes(described, reader.source)
     lines = lines_of(described, reader.source, BlockCache(PASS_CACHE), "seal")
     lengths = reader.lengths()
@@ -250,9 +251,34 @@ def seal_files(
     about = _about(described, before[1])
     about |= {"shards": [list(one) for one in shards], "groups": list(reader.manifest.groups)}
     about |= {"sums": sums, "columns": sorted(described.columns)}
-    path = to or seal_path(described)
     _write(path, with_table([json.dumps(about).encode(), *parts], {"format": FORMAT}))
     return path
+
+
+def check_target(path: Place) -> None:
+    """Refuse a place that takes no seal, before everything is read for one.
+
+    Raises:
+        StoreExists: there is a seal in the bucket.
+        StoreError: it is no bucket, or one that ignores conditions.
+    """
+    if not isinstance(path, Url):
+        return
+    if not client_of(path).lists:
+        raise StoreError(
+            f"{path}: a plain web server takes no files. Write the seal elsewhere (`tokenloom seal "
+            "--to`) and open the files with `seal=`."
+        )
+    if client_of(path).head(path.key) is not None:
+        raise _sealed_already(path)
+    RemoteFiles(client_of(path)).mkdir(path.parent)  # tries whether conditions hold there
+
+
+def _sealed_already(url: Url) -> StoreExists:
+    return StoreExists(
+        f"{url}: there is a seal already, and readers may be using it. Remove it first, or write "
+        "another one elsewhere (`tokenloom seal --to`)."
+    )
 
 
 def _all_sums(
@@ -299,7 +325,4 @@ def _upload(url: Url, parts: Iterator[bytes]) -> None:
     for part in parts:
         out.write(part)
     if not files.link_new(waiting, url):
-        raise StoreExists(
-            f"{url}: there is a seal already, and readers may be using it. Remove it first, or "
-            "write another one elsewhere (`tokenloom seal --to`)."
-        )
+        raise _sealed_already(url)

@@ -17,7 +17,7 @@ import hashlib
 import itertools
 from collections.abc import Callable, Generator, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,7 +26,7 @@ from tokenloom.arguments import Place
 from tokenloom.errors import MissingExtra, StoreError
 from tokenloom.store import format as fmt
 from tokenloom.store import snapshots, zarr
-from tokenloom.store.ahead import STEP_BYTES, in_turn
+from tokenloom.store.ahead import AHEAD_BYTES, STEP_BYTES, in_turn
 from tokenloom.store.byte_source import ByteSource, Range, read_exactly
 from tokenloom.store.cache import BlockCache
 from tokenloom.store.derived.hashes import DocumentHasher, group_digests
@@ -39,6 +39,8 @@ from tokenloom.store.metadata import id_text
 from tokenloom.store.reader import Reader
 
 __all__ = ["VerifyReport", "verify"]
+
+SHARDS_AT_ONCE = 4  # in a bucket, where each has dozens of small requests
 
 Tick = Callable[[int], None]
 
@@ -94,7 +96,7 @@ def verify(
     whole = not shards
     problems = list(_check_history(root, manifest, files)) if whole else []
     expected = dict(manifest.files) if whole else {}
-    proven: set[str] = set()  # files whose sha256 came out right while their meaning was checked
+    proven: set[str] = set()
     reader = Reader(
         manifest,
         source,
@@ -104,22 +106,12 @@ def verify(
         rules=FetchRules(verify="always"),
     )
     wanted = range(len(manifest.shards)) if shards is None else shards
-    for number in wanted:
-        entry = manifest.shards[number]
-        try:
-            record = reader.shard(number).record
-        except (StoreError, OSError) as error:
-            problems.append(str(error))
-            continue
-        expected |= {f"{entry.name}/{name}": file for name, file in record.files.items()}
-        if record.snapshot not in (0, _snapshot_of(manifest, number)):
-            problems.append(f"{root / entry.name}: it is a shard of snapshot {record.snapshot}.")
-        problems += _check_strangers(root, entry, record, files)
-        lengths: list[NDArray[np.int64]] = []  # empty if the offsets are of no use
-        for column in ("offsets", *(name for name in record.columns if name != "offsets")):
-            problems += _check_column(root, reader, number, column, lengths, proven, tick)
-        if "id_index" not in record.columns:
-            problems += _check_index(reader, number, root / entry.name / "id_index", None)
+    check = functools.partial(_check_shard, root, reader, files=files, tick=tick)
+    makes = ((AHEAD_BYTES // SHARDS_AT_ONCE, functools.partial(check, number)) for number in wanted)
+    for of_shard in in_turn(makes, source):
+        problems += of_shard.problems
+        expected |= of_shard.expected
+        proven |= of_shard.proven
     problems += _check_digest(root, reader) if whole else []
     others = {name: file for name, file in expected.items() if name not in proven}
     problems += _check_files(root, source, others, tick)
@@ -132,6 +124,40 @@ def verify(
     return VerifyReport(
         str(root), len(entries), len(expected), total, *counts, found, later, unseen=unseen
     )
+
+
+class _Checked(NamedTuple):
+    """What was found in a shard.
+
+    Attributes:
+        problems: a line each.
+        expected: its files, by their names in the store.
+        proven: those whose sha256 came out right while their meaning was checked.
+    """
+
+    problems: list[str]
+    expected: dict[str, fmt.FileRecord]
+    proven: set[str]
+
+
+def _check_shard(root: Place, reader: Reader, number: int, files: Files, tick: Tick) -> _Checked:
+    """Everything of a shard but the sha256 of files that are not proven by the way."""
+    manifest, entry = reader.manifest, reader.manifest.shards[number]
+    problems, proven = list[str](), set[str]()
+    try:
+        record = reader.shard(number).record
+    except (StoreError, OSError) as error:
+        return _Checked([str(error)], {}, proven)
+    if record.snapshot not in (0, _snapshot_of(manifest, number)):
+        problems.append(f"{root / entry.name}: it is a shard of snapshot {record.snapshot}.")
+    problems += _check_strangers(root, entry, record, files)
+    lengths: list[NDArray[np.int64]] = []  # empty if the offsets are of no use
+    for column in ("offsets", *(name for name in record.columns if name != "offsets")):
+        problems += _check_column(root, reader, number, column, lengths, proven, tick)
+    if "id_index" not in record.columns:
+        problems += _check_index(reader, number, root / entry.name / "id_index", None)
+    named = {f"{entry.name}/{name}": file for name, file in record.files.items()}
+    return _Checked(problems, named, proven)
 
 
 def _snapshot_of(manifest: fmt.Manifest, shard: int) -> int:
@@ -271,7 +297,7 @@ def _values(reader: Reader, number: int, name: str, tick: Tick) -> Iterator[NDAr
         (size * item, functools.partial(read, number, name, low, min(low + size, column.length)))
         for low in range(0, column.length, size)
     )
-    for values in in_turn(makes, reader.source):
+    for values in in_turn(makes, reader.source, most=AHEAD_BYTES // SHARDS_AT_ONCE):
         tick(values.nbytes if column.codec == "none" else 0)
         yield values
 

@@ -94,9 +94,10 @@ class FlatZarr:
     def missing(self, elements: int) -> tuple[int, int]:
         """How many chunks of the first elements are not stored, and how many are."""
         needed, each = -(-elements // self._of.inner), self._of.outer // self._of.inner
-        stored = 0
-        for number in self._stored_files(elements):
-            index = self._index(number)
+        numbers, stored = self._stored_files(elements), 0
+        size = zarr.index_bytes(each)
+        makes = ((size, functools.partial(self._index, number)) for number in numbers)
+        for number, index in zip(numbers, in_turn(makes, self._place.source), strict=True):
             if index is not None:
                 stored += int((index[: needed - number * each, 1] != MISSING).sum())
         return needed - stored, stored
