@@ -10,6 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import zstandard
+from everyformat import EVERY
 from exports import plain_store, same
 from foreignfiles import write_litdata
 from hypothesis import given, settings
@@ -26,6 +27,10 @@ ROWS = {
     "url": ["a", "b", None, "d"],
 }
 MASK = [[0, 1, 1], [], [1, 0], [1]]
+OTHERS = {
+    name: EVERY[name]
+    for name in ("a saved dataset", "arrow as a stream", "mds, compressed", "litdata, coded")
+}
 
 
 def table(rows=ROWS, **types):
@@ -229,7 +234,7 @@ def spoiled(folder, seed):
 
 @settings(max_examples=25)
 @given(seed=st.integers(0, 1 << 30))
-@pytest.mark.parametrize("to", ["parquet", "mds", "npy", "arrow", "litdata"])
+@pytest.mark.parametrize("to", ["parquet", "mds", "npy", "arrow", "litdata", *OTHERS])
 def test_damaged_files_open_or_are_refused_and_nothing_else(tmp_path_factory, to, seed):
     folder = tmp_path_factory.mktemp("d")
     documents = [[1, 2, 3], [4], [5, 6] * 40]
@@ -238,6 +243,10 @@ def test_damaged_files_open_or_are_refused_and_nothing_else(tmp_path_factory, to
         write_arrow(folder / "x/a.arrow", table({"input_ids": documents}))
     elif to == "litdata":
         write_litdata(folder / "x", documents)
+    elif to in OTHERS:
+        (folder / "y").mkdir()
+        path = OTHERS[to](folder / "y", documents)[0]
+        (path if path.is_dir() else path.parent).rename(folder / "x")
     else:
         export(toy(folder / "s", [documents]), folder / "x", to=to)
     spoiled(folder / "x", seed)

@@ -1,6 +1,7 @@
 """Conversions into a bucket: the bytes of a conversion on a disk, all of them or none."""
 
 import json
+import pickle
 
 import numpy as np
 import pytest
@@ -9,6 +10,7 @@ from everyformat import EVERY
 from exports import plain_store
 from foreignfiles import some_documents
 from test_read_stores import upload
+from test_secrets import leaks, told
 from toystore import toy
 
 import tokenloom as tl
@@ -115,6 +117,18 @@ def test_the_command_converts_into_a_bucket(ranges, place, source, capsys):
     assert main(["convert", str(source.path), place, "--quiet", "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["digest"] == source.digest
     assert tl.open(place).digest == source.digest
+
+
+def test_a_conversion_writes_and_says_no_credential(ranges, place, source, caplog):
+    caplog.set_level("DEBUG")
+    copy = convert(source, place, shard_tokens=4)
+    run = copy.windows(2).shuffle()
+    shown = [copy, run, run.describe(), copy.inputs, pickle.dumps(copy), caplog.text]
+    assert leaks(*shown, *objects(place).values()) == []
+    ranges.set(expire_after=1)
+    with pytest.raises(tl.StoreError) as caught:
+        convert(source, f"{place}-other")
+    assert leaks(told(caught.value), caplog.text) == []
 
 
 def test_an_export_to_a_bucket_is_refused_before_anything_is_read(ranges, place, source, capsys):

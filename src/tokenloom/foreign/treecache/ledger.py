@@ -205,11 +205,11 @@ def _notes(place: ForeignPlace, ledger: _Ledger, folder: str) -> list[str]:
     told = []
     if isinstance(tokenizer, str):
         told.append(f"its tokenizer was {tokenizer!r:.100}, which it does not hold")
-    names = place.names() if not folder else []
     others = [
         name
-        for name in names
-        if name not in (IDS, MASKS, WEIGHTS) and place.size(f"{name}/data/zarr.json") is not None
+        for name in place.names(folder)
+        if name not in (IDS, MASKS, WEIGHTS)
+        and place.size(f"{folder}{name}/data/zarr.json") is not None
     ]
     if others:
         told.append(f"its leaves {', '.join(others)} are not read")
