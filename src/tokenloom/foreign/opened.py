@@ -189,7 +189,7 @@ def _ours_only(path: Any, own: dict[str, Any]) -> Reader:
     try:
         return open_place(path, **own)
     except StoreNotFound as error:
-        if is_ours(path):  # a build that has not finished
+        if is_ours(path) or str(error).endswith("?"):  # a build under way; a name that is near
             raise
         raise StoreNotFound(
             f"{error} Files of other projects open as they are ({', '.join(FORMATS)}): docs/"
