@@ -26,7 +26,7 @@ __all__ = ["SIZES", "run"]
 
 # size → tokens of the store, processes
 SIZES = {
-    "tiny": (1 << 18, (1, 2)),
+    "tiny": (1 << 18, (2,)),
     "small": (1 << 24, (1, 2, 4)),
     "default": (1 << 26, (1, 2, 4, 8)),
     "full": (1 << 28, (1, 2, 4, 8)),

@@ -19,7 +19,7 @@ import tokenloom as tl
 from tokenloom.cli import main
 from tokenloom.errors import StoreCorrupt
 from tokenloom.foreign import companion, virtual
-from tokenloom.store.ahead import in_turn
+from tokenloom.store.derived.ahead import in_turn
 
 LATENCY = 0.1  # seconds: what 32 requests take to begin is a tenth of it, or less
 

@@ -21,7 +21,7 @@ from tokenloom.foreign.pieces import PieceLine
 from tokenloom.foreign.virtual import VirtualShard
 from tokenloom.store import format as fmt
 from tokenloom.store import zarr
-from tokenloom.store.ahead import AHEAD_BYTES
+from tokenloom.store.derived.ahead import AHEAD_BYTES
 from tokenloom.store.derived.hashes import DocumentHasher
 from tokenloom.store.derived.loss_counts import LossCounter
 

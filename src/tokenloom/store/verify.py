@@ -26,9 +26,9 @@ from tokenloom.arguments import Place
 from tokenloom.errors import MissingExtra, StoreError
 from tokenloom.store import format as fmt
 from tokenloom.store import snapshots, zarr
-from tokenloom.store.ahead import AHEAD_BYTES, STEP_BYTES, in_turn
 from tokenloom.store.byte_source import ByteSource, Range, read_exactly
 from tokenloom.store.cache import BlockCache
+from tokenloom.store.derived.ahead import AHEAD_BYTES, STEP_BYTES, in_turn
 from tokenloom.store.derived.hashes import DocumentHasher, group_digests
 from tokenloom.store.derived.id_index import build_index
 from tokenloom.store.derived.loss_counts import LossCounter

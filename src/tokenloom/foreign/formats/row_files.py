@@ -31,7 +31,7 @@ from tokenloom.foreign.formats.sample_files import joined_lengths, plain_name
 from tokenloom.foreign.pieces import CodedPiece, Piece
 from tokenloom.foreign.places import ForeignPlace
 from tokenloom.store import format as fmt
-from tokenloom.store.ahead import in_turn
+from tokenloom.store.derived.ahead import in_turn
 from tokenloom.store.metadata import RESERVED
 
 __all__ = ["describe_arrow", "describe_parquet"]
