@@ -145,7 +145,7 @@ def add_exchange(commands: Any, common: argparse.ArgumentParser) -> None:
         "The folder appears when it is complete.",
     )
     export.add_argument("store", help="directory of the store, or a store of others")
-    export.add_argument("out", help="the folder to make")
+    export.add_argument("out", help="the folder to make, on this machine")
     export.add_argument(
         "--to", required=True, choices=("megatron", "levanter", "parquet", "mds", "npy")
     )
@@ -166,7 +166,7 @@ def add_exchange(commands: Any, common: argparse.ArgumentParser) -> None:
         "finished shard.",
     )
     convert.add_argument("store", help="a store, or files of others")
-    convert.add_argument("out", help="directory of the copy")
+    convert.add_argument("out", help="directory or URL of the copy")
     convert.add_argument("--shard-tokens", type=whole, help="largest number of tokens per shard")
     for command in (export, convert):
         add_said(command)
