@@ -22,7 +22,8 @@ from tokenloom.layout.pack.rows import Packed
 from tokenloom.layout.spans import Spans
 from tokenloom.layout.splice.rows import Spliced
 from tokenloom.order.block_order import BlockOrder
-from tokenloom.order.costs import Costs, EqualCosts, ShortLastCosts, SummedCosts
+from tokenloom.order.closed_costs import Costs, EqualCosts, ShortLastCosts
+from tokenloom.order.costs import SummedCosts
 from tokenloom.order.orders import Order
 from tokenloom.order.stretches import sum_of_first
 from tokenloom.store.handles import lazy

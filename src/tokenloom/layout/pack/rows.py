@@ -9,11 +9,10 @@ again. So a row of a full shuffle costs a gather.
 
 from __future__ import annotations
 
-import hashlib
 import itertools
 import logging
 from collections.abc import Callable, Iterator
-from dataclasses import asdict, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -101,11 +100,11 @@ def groups_of(line: Bounded, spec: PackSpec, share: Share | None = None) -> Grou
     if found is not None:
         known = _checked(found, line, spec)
         if known is not None:
-            return _signed(known)
+            return known.signed()
         forget("pack", identity)
     groups = _work_out(line, spec) if share is None else _shared_out(line, spec, share)
-    remember("pack", identity, _as_json(groups))
-    return _signed(_without_tokens(groups, identity))
+    remember("pack", identity, groups.as_json())
+    return _without_tokens(groups, identity).signed()
 
 
 def tokens_of(line: Bounded, spec: PackSpec, groups: Groups) -> Remembered:
@@ -139,14 +138,6 @@ def _without_tokens(groups: Groups, identity: dict[str, Any]) -> Groups:
     first, some = groups.first_row, random_places(len(groups)).tolist()
     looked_at = {one: LookedAt(groups.tokens[first[one] : first[one + 1]].copy()) for one in some}
     return replace(groups, tokens=None, looked_at=looked_at, tokens_digest=digest)
-
-
-def _signed(groups: Groups) -> Groups:
-    """A copy with its digest."""
-    raw = b"".join(
-        a.astype("<i8").tobytes() for a in (groups.document, groups.address, groups.rows)
-    )
-    return replace(groups, digest=hashlib.sha256(raw).hexdigest())
 
 
 def _announce(line: Bounded, spec: PackSpec) -> None:
@@ -233,15 +224,6 @@ def _documents_in(bounds: Int64, spec: PackSpec) -> int:
     """How many documents the group that starts with these has."""
     ends = bounds[1:] - bounds[0]
     return min(int(np.searchsorted(ends, spec.group_tokens)) + 1, len(ends))
-
-
-def _as_json(groups: Groups) -> dict[str, Any]:
-    return {
-        "document": groups.document.tolist(),
-        "address": groups.address.tolist(),
-        "rows": groups.rows.tolist(),
-        "tally": asdict(groups.tally),
-    }
 
 
 def _checked(found: dict[str, Any], line: Bounded, spec: PackSpec) -> Groups | None:
