@@ -392,3 +392,17 @@ def test_reports_of_mixes_have_every_figure(tmp_path):
     for run in layoutruns.mixes(tmp_path).values():
         subject = subject_of(run, batch_size=4)
         assert all(make(subject) is not None for make in FIGURES[:5])
+
+
+@pytest.mark.parametrize("name", ["windows", "pack, drop", "splice", "mix", "endless"])
+def test_the_code_of_a_figure_runs_as_it_is_copied(store, tmp_path, capsys, name):
+    run = store.windows(SEQ_LEN).epochs(None) if name == "endless" else None
+    if name == "mix":
+        run = tl.mix({"a": store.pack(SEQ_LEN), "b": store.splice(SEQ_LEN, content_length=5)})
+    run = run or ONE[name](store)
+    subject = subject_of(run, batch_size=4)
+    for make in FIGURES:
+        figure = make(subject)
+        if figure is not None:
+            exec(figure.code, {"run": run})
+            assert capsys.readouterr().out, figure.name
