@@ -76,7 +76,7 @@ def strips_html(strips: Sequence[Strip]) -> Markup:
     >>> one = StripSegment(first=0, cells=6, words="document 4: tokens 0 to 5", after=True)
     >>> drawn = strips_html([Strip(name="row 0", cells=8, segments=(one,))])
     >>> drawn.count("<rect"), drawn.count("torn"), "document 4" in drawn
-    (2, 1, True)
+    (4, 1, True)
     """
     items = (
         tag(

@@ -83,7 +83,7 @@ def _drawn(row: PickedRow, found: Sequence[tuple[int, int, int]]) -> Markup:
     panels = [
         ("With boundaries", f"attention inside {several}", False),
         ("Without them", "attention across all segments", True),
-    ]
+    ][: 1 + (len(segments) > 1)]  # one document has nothing to cross
     maps = (
         tag("div", tag("h3", title), attention_map(blocks, row.cells, said, all_pairs=crossed))
         for title, said, crossed in panels
@@ -93,7 +93,7 @@ def _drawn(row: PickedRow, found: Sequence[tuple[int, int, int]]) -> Markup:
     return joined(
         [
             strips_html([strip]),
-            tag("ul", *listed, class_="legend"),
+            tag("ul", *listed, class_="legend") if len(segments) > 1 else None,
             tag("div", *maps, class_="panels"),
         ]
     )

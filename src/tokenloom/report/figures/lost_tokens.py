@@ -43,7 +43,9 @@ def lost_figure(subject: RunSubject) -> Figure | None:
         "are filler.",
         drawing=both(lambda width: bars(rows, width, "where tokens go", top=stored)),
         numbers=(_by_source(found), _by_reason(found)),
-        code=subject.python(f"print(run.simulate(batch_size={subject.batch_size!r}))")
+        code=subject.python(
+            f"print(run.simulate({subject.step_count}, batch_size={subject.batch_size!r}))"
+        )
         if found.examples
         else "",
         notes=tuple(_notes(found)),

@@ -119,7 +119,7 @@ def counted_of(run: Dataset, name: str) -> Counted:
             f"Left out: {plural(left, 'document')} with more than {amount(SPLICES, 'splice')} an "
             "epoch, because counting them takes long. tokenloom.inspect.coverage does it."
         )
-    places = _extremes(cheap)
+    places = _extremes(cheap[quota[cheap] > 0])
     drawn = {int(layout.documents[place]): words for place, words in places.items()}
     listed = _some(cheap, lengths, quota, closed=closed)
     if 0 < len(listed) < len(order):
