@@ -108,6 +108,19 @@ def test_a_store_that_is_there_twice_is_warned_about(tmp_path, runs):
     assert not any("same store" in one for one in warnings_of(how_often, runs["mix"]))
 
 
+def test_copies_of_documents_are_counted_over_all_stores(tmp_path, monkeypatch):
+    texts = [{"text": one} for one in ("aaaa", "bbbb", "aaaa", "", "")]
+    a = tl.build(texts, tmp_path / "a", tokenizer="bytes", progress=False)
+    b = tl.build(texts[1:2], tmp_path / "b", tokenizer="bytes", progress=False)
+    mix = tl.mix({"a": a.windows(2).shuffle(), "b": b.windows(2).shuffle()})
+    assert how_often.copies_in(RunSubject(mix, Asked())) == (2, 4)
+    told = warnings_of(how_often, mix, batch_size=1)
+    assert any("2 documents of 4 (50.0 %) are copies" in one for one in told)
+    assert how_often.copies_in(RunSubject(b.windows(2), Asked())) == (0, 1)
+    monkeypatch.setattr(how_often, "HASHED", 3)  # too many to look at
+    assert how_often.copies_in(RunSubject(mix, Asked())) is None
+
+
 def test_stored_order_and_weak_permutations_are_warned_about(tmp_path, runs):
     (told,) = warnings_of(is_it_shuffled, runs["stored order"])
     assert "main comes in stored order: 100 %" in told

@@ -5,14 +5,22 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterator
 
+import numpy as np
+
+from tokenloom.errors import TokenloomError
 from tokenloom.inspect.simulate.answer import SourceRepeats
-from tokenloom.page.numbers import amount, plural
+from tokenloom.page.numbers import amount, plural, share
 from tokenloom.report.subject import RunSubject
 from tokenloom.report.told import Answer, Caution
+from tokenloom.store.derived.duplicates import hash_blocks
 
-__all__ = ["MANY_EPOCHS", "answer", "cautions", "shared_stores"]
+__all__ = ["MANY_EPOCHS", "answer", "cautions", "copies_in", "shared_stores"]
 
 MANY_EPOCHS = 4  # after which repeated data is worth much less than new data
+
+HASHED = 1 << 18  # documents; the hashes of more take too long for a page
+
+COPIES = 0.01  # of all documents; more are worth a warning
 
 TOLD = 3  # warnings of one kind
 
@@ -63,6 +71,27 @@ def shared_stores(subject: RunSubject) -> list[list[str]]:
     return [some for some in names.values() if len(some) > 1]
 
 
+def copies_in(subject: RunSubject) -> tuple[int, int] | None:
+    """Documents that are equal to an earlier one, and all that have tokens, over all stores.
+
+    From the hashes that stores keep; None where there are too many documents, or no hashes.
+    """
+    readers = {one.reader.manifest.digest: one.reader for one in subject.run.sources.values()}
+    if sum(one.manifest.documents for one in readers.values()) > HASHED:
+        return None
+    found = [np.empty((0, 2), np.uint64)]
+    try:
+        for reader in readers.values():
+            hashes = [some for _, some in hash_blocks(reader)]
+            kept = np.asarray(reader.lengths()) > 0
+            found.append(np.concatenate([np.empty((0, 2), np.uint64), *hashes])[kept])
+    except (TokenloomError, KeyError):  # a store of others without hashes
+        return None
+    every = np.concatenate(found)
+    different = len(np.unique(every, axis=0)) if len(every) else 0
+    return len(every) - different, len(every)
+
+
 def cautions(subject: RunSubject) -> Iterator[Caution]:
     """Sources that are repeated very often, that run out, and stores that are there twice."""
     found = subject.simulation
@@ -86,6 +115,14 @@ def cautions(subject: RunSubject) -> Iterator[Caution]:
             figure=figure,
         )
     yield from _ends(subject)
+    copies = copies_in(subject)
+    if copies is not None and copies[0] > COPIES * copies[1]:
+        yield Caution(
+            words=f"{plural(copies[0], 'document')} of {copies[1]:,} ({share(*copies)}) are copies "
+            "of another one in these stores.",
+            remedy="store.duplicates() lists them; select the others.",
+            figure="lengths",
+        )
     for names in shared_stores(subject)[:TOLD]:
         shown = ", ".join(names[:TOLD]) + (" …" if len(names) > TOLD else "")
         yield Caution(
