@@ -153,6 +153,7 @@ COMMANDS = {
         "audit --indices indices.npy --rows 8 --epochs 1",
         "audit --indices indices.npy --rows 8 --epochs 1 --json",
         "audit run.yaml --rows 8",
+        "audit run.yaml --executor rai",
     ],
     "simulate": [
         "simulate run.yaml --steps 10 --ranks 2 --latency 0.02 --bandwidth 1MB --step-seconds 0.1",
@@ -197,6 +198,7 @@ COMMANDS = {
     "verify": [
         "verify stores/wiki",
         "verify stores/wiki --json",
+        "verify stores/wiki --executor ray:head",
         "verify damaged",
         "verify damaged --json",
         "verify files/train.bin --dtype uint16 --eos 2",

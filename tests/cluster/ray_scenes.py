@@ -154,7 +154,7 @@ def scene_worker(folder):
 
 
 def scene_node(folder):
-    """A node is killed while its tasks work; another takes them over."""
+    """A node is killed while its tasks work and somebody watches; another takes them over."""
     import ray
     from ray.cluster_utils import Cluster
 
@@ -169,7 +169,7 @@ def scene_node(folder):
         return 1
 
     seen, thread = after_some_shards(out, kill)
-    tl.build(inputs_of(folder), out, executor="ray", **OPTIONS)
+    tl.build(inputs_of(folder), out, executor="ray", **{**OPTIONS, "progress": True})
     thread.join(60)
     end = time.monotonic() + 60  # Ray notices a dead node when its heartbeats are missed
     while (alive := sum(node["Alive"] for node in ray.nodes())) > 2 and time.monotonic() < end:
@@ -270,7 +270,7 @@ def scene_address(folder):
     host, _, port = address.rpartition(":")
     good = ["ray", "ray:auto", f"ray:{address}", f"ray:{socket.gethostbyname(host)}:{port}"]
     verified = [check_store(folder / "address", executor=one).ok for one in good]
-    for other in (f"ray:{host}:1", "ray:local", f"ray://{address}"):
+    for other in (f"ray:{host}:1", "ray:local"):
         try:
             check_store(folder / "address", executor=other)
         except tl.ConfigError as error:

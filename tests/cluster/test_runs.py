@@ -207,7 +207,8 @@ def test_what_cannot_be_sent_is_refused_with_the_reason():
         ("rai", "Did you mean 'ray'"),
         ("ray:", "allowed: local, ray"),
         ("ray: host:1", "HOST:PORT of the cluster"),
-        ("ray:///", "ray://HOST:PORT of a Ray client server"),
+        ("ray:host", "HOST:PORT of the cluster"),
+        ("ray://host:10001", "Ray Client is not used"),
         (3, "allowed: local, ray"),
     ],
 )

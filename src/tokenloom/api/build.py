@@ -139,8 +139,8 @@ def build_store(
             gives other shards with the same documents in the same order, digest and runs.
         executor: "local", or "ray" (extra `ray`), where each stretch is a task: on a running
             `ray.init`, the cluster of RAY_ADDRESS, or else one on this machine;
-            "ray:10.0.0.5:6379" or "ray://head:10001" say where the cluster is. `workers` is then
-            the most that run at once. Every node must see the inputs and `out`.
+            "ray:10.0.0.5:6379" and "ray:auto" say where the cluster is. `workers` is then the most
+            that run at once. Every node must see the inputs and `out`.
         progress: show a progress bar; default: if standard error is a terminal.
         chunk_tokens: tokens per io block.
         shard_tokens: maximum tokens per shard.

@@ -15,7 +15,8 @@ from typing import Any
 from tokenloom.api.store import open_store
 from tokenloom.bind import bind, unbind
 from tokenloom.cluster.sending import absolute
-from tokenloom.errors import StoreCorrupt
+from tokenloom.errors import ConfigError, StoreCorrupt
+from tokenloom.foreign.foreign_reader import ForeignReader
 from tokenloom.ingest.cluster.ray_tasks import check_executor, on_ray
 from tokenloom.ingest.crew.wire import pack_error
 from tokenloom.progress import Progress
@@ -77,6 +78,11 @@ def check_store(
     store = open_store(path)
     if not remote:
         return store.check(progress=progress)
+    if isinstance(store.reader, ForeignReader):
+        raise ConfigError(
+            f"executor: found {executor!r}, but {path} are files of another project, which one "
+            "process verifies. Use executor='local'."
+        )
     shards = len(store.reader.manifest.shards)
     message = {"path": absolute(path), "snapshot": store.snapshot}
     tasks = [{"first": n, "last": min(n + SHARDS, shards)} for n in range(0, shards, SHARDS)]

@@ -6,7 +6,7 @@ import argparse
 from typing import Any
 
 from tokenloom.cli.grammar.values import document_number, json_of, real, whole
-from tokenloom.cli.grammar.verbs import add_overrides, add_verb
+from tokenloom.cli.grammar.verbs import add_executor, add_overrides, add_verb
 
 __all__ = ["add_build", "add_exchange", "add_look", "add_said", "add_tend"]
 
@@ -114,6 +114,7 @@ def _add_run_options(group: Any) -> None:
     group.add_argument(
         "--stretches", type=whole, help="cut the inputs into that many, as parts would (default: 1)"
     )
+    add_executor(group)
     group.add_argument(
         "--part",
         metavar="K/N",
@@ -267,6 +268,7 @@ def add_tend(commands: Any, common: argparse.ArgumentParser) -> None:
         "and the hashes of all documents into one file. From then on reads are checked.",
     )
     seal.add_argument("--to", metavar="FILE", help="the file to write (default: beside the files)")
+    add_executor(verify)
     add_said(verify)
     add_said(seal, sealed=False)
     gc = add_verb(

@@ -14,7 +14,6 @@ environment of its node.
 ``"ray"``            Ray as it is set up: a running `ray.init`, the cluster of ``RAY_ADDRESS``, or
                      else a cluster on this machine for this call, without a dashboard
 ``"ray:ADDRESS"``    the cluster there: ``ray:10.0.0.5:6379``, ``ray:auto``, ``ray:local``
-``"ray://H:PORT"``   the same through a Ray client server
 ===================  ==============================================================================
 
 An address is for this call alone: it is in no plan, setting, fingerprint or store.
@@ -24,6 +23,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import socket
 import time
 from collections import deque
@@ -48,7 +48,7 @@ PATIENCE = 1.0  # seconds between two looks at what is under way
 
 KNOCKING = 20.0  # seconds to wait for a cluster to answer
 
-KNOWN = ("local", "ray", "ray:ADDRESS", "ray://HOST:PORT")
+_ADDRESS = re.compile(r"[^\s/@]+:[0-9]{1,5}")
 
 
 def check_executor(executor: str, workers: int | None) -> tuple[bool, int | None]:
@@ -67,20 +67,24 @@ def check_executor(executor: str, workers: int | None) -> tuple[bool, int | None
 def address_of(executor: str) -> str | None:
     """The address in the name of an executor, as `ray.init` takes it; None for the usual one.
 
-    >>> address_of("ray"), address_of("ray:auto"), address_of("ray://head:10001")
-    (None, 'auto', 'ray://head:10001')
+    >>> address_of("ray"), address_of("ray:auto"), address_of("ray:10.0.0.5:6379")
+    (None, 'auto', '10.0.0.5:6379')
     """
-    word, _, rest = executor.partition(":") if isinstance(executor, str) else (executor, "", "")
-    if word == "ray" and rest:
-        address = executor if rest.startswith("//") else rest
-        if not any(one.isspace() for one in address) and address.strip("/:") == address:
-            return address
+    word, _, address = executor.partition(":") if isinstance(executor, str) else (executor, "", "")
+    if word != "ray" or not address:
+        one_of("executor", executor, ("local", "ray"))
+        return None
+    if address.startswith("//"):
+        raise ConfigError(
+            f"executor: found {executor!r}, but Ray Client is not used, whose driver is no member "
+            "of the cluster. Run this on a node of it, with 'ray:HOST:PORT' or 'ray:auto'."
+        )
+    if address not in ("auto", "local") and not _ADDRESS.fullmatch(address):
         raise ConfigError(
             f"executor: found {executor!r}, allowed after 'ray:': HOST:PORT of the cluster, 'auto' "
-            "or 'local'; or ray://HOST:PORT of a Ray client server."
+            "or 'local'."
         )
-    one_of("executor", executor, KNOWN[:2])
-    return None
+    return address
 
 
 def on_ray(
@@ -201,17 +205,13 @@ def _knock(address: str) -> None:
     Raises:
         OSError: nobody is.
     """
-    host, _, port = address.rpartition("/")[2].rpartition(":")
-    if host and port.isdecimal():
+    host, _, port = address.rpartition(":")
+    if port.isdecimal() and "/" not in host:
         socket.create_connection((host.strip("[]"), int(port)), KNOCKING).close()
 
 
 def _connected_to(ray: Any) -> str:
     """The address of the cluster that this process is connected to."""
-    client = ray.util.client.ray
-    if client.is_connected():
-        worker = client.get_context().client_worker
-        return f"ray://{getattr(worker, '_conn_str', '')}"
     return str(ray.get_runtime_context().gcs_address)
 
 
@@ -226,14 +226,13 @@ def _check_same(executor: str, address: str | None, connected: str) -> None:
     )
 
 
-def _resolved(address: str) -> tuple[str, str, str]:
-    """Kind, host and port of an address; names and numbers of one machine are the same.
+def _resolved(address: str) -> tuple[str, str]:
+    """Host and port of an address; names and numbers of one machine are the same.
 
     >>> _resolved("localhost:6379") == _resolved("127.0.0.1:6379")
     True
     """
-    kind, _, rest = address.rpartition("//")
-    host, _, port = rest.rpartition(":")
+    host, _, port = address.rpartition(":")
     with contextlib.suppress(OSError, UnicodeError):
         host = socket.gethostbyname(host)
-    return kind, host, port
+    return host, port
