@@ -1,0 +1,207 @@
+"""What every page of the explorer has around it: a head, ways to the other pages, and keys.
+
+One idea: a page is its title and its content; everything else is the same everywhere and is put
+around it here. Links are relative, so they carry the token of the address without knowing it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from tokenloom.explore.query import link
+from tokenloom.explore.session import ExploredRun, Session
+from tokenloom.explore.wire_text import HTML, HttpReply
+from tokenloom.page.markup import EMPTY, Markup, joined, tag
+from tokenloom.page.sheet import head_of, theme_button
+
+__all__ = [
+    "Download",
+    "Elsewhere",
+    "ExplorerPage",
+    "field",
+    "greyed",
+    "pager",
+    "reply_of",
+    "select",
+]
+
+WAYS = (
+    ("step", "Steps"),
+    ("find", "Find"),
+    ("compare", "Compare"),
+    ("edit", "Edit"),
+    ("overview", "Overview"),
+)
+
+KEYS = (
+    ("n p", "next and previous step"),
+    ("j k", "next and previous row"),
+    ("← →", "from token to token"),
+    ("/", "go to"),
+)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ExplorerPage:
+    """A page.
+
+    Attributes:
+        title: what it shows.
+        body: its content.
+        way: which of the ways it belongs to.
+        lead: one line below the title.
+        status: 200, or that of an error.
+        turns: links that keys follow: "next", "prev", "down", "up".
+        run: number of the run that it shows.
+    """
+
+    title: str
+    body: Markup
+    way: str = ""
+    lead: object = ""
+    status: int = 200
+    turns: tuple[tuple[str, str], ...] = ()
+    run: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Elsewhere:
+    """What is wanted is on another page: a relative link."""
+
+    to: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Download:
+    """A file that the browser saves.
+
+    Attributes:
+        name: its name.
+        text: its content.
+    """
+
+    name: str
+    text: str
+
+
+def reply_of(session: Session, made: ExplorerPage | Elsewhere | Download) -> HttpReply:
+    """What is sent for a page, a way to another one, or a file."""
+    if isinstance(made, Elsewhere):
+        return HttpReply(status=303, body=b"", headers=(("Location", made.to),))
+    if isinstance(made, Download):
+        saved = ("Content-Disposition", f'attachment; filename="{made.name}"')
+        kind = "text/plain; charset=utf-8"
+        return HttpReply(status=200, body=made.text.encode(), kind=kind, headers=(saved,))
+    return HttpReply(status=made.status, body=_whole(session, made).encode(), kind=HTML)
+
+
+def _whole(session: Session, page: ExplorerPage) -> str:
+    name = session.run(page.run).name
+    head = head_of(
+        f"{page.title} · {name}",
+        tag("link", rel="stylesheet", href="page.css"),
+        tag("link", rel="icon", href="data:,"),
+        tag("script", src="page.js", defer=True),
+        tag("script", src="explore.js", defer=True),
+        *(tag("link", rel=rel, href=to) for rel, to in page.turns),
+        referrer="same-origin",
+    )
+    body = tag(
+        "div",
+        tag("a", "Skip to the page", href="#main", class_="skip"),
+        _top(session, page),
+        tag(
+            "main",
+            tag("h1", page.title),
+            tag("p", page.lead, class_="lead") if page.lead else None,
+            page.body,
+            id="main",
+        ),
+        _foot(),
+        class_="page explorer",
+    )
+    return f"<!doctype html>\n{tag('html', tag('head', head), tag('body', body), lang='en')}\n"
+
+
+def _top(session: Session, page: ExplorerPage) -> Markup:
+    ways = (
+        tag("li", tag("a", words, href=way, aria_current="page" if way == page.way else None))
+        for way, words in WAYS
+    )
+    explored = session.run(page.run)
+    brand = tag(
+        "span", "tokenloom ", tag("b", explored.name, title=explored.path or None), class_="brand"
+    )
+    nav = tag("nav", tag("ul", *ways), class_="ways", aria_label="Pages")
+    return tag("header", brand, nav, theme_button(), class_="top")
+
+
+def _foot() -> Markup:
+    keys = (tag("li", tag("kbd", key), f" {what}") for key, what in KEYS)
+    return tag("footer", tag("ul", *keys, class_="keys"), class_="soft")
+
+
+def field(name: str, label: str, value: object = "", **more: object) -> Markup:
+    """A labelled box for a line of text."""
+    box = tag("input", name=name, value=value, autocomplete="off", spellcheck="false", **more)
+    return tag("label", tag("span", label), box, class_="field")
+
+
+def select(name: str, label: str, options: list[str], chosen: str, first: str = "") -> Markup:
+    """A labelled choice; `first` is the words for none."""
+    found = [tag("option", first, value="")] if first else []
+    found += [tag("option", one, value=one, selected=one == chosen) for one in options]
+    return tag("label", tag("span", label), tag("select", *found, name=name), class_="field")
+
+
+def pager(page: str, first: int, size: int, whole: int, unit: str, **values: object) -> Markup:
+    """Ways to the other parts of something long.
+
+    Args:
+        page: the page.
+        first: what it shows first.
+        size: how many it shows.
+        whole: how many there are.
+        unit: what is counted, such as "cells".
+        values: the rest of its query.
+    """
+    if whole <= size:
+        return EMPTY
+    last = (whole - 1) // size * size
+    places = (
+        ("« first", 0, first > 0),
+        ("‹ before", max(0, first - size), first > 0),
+        ("after ›", first + size, first + size < whole),
+        ("last »", last, first < last),
+    )
+    ways = [
+        tag("a", words, href=link(page, **values, first=at or None), class_="button")
+        if there
+        else tag("span", words, class_="button off", aria_disabled="true")
+        for words, at, there in places
+    ]
+    said = f"{unit} {first:,} to {min(first + size, whole) - 1:,} of {whole:,}"
+    return tag(
+        "nav", joined(ways), tag("span", said, class_="soft"), class_="pager", aria_label=unit
+    )
+
+
+def greyed(explored: ExploredRun, title: str, way: str) -> ExplorerPage | None:
+    """The page that says why a page cannot be shown yet; None: it can."""
+    why = explored.wait()
+    if why is None:
+        return None
+    command = f"tokenloom plan {explored.path or 'RUN'}"
+    body = tag(
+        "section",
+        tag("p", why, class_="reason"),
+        tag("p", "This command adds them up and keeps them; then load this page again:"),
+        tag("div", tag("pre", tag("code", command), tabindex=0), class_="code"),
+        tag(
+            "p",
+            "Documents, texts and ids can be looked at in the meantime: ",
+            tag("a", "find", href="find"),
+        ),
+        class_="figure unable",
+    )
+    return ExplorerPage(title=title, body=body, way=way, run=explored.number)
