@@ -17,7 +17,7 @@ __all__ = ["AGED", "Age", "ages_of"]
 
 BACK = 3  # epochs before that of the example
 
-AGED = 32  # documents of a page that are looked up
+AGED = 16  # documents of a page that are looked up
 
 PLACES = 4096  # of one document, at most
 

@@ -8,19 +8,30 @@ script, a number in the address does the same.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from tokenloom.explore.ages import Age
 from tokenloom.explore.cell_facts import Filled, ShownRow, facts_of
 from tokenloom.page.markup import Markup, joined, tag
 
-__all__ = ["COLOURINGS", "cell_html", "cells_html", "marked_cells", "panel", "tint_of"]
+__all__ = [
+    "COLOURINGS",
+    "cell_html",
+    "cells_html",
+    "marked_cells",
+    "panel",
+    "tint_of",
+    "whole_letters",
+]
 
 COLOURINGS = ("segment", "source", "loss", "age")
 
+LETTER_BYTES = 4  # of UTF-8, at most, each a token of its own
+
 FEW_FILLERS = 4  # more of them are shown as one
 
-AGE_TINTS = {-1: 9, 0: 0, 1: 6, 2: 2, 3: 7, 4: 3, 5: 1}  # warm is recent
+AGE_TINTS = {-1: 9, 0: 10, 1: 6, 2: 2, 3: 3, 4: 1, 5: 4}  # warm is recent
 
 
 def tint_of(
@@ -40,6 +51,31 @@ def _loss_tint(weight: float) -> int:
     return 0 if not weight else 3 if weight == 1 else 2 if weight < 1 else 6
 
 
+_BYTES = re.compile(r"(<0x[0-9A-F]{2}>)+")
+
+
+def whole_letters(texts: Sequence[str]) -> list[str]:
+    """Tokens as they are shown: a letter that is spread over several is put into the first.
+
+    >>> whole_letters(["a", "<0xC3>", "<0xA9>", "<0xFF>", "b"])
+    ['a', 'é', '‿', '<0xFF>', 'b']
+    """
+    shown, at = list(texts), 0
+    while at < len(shown):
+        last = at
+        while last < len(shown) and last - at < LETTER_BYTES and _BYTES.fullmatch(shown[last]):
+            last += 1
+            raw = bytes.fromhex("".join(texts[at:last]).replace("<0x", "").replace(">", ""))
+            try:
+                letters = raw.decode("utf-8")
+            except UnicodeDecodeError:
+                continue
+            shown[at:last] = [letters, *["‿"] * (last - at - 1)]
+            break
+        at = max(at + 1, last if shown[at] != texts[at] else at + 1)
+    return shown
+
+
 def marked_cells(texts: Sequence[str], wanted: str) -> set[int]:
     """Which of some cells hold a part of a text, wherever it is found in all of them together.
 
@@ -48,7 +84,7 @@ def marked_cells(texts: Sequence[str], wanted: str) -> set[int]:
     """
     if not wanted:
         return set()
-    plain = [one.replace("↵", "") for one in texts]
+    plain = [one.replace("↵", "").replace("‿", "") for one in whole_letters(texts)]
     together, found, at = "".join(plain), set(), 0
     edges = [0]
     for one in plain:
@@ -85,14 +121,16 @@ def cells_html(
         chosen: the cell that the panel is about.
     """
     marks = dict.fromkeys(found, "found") | dict.fromkeys(differs, "differs")
+    letters = whole_letters(shown.texts)
     return joined(
-        tag("span", *_stretch(shown, one, tint, ages or {}, marks, chosen), dir="auto")
+        tag("span", *_stretch(shown, letters, one, tint, ages or {}, marks, chosen), dir="auto")
         for one in shown.stretches
     )
 
 
 def _stretch(
     shown: ShownRow,
+    letters: Sequence[str],
     one: Filled,
     tint: Callable[[Filled, int], int],
     ages: Mapping[int, Age],
@@ -117,7 +155,7 @@ def _stretch(
         if at in marks:
             classes += f" {marks[at]}"
         facts = facts_of(shown, cell, one, age)
-        yield cell_html(shown.texts[at] or "·", classes, facts, chosen == cell)
+        yield cell_html(letters[at] or "·", classes, facts, chosen == cell)
 
 
 def cell_html(text: str, classes: str, facts: Sequence[str], chosen: bool = False) -> Markup:

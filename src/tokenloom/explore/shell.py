@@ -6,6 +6,7 @@ around it here. Links are relative, so they carry the token of the address witho
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from tokenloom.explore.query import link
@@ -18,10 +19,13 @@ __all__ = [
     "Download",
     "Elsewhere",
     "ExplorerPage",
+    "button",
     "field",
     "greyed",
+    "hidden",
     "pager",
     "reply_of",
+    "scrolled",
     "select",
 ]
 
@@ -154,6 +158,27 @@ def select(name: str, label: str, options: list[str], chosen: str, first: str = 
     return tag("label", tag("span", label), tag("select", *found, name=name), class_="field")
 
 
+def scrolled(table: Markup, said: str) -> Markup:
+    """A table that scrolls by itself, also by keyboard."""
+    return tag("div", table, class_="scroll", tabindex=0, role="region", aria_label=said)
+
+
+def hidden(values: Mapping[str, object]) -> list[Markup]:
+    """Values that a form carries along; None is left out."""
+    return [
+        tag("input", type="hidden", name=name, value=one)
+        for name, one in values.items()
+        if one is not None
+    ]
+
+
+def button(words: str, to: str, *, there: bool = True, now: bool = False) -> Markup:
+    """A link that looks like a button; dashed if there is nothing to go to."""
+    if not there:
+        return tag("span", words, class_="button off", aria_disabled="true")
+    return tag("a", words, href=to, class_="button", aria_current="true" if now else None)
+
+
 def pager(page: str, first: int, size: int, whole: int, unit: str, **values: object) -> Markup:
     """Ways to the other parts of something long.
 
@@ -175,9 +200,7 @@ def pager(page: str, first: int, size: int, whole: int, unit: str, **values: obj
         ("last »", last, first < last),
     )
     ways = [
-        tag("a", words, href=link(page, **values, first=at or None), class_="button")
-        if there
-        else tag("span", words, class_="button off", aria_disabled="true")
+        button(words, link(page, **values, first=at or None), there=there)
         for words, at, there in places
     ]
     said = f"{unit} {first:,} to {min(first + size, whole) - 1:,} of {whole:,}"

@@ -8,9 +8,9 @@ from numpy.typing import NDArray
 from tokenloom.explore.cell_facts import CELLS_OF_A_PAGE, NAMES, ShownRow, row_cells
 from tokenloom.explore.cell_marks import cells_html, panel, tint_of
 from tokenloom.explore.query import Query, link
-from tokenloom.explore.row_strips import rows_of_step, strip_rows
 from tokenloom.explore.session import ExploredRun, Session
 from tokenloom.explore.shell import ExplorerPage, field, greyed, pager
+from tokenloom.explore.strip_list import StripRow, rows_of_step, strip_rows
 from tokenloom.page.figure import Numbers, numbers_html
 from tokenloom.page.markup import Markup, joined, tag
 from tokenloom.page.numbers import plural, share
@@ -96,40 +96,31 @@ def _two_steps(
     rows = max(map(len, lines))
     first = min(query.whole("first", 0), (rows - 1) // ROWS_OF_A_PAGE * ROWS_OF_A_PAGE)
     shown = [line[first : first + ROWS_OF_A_PAGE] for line in lines]
-    same = same_rows(left, right, *shown)
+    same, size = same_rows(left, right, *shown), min(map(len, lines))
     drawn = [rows_of_step(one, some, first) for one, some in zip((left, right), shown, strict=True)]
     odd = [first + k for k in range(max(map(len, shown))) if k >= len(same) or not same[k]]
     equal = sum(same)
-    said = f"{equal:,} of {plural(max(map(len, shown)), 'row')} on this page hold the same."
+    rows_here = plural(max(map(len, shown)), "row")
+    said = f"{equal:,} of {rows_here} on this page hold the same. A row leads to its cells."
     columns = [
         tag(
             "section",
             tag("h2", _side(one, step, left is right)),
-            strip_rows(one, strips, differs=odd),
+            strip_rows(one, strips, differs=odd, to=lambda at: _pair_link(at, a, b, size)),
         )
         for one, step, strips in zip((left, right), (a, b), drawn, strict=True)
     ]
-    inside = [
-        tag("a", f"row {k:,}", href=link("compare", a=a, b=b, row=k))
-        for k in odd[:ROWS_OF_A_PAGE]
-        if k - first < len(same)
-    ]
-    ways = (
-        tag("p", "See where they differ: ", joined(_spaced(inside)), class_="soft")
-        if inside
-        else None
-    )
     parts = [
         tag("p", said, class_="message", role="status"),
-        ways,
         tag("div", *columns, class_="sides"),
         pager("compare", first, ROWS_OF_A_PAGE, rows, "rows", a=a, b=b),
     ]
     return joined(parts), f"Steps {a:,} and {b:,}"
 
 
-def _spaced(parts: list[Markup]) -> list[object]:
-    return [piece for one in parts for piece in (one, " ")]
+def _pair_link(at: StripRow, a: int, b: int, size: int) -> str:
+    """The way to both rows of a number; to the row itself where one step has no such row."""
+    return link("compare", a=a, b=b, row=at.row) if at.row < size else link("row", index=at.index)
 
 
 def _side(one: ExploredRun, step: int, alone: bool) -> str:

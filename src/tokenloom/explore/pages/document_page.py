@@ -11,11 +11,11 @@ import numpy as np
 from tokenloom.api.store import Store
 from tokenloom.errors import TokenloomError
 from tokenloom.explore.cell_facts import CELLS_OF_A_PAGE
-from tokenloom.explore.cell_marks import cell_html, marked_cells, panel
+from tokenloom.explore.cell_marks import cell_html, marked_cells, panel, whole_letters
 from tokenloom.explore.pages.step_page import named_source
 from tokenloom.explore.query import Query, link
 from tokenloom.explore.session import ExploredRun, Session
-from tokenloom.explore.shell import ExplorerPage, field, pager
+from tokenloom.explore.shell import ExplorerPage, button, field, hidden, pager, scrolled
 from tokenloom.page.markup import Markup, joined, tag
 from tokenloom.page.numbers import plural
 from tokenloom.trace.answers import Place
@@ -23,9 +23,9 @@ from tokenloom.trace.backward import Search, places_of
 
 __all__ = ["document_page"]
 
-PLACES = 20  # of a page
+PLACES, MOST = 20, 500  # of a page; more only if they are of one example
 
-WITHIN = 50  # epochs that are searched for them
+WITHIN = 3  # epochs that are searched for them: each may need sums of its own
 
 FACTS = ("offset", "text", "id")
 
@@ -42,7 +42,8 @@ def document_page(session: Session, query: Query) -> ExplorerPage:
     number = query.whole("document", 0)
     if number >= store.num_documents:
         raise IndexError(
-            f"document {number:,}: out of range, {source} has {plural(store.num_documents, 'document')}."
+            f"document {number:,}: out of range, allowed in {source}: 0 to "
+            f"{store.num_documents - 1:,}."
         )
     begin, end = (int(one[0]) for one in store.reader.bounds(np.array([number])))
     length = end - begin
@@ -56,22 +57,20 @@ def document_page(session: Session, query: Query) -> ExplorerPage:
     found = marked_cells(texts, wanted)
     cells = [
         cell_html(
-            text or "·",
+            letter or "·",
             "found" if at in found else "plain",
             (f"{first + at:,}", text, str(token)),
         )
-        for at, (text, token) in enumerate(zip(texts, ids.tolist(), strict=True))
+        for at, (letter, text, token) in enumerate(
+            zip(whole_letters(texts), texts, ids.tolist(), strict=True)
+        )
     ]
     said = f"{plural(len(found), 'token')} marked" if wanted else ""
-    hidden = [
-        tag("input", type="hidden", name=name, value=value)
-        for name, value in {**keep, "first": first, "after": after if after >= 0 else None}.items()
-        if value is not None
-    ]
+    keep_all = {**keep, "first": first, "after": after if after >= 0 else None}
     search = tag(
         "form",
         field("text", "Text on this page", wanted),
-        *hidden,
+        *hidden(keep_all),
         tag("button", "Mark"),
         tag("output", said, class_="soft"),
         action="document",
@@ -123,38 +122,32 @@ def _places(
     why = explored.wait()
     if why is not None:
         return tag("section", title, tag("p", why, class_="reason"), class_="figure unable")
-    found, reason = next_places(explored, source, document, after, PLACES + 1)
-    more = len(found) > PLACES
-    found = found[:PLACES]
-    if not found:
-        parts: list[Markup | None] = [tag("p", reason, class_="reason")]
-    else:
+    found, reason, later = next_places(explored, source, document, after, PLACES)
+    parts: list[Markup] = []
+    if found:
         number = explored.number or None
-        head = tag(
-            "tr",
-            *(
-                tag("th", one, scope="col")
-                for one in ("step", "row", "cells", "tokens", "epoch", "remark")
-            ),
-        )
+        names = ("step", "row", "cells", "tokens", "epoch", "remark")
+        head = tag("tr", *(tag("th", one, scope="col") for one in names))
         rows = (_place(one, number) for one in found)
         table = tag("table", tag("thead", head), tag("tbody", *rows))
-        parts = [tag("div", table, class_="scroll", tabindex=0, role="region", aria_label="Places")]
-    if more:
-        # places of one example stay together, so the next page starts after a whole one
-        last = found[-1].index - (found[-1].index != found[0].index)
-        parts.append(
-            tag("a", "later places ›", href=link("document", **keep, after=last), class_="button")
-        )
+        parts.append(scrolled(table, "Places"))
+    else:
+        parts.append(tag("p", reason, class_="reason"))
+    if later is not None:
+        to = link("document", **keep, after=later)
+        parts.append(button("later places ›", to))
     if after >= 0:
-        parts.append(tag("a", "« from the start", href=link("document", **keep), class_="button"))
+        parts.append(button("« from the start", link("document", **keep)))
     return tag("section", title, *parts, class_="figure", id="places")
 
 
 def next_places(
     explored: ExploredRun, source: str, document: int, after: int, count: int
-) -> tuple[list[Place], str]:
-    """Up to `count` places of a document after an example, and why there are no more."""
+) -> tuple[list[Place], str, int | None]:
+    """Some places of a document after an example, why there are none, and where to go on.
+
+    About `count` of them: all places of an example are told together.
+    """
     run = explored.run.run
     asked = Search(
         run=run,
@@ -164,12 +157,17 @@ def next_places(
         steps=explored.steps,
     )
     if run.n is not None and after + 1 >= run.n:
-        return [], "The run ends there."
+        return [], "The run ends there.", None
     first = asked.first_epoch
     places = places_of(asked.over(range(first, first + WITHIN)))
     found = list(itertools.islice(places, count))
-    reason = places.reason or f"Not in the next {WITHIN} epochs of its source."
-    return found, reason[:1].upper() + reason[1:]
+    for one in places:
+        if one.index != found[-1].index or len(found) > MOST:
+            return found, "", found[-1].index
+        found.append(one)
+    reason = places.reason or ""
+    later = found[-1].index if found and asked.reaches(first + WITHIN) else None
+    return found, reason[:1].upper() + reason[1:], later
 
 
 def _place(one: Place, number: int | None) -> Markup:
@@ -198,21 +196,21 @@ def _about(store: Store, number: int) -> Markup:
         tag("tr", tag("th", name, scope="row"), tag("td", value, dir="auto"))
         for name, value in rows
     )
-    table = tag(
-        "div",
-        tag("table", tag("tbody", *lines)),
-        class_="scroll",
-        tabindex=0,
-        role="region",
-        aria_label="Metadata",
-    )
+    table = scrolled(tag("table", tag("tbody", *lines)), "Metadata")
     return tag("section", tag("h2", "What is kept about it"), table, class_="figure")
 
 
 def _metadata(store: Store, number: int) -> Iterable[tuple[str, str]]:
-    for name, value in itertools.islice(store.metadata(number).items(), MOST_KEYS):
-        text = (
-            value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
-        )
-        cut = f"… ({len(text):,} letters)" if len(text) > MOST_LETTERS else ""
-        yield str(name), text[:MOST_LETTERS] + cut
+    try:
+        found = store.metadata(number)
+    except TokenloomError as error:
+        return [("metadata", f"cannot be read: {error}")]
+    return [(str(name), _short(found[name])) for name in itertools.islice(found, MOST_KEYS)]
+
+
+def _short(value: object) -> str:
+    text = json.dumps(value, ensure_ascii=False, default=str)
+    if isinstance(value, str):
+        text = value
+    cut = f"… ({len(text):,} letters)" if len(text) > MOST_LETTERS else ""
+    return text[:MOST_LETTERS] + cut

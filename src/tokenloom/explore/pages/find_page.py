@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tokenloom.api.store import Store
-from tokenloom.explore.pages.step_page import named_source
+from tokenloom.explore.pages.step_page import named_source, source_field
 from tokenloom.explore.query import Query, link
 from tokenloom.explore.scan import Hit, Scanned, scan_hashes, scan_step, scan_texts, searched
 from tokenloom.explore.session import ExploredRun, Session
@@ -38,17 +38,11 @@ def find_page(session: Session, query: Query) -> ExplorerPage:
 
 
 def _form(explored: ExploredRun, kind: str, wanted: str, source: str, step: int | None) -> Markup:
-    names = list(explored.run.run.names)
-    chosen = (
-        select("source", "in", names, source, "all sources")
-        if len(names) <= 200
-        else field("source", "in source", source)
-    )
     form = tag(
         "form",
         select("kind", "Find", list(KINDS), kind),
         field("wanted", "what", wanted, id="go", required=True),
-        chosen,
+        source_field(explored, "in", source, "all sources"),
         field("step", "only in step", "" if step is None else step, inputmode="numeric"),
         tag("input", type="hidden", name="run", value=explored.number),
         tag("button", "Find"),
@@ -56,8 +50,8 @@ def _form(explored: ExploredRun, kind: str, wanted: str, source: str, step: int 
         class_="goto",
     )
     note = (
-        "Ids are looked up in the index of each store. Texts and hashes are searched for by reading, "
-        "some at a time; a step limits a text to what that step shows."
+        "Ids are looked up in the index of each store. Texts and hashes are searched for by "
+        "reading, some at a time; a step limits a text to what that step shows."
     )
     return joined([form, tag("p", note, class_="soft")])
 
@@ -80,7 +74,8 @@ def _results(
         to = link("find", **keep, run=explored.number or None, **{"from": found.cursor})
         more = tag("a", "go on ›", href=to, class_="button", id="more")
     stop = tag("button", "Stop", type="button", id="stop", hidden=True)
-    said = f"{found.done:,} of {plural(found.whole, found.unit[:-1])} searched, {share(found.done, found.whole)}"
+    whole = plural(found.whole, found.unit[:-1])
+    said = f"{found.done:,} of {whole} searched, {share(found.done, found.whole)}"
     bar = tag("progress", value=found.done, max=found.whole or 1, id="bar", aria_label="searched")
     return tag(
         "section",

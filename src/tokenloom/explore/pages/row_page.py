@@ -28,7 +28,16 @@ from tokenloom.explore.cell_marks import (
 from tokenloom.explore.pages.step_page import go_to, named_source
 from tokenloom.explore.query import Query, link
 from tokenloom.explore.session import ExploredRun, Session
-from tokenloom.explore.shell import Elsewhere, ExplorerPage, field, greyed, pager
+from tokenloom.explore.shell import (
+    Elsewhere,
+    ExplorerPage,
+    button,
+    field,
+    greyed,
+    hidden,
+    pager,
+    scrolled,
+)
 from tokenloom.page.markup import Markup, joined, tag
 from tokenloom.page.numbers import plural
 from tokenloom.trace.step_rows import examples_of_step, row_of_step
@@ -90,13 +99,12 @@ def row_page(session: Session, query: Query) -> ExplorerPage:
         _table(explored, shown, ages),
         go_to(explored, step=shown.step, index=index),
     ]
-    lead = joined(
-        [
-            tag("a", f"Step {shown.step:,}", href=link("step", step=shown.step, run=keep["run"])),
-            f", row {shown.row:,} · {shown.source}, epoch {shown.epoch:,} · item {shown.item:,} of "
-            f"the source → row {shown.layout_row:,} of its layout · {shown.width:,} cells",
-        ]
+    way = (
+        f", row {shown.row:,} · {shown.source}, epoch {shown.epoch:,} · item {shown.item:,} of the "
+        f"source → row {shown.layout_row:,} of its layout · {shown.width:,} cells"
     )
+    to = link("step", step=shown.step, run=keep["run"])
+    lead = joined([tag("a", f"Step {shown.step:,}", href=to), way])
     return ExplorerPage(
         title=f"Example {index:,}",
         body=joined(parts),
@@ -135,37 +143,20 @@ def _ways(explored: ExploredRun, shown: ShownRow, keep: Mapping[str, object], by
     """The rows beside it."""
     turns = dict(_turns(explored, shown))
     words = {"up": "‹ row before", "down": "row after ›"}
-    ways = [
-        tag("a", said, href=turns[rel], class_="button")
-        if rel in turns
-        else tag("span", said, class_="button off", aria_disabled="true")
-        for rel, said in words.items()
-    ]
+    ways = [button(said, turns.get(rel, ""), there=rel in turns) for rel, said in words.items()]
     return tag("nav", joined(ways), class_="pager", aria_label="rows")
 
 
 def _tools(shown: ShownRow, keep: Mapping[str, object], by: str, wanted: str, found: int) -> Markup:
     """Colours, and a search in what is shown."""
-    choices = (
-        tag(
-            "a",
-            one,
-            href=link("row", **keep, first=shown.first or None, by=one, text=wanted),
-            class_="button",
-            aria_current="true" if one == by else None,
-        )
-        for one in COLOURINGS
-    )
-    hidden = [
-        tag("input", type="hidden", name=name, value=value)
-        for name, value in {**keep, "first": shown.first, "by": by}.items()
-        if value is not None
-    ]
+    at = {**keep, "first": shown.first or None, "text": wanted}
+    choices = (button(one, link("row", **at, by=one), now=one == by) for one in COLOURINGS)
+    kept = {**keep, "first": shown.first, "by": by}
     said = f"{plural(found, 'token')} marked" if wanted else ""
     search = tag(
         "form",
         field("text", "Text on this page", wanted),
-        *hidden,
+        *hidden(kept),
         tag("button", "Mark"),
         tag("output", said, class_="soft"),
         action="row",
@@ -215,16 +206,14 @@ def _table(explored: ExploredRun, shown: ShownRow, ages: Mapping[int, Age]) -> M
     )
     more = len(shown.stretches) - len(rows)
     table = tag("table", tag("thead", head), tag("tbody", *rows))
-    scrolled = tag(
-        "div",
-        table,
-        class_="scroll",
-        tabindex=0,
-        role="region",
-        aria_label="Documents of these cells",
-    )
     last = tag("p", f"and {more:,} more", class_="more") if more > 0 else None
-    return tag("section", tag("h2", "What these cells hold"), scrolled, last, class_="figure")
+    return tag(
+        "section",
+        tag("h2", "What these cells hold"),
+        scrolled(table, "Documents of these cells"),
+        last,
+        class_="figure",
+    )
 
 
 def _line(explored: ExploredRun, shown: ShownRow, one: Filled, ages: Mapping[int, Age]) -> Markup:

@@ -6,19 +6,21 @@ from collections import Counter
 
 from tokenloom.errors import ConfigError
 from tokenloom.explore.query import Query, link
-from tokenloom.explore.row_strips import StripRow, rows_of_step, strip_rows
 from tokenloom.explore.session import ExploredRun, Session
-from tokenloom.explore.shell import ExplorerPage, field, greyed, pager, select
+from tokenloom.explore.shell import ExplorerPage, button, field, greyed, hidden, pager, select
+from tokenloom.explore.strip_list import StripRow, rows_of_step, strip_rows
 from tokenloom.page.charts import legend
 from tokenloom.page.markup import Markup, joined, tag
 from tokenloom.page.numbers import plural, share
 from tokenloom.trace.step_rows import examples_of_step
 
-__all__ = ["go_to", "step_page"]
+__all__ = ["go_to", "named_source", "source_field", "step_page"]
 
 ROWS_OF_A_PAGE = 32
 
 SHOWN_SOURCES = 12
+
+LISTED_SOURCES = 200  # of a choice
 
 
 def step_page(session: Session, query: Query) -> ExplorerPage:
@@ -81,10 +83,7 @@ def _turns(explored: ExploredRun, step: int, count: int | None) -> Markup:
         ("last »", last, last is not None and step < last),
     )
     ways = [
-        tag("a", words, href=link("step", step=at, run=number), class_="button")
-        if there
-        else tag("span", words, class_="button off", aria_disabled="true")
-        for words, at, there in places
+        button(words, link("step", step=at, run=number), there=there) for words, at, there in places
     ]
     bar = None
     if count is not None:
@@ -117,46 +116,36 @@ def _class(colour: int) -> str:
 
 def go_to(explored: ExploredRun, *, step: int = 0, index: int | None = None) -> Markup:
     """Forms that lead to a step, an example, a source or a document."""
-    number = tag("input", type="hidden", name="run", value=explored.number)
-    names = list(explored.run.run.names)
     after = explored.steps.begin(step + 1) - 1 if index is None else index
-    go = tag("button", "Go")
+    number = {"run": explored.number}
+    example = "" if index is None else index
+    forms = (
+        ("step", [field("step", "Step", step, inputmode="numeric", id="go"), *hidden(number)]),
+        ("row", [field("index", "Example", example, inputmode="numeric"), *hidden(number)]),
+        ("goto", [source_field(explored, "Next row of"), *hidden({**number, "after": after})]),
+        (
+            "document",
+            [
+                source_field(explored, "Source"),
+                field("document", "Document", inputmode="numeric"),
+                *hidden(number),
+            ],
+        ),
+    )
     return tag(
         "section",
-        tag("h2", "Go to", class_="unseen"),
-        tag(
-            "form",
-            field("step", "Step", step, inputmode="numeric", id="go"),
-            number,
-            go,
-            action="step",
-        ),
-        tag(
-            "form",
-            field("index", "Example", "" if index is None else index, inputmode="numeric"),
-            number,
-            go,
-            action="row",
-        ),
-        tag(
-            "form",
-            select("source", "Next row of source", names[:1000], ""),
-            tag("input", type="hidden", name="after", value=after),
-            number,
-            go,
-            action="goto",
-        ),
-        tag(
-            "form",
-            select("source", "Source", names[:1000], ""),
-            field("document", "Document", inputmode="numeric"),
-            number,
-            go,
-            action="document",
-        ),
+        *(tag("form", *parts, tag("button", "Go"), action=page) for page, parts in forms),
         class_="goto",
         aria_label="Go to",
     )
+
+
+def source_field(explored: ExploredRun, label: str, chosen: str = "", first: str = "") -> Markup:
+    """A choice among the sources; a box to type in where there are very many."""
+    names = list(explored.run.run.names)
+    if len(names) > LISTED_SOURCES:
+        return field("source", label, chosen)
+    return select("source", label, names, chosen, first)
 
 
 def named_source(explored: ExploredRun, name: str) -> str:

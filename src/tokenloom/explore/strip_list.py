@@ -7,7 +7,7 @@ the piece says how many.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -22,7 +22,7 @@ __all__ = ["StripRow", "rows_of_step", "strip_rows"]
 
 WIDE, HIGH = 1000, 20  # of the drawing; the page stretches it
 
-PIECES = 250  # of a strip
+PIECES = 80  # of a strip
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +89,7 @@ def strip_rows(
     rows: Sequence[StripRow],
     *,
     differs: Iterable[int] = (),
-    page: str = "row",
+    to: Callable[[StripRow], str] | None = None,
 ) -> Markup:
     """A list of strips.
 
@@ -97,25 +97,25 @@ def strip_rows(
         explored: their run.
         rows: what to draw.
         differs: rows to be marked as different.
-        page: what a row is linked to.
+        to: where the name of a row leads; default: to the page of the row.
     """
-    others = set(differs)
+    others, number = set(differs), explored.number or None
+    leads = to or (lambda one: link("row", index=one.index, run=number))
     items = (
-        tag("li", _named(explored, one, page), _strip(explored, one), class_=_class(one, others))
+        tag(
+            "li",
+            tag("a", _name(one), _strip(explored, one), href=leads(one)),
+            class_="differs" if one.row in others else None,
+        )
         for one in rows
     )
     return tag("ol", *items, class_="rows")
 
 
-def _class(one: StripRow, others: set[int]) -> str | None:
-    return "differs" if one.row in others else None
-
-
-def _named(explored: ExploredRun, one: StripRow, page: str) -> Markup:
-    number = explored.number or None
-    words = tag("a", f"row {one.row:,}", href=link(page, index=one.index, run=number))
-    about = f"{one.source}, epoch {one.epoch:,}"
-    return tag("span", words, " ", tag("span", about, class_="soft"), class_="row-name")
+def _name(one: StripRow) -> Markup:
+    about = f" {one.source}, epoch {one.epoch:,}"
+    row = tag("span", f"row {one.row:,}", class_="row-number")
+    return tag("span", row, tag("span", about, class_="soft"), class_="row-name")
 
 
 def _strip(explored: ExploredRun, one: StripRow) -> Markup:
@@ -132,4 +132,4 @@ def _strip(explored: ExploredRun, one: StripRow) -> Markup:
         parts.append(tag("rect", name, **place, class_=class_))
     said = f"row {one.row:,} of {one.source}: {sum(one.documents):,} documents"
     size = {"viewBox": f"0 0 {WIDE} {HIGH}", "preserveAspectRatio": "none"}
-    return tag("svg", *parts, **size, role="img", aria_label=said, class_="strip")
+    return tag("svg", *parts, **size, role="img", aria_label=said, class_="row-strip")
