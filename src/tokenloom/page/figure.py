@@ -86,7 +86,7 @@ def figure_html(figure: Figure, *, level: int = 2) -> Markup:
         if figure.notes
         else None,
         _numbers_on_demand(figure),
-        code_block(figure.code, f"code of {figure.title}") if figure.code else None,
+        _code_on_demand(figure),
         class_="figure unable" if figure.reason else "figure",
         id=figure.name,
         aria_labelledby=title,
@@ -99,6 +99,13 @@ def _numbers_on_demand(figure: Figure) -> Markup | None:
     tables = joined(numbers_html(one) for one in figure.numbers)
     summary = tag("summary", "Numbers", tag("span", f" of {figure.title}", class_="unseen"))
     return tag("details", summary, tables, class_="numbers")
+
+
+def _code_on_demand(figure: Figure) -> Markup | None:
+    if not figure.code:
+        return None
+    summary = tag("summary", "Code", tag("span", f" of {figure.title}", class_="unseen"))
+    return tag("details", summary, code_block(figure.code, f"code of {figure.title}"))
 
 
 def numbers_html(numbers: Numbers) -> Markup:

@@ -101,10 +101,13 @@ def _body(report: Report) -> Markup:
         "div",
         tag("a", "Skip to the answers", href="#answers", class_="skip"),
         tag(
-            "header", tag("span", "tokenloom report", class_="brand"), theme_button(), class_="top"
+            "header",
+            tag(
+                "div", tag("span", "tokenloom report", class_="brand"), theme_button(), class_="top"
+            ),
+            tag("h1", report.title),
+            tag("p", report.lead, class_="lead"),
         ),
-        tag("h1", report.title),
-        tag("p", report.lead, class_="lead"),
         tag("div", contents, tag("main", *_sections(report)), class_="layout"),
         _foot(report),
         class_="page",
