@@ -8,8 +8,9 @@ is bounded. Costly things, such as the report, are made one at a time, whoever a
 from __future__ import annotations
 
 import os
+import warnings
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -27,6 +28,8 @@ from tokenloom.store.handles import Single, lazy, lock_of
 __all__ = ["ExploredRun", "Session"]
 
 COLOURED = 8  # sources with a colour of their own
+
+T = TypeVar("T")
 
 KEPT_STRINGS = 1 << 18  # tokens of a store
 
@@ -133,6 +136,26 @@ def _shown(decoder: Any, token: int) -> str:
     return shown
 
 
+class Overheard(Single):
+    """Runs something and keeps what it warns about, which would go to the terminal otherwise.
+
+    Python has one list of warnings for all threads, so one thing runs at a time.
+    """
+
+    def __init__(self) -> None:
+        self._lock = lock_of(self)
+
+    def _forked(self, torn: bool) -> None:
+        """It guards nothing of its own."""
+
+    def of(self, make: Callable[[], T]) -> tuple[T, list[str]]:
+        """What `make` gives, and its warnings."""
+        with self._lock, warnings.catch_warnings(record=True) as heard:
+            warnings.simplefilter("always")
+            made = make()
+        return made, [str(one.message) for one in heard]
+
+
 class Session(Single):
     """One run, or two that are compared.
 
@@ -152,6 +175,7 @@ class Session(Single):
         self.runs = tuple(
             ExploredRun(run, name, k, batch_size) for k, (run, name) in enumerate(pairs)
         )
+        self.overheard = Overheard()
         self._lock = lock_of(self)
         self._kept: dict[str, Any] = {}
 

@@ -18,7 +18,7 @@ from tokenloom.trace.step_rows import examples_of_step
 
 __all__ = ["compare_page", "same_rows"]
 
-ROWS_OF_A_PAGE = 32
+ROWS_OF_A_PAGE = 16
 
 HINT = "Point at a token, or walk with the arrow keys. What differs has a frame."
 

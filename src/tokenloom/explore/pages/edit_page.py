@@ -71,10 +71,10 @@ def edit_page(session: Session, query: Query) -> ExplorerPage | Download:
         return _page(explored, query, tag("section", words, id="preview"))
     try:
         change = read_typed(explored, query)
-        made = edited(explored, change)
+        made, warned = session.overheard.of(lambda: edited(explored, change))
         if query.has("save"):
             return Download(name=_file_name(explored), text=_file_text(explored, made))
-        shown = _preview(explored, made, change)
+        shown = _preview(explored, made, change, warned)
     except (TokenloomError, IndexError) as error:
         shown = tag("section", tag("p", str(error), class_="reason", role="alert"), id="preview")
     return _page(explored, query, shown)
@@ -92,7 +92,13 @@ def _page(explored: ExploredRun, query: Query, shown: Markup) -> ExplorerPage:
     )
     form = tag(
         "form",
-        field("at", "From example", query.text("at") or "0", inputmode="numeric", id="go"),
+        field(
+            "at",
+            "From example",
+            query.text("at") or str(_earliest(explored)),
+            inputmode="numeric",
+            id="go",
+        ),
         _area("weights", "Weights, one a line: NAME=NUMBER", query.text("weights")),
         _area("remove", "Sources that end, one a line", query.text("remove")),
         _area(
@@ -119,6 +125,11 @@ def _page(explored: ExploredRun, query: Query, shown: Markup) -> ExplorerPage:
     return ExplorerPage(title="Edit", body=body, way="edit", lead=lead)
 
 
+def _earliest(explored: ExploredRun) -> int:
+    """The first example that may still change: not before the last edit."""
+    return max((one.at for one in explored.run.edits), default=0)
+
+
 def _area(name: str, label: str, value: str) -> Markup:
     # a browser drops the line end after the tag, so that a text may start with one
     box = tag("textarea", "\n", value, name=name, rows=3, spellcheck="false", autocomplete="off")
@@ -139,7 +150,7 @@ def read_typed(explored: ExploredRun, query: Query) -> TypedEdit:
         ConfigError: a line is not what it must be.
     """
     return TypedEdit(
-        at=query.whole("at", 0),
+        at=query.whole("at", _earliest(explored)),
         weights=dict(_weight(one) for one in _lines(query, "weights")),
         remove=tuple(_lines(query, "remove")),
         quarantine=tuple(_document(one) for one in _lines(query, "quarantine")),
@@ -184,7 +195,7 @@ def shares_between(run: Dataset, first: int, last: int) -> dict[str, int]:
     return dict(zip(names, counts, strict=True))
 
 
-def _preview(explored: ExploredRun, made: Dataset, change: TypedEdit) -> Markup:
+def _preview(explored: ExploredRun, made: Dataset, change: TypedEdit, warned: list[str]) -> Markup:
     at, old = change.at, explored.run
     first = max(0, at - PROVED)
     before, after = (one.plan_digest(first, at) for one in (old, made))
@@ -217,6 +228,7 @@ def _preview(explored: ExploredRun, made: Dataset, change: TypedEdit) -> Markup:
         "section",
         tag("h2", "Before it is made"),
         kept,
+        *(tag("p", one, class_="reason") for one in warned),
         tag("p", "The edit begins in ", where, f". The run: {lengths}.", class_="soft"),
         *tables,
         tag("h3", "The new run file"),

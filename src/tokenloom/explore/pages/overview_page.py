@@ -6,6 +6,7 @@ somebody first asks for it, once, and its figures are the same as in the saved f
 
 from __future__ import annotations
 
+from tokenloom.errors import TokenloomError
 from tokenloom.explore.query import Query
 from tokenloom.explore.session import Session
 from tokenloom.explore.shell import ExplorerPage, greyed
@@ -22,7 +23,11 @@ def overview_page(session: Session, query: Query) -> ExplorerPage:
     late = greyed(explored, "Overview", "overview")
     if late is not None:
         return late
-    report = session.report(explored.number)
+    try:
+        report = session.report(explored.number)
+    except (TokenloomError, LookupError) as error:
+        body = tag("p", f"The report cannot be made: {error}", class_="reason")
+        return ExplorerPage(title="Overview", body=body, way="overview", run=explored.number)
     others = [tag("a", one.name, href=f"overview?run={one.number}") for one in session.runs]
     tree = tag("pre", report.tree, class_="tree", tabindex=0, role="region", aria_label="The run")
     parts = [
