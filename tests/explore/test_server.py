@@ -16,7 +16,6 @@ from hostile import hostile_requests
 import tokenloom as tl
 from tokenloom.explore import Server, Session
 from tokenloom.explore.server import LOOPBACK, MOST
-from tokenloom.store import handles
 
 WAIT = 60  # seconds until a test gives up; a busy machine is slow
 
@@ -57,7 +56,7 @@ def taken(connection):
 
 def asked(server, raw):
     with connected(server) as connection:
-        with contextlib.suppress(ConnectionError):
+        with contextlib.suppress(OSError):  # it may be refused and closed by now
             connection.sendall(raw)
             connection.shutdown(socket.SHUT_WR)
         return taken(connection)
@@ -142,7 +141,10 @@ def test_too_many_at_a_time_are_told_so_and_the_next_is_served(session):
         end = time.monotonic() + WAIT
         while len(server._open._open) < MOST and time.monotonic() < end:
             time.sleep(0.01)
-        assert page(server).startswith(b"HTTP/1.1 503")
+        # who is refused before it has written may find the connection closed, and no reply
+        refused = [page(server) for _ in range(8)]
+        assert any(one.startswith(b"HTTP/1.1 503") for one in refused)
+        assert not any(one.startswith(b"HTTP/1.1 200") for one in refused)
         for one in held:
             one.close()
         while server._open._open and time.monotonic() < end:
@@ -175,16 +177,11 @@ def test_the_end_closes_what_is_open_and_leaves_no_thread(session):
     waiting.close()
 
 
-def test_locks_of_the_server_are_renewed_in_the_child_of_a_fork(session):
-    server = Server(session)
-    try:
-        with server._open._lock:
-            handles._renew_locks()
-            assert not server._open._lock.locked()
-    except RuntimeError:
-        pass  # the old lock is released by nobody
-    finally:
-        server.server_close()
+def test_the_child_of_a_fork_has_none_of_the_connections(session):
+    with Server(session) as server, socket.socket() as one:
+        assert server._open.enter(one)
+        server._open._forked(torn=True)
+        assert server._open._open == {}
 
 
 @pytest.fixture

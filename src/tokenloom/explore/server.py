@@ -124,6 +124,7 @@ class Server(socketserver.ThreadingTCPServer):
             return
         request.settimeout(DRAIN_SECONDS)
         try:
+            request.recv(MAX_HEAD)  # else the reply is cut off by what nobody read
             request.sendall(reply_bytes(plain_reply(503)))
         except OSError:
             log.debug("explore: a connection was closed before it was refused")
