@@ -19,12 +19,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tokenloom.arrays import with_newest
+from tokenloom.errors import NotKept
+from tokenloom.layout.allowance import about_to_visit, rows_left
 from tokenloom.layout.layout import Phases
 from tokenloom.progress import Progress
 from tokenloom.store.handles import lazy
 from tokenloom.store.plan_cache import (
     Remembered,
     cache_dir,
+    is_kept,
     random_places,
     remembered_array,
 )
@@ -280,6 +283,8 @@ class SummedCosts:
             last = max(one for one in list(self._begins) if one < epoch)  # threads may add more
             found = self._begins[last]
             together = max(1, CHUNK // max(1, self._length(epoch)))
+            rows = phases.start(epoch) - phases.start(last)
+            about_to_visit(rows, f"the costs of the epochs before epoch {epoch:,}")
             for low in range(last, epoch, together):
                 high = min(low + together, epoch)
                 found += int(self._priced.prices(phases.start(low), phases.start(high)).sum())
@@ -303,11 +308,15 @@ class SummedCosts:
         """The same from a cached file if it agrees; otherwise computed and cached."""
         length = self._length(epoch)
         identity = self._priced.identity if length >= WORTH_KEEPING else None
+        what = f"the costs of epoch {epoch:,}"
         if identity is None:
+            about_to_visit(length, what)
             return Remembered(self._added_up(epoch), "")
         named = {**identity, "epoch": epoch, "rows": length, "stride": STRIDE}
         shape = np.dtype(np.int64), -(-length // STRIDE) + 1
         agrees = functools.partial(self._agrees, epoch)
+        if not is_kept("sums", named):
+            about_to_visit(length, what)
         return remembered_array("sums", named, shape, agrees, lambda: self._added_up(epoch))
 
     def _agrees(self, epoch: int, sums: Int64) -> bool:
@@ -391,7 +400,7 @@ class SummedCosts:
         if epoch not in self._sums:  # sums pay off when an epoch is asked for again
             most = CHUNK if epoch == self._asked else self._length(epoch)
             self._asked = epoch
-            known = self._priced.inside(epoch, inside, most)
+            known = self._priced.inside(epoch, inside, rows_left(most))
             if known is not None:
                 return self._begin(epoch) + known
         number, rest = divmod(inside, STRIDE)
@@ -415,6 +424,26 @@ class SummedCosts:
         found = int(np.searchsorted(self._stretch(low, number)[:-1], inside, side="left"))
         k = phases.start(low) + number * STRIDE + found
         return k if self.n is None else min(k, self.n)
+
+    def about(self, k: int) -> int:
+        """An estimate of C(k) without the sums inside an epoch: as if all its items cost the same.
+
+        Where not even the total of an epoch is known, items of the first one are a sample.
+        """
+        epoch, inside = self._priced.phases.place(k)
+        try:
+            begin = self._begin(epoch)
+            return begin + self._total(epoch) * inside // max(1, self._length(epoch))
+        except NotKept:
+            return round(k * self.sampled_mean)
+
+    @lazy
+    def sampled_mean(self) -> float:
+        """The mean cost of 4,096 items of the first epoch, in stretches that are evenly spread."""
+        starts = np.linspace(0, max(0, self._length(0) - 64), 64).astype(np.int64)
+        parts = [self._inside(0, low, 64) for low in np.unique(starts).tolist()]
+        found = np.concatenate([np.empty(0, np.int64), *parts])
+        return float(found.mean()) if len(found) else 0.0
 
     def near(self, cost: float) -> float:
         """See `Costs`."""

@@ -11,21 +11,32 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+import numpy as np
+
 from tokenloom.api.dataset import Dataset
-from tokenloom.errors import ConfigError
+from tokenloom.errors import ConfigError, NotKept
 from tokenloom.inspect.audit.certificate import Certificate
 from tokenloom.inspect.simulate.answer import Simulation
 from tokenloom.inspect.simulate.simulation import simulate_run
+from tokenloom.layout.allowance import MOST_ROWS, PLANNED, at_most
+from tokenloom.layout.pack.rows import Packed
 from tokenloom.loader.steps import Steps
+from tokenloom.order.costs import ROW_SECONDS
+from tokenloom.order.run import Run
+from tokenloom.page.numbers import seconds
 from tokenloom.store.handles import lazy
 
 __all__ = ["BATCH_SIZE", "Asked", "RunSubject"]
+
+POINTS = 60  # of the run at which shares are told
 
 BATCH_SIZE = 64  # if nobody says another one
 
 ENDLESS_EPOCHS = 1  # of the largest source: how far an endless run is looked at
 
 EXACT_EXAMPLES = 1 << 17  # examples whose reads are simulated one by one
+
+PLANNED_ROWS = 1 << 23  # of packed groups that have to be planned for them
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -103,17 +114,43 @@ class RunSubject:
         if not self.step_count:
             return None
         asked = self.asked
-        return simulate_run(
-            self.run,
-            self.step_count,
-            batch_size=self.batch_size,
-            ranks=asked.ranks,
-            latency=asked.latency,
-            bandwidth=asked.bandwidth,
-            step_seconds=asked.step_seconds,
-            points=60,
-            exact_examples=EXACT_EXAMPLES,
+        exact = self._examples_read()
+        with at_most(MOST_ROWS + 2 * PLANNED * _planned(self.run.run, exact)):
+            return simulate_run(
+                self.run,
+                self.step_count,
+                batch_size=self.batch_size,
+                ranks=asked.ranks,
+                latency=asked.latency,
+                bandwidth=asked.bandwidth,
+                step_seconds=asked.step_seconds,
+                points=POINTS,
+                exact_examples=exact,
+            )
+
+    def _examples_read(self) -> int:
+        """Examples whose reads are simulated: fewer where each is in another packed group."""
+        most = min(self.examples, EXACT_EXAMPLES)
+        step = self.steps.size(0)
+        while most > step and _planned(self.run.run, most) > PLANNED_ROWS:
+            most = max(step, most // 4)
+        return max(1, most)
+
+    def reason_for(self, missing: NotKept) -> str:
+        """Why something is not shown, and what to do: sums or plans that nobody has kept."""
+        took = seconds(missing.rows * ROW_SECONDS)
+        return (
+            f"This needs {missing.what} ({missing.rows:,} rows), which are not kept. Run the lines "
+            f"below once, which takes about {took}, and make this page again."
         )
+
+    def keeping(self) -> str:
+        """What works out the sums of a run and keeps them."""
+        size = self.batch_size
+        if self.run.file is not None and self.run.file.path and isinstance(size, int):
+            given = ("--batch-size", size, "--steps", max(1, self.step_count))
+            return self.command("simulate", *given)
+        return self.python(f"run.simulate({max(1, self.step_count)}, batch_size={size})")
 
     def python(self, code: str) -> str:
         """Lines of Python that make a number of this report again."""
@@ -130,3 +167,15 @@ class RunSubject:
                 "tokenloom.save."
             )
         return " ".join(["tokenloom", verb, path, *map(str, options)])
+
+
+def _planned(run: Run, examples: int) -> int:
+    """Rows of the packed groups that the first examples are in; whole groups are planned."""
+    total = 0
+    for part in run.placed(np.arange(examples)):
+        layout = part.run.layout
+        if isinstance(layout, Packed):
+            blocks = layout.blocks()
+            low, high = blocks.edges(np.unique(blocks.of(part.row)))
+            total += int((high - low).sum())
+    return total

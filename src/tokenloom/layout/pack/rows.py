@@ -27,6 +27,7 @@ from tokenloom.arrays import grouped
 from tokenloom.bind import unbind
 from tokenloom.documents.line import Line, WholeLine
 from tokenloom.errors import StoreCorrupt
+from tokenloom.layout.allowance import about_to_visit, is_limited
 from tokenloom.layout.blocks import Blocks
 from tokenloom.layout.layout import Phases
 from tokenloom.layout.pack.cut import Tally
@@ -36,6 +37,7 @@ from tokenloom.layout.pack.plan import PackedRows, plan_group
 from tokenloom.layout.pack.spec import PackSpec
 from tokenloom.layout.spans import Spans
 from tokenloom.progress import Progress
+from tokenloom.store.derived.on_disk import FEW, IN_MEMORY, OnDisk, recall_on_disk
 from tokenloom.store.handles import lazy
 from tokenloom.store.plan_cache import (
     Remembered,
@@ -400,11 +402,26 @@ class Packed:
 
     def costs(self, epoch: Int64 | int, rows: Int64) -> Int64:
         """Source tokens of each row that are in its frame [N]."""
-        return self._tokens[rows].astype(np.int64)
+        found = None
+        if is_limited() and self._is_large and len(rows) <= FEW and self._on_disk is not None:
+            found = self._on_disk.take(rows)
+        return (self._tokens[rows] if found is None else found).astype(np.int64)
+
+    @property
+    def _is_large(self) -> bool:
+        """Whether the tokens of its rows are not in memory, and too many for who waits."""
+        return "_tokens" not in self.__dict__ and self.groups.tally.rows > IN_MEMORY
+
+    @lazy
+    def _on_disk(self) -> OnDisk | None:
+        """The tokens of rows where they are kept: a page shows few of 10^9."""
+        return recall_on_disk("packed-tokens", _identity(self.line, self.spec))
 
     def total(self, least: int) -> int:
         """The sum of the costs of all rows, where a row costs at least 0 or 1."""
         assert least in (0, 1)
+        if not least or not self.groups.tally.inserted:  # every row has a stored token
+            return self.groups.tally.frame_tokens
         empty = len(self._tokens) - int(np.count_nonzero(self._tokens)) if least else 0
         return int(self._tokens.sum(dtype=np.int64)) + empty
 
@@ -414,6 +431,8 @@ class Packed:
 
     @lazy
     def _remembered(self) -> Remembered:
+        if self._is_large:
+            about_to_visit(self.groups.tally.rows, "the tokens of all packed rows")
         return tokens_of(self.line, self.spec, self.groups)
 
     @property
