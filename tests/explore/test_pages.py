@@ -8,7 +8,7 @@ import warnings
 
 import numpy as np
 import pytest
-from pagetoys import EVIL, MARK, everything_run
+from pagetoys import EVIL, MARK, everything_run, texts_of
 
 import tokenloom as tl
 from conftest import Asked
@@ -199,11 +199,16 @@ def test_two_runs_are_compared_and_their_difference_is_that_of_diff(run):
     late = both.html("compare", a=40, b=40)
     assert "16 of 16 rows" not in plain(late)
     found = tl.diff(run, changed)
-    whole = plain(both.html("compare", a=0, b=0, whole=1))
+    whole = plain(both.html("diff"))
     assert f"xample {found.first:,} is the first that differs" in whole
     assert all(one.key in whole for one in found.keys)
     assert "<h1>Example 3" in both.html("row", index=3, run=1)
     assert both.get("row", index=3, run=2).status == 400
+
+
+def test_one_run_has_nothing_to_be_compared_with_as_a_whole(asked):
+    assert "allowed: two" in plain(asked.html("diff", status=400))
+    assert 'href="diff"' not in asked.html("compare", a=0, b=1)
 
 
 def test_the_overview_has_the_answers_of_the_report(asked, run):
@@ -343,14 +348,37 @@ def test_no_page_of_steps_reads_a_token(asked, run):
     assert run.counters() == before
 
 
-def test_a_run_without_kept_sums_is_greyed_with_the_command(asked, monkeypatch):
-    from tokenloom.explore import session
+def by_tokens(folder):
+    """A mix whose steps need sums of costs, with no plan or sum in memory."""
+    stores = [
+        tl.build(texts_of(200, seed), folder / f"s{seed}", tokenizer="bytes", progress=False)
+        for seed in (1, 2)
+    ]
+    runs = {f"s{k}": one.pack(64).shuffle().epochs(None) for k, one in enumerate(stores)}
+    return tl.mix(runs, cost="tokens").seed(3)
 
-    monkeypatch.setattr(session, "unkept", lambda run: "The costs must be added up.")
-    late = Asked(Session([asked.session.run().run], ["late"], 16))
-    for page in ("step", "row", "compare", "edit", "overview"):
-        found = late.html(page)
-        assert "must be added up" in found
-        assert "tokenloom plan" in found
-    assert "must be added up" in late.html("document", source="wiki", document=1)
+
+def test_a_step_whose_sums_are_not_kept_is_greyed_with_the_command(tmp_path, monkeypatch):
+    from tokenloom.explore import unkept
+
+    late = Asked(Session([by_tokens(tmp_path)], ["late"], 16))
+    monkeypatch.setattr(unkept, "QUICK_ROWS", 3)
+    for page, values in (
+        ("step", {"step": 50}),
+        ("row", {"index": 900}),
+        ("compare", {"a": 50, "b": 51}),
+        ("goto", {"source": "s0", "after": 900}),
+    ):
+        found = late.html(page, **values)
+        assert "not kept yet" in found, page
+        assert "run.simulate(" in found
+    found = late.html("document", source="s0", document=1, after=900)
+    assert "not kept yet" in found
+    assert 'class="cell plain"' in found  # its tokens are shown
     assert late.get("find", kind="text", wanted="a").status == 200
+
+
+def test_control_with_time_for_them_the_same_pages_are_shown(tmp_path):
+    late = Asked(Session([by_tokens(tmp_path)], ["late"], 16))
+    assert "<h1>Step 50" in late.html("step", step=50)
+    assert "not kept" not in late.html("document", source="s0", document=1, after=900)

@@ -5,7 +5,7 @@ from urllib.parse import quote
 
 from pagetoys import EVIL
 
-PAGES = ["", "step", "row", "goto", "document", "compare", "edit", "find", "overview"]
+PAGES = ["", "step", "row", "goto", "document", "compare", "edit", "find", "overview", "diff"]
 NAMES = [
     *("step", "row", "index", "first", "run", "by", "cell", "text", "source", "document", "after"),
     *("a", "b", "whole", "kind", "wanted", "from", "at", "weights", "remove", "quarantine", "save"),

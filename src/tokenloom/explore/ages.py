@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from tokenloom.errors import NotKept
 from tokenloom.explore.session import ExploredRun
 from tokenloom.trace.backward import Search, places_of
 
@@ -41,8 +42,12 @@ def ages_of(
     explored: ExploredRun, source: str, epoch: int, index: int, documents: Sequence[int]
 ) -> dict[int, Age]:
     """The age of each document of a source at an example; of the first `AGED` of them."""
-    found = {one: _age(explored, source, epoch, index, one) for one in documents[:AGED]}
     late = Age(words="not looked up", bucket=-1)
+    try:
+        found = {one: _age(explored, source, epoch, index, one) for one in documents[:AGED]}
+    except NotKept as missing:
+        late = Age(words=f"not known: {missing.what} are not kept", bucket=-1)
+        return dict.fromkeys(documents, late)
     return found | dict.fromkeys(documents[AGED:], late)
 
 

@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import replace
 
-from tokenloom.errors import TokenloomError
+from tokenloom.errors import NotKept, TokenloomError
 from tokenloom.explore.gate import local_path_of, refusal
-from tokenloom.explore.pages.compare_page import compare_page
+from tokenloom.explore.pages.compare_page import compare_page, difference_page
 from tokenloom.explore.pages.document_page import document_page
 from tokenloom.explore.pages.edit_page import edit_page
 from tokenloom.explore.pages.find_page import find_page
@@ -22,7 +23,8 @@ from tokenloom.explore.pages.row_page import next_of_source, row_page
 from tokenloom.explore.pages.step_page import step_page
 from tokenloom.explore.query import Query, read_form, read_query
 from tokenloom.explore.session import Session
-from tokenloom.explore.shell import Download, Elsewhere, ExplorerPage, reply_of
+from tokenloom.explore.shell import Download, Elsewhere, ExplorerPage, greyed, reply_of
+from tokenloom.explore.unkept import quickly
 from tokenloom.explore.wire_text import (
     HttpReply,
     HttpRequest,
@@ -44,10 +46,13 @@ PAGES: dict[str, Callable[[Session, Query], Made]] = {
     "goto": next_of_source,
     "document": document_page,
     "compare": compare_page,
+    "diff": difference_page,
     "edit": edit_page,
     "find": find_page,
     "overview": overview_page,
 }
+
+PATIENT = ("overview", "diff")  # what is made once, and may take seconds
 
 ASSETS = {
     "page.css": "text/css; charset=utf-8",
@@ -95,7 +100,11 @@ def routed(session: Session, request: HttpRequest) -> HttpReply:
             asked = read_form(kind, request.body)
         else:
             asked = read_query(query)
-        return reply_of(session, PAGES[name](session, asked))
+        with nullcontext() if name in PATIENT else quickly():
+            return reply_of(session, PAGES[name](session, asked))
+    except NotKept as missing:
+        body = greyed(session.run(), "Not shown yet", missing)
+        return reply_of(session, ExplorerPage(title="Not shown yet", body=body))
     except (TokenloomError, IndexError, KeyError) as error:
         said = str(error.args[0]) if isinstance(error, KeyError) and error.args else str(error)
         return _failed(session, 400, said)

@@ -18,7 +18,6 @@ from numpy.typing import ArrayLike, NDArray
 from tokenloom.api.dataset import Dataset
 from tokenloom.api.store import Store
 from tokenloom.errors import ConfigError, TokenloomError
-from tokenloom.explore.unkept import unkept
 from tokenloom.inspect.diff import RunDiff, diff
 from tokenloom.order.schedule import Steps
 from tokenloom.report.assembled import Report, report_on
@@ -53,7 +52,6 @@ class ExploredRun:
         self._asked = Asked(batch_size=batch_size, name=name)
         self._subject = RunSubject(run, self._asked)
         self._strings: dict[str, dict[int, str]] = {}
-        self._is_ready = False
 
     @property
     def batch_size(self) -> int | Sequence[tuple[int, int]]:
@@ -86,13 +84,9 @@ class ExploredRun:
         own = [name for name in names if name in set(heavy[:COLOURED])]
         return {name: own.index(name) + 1 if name in own else COLOURED + 1 for name in names}
 
-    def wait(self) -> str | None:
-        """Why steps cannot be shown at once; None: they can."""
-        if not self._is_ready:
-            why = unkept(self.run)
-            self._is_ready = why is None
-            return why
-        return None
+    def keeping(self) -> str:
+        """What works out sums and plans of the run, and keeps them."""
+        return self._subject.keeping()
 
     def strings(self, source: str, ids: ArrayLike) -> list[str]:
         """A printable string for each token of a source; its number where nothing decodes it."""
@@ -219,10 +213,6 @@ class Session(Single):
         first, second = self.runs[0].run, self.runs[-1].run
         found: RunDiff = self._once("difference", lambda: diff(first, second, progress=False))
         return found
-
-    def is_known(self, name: str) -> bool:
-        """Whether a costly value has been made, such as "difference"."""
-        return name in self._kept
 
 
 def _name(run: Dataset) -> str:

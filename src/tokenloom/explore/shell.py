@@ -9,9 +9,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from tokenloom.errors import NotKept
 from tokenloom.explore.query import link
 from tokenloom.explore.session import ExploredRun, Session
+from tokenloom.explore.unkept import missing_words
 from tokenloom.explore.wire_text import HTML, HttpReply
+from tokenloom.page.figure import code_block
 from tokenloom.page.markup import EMPTY, Markup, joined, tag
 from tokenloom.page.sheet import head_of, theme_button
 
@@ -209,22 +212,13 @@ def pager(page: str, first: int, size: int, whole: int, unit: str, **values: obj
     )
 
 
-def greyed(explored: ExploredRun, title: str, way: str) -> ExplorerPage | None:
-    """The page that says why a page cannot be shown yet; None: it can."""
-    why = explored.wait()
-    if why is None:
-        return None
-    command = f"tokenloom plan {explored.path or 'RUN'}"
-    body = tag(
+def greyed(explored: ExploredRun, title: str, missing: NotKept) -> Markup:
+    """What stands in the place of something that cannot be shown yet: why, and what to do."""
+    return tag(
         "section",
-        tag("p", why, class_="reason"),
-        tag("p", "This command adds them up and keeps them; then load this page again:"),
-        tag("div", tag("pre", tag("code", command), tabindex=0), class_="code"),
-        tag(
-            "p",
-            "Documents, texts and ids can be looked at in the meantime: ",
-            tag("a", "find", href="find"),
-        ),
+        tag("h2", title),
+        tag("p", missing_words(missing), class_="reason"),
+        tag("p", "This makes and keeps them; then load this page again:", class_="soft"),
+        code_block(explored.keeping(), "code that keeps them"),
         class_="figure unable",
     )
-    return ExplorerPage(title=title, body=body, way=way, run=explored.number)

@@ -5,18 +5,19 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
+from tokenloom.errors import ConfigError
 from tokenloom.explore.cell_facts import CELLS_OF_A_PAGE, NAMES, ShownRow, row_cells
 from tokenloom.explore.cell_marks import cells_html, panel, tint_of
 from tokenloom.explore.query import Query, link
 from tokenloom.explore.session import ExploredRun, Session
-from tokenloom.explore.shell import ExplorerPage, field, greyed, pager
+from tokenloom.explore.shell import ExplorerPage, button, field, pager
 from tokenloom.explore.strip_list import StripRow, rows_of_step, strip_rows
 from tokenloom.page.figure import Numbers, numbers_html
 from tokenloom.page.markup import Markup, joined, tag
 from tokenloom.page.numbers import plural, share
 from tokenloom.trace.step_rows import examples_of_step
 
-__all__ = ["compare_page", "same_rows"]
+__all__ = ["compare_page", "difference_page", "same_rows"]
 
 ROWS_OF_A_PAGE = 16
 
@@ -26,9 +27,6 @@ HINT = "Point at a token, or walk with the arrow keys. What differs has a frame.
 def compare_page(session: Session, query: Query) -> ExplorerPage:
     """Two steps, or two rows of them."""
     left, right = session.run(0), session.other
-    late = greyed(left, "Compare", "compare") or greyed(right, "Compare", "compare")
-    if late is not None:
-        return late
     if left.step_count == 0 or right.step_count == 0:
         body = tag("p", "A run without examples has no steps to compare.", class_="reason")
         return ExplorerPage(title="Compare", body=body, way="compare")
@@ -43,7 +41,10 @@ def compare_page(session: Session, query: Query) -> ExplorerPage:
     else:
         body, title = _two_steps(session, lines, query, a, b)
     head = _asking(left, right, a, b)
-    whole = _whole_runs(session, query, a, b)
+    whole = None
+    if len(session.runs) > 1:
+        words = "compare all examples and settings"
+        whole = tag("p", button(words, "diff"), class_="soft")
     turns = [("next", link("compare", a=a + 1, b=b + 1))]
     if a and b:
         turns.append(("prev", link("compare", a=a - 1, b=b - 1)))
@@ -189,17 +190,10 @@ def _odd_cells(one: ShownRow, two: ShownRow) -> list[int]:
     return found
 
 
-def _whole_runs(session: Session, query: Query, a: int, b: int) -> Markup | None:
-    """How the two runs differ as a whole; asked for by a link, since it may take seconds."""
+def difference_page(session: Session, query: Query) -> ExplorerPage:
+    """How the two runs differ as a whole; found once, in some seconds."""
     if len(session.runs) < 2:
-        return None
-    title = tag("h2", "The whole runs")
-    if not (query.has("whole") or session.is_known("difference")):
-        to = link("compare", a=a, b=b, whole=1)
-        words = "Compare all examples and settings; this may take some seconds."
-        return tag(
-            "section", title, tag("p", tag("a", words, href=to)), class_="figure", id="whole"
-        )
+        raise ConfigError("diff: found one run, allowed: two. `tokenloom explore RUN OTHER`.")
     found = session.difference()
     head, *_ = repr(found).splitlines()
     rows = [(one.key, _short(one.a), _short(one.b), one.why or one.verdict) for one in found.keys]
@@ -210,17 +204,10 @@ def _whole_runs(session: Session, query: Query, a: int, b: int) -> Markup | None
         numbers_html(table) if rows else tag("p", "No setting differs.", class_="soft"),
     ]
     if found.first is not None:
-        step = session.run(0).steps.step_of(found.first)
-        other = session.other.steps.step_of(found.first)
-        parts.append(
-            tag(
-                "a",
-                "the first step that differs",
-                href=link("compare", a=step, b=other),
-                class_="button",
-            )
-        )
-    return tag("section", title, *parts, class_="figure", id="whole")
+        steps = [one.steps.step_of(found.first) for one in session.runs]
+        to = link("compare", a=steps[0], b=steps[1])
+        parts.append(tag("p", button("the first step that differs", to)))
+    return ExplorerPage(title="The whole runs", body=joined(parts), way="compare")
 
 
 def _short(value: object) -> str:

@@ -9,13 +9,13 @@ from collections.abc import Iterable
 import numpy as np
 
 from tokenloom.api.store import Store
-from tokenloom.errors import TokenloomError
+from tokenloom.errors import NotKept, TokenloomError
 from tokenloom.explore.cell_facts import CELLS_OF_A_PAGE
 from tokenloom.explore.cell_marks import cell_html, marked_cells, panel, whole_letters
 from tokenloom.explore.pages.step_page import named_source
 from tokenloom.explore.query import Query, link
 from tokenloom.explore.session import ExploredRun, Session
-from tokenloom.explore.shell import ExplorerPage, button, field, hidden, pager, scrolled
+from tokenloom.explore.shell import ExplorerPage, button, field, greyed, hidden, pager, scrolled
 from tokenloom.page.markup import Markup, joined, tag
 from tokenloom.page.numbers import plural
 from tokenloom.trace.answers import Place
@@ -116,13 +116,11 @@ def _places(
     explored: ExploredRun, source: str, document: int, after: int, keep: dict[str, object]
 ) -> Markup:
     """Where the document is trained after an example."""
-    title = tag(
-        "h2", "Where it is trained" if after < 0 else f"Where it is trained after example {after:,}"
-    )
-    why = explored.wait()
-    if why is not None:
-        return tag("section", title, tag("p", why, class_="reason"), class_="figure unable")
-    found, reason, later = next_places(explored, source, document, after, PLACES)
+    title = "Where it is trained" if after < 0 else f"Where it is trained after example {after:,}"
+    try:
+        found, reason, later = next_places(explored, source, document, after, PLACES)
+    except NotKept as missing:
+        return greyed(explored, title, missing)
     parts: list[Markup] = []
     if found:
         number = explored.number or None
@@ -138,7 +136,7 @@ def _places(
         parts.append(button("later places ›", to))
     if after >= 0:
         parts.append(button("« from the start", link("document", **keep)))
-    return tag("section", title, *parts, class_="figure", id="places")
+    return tag("section", tag("h2", title), *parts, class_="figure", id="places")
 
 
 def next_places(
@@ -160,11 +158,16 @@ def next_places(
         return [], "The run ends there.", None
     first = asked.first_epoch
     places = places_of(asked.over(range(first, first + WITHIN)))
-    found = list(itertools.islice(places, count))
-    for one in places:
-        if one.index != found[-1].index or len(found) > MOST:
-            return found, "", found[-1].index
-        found.append(one)
+    found: list[Place] = []
+    try:
+        for one in places:
+            if len(found) >= count and (one.index != found[-1].index or len(found) > MOST):
+                return found, "", found[-1].index
+            found.append(one)
+    except NotKept:
+        if not found:
+            raise
+        return found, "", found[-1].index  # a later epoch has sums of its own
     reason = places.reason or ""
     later = found[-1].index if found and asked.reaches(first + WITHIN) else None
     return found, reason[:1].upper() + reason[1:], later

@@ -16,7 +16,7 @@ from tokenloom.api.dataset import Dataset
 from tokenloom.errors import ConfigError, TokenloomError
 from tokenloom.explore.query import Query, link
 from tokenloom.explore.session import ExploredRun, Session
-from tokenloom.explore.shell import Download, ExplorerPage, field, greyed
+from tokenloom.explore.shell import Download, ExplorerPage, field
 from tokenloom.page.figure import Numbers, code_block, numbers_html
 from tokenloom.page.markup import Markup, tag
 from tokenloom.page.numbers import plural, share
@@ -58,9 +58,6 @@ class TypedEdit:
 def edit_page(session: Session, query: Query) -> ExplorerPage | Download:
     """The form of an edit, with its preview once something is typed; or the file of the new run."""
     explored = session.run(0)
-    late = greyed(explored, "Edit", "edit")
-    if late is not None:
-        return late
     typed = any(query.has(name) for name in ("weights", "remove", "quarantine"))
     if not typed:
         words = tag(

@@ -7,7 +7,7 @@ from tokenloom.explore.pages.step_page import named_source, source_field
 from tokenloom.explore.query import Query, link
 from tokenloom.explore.scan import Hit, Scanned, scan_hashes, scan_step, scan_texts, searched
 from tokenloom.explore.session import ExploredRun, Session
-from tokenloom.explore.shell import ExplorerPage, field, greyed, select
+from tokenloom.explore.shell import ExplorerPage, field, select
 from tokenloom.page.markup import Markup, joined, tag
 from tokenloom.page.numbers import plural, share
 
@@ -27,10 +27,6 @@ def find_page(session: Session, query: Query) -> ExplorerPage:
     if source:
         named_source(explored, source)
     step = query.whole("step", 0) if query.has("step") else None
-    if kind == "text" and step is not None:
-        late = greyed(explored, "Find", "find")
-        if late is not None:
-            return late
     parts = [_form(explored, kind, wanted, source, step)]
     if wanted:
         parts.append(_results(explored, query, kind, wanted, source, step))

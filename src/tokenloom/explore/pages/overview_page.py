@@ -9,7 +9,7 @@ from __future__ import annotations
 from tokenloom.errors import TokenloomError
 from tokenloom.explore.query import Query
 from tokenloom.explore.session import Session
-from tokenloom.explore.shell import ExplorerPage, greyed
+from tokenloom.explore.shell import ExplorerPage
 from tokenloom.page.figure import figure_html
 from tokenloom.page.markup import joined, tag
 from tokenloom.report.told import answers_html, cautions_html
@@ -20,9 +20,6 @@ __all__ = ["overview_page"]
 def overview_page(session: Session, query: Query) -> ExplorerPage:
     """What the run does as a whole."""
     explored = session.run(query.whole("run", 0, 1))
-    late = greyed(explored, "Overview", "overview")
-    if late is not None:
-        return late
     try:
         report = session.report(explored.number)
     except (TokenloomError, LookupError) as error:

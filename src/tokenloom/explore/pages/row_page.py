@@ -33,7 +33,6 @@ from tokenloom.explore.shell import (
     ExplorerPage,
     button,
     field,
-    greyed,
     hidden,
     pager,
     scrolled,
@@ -52,9 +51,6 @@ HINT = "Point at a token, or walk with the arrow keys."
 def row_page(session: Session, query: Query) -> ExplorerPage:
     """The page of a row, by example or by step and row."""
     explored = session.run(query.whole("run", 0, 1))
-    late = greyed(explored, "Row", "step")
-    if late is not None:
-        return late
     index = _index(explored, query)
     first = query.whole("first", 0)
     chosen = query.whole("cell", -1) if query.has("cell") else None
@@ -245,9 +241,6 @@ def _range(first: int, length: int) -> str:
 def next_of_source(session: Session, query: Query) -> Elsewhere | ExplorerPage:
     """The way to the next row of a source after an example."""
     explored = session.run(query.whole("run", 0, 1))
-    late = greyed(explored, "Row", "step")
-    if late is not None:
-        return late
     run, name = explored.run.run, named_source(explored, query.text("source"))
     after = query.whole("after", 0)
     number = run.names.index(name)

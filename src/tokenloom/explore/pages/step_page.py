@@ -7,7 +7,7 @@ from collections import Counter
 from tokenloom.errors import ConfigError
 from tokenloom.explore.query import Query, link
 from tokenloom.explore.session import ExploredRun, Session
-from tokenloom.explore.shell import ExplorerPage, button, field, greyed, hidden, pager, select
+from tokenloom.explore.shell import ExplorerPage, button, field, hidden, pager, select
 from tokenloom.explore.strip_list import StripRow, rows_of_step, strip_rows
 from tokenloom.page.charts import legend
 from tokenloom.page.markup import Markup, joined, tag
@@ -26,9 +26,6 @@ LISTED_SOURCES = 200  # of a choice
 def step_page(session: Session, query: Query) -> ExplorerPage:
     """The page of a step."""
     explored = session.run(query.whole("run", 0, 1))
-    late = greyed(explored, "Steps", "step")
-    if late is not None:
-        return late
     step = query.whole("step", 0)
     count = explored.step_count
     if not count and count is not None:
