@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from contextlib import nullcontext
 from dataclasses import replace
 
 from tokenloom.errors import NotKept, TokenloomError
@@ -51,8 +50,6 @@ PAGES: dict[str, Callable[[Session, Query], Made]] = {
     "find": find_page,
     "overview": overview_page,
 }
-
-PATIENT = ("overview", "diff")  # what is made once, and may take seconds
 
 ASSETS = {
     "page.css": "text/css; charset=utf-8",
@@ -100,7 +97,7 @@ def routed(session: Session, request: HttpRequest) -> HttpReply:
             asked = read_form(kind, request.body)
         else:
             asked = read_query(query)
-        with nullcontext() if name in PATIENT else quickly():
+        with quickly(name):
             return reply_of(session, PAGES[name](session, asked))
     except NotKept as missing:
         body = greyed(session.run(), "Not shown yet", missing)

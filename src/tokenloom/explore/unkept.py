@@ -8,10 +8,10 @@ with the command that makes them, instead of letting its reader wait for minutes
 
 from __future__ import annotations
 
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, nullcontext
 
 from tokenloom.errors import NotKept
-from tokenloom.layout.allowance import at_most
+from tokenloom.layout.allowance import MOST_ROWS, at_most
 from tokenloom.order.costs import ROW_SECONDS
 from tokenloom.page.numbers import amount, seconds
 
@@ -19,10 +19,16 @@ __all__ = ["missing_words", "quickly"]
 
 QUICK_ROWS = 1 << 22  # about 0.1 s of sums
 
+ONCE = ("diff",)  # pages that are made once, while their reader waits
 
-def quickly() -> AbstractContextManager[None]:
-    """Let a page visit as many rows as nobody notices, and no more."""
-    return at_most(QUICK_ROWS)
+OWN = ("overview",)  # the report has limits of its own
+
+
+def quickly(page: str) -> AbstractContextManager[None]:
+    """Let a page visit as many rows as nobody notices; some, as many as take a second."""
+    if page in OWN:
+        return nullcontext()
+    return at_most(MOST_ROWS if page in ONCE else QUICK_ROWS)
 
 
 def missing_words(missing: NotKept) -> str:
