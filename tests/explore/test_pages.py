@@ -348,6 +348,24 @@ def test_no_page_of_steps_reads_a_token(asked, run):
     assert run.counters() == before
 
 
+def test_documents_that_were_appended_during_the_run_are_shown_too(tmp_path):
+    path = tmp_path / "s"
+    before = tl.build([{"text": "abcd" * 9}], path, tokenizer="bytes", progress=False)
+    run = before.windows(4).shuffle().epochs(3)
+    tl.build([{"text": "wxyz" * 9}], path, tokenizer="bytes", append=True, progress=False)
+    grown = run.edit(at=4, append={"main": tl.open(path)})
+    asked = explored(grown)
+    assert "<h1>Document 1 of main" in asked.html("document", document=1)
+    places = list(grown.where(doc=1))
+    index = places[0].index
+    assert {one["document"] for one in cells_of(asked.html("row", index=index))} == {"1"}
+    listed = re.findall(r"row\?index=(\d+)&amp;cell", asked.html("document", document=1))
+    assert len(listed) >= 9
+    assert [int(one) for one in listed] == [one.index for one in places[: len(listed)]]
+    found = asked.html("find", kind="text", wanted="wxyz")
+    assert "document?source=main&amp;document=1" in found
+
+
 def by_tokens(folder):
     """A mix whose steps need sums of costs, with no plan or sum in memory."""
     stores = [

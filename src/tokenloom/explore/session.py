@@ -71,8 +71,9 @@ class ExploredRun:
 
     @lazy
     def stores(self) -> dict[str, Store]:
-        """The store of each source."""
-        return {name: Store(one.reader, one.path) for name, one in self.run.sources.items()}
+        """The store of each source, with what was appended to it during the run."""
+        lines = zip(self.run.sources.items(), self.run.run.sources, strict=True)
+        return {name: Store(run.layout.line.reader, one.path) for (name, one), run in lines}
 
     @lazy
     def colours(self) -> dict[str, int]:
