@@ -36,6 +36,7 @@ LISTS = {  # caption → pages; a page that is in none of them is an error
         "docs/continue-a-run",
         "docs/looking",
         "docs/report",
+        "docs/explore",
         "docs/splice",
         "docs/run-files",
         "docs/file-to-certificate",

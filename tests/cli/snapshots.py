@@ -145,6 +145,11 @@ COMMANDS = {
         "edit run.yaml --at 16 --quarantine wiki:3 -o other.yaml --json",
         "edit run.yaml --at 16 --weights kode=4 -o third.yaml",
     ],
+    "explore": [
+        "explore run.yaml --seconds 0",
+        "explore run.yaml run.yaml --set seed=8 --seconds 0 --json",
+        "explore run.yaml --port 99999",
+    ],
     "audit": [
         "audit run.yaml -o certificate.json",
         "audit run.yaml --json",
@@ -301,6 +306,9 @@ CHANGES = {
     r"\bin \d+\.\d s$": "in «time» s",
     rf"(\| `full` \|) {NUMBER} \| {NUMBER} \| {NUMBER} \| {NUMBER} \| {NUMBER} \|": r"\1 «times» |",
     rf"(\| `full` \| \d+ \|) {NUMBER} \| {NUMBER} \| {NUMBER} \| {NUMBER} \|": r"\1 «times» |",
+    r"http://127\.0\.0\.1:\d+/[\w-]+/": "«address»",
+    r'("port": )\d+': r'\1"«port»"',
+    r"ssh -L \d+:127\.0\.0\.1:\d+ ": "ssh -L «port»:127.0.0.1:«port» ",
     # the configuration of a model names the version of what wrote it
     r'("fingerprint": )"\w+"(?=\s*},\s*"losses")': r'\1"«sha256»"',
     r"^model \w{12}$": "model «sha256»",
