@@ -24,7 +24,15 @@ from tokenloom.layout.pack.spec import SEQUENTIAL, PackSpec
 from tokenloom.layout.windows import Windows, WindowsSpec
 from tokenloom.report.some_lengths import Stretch, some_stretches
 
-__all__ = ["WINDOWS", "Way", "Ways", "own_tally", "parts_of_layout", "ways_of", "windows_tally"]
+__all__ = [
+    "WINDOWS",
+    "PackingWay",
+    "PackingWays",
+    "own_tally",
+    "parts_of_layout",
+    "ways_of",
+    "windows_tally",
+]
 
 Int64 = NDArray[np.int64]
 
@@ -36,7 +44,7 @@ BUDGET = 150_000  # documents and rows that are planned, for each way: 30 ms
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Way:
+class PackingWay:
     """One way of cutting rows.
 
     Attributes:
@@ -83,7 +91,7 @@ class Way:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Ways:
+class PackingWays:
     """Ways of one source, side by side.
 
     Attributes:
@@ -93,7 +101,7 @@ class Ways:
         own: what the run's own way makes of the whole source.
     """
 
-    ways: tuple[Way, ...]
+    ways: tuple[PackingWay, ...]
     looked: int
     documents: int
     tokens: int
@@ -105,7 +113,7 @@ class Ways:
         return self.looked < self.documents
 
     @property
-    def chosen(self) -> Way:
+    def chosen(self) -> PackingWay:
         """The run's own way, for the documents looked at."""
         return next(one for one in self.ways if one.own)
 
@@ -115,7 +123,7 @@ def parts_of_layout(layout: Layout) -> tuple[Layout, ...]:
     return layout.parts if isinstance(layout, Joined) else (layout,)
 
 
-def ways_of(layout: Layout, budget: int = BUDGET) -> Ways | None:
+def ways_of(layout: Layout, budget: int = BUDGET) -> PackingWays | None:
     """The ways of a source; None if it is spliced, which no packer does.
 
     Args:
@@ -134,7 +142,7 @@ def ways_of(layout: Layout, budget: int = BUDGET) -> Ways | None:
     bounds = [line.bounds(*one) for one in stretches]
     tallies = _tallied(bounds, usual, budget * seq_len)
     found = [
-        Way(
+        PackingWay(
             strategy=one.strategy,
             overflow=one.overflow,
             seq_len=seq_len,
@@ -150,9 +158,9 @@ def ways_of(layout: Layout, budget: int = BUDGET) -> Ways | None:
     if looked < line.documents:  # the tail of a sample is none of the line
         tally = replace(tally, short_rows=0, short_row_tokens=0)
     found.append(
-        Way(strategy=WINDOWS, overflow="", seq_len=seq_len, tally=tally, own=windows == spec)
+        PackingWay(strategy=WINDOWS, overflow="", seq_len=seq_len, tally=tally, own=windows == spec)
     )
-    return Ways(
+    return PackingWays(
         ways=tuple(found),
         looked=looked,
         documents=line.documents,

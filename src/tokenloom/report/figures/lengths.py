@@ -123,7 +123,7 @@ def _place(length: int, low: int) -> float:
 
 
 def _short(digits: int) -> str:
-    """The shortest length of so many binary digits, with a thousand of 1,024.
+    """The shortest length with this number of binary digits; a thousand is 1,024.
 
     >>> [_short(n) for n in (0, 1, 5, 11, 15, 21)]
     ['0', '1', '16', '1k', '16k', '1M']

@@ -14,7 +14,7 @@ from tokenloom.page.figure import Figure, Numbers
 from tokenloom.page.markup import Markup, joined, tag
 from tokenloom.page.numbers import amount, plural, share
 from tokenloom.report.subject import RunSubject
-from tokenloom.report.ways_to_pack import BUDGET, WINDOWS, Way, Ways, ways_of
+from tokenloom.report.ways_to_pack import BUDGET, WINDOWS, PackingWay, PackingWays, ways_of
 
 __all__ = ["packing_figure", "ways_drawn"]
 
@@ -51,7 +51,7 @@ def packing_figure(subject: RunSubject) -> Figure | None:
     )
 
 
-def ways_drawn(ways: Ways, name: str = "") -> Markup:
+def ways_drawn(ways: PackingWays, name: str = "") -> Markup:
     """Bars of fill and of documents cut; the run's own are blue."""
     about = f" of {name}" if name else ""
     fill = [_bar(one, one.tally.fill, _filled(one)) for one in ways.ways]
@@ -68,16 +68,16 @@ def ways_drawn(ways: Ways, name: str = "") -> Markup:
     )
 
 
-def _bar(one: Way, value: float, words: str) -> Bar:
+def _bar(one: PackingWay, value: float, words: str) -> Bar:
     return Bar(one.name, value, words, "s1" if one.own else "rest")
 
 
-def _filled(one: Way) -> str:
+def _filled(one: PackingWay) -> str:
     lost = f", {share(one.lost)} lost" if one.lost else ""
     return f"{share(one.tally.fill)}{lost}"
 
 
-def _message(ways: Ways) -> str:
+def _message(ways: PackingWays) -> str:
     own = ways.chosen
     about = "about " if ways.is_sample else ""
     needless = (
@@ -91,7 +91,7 @@ def _message(ways: Ways) -> str:
     return f"{told}; {_gains(own, better)}."
 
 
-def _better(ways: Ways) -> Way | None:
+def _better(ways: PackingWays) -> PackingWay | None:
     """The way that wins most, among those that are worse in nothing."""
     own, best, most = ways.chosen, None, WORTH
     for one in ways.ways:
@@ -109,7 +109,7 @@ def _better(ways: Ways) -> Way | None:
     return max(whole, key=lambda one: sum(_differences(own, one)), default=None)
 
 
-def _differences(own: Way, other: Way) -> tuple[float, float, float]:
+def _differences(own: PackingWay, other: PackingWay) -> tuple[float, float, float]:
     """What the other way wins: fill, tokens, documents that stay whole."""
     return (
         other.tally.fill - own.tally.fill,
@@ -118,7 +118,7 @@ def _differences(own: Way, other: Way) -> tuple[float, float, float]:
     )
 
 
-def _gains(own: Way, other: Way) -> str:
+def _gains(own: PackingWay, other: PackingWay) -> str:
     fill, lost, whole = _differences(own, other)
     told = []
     if fill > WORTH / 2:
@@ -137,7 +137,7 @@ def _gains(own: Way, other: Way) -> str:
     return f"{other.name} {' and '.join(told)}{price}"
 
 
-def _numbers(found: dict[str, Ways]) -> Numbers:
+def _numbers(found: dict[str, PackingWays]) -> Numbers:
     rows = [
         (
             name,
@@ -165,7 +165,7 @@ def _code(number: int, seq_len: int) -> str:
     )
 
 
-def _notes(found: dict[str, Ways], sources: int) -> Iterator[str]:
+def _notes(found: dict[str, PackingWays], sources: int) -> Iterator[str]:
     if sources > len(found):
         yield f"The table has the largest {len(found)} of {sources:,} sources that are not spliced."
     for name, ways in found.items():

@@ -44,7 +44,7 @@ POINTS, BARS, BINS = 240, 48, (120, 60)  # of a line, a histogram and a map
 
 
 @dataclass(frozen=True, kw_only=True, eq=False, slots=True)
-class Counted:
+class CountedSplices:
     """What one epoch of a spliced source shows.
 
     Attributes:
@@ -102,7 +102,7 @@ def _alone(run: Dataset, name: str) -> Dataset:
     return run if run.rule is None else Dataset({"main": run.sources[name]})
 
 
-def counted_of(run: Dataset, name: str) -> Counted:
+def counted_of(run: Dataset, name: str) -> CountedSplices:
     """What the first epoch of a spliced run shows, bounded by what it costs to count."""
     layout = run.run.sources[0].layout
     assert isinstance(layout, Spliced)
@@ -132,7 +132,7 @@ def counted_of(run: Dataset, name: str) -> Counted:
     if run.run.n is not None and run.run.n < int(layout.phases.end(1)):
         notes.append(f"The run ends in its first epoch, after {plural(run.run.n, 'example')}.")
     table = [one for one in wanted if one in set(layout.documents[listed].tolist())]
-    return Counted(name=name, found=found, drawn=drawn, listed=table, notes=notes)
+    return CountedSplices(name=name, found=found, drawn=drawn, listed=table, notes=notes)
 
 
 def _across(run: Dataset) -> bool:
@@ -157,7 +157,7 @@ def _some(order: Int64, lengths: Int64, quota: Int64, *, closed: bool) -> list[i
     return kept
 
 
-def _message(counted: Counted) -> str:
+def _message(counted: CountedSplices) -> str:
     found = counted.found
     if not counted.drawn:
         return "No document is counted here."
@@ -175,7 +175,7 @@ def _message(counted: Counted) -> str:
     )
 
 
-def _drawn(counted: Counted) -> Iterator[Markup]:
+def _drawn(counted: CountedSplices) -> Iterator[Markup]:
     for document, words in counted.drawn.items():
         about = counted.found.about(document)
         size = f"{plural(about['length'], 'token')}, {plural(about['splices'], 'splice')}"
@@ -254,7 +254,7 @@ def _cuts(count: int, most: int) -> Int64:
     return np.arange(0, count, max(1, -(-count // most)))
 
 
-def _table(counted: Counted) -> Numbers:
+def _table(counted: CountedSplices) -> Numbers:
     rows = []
     for document in counted.listed:
         about = counted.found.about(document)
@@ -275,7 +275,7 @@ def _table(counted: Counted) -> Numbers:
     return Numbers.of(HEAD, rows, "what one epoch shows of each document")
 
 
-def _code(counted: Counted, name: str, several: bool) -> str:
+def _code(counted: CountedSplices, name: str, several: bool) -> str:
     source = f'tl.Dataset({{"main": run.sources["{name}"]}})' if several else "run"
     document = next(iter(counted.drawn), 0)
     return (
