@@ -227,7 +227,9 @@ class RunSubject:
         """A command about this run; lines of Python where it has no file."""
         path = self.run.file.path if self.run.file is not None else ""
         if not path:
-            raise ConfigError("command: this run has no file, so no command can name it.")
+            raise ConfigError(
+                "command: this run has no file, so no command can name it. Use lines of Python."
+            )
         return " ".join(["tokenloom", verb, path, *map(str, options)])
 
 
