@@ -29,7 +29,7 @@ __all__ = [
 
 MOST_ROWS = 1 << 24  # half a second of sums, or two seconds of packing
 
-PLANNED = 4  # planning a row takes as long as adding up so many
+PLANNED = 4  # planning a row takes as long as adding up four
 
 _left: ContextVar[list[int] | None] = ContextVar("rows that may be visited", default=None)
 
