@@ -34,6 +34,8 @@ __all__ = ["view_batch", "view_run", "view_store"]
 
 MOST_CELLS = 512  # of a row that are shown one by one
 
+FILLER = "·"  # a cell that holds no token
+
 WORDS = 16  # tokens of a row in a terminal
 
 OF_RUN = frozenset({"mixture", "rows", "packing", "lengths"})  # figures that a notebook shows
@@ -46,7 +48,15 @@ def view_run(
     batch_size: int | Sequence[tuple[int, int]] | None = None,
     rows: int = 8,
 ) -> View:
-    """See `Dataset.view`."""
+    """A run for a notebook; see `Dataset.view`.
+
+    >>> import tempfile, tokenloom as tl
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     store = tl.build([{"text": "abcdefgh"}], folder + "/toy", tokenizer="bytes")
+    ...     view_run(store.windows(4), step=1, batch_size=1)
+    step 1, 1 row
+    row 0, index 1: e f g h
+    """
     asked = Asked(batch_size=batch_size)
     if step is None:
         return _view_report(run_report(run, asked), OF_RUN)
@@ -58,12 +68,26 @@ def view_run(
 
 
 def view_store(store: Store) -> View:
-    """See `Store.view`."""
+    """A store for a notebook; see `Store.view`.
+
+    >>> import tempfile, tokenloom as tl
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     store = tl.build([{"text": "abcdefgh"}], folder + "/toy", tokenizer="bytes")
+    ...     print(repr(view_store(store)).splitlines()[-1][:58])
+    What can be made of it? 0 rows of 2,048 tokens as windows;
+    """
     return _view_report(store_report(store))
 
 
 def view_batch(batch: Batch, rows: int = 8) -> View:
-    """See `Batch.view`."""
+    """Rows for a notebook; see `Batch.view`.
+
+    >>> import tempfile, tokenloom as tl
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     store = tl.build([{"text": "abcdefgh"}], folder + "/toy", tokenizer="bytes")
+    ...     print(view_batch(store.windows(4)[1]).words.splitlines()[1])
+    row 0, index 1: e f g h
+    """
     return _view_rows(batch, integer("rows", rows, 1), repr(batch))
 
 
@@ -146,7 +170,8 @@ def _cells(batch: Batch, number: int, strings: Sequence[str]) -> Iterator[Markup
         class_ = f"cell t{(segment - 1) % SERIES + 1 if segment else 0}"
         class_ += "" if target else " untrained"
         class_ += " first" if segment and (not cell or segments[cell - 1] != segment) else ""
-        yield tag("span", strings[cell], class_=class_, title=", ".join(words))
+        shown = strings[cell] if segment else FILLER
+        yield tag("span", shown, class_=class_, title=", ".join(words))
 
 
 def _places(batch: Batch, number: int) -> tuple[Any, Any]:

@@ -39,7 +39,11 @@ class Report:
         tree: the subject in words, several lines.
         figures: what is shown.
         command: how it was made.
-        about: what the subject is called in a heading: "run", "store", "audit", "evaluation".
+        about: what the subject is: "run", "store", "certificate" or "evaluation".
+
+    >>> about = {"title": "toy", "lead": "2 rows", "tree": "", "cautions": (), "answers": ()}
+    >>> Report(**about, figures=()).to_dict()["lead"]
+    '2 rows'
     """
 
     title: str

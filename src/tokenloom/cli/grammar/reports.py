@@ -21,7 +21,7 @@ def add_report(commands: Any, common: argparse.ArgumentParser) -> None:
         commands,
         common,
         "report",
-        work="report:report",
+        work="judging.report:report",
         example="report run.yaml --ranks 8 --latency 0.02 --step-seconds 0.4 -o report.html",
         help="a page about a run, a store, an audit or an evaluation",
         description="Write one HTML file that opens without a network: warnings and what to do "
