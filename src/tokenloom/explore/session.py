@@ -21,6 +21,7 @@ from tokenloom.errors import ConfigError, TokenloomError
 from tokenloom.inspect.diff import RunDiff, diff
 from tokenloom.order.schedule import Steps
 from tokenloom.report.assembled import report_on
+from tokenloom.report.report_file import Report
 from tokenloom.report.subject import Asked, RunSubject
 from tokenloom.store.handles import Single, lazy, lock_of
 
