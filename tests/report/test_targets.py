@@ -310,6 +310,15 @@ def test_a_sample_has_a_key_and_what_fits_is_whole():
 # -- all of them -----------------------------------------------------------------------------------
 
 
+def test_every_link_of_a_page_leads_to_a_place_in_it(store, answers):
+    run = store.windows(8).shuffle()
+    for made in (report_on(store), report_on(answers), report_on(run, batch_size=2)):
+        page = made.html
+        links = re.findall(r'href="#([\w-]+)"', page)
+        assert links
+        assert [one for one in links if f'id="{one}"' not in page] == []
+
+
 def test_settings_that_do_not_apply_are_refused(store):
     with pytest.raises(ConfigError, match="ranks: found with Store"):
         report_on(store, ranks=2)

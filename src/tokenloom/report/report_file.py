@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from tokenloom.arguments import Place, place
@@ -185,9 +185,13 @@ def _sections(report: Report) -> list[Markup]:
     title = f"The {report.about} in words"
     tree = tag("pre", report.tree, class_="tree", tabindex=0, role="region", aria_label=title)
     words = tag("section", tag("h2", title), tree, class_="figure", id="tree")
+    known = {one.name for one in report.figures}
+    # a figure that does not apply is not there, so nothing leads to it
+    cautions = [one if one.figure in known else replace(one, figure="") for one in report.cautions]
+    answers = [one if one.figure in known else replace(one, figure="") for one in report.answers]
     return [
-        cautions_html(report.cautions),
-        answers_html(report.answers),
+        cautions_html(cautions),
+        answers_html(answers),
         *([words] if report.tree else []),
         *(figure_html(one) for one in report.figures),
     ]
