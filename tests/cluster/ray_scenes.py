@@ -315,6 +315,6 @@ def scene_error(folder):
 
 
 if __name__ == "__main__":
-    faulthandler.dump_traceback_later(240)  # where it hangs, should it ever
+    faulthandler.dump_traceback_later(900)  # where it hangs, should it ever
     scene, folder = sys.argv[1], Path(sys.argv[2])
     print(json.dumps(globals()[f"scene_{scene}"](folder)))
