@@ -59,9 +59,15 @@ class Progress:
         self.reach(amount)
         self._base = amount
 
-    def note(self, text: str) -> None:
-        """Show `text` after the bar."""
+    @property
+    def is_shown(self) -> bool:
+        """Whether somebody is watching."""
+        return self._bar is not None
+
+    def count(self, documents: int, tokens: int, more: str = "") -> None:
+        """Show how many documents and tokens there are, and `more`, after the bar."""
         if self._bar is not None:
+            text = f"{documents:,} documents, {tokens:,} tokens{more}"
             self._bar.set_postfix_str(text, refresh=False)
 
     def __enter__(self) -> Self:

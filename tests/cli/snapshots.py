@@ -158,6 +158,7 @@ COMMANDS = {
         "audit --indices indices.npy --rows 8 --epochs 1",
         "audit --indices indices.npy --rows 8 --epochs 1 --json",
         "audit run.yaml --rows 8",
+        "audit run.yaml --executor rai",
     ],
     "simulate": [
         "simulate run.yaml --steps 10 --ranks 2 --latency 0.02 --bandwidth 1MB --step-seconds 0.1",
@@ -168,6 +169,15 @@ COMMANDS = {
         "blame run.yaml --losses losses.jsonl",
         "blame run.yaml --losses losses.jsonl --json",
         "blame run.yaml --losses losses.jsonl --loss-key train/loss",
+    ],
+    "report": [
+        "report run.yaml -o pages.html",
+        "report run.yaml --ranks 2 --state state.json",
+        "report stores/wiki -o store.html --json",
+        "report files/train.bin --dtype uint16 --eos 2",
+        "report stores/wiki --ranks 2",
+        "report run.yaml -o run.yaml",
+        "report s3://user:word@bucket/store --json",
     ],
     "evaluate": [
         "evaluate stores/wiki --model model --seq-len 16 --pz --prefix 6 --suffix 2 --stride 40",
@@ -193,6 +203,7 @@ COMMANDS = {
     "verify": [
         "verify stores/wiki",
         "verify stores/wiki --json",
+        "verify stores/wiki --executor ray:head",
         "verify damaged",
         "verify damaged --json",
         "verify files/train.bin --dtype uint16 --eos 2",
@@ -307,6 +318,11 @@ CHANGES = {
     r'^( "bytes": )\d+': r'\1"«size»"',
     r"\b[\d.]+ KiB (in 1 shard|, 644)": r"«size» \1",
     r"files, [\d.]+ KiB, ": "files, «size», ",
+    # a page holds its style sheet, and what a store takes on disk
+    r"(\.html: )[\d.]+ KiB": r"\1«size»",
+    r"[\d.]+ KiB(?= · digest)": "«size»",
+    r"(further column, |in 1 shard, )[\d.]+ KiB": r"\1«size»",
+    r'("columns": 0,\s+"bytes": )\d+': r'\1"«size»"',
 }
 
 

@@ -9,18 +9,23 @@ since Ray leaves threads and an atexit behind.
 """
 
 import contextlib
+import faulthandler
 import json
 import os
 import pickle
 import signal
+import socket
 import sys
 import threading
 import time
 from pathlib import Path
 
 import tokenloom as tl
-from tokenloom.cluster import check_store
-from tokenloom.ingest.cluster import on_ray
+from tokenloom.cluster import audit_run, check_store, prepare_run
+from tokenloom.ingest.cluster import on_ray, ray_tasks, under_way
+from tokenloom.inspect.audit import run_audit
+from tokenloom.layout.pack import rows as grouping
+from tokenloom.order import costs, prices
 
 OPTIONS = {
     "tokenizer": "bytes",
@@ -38,13 +43,13 @@ def inputs_of(folder):
     return sorted(str(path) for path in (folder / "in").iterdir())
 
 
-def workers_on_ray():
+def workers_on_ray(function="_stretch"):
     """Processes that run a task now."""
     found = []
     for place in Path("/proc").iterdir():
         if place.name.isdigit():
             with contextlib.suppress(OSError):
-                if b"ray::_stretch" in (place / "cmdline").read_bytes():
+                if f"ray::{function}".encode() in (place / "cmdline").read_bytes():
                     found.append(int(place.name))
     return found
 
@@ -66,11 +71,13 @@ def after_some_shards(out, then):
 
 
 def listen(heard):
-    """Note the size of each result that the driver gets, and of all that it sends."""
-    real, pack = on_ray._result, on_ray.pack_plan
+    """Note the size of everything that the driver gets, of what it sends, and what it shows."""
+    import ray
 
-    def result(ray, reference):
-        answer = real(ray, reference)
+    real, pack, show = ray.get, on_ray.pack_plan, under_way.Watch._show
+
+    def get(*asked, **options):
+        answer = real(*asked, **options)
         heard["received"].append(len(pickle.dumps(answer)))
         return answer
 
@@ -78,23 +85,31 @@ def listen(heard):
         heard["sent"] = repr(pack(plan))
         return pack(plan)
 
-    on_ray._result, on_ray.pack_plan = result, packed
+    def shown(watch, more):
+        heard["under_way"].append(list(more.values()))
+        show(watch, more)
+        heard["shown"].append(watch._shown["bytes"])
+
+    ray.get, on_ray.pack_plan, under_way.Watch._show = get, packed, shown
 
 
 def scene_plain(folder):
-    """A cluster of our own, for one call."""
-    heard = {"received": []}
+    """A cluster of our own, for one call, and somebody who watches."""
+    heard = {"received": [], "under_way": [], "shown": []}
     listen(heard)
     os.environ["AWS_SECRET_ACCESS_KEY"] = "hidden-7f3a"
-    tl.build(inputs_of(folder), folder / "plain", executor="ray", workers=2, **OPTIONS)
+    under_way.EVERY = ray_tasks.PATIENCE = 0.05  # seconds; stretches are short
+    watched = {**OPTIONS, "progress": True}
+    tl.build(inputs_of(folder), folder / "plain", executor="ray", workers=2, **watched)
     import ray
 
-    left_running, received = ray.is_initialized(), list(heard["received"])
+    left_running, received = ray.is_initialized(), sum(heard["received"])
     report = check_store(folder / "plain", workers=2)
     return {
         "verified": report == tl.open(folder / "plain").check(progress=False) and report.ok,
-        "received": sum(received),
-        "results": len(received),
+        "received": received,
+        "under_way": max(heard["under_way"]),
+        "shown": heard["shown"],
         "secret_sent": "hidden-7f3a" in heard["sent"],
         "left_running": left_running,
     }
@@ -107,18 +122,18 @@ def bucket_inputs(url):
 def scene_bucket(folder):
     """Inputs and store are in a bucket; every message to and from tasks is kept."""
     url = (folder / "url").read_text()
-    messages, run, result = [], on_ray.run_on_ray, on_ray._result
+    messages, run, result = [], on_ray.on_ray, ray_tasks._result
 
-    def sending(function, message, tasks, workers, done):
+    def sending(function, message, tasks, **options):
         messages.append(pickle.dumps((message, tasks)))
-        run(function, message, tasks, workers, done)
+        return run(function, message, tasks, **options)
 
     def receiving(ray, reference):
         answer = result(ray, reference)
         messages.append(pickle.dumps(answer))
         return answer
 
-    on_ray.run_on_ray, on_ray._result = sending, receiving
+    on_ray.on_ray, ray_tasks._result = sending, receiving
     store = tl.build(bucket_inputs(url), f"{url}/store", executor="ray", workers=2, **OPTIONS)
     return {"digest": store.digest, "messages": [one.hex() for one in messages]}
 
@@ -139,7 +154,7 @@ def scene_worker(folder):
 
 
 def scene_node(folder):
-    """A node is killed while its tasks work; another takes them over."""
+    """A node is killed while its tasks work and somebody watches; another takes them over."""
     import ray
     from ray.cluster_utils import Cluster
 
@@ -154,7 +169,7 @@ def scene_node(folder):
         return 1
 
     seen, thread = after_some_shards(out, kill)
-    tl.build(inputs_of(folder), out, executor="ray", **OPTIONS)
+    tl.build(inputs_of(folder), out, executor="ray", **{**OPTIONS, "progress": True})
     thread.join(60)
     end = time.monotonic() + 60  # Ray notices a dead node when its heartbeats are missed
     while (alive := sum(node["Alive"] for node in ray.nodes())) > 2 and time.monotonic() < end:
@@ -163,6 +178,120 @@ def scene_node(folder):
     ray.shutdown()
     cluster.shutdown()
     return seen
+
+
+# -- runs -----------------------------------------------------------------------------------
+
+
+def packed_run(folder):
+    """A mix that packs, counts and adds up; in this process, small runs are worth keeping."""
+    grouping.WORTH_KEEPING = costs.WORTH_KEEPING = prices.WORTH_KEEPING = 1
+    grouping.TOGETHER, costs.PIECE, prices.PIECE = 4, 2048, 1000
+    run_audit.RENDERED_TOGETHER = 100
+    store = tl.open(folder / "whole")
+    sources = {
+        "packed": store.pack(16, group_docs=20, min_len=2).shuffle(),
+        "windows": store.windows(16).shuffle(),
+    }
+    return tl.mix(sources, weights={"packed": 2, "windows": 1}, cost="loss_tokens").seed(5)
+
+
+def cache_in(folder, name):
+    os.environ["TOKENLOOM_CACHE_DIR"] = str(folder / name)
+
+
+def scene_runs(folder):
+    """Plans, sums and a certificate, here and on Ray."""
+    config = packed_run(folder).describe()
+    cache_in(folder, "cache-local")
+    here = prepare_run(config, epochs=2, executor="local", progress=False)
+    cache_in(folder, "cache-ray")
+    there = prepare_run(config, epochs=2, workers=2, progress=False)
+    run = tl.from_config(config)
+    whole = run.audit(0, 1900, progress=False)
+    heard = {"received": [], "under_way": [], "shown": []}
+    listen(heard)
+    found = audit_run(run, 0, 1900, workers=2, progress=False)
+    return {
+        "made": [list(here.made), list(there.made)],
+        "ok": whole.ok,
+        "same": found == whole,
+        "received": heard["received"],
+    }
+
+
+def kill_first(came):
+    """Kill the first worker that is seen at work; what had come from any of them until then."""
+    seen = {}
+
+    def watch():
+        while not (found := workers_on_ray("_piece")):
+            time.sleep(0.01)
+        os.kill(found[0], signal.SIGKILL)
+        seen["killed"], seen["came"] = 1, len(came)
+
+    thread = threading.Thread(target=watch, daemon=True)
+    thread.start()
+    return seen, thread
+
+
+def scene_lost(folder):
+    """A worker is killed in the midst of plans, and one in the midst of an audit."""
+    heard = {"received": [], "under_way": [], "shown": []}
+    listen(heard)
+    run = packed_run(folder)
+    whole = run.audit(0, 1900, progress=False)
+    cache_in(folder, "cache-ray")
+    plans, thread = kill_first(heard["received"])
+    prepare_run(run.describe(), epochs=2, workers=2, progress=False)
+    thread.join(60)
+    heard["received"].clear()
+    audit, thread = kill_first(heard["received"])
+    found = audit_run(run, 0, 1900, workers=2, progress=False)
+    thread.join(60)
+    cache_in(folder, "cache-local")
+    prepare_run(run.describe(), epochs=2, executor="local", progress=False)
+    return {"plans": plans, "audit": audit, "same": found == whole}
+
+
+def scene_address(folder):
+    """A cluster that is already there, named by its address."""
+    import ray
+    from ray.cluster_utils import Cluster
+
+    quiet = {"include_dashboard": False}
+    cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 2, **quiet})
+    address, told = cluster.address, []
+    quick = {name: value for name, value in OPTIONS.items() if name != "transform"}
+    inputs = inputs_of(folder)
+    tl.build(inputs, folder / "address", executor=f"ray:{address}", **quick)
+    left_running = ray.is_initialized()
+    ray.init(address=address, log_to_driver=False)
+    host, _, port = address.rpartition(":")
+    good = ["ray", "ray:auto", f"ray:{address}", f"ray:{socket.gethostbyname(host)}:{port}"]
+    verified = [check_store(folder / "address", executor=one).ok for one in good]
+    for other in (f"ray:{host}:1", "ray:local"):
+        try:
+            check_store(folder / "address", executor=other)
+        except tl.ConfigError as error:
+            told.append(str(error))
+    still = ray.is_initialized()
+    ray.shutdown()
+    cluster.shutdown()
+    try:
+        check_store(folder / "address", executor=f"ray:{address}")
+    except tl.WorkerError as error:
+        told.append(str(error))
+    return {
+        "address": address,
+        "left_running": left_running,
+        "still": still,
+        "verified": verified,
+        "told": told,
+    }
+
+
+# -- errors ---------------------------------------------------------------------------------
 
 
 def scene_error(folder):
@@ -186,5 +315,6 @@ def scene_error(folder):
 
 
 if __name__ == "__main__":
+    faulthandler.dump_traceback_later(240)  # where it hangs, should it ever
     scene, folder = sys.argv[1], Path(sys.argv[2])
     print(json.dumps(globals()[f"scene_{scene}"](folder)))

@@ -13,7 +13,10 @@ from kit import QUICK, SMALL, assert_same_tree, leftovers, quick_folder, tree, w
 import tokenloom as tl
 from tokenloom import cluster
 from tokenloom.cli import main
+from tokenloom.ingest.cluster.drive import finish_parts, prepare
 from tokenloom.ingest.cluster.stretch_files import plan_name, record_name
+from tokenloom.ingest.pipeline import BuildMode
+from tokenloom.ingest.plan import BuildOptions
 
 PARTS = 8
 
@@ -111,6 +114,21 @@ def test_of_two_that_finish_at_once_one_publishes(scratch, corpus, nursery, file
     ]
     assert len({racer.value() for racer in racers}) == 1
     assert_same_tree(scratch / "s", expected)
+
+
+def test_who_finishes_late_finds_the_work_of_another_and_no_missing_part(scratch, corpus):
+    """It looked before the other published, and reads records after they were cleared away."""
+    inputs, expected = corpus
+    mode = BuildMode(append=False, overwrite=False, allow_duplicates=False)
+    options = BuildOptions(**SMALL, stretches=PARTS)
+    do(inputs, scratch / "s", *range(1, PARTS + 1))
+    late = prepare(inputs, scratch / "s", options, mode, QUICK)
+    cluster.finish_build(inputs, scratch / "s", files=QUICK, **SMALL)
+    finish_parts(late)
+    assert_same_tree(scratch / "s", expected)
+    do(inputs, scratch / "other", 1)
+    with pytest.raises(tl.StoreError, match="are missing"):  # control: nobody has published there
+        finish_parts(prepare(inputs, scratch / "other", options, mode, QUICK))
 
 
 def test_a_part_that_is_done_is_not_done_again(scratch, corpus):

@@ -46,6 +46,7 @@ def play(scene, folder):
                 "RAY_TMPDIR": str(home),
                 "RAY_AUTH_MODE": "disabled",
                 "RAY_USAGE_STATS_ENABLED": "0",
+                "RAY_raylet_start_wait_time_s": "200",
             },
             capture_output=True,
             text=True,
@@ -71,8 +72,10 @@ def test_ray_writes_the_bytes_of_one_process_and_the_driver_hears_counts(corpus)
     seen, logs, tokens = play("plain", corpus)
     assert_same_tree(corpus / "plain", tree(corpus / "whole"))
     shards = len(tl.open(corpus / "plain").reader.manifest.shards)
-    assert seen["results"] == OPTIONS["stretches"]
-    assert seen["received"] / shards < 1000  # bytes: under 1 MB for 1,000 shards
+    assert seen["received"] / shards < 1000  # bytes: under 1 MB for 1,000 shards, progress included
+    assert all(seen["under_way"])  # bytes, documents and tokens of stretches that had not ended
+    assert seen["shown"] == sorted(seen["shown"])
+    assert seen["shown"][-1] == sum(Path(one).stat().st_size for one in inputs_of(corpus))
     assert not seen["secret_sent"]
     assert b"hidden-7f3a" not in logs
     assert not seen["left_running"]
@@ -89,6 +92,47 @@ def test_a_worker_or_a_node_is_killed_and_the_bytes_are_the_same(corpus, scene):
     assert seen["records"] < OPTIONS["stretches"]
     assert seen.get("nodes", 2) == 2  # the head and one of two
     assert_same_tree(corpus / scene, tree(corpus / "whole"))
+
+
+@group
+@pytest.mark.slow
+def test_plans_sums_and_certificates_on_ray_are_those_of_one_process(corpus):
+    seen, _, _ = play("runs", corpus)
+    here, there = seen["made"]
+    assert here == there
+    kinds = {name.rpartition("-")[0] for name in there}
+    assert kinds == {"pack", "packed-tokens", "packed-rows", "trained", "sums"}
+    assert_same_tree(corpus / "cache-ray", tree(corpus / "cache-local"))
+    assert seen["ok"]
+    assert seen["same"]
+    assert len(seen["received"]) > 8
+    assert max(seen["received"]) < 10_000  # bytes of a piece of an audit
+
+
+@group
+@pytest.mark.slow
+def test_a_worker_is_killed_in_the_midst_of_plans_and_of_an_audit(corpus):
+    seen, _, _ = play("lost", corpus)
+    for one in (seen["plans"], seen["audit"]):
+        assert one == {"killed": 1, "came": 0}  # it was at work, and nothing had come yet
+    assert seen["same"]
+    assert_same_tree(corpus / "cache-ray", tree(corpus / "cache-local"))
+
+
+@group
+@pytest.mark.slow
+def test_an_address_is_for_one_call_and_never_against_a_running_ray(corpus):
+    seen, _, _ = play("address", corpus)
+    assert not seen["left_running"]
+    assert seen["still"]  # a ray.init of the user's stays
+    assert seen["verified"] == [True] * 4
+    *contradicted, gone = seen["told"]
+    assert len(contradicted) == 2
+    for one in contradicted:
+        assert f"is connected to the cluster at {seen['address']} (ray.init)" in one
+    assert f"no cluster answers at {seen['address']}" in gone
+    written = [path.read_bytes() for path in (corpus / "address").rglob("*") if path.is_file()]
+    assert not any(seen["address"].encode() in one for one in written)
 
 
 @group
@@ -140,7 +184,7 @@ def test_a_plan_travels_as_plain_data_and_encodes_the_same(tmp_path):
     site = prepare(inputs, tmp_path / "s", BuildOptions(**own), mode, LOCAL)
     begin(site)
     header, payload = pack_plan(site.plan)
-    message = (json.dumps(header).encode(), payload)
+    message = (json.dumps(header).encode(), payload, None)
     counts = [_stretch(message, task_numbers(site.task(stretch))) for stretch in (3, 0, 1, 2, 1)]
     assert sum(one["tokens"] for one in counts[:4]) == whole.num_tokens
     assert counts[2] == counts[4]
@@ -176,13 +220,13 @@ def test_a_report_is_the_sum_of_reports_on_ranges_of_shards(tmp_path, monkeypatc
     )
     told = []
 
-    def run(function, message, tasks, workers, done):
+    def run(function, message, tasks, *, executor, workers):
         for task in reversed(tasks):
             answer = json.loads(json.dumps(function(message, task)))
             told.append(len(json.dumps(answer)))
-            done(answer)
+            yield answer
 
-    monkeypatch.setattr(checking, "run_on_ray", run)
+    monkeypatch.setattr(checking, "on_ray", run)
     shards = len(store.reader.manifest.shards)
     assert shards > 2 * checking.SHARDS
     assert check_store(tmp_path / "s", executor="ray") == store.check()

@@ -150,6 +150,7 @@ def test_commands_and_their_options_are_pinned():
         "next",
         "pack-plan",
         "plan",
+        "report",
         "seal",
         "show",
         "simulate",

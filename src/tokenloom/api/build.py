@@ -7,9 +7,10 @@ from pathlib import Path
 from typing import Any
 
 from tokenloom.api.store import Store, open_store
-from tokenloom.arguments import Place, integer, near_misses, one_of
+from tokenloom.arguments import Place, near_misses
 from tokenloom.errors import ConfigError
 from tokenloom.ingest.cluster.drive import prepare, run_all
+from tokenloom.ingest.cluster.ray_tasks import check_executor
 from tokenloom.ingest.cuts import BLOCK_BYTES
 from tokenloom.ingest.encodings import MAX_RECORD_BYTES
 from tokenloom.ingest.pipeline import BuildMode, run_build
@@ -137,8 +138,9 @@ def build_store(
             `tokenloom.cluster`: the same number gives the same bytes, whoever did what; another one
             gives other shards with the same documents in the same order, digest and runs.
         executor: "local", or "ray" (extra `ray`), where each stretch is a task: on a running
-            `ray.init`, the cluster of RAY_ADDRESS, or else one on this machine. `workers` is then
-            the most that run at once. Every node must see the inputs and `out`.
+            `ray.init`, the cluster of RAY_ADDRESS, or else one on this machine;
+            "ray:10.0.0.5:6379" and "ray:auto" say where the cluster is. `workers` is then the most
+            that run at once. Every node must see the inputs and `out`.
         progress: show a progress bar; default: if standard error is a terminal.
         chunk_tokens: tokens per io block.
         shard_tokens: maximum tokens per shard.
@@ -195,12 +197,10 @@ def build_store(
         stretches=stretches,
     )
     mode = BuildMode(append=append, overwrite=overwrite, allow_duplicates=allow_duplicates)
-    one_of("executor", executor, ("local", "ray"))
-    if workers is not None:
-        workers = integer("workers", workers, 1)
-    if executor == "ray" and stretches == 1:
+    remote, workers = check_executor(executor, workers)
+    if remote and stretches == 1:
         raise ConfigError(
-            "executor: found 'ray' with stretches=1, which one task would do alone. Pass "
+            f"executor: found {executor!r} with stretches=1, which one task would do alone. Pass "
             "stretches=..., a few for each CPU of the cluster; it decides the shards."
         )
     if stretches > 1:

@@ -26,6 +26,7 @@ from tokenloom.api.source import Source, usual_render
 from tokenloom.arguments import expanded
 from tokenloom.batch.spec import RenderSpec
 from tokenloom.bind import BindError, bind
+from tokenloom.documents.line import Line
 from tokenloom.documents.resolve import KnownSplits, line_of, rebuild_choice
 from tokenloom.errors import ConfigError
 from tokenloom.foreign.opened import is_ours, open_any
@@ -38,7 +39,7 @@ from tokenloom.order.spec import MAIN, SourceConfig
 from tokenloom.store.reader import Reader
 from tokenloom.version import ORDER_VERSION
 
-__all__ = ["check_plain", "rebuild"]
+__all__ = ["check_plain", "described_lines", "rebuild"]
 
 Hints = Mapping[str, Any]
 
@@ -260,6 +261,22 @@ def _source(
 ) -> Source:
     """A described source, over its store; `given` are the keys as they were written."""
     shared = shared or _Shared()
+    reader, config, place = _unlaid(keys, where, hints, readers, path, shared)
+    rows = shared.layout(reader, config)
+    written = {name: getattr(keys.render, name) for name in given.get("render", ())}
+    render = RenderSpec(**usual_render(config.layout, reader, written))
+    return Source(reader=reader, path=place, config=config, layout=rows, render=render)
+
+
+def _unlaid(
+    keys: _SourceKeys,
+    where: str | None,
+    hints: Hints,
+    readers: Readers,
+    path: str,
+    shared: _Shared,
+) -> tuple[Reader, SourceConfig, str]:
+    """Reader, settings and path of a described source, before its rows are laid out."""
     layout = dict(keys.layout)
     kind = layout.pop("kind", None)
     if not isinstance(kind, str) or kind not in KINDS:
@@ -292,10 +309,38 @@ def _source(
             made_from = f"the {store.identity} of foreign files that the description was made from"
         reader = _opened(*which, made_from, hints)
         shared.opened[which] = reader
-    rows = shared.layout(reader, config)
-    written = {name: getattr(keys.render, name) for name in given.get("render", ())}
-    render = RenderSpec(**usual_render(spec, reader, written))
-    return Source(reader=reader, path=place, config=config, layout=rows, render=render)
+    return reader, config, place
+
+
+def described_lines(
+    config: Mapping[str, Any], only: int | None = None
+) -> list[tuple[SourceConfig, Line]]:
+    """The documents of every described source, before a row is laid out.
+
+    Args:
+        config: the description.
+        only: the number of the one source that is wanted; None is all.
+
+    Raises:
+        ConfigError: as `rebuild`, as far as it gets.
+    """
+    check_plain(config)
+    try:
+        if "mix" not in config:
+            known: list[_SourceKeys] = [bind(_Keys, config)]
+            splits = KnownSplits({})
+        else:
+            mix = bind(_MixKeys, config)
+            known = [bind(_SourceKeys, one) for one in mix.sources]
+            splits = KnownSplits(mix.splits)
+        shared, found = _Shared(splits), []
+        for number, keys in enumerate(known):
+            if only in (None, number):
+                reader, settings, _ = _unlaid(keys, None, {}, {}, f"$.sources[{number}]", shared)
+                found.append((settings, line_of(reader, settings.choice)))
+        return found
+    except BindError as error:
+        raise ConfigError(str(error)) from None
 
 
 def _opened(

@@ -59,6 +59,9 @@ def build(arguments: argparse.Namespace) -> int:
     if arguments.column:
         settings["columns"] = dict(item.partition(":")[::2] for item in arguments.column)
     settings |= {"tokenizer": arguments.tokenizer}
+    if arguments.executor is not None and (arguments.part is not None or arguments.finish):
+        other = "--finish" if arguments.part is None else "--part"
+        raise ConfigError(f"--executor, {other}: found both, allowed: one of them.")
     began = time.perf_counter()
     if arguments.part is not None:
         return _part(arguments, settings)
@@ -67,6 +70,7 @@ def build(arguments: argparse.Namespace) -> int:
         store = finish_build(arguments.inputs, arguments.out, **settings)
     else:
         quiet = False if arguments.quiet else None
+        settings |= {"executor": arguments.executor or "local"}
         store = build_store(arguments.inputs, arguments.out, progress=quiet, **settings)
     seconds = time.perf_counter() - began
     write(arguments, {**summary(store), "seconds": round(seconds, 3)}, _lines(store, seconds))

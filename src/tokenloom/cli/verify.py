@@ -12,12 +12,13 @@ from tokenloom.api.describe import named_snapshots
 from tokenloom.api.store import open_store
 from tokenloom.arguments import Place, Url, place
 from tokenloom.cli.printing import said, write
+from tokenloom.cluster import check_store
 from tokenloom.errors import ConfigError, StoreCorrupt, binary_size, plural
 from tokenloom.foreign.described import Described
 from tokenloom.foreign.guarded import foreign_bytes
 from tokenloom.foreign.opened import describe_files, is_ours, open_foreign
 from tokenloom.foreign.places import Said
-from tokenloom.foreign.seals import seal_files, seal_path
+from tokenloom.foreign.seals import check_target, seal_files, seal_path
 from tokenloom.ingest.target import Collected, collect, held
 from tokenloom.progress import Progress
 from tokenloom.remote.source import source_of
@@ -33,12 +34,16 @@ MAX_BYTES = 16 << 20
 
 def verify(arguments: argparse.Namespace) -> int:
     """Compare a store with what was published: `tokenloom verify`."""
+    quiet, where = False if arguments.quiet else None, arguments.executor or "local"
     try:
         store = open_store(arguments.store, **said(arguments))
     except StoreCorrupt as error:
         report = VerifyReport(arguments.store, 0, 0, 0, 0, 0, (str(error),))
     else:
-        report = store.check(progress=False if arguments.quiet else None)
+        if where == "local":
+            report = store.check(progress=quiet)
+        else:
+            report = check_store(arguments.store, executor=where, progress=quiet)
     ok = report.ok and not report.unfinished
     write(arguments, {**asdict(report), "ok": ok}, _verify_lines(report))
     return 0 if ok else 1
@@ -70,12 +75,14 @@ def seal(arguments: argparse.Namespace) -> int:
             f"{arguments.store}: found no files of a foreign format, allowed: those of another "
             "project. A store of ours has its checksums inside; `tokenloom verify` compares them."
         )
+    target = place("to", arguments.to) if arguments.to else seal_path(described)
+    check_target(target)
     reader = open_foreign(
         described, path=arguments.store, rules=FetchRules(), cache=BlockCache(0), use_seal=False
     )
     show = False if arguments.quiet else None
     with Progress("seal", total=foreign_bytes(reader), unit="B", show=show) as bar:
-        path = seal_files(reader, arguments.to and place("to", arguments.to), tick=bar.advance)
+        path = seal_files(reader, target, tick=bar.advance)
     size = source_of(path.parent).size(path.name) or 0
     about = {"path": arguments.store, "seal": str(path), "bytes": size}
     about |= {"digest": reader.manifest.digest, "tokens": reader.manifest.tokens}

@@ -1,16 +1,28 @@
-"""Takes the arguments of a build → gives a part of it, and the store when every part is done.
+"""Takes a build, a store or a run → gives what one machine would make of it, made by many.
 
 ================  =================================================================================
 `build_part`      does part 3 of 64, on any machine, in any order, again after a crash
 `finish_build`    publishes the store of all parts, with the bytes of a build on one machine
 `verify_store`    reads every byte of a store again, on Ray
 `check_store`     the same, with the problems in its report
+`prepare_run`     makes the packing plans and sums of a run, and keeps them here
+`audit_run`       judges a run, with the certificate of `Dataset.audit`
 ================  =================================================================================
 
 ``tokenloom.build(..., executor="ray")`` builds on a Ray cluster. See docs/on-a-cluster.md.
 """
 
+from tokenloom.cluster.auditing import audit_run
 from tokenloom.cluster.checking import check_store, verify_store
+from tokenloom.cluster.preparing import Prepared, prepare_run
 from tokenloom.cluster.sharing import build_part, finish_build
 
-__all__ = ["build_part", "check_store", "finish_build", "verify_store"]
+__all__ = [
+    "Prepared",
+    "audit_run",
+    "build_part",
+    "check_store",
+    "finish_build",
+    "prepare_run",
+    "verify_store",
+]

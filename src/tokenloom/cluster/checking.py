@@ -7,16 +7,17 @@ history, its sidecars and its digest, which is made of stored hashes.
 
 from __future__ import annotations
 
+import contextlib
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 from tokenloom.api.store import open_store
-from tokenloom.arguments import integer, one_of
 from tokenloom.bind import bind, unbind
-from tokenloom.errors import StoreCorrupt
-from tokenloom.ingest.cluster.on_ray import run_on_ray
+from tokenloom.cluster.sending import absolute
+from tokenloom.errors import ConfigError, StoreCorrupt
+from tokenloom.foreign.foreign_reader import ForeignReader
+from tokenloom.ingest.cluster.ray_tasks import check_executor, on_ray
 from tokenloom.ingest.crew.wire import pack_error
 from tokenloom.progress import Progress
 from tokenloom.store.verify import VerifyReport
@@ -37,7 +38,7 @@ def verify_store(
 
     Args:
         path: the store; every node must see it.
-        executor: "ray" (extra `ray`), as in `tokenloom.build`, or "local".
+        executor: "ray" (extra `ray`) or with an address, as in `tokenloom.build`, or "local".
         workers: how many tasks run at once, at most; default: what the cluster has room for.
         progress: show a progress bar; default: if standard error is a terminal.
 
@@ -73,19 +74,27 @@ def check_store(
     True
     >>> folder.cleanup()
     """
-    one_of("executor", executor, ("local", "ray"))
-    if workers is not None:
-        workers = integer("workers", workers, 1)
+    remote, workers = check_executor(executor, workers)
     store = open_store(path)
-    if executor == "local":
+    if not remote:
         return store.check(progress=progress)
+    if isinstance(store.reader, ForeignReader):
+        raise ConfigError(
+            f"executor: found {executor!r}, but {path} are files of another project, which one "
+            "process verifies. Use executor='local'."
+        )
     shards = len(store.reader.manifest.shards)
-    message = {"path": str(path), "snapshot": store.snapshot}
+    message = {"path": absolute(path), "snapshot": store.snapshot}
     tasks = [{"first": n, "last": min(n + SHARDS, shards)} for n in range(0, shards, SHARDS)]
     found: dict[int, VerifyReport] = {}
     total = sum(sum(shard.files.values()) for shard in store.reader.manifest.shards)
     with Progress("verify", total=total, show=progress) as bar:
-        run_on_ray(_some_shards, message, tasks, workers, partial(_note, found, bar))
+        results = on_ray(_some_shards, message, tasks, executor=executor, workers=workers)
+        with contextlib.closing(results):
+            for answer in results:
+                report = bind(VerifyReport, answer["report"])
+                found[answer["first"]] = report
+                bar.advance(report.bytes)
     reports = [found[first] for first in sorted(found)]
     return _sum(store.check(shards=range(0), progress=False), reports)
 
@@ -98,12 +107,6 @@ def _some_shards(message: dict[str, Any], task: dict[str, int]) -> dict[str, Any
         return {"first": task["first"], "report": unbind(report)}
     except Exception as error:  # noqa: BLE001 - the driver raises it
         return pack_error(error)
-
-
-def _note(found: dict[int, VerifyReport], bar: Progress, answer: dict[str, Any]) -> None:
-    report = bind(VerifyReport, answer["report"])
-    found[answer["first"]] = report
-    bar.advance(report.bytes)
 
 
 def _sum(whole: VerifyReport, reports: list[VerifyReport]) -> VerifyReport:

@@ -20,7 +20,8 @@ from tokenloom.api.store import Store
 from tokenloom.errors import ConfigError, TokenloomError
 from tokenloom.inspect.diff import RunDiff, diff
 from tokenloom.order.schedule import Steps
-from tokenloom.report.assembled import Report, report_on
+from tokenloom.report.assembled import report_on
+from tokenloom.report.report_file import Report
 from tokenloom.report.subject import Asked, RunSubject
 from tokenloom.store.handles import Single, lazy, lock_of
 

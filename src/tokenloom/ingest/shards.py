@@ -211,7 +211,7 @@ class _Stream:
         self.tokens += len(encoded.ids)
         self.bar.reach(self.cursor.bytes)
         several = f", {self.executor.processes} processes" if self.executor.processes > 1 else ""
-        self.bar.note(f"{self.documents:,} documents, {self.tokens:,} tokens{several}")
+        self.bar.count(self.documents, self.tokens, several)
 
     def piece_starts(self, block: Block, encoded: EncodedBlock) -> NDArray[np.int64]:
         """Number of the first record of each piece of the current block, in its input."""

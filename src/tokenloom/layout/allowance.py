@@ -29,7 +29,7 @@ __all__ = [
 
 MOST_ROWS = 1 << 24  # half a second of sums, or two seconds of packing
 
-PLANNED = 4  # planning a row takes as long as adding up so many
+PLANNED = 4  # planning a row takes as long as adding up four
 
 _left: ContextVar[list[int] | None] = ContextVar("rows that may be visited", default=None)
 
@@ -76,7 +76,7 @@ def about_to_visit(rows: int, what: str) -> None:
     if rows > left[0]:
         raise NotKept(
             f"{what}: {rows:,} rows have to be visited, allowed here: {left[0]:,}. Ask once "
-            "without a limit, as `tokenloom simulate` does: the result is kept.",
+            "without a limit, such as Dataset.consumed(examples): the result is kept.",
             rows=rows,
             what=what,
         )

@@ -20,7 +20,7 @@ from tokenloom.layout.layout import Layout
 from tokenloom.mixture.run import MixedRun
 from tokenloom.mixture.spec import Edit, MixSpec
 from tokenloom.mixture.stages import Change, TimedSource, first_stage, next_stage
-from tokenloom.order.costs import Costs
+from tokenloom.order.closed_costs import Costs
 from tokenloom.order.grown import grown_run
 from tokenloom.order.prices import SpanCount, costs_of
 from tokenloom.order.run import Blanks, SourceRun, source_run
@@ -28,7 +28,7 @@ from tokenloom.order.shuffle import Shuffle
 from tokenloom.order.spec import SourceConfig
 from tokenloom.store.reader import Reader
 
-__all__ = ["Appended", "MixSource", "check_edits", "mixed_run", "single_run"]
+__all__ = ["Appended", "MixSource", "check_edits", "endless_run", "mixed_run", "single_run"]
 
 Appended = Mapping[tuple[int, str], Reader]
 """(number of the edit, source) → the store of that source as of that edit."""
@@ -176,7 +176,7 @@ def mixed_run(
 
 def _timed(name: str, source: MixSource, spec: MixSpec, joins: int) -> TimedSource:
     """A source of a mix, before any edit."""
-    run = _endless(name, source, spec)
+    run = endless_run(name, source, spec)
     if not run.rows:
         raise ConfigError(f"mix.{name}: it has no rows, so there is nothing to draw. Leave it out.")
     if spec.rule == "levanter":
@@ -210,7 +210,7 @@ def _grown(
     return replace(known, run=run, costs=costs, declared=declared)
 
 
-def _endless(name: str, source: MixSource, spec: MixSpec) -> SourceRun:
+def endless_run(name: str, source: MixSource, spec: MixSpec) -> SourceRun:
     """The endless run of a source under its name in the mix, with its own seed or the mix's."""
     config = source.config
     seed = config.seed if config.seed is not None else spec.seed

@@ -23,7 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tokenloom import native
-from tokenloom.order.costs import Costs, EqualCosts
+from tokenloom.order.closed_costs import Costs, EqualCosts
 from tokenloom.random.keys import children, key, named
 from tokenloom.store.handles import lazy
 

@@ -1,18 +1,17 @@
-"""Cumulative costs of the items of a source, in the order in which they come.
+"""Cumulative costs of items that differ: sums that are kept.
 
-One idea: item k of a source happens when everything before it has been consumed. So a run needs
-``C(k)``, the cost of its first k items, and its inverse, from a cost to an item. If all rows cost
-the same, both are one multiplication or division. If one row of an epoch is short, its position is
-enough. Otherwise one sum for every `STRIDE` items of an epoch is kept, computed once per epoch and
-cached between processes; the items between two sums are added up on request.
+One idea: where no formula gives ``C(k)``, the cost of the first k items of a source
+(`tokenloom.order.closed_costs`), one sum for every `STRIDE` items of an epoch is kept, computed
+once per epoch and cached between processes; the items between two sums are added up on request.
 """
 
 from __future__ import annotations
 
 import functools
+import itertools
 import logging
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any, Protocol
 
 import numpy as np
@@ -22,6 +21,7 @@ from tokenloom.arrays import with_newest
 from tokenloom.errors import NotKept
 from tokenloom.layout.allowance import about_to_visit, rows_left
 from tokenloom.layout.layout import Phases
+from tokenloom.layout.pack.groups import Share
 from tokenloom.progress import Progress
 from tokenloom.store.handles import lazy
 from tokenloom.store.plan_cache import (
@@ -32,7 +32,7 @@ from tokenloom.store.plan_cache import (
     remembered_array,
 )
 
-__all__ = ["Costs", "EqualCosts", "Priced", "ShortLastCosts", "SummedCosts"]
+__all__ = ["Priced", "SummedCosts"]
 
 Int64 = NDArray[np.int64]
 
@@ -44,6 +44,8 @@ KEPT_EPOCHS = 8
 
 CHUNK = 1 << 16  # items added up at a time
 
+PIECE = 1 << 22  # items that are added up elsewhere at a time
+
 WORTH_KEEPING = 1 << 20  # items of an epoch; adding up fewer is faster than finding a file
 
 SHOWN = 1 << 25  # items; from here on it takes seconds, and a progress bar is shown
@@ -53,137 +55,6 @@ LARGEST = 2.0**62  # of all sums
 ROW_SECONDS = 30e-9  # that adding up a row takes, about; for people
 
 log = logging.getLogger("tokenloom")
-
-
-class Costs(Protocol):
-    """Costs of the items of one source, in order."""
-
-    n: int | None
-    """Number of items; None is endless."""
-    most: int
-    """No item costs more."""
-
-    def upto(self, k: int) -> int:
-        """C(k), the cost of the first k items."""
-
-    @property
-    def mean(self) -> float:
-        """The approximate cost of an item."""
-
-    def one(self, k: int) -> tuple[int, int]:
-        """C(k), and the cost of item k."""
-
-    def items(self, first: int, last: int) -> Int64:
-        """The cost of each item from `first` to `last` - 1."""
-
-    def before(self, cost: float) -> int:
-        """The number of items k with C(k) < cost, at most n."""
-
-    def near(self, cost: float) -> float:
-        """An estimate of `before` from the totals of epochs alone."""
-
-
-class EqualCosts:
-    """All items cost the same.
-
-    >>> costs = EqualCosts(10, None)
-    >>> costs.upto(3), costs.before(25), costs.before(30)
-    (30, 3, 3)
-    """
-
-    def __init__(self, cost: int, n: int | None) -> None:
-        self.cost, self.most, self.n = cost, cost, n
-        self.mean = float(cost)
-
-    def one(self, k: int) -> tuple[int, int]:
-        """See `Costs`."""
-        return k * self.cost, self.cost
-
-    def upto(self, k: int) -> int:
-        """See `Costs`."""
-        return k * self.cost
-
-    def items(self, first: int, last: int) -> Int64:
-        """See `Costs`."""
-        return np.full(last - first, self.cost, np.int64)
-
-    def before(self, cost: float) -> int:
-        """See `Costs`."""
-        found = max(0, -int(-cost // self.cost))
-        return found if self.n is None else min(found, self.n)
-
-    def near(self, cost: float) -> float:
-        """See `Costs`."""
-        return float(self.before(cost))
-
-
-class ShortLastCosts:
-    """All items of an epoch cost the same except one, whose position differs by epoch.
-
-    Args:
-        usual: the cost of every other item.
-        short: the cost of that one.
-        rows: items of an epoch.
-        place: epoch → its position in that epoch.
-        n: number of items; None is endless.
-
-    >>> costs = ShortLastCosts(10, 4, 3, lambda epoch: 1, None)
-    >>> [costs.upto(k) for k in range(5)], costs.before(14), costs.before(15)
-    ([0, 10, 14, 24, 34], 2, 3)
-    """
-
-    def __init__(
-        self, usual: int, short: int, rows: int, place: Callable[[int], int], n: int | None
-    ) -> None:
-        self.n, self._usual, self._less, self._rows = n, usual, usual - short, rows
-        self._total = usual * rows - self._less
-        self.most, self.mean = usual, float(usual)
-        self._find = place
-        self._places: dict[int, int] = {}
-
-    def _place(self, epoch: int) -> int:
-        found = self._places.get(epoch)
-        if found is None:
-            found = self._find(epoch)
-            self._places = with_newest(self._places, epoch, found, KEPT_STRETCHES)
-        return found
-
-    def upto(self, k: int) -> int:
-        """See `Costs`."""
-        epoch, inside = divmod(k, self._rows)
-        less = self._less if inside and self._place(epoch) < inside else 0
-        return epoch * self._total + inside * self._usual - less
-
-    def one(self, k: int) -> tuple[int, int]:
-        """See `Costs`."""
-        epoch, inside = divmod(k, self._rows)
-        return self.upto(k), self._usual - (self._less if self._place(epoch) == inside else 0)
-
-    def items(self, first: int, last: int) -> Int64:
-        """See `Costs`."""
-        out = np.full(last - first, self._usual, np.int64)
-        for epoch in range(first // self._rows, -(-last // self._rows)):
-            k = epoch * self._rows + self._place(epoch)
-            if first <= k < last:
-                out[k - first] -= self._less
-        return out
-
-    def before(self, cost: float) -> int:
-        """See `Costs`."""
-        if cost <= 0:
-            return 0
-        if self.n is not None and cost > self.upto(self.n):
-            return self.n
-        epoch, most = divmod(math.ceil(cost) - 1, self._total)  # items k with C(k) <= most
-        place = self._place(epoch)
-        found = min(most // self._usual, place) + 1
-        behind = min((most + self._less) // self._usual, self._rows - 1)
-        k = epoch * self._rows + found + max(0, behind - place)
-        return k if self.n is None else min(k, self.n)
-
-    def near(self, cost: float) -> float:
-        """See `Costs`."""
-        return float(self.before(cost))
 
 
 class Priced(Protocol):
@@ -238,12 +109,18 @@ class SummedCosts:
     """
 
     def __init__(self, priced: Priced, n: int | None) -> None:
-        self._priced, self.most, self.n = priced, priced.most, n
+        self._priced = priced
+        self.most, self.n = priced.most, n
         self._sums: dict[int, Remembered] = {}
         self._kept: dict[tuple[int, int], Int64] = {}
         self._totals: dict[int, int] = {}
         self._begins: dict[int, int] = {0: 0}
         self._asked = -1  # the last epoch that was counted from its start, however long it is
+
+    @property
+    def priced(self) -> Priced:
+        """The items."""
+        return self._priced
 
     # -- epochs ----------------------------------------------------------------------------
 
@@ -304,20 +181,35 @@ class SummedCosts:
             self._sums = with_newest(self._sums, epoch, found, KEPT_EPOCHS)
         return found
 
-    def _recalled(self, epoch: int) -> Remembered:
-        """The same from a cached file if it agrees; otherwise computed and cached."""
+    def kept_as(self, epoch: int) -> dict[str, Any] | None:
+        """Names the sums of an epoch in the plan cache; None if they are not worth a file."""
         length = self._length(epoch)
         identity = self._priced.identity if length >= WORTH_KEEPING else None
-        what = f"the costs of epoch {epoch:,}"
         if identity is None:
-            about_to_visit(length, what)
+            return None
+        return {**identity, "epoch": epoch, "rows": length, "stride": STRIDE}
+
+    def keep(self, epoch: int, share: Share | None = None) -> None:
+        """Have the plan cache keep the sums of an epoch, if they are worth a file.
+
+        Args:
+            epoch: the epoch.
+            share: has pieces added up elsewhere, see `piece`.
+        """
+        if self.kept_as(epoch) is not None and epoch not in self._sums:
+            self._sums = with_newest(self._sums, epoch, self._recalled(epoch, share), KEPT_EPOCHS)
+
+    def _recalled(self, epoch: int, share: Share | None = None) -> Remembered:
+        """The same from a cached file if it agrees; otherwise computed and cached."""
+        named = self.kept_as(epoch)
+        if named is None or not is_kept("sums", named):
+            about_to_visit(self._length(epoch), f"the costs of epoch {epoch:,}")
+        if named is None:
             return Remembered(self._added_up(epoch), "")
-        named = {**identity, "epoch": epoch, "rows": length, "stride": STRIDE}
-        shape = np.dtype(np.int64), -(-length // STRIDE) + 1
+        shape = np.dtype(np.int64), -(-named["rows"] // STRIDE) + 1
         agrees = functools.partial(self._agrees, epoch)
-        if not is_kept("sums", named):
-            about_to_visit(length, what)
-        return remembered_array("sums", named, shape, agrees, lambda: self._added_up(epoch))
+        make = functools.partial(self._added_up, epoch, share)
+        return remembered_array("sums", named, shape, agrees, make)
 
     def _agrees(self, epoch: int, sums: Int64) -> bool:
         """Whether sums start at 0 and ascend, and random stretches of them are correct."""
@@ -339,8 +231,28 @@ class SummedCosts:
         sums = [self._remembered(one).digest for one in sorted({*firsts, epoch})]
         return [one for one in (*sums, *self._priced.digests) if one]
 
-    def _added_up(self, epoch: int) -> Int64:
-        length, parts = self._length(epoch), []
+    def _added_up(self, epoch: int, share: Share | None = None) -> Int64:
+        length = self._length(epoch)
+        parts = self._shared(epoch, share) if share is not None else self._own(epoch, length)
+        return np.cumsum(np.concatenate([[0], *parts])).astype(np.int64)
+
+    def _shared(self, epoch: int, share: Share) -> Iterator[Int64]:
+        """The cost of every `STRIDE` items of an epoch, added up elsewhere."""
+        ends = [*range(0, self._length(epoch), PIECE), self._length(epoch)]
+        pieces = [{"epoch": epoch, "low": a, "high": b} for a, b in itertools.pairwise(ends)]
+        for one in share(pieces):
+            yield np.frombuffer(one["sums"], "<i8").astype(np.int64)
+
+    def piece(self, epoch: int, low: int, high: int) -> bytes:
+        """The cost of every `STRIDE` items from `low` to `high` - 1 of an epoch, as bytes."""
+        parts = [
+            self._strides(epoch, at, min(CHUNK, high - at)).astype("<i8").tobytes()
+            for at in range(low, high, CHUNK)
+        ]
+        return b"".join(parts)
+
+    def _own(self, epoch: int, length: int) -> Iterator[Int64]:
+        """The same, added up here."""
         shown = None if length >= SHOWN else False
         if shown is None:
             log.info(
@@ -354,12 +266,17 @@ class SummedCosts:
         with Progress("adding up costs", total=length, unit=" rows", show=shown) as progress:
             known = self._priced.by_rows(epoch, STRIDE, progress.reach)
             if known is not None:
-                parts, length = [known], 0
+                yield known
+                return
             for low in range(0, length, CHUNK):
-                some = self._inside(epoch, low, CHUNK)
-                parts.append(np.add.reduceat(some, np.arange(0, len(some), STRIDE)))
-                progress.reach(low + len(some))
-        return np.cumsum(np.concatenate([[0], *parts])).astype(np.int64)
+                yield self._strides(epoch, low, CHUNK)
+                progress.reach(min(low + CHUNK, length))
+
+    def _strides(self, epoch: int, low: int, count: int) -> Int64:
+        """The cost of every `STRIDE` items of up to `count`, starting at item `low`."""
+        some = self._inside(epoch, low, count)
+        found: Int64 = np.add.reduceat(some, np.arange(0, len(some), STRIDE))
+        return found
 
     def _inside(self, epoch: int, low: int, count: int) -> Int64:
         """Prices of up to `count` items of an epoch, starting at item `low`."""

@@ -6,6 +6,7 @@ examples follows from the order and from sums (`tokenloom.order.costs`), at any 
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable
 from typing import Any, Protocol
 
@@ -16,11 +17,13 @@ from tokenloom.documents.line import Line
 from tokenloom.errors import ConfigError
 from tokenloom.layout.allowance import PLANNED, about_to_visit
 from tokenloom.layout.layout import Epochs, Layout, Phases
+from tokenloom.layout.pack.groups import Share
 from tokenloom.layout.pack.rows import Packed
 from tokenloom.layout.spans import Spans
 from tokenloom.layout.splice.rows import Spliced
 from tokenloom.order.block_order import BlockOrder
-from tokenloom.order.costs import Costs, EqualCosts, ShortLastCosts, SummedCosts
+from tokenloom.order.closed_costs import Costs, EqualCosts, ShortLastCosts
+from tokenloom.order.costs import SummedCosts
 from tokenloom.order.orders import Order
 from tokenloom.order.stretches import sum_of_first
 from tokenloom.store.handles import lazy
@@ -33,6 +36,8 @@ Int64 = NDArray[np.int64]
 TOGETHER = 1 << 16  # rows counted at a time
 
 MOST = 1 << 62  # examples
+
+PIECE = 1 << 20  # rows that are counted elsewhere at a time
 
 WORTH_KEEPING = 1 << 18  # rows; counting fewer is faster than finding a file
 
@@ -156,29 +161,56 @@ class RunPrices:
     @lazy
     def _table(self) -> Remembered:
         """The count of every row, for a layout whose rows do not change between epochs [rows]."""
+        return self._counted(None)
+
+    @property
+    def kept_as(self) -> dict[str, Any] | None:
+        """Names the counts of all rows in the plan cache; None if they are not worth a file."""
         layout = self._run.layout
-        count = int(layout.phases.rows[0])
-        identity = {
-            "line": layout.line.identity,
-            "layout": layout.tag,
-            "render": None if self._counter is None else self._counter.identity,
-        }
-        kind = np.dtype(np.min_scalar_type(layout.width))
+        worth = layout.is_constant and int(layout.phases.rows[0]) >= WORTH_KEEPING
+        if self._counter is None or not worth:
+            return None
+        line, render = layout.line.identity, self._counter.identity
+        return {"line": line, "layout": layout.tag, "render": render}
+
+    def keep(self, share: Share | None = None) -> None:
+        """Have the plan cache keep the counts of all rows, if they are worth a file.
+
+        Args:
+            share: has pieces counted elsewhere, see `piece`.
+        """
+        if self.kept_as is not None and "_table" not in self.__dict__:
+            self.__dict__["_table"] = self._counted(share)
+
+    def piece(self, low: int, high: int) -> bytes:
+        """The counts of rows [low, high), as bytes."""
+        kind = np.dtype(np.min_scalar_type(self._run.layout.width))
+        parts = [
+            self._count(0, np.arange(at, min(at + TOGETHER, high))).astype(kind)
+            for at in range(low, high, TOGETHER)
+        ]
+        raw: bytes = np.concatenate(parts).astype(kind.newbyteorder("<")).tobytes()
+        return raw
+
+    def _counted(self, share: Share | None) -> Remembered:
+        count = int(self._run.layout.phases.rows[0])
+        kind = np.dtype(np.min_scalar_type(self._run.layout.width))
 
         def agrees(known: NDArray[Any]) -> bool:
             rows = random_places(count)
             return np.array_equal(known[rows], self._count(0, rows))
 
         def make() -> NDArray[Any]:
-            made = np.empty(count, kind)
-            for low in range(0, count, TOGETHER):
-                rows = np.arange(low, min(low + TOGETHER, count))
-                made[low : low + TOGETHER] = self._count(0, rows)
-            return made
+            ends = [*range(0, count, PIECE), count]
+            pieces = [{"low": a, "high": b} for a, b in itertools.pairwise(ends)]
+            here = ({"counts": self.piece(**piece)} for piece in pieces)
+            raw = [one["counts"] for one in (here if share is None else share(pieces))]
+            return np.frombuffer(b"".join(raw), kind.newbyteorder("<")).astype(kind)
 
-        if count < WORTH_KEEPING or not is_kept("trained", identity):
+        identity = self.kept_as
+        if identity is None or not is_kept("trained", identity):
             about_to_visit(PLANNED * count, "the trained tokens of all rows")
-        if count < WORTH_KEEPING:
+        if identity is None:
             return Remembered(make(), "")
         return remembered_array("trained", identity, (kind, count), agrees, make)
 

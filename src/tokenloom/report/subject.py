@@ -7,23 +7,29 @@ what would is taken from a sample, or left out with the reason, and `notes` say 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
 from tokenloom.api.dataset import Dataset
-from tokenloom.errors import ConfigError, NotKept
+from tokenloom.errors import NotKept
 from tokenloom.inspect.audit.certificate import Certificate
 from tokenloom.inspect.simulate.answer import Simulation
 from tokenloom.inspect.simulate.simulation import simulate_run
 from tokenloom.layout.allowance import MOST_ROWS, PLANNED, at_most
 from tokenloom.layout.pack.rows import Packed
 from tokenloom.loader.steps import Steps
+from tokenloom.mixture.run import MixedRun
 from tokenloom.order.costs import ROW_SECONDS
-from tokenloom.order.run import Run
+from tokenloom.order.run import Run, SourceRun
+from tokenloom.page.figure import MOST_ROWS as MOST_ROWS_SHOWN
 from tokenloom.page.numbers import seconds
+from tokenloom.quality.order_sample import OrderLook, look_at_order
+from tokenloom.report.consumption import Consumption, End, consumption_of, ends_of
+from tokenloom.report.leftovers import Leftovers, leftovers_of
+from tokenloom.report.picked_rows import PickedRow, picked_rows
 from tokenloom.store.handles import lazy
 
 __all__ = ["BATCH_SIZE", "Asked", "RunSubject"]
@@ -31,6 +37,8 @@ __all__ = ["BATCH_SIZE", "Asked", "RunSubject"]
 POINTS = 60  # of the run at which shares are told
 
 BATCH_SIZE = 64  # if nobody says another one
+
+LOOKED_AT = 16  # sources whose orders are judged
 
 ENDLESS_EPOCHS = 1  # of the largest source: how far an endless run is looked at
 
@@ -48,24 +56,28 @@ class Asked:
         ranks: processes that share every step.
         latency: seconds from a request to its first byte.
         bandwidth: bytes per second of a rank's source; None: no limit.
+        cache_bytes: memory for decoded blocks of each store; None: as its stores have it.
         step_seconds: time that a step takes once it has its data; None: not known.
         examples: examples already trained, as a state says; None: not known.
         certificate: of the last audit, or None.
-        extractions: what evaluations found, by name (`tokenloom.evaluate`).
+        evaluations: what evaluations found, by name (`tokenloom.evaluate`).
         command: the command that made the report, to be shown.
         name: what the subject is called.
+        tell: called with what is about to be done, for whoever waits.
     """
 
     batch_size: int | Sequence[tuple[int, int]] | None = None
     ranks: int = 1
     latency: float | None = None
     bandwidth: float | None = None
+    cache_bytes: int | None = None
     step_seconds: float | None = None
     examples: int | None = None
     certificate: Certificate | None = None
     evaluations: dict[str, Any] = field(default_factory=dict)
     command: str = ""
     name: str = "run"
+    tell: Callable[[str], None] = lambda _: None
 
 
 class RunSubject:
@@ -109,13 +121,24 @@ class RunSubject:
         return self.steps.count(self.examples, partial=False)
 
     @lazy
+    def trained(self) -> int:
+        """Examples of these steps; all, where there is not a single one."""
+        begin = self.steps.begin(self.step_count)
+        return min(begin, self.examples) if self.step_count else self.examples
+
+    def step_at(self, examples: int) -> int:
+        """Steps that have started by then."""
+        return self.steps.count(examples, partial=True)
+
+    @lazy
     def simulation(self) -> Simulation | None:
         """What these steps show, read and wait for; None for a run without a whole step."""
         if not self.step_count:
             return None
         asked = self.asked
-        exact = self._examples_read()
-        with at_most(MOST_ROWS + 2 * PLANNED * _planned(self.run.run, exact)):
+        with at_most():
+            exact, planned = self._examples_read()
+        with at_most(MOST_ROWS + 2 * PLANNED * planned):
             return simulate_run(
                 self.run,
                 self.step_count,
@@ -123,18 +146,67 @@ class RunSubject:
                 ranks=asked.ranks,
                 latency=asked.latency,
                 bandwidth=asked.bandwidth,
+                cache_bytes=asked.cache_bytes,
                 step_seconds=asked.step_seconds,
                 points=POINTS,
                 exact_examples=exact,
             )
 
-    def _examples_read(self) -> int:
-        """Examples whose reads are simulated: fewer where each is in another packed group."""
-        most = min(self.examples, EXACT_EXAMPLES)
-        step = self.steps.size(0)
-        while most > step and _planned(self.run.run, most) > PLANNED_ROWS:
+    @lazy
+    def largest(self) -> tuple[SourceRun, ...]:
+        """The sources by their rows in an epoch, the largest first."""
+        return tuple(sorted(self.run.run.sources, key=lambda one: -one.rows))
+
+    @lazy
+    def looks(self) -> dict[str, OrderLook]:
+        """What the orders of the largest sources look like."""
+        size = self.steps.size(0)
+        return {
+            one.name: look_at_order(one.order(0), one.working.blocks, size, one.name)
+            for one in self.largest[:LOOKED_AT]
+        }
+
+    @lazy
+    def consumption(self) -> Consumption:
+        """What every source has given at some points of the run."""
+        return consumption_of(self.run.run, self.trained, POINTS)
+
+    @lazy
+    def by_tokens(self) -> tuple[int, ...]:
+        """Numbers of the sources, those with most tokens first; as many as a table has."""
+        last = self.consumption.points[-1].taken
+        return tuple(sorted(range(len(last)), key=lambda one: -last[one].tokens)[:MOST_ROWS_SHOWN])
+
+    @lazy
+    def ends(self) -> tuple[End, ...]:
+        """When each of them has shown everything once, and when it runs out."""
+        return tuple(ends_of(self.run.run, self.by_tokens))
+
+    @property
+    def removed(self) -> frozenset[int]:
+        """Numbers of the sources that an edit removes."""
+        names = {name for edit in self.run.edits for name in edit.remove}
+        return frozenset(n for n, name in enumerate(self.run.run.names) if name in names)
+
+    @property
+    def is_shuffled_whole(self) -> bool:
+        """Whether the order of a mix is shuffled once more, over all its sources."""
+        return isinstance(self.run.run, MixedRun) and self.run.run.shuffle is not None
+
+    @property
+    def position(self) -> int | None:
+        """Examples that are trained already, if that was told."""
+        return self.asked.examples
+
+    def _examples_read(self) -> tuple[int, int]:
+        """Examples whose reads are simulated, fewer where each is in another packed group.
+
+        The second number are the rows of these groups.
+        """
+        most, step = min(self.examples, EXACT_EXAMPLES), self.steps.size(0)
+        while (rows := _planned(self.run.run, most)) > PLANNED_ROWS and most > step:
             most = max(step, most // 4)
-        return max(1, most)
+        return max(1, most), rows
 
     def reason_for(self, missing: NotKept) -> str:
         """Why something is not shown, and what to do: sums or plans that nobody has kept."""
@@ -145,28 +217,30 @@ class RunSubject:
         )
 
     def keeping(self) -> str:
-        """What works out the sums of a run and keeps them."""
-        size = self.batch_size
-        if self.run.file is not None and self.run.file.path and isinstance(size, int):
-            given = ("--batch-size", size, "--steps", max(1, self.step_count))
-            return self.command("simulate", *given)
-        return self.python(f"run.simulate({max(1, self.step_count)}, batch_size={size})")
+        """What works out the sums that the figures need, and keeps them."""
+        return self.python(
+            f"for part in range({POINTS + 1}):\n"
+            f"    examples = part * {self.trained} // {POINTS}\n"
+            "    print(run.consumed(examples))  # adds up costs, and keeps the sums"
+        )
+
+    @lazy
+    def rows(self) -> list[PickedRow]:
+        """A few rows of the run, read and rendered."""
+        return picked_rows(self.run, self.steps, self.examples, self.step_count)
+
+    @lazy
+    def leftovers(self) -> Leftovers:
+        """What these steps leave out."""
+        file = self.run.file
+        end = "drop" if file is None else str(file.loader.get("end", "drop"))
+        return leftovers_of(self.run, self.simulation, end)
 
     def python(self, code: str) -> str:
         """Lines of Python that make a number of this report again."""
         path = self.run.file.path if self.run.file is not None else ""
         opened = f'run = tl.load("{path}")' if path else "# run: as you made it"
         return f"import tokenloom as tl\n\n{opened}\n{code}"
-
-    def command(self, verb: str, *options: object) -> str:
-        """A command about this run; lines of Python where it has no file."""
-        path = self.run.file.path if self.run.file is not None else ""
-        if not path:
-            raise ConfigError(
-                "command: this run has no file, so no command can name it. Save it first with "
-                "tokenloom.save."
-            )
-        return " ".join(["tokenloom", verb, path, *map(str, options)])
 
 
 def _planned(run: Run, examples: int) -> int:

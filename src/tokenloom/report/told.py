@@ -26,6 +26,9 @@ class Answer:
         sentence: the answer.
         numbers: the numbers in it, by name.
         figure: name of the figure that shows it; empty if none does.
+
+    >>> Answer(name="n", question="How many?", sentence="2 rows.", numbers={"rows": 2}).figure
+    ''
     """
 
     name: str
@@ -43,6 +46,9 @@ class Caution:
         words: what is wrong, with its numbers.
         remedy: what to do.
         figure: name of the figure that shows it; empty if none does.
+
+    >>> Caution(words="The run has no step.", remedy="Use a smaller batch size.").remedy
+    'Use a smaller batch size.'
     """
 
     words: str

@@ -11,6 +11,7 @@ import argparse
 from tokenloom.cli.grammar.benches import add_bench
 from tokenloom.cli.grammar.evaluation import add_evaluate
 from tokenloom.cli.grammar.layouts import add_pack_plan, add_splice
+from tokenloom.cli.grammar.reports import add_report
 from tokenloom.cli.grammar.runs import add_ask, add_compare, add_explore, add_files, add_plan
 from tokenloom.cli.grammar.stores import add_build, add_exchange, add_look, add_tend
 from tokenloom.cli.grammar.verbs import Parser, add_completion, common_options
@@ -31,6 +32,7 @@ ADD = (
     add_audit,
     add_simulate,
     add_blame,
+    add_report,
     add_evaluate,
     add_pack_plan,
     add_splice,

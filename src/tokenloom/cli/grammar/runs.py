@@ -233,7 +233,7 @@ def _add_run(verb: argparse.ArgumentParser) -> None:
     add_overrides(verb)
 
 
-def add_batch_size(verb: argparse.ArgumentParser) -> None:
+def add_batch_size(verb: Any) -> None:
     """Add `--batch-size`."""
     verb.add_argument(
         "--batch-size",

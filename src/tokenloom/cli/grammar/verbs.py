@@ -16,7 +16,14 @@ from typing import Any, NoReturn
 
 from tokenloom.errors import choices, near_miss, sentence
 
-__all__ = ["Parser", "add_completion", "add_overrides", "add_verb", "common_options"]
+__all__ = [
+    "Parser",
+    "add_completion",
+    "add_executor",
+    "add_overrides",
+    "add_verb",
+    "common_options",
+]
 
 
 class Parser(argparse.ArgumentParser):
@@ -107,6 +114,15 @@ def add_overrides(verb: Any, of: str = "the run file") -> None:
         default=[],
         metavar="KEY=VALUE",
         help=f"another value of {of}, as in loader.batch_size=128; may be repeated",
+    )
+
+
+def add_executor(verb: Any) -> None:
+    """Add `--executor`, where the work is done."""
+    verb.add_argument(
+        "--executor",
+        metavar="WHERE",
+        help="local (default), ray, or the address of a Ray cluster: ray:HOST:PORT, ray:auto",
     )
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from tokenloom.cli.grammar.runs import add_batch_size
 from tokenloom.cli.grammar.values import bytes_of, real, whole
-from tokenloom.cli.grammar.verbs import add_overrides, add_verb
+from tokenloom.cli.grammar.verbs import add_executor, add_overrides, add_verb
 
 __all__ = ["add_audit", "add_blame", "add_simulate"]
 
@@ -20,7 +20,7 @@ def add_audit(commands: Any, common: argparse.ArgumentParser) -> None:
         commands,
         common,
         "audit",
-        work="verdicts:audit",
+        work="judging.verdicts:audit",
         example="audit run.yaml -o certificate.json",
         help="judge every law of a run, and write a certificate",
         description="Look at the rows of a run and judge every law: exactly once, coverage, order, "
@@ -37,6 +37,7 @@ def add_audit(commands: Any, common: argparse.ArgumentParser) -> None:
     look.add_argument("--sample", help="only N rows, a keyed sample", **NUMBER)
     look.add_argument("--seed", default=0, help="names the sample (default: 0)", **NUMBER)
     look.add_argument("-o", "--output", metavar="FILE", help="write the certificate there")
+    add_executor(look)
     check = audit.add_argument_group("certificates of others")
     check.add_argument("--check", metavar="FILE", help="compute a keyed hundredth of it again")
     check.add_argument("--full", action="store_true", help="with --check: compute all of it again")
@@ -52,7 +53,7 @@ def add_simulate(commands: Any, common: argparse.ArgumentParser) -> None:
         commands,
         common,
         "simulate",
-        work="verdicts:simulate",
+        work="judging.verdicts:simulate",
         example="simulate run.yaml --steps 100000 --ranks 8 --batch-size 512 --cache 2GiB "
         "--latency 0.02 --bandwidth 500MB --step-seconds 0.4",
         help="what steps of a run will read, show and wait for",
@@ -82,7 +83,7 @@ def add_blame(commands: Any, common: argparse.ArgumentParser) -> None:
         commands,
         common,
         "blame",
-        work="verdicts:blame",
+        work="judging.verdicts:blame",
         example="blame run.yaml --losses log.jsonl --step-key step --loss-key train/loss",
         help="the documents that the losses of a run point at",
         description="Steps that spike, documents, sources and positions whose losses are above the "

@@ -8,10 +8,8 @@ at any time, on any machine that sees the inputs and the store.
 from __future__ import annotations
 
 import logging
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
 from tokenloom.arguments import Place, integer
@@ -227,17 +225,16 @@ def run_all(site: Site, *, executor: str, workers: int | None, progress: bool | 
         log.info("%s: this build is already there", site.root)
         _tidy(site)
         return
-    if executor == "ray":
-        refuse_objects(site.plan.setup)
+    if executor != "local":
+        refuse_objects(site.plan.setup, executor)
     begin(site)
     total = sum(one.size for one in site.plan.setup.inputs)
     tasks = [site.task(stretch) for stretch in range(site.plan.options.stretches)]
     with Progress("build", total=total or None, show=progress) as bar:
-        if executor == "ray":
-            tell = partial(_tell, bar, Counter())
-            run_tasks(site.plan, tasks, workers=workers, done=tell)
-        else:
+        if executor == "local":
             _run_here(site, tasks, workers, bar)
+        else:
+            run_tasks(site.plan, tasks, executor=executor, workers=workers, bar=bar)
     finish_stretches(site.plan, site.files, site.root, site.before, site.mode)
 
 
@@ -246,13 +243,6 @@ def _run_here(site: Site, tasks: Sequence[Task], workers: int | None, bar: Progr
     for task in tasks:
         bar.start_at(done)
         done += run_stretch(site.plan, site.files, task, workers=workers, bar=bar).bytes
-
-
-def _tell(bar: Progress, total: Counter[str], counts: dict[str, int]) -> None:
-    """One more stretch is done."""
-    total.update(counts)
-    bar.reach(total["bytes"])
-    bar.note(f"{total['documents']:,} documents, {total['tokens']:,} tokens")
 
 
 def begin(site: Site) -> None:

@@ -31,7 +31,7 @@ from tokenloom.ingest.pipeline import (
 from tokenloom.ingest.plan import BuildPlan, with_inputs
 from tokenloom.ingest.shards import Cursor
 from tokenloom.ingest.skips import MAX_PLACES, Skips
-from tokenloom.ingest.target import alone, remove_names, sizes_of
+from tokenloom.ingest.target import alone, look, remove_names, sizes_of
 from tokenloom.store import format as fmt
 from tokenloom.store.files import Files
 from tokenloom.store.snapshots import Snapshot
@@ -60,6 +60,8 @@ def finish_stretches(
         InputError: an input changed between two parts, or is there twice.
     """
     missing = missing_parts(files, root, plan, next_number(before))
+    if missing and look(root, files).snapshot != before:
+        return  # another has finished meanwhile, and cleared the records away
     if missing:
         shown = ", ".join(map(str, missing[:SHOWN])) + (", …" if len(missing) > SHOWN else "")
         stretches, are = plan.options.stretches, "is" if len(missing) == 1 else "are"

@@ -162,9 +162,11 @@ class Certificate:
                 "tokenloom audit RUN -o FILE."
             )
         try:
-            return bind(Certificate, plain, path="certificate")
+            made = bind(Certificate, plain, path="certificate")
         except BindError as error:
             raise ConfigError(str(error)) from None
+        _check_counts(made)
+        return made
 
     def __str__(self) -> str:
         return "\n".join(self.lines())
@@ -211,6 +213,24 @@ def _parsed(value: Any) -> Any:
         ) from None
 
 
+def _check_counts(made: Certificate) -> None:
+    """Refuse counts that are not those of an audit: they are shown, and files come from others."""
+    sources, errors = made.counts.get("sources"), made.counts.get("mixture_error")
+    names = ("rows", "tokens", "whole_epochs")
+    right = isinstance(sources, Mapping) and all(
+        isinstance(one, Mapping) and all(type(one.get(name)) is int for name in names)
+        for one in sources.values()
+    )
+    known = isinstance(errors, Mapping) and all(
+        isinstance(one, int | float) for one in errors.values()
+    )
+    if not (right and known and all(size.isdigit() for size in made.missed)):
+        raise ConfigError(
+            "certificate.counts: found something else than the counts of an audit, allowed: rows, "
+            "tokens and whole_epochs by source. Make one with tokenloom audit RUN -o FILE."
+        )
+
+
 def subject_of(run: Dataset) -> Subject:
     """The run that a certificate is about."""
     return Subject(
@@ -239,6 +259,7 @@ class StretchDigests:
     Args:
         rows: all rows that will come.
         stretch: rows of a stretch; default: so that there are at most `MOST`.
+        block: the default is rounded up to a multiple of this.
 
     >>> made = StretchDigests(3, 2)
     >>> made.add([b"0" * 16, b"1" * 16, b"2" * 16], [0, 1, 2])
@@ -246,8 +267,9 @@ class StretchDigests:
     ['dc3b9742', '8d7329c8']
     """
 
-    def __init__(self, rows: int, stretch: int | None = None) -> None:
-        self.stretch = max(1, -(-rows // MOST)) if stretch is None else stretch
+    def __init__(self, rows: int, stretch: int | None = None, block: int = 1) -> None:
+        usual = -(-max(1, -(-rows // MOST)) // block) * block
+        self.stretch = usual if stretch is None else stretch
         count = -(-rows // self.stretch)
         self._made = [hashlib.sha256() for _ in range(count)]
 

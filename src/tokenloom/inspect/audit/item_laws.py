@@ -9,7 +9,7 @@ the item's own index must be the one that shows it.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
 import numpy as np
@@ -38,22 +38,28 @@ class ItemLaws:
         run: the run.
         scope: what is looked at.
         findings: where to note what was found.
+        here: the places that are looked at here, [low, high); others look at the rest.
 
     Attributes:
         low, high: the part of the range that has whole blocks of a mix, [low, high).
         cuts: indices that no chunk may cross.
         block: chunks must be whole multiples of this many rows.
         not_looked_at: what is left out, as sentences.
+        errors: the largest error of every source at any prefix, in units of cost.
     """
 
-    def __init__(self, run: Dataset, scope: Scope, findings: Findings) -> None:
+    def __init__(
+        self, run: Dataset, scope: Scope, findings: Findings, here: tuple[int, int]
+    ) -> None:
         self._run, self._scope, self._findings = run, scope, findings
+        ranged = scope.sample is None
+        self._first = scope.first + (here[0] if ranged else 0)
+        self._last = scope.first + here[1] if ranged else scope.last
         self._mix = None if run.rule is None else cast(MixedRun, run.run)
         self.low, self.high, self.block = scope.first, scope.last, 1
         self.cuts: list[int] = []
         self.not_looked_at: list[str] = []
         self._is_ordered = True
-        self._backwards = 0
         if run.rule is not None and self._mix is not None:
             rule = run.rule.as_rule
             self.block = rule.block or 1
@@ -67,9 +73,11 @@ class ItemLaws:
         self._between = self.low < self.high and scope.sample is None
         self._before = self.counts(self.low) if self._between else []
         self._after = self.counts(self.high) if self._between else []
-        self._next: dict[int, int] = dict(enumerate(self.counts(scope.first)))
+        self._next: dict[int, int] = dict(enumerate(self.counts(self._first)))
+        self._backwards = here[0] if not ranged else self._outside(self._first)
         self._sums = [0] * len(self._before)
         self._times = self._mix_times()
+        self.errors: dict[str, float] = {} if self._times is None else self._times.errors
 
     def counts(self, index: int) -> list[int]:
         """The items of every source before an index."""
@@ -92,18 +100,21 @@ class ItemLaws:
         if mix.shuffle is not None:
             self.not_looked_at.append("shares at prefixes: the mix is shuffled as a whole")
             return None
-        return MixTimes(mix, rule, self.low, self._findings)
+        first = max(self.low, self._first)
+        if first >= min(self.high, self._last):
+            return None  # others look at the blocks of the mix
+        return MixTimes(mix, rule, first, self.low, self._findings)
+
+    def _outside(self, index: int) -> int:
+        """How many rows before an index have no whole block."""
+        low, high = min(self.low, index), min(self.high, index)
+        return index - self._scope.first - max(0, high - low)
 
     def ranges(self) -> list[tuple[int, int] | None]:
         """Of every source, the items that are all looked at, [first, last)."""
         if not self._between:
             return [None] * len(self._run.run.sources)
         return list(zip(self._before, self._after, strict=True))
-
-    @property
-    def errors(self) -> dict[str, float]:
-        """The largest error of every source at any prefix, in units of cost."""
-        return {} if self._times is None else self._times.errors
 
     def look(self, shown: ShownRows, parts: Sequence[Placed]) -> None:
         """Judge a chunk; `parts` are its rows, source by source."""
@@ -160,10 +171,40 @@ class ItemLaws:
             ),
         )
 
-    def finish(self) -> None:
-        """Judge what only the end of the range shows."""
+    def end(self) -> None:
+        """Judge what only the end of what was looked at here shows."""
         if self._times is not None:
-            self._times.finish(self.high)
+            self._times.finish(min(self.high, self._last))
+        if self._mix is None or self._scope.sample is not None or not self._is_ordered:
+            return
+        due, names = self.counts(self._last), self._run.run.names
+        wrong = [number for number, count in enumerate(due) if self._next[number] != count]
+        self._findings.note(
+            "items",
+            "rows",
+            0,
+            wrong,
+            lambda n: (
+                f"source {names[n]}: before index {self._last:,} its last item is "
+                f"{self._next[n] - 1:,}, right is {due[n] - 1:,}"
+            ),
+        )
+
+    def plain(self) -> dict[str, Any]:
+        """What was seen here, as plain data."""
+        sums = [one % (1 << 64) for one in self._sums]
+        return {"sums": sums, "errors": self.errors, "left_out": self.not_looked_at}
+
+    def add(self, plain: Mapping[str, Any]) -> None:
+        """Add what was seen elsewhere."""
+        self._sums = [a + b for a, b in zip(self._sums, plain["sums"], strict=True)]
+        for name, error in plain["errors"].items():
+            self.errors[name] = max(self.errors.get(name, 0.0), error)
+        new = [one for one in plain["left_out"] if one not in self.not_looked_at]
+        self.not_looked_at += new
+
+    def finish(self) -> None:
+        """Judge what only all pieces together show."""
         if self._is_ordered or not self._between:
             return
         names: Any = self._run.run.names

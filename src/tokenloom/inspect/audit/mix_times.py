@@ -52,11 +52,15 @@ class MixTimes:
     Args:
         run: the mix.
         rule: its settings.
-        first: the first index that is looked at.
+        first: the first index that is looked at here.
+        since: the first that is looked at at all; errors are counted from there, or from the start
+            of a stage.
         findings: where to note what was found.
     """
 
-    def __init__(self, run: MixedRun, rule: MixSpec, first: int, findings: Findings) -> None:
+    def __init__(
+        self, run: MixedRun, rule: MixSpec, first: int, since: int, findings: Findings
+    ) -> None:
         self._run, self._rule, self._findings = run, rule, findings
         self._midpoint = rule.as_rule.midpoint
         stage = self._stage_at(first)
@@ -66,9 +70,16 @@ class MixTimes:
         clocks = stage.merge.clocks
         self._cost = [c.costs.upto(k) for c, k in zip(clocks, counts, strict=True)] + [0] * late
         self._ties = named(key(rule.seed or 0, "mix", "ties"), list(run.names))
-        self._now = _Stretch()
+        self._now = self._start(stage, since)
         self._stage: Stage | None = None
         self.errors: dict[str, float] = {}
+
+    def _start(self, stage: Stage, since: int) -> _Stretch:
+        """What was consumed before the first index, by the rule."""
+        before = stage.order.cut(max(since, stage.at)).tolist()
+        clocks = zip(stage.merge.clocks, before, strict=True)
+        consumed = {n: self._cost[n] - c.costs.upto(k) for n, (c, k) in enumerate(clocks)}
+        return _Stretch(consumed=consumed, total=sum(consumed.values()))
 
     def _stage_at(self, index: int) -> Stage:
         starts = [stage.at for stage in self._run.stages]
@@ -83,8 +94,10 @@ class MixTimes:
             self._note_early(indices, early)
             return
         if stage is not self._stage:
-            self.finish(int(indices[0]))
-            self._stage, self._now = stage, _Stretch()
+            if self._stage is not None:
+                self.finish(int(indices[0]))
+                self._now = _Stretch()
+            self._stage = stage
         times = np.empty(len(indices))
         ties = np.zeros(len(indices), np.uint64)
         cost = np.zeros(len(indices), np.int64)

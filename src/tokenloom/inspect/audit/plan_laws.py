@@ -11,9 +11,9 @@ Memory does not depend on the number of rows: an epoch takes a few integers.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -43,6 +43,8 @@ MANY = 64  # epochs in a chunk; more are judged by the order itself, not by its 
 COLUMNS = ("document", "start", "length", "at", "address", "flags", "seen")
 
 TELLING = 20  # rows; two fair orders of that many rows never agree
+
+WORD = 1 << 64  # sums are modulo this
 
 KEPT = 1 << 12  # epochs of a source whose coverage is kept for the next time
 
@@ -310,6 +312,23 @@ class SourceLaws:
         for extended in sorted(self._source.epochs.extended, reverse=True):
             out[out == extended] = extended - 1
         return out
+
+    def plain(self) -> dict[str, Any]:
+        """What was seen here, as plain data; sums are modulo 2^64."""
+        totals = {
+            epoch: [one.rows, one.numbers % WORD, one.edges % WORD, one.tokens, one.order % WORD]
+            for epoch, one in self.totals.items()
+        }
+        return {"rows": self.rows, "tokens": self.tokens, "totals": totals}
+
+    def add(self, plain: Mapping[str, Any]) -> None:
+        """Add what was seen elsewhere."""
+        self.rows += plain["rows"]
+        self.tokens += plain["tokens"]
+        for epoch, more in plain["totals"].items():
+            known = self.totals.get(epoch, EpochTotals())
+            sums = [known.rows, known.numbers, known.edges, known.tokens, known.order]
+            self.totals[epoch] = EpochTotals(*(a + b for a, b in zip(sums, more, strict=True)))
 
     def finish(self) -> None:
         """Judge the epochs that were seen from their start to their end."""

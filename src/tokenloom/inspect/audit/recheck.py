@@ -22,7 +22,7 @@ from tokenloom.inspect.audit.array_audit import hashes_of, rendered
 from tokenloom.inspect.audit.certificate import Certificate, made_here, subject_of
 from tokenloom.inspect.audit.chance import miss_chance
 from tokenloom.inspect.audit.plan_laws import look_at
-from tokenloom.inspect.audit.run_audit import Audit
+from tokenloom.inspect.audit.run_audit import certified
 from tokenloom.inspect.audit.scope import ARRAYS
 from tokenloom.random.keys import key
 from tokenloom.random.permute import permutations
@@ -118,7 +118,7 @@ def check_certificate(
     if different:
         return _report(different, 0, of, versions)
     if full:
-        again = Audit(run, known.scope).certificate(progress)
+        again = certified(run, known.scope, progress=progress)
         return _report(list(_different("", known.claim, again.claim)), of, of, versions)
     chosen = _chosen(known, seed)
     return _report(list(_differing_stretches(known, run, chosen)), len(chosen), of, versions)

@@ -3,12 +3,19 @@
 One idea: plan and arrays are looked at in the same pass, chunk after chunk, and each chunk is
 forgotten. `audit_run(run, arrays=False)` stops before a token is read.
 
+An audit is a sum over pieces, which are some stretches of rows each. What is carried from one row
+to the next (items, costs, times) is known at the start of a piece, so pieces are looked at by
+anybody, in any order (`tokenloom.cluster`): a piece gives counts, a few examples, sums by epoch and
+the digests of its stretches, and the certificate is made of these. Which rows are a piece follows
+from the scope, so a certificate does not tell who looked at what.
+
 `python -m benchmarks audit` prints what both depths cost.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import itertools
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -38,14 +45,18 @@ from tokenloom.inspect.audit.plan_laws import ShownRows, SourceLaws, hidden_of, 
 from tokenloom.inspect.audit.scope import Scope, scope_of
 from tokenloom.inspect.audit.spliced_sums import spliced_epochs, spliced_sum
 from tokenloom.inspect.audit.verdicts import ARRAY_LAWS, PLAN_LAWS, Findings
+from tokenloom.layout.pack.groups import Share
 from tokenloom.layout.spans import Spans
 from tokenloom.progress import Progress
 
-__all__ = ["Audit", "audit_run"]
+__all__ = ["Audit", "audit_run", "certified"]
 
 Int64 = NDArray[np.int64]
 
 PLANNED, RENDERED = 1 << 16, 1 << 13  # rows of a chunk, without and with arrays
+
+# rows of a piece, at most, if a stretch has no more
+PLANNED_TOGETHER, RENDERED_TOGETHER = 1 << 19, 1 << 15
 
 PARTLY = "attention_mask, document_starts and continues, of most rows"
 
@@ -85,41 +96,107 @@ def audit_run(
     (True, 2)
     """
     scope = scope_of(dataset_of("audit", run), first, last, arrays, sample, seed)
-    return Audit(run, scope).certificate(progress)
+    return certified(run, scope, progress=progress)
 
 
-class Audit:
-    """One audit under way.
+def certified(
+    run: Dataset, scope: Scope, share: Share | None = None, progress: bool | None = None
+) -> Certificate:
+    """Look at everything in a scope, and say what was found.
 
     Args:
         run: the run.
         scope: what to look at.
+        share: has pieces looked at elsewhere; see `Audit.looked`.
+        progress: show a bar; default: if standard error is a terminal.
+    """
+    whole = Audit(run, scope)
+    pieces = whole.pieces()
+    with Progress("audit", total=scope.rows, unit=" rows", show=progress) as bar:
+        here = (Audit(run, scope, **piece).looked(bar.reach) for piece in pieces)
+        found = here if share is None else share(pieces)
+        for piece, plain in zip(pieces, found, strict=True):
+            whole.add(plain)
+            bar.reach(piece["high"])
+    return whole.certificate()
+
+
+class Audit:
+    """One audit under way, of all rows or of a piece.
+
+    Args:
+        run: the run.
+        scope: what to look at.
+        low, high: the places among its rows that are looked at here; none to add up others.
     """
 
-    def __init__(self, run: Dataset, scope: Scope) -> None:
-        self._run, self._scope = run, scope
+    def __init__(self, run: Dataset, scope: Scope, low: int = 0, high: int = 0) -> None:
+        self._run, self._scope, self._low, self._high = run, scope, low, high
         self._findings = Findings(PLAN_LAWS + ARRAY_LAWS)
-        self._items = ItemLaws(run, scope, self._findings)
+        self._items = ItemLaws(run, scope, self._findings, (low, high))
         self._hidden = [hidden_of(run.edits, name) for name in run.run.names]
         sources = run.run.sources
         columns = zip(sources, self._hidden, self._items.ranges(), strict=True)
         self._laws = [SourceLaws(s, h, self._findings, whole) for s, h, whole in columns]
         renders = [source.render for source in run.sources.values()]
         self._arrays = ArrayLaws(sources, renders, run.seq_len, self._findings)
-        self._plan_digests = StretchDigests(scope.rows)
-        self._array_digests = StretchDigests(scope.rows)
+        block = self._items.block if scope.sample is None else 1
+        self._plan_digests = StretchDigests(scope.rows, block=block)
+        self._array_digests = StretchDigests(scope.rows, block=block)
+        self._plan: list[str] = []  # digests of stretches, as they come
+        self._hashes: list[str] = []
         self._rendered = self._hashed = 0
 
-    def certificate(self, progress: bool | None) -> Certificate:
-        """Look at everything, and say what was found."""
+    def pieces(self) -> list[dict[str, int]]:
+        """The places of the rows of each piece: whole stretches, and whole blocks of a mix."""
+        rows, stretch = self._scope.rows, self._plan_digests.stretch
+        most = RENDERED_TOGETHER if self._scope.arrays == "all" else PLANNED_TOGETHER
+        size = max(1, most // stretch) * stretch
+        if self._scope.sample is None and self._scope.first % self._items.block:
+            size = max(1, rows)  # stretches would cut blocks
+        edges = [*range(0, rows, size), rows]
+        return [{"low": a, "high": b} for a, b in itertools.pairwise(edges)]
+
+    def looked(self, reach: Callable[[int], None]) -> dict[str, Any]:
+        """Look at this piece; what was found, as plain data.
+
+        Args:
+            reach: told up to which place.
+        """
         scope, size = self._scope, RENDERED if self._scope.arrays == "all" else PLANNED
         size = max(1, size // self._items.block) * self._items.block
-        place = 0
-        with Progress("audit", total=scope.rows, unit=" rows", show=progress) as bar:
-            for indices in scope.chunks(size, self._items.cuts):
-                self._look(indices, place)
-                place += len(indices)
-                bar.reach(place)
+        place = self._low
+        for indices in scope.chunks(size, self._items.cuts, self._low, self._high):
+            self._look(indices, place)
+            place += len(indices)
+            reach(place)
+        self._items.end()
+        stretch = self._plan_digests.stretch
+        mine = slice(self._low // stretch, -(-self._high // stretch))
+        return {
+            "findings": self._findings.plain(),
+            "items": self._items.plain(),
+            "sources": [laws.plain() for laws in self._laws],
+            "plan": self._plan_digests.digests()[mine],
+            "arrays": self._array_digests.digests()[mine],
+            "rendered": self._rendered,
+            "hashed": self._hashed,
+        }
+
+    def add(self, plain: Mapping[str, Any]) -> None:
+        """Add what was found in the next piece."""
+        self._findings.add(plain["findings"])
+        self._items.add(plain["items"])
+        for laws, one in zip(self._laws, plain["sources"], strict=True):
+            laws.add(one)
+        self._plan += plain["plan"]
+        self._hashes += plain["arrays"]
+        self._rendered += plain["rendered"]
+        self._hashed += plain["hashed"]
+
+    def certificate(self) -> Certificate:
+        """Judge what only all pieces together show, and say what was found."""
+        scope = self._scope
         self._items.finish()
         for laws in self._laws:
             laws.finish()
@@ -133,8 +210,8 @@ class Audit:
             counts=self._counts(),
             digests=Digests(
                 stretch=self._plan_digests.stretch,
-                plan=self._plan_digests.digests(),
-                arrays=self._array_digests.digests() if self._rendered else (),
+                plan=tuple(self._plan),
+                arrays=tuple(self._hashes) if self._rendered else (),
             ),
             not_looked_at=tuple(self._left_out()),
             missed=chances(scope.last - scope.first, scope.rows) if sampled else {},

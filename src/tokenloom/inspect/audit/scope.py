@@ -6,6 +6,7 @@ replacement, two machines draw the same one, and a larger sample holds every sma
 
 from __future__ import annotations
 
+import functools
 import itertools
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -53,29 +54,26 @@ class Scope:
         """Rows that are looked at."""
         return self.last - self.first if self.sample is None else self.sample
 
-    def chunks(self, size: int, cuts: Sequence[int] = ()) -> Iterator[Int64]:
-        """The indices, ascending, some at a time; no chunk crosses a cut."""
+    def chunks(
+        self, size: int, cuts: Sequence[int] = (), low: int = 0, high: int | None = None
+    ) -> Iterator[Int64]:
+        """The indices at places [low, high), ascending, some at a time; no chunk crosses a cut."""
+        high = self.rows if high is None else high
         if self.sample is not None:
-            found = self._sampled()
-            yield from (found[at : at + size] for at in range(0, len(found), size))
+            found = _sampled(self)
+            yield from (found[at : min(at + size, high)] for at in range(low, high, size))
             return
-        inner = sorted({cut for cut in cuts if self.first < cut < self.last})
-        edges = [self.first, *inner, self.last]
-        for low, high in itertools.pairwise(edges):
-            for at in range(low, high, size):
-                yield np.arange(at, min(at + size, high))
-
-    def _sampled(self) -> Int64:
-        order = permutations(self.last - self.first, [key(self.seed, "audit", "rows")])
-        found = order.forward(np.arange(self.rows, dtype=np.uint64)).astype(np.int64)
-        found.sort()
-        return found + self.first
+        first, last = self.first + low, self.first + high
+        inner = sorted({cut for cut in cuts if first < cut < last})
+        for begin, end in itertools.pairwise([first, *inner, last]):
+            for at in range(begin, end, size):
+                yield np.arange(at, min(at + size, end))
 
     def indices(self) -> Callable[[int, int], Int64]:
         """A function: the indices at places [low, high) among all that are looked at."""
         if self.sample is None:
             return lambda low, high: np.arange(self.first + low, min(self.first + high, self.last))
-        found = self._sampled()
+        found = _sampled(self)
         return lambda low, high: found[low:high]
 
     def rendered(self, indices: Int64) -> Int64:
@@ -97,6 +95,17 @@ class Scope:
             return np.arange(len(indices))
         drawn = draws(key(self.seed, "audit", "hashes"), indices.astype(np.uint64))
         return np.flatnonzero(drawn % np.uint64(ONE_IN) == 0)
+
+
+@functools.lru_cache(maxsize=1)
+def _sampled(scope: Scope) -> Int64:
+    """The indices of a sample, ascending."""
+    order = permutations(scope.last - scope.first, [key(scope.seed, "audit", "rows")])
+    found = order.forward(np.arange(scope.rows, dtype=np.uint64)).astype(np.int64)
+    found.sort()
+    found += scope.first
+    found.setflags(write=False)
+    return found
 
 
 def scope_of(

@@ -18,7 +18,7 @@ again before it is used, each part has a digest, and a part that breaks a law of
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, Protocol
 
 import numpy as np
@@ -153,6 +153,19 @@ class KeptRows(Single):
             kept.wrong()
             return None
         return kept
+
+    def keep_all(self, parts: Iterable[bytes]) -> bool:
+        """Keep the rows of all groups, unless they are there; whether this call made the file.
+
+        Args:
+            parts: the rows of each group, in order; they are not asked for in vain.
+        """
+        if self._identity is None:
+            return False
+        if recall_parts("packed-rows", self._identity, self._groups) is not None:
+            return False
+        self._written = True
+        return remember_parts("packed-rows", self._identity, parts)
 
     def _keep(self, rows_of: Callable[[int], Columns]) -> None:
         """Write the rows of all groups to the plan cache, once, unless they come from there."""

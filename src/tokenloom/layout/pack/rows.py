@@ -1,38 +1,41 @@
-"""Groups of documents: where each starts and how many rows it has. A few integers, computed once.
+"""`Packed`: packed documents by row number.
 
-One idea: a group ends with its 10,000th document, or with the document that brings it to 2^25
-tokens, counted from the group's own start in stored order. So when a store grows, all groups but
-the last stay the same, and planning a group needs only the number of rows of the others.
-
-`Packed`: packed documents by row number.
-
-One idea: row i belongs to one group, and the plan of that group says which documents are in the
-row. A group is planned on first use and its rows are kept (`tokenloom.layout.pack.piece_table`), in
-memory up to `KEPT_BYTES`; when all groups of a large store have been planned, they are also kept in
-the plan cache, and no other process plans them again. So a row of a full shuffle costs a gather.
+One idea: row i belongs to one group (`tokenloom.layout.pack.groups`), and the plan of that group
+says which documents are in the row. A group is planned on first use and its rows are kept
+(`tokenloom.layout.pack.piece_table`), in memory up to `KEPT_BYTES`; when all groups of a large
+store have been planned, they are also kept in the plan cache, and no other process plans them
+again. So a row of a full shuffle costs a gather.
 """
 
 from __future__ import annotations
 
-import hashlib
+import itertools
 import logging
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, replace
-from typing import Any, NamedTuple, Protocol
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from tokenloom.arrays import grouped
-from tokenloom.bind import unbind
 from tokenloom.documents.line import Line, WholeLine
 from tokenloom.errors import StoreCorrupt
 from tokenloom.layout.allowance import about_to_visit, is_limited
 from tokenloom.layout.blocks import Blocks
 from tokenloom.layout.layout import Phases
 from tokenloom.layout.pack.cut import Tally
+from tokenloom.layout.pack.groups import (
+    Bounded,
+    Groups,
+    LookedAt,
+    PlannedGroups,
+    Share,
+    join_groups,
+    plan_identity,
+)
 from tokenloom.layout.pack.kept_rows import KeptRows, digest_of
-from tokenloom.layout.pack.piece_table import Columns, Kinds
+from tokenloom.layout.pack.piece_table import Columns
 from tokenloom.layout.pack.plan import PackedRows, plan_group
 from tokenloom.layout.pack.spec import PackSpec
 from tokenloom.layout.spans import Spans
@@ -51,7 +54,14 @@ from tokenloom.store.plan_cache import (
     remembered_array,
 )
 
-__all__ = ["Bounded", "Groups", "Packed", "group_rows", "groups_of", "tokens_of"]
+__all__ = [
+    "Packed",
+    "group_pieces",
+    "group_rows",
+    "groups_of",
+    "plan_groups",
+    "tokens_of",
+]
 
 Int64 = NDArray[np.int64]
 
@@ -59,79 +69,11 @@ WORTH_KEEPING = 1_000_000  # documents; planning fewer takes hardly longer than 
 
 SHOWN = 2_000_000  # documents; planning more takes seconds, so it shows progress
 
+TOGETHER = 64  # groups of a piece that is planned elsewhere
+
 ROW_SECONDS = 0.15e-6  # that planning a row takes, about; for people
 
 log = logging.getLogger("tokenloom")
-
-
-class Bounded(Protocol):
-    """Documents in order, of which only the lengths matter; a `Line` is one."""
-
-    @property
-    def documents(self) -> int:
-        """Number of documents."""
-
-    @property
-    def tokens(self) -> int:
-        """Number of tokens in all documents."""
-
-    @property
-    def identity(self) -> str:
-        """Identifies the documents: the same for the same documents in the same order."""
-
-    def bounds(self, first: int, last: int) -> tuple[Int64, Int64]:
-        """Documents [first, last): their numbers [N], and their edges [N + 1]."""
-
-
-class LookedAt(NamedTuple):
-    """A group that was planned in this process.
-
-    Attributes:
-        tokens: tokens of its rows [rows].
-        digest: of its rows, see `tokenloom.layout.pack.kept_rows`; empty if nobody needs it.
-    """
-
-    tokens: NDArray[Any]
-    digest: bytes = b""
-
-
-@dataclass(frozen=True, eq=False)
-class Groups:
-    """The groups of a line.
-
-    Attributes:
-        document: first document of each group, then the number of documents [groups + 1].
-        address: first token of each group, then the end of the line [groups + 1].
-        rows: rows of each group [groups].
-        tally: what became of all documents.
-        tokens: tokens of each row; None if they are cached in a file, see `tokens_of` [rows].
-        looked_at: random groups, planned here → what to check such files with.
-        digest: sha256 of the arrays; empty if they are not worth a file.
-        tokens_digest: the same of `tokens`.
-    """
-
-    document: Int64
-    address: Int64
-    rows: Int64
-    tally: Tally
-    tokens: NDArray[Any] | None = None
-    looked_at: Mapping[int, LookedAt] = field(default_factory=dict)
-    digest: str = ""
-    tokens_digest: str = ""
-
-    def __len__(self) -> int:
-        """Number of groups."""
-        return len(self.rows)
-
-    @lazy
-    def first_row(self) -> Int64:
-        """First row of each group, then the number of rows [groups + 1]."""
-        return np.concatenate([[0], np.cumsum(self.rows)]).astype(np.int64)
-
-    def kinds(self, spec: PackSpec) -> Kinds:
-        """The dtypes in which rows are kept."""
-        sizes = (np.diff(part).max(initial=1) for part in (self.document, self.address))
-        return Kinds(spec.width, *map(int, sizes))
 
 
 def group_rows(
@@ -143,20 +85,26 @@ def group_rows(
     return documents, edges[:-1], plan_group(np.diff(edges), spec, number)
 
 
-def groups_of(line: Bounded, spec: PackSpec) -> Groups:
-    """The groups of a line, from the plan cache or computed."""
+def groups_of(line: Bounded, spec: PackSpec, share: Share | None = None) -> Groups:
+    """The groups of a line, from the plan cache or computed.
+
+    Args:
+        line: the documents.
+        spec: how to pack.
+        share: has them planned elsewhere, if they are worth keeping; see `group_pieces`.
+    """
     if line.documents < WORTH_KEEPING:
         return _work_out(line, spec)
-    identity = _identity(line, spec)
+    identity = plan_identity(line, spec)
     found = recall("pack", identity)
     if found is not None:
         known = _checked(found, line, spec)
         if known is not None:
-            return _signed(known)
+            return known.signed()
         forget("pack", identity)
-    groups = _work_out(line, spec)
-    remember("pack", identity, _as_json(groups))
-    return _signed(_without_tokens(groups, identity))
+    groups = _work_out(line, spec) if share is None else _shared_out(line, spec, share)
+    remember("pack", identity, groups.as_json())
+    return _without_tokens(groups, identity).signed()
 
 
 def tokens_of(line: Bounded, spec: PackSpec, groups: Groups) -> Remembered:
@@ -178,7 +126,7 @@ def tokens_of(line: Bounded, spec: PackSpec, groups: Groups) -> Remembered:
         return made
 
     shape = np.min_scalar_type(spec.seq_len), int(first[-1])
-    return remembered_array("packed-tokens", _identity(line, spec), shape, agrees, make)
+    return remembered_array("packed-tokens", plan_identity(line, spec), shape, agrees, make)
 
 
 def _without_tokens(groups: Groups, identity: dict[str, Any]) -> Groups:
@@ -190,18 +138,6 @@ def _without_tokens(groups: Groups, identity: dict[str, Any]) -> Groups:
     first, some = groups.first_row, random_places(len(groups)).tolist()
     looked_at = {one: LookedAt(groups.tokens[first[one] : first[one + 1]].copy()) for one in some}
     return replace(groups, tokens=None, looked_at=looked_at, tokens_digest=digest)
-
-
-def _signed(groups: Groups) -> Groups:
-    """A copy with its digest."""
-    raw = b"".join(
-        a.astype("<i8").tobytes() for a in (groups.document, groups.address, groups.rows)
-    )
-    return replace(groups, digest=hashlib.sha256(raw).hexdigest())
-
-
-def _identity(line: Bounded, spec: PackSpec) -> dict[str, Any]:
-    return {"line": line.identity, "pack": unbind(spec)}
 
 
 def _announce(line: Bounded, spec: PackSpec) -> None:
@@ -220,40 +156,74 @@ def _announce(line: Bounded, spec: PackSpec) -> None:
 def _work_out(line: Bounded, spec: PackSpec) -> Groups:
     if line.documents >= SHOWN:
         _announce(line, spec)
-    document, address, tally = [0], [0], Tally()
-    rows: list[int] = []
-    kind = np.min_scalar_type(spec.seq_len)
-    tokens: list[NDArray[Any]] = [np.empty(0, kind)]
     shown = None if line.documents >= SHOWN else False
     with Progress("packing", total=line.documents, unit=" documents", show=shown) as progress:
-        while document[-1] < line.documents:
-            bounds, planned = _group_from(line, spec, len(rows), document[-1])
-            document.append(document[-1] + len(bounds) - 1)
-            address.append(int(bounds[-1]))
-            rows.append(len(planned))
-            tokens.append(planned.tokens.astype(kind))
-            tally += planned.tally
-            progress.reach(document[-1])
-    edges, starts, counts = (np.array(part, np.int64) for part in (document, address, rows))
-    return Groups(edges, starts, counts, tally, np.concatenate(tokens))
+        made = plan_groups(line, spec, 0, 0, None, progress.reach)
+    return join_groups([made], spec)
+
+
+def _shared_out(line: Bounded, spec: PackSpec, share: Share) -> Groups:
+    found = share(list(group_pieces(line, spec)))
+    return join_groups((PlannedGroups.of(one, spec) for one in found), spec)
+
+
+def group_pieces(line: Bounded, spec: PackSpec) -> Iterator[dict[str, int]]:
+    """The pieces in which the groups of a line may be planned; takes their lengths alone."""
+    number = document = 0
+    while document < line.documents:
+        if number % TOGETHER == 0:
+            yield {"number": number, "document": document, "groups": TOGETHER}
+        _, bounds = line.bounds(document, min(document + spec.group_docs, line.documents))
+        document += _documents_in(bounds, spec)
+        number += 1
+
+
+def plan_groups(
+    line: Bounded,
+    spec: PackSpec,
+    number: int,
+    document: int,
+    groups: int | None,
+    reach: Callable[[int], None] = lambda _: None,
+) -> PlannedGroups:
+    """Some groups, planned.
+
+    Args:
+        line: the documents.
+        spec: how to pack.
+        number: the number of the first group.
+        document: its first document on the line.
+        groups: how many, at most; None is all that are left.
+        reach: told up to which document they are planned.
+    """
+    ends, address, rows, tally = list[int](), list[int](), list[int](), Tally()
+    kind = np.min_scalar_type(spec.seq_len)
+    tokens: list[NDArray[Any]] = [np.empty(0, kind)]
+    while document < line.documents and (groups is None or len(rows) < groups):
+        bounds, planned = _group_from(line, spec, number + len(rows), document)
+        document += len(bounds) - 1
+        ends.append(document)
+        address.append(int(bounds[-1]))
+        rows.append(len(planned))
+        tokens.append(planned.tokens.astype(kind))
+        tally += planned.tally
+        reach(document)
+    after, at, counts = (np.array(part, np.int64) for part in (ends, address, rows))
+    return PlannedGroups(after, at, counts, np.concatenate(tokens), tally)
 
 
 def _group_from(line: Bounded, spec: PackSpec, number: int, first: int) -> tuple[Int64, PackedRows]:
     """The group that starts at document `first`: edges of its documents on the line, its rows."""
     numbers, bounds = line.bounds(first, min(first + spec.group_docs, line.documents))
-    ends = bounds[1:] - bounds[0]
-    count = min(int(np.searchsorted(ends, spec.group_tokens)) + 1, len(ends))
+    count = _documents_in(bounds, spec)
     planned = plan_group(np.diff(bounds[: count + 1]), spec, number, numbers)
     return bounds[: count + 1], planned
 
 
-def _as_json(groups: Groups) -> dict[str, Any]:
-    return {
-        "document": groups.document.tolist(),
-        "address": groups.address.tolist(),
-        "rows": groups.rows.tolist(),
-        "tally": asdict(groups.tally),
-    }
+def _documents_in(bounds: Int64, spec: PackSpec) -> int:
+    """How many documents the group that starts with these has."""
+    ends = bounds[1:] - bounds[0]
+    return min(int(np.searchsorted(ends, spec.group_tokens)) + 1, len(ends))
 
 
 def _checked(found: dict[str, Any], line: Bounded, spec: PackSpec) -> Groups | None:
@@ -277,7 +247,7 @@ def _checked(found: dict[str, Any], line: Bounded, spec: PackSpec) -> Groups | N
 def _look_at(line: Bounded, spec: PackSpec, groups: Groups) -> dict[int, LookedAt] | None:
     """Random groups, all planned again; None if one differs."""
     kind, kinds, found = np.min_scalar_type(spec.seq_len), groups.kinds(spec), {}
-    rows_kept = is_kept("packed-rows", _identity(line, spec))  # else there is nothing to compare
+    rows_kept = is_kept("packed-rows", plan_identity(line, spec))  # else nothing to compare
     for number in random_places(len(groups)).tolist():
         first, last = groups.document[number : number + 2].tolist()
         bounds, planned = _group_from(line, spec, number, first)
@@ -415,7 +385,7 @@ class Packed:
     @lazy
     def _on_disk(self) -> OnDisk | None:
         """The tokens of rows where they are kept: a page shows few of 10^9."""
-        return recall_on_disk("packed-tokens", _identity(self.line, self.spec))
+        return recall_on_disk("packed-tokens", plan_identity(self.line, self.spec))
 
     def total(self, least: int) -> int:
         """The sum of the costs of all rows, where a row costs at least 0 or 1."""
@@ -454,14 +424,38 @@ class Packed:
     @lazy
     def _kept(self) -> KeptRows:
         groups, tally, kinds = self.groups, self.groups.tally, self.groups.kinds(self.spec)
-        worth = self.line.documents >= WORTH_KEEPING
         return KeptRows(
             kinds,
             groups.first_row,
-            _identity(self.line, self.spec) if worth else None,
+            self.kept_as,
             capacity=KEPT_BYTES // kinds.piece_bytes,
             total=tally.segments + tally.rows,  # a piece in a look-ahead cell is no segment
         )
+
+    @property
+    def kept_as(self) -> dict[str, Any] | None:
+        """Names its plans in the plan cache; None if they are not worth a file."""
+        worth = self.line.documents >= WORTH_KEEPING
+        return plan_identity(self.line, self.spec) if worth else None
+
+    def keep_rows(self, share: Share | None = None) -> bool:
+        """Have the plan cache keep the rows of all groups; whether this call made the file.
+
+        Args:
+            share: has pieces planned elsewhere, see `row_bytes`.
+        """
+        ends = [*range(0, len(self.groups), TOGETHER), len(self.groups)]
+        pieces = [{"low": a, "high": b} for a, b in itertools.pairwise(ends)]
+        made = map(self._piece, pieces) if share is None else share(pieces)
+        return self._kept.keep_all(one for piece in made for one in piece["groups"])
+
+    def _piece(self, piece: dict[str, int]) -> dict[str, list[bytes]]:
+        return {"groups": self.row_bytes(**piece)}
+
+    def row_bytes(self, low: int, high: int) -> list[bytes]:
+        """The rows of each of some groups, planned, as the plan cache keeps them."""
+        kinds = self.groups.kinds(self.spec)
+        return [self.plan(number).to_bytes(kinds) for number in range(low, high)]
 
     def looked_at(self) -> dict[int, bytes]:
         """Random groups → digest of their rows, planned in this process."""
@@ -491,7 +485,7 @@ class Packed:
         kind = "pack" if rows != high - low else "packed-tokens"
         known = self.__dict__.get("_remembered")  # if they were needed
         if kind == "pack" or (known and not np.array_equal(known.array[low:high], tokens)):
-            forget(kind, _identity(self.line, self.spec))
+            forget(kind, plan_identity(self.line, self.spec))
             raise StoreCorrupt(
                 f"plan cache: what it says about documents {self.groups.document[number]:,} to "
                 f"{self.groups.document[number + 1] - 1:,} is wrong, and an order may follow from "

@@ -1,4 +1,8 @@
-"""What is trained? Tokens, rows and steps, and from how many sources."""
+"""What is trained? Tokens, rows and steps, and from how many sources.
+
+One idea: the numbers are those of the run's simulation, which counts whole steps: what is left at
+the end of a run and fills no step is not trained.
+"""
 
 from __future__ import annotations
 

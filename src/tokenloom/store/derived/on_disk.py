@@ -27,6 +27,10 @@ IN_MEMORY = 1 << 26  # integers; where somebody waits, more of them stay in thei
 
 FEW = 1 << 17  # that are looked up one by one
 
+Version = tuple[int, ...]
+
+_checked: dict[tuple[Path, Version], OnDisk] = {}  # compared with their digest in this process
+
 
 @dataclass(frozen=True, eq=False, slots=True)
 class OnDisk:
@@ -39,7 +43,7 @@ class OnDisk:
     """
 
     path: Path
-    version: tuple[int, ...]
+    version: Version
     kind: np.dtype[Any]
     begin: int
 
@@ -64,6 +68,9 @@ def recall_on_disk(kind: str, identity: Mapping[str, Any]) -> OnDisk | None:
         with plan_cache._opened(path, plan_cache.MAX_ARRAY_BYTES) as file:
             if file is None:
                 return None
+            known = _checked.get((path, plan_cache._version(file)))
+            if known is not None:
+                return known
             line = os.pread(file.fileno(), plan_cache.TAIL, 0).partition(b"\n")[0]
             head, begin, digest = json.loads(line), len(line) + 1, hashlib.sha256()
             file.seek(begin)
@@ -74,7 +81,9 @@ def recall_on_disk(kind: str, identity: Mapping[str, Any]) -> OnDisk | None:
                 and head["kind"] in plan_cache.KINDS
             )
             if named and head["sha256"] == digest.hexdigest():
-                return OnDisk(path, plan_cache._version(file), np.dtype(head["kind"]), begin)
+                found = OnDisk(path, plan_cache._version(file), np.dtype(head["kind"]), begin)
+                _checked[path, found.version] = found
+                return found
     except (OSError, TokenloomError, ValueError, KeyError, TypeError, RecursionError):
         pass
     return None

@@ -14,10 +14,10 @@ from numpy.typing import NDArray
 
 from tokenloom.cli.printing import write, write_whole
 from tokenloom.cli.runs import batch_size_of, open_run
+from tokenloom.cluster import audit_run
 from tokenloom.errors import ConfigError, InputError, binary_size
 from tokenloom.inspect.audit.batch_audit import audit_batches
 from tokenloom.inspect.audit.recheck import check_certificate
-from tokenloom.inspect.audit.run_audit import audit_run
 from tokenloom.inspect.simulate.simulation import simulate_run
 from tokenloom.inspect.suspects.blamed import blame as blamed
 from tokenloom.store.files import LOCAL
@@ -57,6 +57,7 @@ def audit(arguments: argparse.Namespace) -> int:
         arrays=not arguments.plan_only,
         sample=arguments.sample,
         seed=arguments.seed,
+        executor=arguments.executor or "local",
         progress=progress,
     )
     if arguments.output:
@@ -69,7 +70,7 @@ def audit(arguments: argparse.Namespace) -> int:
 def _refuse_mixtures(arguments: argparse.Namespace) -> None:
     """Refuse options that would be ignored silently."""
     given = {name for name, value in vars(arguments).items() if value not in (None, False, [])}
-    own = {"first", "last", "plan_only", "sample", "output"}
+    own = {"first", "last", "plan_only", "sample", "output", "executor"}
     if arguments.indices:
         odd, what = given & {*own, "description", "check", "full", "set"}, "--indices"
     elif arguments.check:
