@@ -18,8 +18,9 @@ import tokenloom as tl
 from benchmarks.clock import Row, Table, want
 from benchmarks.looking import DOCUMENTS, KINDS, SHARD, SIZES, rows_of
 from benchmarks.stores import virtual_store
-from tokenloom.explore import Session, answered
 from tokenloom.explore.query import link
+from tokenloom.explore.router import answered
+from tokenloom.explore.session import Session
 
 __all__ = ["run"]
 

@@ -73,6 +73,7 @@ def test_the_stores_that_are_left_are_those_of_the_table(fast):
         demo.MARK,
         "certificate.json",
         "corpus",
+        "report.html",
         "run",
         "run.yaml",
         "stores",

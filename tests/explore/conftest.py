@@ -4,7 +4,8 @@ import browsing
 import pytest
 from pagetoys import everything_run, hostile_run
 
-from tokenloom.explore import Session, answered
+from tokenloom.explore.router import answered
+from tokenloom.explore.session import Session
 
 
 class Asked:

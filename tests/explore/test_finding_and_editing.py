@@ -9,9 +9,9 @@ import pytest
 
 import tokenloom as tl
 from conftest import Asked
-from tokenloom.explore import Session, scan
+from tokenloom.explore import scan
 from tokenloom.explore.pages import edit_page
-from tokenloom.explore.session import ExploredRun
+from tokenloom.explore.session import ExploredRun, Session
 
 WORDS = ["needle", "hay", "ünï", "日本", "x", "<b>", "  ", "stack\n"]
 

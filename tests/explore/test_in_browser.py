@@ -12,7 +12,9 @@ from pagetoys import EVIL, everything_run, hostile_run
 from playwright.sync_api import expect
 
 import tokenloom as tl
-from tokenloom.explore import Server, Session, scan
+from tokenloom.explore import scan
+from tokenloom.explore.server import Server
+from tokenloom.explore.session import Session
 
 PAGES = (
     *("step?step=3", "row?index=5", "row?index=5&by=age", "document?source=wiki&document=3"),

@@ -12,9 +12,8 @@ from pagetoys import EVIL, MARK, everything_run, texts_of
 
 import tokenloom as tl
 from conftest import Asked
-from tokenloom.explore import Session
 from tokenloom.explore.cell_facts import NAMES, row_cells
-from tokenloom.explore.session import ExploredRun
+from tokenloom.explore.session import ExploredRun, Session
 from tokenloom.page.markup import visible
 
 

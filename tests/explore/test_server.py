@@ -14,8 +14,8 @@ import pytest
 from hostile import hostile_requests
 
 import tokenloom as tl
-from tokenloom.explore import Server, Session
-from tokenloom.explore.server import LOOPBACK, MOST
+from tokenloom.explore.server import LOOPBACK, MOST, Server
+from tokenloom.explore.session import Session
 
 WAIT = 60  # seconds until a test gives up; a busy machine is slow
 
@@ -196,16 +196,17 @@ def test_ctrl_c_ends_the_command_cleanly(run_file):
     command = [sys.executable, "-m", "tokenloom", "explore", str(run_file), "--batch-size", "4"]
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
     with subprocess.Popen(command, env=environment, **pipes) as process:
-        first = process.stdout.readline()
-        url = first.split()[-1]
+        url, tunnel, last = (process.stdout.readline().strip() for _ in range(3))
+        url = url.split()[-1]
         assert url.startswith("http://127.0.0.1:")
         port, token = int(url.split(":")[2].split("/")[0]), url.split("/")[3]
         with socket.create_connection(("127.0.0.1", port), timeout=WAIT) as connection:
             connection.sendall(f"GET /{token}/ HTTP/1.1\r\nHost: localhost\r\n\r\n".encode())
             assert b"<h1>Step 0" in taken(connection)
         process.send_signal(signal.SIGINT)
-        out, err = process.communicate(timeout=WAIT)
+        _, err = process.communicate(timeout=WAIT)
     assert process.returncode == 0
-    assert "ssh -L" in out
+    assert f"ssh -L {port}:127.0.0.1:{port}" in tunnel
+    assert "Ctrl-C" in last
     assert "Traceback" not in err
     assert sorted(one.name for one in run_file.parent.iterdir()) == ["run.yaml", "s"]

@@ -141,6 +141,7 @@ def test_commands_and_their_options_are_pinned():
         "digest",
         "edit",
         "evaluate",
+        "explore",
         "export",
         "find",
         "gc",

@@ -154,10 +154,7 @@ class _Connection(socketserver.BaseRequestHandler):
     def handle(self) -> None:
         """Read, answer, and close."""
         end = time.monotonic() + self.server.read_seconds
-        try:
-            reply = self._reply(end)
-        except TimeoutError:
-            reply = plain_reply(408)
+        reply = self._reply(end)
         if reply is None:
             return
         self.request.settimeout(WRITE_SECONDS)
@@ -171,6 +168,8 @@ class _Connection(socketserver.BaseRequestHandler):
             if len(raw) > MAX_HEAD:
                 return plain_reply(431)
             more = self._more(end)
+            if more is None:
+                return plain_reply(408)
             if not more:
                 return plain_reply(400) if raw else None
             raw += more
@@ -184,27 +183,27 @@ class _Connection(socketserver.BaseRequestHandler):
         while len(body) < request.length:
             more = self._more(end)
             if not more:
-                return plain_reply(400)
+                return plain_reply(408 if more is None else 400)
             body += more
         return routed(self.server.session, replace(request, body=body[: request.length]))
 
-    def _more(self, end: float) -> bytes:
-        """The next bytes, before the deadline of the whole request."""
+    def _more(self, end: float) -> bytes | None:
+        """The next bytes, empty at their end; None after the deadline of the whole request."""
         left = end - time.monotonic()
         if left <= 0:
-            raise TimeoutError
+            return None
         self.request.settimeout(left)
-        return self.request.recv(MAX_HEAD)
+        try:
+            return self.request.recv(MAX_HEAD)
+        except TimeoutError:
+            return None
 
     def _drain(self) -> None:
         """Throw away what is still coming, so that the refusal is read and not cut off."""
         self.request.shutdown(socket.SHUT_WR)
         end, taken = time.monotonic() + DRAIN_SECONDS, 0
-        try:
-            while taken < DRAIN_BYTES and (more := self._more(end)):
-                taken += len(more)
-        except TimeoutError:
-            log.debug("explore: a refused request did not end")
+        while taken < DRAIN_BYTES and (more := self._more(end)):
+            taken += len(more)
 
 
 def serve(server: Server, seconds: float | None = None) -> None:

@@ -34,7 +34,7 @@ def quickly(page: str) -> AbstractContextManager[None]:
 def missing_words(missing: NotKept) -> str:
     """What is missing, in a sentence.
 
-    >>> missing_words(NotKept("…", rows=10**9, what="the costs of epoch 0"))[:79]
+    >>> missing_words(NotKept("…", rows=10**9, what="the costs of epoch 0"))[:72]
     'This needs the costs of epoch 0 (1 billion rows), which are not kept yet'
     """
     took = seconds(missing.rows * ROW_SECONDS)

@@ -172,7 +172,7 @@ def _document(text: str) -> tuple[str, int]:
 def edited(explored: ExploredRun, change: TypedEdit) -> Dataset:
     """The run with the edit; in memory only."""
     if change.is_empty:
-        raise ConfigError("edit: nothing is to change. Type weights, sources or documents.")
+        raise ConfigError("edit: found no change, allowed: weights, sources, documents. Type one.")
     return explored.run.edit(
         at=change.at,
         weights=change.weights or None,
