@@ -30,6 +30,11 @@ sys.path.insert(0, str(Path(__file__).parent / "shared"))
 gc.disable()  # nothing of what imports make is garbage; see pytest_collection_finish
 
 
+def pytest_addoption(parser):
+    """One option: golden screenshots are written anew."""
+    parser.addoption("--renew-goldens", action="store_true", help="write golden screenshots anew")
+
+
 def pytest_collection_finish():
     """What was imported is left out of every later collection.
 
