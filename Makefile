@@ -6,16 +6,25 @@ BIN    := $(VENV)/bin
 WORKERS ?= auto
 NATIVE := $(wildcard src/native/*.[ch])  # compiled when tokenloom is installed
 
-.PHONY: demo test test-slow peers sanitize mutate lint types docs bench science clean
+.PHONY: demo test test-slow browser peers sanitize mutate lint types docs bench science clean
 
 demo: $(VENV)/.demo
 	$(BIN)/python -m examples.demo
 
-test: $(VENV)/.test lint types
+test: $(VENV)/.test browser lint types
 	$(BIN)/python -m pytest -n $(WORKERS) -q -m "not slow"
 
-test-slow: $(VENV)/.test $(VENV)/.node
+test-slow: $(VENV)/.test $(VENV)/.node browser
 	$(BIN)/python -m pytest -n $(WORKERS) -q -m slow
+
+# pages are tested in a real browser, with letters of every script
+BROWSER := chromium fonts-noto-core fonts-noto-mono fonts-noto-cjk
+browser:
+	@dpkg -s $(BROWSER) >/dev/null 2>&1 || { \
+	  echo "installing $(BROWSER)"; \
+	  [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null \
+	    && apt-get update -qq && apt-get install -y -qq --no-install-recommends $(BROWSER) >/dev/null; \
+	} || echo "not installed: sudo apt-get install --no-install-recommends $(BROWSER)"
 
 # the libraries that exports are opened with, each in an environment of its own below $(VENV)/peers
 peers: $(VENV)/.test

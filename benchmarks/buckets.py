@@ -34,7 +34,7 @@ from benchmarks.stores import write_store
 from tokenloom.inspect import simulate_run
 from tokenloom.store.coalesce import CAP_BYTES
 
-__all__ = ["SIZES", "run"]
+__all__ = ["SIZES", "Bucket", "run", "serving"]
 
 # size → tokens of the store, rounds of reading, blocks of a window
 SIZES = {
@@ -63,6 +63,7 @@ class Bucket:
         }
 
     def set(self, **settings: float) -> None:
+        """How it behaves from now on; what is not named goes back to its default."""
         self._ask("PUT", "settings", json.dumps(settings).encode())
 
     def sent(self) -> list[int]:
@@ -78,7 +79,8 @@ class Bucket:
 
 
 @contextlib.contextmanager
-def _serving(folder: Path) -> Iterator[Bucket]:
+def serving(folder: Path) -> Iterator[Bucket]:
+    """The server over the files of a folder; this process and its children reach it as S3."""
     command = [sys.executable, str(SERVER), "--serve", f"bucket={folder}"]
     pipe = subprocess.PIPE
     with subprocess.Popen(command, stdin=pipe, stdout=pipe, text=True) as process:
@@ -234,7 +236,7 @@ def run(folder: Path, size: str, command: str) -> list[Table]:
     tokens, rounds, blocks = SIZES[size]
     (folder / "served").mkdir()
     write_store(folder / "served" / "store", tokens, shards=1)
-    with _serving(folder / "served") as bucket:
+    with serving(folder / "served") as bucket:
         return [
             _sequential(bucket, tokens, rounds, command),
             _training(bucket, blocks, command),

@@ -35,6 +35,8 @@ LISTS = {  # caption → pages; a page that is in none of them is an error
         "docs/mixing",
         "docs/continue-a-run",
         "docs/looking",
+        "docs/report",
+        "docs/explore",
         "docs/splice",
         "docs/run-files",
         "docs/file-to-certificate",

@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import tokenloom as tl
-from examples.demo.asking import ask_the_run
+from examples.demo.asking import BATCH, ask_the_run
 from examples.demo.building import build_stores, look_inside, median_document
 from examples.demo.corpus import find_text
 from examples.demo.loading import load_and_resume
@@ -20,6 +20,7 @@ from examples.demo.mixing import mix_sources
 from examples.demo.packing import pack_documents
 from examples.demo.printing import DemoFailed, heading, say
 from examples.demo.promises import keep_promises
+from examples.demo.showing import show_the_run
 from examples.demo.splicing import splice_documents
 from examples.demo.tokenizer import train_tokenizer
 from examples.demo.training import train_a_model
@@ -38,6 +39,7 @@ STEPS: tuple[tuple[str, Step], ...] = (
     ("Mix three sources, and edit the run midway", mix_sources),
     ("Train a tiny model, kill it, resume it", train_a_model),
     ("Ask what was trained where, and audit it", ask_the_run),
+    ("Look at it", show_the_run),
 )
 MARK = ".tokenloom-demo"
 
@@ -73,6 +75,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     for about, command in what_next(world):
         say(f"# {about}")
         say(command)
+    heading("And look")
+    say(f"{world.out / 'report.html'}  (open it in a browser)")
+    say(f"{command_line()} explore {shlex.quote(str(world.out))}/run.yaml --batch-size {BATCH}")
     return 0
 
 

@@ -9,7 +9,7 @@ import tokenloom as tl
 from examples.demo.printing import explain, prove, say
 from examples.demo.world import World
 
-__all__ = ["ask_the_run"]
+__all__ = ["BATCH", "ask_the_run"]
 
 SEQ_LEN, BATCH, STEP, ROW = 64, 8, 34, 5
 

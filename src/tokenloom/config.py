@@ -23,7 +23,7 @@ from tokenloom.api.rebuild import check_plain, rebuild
 from tokenloom.arguments import MAX_COUNT, near_misses
 from tokenloom.errors import ConfigError, TokenloomError
 from tokenloom.integrations.dialects.known import Dialect, dialect_of
-from tokenloom.runfiles.make import DIALECT, Report, check_run, is_run_mapping, run_of
+from tokenloom.runfiles.make import DIALECT, FileCheck, check_run, is_run_mapping, run_of
 from tokenloom.runfiles.problems import Mistake
 from tokenloom.runfiles.reading import overridden
 from tokenloom.runfiles.text import Written, read_settings
@@ -82,7 +82,7 @@ def load(
     return run
 
 
-def check(path: str | os.PathLike[str], overrides: Iterable[str] = ()) -> Report:
+def check(path: str | os.PathLike[str], overrides: Iterable[str] = ()) -> FileCheck:
     """What is known of a run file: its run, or every problem; nothing is built, no token is read.
 
     Raises:
@@ -93,10 +93,10 @@ def check(path: str | os.PathLike[str], overrides: Iterable[str] = ()) -> Report
     if not known and (_named(written.plain) or dialect_of(written.plain) is None):
         return check_run(written, changes)
     try:
-        return Report(written=written, run=load(path, overrides=changes))
+        return FileCheck(written=written, run=load(path, overrides=changes))
     except TokenloomError as error:
         lines = [line.removeprefix(f"{written.name}: ") for line in str(error).split("\n")]
-        return Report(written=written, problems=[Mistake("", line) for line in lines])
+        return FileCheck(written=written, problems=[Mistake("", line) for line in lines])
 
 
 def _listed(overrides: Iterable[str]) -> tuple[str, ...]:

@@ -36,6 +36,7 @@ TITLES = {
     "scaling": ["scaling"],
     "looking": ["looking"],
     "simulate": ["simulate 1", "simulate 2"],
+    "report": ["report"],
     "trainers": ["trainers 1", "trainers 2"],
     "audit": ["audit 1", "audit 2"],
 }

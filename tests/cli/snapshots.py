@@ -145,6 +145,11 @@ COMMANDS = {
         "edit run.yaml --at 16 --quarantine wiki:3 -o other.yaml --json",
         "edit run.yaml --at 16 --weights kode=4 -o third.yaml",
     ],
+    "explore": [
+        "explore run.yaml --seconds 0",
+        "explore run.yaml run.yaml --set seed=8 --seconds 0 --json",
+        "explore run.yaml --port 99999",
+    ],
     "audit": [
         "audit run.yaml -o certificate.json",
         "audit run.yaml --json",
@@ -164,6 +169,15 @@ COMMANDS = {
         "blame run.yaml --losses losses.jsonl",
         "blame run.yaml --losses losses.jsonl --json",
         "blame run.yaml --losses losses.jsonl --loss-key train/loss",
+    ],
+    "report": [
+        "report run.yaml -o pages.html",
+        "report run.yaml --ranks 2 --state state.json",
+        "report stores/wiki -o store.html --json",
+        "report files/train.bin --dtype uint16 --eos 2",
+        "report stores/wiki --ranks 2",
+        "report run.yaml -o run.yaml",
+        "report s3://user:word@bucket/store --json",
     ],
     "evaluate": [
         "evaluate stores/wiki --model model --seq-len 16 --pz --prefix 6 --suffix 2 --stride 40",
@@ -292,6 +306,9 @@ CHANGES = {
     r"\bin \d+\.\d s$": "in «time» s",
     rf"(\| `full` \|) {NUMBER} \| {NUMBER} \| {NUMBER} \| {NUMBER} \| {NUMBER} \|": r"\1 «times» |",
     rf"(\| `full` \| \d+ \|) {NUMBER} \| {NUMBER} \| {NUMBER} \| {NUMBER} \|": r"\1 «times» |",
+    r"http://127\.0\.0\.1:\d+/[\w-]+/": "«address»",
+    r'("port": )\d+': r'\1"«port»"',
+    r"ssh -L \d+:127\.0\.0\.1:\d+ ": "ssh -L «port»:127.0.0.1:«port» ",
     # the configuration of a model names the version of what wrote it
     r'("fingerprint": )"\w+"(?=\s*},\s*"losses")': r'\1"«sha256»"',
     r"^model \w{12}$": "model «sha256»",
@@ -301,6 +318,11 @@ CHANGES = {
     r'^( "bytes": )\d+': r'\1"«size»"',
     r"\b[\d.]+ KiB (in 1 shard|, 644)": r"«size» \1",
     r"files, [\d.]+ KiB, ": "files, «size», ",
+    # a page holds its style sheet, and what a store takes on disk
+    r"(\.html: )[\d.]+ KiB": r"\1«size»",
+    r"[\d.]+ KiB(?= · digest)": "«size»",
+    r"(further column, |in 1 shard, )[\d.]+ KiB": r"\1«size»",
+    r'("columns": 0,\s+"bytes": )\d+': r'\1"«size»"',
 }
 
 

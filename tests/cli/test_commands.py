@@ -185,6 +185,8 @@ def test_gc_keeps_snapshots_that_a_run_names(tmp_path, capsys):
     ("words", "code", "message"),
     [
         (("info", "nowhere"), 1, "nowhere: there is no token store here"),
+        (("convert", "nowhere", "x"), 1, "(levanter, megatron, mds, litdata, parquet,"),
+        (("export", "nowhere", "x", "--to", "npy"), 1, "docs/stores.md says how each is found"),
         (("show", "{store}", "--doc", "99"), 2, "document 99 of 30"),
         (("build", "missing.jsonl", "-o", "x", "-t", "bytes"), 3, "missing.jsonl"),
         (("build", "{corpus}", "-o", "x", "-t", "no-such-tokenizer"), 3, "no-such-tokenizer"),

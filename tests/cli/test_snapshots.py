@@ -104,6 +104,7 @@ BY_NAME = {
     "laws", "metadata", "columns", "evaluate", "loader", "settings", "settings_changed", "fair",
     "no_shuffle", "results", "speeds", "mixture_error", "missed", "losses", "windows", "by",
     "content", "evaluate_content", "control", "intervals", "figures", "files", "left_out",
+    "numbers",
 }  # fmt: skip
 DEEP = {"results": 3, "speeds": 2, "loader": 2, "by": 2}  # levels of names
 

@@ -13,8 +13,8 @@ from markov import Markov
 
 import tokenloom as tl
 from tokenloom.evaluate import Losses, evaluate, token_scores
-from tokenloom.evaluate.axes import AXES, bin_name
 from tokenloom.evaluate.exact import LossTally
+from tokenloom.evaluate.token_axes import AXES, bin_name
 
 LENGTHS = (20, 9, 31, 1, 50)
 

@@ -73,6 +73,7 @@ def test_the_stores_that_are_left_are_those_of_the_table(fast):
         demo.MARK,
         "certificate.json",
         "corpus",
+        "report.html",
         "run",
         "run.yaml",
         "stores",
@@ -84,13 +85,24 @@ def test_the_stores_that_are_left_are_those_of_the_table(fast):
 
 def test_every_command_under_what_to_try_next_works(fast):
     _, done = fast
-    lines = done.stdout.partition("What to try next")[2].splitlines()[1:]
+    lines = (
+        done.stdout.partition("What to try next")[2].partition("── And look")[0].splitlines()[1:]
+    )
     commands = [line.strip() for line in lines if line.strip() and "#" not in line]
     assert len(commands) >= 4
     for command in commands:
         tried = run("sh", "-c", command)
         assert tried.returncode == 0, command + tried.stdout + tried.stderr
         assert tried.stdout
+
+
+def test_it_ends_with_a_report_and_the_command_of_the_explorer(fast):
+    out, done = fast
+    report, explore = (line.strip() for line in done.stdout.rstrip().splitlines()[-2:])
+    page = Path(report.split("  (")[0])
+    assert page == out / "report.html"
+    assert page.read_text().startswith("<!doctype html>")
+    assert explore.endswith(f"explore {out}/run.yaml --batch-size 8")
 
 
 @pytest.mark.slow

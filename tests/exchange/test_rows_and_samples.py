@@ -10,7 +10,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import zstandard
+from everyformat import EVERY
 from exports import plain_store, same
+from foreignfiles import write_litdata
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from toystore import toy
@@ -25,6 +27,10 @@ ROWS = {
     "url": ["a", "b", None, "d"],
 }
 MASK = [[0, 1, 1], [], [1, 0], [1]]
+OTHERS = {
+    name: EVERY[name]
+    for name in ("a saved dataset", "arrow as a stream", "mds, compressed", "litdata, coded")
+}
 
 
 def table(rows=ROWS, **types):
@@ -179,26 +185,10 @@ def test_a_bomb_is_not_unpacked(tmp_path):
         tl.open(tmp_path / "mds")
 
 
-def litdata_of(folder, documents, *, bare=True, dtype="<i4", **config):
-    """What LitData writes, by hand."""
-    folder.mkdir(exist_ok=True)
-    items = [np.array(one, dtype).tobytes() for one in documents]
-    if not bare:
-        items = [len(one).to_bytes(4, "little") + one for one in items]
-    head = 4 * (len(items) + 2)
-    starts = np.cumsum([head, *map(len, items)]).astype("<u4")
-    raw = np.uint32(len(items)).tobytes() + starts.tobytes() + b"".join(items)
-    (folder / "chunk-0-0.bin").write_bytes(raw)
-    chunk = {"chunk_bytes": len(raw), "chunk_size": len(items), "filename": "chunk-0-0.bin"}
-    loader = "TokensLoader" if bare else "PyTreeLoader"
-    told = {"data_format": ["no_header_tensor:16"], "item_loader": loader, **config}
-    (folder / "index.json").write_text(json.dumps({"chunks": [chunk], "config": told}))
-
-
 @pytest.mark.parametrize("bare", [True, False])
 def test_litdata_chunks_open(tmp_path, bare):
     documents = [[1, 2, 3], [], [4]]
-    litdata_of(tmp_path / "a", documents, bare=bare)
+    write_litdata(tmp_path / "a", documents, bare=bare)
     store = tl.open(tmp_path / "a")
     assert same(store.documents(range(3)), documents)
     assert store.digest == toy(tmp_path / "s", [documents]).digest
@@ -215,7 +205,7 @@ def test_litdata_chunks_open(tmp_path, bare):
     ],
 )
 def test_litdata_of_another_kind_is_refused_with_the_reason(tmp_path, config, told):
-    litdata_of(tmp_path / "a", [[1]], **config)
+    write_litdata(tmp_path / "a", [[1]], **config)
     with pytest.raises(tl.ConfigError, match=told):
         tl.open(tmp_path / "a")
 
@@ -244,7 +234,7 @@ def spoiled(folder, seed):
 
 @settings(max_examples=25)
 @given(seed=st.integers(0, 1 << 30))
-@pytest.mark.parametrize("to", ["parquet", "mds", "npy", "arrow", "litdata"])
+@pytest.mark.parametrize("to", ["parquet", "mds", "npy", "arrow", "litdata", *OTHERS])
 def test_damaged_files_open_or_are_refused_and_nothing_else(tmp_path_factory, to, seed):
     folder = tmp_path_factory.mktemp("d")
     documents = [[1, 2, 3], [4], [5, 6] * 40]
@@ -252,7 +242,11 @@ def test_damaged_files_open_or_are_refused_and_nothing_else(tmp_path_factory, to
         (folder / "x").mkdir()
         write_arrow(folder / "x/a.arrow", table({"input_ids": documents}))
     elif to == "litdata":
-        litdata_of(folder / "x", documents)
+        write_litdata(folder / "x", documents)
+    elif to in OTHERS:
+        (folder / "y").mkdir()
+        path = OTHERS[to](folder / "y", documents)[0]
+        (path if path.is_dir() else path.parent).rename(folder / "x")
     else:
         export(toy(folder / "s", [documents]), folder / "x", to=to)
     spoiled(folder / "x", seed)
@@ -276,7 +270,7 @@ def test_a_copy_and_threads_read_the_same(tmp_path, to):
         (tmp_path / "x").mkdir()
         write_arrow(tmp_path / "x/a.arrow", table({"input_ids": documents, "n": documents}))
     elif to == "litdata":
-        litdata_of(tmp_path / "x", documents, bare=False)
+        write_litdata(tmp_path / "x", documents, bare=False)
     else:
         export(toy(tmp_path / "s", [documents]), tmp_path / "x", to=to)
     store = tl.open(tmp_path / "x", cache_bytes=0)  # every read decodes

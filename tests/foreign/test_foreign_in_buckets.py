@@ -9,16 +9,14 @@ from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
+from everyformat import EVERY, arrow
 from exports import plain_store
 from foreignfiles import WRITERS, some_documents
-from levanterfiles import write_cache
 
 import tokenloom as tl
 from tokenloom.arguments import place
 from tokenloom.cli import main
-from tokenloom.exchange import export
 from tokenloom.foreign.locations import BucketFolder
 from tokenloom.foreign.opened import is_ours
 from tokenloom.remote.client import client_of
@@ -35,71 +33,6 @@ def uploaded(folder, path):
             client_of(place("url", url)).put(key, file.read_bytes())
     inside = os.path.relpath(path, folder)
     return url if inside == "." else f"{url}/{inside}"
-
-
-# -- writers of everything that is not raw ---------------------------------------------------
-
-
-def rows_of(documents):
-    masks = [[token % 2 for token in document] for document in documents]
-    return pa.table({"input_ids": documents, "loss_mask": masks, "n": range(len(documents))})
-
-
-def parquet(folder, documents):
-    half = len(documents) // 2
-    for number, part in enumerate((documents[:half], documents[half:])):
-        pq.write_table(rows_of(part), folder / f"part-{number}.parquet", row_group_size=7)
-    return folder, {}, documents
-
-
-def arrow(make):
-    def write(folder, documents):
-        of = rows_of(documents)
-        with make(folder / "a.arrow", of.schema) as writer:
-            for one in of.to_batches(max_chunksize=9):
-                writer.write_batch(one)
-        return folder / "a.arrow", {}, documents
-
-    return write
-
-
-def saved(folder, documents):
-    arrow(pa.ipc.new_stream)(folder, documents)
-    state = {"_data_files": [{"filename": "a.arrow"}], "_indices_files": None}
-    (folder / "state.json").write_text(json.dumps(state))
-    return folder, {}, documents
-
-
-def levanter(shards):
-    def write(folder, documents):
-        masks = [[token % 2 for token in document] for document in documents]
-        leaves = {"input_ids": documents, "assistant_masks": masks}
-        write_cache(folder / "cache", leaves, shards=shards)
-        return folder / "cache", {}, documents
-
-    return write
-
-
-def exported(to):
-    def write(folder, documents):
-        store = plain_store(folder.parent / "own", empty=False)
-        export(store, folder / "out", to=to)
-        return folder / "out", {}, [one.tolist() for one in store.documents(range(len(store)))]
-
-    return write
-
-
-EVERY = {
-    **WRITERS,
-    "parquet, two files": parquet,
-    "arrow with a footer": arrow(pa.ipc.new_file),
-    "arrow as a stream": arrow(pa.ipc.new_stream),
-    "a saved dataset": saved,
-    "levanter": levanter(1),
-    "levanter, three shards": levanter(3),
-    "mds": exported("mds"),
-    "arrays": exported("npy"),
-}
 
 
 @pytest.fixture

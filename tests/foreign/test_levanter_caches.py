@@ -147,6 +147,15 @@ def test_every_dtype_codec_and_layout_gives_the_documents_back(data, tmp_path_fa
         assert zarr_read(root / "input_ids/data", len(flat)).tolist() == flat
 
 
+@pytest.mark.parametrize("shards", [1, 2])
+def test_leaves_that_are_not_read_are_told(tmp_path, shards, caplog):
+    caplog.set_level("INFO")
+    rows = [[1, 2], [3]]
+    write_cache(tmp_path / "c", {"input_ids": rows, "teacher_ids": rows}, shards=shards)
+    assert tl.open(tmp_path / "c").columns == {}
+    assert "its leaves teacher_ids are not read" in caplog.text
+
+
 def test_what_was_written_after_the_last_commit_is_ignored(tmp_path):
     """A crash leaves values and offsets beyond `offsets[0]` rows."""
     root = write_cache(tmp_path / "cache", {"input_ids": [[1, 2, 3], [4, 5]]})

@@ -52,7 +52,7 @@ CARRIERS = {
 CAUGHT = {
     ("arguments", "mapping"): "itself: as ConfigError",
     ("arguments", "import_reference"): "its callers: as ConfigError with the option",
-    ("cli.verdicts", "_indices_in"): "read_indices: as InputError with the path",
+    ("cli.judging.verdicts", "_indices_in"): "read_indices: as InputError with the path",
     ("documents.select", "choose"): "nobody: a mistake of ours, not of a caller",
     ("ingest.encode", "_plain"): "_metadata_line: as BadRecord",
     ("ingest.records", "_parse_float"): "json: as a finding of the record",

@@ -21,7 +21,7 @@ from kit import QUICK, quick_folder
 
 import tokenloom as tl
 from tokenloom.cli import main
-from tokenloom.cli.words import as_typed, options_of
+from tokenloom.cli.grammar.words import as_typed, options_of
 from tokenloom.ingest.encodings import MAX_RECORD_BYTES
 from tokenloom.ingest.inputs import expand
 from tokenloom.ingest.skips import Skips, Told, read_skips, reason_of

@@ -58,7 +58,7 @@ def test_ts_09_text_in_jsonl_comes_back_as_the_documents_of_the_store(tmp_path):
     assert store.verify().ok
 
 
-@pytest.mark.parametrize("workers", [2, 7])
+@pytest.mark.parametrize("workers", [2, pytest.param(7, marks=pytest.mark.slow)])
 def test_the_worker_count_never_changes_a_byte(tmp_path, workers):
     source = write_jsonl(tmp_path / "c/a.jsonl", records(200))
     tl.build(source, tmp_path / "one", tokenizer="bytes", workers=1, **TINY)

@@ -67,7 +67,7 @@ for number in range(int(sys.argv[1])):
     status = os.waitpid(pid, 0)[1]
     if status:
         print("child", number, "ended with", status, file=sys.stderr, flush=True)
-        os._exit(1)  # at once: the threads are in the midst of NumPy, which an ordinary end may abort
+        os._exit(1)  # at once: an ordinary end aborts if a thread is inside NumPy
     next(loaded[0]), next(loaded[1])  # the parent's go on, too
     time.sleep(0.002)
 print("done", flush=True)

@@ -164,33 +164,26 @@ TRAIN = """
     from torch.distributed.device_mesh import init_device_mesh
     import tokenloom as tl
 
-    rank, meeting, store, axes = int(sys.argv[1]), sys.argv[2], sys.argv[3], sys.argv[4]
+    rank, meeting, store = int(sys.argv[1]), sys.argv[2], sys.argv[3]
     dist.init_process_group("gloo", init_method=f"file://{meeting}", rank=rank, world_size=4)
-    group = None
-    if axes == "mesh":
-        group = init_device_mesh("cpu", (2, 2), mesh_dim_names=("dp", "tp"))["dp"]
-    elif axes == "group":
-        groups = [dist.new_group([0, 2]), dist.new_group([1, 3])]
-        group = groups[rank % 2]
-    with tl.Loader(tl.open(store).windows(8), 4, group=group) as loader:
-        print("rows", rank, loader.rank, loader.world_size, next(loader).index.tolist())
+    pairs = [dist.new_group([0, 2]), dist.new_group([1, 3])]
+    groups = {
+        "none": None,
+        "mesh": init_device_mesh("cpu", (2, 2), mesh_dim_names=("dp", "tp"))["dp"],
+        "group": pairs[rank % 2],
+    }
+    for axes, group in groups.items():
+        with tl.Loader(tl.open(store).windows(8), 4, group=group) as loader:
+            print("rows", axes, rank, loader.rank, loader.world_size, next(loader).index.tolist())
     dist.destroy_process_group()
 """
 
 
-@pytest.mark.parametrize(
-    ("axes", "expected"),
-    [
-        ("none", [[0], [1], [2], [3]]),
-        ("mesh", [[0, 1], [0, 1], [2, 3], [2, 3]]),  # ranks 0 and 1 are one tensor-parallel pair
-        ("group", [[0, 1], [0, 1], [2, 3], [2, 3]]),
-    ],
-)
-def test_processes_of_torch_find_their_rows(tmp_path, axes, expected):
+def test_processes_of_torch_find_their_rows(tmp_path):
     toy_store(tmp_path / "store", rows=8)
     script = tmp_path / "train.py"
     script.write_text(textwrap.dedent(TRAIN))
-    told = [str(tmp_path / "meeting"), str(tmp_path / "store"), axes]
+    told = [str(tmp_path / "meeting"), str(tmp_path / "store")]
     running = [
         subprocess.Popen(
             [sys.executable, str(script), str(rank), *told], stdout=subprocess.PIPE, text=True
@@ -198,8 +191,21 @@ def test_processes_of_torch_find_their_rows(tmp_path, axes, expected):
         for rank in range(4)
     ]
     printed = [process.communicate(timeout=900)[0] for process in running]
-    rows = [line.split(" ", 4) for out in printed for line in out.splitlines() if "rows" in line]
-    assert [row[4] for row in sorted(rows)] == [str(rows) for rows in expected]
+    rows = [line.split(" ", 5) for out in printed for line in out.splitlines() if "rows" in line]
+    found = {axes: [] for axes in ("none", "mesh", "group")}
+    for _, axes, _, *place in sorted(rows):
+        found[axes].append(place)
+    halves = [
+        ["0", "2", "[0, 1]"],
+        ["0", "2", "[0, 1]"],
+        ["1", "2", "[2, 3]"],
+        ["1", "2", "[2, 3]"],
+    ]
+    assert found == {
+        "none": [[str(rank), "4", f"[{rank}]"] for rank in range(4)],
+        "mesh": halves,  # ranks 0 and 1 are one tensor-parallel pair
+        "group": halves,
+    }
 
 
 def test_a_loader_inside_a_worker_of_torch_is_refused(tmp_path):

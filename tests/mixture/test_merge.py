@@ -18,7 +18,8 @@ from tokenloom.mixture.merge import FEW, NEAR, Clock, Merge
 from tokenloom.mixture.rounds import Rounds
 from tokenloom.mixture.stages import Stage
 from tokenloom.order import costs as costs_module
-from tokenloom.order.costs import EqualCosts, Priced, SummedCosts
+from tokenloom.order.closed_costs import EqualCosts
+from tokenloom.order.costs import Priced, SummedCosts
 
 NAMES = ("wiki", "code", "a", "b", "books", "web")
 

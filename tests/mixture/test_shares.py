@@ -8,7 +8,8 @@ import tokenloom as tl
 from tokenloom.layout.layout import Phases
 from tokenloom.mixture.merge import Clock, Merge
 from tokenloom.mixture.rounds import Rounds
-from tokenloom.order.costs import EqualCosts, Priced, SummedCosts
+from tokenloom.order.closed_costs import EqualCosts
+from tokenloom.order.costs import Priced, SummedCosts
 
 
 def merged(weights, *, midpoint=True, cost=1, seed=0):

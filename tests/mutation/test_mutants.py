@@ -155,6 +155,7 @@ def test_every_equivalent_mutant_exists_and_has_a_reason():
         assert len(why) > 10, name
 
 
+@pytest.mark.slow
 def test_a_fork_kills_a_mutant_and_spares_none(tmp_path):
     """The control of the whole run: the same tests, with a mistake and without one."""
     every = mutants_of(ROOT, "src/tokenloom/loader/steps.py")

@@ -75,6 +75,7 @@ def run(root, tests):
     return {(m.kind, m.first): rounds.verdicts[m.name] for m in mutants}, rounds.unfit
 
 
+@pytest.mark.slow
 def test_a_round_decides_what_its_tests_decide_and_keeps_it(toy, capsys):
     tests = ["test_toy.py::test_good", "test_toy.py::test_decides"]
     verdicts, unfit = run(toy, tests)
@@ -105,6 +106,7 @@ def test_a_round_decides_what_its_tests_decide_and_keeps_it(toy, capsys):
     assert verdicts["return", 5] == "survived"
 
 
+@pytest.mark.slow
 def test_what_a_test_decides_that_fails_without_a_mutant_does_not_count(toy):
     verdicts, unfit = run(toy, ["test_toy.py::test_unfit", "test_toy.py::test_decides"])
     assert unfit == {"test_toy.py::test_unfit"}

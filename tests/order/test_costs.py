@@ -16,7 +16,8 @@ from tokenloom.batch.trained import TrainedCount
 from tokenloom.layout.pack import rows as grouping
 from tokenloom.order import costs as costs_module
 from tokenloom.order import prices as prices_module
-from tokenloom.order.costs import EqualCosts, ShortLastCosts, SummedCosts
+from tokenloom.order.closed_costs import EqualCosts, ShortLastCosts
+from tokenloom.order.costs import SummedCosts
 from tokenloom.order.prices import RunPrices, TokenCount, costs_of, examples_for
 from tokenloom.store import plan_cache
 

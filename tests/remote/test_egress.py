@@ -92,6 +92,30 @@ def test_ranks_of_a_host_that_share_a_disk_cache_fetch_every_piece_once(
     assert len({start for start, _ in sent}) == len(sent)
 
 
+def test_any_number_of_processes_with_a_disk_cache_ask_for_what_one_asks_for(
+    ranges, url, tmp_path, monkeypatch
+):
+    """Request by request; a loader may ask for neighbours together, if it needs both at once."""
+    monkeypatch.setattr(disk_cache, "PIECE", 256)
+    monkeypatch.setattr("tokenloom.remote.aligned.PIECE", 256)
+    asked = []
+    for processes in (1, WORLD):
+        ranges.clear()
+        folder = tmp_path / f"pieces-{processes}"
+        with multiprocessing.get_context("fork").Pool(processes) as pool:
+            pool.starmap_async(_read_blocks, [(url, folder)] * processes).get(timeout=100)
+        asked.append(fetched(ranges))
+    assert len(asked[0]) == ROWS // BLOCK
+    assert asked[0] == asked[1]
+
+
+def _read_blocks(url, folder):
+    store = tl.open(url, disk_cache=folder, verify="never", cache_bytes=0)
+    size = BLOCK * SEQ_LEN
+    for first in range(0, ROWS * SEQ_LEN, size):
+        store.tokens(first, first + size)
+
+
 def _read_cached(url, folder):
     return read(shuffled(url, 1, disk_cache=folder, verify="never"), 0)
 

@@ -5,6 +5,7 @@ into a folder and answers (path to open, what must be said, documents that a rea
 """
 
 import gzip
+import json
 import struct
 from pathlib import Path
 
@@ -82,6 +83,27 @@ def write_list(path, documents):
         start += len(document)
     with gzip.open(path, "wt") as file:
         file.write("".join(lines))
+
+
+def write_litdata(folder, documents, *, files=1, bare=True, dtype="<i4", **config):
+    """What LitData writes."""
+    folder.mkdir(exist_ok=True)
+    edges = [len(documents) * part // files for part in range(files + 1)]
+    chunks = []
+    for number in range(files):
+        some = documents[edges[number] : edges[number + 1]]
+        items = [np.array(one, dtype).tobytes() for one in some]
+        if not bare:
+            items = [len(one).to_bytes(4, "little") + one for one in items]
+        head = 4 * (len(items) + 2)
+        starts = np.cumsum([head, *map(len, items)]).astype("<u4")
+        raw = np.uint32(len(items)).tobytes() + starts.tobytes() + b"".join(items)
+        name = f"chunk-0-{number}.bin"
+        (folder / name).write_bytes(raw)
+        chunks.append({"chunk_bytes": len(raw), "chunk_size": len(items), "filename": name})
+    loader = "TokensLoader" if bare else "PyTreeLoader"
+    told = {"data_format": ["no_header_tensor:16"], "item_loader": loader, **config}
+    (folder / "index.json").write_text(json.dumps({"chunks": chunks, "config": told}))
 
 
 # -- all raw formats -------------------------------------------------------------------------

@@ -3,8 +3,8 @@
 One idea: both directions are arithmetic on the same run (`tokenloom.trace`), so nothing is logged
 while a run trains, and any step of it can be asked about before, while and after it is trained.
 
-Questions that judge a run (`tokenloom.inspect`) are answered by an annex, which looks at the house
-and is never imported by it; `annex` is the one import at call time.
+Questions that judge a run (`tokenloom.inspect`) or show it (`tokenloom.report`) are passed on to an
+annex (`tokenloom.batch.views.annexes`).
 """
 
 from __future__ import annotations
@@ -13,7 +13,6 @@ import heapq
 import operator
 from abc import ABC
 from collections.abc import Iterable, Sequence
-from types import ModuleType
 from typing import Any, SupportsIndex, overload
 
 import numpy as np
@@ -21,6 +20,7 @@ import numpy as np
 from tokenloom.api.source import Source
 from tokenloom.arguments import check_names, integer, near_misses
 from tokenloom.arrays import checked, sliced
+from tokenloom.batch.views.annexes import annex
 from tokenloom.errors import ConfigError
 from tokenloom.mixture.spec import Edit
 from tokenloom.order.run import Run
@@ -31,20 +31,9 @@ from tokenloom.trace.backward import Places, Search, places_of
 from tokenloom.trace.forward import look_at
 from tokenloom.trace.step_rows import examples_of_step, row_of_step
 
-__all__ = ["Questions", "annex"]
+__all__ = ["Questions"]
 
 WITHIN = 1000  # epochs
-
-
-def annex() -> ModuleType:
-    """`tokenloom.inspect`, which answers questions that judge a run.
-
-    >>> annex().__name__
-    'tokenloom.inspect'
-    """
-    from tokenloom import inspect  # the only import inside a function: the annex imports us
-
-    return inspect
 
 
 class Questions(ABC):
@@ -306,7 +295,7 @@ class Questions(ABC):
         True
         """
         options = {"arrays": arrays, "sample": sample, "seed": seed, "progress": progress}
-        return annex().audit_run(self, first, last, **options)
+        return annex("inspect").audit_run(self, first, last, **options)
 
     @near_misses("simulate")
     def simulate(
@@ -345,7 +334,33 @@ class Questions(ABC):
         """
         options = {"ranks": ranks, "first": first, "cache_bytes": cache_bytes, "latency": latency}
         options |= {"bandwidth": bandwidth, "step_seconds": step_seconds, "parallel": parallel}
-        return annex().simulate_run(self, steps, batch_size=batch_size, **options)
+        return annex("inspect").simulate_run(self, steps, batch_size=batch_size, **options)
+
+    @near_misses("view")
+    def view(
+        self,
+        *,
+        step: int | None = None,
+        batch_size: int | Sequence[tuple[int, int]] | None = None,
+        rows: int = 8,
+    ) -> Any:
+        """The run for a notebook: answers and figures of its report, or the rows of a step.
+
+        Args:
+            step: show the rows of this step instead.
+            batch_size: rows of a step over all ranks, or a schedule, as for `tokenloom.Loader`;
+                default: what the run file says, or 64.
+            rows: how many rows of the step.
+
+        >>> import tempfile, tokenloom as tl
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     store = tl.build([{"text": "abcdefgh"}], folder + "/toy", tokenizer="bytes")
+        ...     store.windows(4).view(step=0, batch_size=2)
+        step 0, 2 rows
+        row 0, index 0: a b c d
+        row 1, index 1: e f g h
+        """
+        return annex("report").view_run(self, step=step, batch_size=batch_size, rows=rows)
 
     def _search(self, source: str | None, doc: int, **settings: Any) -> Search:
         name = self._named(source)

@@ -16,6 +16,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from tokenloom.api.documents import Documents
 from tokenloom.arguments import Place, near_misses, place
+from tokenloom.batch.views.annexes import annex
 from tokenloom.batch.views.html import table
 from tokenloom.documents.split import SplitSpec
 from tokenloom.errors import ConfigError, StoreCorrupt
@@ -23,6 +24,7 @@ from tokenloom.foreign.foreign_reader import ForeignReader
 from tokenloom.foreign.guarded import foreign_bytes, verify_foreign
 from tokenloom.foreign.opened import open_any
 from tokenloom.foreign.places import Said
+from tokenloom.page.inline import View
 from tokenloom.progress import Progress
 from tokenloom.store import coalesce, snapshots
 from tokenloom.store import verify as verification
@@ -309,6 +311,11 @@ class Store(Documents):
             ("digest", self.digest),
         ]
         return table(f"Store {self.path}", rows)
+
+    def view(self) -> View:
+        """What its report says, for a notebook: contents, lengths, duplicates, rows."""
+        seen: View = annex("report").view_store(self)
+        return seen
 
     def __reduce__(self) -> tuple[Any, ...]:
         return _copied, (self.reader,)

@@ -30,11 +30,14 @@ from tokenloom.batch.fields import ROWWISE, by_row
 from tokenloom.batch.spec import RenderSpec
 from tokenloom.batch.step import KnownStep, Step
 from tokenloom.batch.tiles import Tiles, lent, tiles_from_eos
+from tokenloom.batch.views.annexes import annex
 from tokenloom.batch.views.folded import Folded
-from tokenloom.batch.views.html import SHOWN, StripPiece, preformatted, strips
+from tokenloom.batch.views.html import SHOWN, strips
 from tokenloom.batch.views.named import Named
+from tokenloom.batch.views.token_words import token_strings
 from tokenloom.errors import NoTrainedTokens
 from tokenloom.layout.spans import EOS, Spans
+from tokenloom.page.inline import View
 from tokenloom.store.handles import lazy
 
 __all__ = ["Batch", "Kind"]
@@ -448,16 +451,28 @@ class Batch(Named):
 
     def _repr_html_(self) -> str:
         """The first rows as strips of documents, for notebooks."""
-        tiles, rows = self._tiles, self.shape[0]
-        pieces: list[list[StripPiece]] = [[] for _ in range(min(rows, SHOWN))]
-        columns = tiles.first // tiles.width, tiles.first % tiles.width, tiles.length, tiles.segment
-        for row, at, cells, segment in zip(*(one.tolist() for one in columns), strict=True):
-            if row < len(pieces):
-                name = f"document {segment} of the row" if segment else "filler"
-                pieces[row].append(
-                    StripPiece(cells, segment, f"{name}: cells {at} to {at + cells - 1}")
-                )
-        return preformatted(repr(self)) + strips(pieces, rows - len(pieces))
+        return strips(repr(self), self.segment_ids[:SHOWN], len(self) - SHOWN)
+
+    def view(self, rows: int = SHOWN) -> View:
+        """The first rows for a notebook: strips of documents, and every token in its segment.
+
+        Args:
+            rows: how many of them.
+
+        >>> import tempfile, tokenloom as tl
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     store = tl.build([{"text": "abcdefgh"}], folder + "/toy", tokenizer="bytes")
+        ...     store.windows(4)[:2].view()
+        Batch(2 x 4, index [0, 1]…)
+        row 0, index 0: a b c d
+        row 1, index 1: e f g h
+        """
+        seen: View = annex("report").view_batch(self, rows)
+        return seen
+
+    def token_strings(self, rows: int = SHOWN) -> list[list[str]]:
+        """What the tokens of the first rows stand for; their ids where no tokenizer is known."""
+        return token_strings(self.tokens[:rows], self.source[:rows], self._details.readers())
 
     def __repr__(self) -> str:
         rows, seq_len = self.shape

@@ -7,6 +7,7 @@ rows of one kind have some of these (`SomeRows`), and a copy has them in memory 
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
@@ -16,6 +17,7 @@ from tokenloom.batch.tiles import Tiles, tile
 from tokenloom.errors import ConfigError
 from tokenloom.layout.spans import Spans
 from tokenloom.store.handles import lazy
+from tokenloom.store.reader import Reader
 
 __all__ = ["Details", "KnownRows", "OfBatch", "SomeRows"]
 
@@ -35,6 +37,9 @@ class _Facts(Protocol):
 
     def metadata(self) -> list[list[dict[str, Any]]]:
         """The metadata of the documents of each row."""
+
+    def readers(self) -> Mapping[str, Reader]:
+        """The store of each source, by name; none of a copy that came without its stores."""
 
 
 class Details(_Facts, Protocol):
@@ -69,6 +74,10 @@ class KnownRows(NamedTuple):
             "copied or pickled, or ask the store: store.metadata(document)."
         )
 
+    def readers(self) -> Mapping[str, Reader]:
+        """See `Details`."""
+        return {}
+
 
 class OfBatch(NamedTuple):
     """What a batch knows of which some rows are taken: what it has looked up is kept."""
@@ -88,6 +97,11 @@ class OfBatch(NamedTuple):
     def metadata(self) -> list[list[dict[str, Any]]]:
         """See `Details`."""
         found: list[list[dict[str, Any]]] = self.batch.metadata
+        return found
+
+    def readers(self) -> Mapping[str, Reader]:
+        """See `Details`."""
+        found: Mapping[str, Reader] = self.batch._details.readers()
         return found
 
 
@@ -118,3 +132,7 @@ class SomeRows:
         """See `Details`."""
         every = self._details.metadata()
         return [every[row] for row in self._rows.tolist()]
+
+    def readers(self) -> Mapping[str, Reader]:
+        """See `Details`."""
+        return self._details.readers()

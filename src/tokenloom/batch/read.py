@@ -21,6 +21,7 @@ from tokenloom.order.working_set import loss_columns
 from tokenloom.store.cache import BlockCache, Fetchers
 from tokenloom.store.derived.payload import InFiles, payloads_of
 from tokenloom.store.handles import lazy
+from tokenloom.store.reader import Reader
 from tokenloom.store.snapshots import read_inputs
 
 __all__ = ["Fetched", "FetchedRows", "RowReader", "merged"]
@@ -122,6 +123,11 @@ class RowReader:
         length = np.array([len(view) for view in views], np.int64)
         which, low = np.arange(len(views)), np.zeros(len(views), np.int64)
         return _in_pieces(InFiles(views, which, low, length), reads, cell)
+
+    @property
+    def store(self) -> Reader:
+        """Where the rows come from."""
+        return self._line.reader
 
     @lazy
     def in_place(self) -> bool:

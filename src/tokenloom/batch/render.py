@@ -8,7 +8,7 @@ that copies and widens (`tokenloom.batch.cells`), whichever sources its rows com
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -28,6 +28,7 @@ from tokenloom.batch.trained import trained_count
 from tokenloom.layout.spans import Spans
 from tokenloom.order.run import Run
 from tokenloom.store.cache import BlockCache
+from tokenloom.store.reader import Reader
 
 __all__ = ["Pending", "Ready", "Renderer", "RowsOf"]
 
@@ -139,6 +140,10 @@ class RowsOf:
     def metadata(self) -> list[list[dict[str, Any]]]:
         """See `Details`."""
         return self.renderer.metadata(self.spans())
+
+    def readers(self) -> Mapping[str, Reader]:
+        """See `Details`."""
+        return self.renderer.readers()
 
 
 class Renderer:
@@ -317,6 +322,10 @@ class Renderer:
                 found[which] = readers[which[0]].metadata(document)
             out[row].append(found[which])
         return out
+
+    def readers(self) -> dict[str, Reader]:
+        """The store of each source, by name."""
+        return dict(zip(self._run.names, (one.store for one in self._readers), strict=True))
 
     def kinds_of(self, rows: RowsOf) -> list[Kind]:
         """How the rows of a batch are rendered."""

@@ -15,7 +15,7 @@ from tokenloom.errors import ConfigError, InputError, StoreExists, plural
 from tokenloom.evaluate.pinned import content_hash
 from tokenloom.loader.loader import Loader
 from tokenloom.runfiles import json_schema, starter
-from tokenloom.runfiles.make import Report
+from tokenloom.runfiles.make import FileCheck
 from tokenloom.runfiles.problems import lines_of
 
 __all__ = ["check_file", "init"]
@@ -57,7 +57,7 @@ def check_file(arguments: argparse.Namespace) -> int:
     return 2 if problems else 0
 
 
-def _as_json(found: Report, problems: list[str]) -> dict[str, Any]:
+def _as_json(found: FileCheck, problems: list[str]) -> dict[str, Any]:
     run = found.run
     file = run and run.file
     held = file.evaluate if file else {}
@@ -76,7 +76,7 @@ def _as_json(found: Report, problems: list[str]) -> dict[str, Any]:
     }
 
 
-def _lines(found: Report, problems: list[str]) -> Iterator[str]:
+def _lines(found: FileCheck, problems: list[str]) -> Iterator[str]:
     name = found.written.name
     if problems:
         yield f"{name}: {plural(len(problems), 'problem')}"

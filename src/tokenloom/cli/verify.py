@@ -18,7 +18,7 @@ from tokenloom.foreign.described import Described
 from tokenloom.foreign.guarded import foreign_bytes
 from tokenloom.foreign.opened import describe_files, is_ours, open_foreign
 from tokenloom.foreign.places import Said
-from tokenloom.foreign.seals import seal_files, seal_path
+from tokenloom.foreign.seals import check_target, seal_files, seal_path
 from tokenloom.ingest.target import Collected, collect, held
 from tokenloom.progress import Progress
 from tokenloom.remote.source import source_of
@@ -75,12 +75,14 @@ def seal(arguments: argparse.Namespace) -> int:
             f"{arguments.store}: found no files of a foreign format, allowed: those of another "
             "project. A store of ours has its checksums inside; `tokenloom verify` compares them."
         )
+    target = place("to", arguments.to) if arguments.to else seal_path(described)
+    check_target(target)
     reader = open_foreign(
         described, path=arguments.store, rules=FetchRules(), cache=BlockCache(0), use_seal=False
     )
     show = False if arguments.quiet else None
     with Progress("seal", total=foreign_bytes(reader), unit="B", show=show) as bar:
-        path = seal_files(reader, arguments.to and place("to", arguments.to), tick=bar.advance)
+        path = seal_files(reader, target, tick=bar.advance)
     size = source_of(path.parent).size(path.name) or 0
     about = {"path": arguments.store, "seal": str(path), "bytes": size}
     about |= {"digest": reader.manifest.digest, "tokens": reader.manifest.tokens}

@@ -19,14 +19,14 @@ from numpy.typing import NDArray
 
 from tokenloom.errors import InputError
 
-__all__ = ["Answer", "gathered", "packed", "unpacked"]
+__all__ = ["AnswerFile", "gathered", "kind_in", "packed", "unpacked"]
 
 ABOUT = "about"
 
 FORMAT = 1
 
 
-class Answer(Protocol):
+class AnswerFile(Protocol):
     """What evaluation gives: it can be written, read and joined."""
 
     @property
@@ -45,7 +45,7 @@ class Answer(Protocol):
         """The shares of several ranks as one."""
 
 
-A = TypeVar("A", bound=Answer)
+A = TypeVar("A", bound=AnswerFile)
 
 
 def packed(kind: str, about: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]) -> bytes:
@@ -83,6 +83,19 @@ def unpacked(kind: str, data: bytes) -> tuple[dict[str, Any], dict[str, NDArray[
         )
     about: dict[str, Any] = head["about"]
     return about, arrays
+
+
+def kind_in(data: bytes) -> str:
+    """Which kind of answer is in the bytes of a file; empty if they are something else.
+
+    >>> kind_in(packed("toy", {}, {})), kind_in(b"something else")
+    ('toy', '')
+    """
+    try:
+        with np.load(io.BytesIO(data), allow_pickle=False) as file:
+            return str(json.loads(file[ABOUT].tobytes())["kind"])
+    except (ValueError, KeyError, TypeError, OSError, EOFError, zipfile.BadZipFile):
+        return ""
 
 
 def gathered(share: A) -> A:

@@ -22,12 +22,12 @@ from tokenloom.api.store import Store
 from tokenloom.arguments import check_options
 from tokenloom.errors import ConfigError
 from tokenloom.evaluate.answer_files import packed, unpacked
-from tokenloom.evaluate.axes import AXES, DOUBLING, TokenPlaces, bin_name, places
 from tokenloom.evaluate.decoding import Decoding
 from tokenloom.evaluate.exact import LossTally
 from tokenloom.evaluate.kept import Kept
 from tokenloom.evaluate.pinned import one_document_rows
 from tokenloom.evaluate.scoring import Judged, Range, judged_batches, scorer_of, trained_targets
+from tokenloom.evaluate.token_axes import AXES, DOUBLING, TokenPlaces, bin_name, places
 from tokenloom.tokenizer.vocabulary import byte_lengths
 
 __all__ = ["Losses", "evaluate"]
@@ -42,7 +42,7 @@ class Losses:
     """What a model's losses on a run are; made by `tokenloom.evaluate.evaluate`.
 
     Attributes:
-        tables: sums by axis; see `tokenloom.evaluate.axes`.
+        tables: sums by axis; see `tokenloom.evaluate.token_axes`.
         sources: names of the sources, by number.
         settings: fingerprint of the run, model, decoding, and whether bytes are known.
         judged: ranges of examples, first and one after the last, that are in the tables.

@@ -24,7 +24,7 @@ from tokenloom.evaluate.curves import curves
 from tokenloom.loader.ranks import find_ranks
 from tokenloom.store.files import LOCAL, replace_file
 
-__all__ = ["Periodic"]
+__all__ = ["Periodic", "read_records"]
 
 FILE = "results.jsonl"
 
@@ -69,7 +69,7 @@ class Periodic:
         self.records: list[dict[str, Any]] = []
         self._write = write
         if self.folder is not None:
-            self.records = _read(self.folder / FILE)
+            self.records = read_records(self.folder / FILE)
 
     def is_due(self, step: int) -> bool:
         """Whether a model after this many steps is evaluated."""
@@ -170,8 +170,8 @@ def _number(value: Any) -> Any:
     return value
 
 
-def _read(path: Path) -> list[dict[str, Any]]:
-    """The records of an earlier part of the run."""
+def read_records(path: Path) -> list[dict[str, Any]]:
+    """The records that were written so far; none if there is no file."""
     found = []
     for number, line in enumerate((LOCAL.read(path, MOST) or b"").splitlines(), 1):
         record = _record(line)

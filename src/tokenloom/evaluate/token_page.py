@@ -2,7 +2,7 @@
 
 One idea: what a model has learned of a text is best seen in the text. Each token has the colour of
 its log-probability, and its number, probability and rank of surprise when the mouse is over it. The
-page needs no network, no script and no font of its own.
+page stands alone (`tokenloom.page.sheet`): no network, and nothing in a text is run.
 """
 
 from __future__ import annotations
@@ -10,7 +10,6 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
-from html import escape
 from typing import Any
 
 import numpy as np
@@ -18,14 +17,16 @@ from numpy.typing import NDArray
 
 from tokenloom.api.documents import Documents
 from tokenloom.api.store import Store
-from tokenloom.evaluate.axes import places
 from tokenloom.evaluate.decoding import Decoding
 from tokenloom.evaluate.pinned import one_document_rows
 from tokenloom.evaluate.scoring import Range, judged_batches, scorer_of, trained_targets
+from tokenloom.evaluate.token_axes import places
+from tokenloom.page.markup import Markup, tag
+from tokenloom.page.sheet import document, theme_button
 
-__all__ = ["TokenPage", "token_page"]
+__all__ = ["TokenPage", "surprise_legend", "token_page"]
 
-SURPRISING = 12.0  # nats at which a token is as red as it gets
+SURPRISING = 12.0  # nats at which a token has the strongest colour
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -65,34 +66,36 @@ class TokenPage:
             bar = "#" * round(min(20.0, _surprise(log_prob)))
             yield f"{place:>7} {token:>7} {chance} {self.strings[place]!r} {bar}".rstrip()
 
-    def html(self) -> str:
-        """The page, one element for each token."""
+    @property
+    def words(self) -> str:
+        """What the model knows of it, in one line."""
         known = self.log_probs[1:]
         mean = -float(known.mean()) if len(known) else math.nan
-        head = (
-            f"document {self.document}: {len(self.tokens):,} tokens, mean loss {mean:.3f} nats, "
-            f"{float(self.greedy[1:].mean()) if len(known) else 0:.1%} greedy; {self.model}"
-        )
-        spans = "".join(self._span(place) for place in range(len(self.tokens)))
+        greedy = float(self.greedy[1:].mean()) if len(known) else 0.0
         return (
-            "<!doctype html>\n<html lang='en'><head><meta charset='utf-8'>"
-            f"<title>document {self.document}</title><style>"
-            "body{font:15px/1.7 'DejaVu Sans Mono',monospace;max-width:60em;margin:2em auto;"
-            "padding:0 1em;white-space:pre-wrap;overflow-wrap:anywhere}"
-            "p{font-family:'DejaVu Sans',Verdana,sans-serif;white-space:normal}"
-            "i{font-style:normal;border-radius:2px}</style></head><body>"
-            f"<p>{escape(head)}</p><p>{_legend()}</p>{spans}</body></html>\n"
+            f"document {self.document}: {len(self.tokens):,} tokens, mean loss {mean:.3f} nats, "
+            f"{greedy:.1%} greedy; {self.model}"
         )
 
-    def _span(self, place: int) -> str:
+    def html(self) -> str:
+        """The page, one element for each token; it stands alone and runs no code of a text."""
+        title = f"document {self.document}"
+        head = tag("header", tag("div", theme_button(), class_="top"), tag("h1", title))
+        told = tag("p", self.words, class_="lead")
+        body = tag("main", told, surprise_legend(), self.cells())
+        return document(title, tag("div", head, body, class_="page"))
+
+    def cells(self, most: int | None = None) -> Markup:
+        """The text, each token in the colour of its surprise; the first `most` tokens."""
+        shown = range(len(self.tokens) if most is None else min(most, len(self.tokens)))
+        return tag("div", *(self._cell(place) for place in shown), class_="cells surprise")
+
+    def _cell(self, place: int) -> Markup:
         log_prob = float(self.log_probs[place])
         chance = "no prediction" if math.isnan(log_prob) else f"p = {math.exp(log_prob):.3g}"
         first = ", greedy" if self.greedy[place] else ""
         title = f"token {place}, id {self.tokens[place]}, {chance}{first}"
-        return (
-            f"<i title='{escape(title, quote=True)}' style='background:{_colour(log_prob)}'>"
-            f"{escape(self.strings[place])}</i>"
-        )
+        return tag("i", self.strings[place], title=title, class_=_level(log_prob))
 
 
 def token_page(
@@ -156,22 +159,19 @@ def _surprise(log_prob: float) -> float:
     return 0.0 if math.isnan(log_prob) else min(-log_prob, 1e6)
 
 
-def _colour(log_prob: float) -> str:
-    """White for a token that was certain, red for one that was not.
+def _level(log_prob: float) -> str:
+    """The class of a token: u0 for one that was certain, u10 for one that surprised most.
 
-    >>> _colour(0.0), _colour(-12.0), _colour(math.nan)
-    ('#ffffff', '#e15759', '#e8e8e8')
+    >>> _level(0.0), _level(-3.0), _level(-12.0), _level(math.nan)
+    ('u0', 'u2', 'u10', 'unknown')
     """
     if math.isnan(log_prob):
-        return "#e8e8e8"
-    share = min(1.0, _surprise(log_prob) / SURPRISING)
-    parts = (round(255 + share * (end - 255)) for end in (0xE1, 0x57, 0x59))
-    return "#" + "".join(f"{part:02x}" for part in parts)
+        return "unknown"
+    return f"u{round(10 * min(1.0, _surprise(log_prob) / SURPRISING))}"
 
 
-def _legend() -> str:
+def surprise_legend() -> Markup:
+    """Which colour stands for which probability."""
     chances = (1.0, 0.5, 0.1, 0.01, 0.001, 0.0001)
-    marks = "".join(
-        f"<i style='background:{_colour(math.log(p))}'>&nbsp;{p:g}&nbsp;</i> " for p in chances
-    )
-    return f"probability {marks}"
+    marks = (tag("i", f" {p:g} ", class_=_level(math.log(p))) for p in chances)
+    return tag("p", "probability of each token: ", *marks, class_="legend surprise")

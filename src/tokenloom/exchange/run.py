@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from tokenloom.api.store import Store, open_store
-from tokenloom.arguments import near_misses, one_of
+from tokenloom.arguments import local_path, near_misses, one_of
 from tokenloom.errors import ConfigError, plural
 from tokenloom.exchange.folder import Folder, fresh_folder
 from tokenloom.exchange.holds import Holding, Limits, Loss, losses
@@ -90,7 +90,7 @@ def export(
 
     Args:
         store: what to write, or its path; also a store of others that `tokenloom.open` reads.
-        out: the folder; it must not exist, or be empty.
+        out: the folder, on this machine; it must not exist, or be empty.
         to: "megatron" (`text_document.bin` and `.idx`), "levanter" (a consolidated cache),
             "parquet" (a row for each document), "mds" (streaming's shards, uncompressed) or "npy"
             (flat arrays and document ends).
@@ -113,6 +113,7 @@ def export(
     (['document_ends.npy', 'export.json', 'input_ids.npy'], 4)
     """
     one_of("to", to, FORMATS)
+    local_path("out", out)  # before anything is read
     opened = store if isinstance(store, Store) else open_store(store)
     limits, write, also = FORMATS[to]
     lost = [*losses(opened, limits), *also(opened)]

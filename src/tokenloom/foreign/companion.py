@@ -9,7 +9,7 @@ asks for. Where nothing can be written, they stay in memory.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -21,10 +21,12 @@ from tokenloom.foreign.pieces import PieceLine
 from tokenloom.foreign.virtual import VirtualShard
 from tokenloom.store import format as fmt
 from tokenloom.store import zarr
+from tokenloom.store.derived.ahead import AHEAD_BYTES
 from tokenloom.store.derived.hashes import DocumentHasher
 from tokenloom.store.derived.loss_counts import LossCounter
 
 __all__ = [
+    "PASS_CACHE",
     "Beside",
     "Companion",
     "InMemory",
@@ -40,7 +42,11 @@ Int64 = NDArray[np.int64]
 
 PART = 1 << 14  # elements of a part
 
-PASS_TOKENS = 1 << 20  # read at a time
+PASS_TOKENS = 1 << 19  # read at a time
+
+# bytes of decoded chunks that are kept during a pass: those on their way, and as much again, so
+# that a chunk which two shards share is still there for the second
+PASS_CACHE = 2 * AHEAD_BYTES
 
 Tick = Callable[[int], None]
 
@@ -174,13 +180,14 @@ def worked_out(
         yield from in_parts(offsets)
         sums: list[int] = []
         if hashed:
-            yield from in_parts(_hashes(shard, own, tokens, None, tick, sums if sealed else None))
+            values = _swept(shard, tokens, tick)
+            values = _summed(values, sums) if sealed else values
+            yield from in_parts(_hashes(own, values, None, tokens.dtype))
         found, counts = [], []
         for name in sorted(columns):
-            if hashed:
-                found.append(_hashes(shard, own, columns[name], name, tick).reshape(-1, 1, 2))
-            if name in fmt.LOSS_COLUMNS:
-                counts.append(_counts(shard, columns[name]))
+            hashes, of_loss = _of_column(shard, own, columns[name], name, hashed, tick)
+            found += hashes
+            counts += of_loss
         if found:
             yield from in_parts(np.concatenate(found, axis=1).reshape(-1))
         for one in counts:
@@ -196,37 +203,58 @@ def in_parts(values: Array) -> Iterator[bytes]:
         yield little[low : low + PART].tobytes()
 
 
-def _stretch(shard: VirtualShard, line: PieceLine) -> Iterator[Array]:
+def _of_column(
+    shard: VirtualShard, lengths: Int64, line: PieceLine, name: str, hashed: bool, tick: Tick
+) -> tuple[list[Array], list[Array]]:
+    """The hashes of a further column [documents, 1, 2] and its counts, where it has these."""
+    values, counter = _swept(shard, line, tick), LossCounter()
+    counts: list[Array] = []
+    if name in fmt.LOSS_COLUMNS:
+        values = _counted(values, counter, counts)
+    elif not hashed:
+        return [], []
+    found = _hashes(lengths, values, name, line.dtype).reshape(-1, 1, 2)  # also if only counted
+    if name in fmt.LOSS_COLUMNS:
+        counts = [np.concatenate([*counts, np.array([counter.total], np.uint32)])]
+    return [found] if hashed else [], counts
+
+
+def _swept(shard: VirtualShard, line: PieceLine, tick: Tick) -> Iterator[Array]:
+    """The elements of a shard, from the first to the last."""
     end = shard.first_token + shard.tokens
-    for low in range(shard.first_token, end, PASS_TOKENS):
-        yield line.read(low, min(low + PASS_TOKENS, end))
+    for values in line.sweep(shard.first_token, end, PASS_TOKENS):
+        tick(values.nbytes)
+        yield values
 
 
 def _hashes(
-    shard: VirtualShard,
-    lengths: Int64,
-    line: PieceLine,
-    column: str | None,
-    tick: Tick,
-    sums: list[int] | None = None,
+    lengths: Int64, values: Iterable[Array], column: str | None, dtype: np.dtype[Any]
 ) -> Array:
-    """The hash of every document of a shard, flat [2 documents]; `sums` takes crc32c of chunks."""
-    hasher = DocumentHasher(lengths, column, line.dtype)
+    """The hash of every document of a shard, flat [2 documents]."""
+    hasher = DocumentHasher(lengths, column, dtype)
     found = [np.empty((0, 2), np.uint64)]
-    for values in _stretch(shard, line):
-        found.append(hasher.update(values)[1])
-        tick(values.nbytes)
-        if sums is not None:  # what is read at a time is whole chunks
-            sums += [
-                zarr.crc32c(values[low : low + fmt.INNER].view(np.uint8))
-                for low in range(0, len(values), fmt.INNER)
-            ]
-    found.append(hasher.update(np.empty(0, line.dtype))[1])
+    found += [hasher.update(some)[1] for some in values]
+    found.append(hasher.update(np.empty(0, dtype))[1])
     return np.concatenate(found).reshape(-1)
 
 
-def _counts(shard: VirtualShard, line: PieceLine) -> Array:
-    """See `tokenloom.store.derived.loss_counts`."""
-    counter = LossCounter()
-    found = [counter.append(values) for values in _stretch(shard, line)]
-    return np.concatenate([*found, np.array([counter.total], np.uint32)])
+def _counted(values: Iterable[Array], counter: LossCounter, counts: list[Array]) -> Iterator[Array]:
+    """The same values; their counts are added to `counts` as they pass."""
+    for some in values:
+        counts.append(counter.append(some))
+        yield some
+
+
+def _summed(values: Iterable[Array], sums: list[int]) -> Iterator[Array]:
+    """The same values; the crc32c of every chunk is added to `sums` as it passes."""
+    rest = np.empty(0, np.uint8)  # bytes of a chunk that has not ended
+    for some in values:
+        size = fmt.INNER * some.itemsize
+        raw = some.view(np.uint8)
+        whole = np.concatenate([rest, raw]) if len(rest) else raw
+        end = len(whole) // size * size
+        sums += [zarr.crc32c(whole[low : low + size]) for low in range(0, end, size)]
+        rest = whole[end:]
+        yield some
+    if len(rest):
+        sums.append(zarr.crc32c(rest))

@@ -40,6 +40,10 @@ class ForeignFolder(Protocol):
     def source(self) -> ByteSource:
         """What reads its files."""
 
+    @property
+    def lists(self) -> bool:
+        """Whether its names can be listed; a plain web server lists none."""
+
     def names(self, folder: str = "") -> list[str]:
         """The names in it, or in a folder below it, in order; none if there is no folder."""
 

@@ -14,23 +14,19 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tokenloom.errors import StoreError, plural
-from tokenloom.foreign.companion import worked_out
+from tokenloom.foreign.companion import PASS_CACHE, worked_out
 from tokenloom.foreign.foreign_reader import ForeignReader, lines_of, pages_name
 from tokenloom.foreign.locations import as_stored
 from tokenloom.foreign.pieces import PieceLine
 from tokenloom.foreign.virtual import document_lengths
-from tokenloom.store.byte_source import read_exactly
 from tokenloom.store.cache import BlockCache
+from tokenloom.store.derived.ahead import read_through
 from tokenloom.store.derived.pages import PAGE_BYTES, PageSums
 from tokenloom.store.verify import VerifyReport
 
 __all__ = ["foreign_bytes", "guard_lines", "verify_foreign"]
 
 Int64 = NDArray[np.int64]
-
-READ_BYTES = PAGE_BYTES << 11
-
-CACHE_BYTES = 64 << 20
 
 Tick = Callable[[int], None]
 
@@ -62,7 +58,7 @@ def verify_foreign(reader: ForeignReader, *, tick: Tick = lambda _: None) -> Ver
     """
     inside = reader.inside
     sealed = inside.companion if inside.is_sealed else None
-    cache = BlockCache(CACHE_BYTES)
+    cache = BlockCache(PASS_CACHE)
     lines = lines_of(inside.described, reader.source, cache, "verify", sealed)
     problems: list[str] = []
     with as_stored(reader.source):
@@ -125,9 +121,8 @@ def _check_pages(reader: ForeignReader, lines: dict[str, PieceLine], tick: Tick)
     inside = reader.inside
     for file in inside.described.files if inside.is_sealed else ():
         end, pages = inside.extent(file), PageSums()
-        for low in range(0, end, READ_BYTES):
-            asked = file, low, min(READ_BYTES, end - low)
-            pages.append(read_exactly(reader.source, [asked], reader.root)[0])
+        for part in read_through(reader.source, file, end, reader.root):
+            pages.append(part)
         if not end:
             continue
         kept = inside.companion.whole(-1, pages_name(file))

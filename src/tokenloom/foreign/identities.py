@@ -18,7 +18,14 @@ from numpy.typing import NDArray
 
 from tokenloom.arguments import one_of
 from tokenloom.errors import StoreCorrupt
-from tokenloom.foreign.companion import Beside, Companion, InMemory, PartList, worked_out
+from tokenloom.foreign.companion import (
+    PASS_CACHE,
+    Beside,
+    Companion,
+    InMemory,
+    PartList,
+    worked_out,
+)
 from tokenloom.foreign.described import Described
 from tokenloom.foreign.foreign_reader import ForeignReader, Inside, lines_of
 from tokenloom.foreign.manifests import hashed_groups, manifest_of, reader_of
@@ -43,8 +50,6 @@ LONGEST_LOOK = 1 << 20  # tokens of a document that is hashed again before a fil
 LOOKS_TOGETHER = 16  # documents that are read at the same time, which counts in a bucket
 
 DECODED_LOOKS = 4  # documents of those that have to be decoded for it
-
-PASS_CACHE = 64 << 20  # bytes of decoded chunks that are kept during the pass
 
 
 def identified(

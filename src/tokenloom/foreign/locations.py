@@ -18,14 +18,17 @@ from collections.abc import Iterable, Iterator, Mapping
 from itertools import islice
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+
 from tokenloom.arguments import Url, place
-from tokenloom.errors import StoreError
 from tokenloom.foreign.described import ForeignFolder, damaged
 from tokenloom.remote.client import Client, Entry, client_of
 from tokenloom.remote.disk_cache import DiskCache
 from tokenloom.remote.objects import as_stream
 from tokenloom.remote.source import RemoteSource
 from tokenloom.store.byte_source import ByteSource, LocalSource, Range, read_exactly
+from tokenloom.store.coalesce import CAP_BYTES
 from tokenloom.store.handles import lazy
 
 __all__ = [
@@ -35,6 +38,7 @@ __all__ = [
     "as_stored",
     "folder_at",
     "hash_of_ranges",
+    "read_stretch",
 ]
 
 TOGETHER = 256  # ranges that are asked for at the same time
@@ -72,6 +76,16 @@ def hash_of_ranges(source: ByteSource, ranges: Iterable[Range], root: str) -> st
     return found.hexdigest()
 
 
+def read_stretch(source: ByteSource, asked: Range, root: str) -> NDArray[np.uint8]:
+    """A stretch of a file; from a source that answers several requests at once, by several."""
+    name, start, size = asked
+    if size <= CAP_BYTES or getattr(source, "parallel", 1) < 2:
+        return read_exactly(source, [asked], root)[0]
+    cuts = range(start, start + size, CAP_BYTES)
+    parts = [(name, low, min(CAP_BYTES, start + size - low)) for low in cuts]
+    return np.concatenate(read_exactly(source, parts, root))
+
+
 class LocalFolder:
     """A folder of this machine.
 
@@ -81,6 +95,8 @@ class LocalFolder:
 
     def __init__(self, root: str) -> None:
         self.root, self.source = root, LocalSource(root)
+
+    lists = True
 
     def names(self, folder: str = "") -> list[str]:
         """See `ForeignFolder`."""
@@ -165,15 +181,15 @@ class BucketFolder:
         self.source = BucketSource(url, client)
         self.source.expect(self._sizes, "")  # grows with every file that is asked for
 
+    @property
+    def lists(self) -> bool:
+        """See `ForeignFolder`."""
+        return self._client.lists
+
     def names(self, folder: str = "") -> list[str]:
         """See `ForeignFolder`."""
         if self._listed:
             return self._tree.get(folder.strip("/"), [])
-        if not self._client.lists:
-            raise StoreError(
-                f"{self.url}: this server lists no names, so only single files can be opened here. "
-                "Name the file itself, or use a bucket (s3://, gs://, az://)."
-            )
         return self._client.names((self.url / folder).key)
 
     @lazy
@@ -202,7 +218,7 @@ class BucketFolder:
 
     def as_file(self, name: str) -> io.RawIOBase:
         """See `ForeignFolder`; each of its reads is a request."""
-        return as_stream(_Ranged(self.source, name, self.size(name) or 0))
+        return as_stream(_Ranged(self.source, name, self.size(name) or 0, self.root))
 
     def _entry(self, name: str) -> Entry | None:
         if not self._listed and name not in self._seen:
@@ -229,11 +245,11 @@ def _listed(client: Client, url: Url) -> dict[str, Entry]:
 class _Ranged:
     """A file of a source as a `tokenloom.remote.objects.RangedFile`."""
 
-    def __init__(self, source: ByteSource, name: str, size: int) -> None:
-        self._source, self._name, self.size = source, name, size
+    def __init__(self, source: ByteSource, name: str, size: int, root: str) -> None:
+        self._source, self._name, self.size, self._root = source, name, size, root
 
     def read(self, start: int, stop: int) -> bytes:
         stop = min(stop, self.size)
         if start >= stop:
             return b""
-        return self._source.read([(self._name, start, stop - start)])[0].tobytes()
+        return read_stretch(self._source, (self._name, start, stop - start), self._root).tobytes()

@@ -147,7 +147,7 @@ def open_any(
         )
     described = describe_files(path, said) if reader is None else None
     if described is None:
-        return reader or open_place(path, **own)
+        return reader or _ours_only(path, own)
     if snapshot not in (None, 1):
         raise ConfigError(
             f"snapshot: found {snapshot} for {path}, files of format {described.kind}, which have "
@@ -182,6 +182,19 @@ def _ours(path: Any, own: dict[str, Any], *, alone: bool) -> Reader | None:
         if alone or is_ours(path):
             raise
         return None
+
+
+def _ours_only(path: Any, own: dict[str, Any]) -> Reader:
+    """The store of ours at a path; where nothing is, the error says what would open."""
+    try:
+        return open_place(path, **own)
+    except StoreNotFound as error:
+        if is_ours(path) or str(error).endswith("?"):  # a build under way; a name that is near
+            raise
+        raise StoreNotFound(
+            f"{error} Files of other projects open as they are ({', '.join(FORMATS)}): docs/"
+            "stores.md says how each is found, and what must be said about it."
+        ) from None
 
 
 def _chosen(

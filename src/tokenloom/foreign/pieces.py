@@ -15,7 +15,7 @@ from __future__ import annotations
 import bisect
 import functools
 import itertools
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -27,6 +27,7 @@ from tokenloom.store import format as fmt
 from tokenloom.store import zarr
 from tokenloom.store.byte_source import ByteSource, read_exactly
 from tokenloom.store.cache import BlockCache
+from tokenloom.store.derived.ahead import in_turn
 from tokenloom.store.handles import lazy
 from tokenloom.store.shard import corrupt
 
@@ -177,6 +178,43 @@ class PieceLine:
             if stop > low:
                 yield from self._of_piece(number, low - base, stop - base)
             low, number = max(low, stop), number + 1
+
+    def sweep(self, low: int, high: int, size: int) -> Iterator[Array]:
+        """Elements [low, high) of the line in order, several stretches of it on their way.
+
+        What has to be converted or decoded comes in whole chunks, so that each is decoded once.
+
+        Args:
+            low: the first element.
+            high: the one after the last.
+            size: elements of a stretch; fewer at the end of a piece, more if a chunk has more.
+        """
+        return self.several(self._cut(low, high, size))
+
+    def several(self, ranges: Iterable[tuple[int, int]]) -> Iterator[Array]:
+        """Elements [low, high) of each range, in their order; several are on their way."""
+        makes = ((self._taken(*one), functools.partial(self.read, *one)) for one in ranges)
+        return in_turn(makes, self._source)
+
+    def _taken(self, low: int, high: int) -> int:
+        """Bytes that it takes to read a range: whole chunks, where there are any."""
+        head, tail = (bisect.bisect_right(self.edges, one) - 1 for one in (low, max(low, high - 1)))
+        chunks = [int(self._sizes[one]) for one in {head, tail} if self._kept[one]]
+        return max(high - low, *chunks, 0) * self.dtype.itemsize
+
+    def _cut(self, low: int, high: int, size: int) -> Iterator[tuple[int, int]]:
+        """[low, high) cut at the ends of pieces, and of whole chunks where there are any."""
+        number = bisect.bisect_right(self.edges, low) - 1
+        while low < high:
+            base, end = self.edges[number], min(high, self.edges[number + 1])
+            chunk = int(self._sizes[number]) if self._kept[number] else 1
+            each = max(size // chunk, 1) * chunk
+            while low < end:
+                inside = (low - base) // chunk * chunk  # where the chunk of `low` starts
+                stop = min(base + inside + each, end)
+                yield low, stop
+                low = stop
+            number += 1
 
     def chunks(self, low: Int64, high: Int64) -> Chunked | None:
         """The chunks that hold the elements of many ranges, and where; None if any is not kept.

@@ -16,15 +16,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tokenloom.arguments import check_options, integer, one_of, wrong_type
-from tokenloom.errors import ConfigError, StoreNotFound
+from tokenloom.errors import ConfigError, StoreError, StoreNotFound
 from tokenloom.foreign.described import damaged
-from tokenloom.foreign.locations import folder_at
+from tokenloom.foreign.locations import folder_at, read_stretch
 from tokenloom.store import format as fmt
-from tokenloom.store.byte_source import read_exactly
 
 __all__ = ["ForeignPlace", "Said"]
 
 DTYPES = ("uint8", "uint16", "uint32", "uint64", "int8", "int16", "int32", "int64")
+
+INDEXES = (
+    "index.json of MDS and LitData, state.json of a saved dataset, document_ends.npy of an export"
+)
 
 MAX_INDEX_BYTES = 1 << 36  # an index above this is refused
 
@@ -92,8 +95,22 @@ class ForeignPlace:
         self.root, self.source, self.is_folder = self.folder.root, self.folder.source, not self.name
 
     def names(self, folder: str = "") -> list[str]:
-        """The names in its folder, or in one below it, in order; none if there is no folder."""
+        """The names in its folder, or in one below it, in order; none if there is no folder.
+
+        Raises:
+            StoreError: the server lists no names.
+        """
+        if not self.folder.lists:
+            raise StoreError(
+                f"{self.path}: found nothing of that name that opens alone, and this server lists "
+                f"no names. Allowed here: a single file, or one that names the others ({INDEXES}). "
+                "For a folder of files use a bucket (s3://, gs://, az://) or a copy on a disk."
+            )
         return self.folder.names(folder)
+
+    def is_named(self, index: str) -> bool:
+        """Whether a folder is pointed at, or in it the file that names the others."""
+        return self.is_folder or self.name == index
 
     def size(self, name: str) -> int | None:
         """Bytes of a regular file; None if there is none of that name.
@@ -115,7 +132,7 @@ class ForeignPlace:
         high = min(high, size)
         if high <= low:
             return np.empty(0, np.uint8)
-        return read_exactly(self.source, [(name, low, high - low)], self.root)[0]
+        return read_stretch(self.source, (name, low, high - low), self.root)
 
     def array(self, name: str, dtype: str, first_byte: int, count: int) -> NDArray[Any]:
         """An index of `count` elements, if the file can have that many.

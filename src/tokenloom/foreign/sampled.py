@@ -64,8 +64,10 @@ def sampled_groups(line: PieceLine, lengths: Int64) -> tuple[str, ...]:
     """Digests in place of those of groups, each of all lengths and of sampled tokens."""
     found = hashlib.sha256(b"tokenloom sample of tokens")
     found.update(np.ascontiguousarray(lengths, "<u8").data)
-    for low in _places(str(len(line)), SAMPLE_PLACES, len(line)).tolist():
-        ids = line.read(low, min(low + SAMPLE_TOKENS, len(line)))
+    for ids in line.several(
+        (low, min(low + SAMPLE_TOKENS, len(line)))
+        for low in _places(str(len(line)), SAMPLE_PLACES, len(line)).tolist()
+    ):
         found.update(np.ascontiguousarray(ids, "<u4").data)
     count = fmt.group_count(len(lengths))
     whole = found.digest()

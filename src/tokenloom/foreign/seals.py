@@ -24,7 +24,14 @@ from numpy.typing import NDArray
 
 from tokenloom.arguments import Place, Url, place
 from tokenloom.errors import StoreCorrupt, StoreError, StoreExists
-from tokenloom.foreign.companion import Beside, Companion, InMemory, in_parts, worked_out
+from tokenloom.foreign.companion import (
+    PASS_CACHE,
+    Beside,
+    Companion,
+    InMemory,
+    in_parts,
+    worked_out,
+)
 from tokenloom.foreign.described import Described
 from tokenloom.foreign.foreign_reader import ForeignReader, Inside, lines_of, pages_name, sums_name
 from tokenloom.foreign.manifests import hashed_groups
@@ -36,21 +43,20 @@ from tokenloom.remote.source import source_of
 from tokenloom.remote.uploads import RemoteFiles
 from tokenloom.store import format as fmt
 from tokenloom.store import zarr
-from tokenloom.store.byte_source import ByteSource, read_exactly
+from tokenloom.store.byte_source import ByteSource
 from tokenloom.store.cache import BlockCache
-from tokenloom.store.derived.pages import PAGE_BYTES, PageSums
+from tokenloom.store.derived.ahead import read_through
+from tokenloom.store.derived.pages import PageSums
 from tokenloom.store.files import LOCAL, temporary_name, unreadable
 from tokenloom.store.plan_cache import ENTRY, with_table
 
-__all__ = ["SealFile", "has_seal", "open_seal", "seal_files", "seal_path"]
+__all__ = ["SealFile", "check_target", "has_seal", "open_seal", "seal_files", "seal_path"]
 
 Array = NDArray[Any]
 
 FORMAT = "tokenloom.seal/1"
 
 TAIL = 4096  # bytes at the end of a seal that hold its last line
-
-READ_BYTES = PAGE_BYTES << 11
 
 Tick = Callable[[int], None]
 
@@ -221,8 +227,9 @@ def seal_files(
         StoreCorrupt: the files are not those that were identified before, or changed meanwhile.
     """
     described, shards = reader.inside.described, reader.inside.shards
+    path = to or seal_path(described)
     before = stamps_of(described), sample_of_bytes(described, reader.source)
-    lines = lines_of(described, reader.source, BlockCache(0), "seal")
+    lines = lines_of(described, reader.source, BlockCache(PASS_CACHE), "seal")
     lengths = reader.lengths()
     further = {name: line for name, line in lines.items() if name != "input_ids"}
     parts = list(
@@ -244,9 +251,34 @@ def seal_files(
     about = _about(described, before[1])
     about |= {"shards": [list(one) for one in shards], "groups": list(reader.manifest.groups)}
     about |= {"sums": sums, "columns": sorted(described.columns)}
-    path = to or seal_path(described)
     _write(path, with_table([json.dumps(about).encode(), *parts], {"format": FORMAT}))
     return path
+
+
+def check_target(path: Place) -> None:
+    """Refuse a place that takes no seal, before everything is read for one.
+
+    Raises:
+        StoreExists: there is a seal in the bucket.
+        StoreError: it is no bucket, or one that ignores conditions.
+    """
+    if not isinstance(path, Url):
+        return
+    if not client_of(path).lists:
+        raise StoreError(
+            f"{path}: a plain web server takes no files. Write the seal elsewhere (`tokenloom seal "
+            "--to`) and open the files with `seal=`."
+        )
+    if client_of(path).head(path.key) is not None:
+        raise _sealed_already(path)
+    RemoteFiles(client_of(path)).mkdir(path.parent)  # tries whether conditions hold there
+
+
+def _sealed_already(url: Url) -> StoreExists:
+    return StoreExists(
+        f"{url}: there is a seal already, and readers may be using it. Remove it first, or write "
+        "another one elsewhere (`tokenloom seal --to`)."
+    )
 
 
 def _all_sums(
@@ -255,19 +287,15 @@ def _all_sums(
     """Checksums of the chunks of all pieces, and of the pages of files that are read in place."""
     for name, line in lines.items():
         for number, piece in enumerate(line.pieces):
-            size, base = chunk_of(piece), line.edges[number]
-            ends = [
-                (low, min(low + size, piece.elements)) for low in range(0, piece.elements, size)
-            ]
+            chunks = line.sweep(line.edges[number], line.edges[number + 1], chunk_of(piece))
             yield (
                 sums_name(name, number),
-                [zarr.crc32c(line.read(base + a, base + b).view(np.uint8)) for a, b in ends],
+                [zarr.crc32c(values.view(np.uint8)) for values in chunks],
             )
     for file in inside.described.files:
         end, pages = inside.extent(file), PageSums()
-        for low in range(0, end, READ_BYTES):
-            asked = file, low, min(READ_BYTES, end - low)
-            pages.append(read_exactly(source, [asked], inside.described.root)[0])
+        for part in read_through(source, file, end, inside.described.root):
+            pages.append(part)
         if end:
             yield pages_name(file), pages.close()
 
@@ -297,7 +325,4 @@ def _upload(url: Url, parts: Iterator[bytes]) -> None:
     for part in parts:
         out.write(part)
     if not files.link_new(waiting, url):
-        raise StoreExists(
-            f"{url}: there is a seal already, and readers may be using it. Remove it first, or "
-            "write another one elsewhere (`tokenloom seal --to`)."
-        )
+        raise _sealed_already(url)

@@ -30,7 +30,7 @@ Int64 = NDArray[np.int64]
 
 DECODED = -1
 
-SCAN_TOKENS = 1 << 22  # looked through at a time
+SCAN_TOKENS = 1 << 19  # looked through at a time
 
 SHARD_TOKENS = fmt.SHARD_TOKENS
 
@@ -82,10 +82,10 @@ def _check_longest(root: str, lengths: Int64) -> None:
 
 
 def _delimited(delimiter: Delimiter, line: PieceLine) -> Int64:
-    found = [np.empty(0, np.int64)]
-    for low in range(0, len(line), SCAN_TOKENS):
-        ids = line.read(low, min(low + SCAN_TOKENS, len(line)))
+    found, low = [np.empty(0, np.int64)], 0
+    for ids in line.sweep(0, len(line), SCAN_TOKENS):
         found.append(low + np.flatnonzero(ids == delimiter.id))
+        low += len(ids)
     places = np.concatenate(found)
     edges = places + 1 if delimiter.at == "end" else places
     edges = np.unique(np.concatenate([[0], edges, [len(line)]]))

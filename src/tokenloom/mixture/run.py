@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from tokenloom.arguments import integer
 from tokenloom.arrays import checked, grouped, with_newest
+from tokenloom.layout.allowance import about_to_visit
 from tokenloom.layout.blocks import Blocks
 from tokenloom.layout.spans import Spans
 from tokenloom.mixture.rows import MANY, RowTables
@@ -278,6 +279,21 @@ class MixedRun:
             )
         ]
 
+    def consumed_about(self, examples: int) -> list[Consumed]:
+        """See `Run`: without sums, and without visiting what was shuffled as a whole."""
+        integer("examples", examples, most=self._bound)
+        shown = examples if self._order is None else self.stages[-1].end or 0
+        stage = self.stages[int(np.searchsorted(self._at, shown, side="right")) - 1]
+        counts = stage.merge.cut_about(shown)
+        if self._order is not None:  # every stretch has the shares of the whole
+            counts = (counts * (examples / max(1, shown))).astype(np.int64)
+        late = len(self.sources) - len(counts)
+        rows = np.append(counts, np.zeros(late, np.int64)) if late else counts
+        return [
+            Consumed(run.name, n, known.about(n), run.epochs_in(n))
+            for run, known, n in zip(self.sources, self._tokens, rows.tolist(), strict=True)
+        ]
+
     def _drawn(self, first: int, last: int) -> tuple[Int64, Int64]:
         """Rows and tokens of each source among indices [first, last), counted one by one.
 
@@ -286,6 +302,7 @@ class MixedRun:
         begin, low, rows, tokens = self._counted
         if begin != first or low > last:
             low, rows, tokens = first, np.zeros_like(rows), np.zeros_like(tokens)
+        about_to_visit(last - low, "a mix that is shuffled as a whole")
         for at in range(low, last, CHUNK):
             source, item = self.pick(np.arange(at, min(at + CHUNK, last)))
             rows = rows + np.bincount(source, minlength=len(rows))

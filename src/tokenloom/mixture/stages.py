@@ -25,7 +25,7 @@ from tokenloom.errors import ConfigError
 from tokenloom.mixture.levanter_rule import LevanterBlocks
 from tokenloom.mixture.merge import Clock, Merge
 from tokenloom.mixture.rounds import Rounds
-from tokenloom.order.costs import Costs, EqualCosts
+from tokenloom.order.closed_costs import Costs, EqualCosts
 from tokenloom.order.run import SourceRun
 
 __all__ = ["Change", "Rule", "Stage", "TimedSource", "first_stage", "next_stage"]

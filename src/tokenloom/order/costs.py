@@ -1,10 +1,8 @@
-"""Cumulative costs of the items of a source, in the order in which they come.
+"""Cumulative costs of items that differ: sums that are kept.
 
-One idea: item k of a source happens when everything before it has been consumed. So a run needs
-``C(k)``, the cost of its first k items, and its inverse, from a cost to an item. If all rows cost
-the same, both are one multiplication or division. If one row of an epoch is short, its position is
-enough. Otherwise one sum for every `STRIDE` items of an epoch is kept, computed once per epoch and
-cached between processes; the items between two sums are added up on request.
+One idea: where no formula gives ``C(k)``, the cost of the first k items of a source
+(`tokenloom.order.closed_costs`), one sum for every `STRIDE` items of an epoch is kept, computed
+once per epoch and cached between processes; the items between two sums are added up on request.
 """
 
 from __future__ import annotations
@@ -20,6 +18,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tokenloom.arrays import with_newest
+from tokenloom.errors import NotKept
+from tokenloom.layout.allowance import about_to_visit, rows_left
 from tokenloom.layout.layout import Phases
 from tokenloom.layout.pack.groups import Share
 from tokenloom.progress import Progress
@@ -27,11 +27,12 @@ from tokenloom.store.handles import lazy
 from tokenloom.store.plan_cache import (
     Remembered,
     cache_dir,
+    is_kept,
     random_places,
     remembered_array,
 )
 
-__all__ = ["Costs", "EqualCosts", "Priced", "ShortLastCosts", "SummedCosts"]
+__all__ = ["Priced", "SummedCosts"]
 
 Int64 = NDArray[np.int64]
 
@@ -54,137 +55,6 @@ LARGEST = 2.0**62  # of all sums
 ROW_SECONDS = 30e-9  # that adding up a row takes, about; for people
 
 log = logging.getLogger("tokenloom")
-
-
-class Costs(Protocol):
-    """Costs of the items of one source, in order."""
-
-    n: int | None
-    """Number of items; None is endless."""
-    most: int
-    """No item costs more."""
-
-    def upto(self, k: int) -> int:
-        """C(k), the cost of the first k items."""
-
-    @property
-    def mean(self) -> float:
-        """The approximate cost of an item."""
-
-    def one(self, k: int) -> tuple[int, int]:
-        """C(k), and the cost of item k."""
-
-    def items(self, first: int, last: int) -> Int64:
-        """The cost of each item from `first` to `last` - 1."""
-
-    def before(self, cost: float) -> int:
-        """The number of items k with C(k) < cost, at most n."""
-
-    def near(self, cost: float) -> float:
-        """An estimate of `before` from the totals of epochs alone."""
-
-
-class EqualCosts:
-    """All items cost the same.
-
-    >>> costs = EqualCosts(10, None)
-    >>> costs.upto(3), costs.before(25), costs.before(30)
-    (30, 3, 3)
-    """
-
-    def __init__(self, cost: int, n: int | None) -> None:
-        self.cost, self.most, self.n = cost, cost, n
-        self.mean = float(cost)
-
-    def one(self, k: int) -> tuple[int, int]:
-        """See `Costs`."""
-        return k * self.cost, self.cost
-
-    def upto(self, k: int) -> int:
-        """See `Costs`."""
-        return k * self.cost
-
-    def items(self, first: int, last: int) -> Int64:
-        """See `Costs`."""
-        return np.full(last - first, self.cost, np.int64)
-
-    def before(self, cost: float) -> int:
-        """See `Costs`."""
-        found = max(0, -int(-cost // self.cost))
-        return found if self.n is None else min(found, self.n)
-
-    def near(self, cost: float) -> float:
-        """See `Costs`."""
-        return float(self.before(cost))
-
-
-class ShortLastCosts:
-    """All items of an epoch cost the same except one, whose position differs by epoch.
-
-    Args:
-        usual: the cost of every other item.
-        short: the cost of that one.
-        rows: items of an epoch.
-        place: epoch → its position in that epoch.
-        n: number of items; None is endless.
-
-    >>> costs = ShortLastCosts(10, 4, 3, lambda epoch: 1, None)
-    >>> [costs.upto(k) for k in range(5)], costs.before(14), costs.before(15)
-    ([0, 10, 14, 24, 34], 2, 3)
-    """
-
-    def __init__(
-        self, usual: int, short: int, rows: int, place: Callable[[int], int], n: int | None
-    ) -> None:
-        self.n, self._usual, self._less, self._rows = n, usual, usual - short, rows
-        self._total = usual * rows - self._less
-        self.most, self.mean = usual, float(usual)
-        self._find = place
-        self._places: dict[int, int] = {}
-
-    def _place(self, epoch: int) -> int:
-        found = self._places.get(epoch)
-        if found is None:
-            found = self._find(epoch)
-            self._places = with_newest(self._places, epoch, found, KEPT_STRETCHES)
-        return found
-
-    def upto(self, k: int) -> int:
-        """See `Costs`."""
-        epoch, inside = divmod(k, self._rows)
-        less = self._less if inside and self._place(epoch) < inside else 0
-        return epoch * self._total + inside * self._usual - less
-
-    def one(self, k: int) -> tuple[int, int]:
-        """See `Costs`."""
-        epoch, inside = divmod(k, self._rows)
-        return self.upto(k), self._usual - (self._less if self._place(epoch) == inside else 0)
-
-    def items(self, first: int, last: int) -> Int64:
-        """See `Costs`."""
-        out = np.full(last - first, self._usual, np.int64)
-        for epoch in range(first // self._rows, -(-last // self._rows)):
-            k = epoch * self._rows + self._place(epoch)
-            if first <= k < last:
-                out[k - first] -= self._less
-        return out
-
-    def before(self, cost: float) -> int:
-        """See `Costs`."""
-        if cost <= 0:
-            return 0
-        if self.n is not None and cost > self.upto(self.n):
-            return self.n
-        epoch, most = divmod(math.ceil(cost) - 1, self._total)  # items k with C(k) <= most
-        place = self._place(epoch)
-        found = min(most // self._usual, place) + 1
-        behind = min((most + self._less) // self._usual, self._rows - 1)
-        k = epoch * self._rows + found + max(0, behind - place)
-        return k if self.n is None else min(k, self.n)
-
-    def near(self, cost: float) -> float:
-        """See `Costs`."""
-        return float(self.before(cost))
 
 
 class Priced(Protocol):
@@ -290,6 +160,8 @@ class SummedCosts:
             last = max(one for one in list(self._begins) if one < epoch)  # threads may add more
             found = self._begins[last]
             together = max(1, CHUNK // max(1, self._length(epoch)))
+            rows = phases.start(epoch) - phases.start(last)
+            about_to_visit(rows, f"the costs of the epochs before epoch {epoch:,}")
             for low in range(last, epoch, together):
                 high = min(low + together, epoch)
                 found += int(self._priced.prices(phases.start(low), phases.start(high)).sum())
@@ -330,6 +202,8 @@ class SummedCosts:
     def _recalled(self, epoch: int, share: Share | None = None) -> Remembered:
         """The same from a cached file if it agrees; otherwise computed and cached."""
         named = self.kept_as(epoch)
+        if named is None or not is_kept("sums", named):
+            about_to_visit(self._length(epoch), f"the costs of epoch {epoch:,}")
         if named is None:
             return Remembered(self._added_up(epoch), "")
         shape = np.dtype(np.int64), -(-named["rows"] // STRIDE) + 1
@@ -443,7 +317,7 @@ class SummedCosts:
         if epoch not in self._sums:  # sums pay off when an epoch is asked for again
             most = CHUNK if epoch == self._asked else self._length(epoch)
             self._asked = epoch
-            known = self._priced.inside(epoch, inside, most)
+            known = self._priced.inside(epoch, inside, rows_left(most))
             if known is not None:
                 return self._begin(epoch) + known
         number, rest = divmod(inside, STRIDE)
@@ -467,6 +341,26 @@ class SummedCosts:
         found = int(np.searchsorted(self._stretch(low, number)[:-1], inside, side="left"))
         k = phases.start(low) + number * STRIDE + found
         return k if self.n is None else min(k, self.n)
+
+    def about(self, k: int) -> int:
+        """An estimate of C(k) without the sums inside an epoch: as if all its items cost the same.
+
+        Where not even the total of an epoch is known, items of the first one are a sample.
+        """
+        epoch, inside = self._priced.phases.place(k)
+        try:
+            begin = self._begin(epoch)
+            return begin + self._total(epoch) * inside // max(1, self._length(epoch))
+        except NotKept:
+            return round(k * self.sampled_mean)
+
+    @lazy
+    def sampled_mean(self) -> float:
+        """The mean cost of 4,096 items of the first epoch, in stretches that are evenly spread."""
+        starts = np.linspace(0, max(0, self._length(0) - 64), 64).astype(np.int64)
+        parts = [self._inside(0, low, 64) for low in np.unique(starts).tolist()]
+        found = np.concatenate([np.empty(0, np.int64), *parts])
+        return float(found.mean()) if len(found) else 0.0
 
     def near(self, cost: float) -> float:
         """See `Costs`."""

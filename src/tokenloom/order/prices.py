@@ -15,17 +15,19 @@ from numpy.typing import NDArray
 
 from tokenloom.documents.line import Line
 from tokenloom.errors import ConfigError
+from tokenloom.layout.allowance import PLANNED, about_to_visit
 from tokenloom.layout.layout import Epochs, Layout, Phases
 from tokenloom.layout.pack.groups import Share
 from tokenloom.layout.pack.rows import Packed
 from tokenloom.layout.spans import Spans
 from tokenloom.layout.splice.rows import Spliced
 from tokenloom.order.block_order import BlockOrder
-from tokenloom.order.costs import Costs, EqualCosts, ShortLastCosts, SummedCosts
+from tokenloom.order.closed_costs import Costs, EqualCosts, ShortLastCosts
+from tokenloom.order.costs import SummedCosts
 from tokenloom.order.orders import Order
 from tokenloom.order.stretches import sum_of_first
 from tokenloom.store.handles import lazy
-from tokenloom.store.plan_cache import Remembered, random_places, remembered_array
+from tokenloom.store.plan_cache import Remembered, is_kept, random_places, remembered_array
 
 __all__ = ["RunPrices", "SpanCount", "TokenCount", "costs_of", "examples_for"]
 
@@ -135,6 +137,7 @@ class RunPrices:
         layout, rows = self._run.layout, int(self.phases.rows[0])
         if self._counter is None and isinstance(layout, Packed) and self._least in (0, 1):
             return layout.total(self._least)
+        about_to_visit(rows, "the costs of all rows")
         parts = (
             np.maximum(self._of(0, np.arange(low, min(low + TOGETHER, rows))), self._least)
             for low in range(0, rows, TOGETHER)
@@ -205,6 +208,8 @@ class RunPrices:
             return np.frombuffer(b"".join(raw), kind.newbyteorder("<")).astype(kind)
 
         identity = self.kept_as
+        if identity is None or not is_kept("trained", identity):
+            about_to_visit(PLANNED * count, "the trained tokens of all rows")
         if identity is None:
             return Remembered(make(), "")
         return remembered_array("trained", identity, (kind, count), agrees, make)
@@ -284,6 +289,13 @@ class TokenCount:
             tokens = costs.upto(examples)
         self._known = examples, tokens
         return tokens
+
+    def about(self, examples: int) -> int:
+        """An estimate of the same without sums inside an epoch; exact where rows are alike."""
+        costs = self._costs
+        if costs is None:
+            return 0
+        return costs.about(examples) if isinstance(costs, SummedCosts) else costs.upto(examples)
 
     def of_epoch(self) -> int:
         """Tokens of one epoch; if phases differ, of an epoch of the last one."""

@@ -32,6 +32,7 @@ independent.
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 from statistics import NormalDist
 from typing import Any
@@ -52,6 +53,7 @@ __all__ = [
     "check_sizes",
     "distinct_difference_share",
     "fair",
+    "fair_blocks",
     "fixed_points",
     "interleave_chi2",
     "inversion_fraction",
@@ -277,6 +279,8 @@ def fair(n: int, block_size: int, batch_size: int) -> ShuffleQuality:
     batch = min(BATCH, batch_size, n)
     sizes = np.full(-(-n // block_size), block_size, np.int64)
     sizes[-1] = n - block_size * (len(sizes) - 1)
+    counted = np.unique(sizes, return_counts=True)
+    block_sizes = dict(zip(counted[0].tolist(), counted[1].tolist(), strict=True))
     pairs = n * (n - 1)
     same = float((sizes * (sizes - 1)).sum()) / pairs
     left = (n - batch) / (n - 1)  # drawn without replacement
@@ -289,7 +293,7 @@ def fair(n: int, block_size: int, batch_size: int) -> ShuffleQuality:
         mean_block_jump=_fair_jump(sizes) / pairs,
         mean_source_block_run_length=n / (1 + (n - 1) * (1 - same)),
         fixed_points=1.0,
-        blocks_per_group=_fair_blocks(n, sizes, min(batch_size, n)),
+        blocks_per_group=fair_blocks(n, block_sizes, min(batch_size, n)),
         bit_correlation=_fair_bit_correlation(n),
         batch_parity_sd=math.sqrt(odd * (1 - odd) / batch * left),
         interleave_chi2=_fair_chi2(n, batch, left),
@@ -305,15 +309,26 @@ def _fair_jump(sizes: Int64) -> float:
     return 2.0 * float((sizes * (number * rows_before - weighted_before)).sum())
 
 
-def _fair_blocks(n: int, sizes: Int64, group: int) -> float:
-    """A block of s rows is missed by a group with probability C(n - s, g) / C(n, g)."""
-    total = 0.0
-    for size, count in zip(*np.unique(sizes, return_counts=True), strict=True):
-        missed = 0.0
+def fair_blocks(n: int, sizes: Mapping[int, int], group: int) -> float:
+    """Different blocks among `group` indices of a fair shuffle, on average.
+
+    A block of s rows is missed by a group with probability C(n - s, g) / C(n, g).
+
+    Args:
+        n: rows.
+        sizes: rows of a block → how many blocks have as many.
+        group: indices, at most n.
+
+    >>> f"{fair_blocks(4, {2: 2}, 2):.4f}"  # of two of four rows: both in four of six cases
+    '1.6667'
+    """
+    total, drawn = 0.0, np.arange(group)
+    for size, count in sizes.items():
+        # a product of (n - s - j) / (n - j); its factors are close to 1 where there are many blocks
+        missed = -math.inf
         if n - size >= group:
-            ways = [(n - size, 1), (n - size - group, -1), (n, -1), (n - group, 1)]
-            missed = math.exp(sum(sign * math.lgamma(m + 1) for m, sign in ways))
-        total += int(count) * (1 - missed)
+            missed = float(np.log1p(-size / (n - drawn)).sum())
+        total += count * -math.expm1(missed)
     return total
 
 

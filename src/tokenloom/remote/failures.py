@@ -12,6 +12,7 @@ denied     the credentials are absent, wrong or expired, or may not do this
 changed    the condition of the request failed: the object is another one now
 taken      a create found the name in use
 again      throttled (429, 503), another 5xx, a timeout, a broken or short answer
+whole      the server gives whole files, and no ranges of them
 refused    anything else: it would fail the same way again
 =========  ==========================================================================
 """
@@ -78,6 +79,10 @@ _ADVICE = {
         "later, or allow more time with TOKENLOOM_REMOTE_DEADLINE (seconds)."
     ),
     "refused": "Look at the bucket, its region and its endpoint (AWS_REGION, AWS_ENDPOINT_URL).",
+    "whole": (
+        "Use a server that answers range requests (nginx, Apache, any bucket), or copy the files "
+        "to a disk."
+    ),
     "taken": "Choose another name.",
     "changed": (
         "An object of a published store never changes: it was uploaded again or replaced. Restore "
@@ -112,6 +117,8 @@ def failure_of(error: BaseException) -> Failure:
     code = next((one for one in _CODES if re.search(rf"\b{one}\b", text)), "")
     if _NO_CREDENTIALS.search(text):
         return Failure("denied", "this process has no credentials")
+    if "RangeNotSupported" in text:
+        return Failure("whole", "this server gives whole files and no ranges of them")
     kind = _TYPES.get(name) or _CODES.get(code) or _kind_of(status, f"{name}: {text}")
     known = [f"status {status}"] * (status > 0) + [code] * (code != "")
     return Failure(kind, ", ".join(known) if known else _plain_words(kind, text))

@@ -33,7 +33,7 @@ from tokenloom.runfiles.reading import overridden, settings_of
 from tokenloom.runfiles.schema import LAYOUTS
 from tokenloom.runfiles.text import Written, below
 
-__all__ = ["DIALECT", "Report", "check_run", "is_run_mapping", "run_of"]
+__all__ = ["DIALECT", "FileCheck", "check_run", "is_run_mapping", "run_of"]
 
 log = logging.getLogger("tokenloom")
 
@@ -59,7 +59,7 @@ def is_run_mapping(config: Any) -> bool:
 
 
 @dataclass(kw_only=True)
-class Report:
+class FileCheck:
     """What is known of a file.
 
     Attributes:
@@ -89,10 +89,12 @@ def run_of(written: Written, overrides: tuple[str, ...] = (), *, build: bool = T
     return found.run
 
 
-def check_run(written: Written, overrides: tuple[str, ...] = (), *, build: bool = False) -> Report:
+def check_run(
+    written: Written, overrides: tuple[str, ...] = (), *, build: bool = False
+) -> FileCheck:
     """What is known of a file; stores that are missing are built only if `build` is True."""
     written = overridden(written, overrides)
-    found = Report(written=written)
+    found = FileCheck(written=written)
     settings = settings_of(written, found.problems)
     _Maker(found, settings, build).make()
     return found
@@ -101,7 +103,7 @@ def check_run(written: Written, overrides: tuple[str, ...] = (), *, build: bool 
 class _Maker:
     """Makes one run; everything that is wrong goes to the report."""
 
-    def __init__(self, report: Report, settings: dict[str, Any], build: bool) -> None:
+    def __init__(self, report: FileCheck, settings: dict[str, Any], build: bool) -> None:
         self.report, self.settings = report, settings
         self.problems, self.folder = report.problems, report.written.folder
         self.builder = Builder(settings.get("build", {}), self.folder, self.problems, build)

@@ -12,10 +12,12 @@ hash of the content, carried on over the rest, is the hash of the file.
 
 from __future__ import annotations
 
+import functools
 import hashlib
-from collections.abc import Callable, Generator, Iterator
+import itertools
+from collections.abc import Callable, Generator, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,8 +26,9 @@ from tokenloom.arguments import Place
 from tokenloom.errors import MissingExtra, StoreError
 from tokenloom.store import format as fmt
 from tokenloom.store import snapshots, zarr
-from tokenloom.store.byte_source import ByteSource, read_exactly
+from tokenloom.store.byte_source import ByteSource, Range, read_exactly
 from tokenloom.store.cache import BlockCache
+from tokenloom.store.derived.ahead import AHEAD_BYTES, STEP_BYTES, in_turn
 from tokenloom.store.derived.hashes import DocumentHasher, group_digests
 from tokenloom.store.derived.id_index import build_index
 from tokenloom.store.derived.loss_counts import LossCounter
@@ -37,7 +40,7 @@ from tokenloom.store.reader import Reader
 
 __all__ = ["VerifyReport", "verify"]
 
-READ_BYTES = 8 << 20
+SHARDS_AT_ONCE = 4  # in a bucket, where each has dozens of small requests
 
 Tick = Callable[[int], None]
 
@@ -93,7 +96,7 @@ def verify(
     whole = not shards
     problems = list(_check_history(root, manifest, files)) if whole else []
     expected = dict(manifest.files) if whole else {}
-    proven: set[str] = set()  # files whose sha256 came out right while their meaning was checked
+    proven: set[str] = set()
     reader = Reader(
         manifest,
         source,
@@ -103,25 +106,15 @@ def verify(
         rules=FetchRules(verify="always"),
     )
     wanted = range(len(manifest.shards)) if shards is None else shards
-    for number in wanted:
-        entry = manifest.shards[number]
-        try:
-            record = reader.shard(number).record
-        except (StoreError, OSError) as error:
-            problems.append(str(error))
-            continue
-        expected |= {f"{entry.name}/{name}": file for name, file in record.files.items()}
-        if record.snapshot not in (0, _snapshot_of(manifest, number)):
-            problems.append(f"{root / entry.name}: it is a shard of snapshot {record.snapshot}.")
-        problems += _check_strangers(root, entry, record, files)
-        lengths: list[NDArray[np.int64]] = []  # empty if the offsets are of no use
-        for column in ("offsets", *(name for name in record.columns if name != "offsets")):
-            problems += _check_column(root, reader, number, column, lengths, proven, tick)
-        if "id_index" not in record.columns:
-            problems += _check_index(reader, number, root / entry.name / "id_index", None)
+    check = functools.partial(_check_shard, root, reader, files=files, tick=tick)
+    makes = ((AHEAD_BYTES // SHARDS_AT_ONCE, functools.partial(check, number)) for number in wanted)
+    for of_shard in in_turn(makes, source):
+        problems += of_shard.problems
+        expected |= of_shard.expected
+        proven |= of_shard.proven
     problems += _check_digest(root, reader) if whole else []
-    for name in sorted(expected.keys() - proven):
-        problems += _check_file(root, source, name, expected[name], tick)
+    others = {name: file for name, file in expected.items() if name not in proven}
+    problems += _check_files(root, source, others, tick)
     total = sum(file.bytes for file in expected.values())
     entries = [manifest.shards[number] for number in wanted]
     counts = (sum(one.documents for one in entries), sum(one.tokens for one in entries))
@@ -131,6 +124,40 @@ def verify(
     return VerifyReport(
         str(root), len(entries), len(expected), total, *counts, found, later, unseen=unseen
     )
+
+
+class _Checked(NamedTuple):
+    """What was found in a shard.
+
+    Attributes:
+        problems: a line each.
+        expected: its files, by their names in the store.
+        proven: those whose sha256 came out right while their meaning was checked.
+    """
+
+    problems: list[str]
+    expected: dict[str, fmt.FileRecord]
+    proven: set[str]
+
+
+def _check_shard(root: Place, reader: Reader, number: int, files: Files, tick: Tick) -> _Checked:
+    """Everything of a shard but the sha256 of files that are not proven by the way."""
+    manifest, entry = reader.manifest, reader.manifest.shards[number]
+    problems, proven = list[str](), set[str]()
+    try:
+        record = reader.shard(number).record
+    except (StoreError, OSError) as error:
+        return _Checked([str(error)], {}, proven)
+    if record.snapshot not in (0, _snapshot_of(manifest, number)):
+        problems.append(f"{root / entry.name}: it is a shard of snapshot {record.snapshot}.")
+    problems += _check_strangers(root, entry, record, files)
+    lengths: list[NDArray[np.int64]] = []  # empty if the offsets are of no use
+    for column in ("offsets", *(name for name in record.columns if name != "offsets")):
+        problems += _check_column(root, reader, number, column, lengths, proven, tick)
+    if "id_index" not in record.columns:
+        problems += _check_index(reader, number, root / entry.name / "id_index", None)
+    named = {f"{entry.name}/{name}": file for name, file in record.files.items()}
+    return _Checked(problems, named, proven)
 
 
 def _snapshot_of(manifest: fmt.Manifest, shard: int) -> int:
@@ -184,26 +211,44 @@ def _check_strangers(
                 yield f"{root / entry.name / folder / name}: nobody published this file."
 
 
-def _check_file(
-    root: Place, source: ByteSource, name: str, expected: fmt.FileRecord, tick: Tick
+def _check_files(
+    root: Place, source: ByteSource, expected: Mapping[str, fmt.FileRecord], tick: Tick
 ) -> Iterator[str]:
-    found = source.size(name)
-    if found != expected.bytes:
-        is_there = "is missing" if found is None else f"has {found:,} bytes"
-        yield f"{root / name}: the file {is_there}, published were {expected.bytes:,} bytes."
-        return
-    sha256 = hashlib.sha256()
-    try:
-        for start in range(0, expected.bytes, READ_BYTES):
-            size = min(READ_BYTES, expected.bytes - start)
-            (data,) = read_exactly(source, [(name, start, size)], str(root))
+    """Every file has the size and the sha256 that were published."""
+    sizes = {name: source.size(name) for name in sorted(expected)}
+    asked = [
+        (name, start, min(STEP_BYTES, size - start))
+        for name, size in sizes.items()
+        if size is not None and size == expected[name].bytes
+        for start in range(0, size, STEP_BYTES)
+    ]
+    makes = ((one[2], functools.partial(_tried, root, source, one)) for one in asked)
+    answers = zip(asked, in_turn(makes, source), strict=True)
+    for name, size in sizes.items():
+        if size != expected[name].bytes:
+            is_there = "is missing" if size is None else f"has {size:,} bytes"
+            published = f"published were {expected[name].bytes:,} bytes"
+            yield f"{root / name}: the file {is_there}, {published}."
+            continue
+        sha256, wrong = hashlib.sha256(), ""
+        for (_, _, some), data in itertools.islice(answers, -(-size // STEP_BYTES)):
+            if isinstance(data, str):
+                wrong = wrong or data
+                continue
             sha256.update(data.data)
-            tick(size)
+            tick(some)
+        if not wrong and sha256.hexdigest() != expected[name].sha256:
+            wrong = f"{root / name}: its sha256 is not the one published."
+        if wrong:
+            yield wrong
+
+
+def _tried(root: Place, source: ByteSource, asked: Range) -> NDArray[np.uint8] | str:
+    """The bytes of a range, or what is wrong with it."""
+    try:
+        return read_exactly(source, [asked], str(root))[0]
     except OSError as error:
-        yield str(error) if isinstance(error, StoreError) else f"{root / name}: {error}"
-        return
-    if sha256.hexdigest() != expected.sha256:
-        yield f"{root / name}: its sha256 is not the one published."
+        return str(error) if isinstance(error, StoreError) else f"{root / asked[0]}: {error}"
 
 
 def _check_column(
@@ -246,10 +291,13 @@ def _check_column(
 
 def _values(reader: Reader, number: int, name: str, tick: Tick) -> Iterator[NDArray[Any]]:
     """A column from its first to its last element."""
-    column = reader.shard(number).record.columns[name]
-    size = reader.manifest.chunk_tokens
-    for start in range(0, column.length, size):
-        values = reader.elements(number, name, start, min(start + size, column.length))
+    column, read = reader.shard(number).record.columns[name], reader.elements
+    size, item = reader.manifest.chunk_tokens, np.dtype(column.dtype).itemsize
+    makes = (
+        (size * item, functools.partial(read, number, name, low, min(low + size, column.length)))
+        for low in range(0, column.length, size)
+    )
+    for values in in_turn(makes, reader.source, most=AHEAD_BYTES // SHARDS_AT_ONCE):
         tick(values.nbytes if column.codec == "none" else 0)
         yield values
 

@@ -22,7 +22,7 @@ from tokenloom.random.permute import permutations
 from tokenloom.streams.samples import revived
 from tokenloom.streams.state import as_json, broken, check_same, damaged, not_counts, read_as
 
-__all__ = ["FORMAT", "HeldSamples", "Mark", "ShuffleOptions", "dump", "load", "window_order"]
+__all__ = ["FORMAT", "FeedMark", "HeldSamples", "ShuffleOptions", "dump", "load", "window_order"]
 
 FORMAT = "tokenloom.shuffle/1"
 
@@ -55,7 +55,7 @@ class ShuffleOptions:
 
 
 @dataclass(frozen=True, slots=True)
-class Mark:
+class FeedMark:
     """The state of a source itself, after `row` rows of a pass."""
 
     row: int
@@ -82,7 +82,7 @@ class HeldSamples:
     finished: bool
     rows: list[int]
     samples: list[Any] | None
-    mark: Mark | None
+    mark: FeedMark | None
 
     @property
     def oldest(self) -> int:
@@ -114,7 +114,7 @@ class _State:
     finished: bool
     rows: tuple[int, ...]
     samples: Any
-    mark: Mark | None
+    mark: FeedMark | None
 
 
 def load(options: ShuffleOptions, state: Any) -> HeldSamples:

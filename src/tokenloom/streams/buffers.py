@@ -30,7 +30,7 @@ from tokenloom.arguments import count_of
 from tokenloom.errors import ConfigError, InputError, StateError
 from tokenloom.random.keys import draw, key
 from tokenloom.streams import buffer_state
-from tokenloom.streams.buffer_state import HeldSamples, Mark, ShuffleOptions, window_order
+from tokenloom.streams.buffer_state import FeedMark, HeldSamples, ShuffleOptions, window_order
 from tokenloom.streams.feeds import Feed
 from tokenloom.streams.samples import to_plain
 
@@ -114,7 +114,7 @@ class ShuffledStream:
         self.options = options
         self._feed = Feed(options.name, source, again=options.epochs != 1)
         self._held: list[tuple[int, Any]] = []  # (number of the row in its pass, the row)
-        self._marks: list[Mark] = []  # of the source itself, in order of rows
+        self._marks: list[FeedMark] = []  # of the source itself, in order of rows
         self._epoch = self._given = 0
         self._dry = self._finished = self._broken = False
 
@@ -169,7 +169,7 @@ class ShuffledStream:
         row = self._feed.row
         known = self._marks[-1].row if self._marks else -1
         if self._feed.stateful and row % self.options.rows == 0 and row > known:
-            self._marks = [*self._needed_marks(), Mark(row, self._feed.state())]
+            self._marks = [*self._needed_marks(), FeedMark(row, self._feed.state())]
         return row, self._feed.take(END)
 
     def _draw(self) -> Any:
@@ -194,7 +194,7 @@ class ShuffledStream:
         self._epoch, self._given, self._dry, self._marks = self._epoch + 1, 0, False, []
         self._feed.begin(self._epoch)
 
-    def _needed_marks(self) -> list[Mark]:
+    def _needed_marks(self) -> list[FeedMark]:
         """The marks from the last one before all held rows on."""
         oldest = min((row for row, _ in self._held), default=self._feed.row)
         before = [mark for mark in self._marks if mark.row <= oldest]
@@ -205,7 +205,7 @@ class ShuffledStream:
     def state_dict(self) -> dict[str, Any]:
         """What is held, as JSON: row numbers, or rows if the source cannot be read again."""
         self._check_whole()
-        marks = self._needed_marks() or [Mark(self._feed.row, self._feed.state())]
+        marks = self._needed_marks() or [FeedMark(self._feed.row, self._feed.state())]
         held = HeldSamples(
             epoch=self._epoch,
             given=self._given,
@@ -242,7 +242,7 @@ class ShuffledStream:
             raise StateError(f"sources.{self.options.name}: {problem}.")
         self._broken = True  # until the source is there
         self._feed.seek(first, held.epoch, inner)
-        self._marks = [Mark(first, inner)] if inner is not None else []
+        self._marks = [FeedMark(first, inner)] if inner is not None else []
         self._epoch, self._given = held.epoch, held.given
         self._dry, self._finished = False, held.finished
         self._held = self._read_again(held)

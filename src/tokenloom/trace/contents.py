@@ -17,7 +17,7 @@ from tokenloom.store import snapshots
 from tokenloom.store.reader import Reader
 from tokenloom.tokenizer.stored import StoredTokenizer
 
-__all__ = ["Contents", "metadata_of"]
+__all__ = ["Contents", "decoder_of", "metadata_of"]
 
 
 class Contents:
@@ -53,22 +53,28 @@ class Contents:
 
 def _texts(run: SourceRun, spans: Spans) -> list[str]:
     line = run.layout.line
-    manifest, root = line.reader.manifest, line.reader.place
-    if manifest.tokenizer is None:
+    decoder = decoder_of(line.reader)
+    if decoder is None:
         raise ConfigError(
             f"text: source {run.name!r} was built from ready-made ids without a tokenizer, so "
             "there is nothing to decode them with. Ask without text, or build with tokenizer=…."
         )
-    source = line.reader.source
-    decoder = StoredTokenizer(
-        manifest.tokenizer, lambda name: snapshots.read_sidecar(source, root, manifest, name)
-    )
     views = line.read(spans.address, spans.address + spans.length)
     flat = np.concatenate([np.empty(0, np.int32), *views], dtype=np.int32, casting="unsafe")
     ends = np.cumsum(spans.length).tolist()
     return [
         decoder.decode(flat[b - n : b]) for b, n in zip(ends, spans.length.tolist(), strict=True)
     ]
+
+
+def decoder_of(reader: Reader) -> StoredTokenizer | None:
+    """The tokenizer that made the ids of a store; None for ready-made ids."""
+    manifest, root, source = reader.manifest, reader.place, reader.source
+    if manifest.tokenizer is None:
+        return None
+    return StoredTokenizer(
+        manifest.tokenizer, lambda name: snapshots.read_sidecar(source, root, manifest, name)
+    )
 
 
 def metadata_of(reader: Reader, document: int) -> dict[str, Any]:

@@ -435,28 +435,28 @@ WRONG_GROUPS = {  # one law each
 def test_groups_that_no_plan_can_have_are_not_believed_wherever_they_are(toy, name, monkeypatch):
     layout = packed(toy).run.layout
     line, spec = layout.line, layout.spec
-    right = grouping._as_json(grouping._work_out(line, spec))
+    right = grouping._work_out(line, spec).as_json()
     assert right["document"][-1] == 210
     monkeypatch.setattr(grouping, "random_places", lambda count: np.empty(0, np.int64))
     known = grouping._checked(right, line, spec)
-    assert grouping._as_json(known) == right
+    assert known.as_json() == right
     assert grouping._checked(right | WRONG_GROUPS[name](right), line, spec) is None
     assert grouping._checked({"document": right["document"]}, line, spec) is None
 
 
 def test_groups_of_one_document_and_of_no_token_are_believed(toy):
     layout = packed(toy, group_docs=1).run.layout
-    right = grouping._as_json(layout.groups)
+    right = layout.groups.as_json()
     assert 0 in np.diff(right["address"])
     assert set(np.diff(right["document"])) == {1}
-    assert grouping._as_json(grouping._checked(right, layout.line, layout.spec)) == right
+    assert grouping._checked(right, layout.line, layout.spec).as_json() == right
 
 
 def test_groups_that_are_looked_at_are_those_of_the_plan(toy, monkeypatch):
     """Numbers that could be those of a plan, but of another one."""
     layout = packed(toy).run.layout
     line, spec, groups = layout.line, layout.spec, layout.groups
-    right = grouping._as_json(groups)
+    right = groups.as_json()
     monkeypatch.setattr(grouping, "random_places", np.arange)
     assert set(grouping._checked(right, line, spec).looked_at) == set(range(len(groups)))
     for name in ("document", "address", "rows"):

@@ -21,7 +21,7 @@ def add_evaluate(commands: Any, common: argparse.ArgumentParser) -> None:
         commands,
         common,
         "evaluate",
-        work="evaluation:evaluate",
+        work="judging.evaluation:evaluate",
         example="evaluate run.yaml --model checkpoints/final --pz -o results",
         help="what a model has learned: losses by place, and P(z)",
         description="Perplexity and bits per byte of a local model of Transformers (safetensors "

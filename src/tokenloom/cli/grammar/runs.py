@@ -8,7 +8,7 @@ from typing import Any
 from tokenloom.cli.grammar.values import document_number, real, rows_of_steps, whole
 from tokenloom.cli.grammar.verbs import add_overrides, add_verb
 
-__all__ = ["add_ask", "add_batch_size", "add_compare", "add_files", "add_plan"]
+__all__ = ["add_ask", "add_batch_size", "add_compare", "add_explore", "add_files", "add_plan"]
 
 
 def add_files(commands: Any, common: argparse.ArgumentParser) -> None:
@@ -203,12 +203,37 @@ def add_compare(commands: Any, common: argparse.ArgumentParser) -> None:
     edit.add_argument("-o", "--out", required=True, help="the new run file")
 
 
+def add_explore(commands: Any, common: argparse.ArgumentParser) -> None:
+    """Add `explore`."""
+    explore = add_verb(
+        commands,
+        common,
+        "explore",
+        work="pages.explore:explore",
+        example="explore run.yaml --batch-size 64",
+        help="look at any step of a run in a browser",
+        description="Serve pages about a run to the browser of this machine: its steps, rows, "
+        "tokens and documents, what an edit would change, and how it differs from another run. The "
+        "address has a secret in it; nothing is written. Ctrl-C ends it.",
+    )
+    explore.add_argument("run", help="a run file, or a description as JSON")
+    explore.add_argument("other", nargs="?", help="another one, to be compared with it")
+    add_overrides(explore, "the run file, or of the other one if there are two")
+    add_batch_size(explore)
+    explore.add_argument(
+        "--port", type=whole, default=0, metavar="N", help="port to listen on (default: a free one)"
+    )
+    explore.add_argument(
+        "--seconds", type=real, metavar="X", help="end by itself after that time (default: Ctrl-C)"
+    )
+
+
 def _add_run(verb: argparse.ArgumentParser) -> None:
     verb.add_argument("run", help="a run file, or a description as JSON")
     add_overrides(verb)
 
 
-def add_batch_size(verb: argparse.ArgumentParser) -> None:
+def add_batch_size(verb: Any) -> None:
     """Add `--batch-size`."""
     verb.add_argument(
         "--batch-size",

@@ -8,7 +8,7 @@ from typing import Any
 from tokenloom.cli.grammar.values import document_number, json_of, real, whole
 from tokenloom.cli.grammar.verbs import add_executor, add_overrides, add_verb
 
-__all__ = ["add_build", "add_exchange", "add_look", "add_tend"]
+__all__ = ["add_build", "add_exchange", "add_look", "add_said", "add_tend"]
 
 
 def add_build(commands: Any, common: argparse.ArgumentParser) -> None:
@@ -146,7 +146,7 @@ def add_exchange(commands: Any, common: argparse.ArgumentParser) -> None:
         "The folder appears when it is complete.",
     )
     export.add_argument("store", help="directory of the store, or a store of others")
-    export.add_argument("out", help="the folder to make")
+    export.add_argument("out", help="the folder to make, on this machine")
     export.add_argument(
         "--to", required=True, choices=("megatron", "levanter", "parquet", "mds", "npy")
     )
@@ -167,10 +167,10 @@ def add_exchange(commands: Any, common: argparse.ArgumentParser) -> None:
         "finished shard.",
     )
     convert.add_argument("store", help="a store, or files of others")
-    convert.add_argument("out", help="directory of the copy")
+    convert.add_argument("out", help="directory or URL of the copy")
     convert.add_argument("--shard-tokens", type=whole, help="largest number of tokens per shard")
     for command in (export, convert):
-        _add_said(command)
+        add_said(command)
 
 
 def add_look(commands: Any, common: argparse.ArgumentParser) -> None:
@@ -187,7 +187,7 @@ def add_look(commands: Any, common: argparse.ArgumentParser) -> None:
     info.add_argument("store", help="directory of the store")
     info.add_argument("--snapshot", type=whole, help="number of an older snapshot")
     info.add_argument("--svg", metavar="FILE", help="also draw the lengths of its documents")
-    _add_said(info)
+    add_said(info)
     for name, example in (
         ("show", "show stores/wiki --doc 17 --limit 20"),
         ("dataset", "dataset run.yaml --tokenized --examples 5"),
@@ -233,7 +233,7 @@ def _add_show(commands: Any, common: argparse.ArgumentParser, name: str, example
     run.add_argument("--eos", type=whole, metavar="ID", help="counts documents of ready-made ids")
 
 
-def _add_said(verb: argparse.ArgumentParser, *, sealed: bool = True) -> None:
+def add_said(verb: argparse.ArgumentParser, *, sealed: bool = True) -> None:
     """Add what is said about files of other projects, where they leave it open."""
     group = verb.add_argument_group("files of other projects")
     group.add_argument("--format", help="their format, if it is not found")
@@ -269,8 +269,8 @@ def add_tend(commands: Any, common: argparse.ArgumentParser) -> None:
     )
     seal.add_argument("--to", metavar="FILE", help="the file to write (default: beside the files)")
     add_executor(verify)
-    _add_said(verify)
-    _add_said(seal, sealed=False)
+    add_said(verify)
+    add_said(seal, sealed=False)
     gc = add_verb(
         commands,
         common,

@@ -20,7 +20,7 @@ def add_audit(commands: Any, common: argparse.ArgumentParser) -> None:
         commands,
         common,
         "audit",
-        work="verdicts:audit",
+        work="judging.verdicts:audit",
         example="audit run.yaml -o certificate.json",
         help="judge every law of a run, and write a certificate",
         description="Look at the rows of a run and judge every law: exactly once, coverage, order, "
@@ -53,7 +53,7 @@ def add_simulate(commands: Any, common: argparse.ArgumentParser) -> None:
         commands,
         common,
         "simulate",
-        work="verdicts:simulate",
+        work="judging.verdicts:simulate",
         example="simulate run.yaml --steps 100000 --ranks 8 --batch-size 512 --cache 2GiB "
         "--latency 0.02 --bandwidth 500MB --step-seconds 0.4",
         help="what steps of a run will read, show and wait for",
@@ -83,7 +83,7 @@ def add_blame(commands: Any, common: argparse.ArgumentParser) -> None:
         commands,
         common,
         "blame",
-        work="verdicts:blame",
+        work="judging.verdicts:blame",
         example="blame run.yaml --losses log.jsonl --step-key step --loss-key train/loss",
         help="the documents that the losses of a run point at",
         description="Steps that spike, documents, sources and positions whose losses are above the "

@@ -18,7 +18,7 @@ from tokenloom.errors import plural
 from tokenloom.evaluate.windows.extraction import Extraction
 from tokenloom.inspect.svg import GREY, box, drawing, filled, text, ticks
 
-__all__ = ["heat_map"]
+__all__ = ["heat_map", "pieces_of"]
 
 Float64 = NDArray[np.float64]
 
@@ -73,7 +73,7 @@ def heat_map(
         y = TOP + row * HIGH
         label = (names or {}).get(document, f"document {document}")
         parts.append(text(LEFT - 8, y + HIGH - 3, label[:22], anchor="end"))
-        parts += _line(_pieces(found.heat(document, over=over), piece), y, width)
+        parts += _line(pieces_of(found.heat(document, over=over), piece), y, width)
     bottom = TOP + len(chosen) * HIGH
     for token in ticks(0, longest, 8):
         x = LEFT + WIDE * token / (longest or 1)
@@ -96,10 +96,10 @@ def _chosen(found: Extraction, most: int) -> list[int]:
     return sorted(best[:most])
 
 
-def _pieces(heat: Float64, piece: int) -> Float64:
+def pieces_of(heat: Float64, piece: int) -> Float64:
     """The largest value of every few tokens; NaN where there is none.
 
-    >>> _pieces(np.array([np.nan, -3.0, -1.0, np.nan, np.nan]), 2).tolist()
+    >>> pieces_of(np.array([np.nan, -3.0, -1.0, np.nan, np.nan]), 2).tolist()
     [-3.0, -1.0, nan]
     """
     filled_up = np.append(heat, np.full(-len(heat) % piece, np.nan)).reshape(-1, piece)

@@ -36,7 +36,7 @@ MAGIC = b"\x93NUMPY"
 
 def describe_arrays(place: ForeignPlace) -> Described | None:
     """The folder of arrays at a path."""
-    if not place.is_folder or place.size(IDS) is None or place.size(ENDS) is None:
+    if not place.is_named(ENDS) or place.size(IDS) is None or place.size(ENDS) is None:
         return None
     told = export_mark(place)
     ours = told.get("columns")

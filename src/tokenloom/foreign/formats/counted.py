@@ -1,8 +1,8 @@
 """Lengths of documents that only a pass over the files can tell: found once, then remembered.
 
 One idea: in row and sample formats the number of tokens of a file is written nowhere, and a
-description needs it before a token is read. So one function goes through the files, piece by piece,
-and its answer is kept in the cache directory under their names, sizes, times and first and last
+description needs it before a token is read. So the files are gone through, piece by piece, and the
+answer is kept in the cache directory under their names, sizes, times and first and last
 bytes. Files that changed are gone through again.
 """
 
@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from tokenloom.foreign.locations import hash_of_ranges
 from tokenloom.foreign.places import ForeignPlace
 from tokenloom.store import plan_cache
+from tokenloom.store.derived.ahead import in_turn
 
 __all__ = ["counted"]
 
@@ -31,7 +32,7 @@ def counted(
     place: ForeignPlace,
     kind: str,
     files: Sequence[str],
-    count: Callable[[], Iterable[Int64]],
+    counts: Iterable[tuple[int, Callable[[], Int64]]],
 ) -> list[Int64]:
     """The tokens of every document of every piece.
 
@@ -39,7 +40,8 @@ def counted(
         place: where the files are.
         kind: the format.
         files: what decides the answer.
-        count: goes through the files and gives the lengths of each piece, in order.
+        counts: (bytes to be read for it, what gives the lengths) of each piece, in order; several
+            are called at the same time if the files are in a bucket.
     """
     key = _key(place, kind, files)
     known = plan_cache.recall(KIND, key)
@@ -48,7 +50,8 @@ def counted(
         raw = parts.read(range(len(parts))) if parts is not None else None
         if raw is not None:
             return [np.frombuffer(one, "<i8").astype(np.int64) for one in raw]
-    found = [np.ascontiguousarray(lengths, np.int64) for lengths in count()]
+    lengths = in_turn(counts, place.source)
+    found = [np.ascontiguousarray(one, np.int64) for one in lengths]
     plan_cache.forget(KIND, key)
     if plan_cache.remember_parts(KIND, key, (one.astype("<i8").tobytes() for one in found)):
         plan_cache.remember(KIND, key, {"pieces": len(found)})

@@ -109,7 +109,7 @@ def _described(place: ForeignPlace, kind: str, pieces: tuple[RawPiece, ...]) -> 
     else:
         lengths, notes = documents_by(place, pieces)
         there = []
-    if "meta.pkl" in place.names():
+    if place.size("meta.pkl") is not None:
         notes = (*notes, PICKLE_NOTE)
     return Described(
         kind=kind,

@@ -12,7 +12,7 @@ its writer was left alone.
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -69,16 +69,16 @@ def describe_mds(place: ForeignPlace) -> Described | None:
     further = _columns(place, files, told)
     names = (INDEX, *(one.name for one in files))
 
-    def count() -> Iterator[Int64]:
-        for file in files:
-            raw = loaded(place, file)
-            lengths = _cells(place, file, raw, ids)[1]
-            for name in further:
-                if (_cells(place, file, raw, name)[1] != lengths).any():
-                    raise damaged(place.where(file.name), f"{name} and {ids} differ in length")
-            yield lengths
+    def count(file: SampleFile) -> Int64:
+        raw = loaded(place, file)
+        lengths = _cells(place, file, raw, ids)[1]
+        for name in further:
+            if (_cells(place, file, raw, name)[1] != lengths).any():
+                raise damaged(place.where(file.name), f"{name} and {ids} differ in length")
+        return lengths
 
-    lengths = counted(place, "mds", names, count)
+    counts = ((one.bytes, functools.partial(count, one)) for one in files)
+    lengths = counted(place, "mds", names, counts)
     return Described(
         kind="mds",
         folder=place.folder,

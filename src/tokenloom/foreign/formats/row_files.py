@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import functools
 import importlib
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
@@ -30,6 +31,7 @@ from tokenloom.foreign.formats.sample_files import joined_lengths, plain_name
 from tokenloom.foreign.pieces import CodedPiece, Piece
 from tokenloom.foreign.places import ForeignPlace
 from tokenloom.store import format as fmt
+from tokenloom.store.derived.ahead import in_turn
 from tokenloom.store.metadata import RESERVED
 
 __all__ = ["describe_arrow", "describe_parquet"]
@@ -47,6 +49,8 @@ PADDING = "attention_mask"
 IGNORED = -100
 
 MARK = b"tokenloom"
+
+FOOTER = 1 << 20  # bytes that are set aside for what a file says of itself
 
 
 class _Group(NamedTuple):
@@ -92,7 +96,7 @@ def describe_parquet(place: ForeignPlace) -> Described | None:
     def read(group: _Group, columns: list[str]) -> Any:
         return opened(group.file).read_row_group(group.number, columns=columns)
 
-    counts = {name: _guarded(place, name, lambda n: opened(n).num_row_groups) for name in files}
+    counts = _asked(place, files, lambda n: opened(n).num_row_groups)
     schema = _guarded(place, files[0], lambda n: opened(n).schema_arrow)
     groups = [_Group(name, i) for name, count in counts.items() for i in range(count)]
     rows = _Rows(place, schema, groups, read, validate=lambda _: None)  # decoded, not mapped
@@ -110,7 +114,7 @@ def describe_arrow(place: ForeignPlace) -> Described | None:
     def read(group: _Group, columns: list[str]) -> Any:
         return batches.batch(*group).select(columns)
 
-    counts = {name: _guarded(place, name, batches.count) for name in files}
+    counts = _asked(place, files, batches.count)
     schema = _guarded(place, files[0], batches.schema)
     groups = [_Group(name, i) for name, count in counts.items() for i in range(count)]
     rows = _Rows(place, schema, groups, read, validate=lambda group: batches.validate(*group))
@@ -128,7 +132,7 @@ def _files(place: ForeignPlace, kind: str) -> list[str]:
 
 def _saved(place: ForeignPlace) -> list[str] | None:
     """The files of a dataset that was saved to a folder; None if there is none."""
-    if not place.is_folder:
+    if not place.is_named(STATE):
         return None
     splits = _json(place, "dataset_dict.json")
     if splits is not None:
@@ -180,6 +184,12 @@ def _guarded(place: ForeignPlace, name: str, ask: Callable[[str], Any]) -> Any:
         raise damaged(place.where(name), f"Arrow cannot read it ({str(error)[:200]})") from error
 
 
+def _asked(place: ForeignPlace, files: Sequence[str], ask: Callable[[str], int]) -> dict[str, int]:
+    """What every file answers; several are asked at the same time if they are in a bucket."""
+    makes = ((FOOTER, functools.partial(_guarded, place, name, ask)) for name in files)
+    return dict(zip(files, in_turn(makes, place.source), strict=True))
+
+
 # -- what is in them -------------------------------------------------------------------------
 
 
@@ -187,7 +197,7 @@ def _described(rows: _Rows, kind: str, files: tuple[str, ...]) -> Described:
     place, told = rows.place, _told(rows.schema)
     _check_ids(rows)
     columns = _columns(rows, told)
-    lengths = counted(place, kind, files, functools.partial(_count, rows, columns))
+    lengths = counted(place, kind, files, _counts(rows, columns))
     further = {
         name: ForeignColumn(
             dtype=dtype, pieces=_pieces(rows, lengths, functools.partial(_flat, rows, column))
@@ -261,16 +271,25 @@ def _columns(rows: _Rows, told: dict[str, Any]) -> dict[str, tuple[str, str]]:
     return found
 
 
-def _count(rows: _Rows, columns: dict[str, tuple[str, str]]) -> Iterator[Int64]:
-    """The lengths of each group; what is beside the ids is compared with them."""
+def _counts(
+    rows: _Rows, columns: dict[str, tuple[str, str]]
+) -> Iterator[tuple[int, Callable[[], Int64]]]:
+    """For each group about how large it is, and what gives its lengths."""
     beside = [name for name, _ in columns.values()]
     beside += [PADDING] if PADDING in rows.schema.names else []
+    groups = Counter(group.file for group in rows.groups)
     for group in rows.groups:
-        _guarded(rows.place, group.file, functools.partial(_validated, rows, group))
-        lengths = _lengths(rows, group, _column(rows, group, "input_ids"))
-        for name in beside:
-            _check_beside(rows, group, name, lengths)
-        yield lengths
+        size = (rows.place.size(group.file) or 0) // groups[group.file]
+        yield size, functools.partial(_count, rows, group, beside)
+
+
+def _count(rows: _Rows, group: _Group, beside: list[str]) -> Int64:
+    """The lengths of a group; what is beside the ids is compared with them."""
+    _guarded(rows.place, group.file, functools.partial(_validated, rows, group))
+    lengths = _lengths(rows, group, _column(rows, group, "input_ids"))
+    for name in beside:
+        _check_beside(rows, group, name, lengths)
+    return lengths
 
 
 def _validated(rows: _Rows, group: _Group, _: str) -> None:

@@ -78,7 +78,7 @@ class SampleFile(NamedTuple):
 
 def index_of(place: ForeignPlace, key: str) -> dict[str, Any] | None:
     """The index in a folder, if it is of the format that has this key."""
-    if not place.is_folder or place.size(INDEX) is None:
+    if not place.is_named(INDEX) or place.size(INDEX) is None:
         return None
     if (place.size(INDEX) or 0) > fmt.MAX_RECORD_BYTES:
         raise damaged(place.where(INDEX), "it is larger than any index")

@@ -12,6 +12,7 @@ chunk, before any memory is taken.
 
 from __future__ import annotations
 
+import functools
 import itertools
 import json
 import re
@@ -22,11 +23,12 @@ import numpy as np
 import zstandard
 from numpy.typing import NDArray
 
-from tokenloom.arrays import with_newest
 from tokenloom.errors import ConfigError, MissingExtra
 from tokenloom.foreign.described import damaged
 from tokenloom.foreign.places import ForeignPlace
 from tokenloom.store import zarr
+from tokenloom.store.cache import BlockCache
+from tokenloom.store.derived.ahead import in_turn
 
 __all__ = ["FlatZarr", "open_flat_zarr"]
 
@@ -40,7 +42,7 @@ MAX_CHUNKS = 1 << 22  # inner chunks of a file
 
 MISSING = (1 << 64) - 1
 
-KEPT_INDEXES = 64
+INDEX_BYTES = 64 << 20  # of indexes that are kept
 
 INTEGERS = [f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64)]
 
@@ -72,7 +74,7 @@ class FlatZarr:
 
     def __init__(self, place: ForeignPlace, folder: str, geometry: _Geometry) -> None:
         self._place, self.folder, self._of = place, folder, geometry
-        self._indexes: dict[int, NDArray[np.uint64] | None] = {}
+        self._indexes = BlockCache(INDEX_BYTES)  # threads that need the same one ask once
 
     @property
     def dtype(self) -> np.dtype[Any]:
@@ -92,9 +94,10 @@ class FlatZarr:
     def missing(self, elements: int) -> tuple[int, int]:
         """How many chunks of the first elements are not stored, and how many are."""
         needed, each = -(-elements // self._of.inner), self._of.outer // self._of.inner
-        stored = 0
-        for number in self._stored_files(elements):
-            index = self._index(number)
+        numbers, stored = self._stored_files(elements), 0
+        size = zarr.index_bytes(each)
+        makes = ((size, functools.partial(self._index, number)) for number in numbers)
+        for number, index in zip(numbers, in_turn(makes, self._place.source), strict=True):
             if index is not None:
                 stored += int((index[: needed - number * each, 1] != MISSING).sum())
         return needed - stored, stored
@@ -109,10 +112,12 @@ class FlatZarr:
         """Elements [low, high)."""
         out = np.empty(high - low, self.dtype)
         inner = self._of.inner
-        for chunk in range(low // inner, -(-high // inner)):
+        chunks = range(low // inner, -(-high // inner))
+        makes = ((inner * out.itemsize, functools.partial(self._decoded, one)) for one in chunks)
+        for chunk, values in zip(chunks, in_turn(makes, self._place.source), strict=True):
             first = chunk * inner
             begin, end = max(low, first), min(high, first + inner)
-            out[begin - low : end - low] = self._decoded(chunk)[begin - first : end - first]
+            out[begin - low : end - low] = values[begin - first : end - first]
         return out
 
     def _file(self, number: int) -> str:
@@ -143,17 +148,14 @@ class FlatZarr:
 
     def _index(self, number: int) -> NDArray[np.uint64] | None:
         """(offset, bytes) of the inner chunks of a file; None if there is no such file."""
-        if number not in self._indexes:
-            made = self._read_index(number)
-            self._indexes = with_newest(self._indexes, number, made, KEPT_INDEXES)
-            return made
-        return self._indexes[number]
+        found: Array = self._indexes.get(number, functools.partial(self._read_index, number))
+        return found if len(found) else None
 
-    def _read_index(self, number: int) -> NDArray[np.uint64] | None:
+    def _read_index(self, number: int) -> Array:
         name = self._file(number)
         size = self._place.size(name)
         if size is None:
-            return None
+            return np.empty((0, 2), np.uint64)
         chunks = self._of.outer // self._of.inner
         length = zarr.index_bytes(chunks)
         first = 0 if self._of.at_start else size - length

@@ -26,7 +26,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tokenloom.bind import BindError, bind
-from tokenloom.errors import ConfigError
+from tokenloom.errors import ConfigError, StoreError
 from tokenloom.foreign.described import Described, ForeignColumn, damaged
 from tokenloom.foreign.pieces import CodedPiece
 from tokenloom.foreign.places import ForeignPlace
@@ -91,8 +91,14 @@ class _Leaf:
 
 def describe_levanter(place: ForeignPlace) -> Described | None:
     """The cache in a folder, or that of which the ledger is named."""
-    if not (place.is_folder or place.name == LEDGER) or place.size(LEDGER) is None:
+    if not place.is_named(LEDGER) or place.size(LEDGER) is None:
         return None
+    if not place.folder.lists:
+        raise StoreError(
+            f"{place.path}: found a cache of Levanter on a server that lists no names, and no file "
+            "of it says which of its chunks are stored. Use a bucket (s3://, gs://, az://) or a "
+            "copy on a disk."
+        )
     ledger = _read_ledger(place, "")
     shards = _shards(place, ledger)
     ids = [_opened(place, folder, IDS, rows) for folder, rows in shards]
@@ -199,11 +205,11 @@ def _notes(place: ForeignPlace, ledger: _Ledger, folder: str) -> list[str]:
     told = []
     if isinstance(tokenizer, str):
         told.append(f"its tokenizer was {tokenizer!r:.100}, which it does not hold")
-    names = place.names() if not folder else []
     others = [
         name
-        for name in names
-        if name not in (IDS, MASKS, WEIGHTS) and place.size(f"{name}/data/zarr.json") is not None
+        for name in place.names(folder)
+        if name not in (IDS, MASKS, WEIGHTS)
+        and place.size(f"{folder}{name}/data/zarr.json") is not None
     ]
     if others:
         told.append(f"its leaves {', '.join(others)} are not read")

@@ -162,9 +162,11 @@ class Certificate:
                 "tokenloom audit RUN -o FILE."
             )
         try:
-            return bind(Certificate, plain, path="certificate")
+            made = bind(Certificate, plain, path="certificate")
         except BindError as error:
             raise ConfigError(str(error)) from None
+        _check_counts(made)
+        return made
 
     def __str__(self) -> str:
         return "\n".join(self.lines())
@@ -209,6 +211,24 @@ def _parsed(value: Any) -> Any:
         raise ConfigError(
             f"certificate: it is not JSON ({error}). Allowed: what audit wrote."
         ) from None
+
+
+def _check_counts(made: Certificate) -> None:
+    """Refuse counts that are not those of an audit: they are shown, and files come from others."""
+    sources, errors = made.counts.get("sources"), made.counts.get("mixture_error")
+    names = ("rows", "tokens", "whole_epochs")
+    right = isinstance(sources, Mapping) and all(
+        isinstance(one, Mapping) and all(type(one.get(name)) is int for name in names)
+        for one in sources.values()
+    )
+    known = isinstance(errors, Mapping) and all(
+        isinstance(one, int | float) for one in errors.values()
+    )
+    if not (right and known and all(size.isdigit() for size in made.missed)):
+        raise ConfigError(
+            "certificate.counts: found something else than the counts of an audit, allowed: rows, "
+            "tokens and whole_epochs by source. Make one with tokenloom audit RUN -o FILE."
+        )
 
 
 def subject_of(run: Dataset) -> Subject:

@@ -3,26 +3,7 @@
 One idea: a law is looked at a number of times and broken a number of times, so a verdict is two
 counts and the first few places. A law that nobody looked at is never reported as kept.
 
-==================  ===============================================================================
-items               the items of every source come one after the other: none left out, none twice
-mixture             every item comes when the rule's time says, at every prefix
-epochs              an item belongs to the epoch that its number gives
-order               the row shown is the one at that place of its epoch's order
-fresh_orders        no two epochs of a shuffled source have the same order
-rows                a whole epoch shows every row exactly once
-spans               a row shows the stretches of documents that its layout puts there
-documents           every stretch lies where its store has it, inside a document of its source
-coverage            a whole epoch shows every token as often as the lengths of documents say
-quarantine          no document is shown after it was quarantined
-index               a batch has the rows that were asked for, in that order
-tokens              every cell holds the stored token, the inserted one or the padding
-segments            segment_ids and cu_seqlens separate the documents: nothing leaks
-positions           positions count from where the settings say
-loss_mask           the loss counts exactly where it should: no filler, no boundary, no token twice
-loss_weights        the weights are those of the store's loss columns, 0 where nothing counts
-labels              a label is the token to predict, in its place
-batch_laws          every law of `tokenloom.check_batch`, in some of the batches
-==================  ===============================================================================
+`MEANINGS` says what each law is.
 """
 
 from __future__ import annotations
@@ -34,11 +15,32 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["ARRAY_LAWS", "PLAN_LAWS", "Findings", "LawVerdict"]
+__all__ = ["ARRAY_LAWS", "MEANINGS", "PLAN_LAWS", "Findings", "LawVerdict"]
 
 Int64 = NDArray[np.int64]
 
 SHOWN = 3  # places reported per law; the rest are only counted
+
+MEANINGS = {
+    "items": "the items of every source come one after the other: none left out, none twice",
+    "mixture": "every item comes when the rule's time says, at every prefix",
+    "epochs": "an item belongs to the epoch that its number gives",
+    "order": "the row shown is the one at that place of its epoch's order",
+    "fresh_orders": "no two epochs of a shuffled source have the same order",
+    "rows": "a whole epoch shows every row exactly once",
+    "spans": "a row shows the stretches of documents that its layout puts there",
+    "documents": "every stretch lies where its store has it, inside a document of its source",
+    "coverage": "a whole epoch shows every token as often as the lengths of documents say",
+    "quarantine": "no document is shown after it was quarantined",
+    "index": "a batch has the rows that were asked for, in that order",
+    "tokens": "every cell holds the stored token, the inserted one or the padding",
+    "segments": "segment_ids and cu_seqlens separate the documents: nothing leaks",
+    "positions": "positions count from where the settings say",
+    "loss_mask": "the loss counts exactly where it should: no filler, no boundary, no token twice",
+    "loss_weights": "the weights are those of the store's loss columns, 0 where nothing counts",
+    "labels": "a label is the token to predict, in its place",
+    "batch_laws": "every law of `tokenloom.check_batch`, in some of the batches",
+}
 
 PLAN_LAWS = (
     "items",

@@ -13,11 +13,12 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from tokenloom.errors import NotKept
 from tokenloom.inspect.simulate.answer import BandRates
 from tokenloom.order.run import Run
 from tokenloom.order.stretches import Stretched
 
-__all__ = ["Band", "RankCounts", "band_of", "exact_steps", "extended"]
+__all__ = ["Band", "RankCounts", "band_of", "exact_steps", "extended", "rows_taken"]
 
 Float64 = NDArray[np.float64]
 
@@ -28,6 +29,16 @@ FEWEST, MOST = 1 << 21, 1 << 24  # examples that are simulated to extrapolate fr
 PARTS = 33  # marks between which bands are compared
 
 STRETCH = 1 << 18  # examples that stand for a band where an order has none
+
+
+def rows_taken(run: Run, examples: int) -> list[int]:
+    """Rows of every source in the first examples; about, where sums are not kept."""
+    if run.sources[0] is run:
+        return [examples]
+    try:
+        return [one.rows for one in run.consumed(examples)]
+    except NotKept:
+        return [one.rows for one in run.consumed_about(examples)]
 
 
 class Band(NamedTuple):
@@ -41,12 +52,12 @@ def band_of(run: Run, limit: int) -> Band:
     """The longest band of a source, in examples of the run; `limit` are simulated at most."""
     looked = 1 << 20 if run.n is None else min(run.n, 1 << 20)
     found = []
-    for source, taken in zip(run.sources, run.consumed(looked), strict=True):
+    for source, rows in zip(run.sources, rows_taken(run, looked), strict=True):
         order = source.order(0)
-        if source.shuffle is not None and isinstance(order, Stretched) and taken.rows:
+        if source.shuffle is not None and isinstance(order, Stretched) and rows:
             low, high = order.stretch(0)
             if high - low < source.rows:  # not an order that is one band
-                found.append((high - low) * looked // taken.rows)
+                found.append((high - low) * looked // rows)
     return Band(max(found), True) if found else Band(max(1, min(STRETCH, limit // 16)), False)
 
 

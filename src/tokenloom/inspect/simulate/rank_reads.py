@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -20,9 +21,12 @@ from numpy.typing import NDArray
 
 from tokenloom.api.dataset import Dataset
 from tokenloom.api.rebuild import rebuild
+from tokenloom.api.source import Source
 from tokenloom.arrays import grouped, with_newest
 from tokenloom.batch.plan import Plan, PlanPart
 from tokenloom.batch.render import Pending, Ready, Renderer
+from tokenloom.documents.resolve import line_of
+from tokenloom.layout.pack.rows import WORTH_KEEPING, Packed
 from tokenloom.layout.windows import Windows
 from tokenloom.loader.forecast import RankReading
 from tokenloom.loader.loader import Loader
@@ -308,5 +312,16 @@ def shadow_of(
 
     known = {(0, name): source.reader for name, source in run.sources.items()} | run._appended
     shadows = {key: pretended(reader) for key, reader in known.items()}
-    made = rebuild(run.describe(), None, {}, shadows)._but(stages=run._stages)
+    planned = [_planned(one, shadows[0, name]) for name, one in run.sources.items()]
+    laid_out = [one for one in planned if one is not None]
+    made = rebuild(run.describe(), None, {}, shadows, laid_out)._but(stages=run._stages)
     return made, list(readers.values())
+
+
+def _planned(source: Source, reader: PretendedReader) -> Source | None:
+    """The source over another reader with the plan it has; None if planning again is quick."""
+    layout = source.layout
+    if not isinstance(layout, Packed) or layout.line.documents < WORTH_KEEPING:
+        return None
+    line = line_of(reader, source.config.choice)
+    return replace(source, reader=reader, layout=Packed(layout.spec, line, layout.groups))

@@ -14,7 +14,9 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from tokenloom.errors import NotKept
 from tokenloom.inspect.simulate.answer import SourceRepeats
+from tokenloom.inspect.simulate.bands import rows_taken
 from tokenloom.layout.spans import Spans
 from tokenloom.loader.steps import Steps
 from tokenloom.order.run import Run, SourceRun
@@ -39,10 +41,10 @@ class _Followed(NamedTuple):
 
 def repeats_of(run: Run, first: int, last: int, steps: Steps) -> tuple[SourceRepeats, ...]:
     """How often examples [first, last) show the rows and documents of each source."""
-    before, after = run.consumed(first), run.consumed(last)
+    before, after = rows_taken(run, first), rows_taken(run, last)
     most = max(64, SHOWINGS // len(run.sources))
     return tuple(
-        _of_source(run, number, (low.rows, high.rows), steps, most)
+        _of_source(run, number, (low, high), steps, most)
         for number, (low, high) in enumerate(zip(before, after, strict=True))
     )
 
@@ -74,7 +76,11 @@ def _of_source(
     if followed is None:
         why = "Documents were not followed: its rows change from epoch to epoch, and are many."
         return replace(nothing, is_sample=True, note=why)
-    documents, examples = _showings(run, number, followed, few, items)
+    try:
+        documents, examples = _showings(run, number, followed, few, items)
+    except NotKept as missing:
+        why = f"Documents were not followed: {missing.what} are not kept."
+        return replace(nothing, is_sample=True, note=why)
     count = len(np.unique(documents))
     return replace(
         nothing,

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from tokenloom.api.dataset import Dataset, dataset_of
 from tokenloom.arguments import check_between, integer, near_misses
-from tokenloom.errors import ConfigError
+from tokenloom.errors import ConfigError, NotKept
 from tokenloom.inspect.simulate.answer import (
     BandRates,
     RankTotals,
@@ -54,6 +54,8 @@ from tokenloom.store.fetch import ReadCounters
 __all__ = ["simulate_run"]
 
 SHOWN = ("steps", "examples", "tokens", "sources", "over_time", "repeats.least", "repeats.most")
+
+COUNTED = ("tokens", "sources", "over_time", "repeats.least", "repeats.most")
 
 READ = ("ranks.reads", "ranks.ranges", "ranks.bytes", "ranks.useful_bytes", "ranks.hits")
 
@@ -128,8 +130,15 @@ def simulate_run(
     groups = _side_by_side(members)
     totals, bands = _totals(members, groups, counted, (first, last), band)
     begin, stop = (_examples(looked, counted, step, end) for step in (first, last))
-    shown = _shown(looked, begin, stop)
-    partly = bands is not None
+    counted_rows = _Consumption(looked)
+    shown = _shown(counted_rows, begin, stop)
+    over_time = _over_time(counted_rows, counted, (first, last), points, end)
+    exact_names = [*SHOWN, *(READ if bands is None else ())]
+    estimated = [] if bands is None else [*READ]
+    if counted_rows.missing is not None:
+        exact_names = [name for name in exact_names if name not in COUNTED]
+        estimated = [*COUNTED, *estimated]
+    notes = _notes(run, members, bands, exact, latency, bandwidth, step_seconds, end)
     return Simulation(
         first=first,
         steps=last - first,
@@ -137,15 +146,15 @@ def simulate_run(
         tokens=sum(one.tokens for one in shown),
         batch_size=_told(batch_size),
         sources=shown,
-        over_time=_over_time(looked, counted, (first, last), points, end),
+        over_time=over_time,
         ranks=totals,
         repeats=() if end == "wrap" else repeats_of(looked, begin, stop, counted),
         stalls=_stalls(members, groups, latency, bandwidth, step_seconds, parallel),
         exact_steps=exact,
         bands=bands,
-        exact=SHOWN if partly else (*SHOWN, *READ),
-        estimated=READ if partly else (),
-        notes=tuple(_notes(run, members, bands, exact, latency, bandwidth, step_seconds, end)),
+        exact=tuple(exact_names),
+        estimated=tuple(estimated),
+        notes=(*notes, *counted_rows.notes),
     )
 
 
@@ -255,39 +264,67 @@ def _examples(run: Run, counted: Steps, step: int, end: str) -> int:
     return begin if run.n is None or end == "wrap" else min(begin, run.n)
 
 
-def _shown(run: Run, begin: int, stop: int) -> tuple[SourceTotals, ...]:
+class _Consumption:
+    """What the first examples take from each source, and whether that had to be estimated.
+
+    Attributes:
+        missing: the sums that were missing; None if all numbers are exact.
+    """
+
+    def __init__(self, run: Run) -> None:
+        self.run, self.names = run, run.names
+        self.missing: NotKept | None = None
+
+    def __call__(self, examples: int) -> list[tuple[int, int, int]]:
+        """(rows, tokens, epochs) of every source in the first examples, which may go round."""
+        n = self.run.n
+        times, rest = (0, examples) if not n or examples <= n else divmod(examples, n)
+        found = self._once(rest)
+        if not times:
+            return found
+        whole = self._once(n or 0)
+        return [
+            (a + times * x, b + times * y, c + times * z)
+            for (a, b, c), (x, y, z) in zip(found, whole, strict=True)
+        ]
+
+    def _once(self, examples: int) -> list[tuple[int, int, int]]:
+        try:
+            taken = self.run.consumed(examples)
+        except NotKept as missing:
+            self.missing = missing
+            taken = self.run.consumed_about(examples)
+        return [(one.rows, one.tokens, one.epochs) for one in taken]
+
+    @property
+    def notes(self) -> list[str]:
+        """That numbers are estimates, and why."""
+        if self.missing is None:
+            return []
+        alike = "tokens and shares inside an epoch are estimates, as if its rows were alike"
+        return [f"{alike}: {self.missing.what} are not kept"]
+
+
+def _shown(consumed: _Consumption, begin: int, stop: int) -> tuple[SourceTotals, ...]:
     """What examples [begin, stop) take from each source; with end="wrap" they go round."""
-    before, after = _consumed(run, begin), _consumed(run, stop)
+    before, after = consumed(begin), consumed(stop)
     return tuple(
         SourceTotals(name=name, rows=b[0] - a[0], tokens=b[1] - a[1], epochs=b[2])
-        for name, a, b in zip(run.names, before, after, strict=True)
+        for name, a, b in zip(consumed.names, before, after, strict=True)
     )
 
 
-def _consumed(run: Run, examples: int) -> list[tuple[int, int, int]]:
-    """(rows, tokens, epochs) of every source in the first examples, which may go round."""
-    times, rest = (0, examples) if not run.n or examples <= run.n else divmod(examples, run.n)
-    found = [(one.rows, one.tokens, one.epochs) for one in run.consumed(rest)]
-    if not times:
-        return found
-    whole = [(one.rows, one.tokens, one.epochs) for one in run.consumed(run.n or 0)]
-    return [
-        (a + times * x, b + times * y, c + times * z)
-        for (a, b, c), (x, y, z) in zip(found, whole, strict=True)
-    ]
-
-
 def _over_time(
-    run: Run, counted: Steps, steps: tuple[int, int], points: int, end: str
+    consumed: _Consumption, counted: Steps, steps: tuple[int, int], points: int, end: str
 ) -> tuple[TimePoint, ...]:
     """Tokens of every source at evenly spaced steps, both ends included."""
     first, last = steps
     marks = np.unique(np.linspace(first, last, max(2, points + 1)).astype(np.int64)).tolist()
     found = []
     for step in marks:
-        examples = _examples(run, counted, step, end)
-        tokens = [one[1] for one in _consumed(run, examples)]
-        named = dict(zip(run.names, tokens, strict=True))
+        examples = _examples(consumed.run, counted, step, end)
+        tokens = [one[1] for one in consumed(examples)]
+        named = dict(zip(consumed.names, tokens, strict=True))
         found.append(TimePoint(step=step, examples=examples, tokens=named))
     return tuple(found)
 

@@ -11,8 +11,9 @@ process (all groups are then one piece), or others (`tokenloom.cluster`).
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
@@ -106,6 +107,20 @@ class Groups:
     def first_row(self) -> Int64:
         """First row of each group, then the number of rows [groups + 1]."""
         return np.concatenate([[0], np.cumsum(self.rows)]).astype(np.int64)
+
+    def signed(self) -> Groups:
+        """A copy with its digest."""
+        raw = b"".join(a.astype("<i8").tobytes() for a in (self.document, self.address, self.rows))
+        return replace(self, digest=hashlib.sha256(raw).hexdigest())
+
+    def as_json(self) -> dict[str, Any]:
+        """What a file keeps of them."""
+        return {
+            "document": self.document.tolist(),
+            "address": self.address.tolist(),
+            "rows": self.rows.tolist(),
+            "tally": asdict(self.tally),
+        }
 
     def kinds(self, spec: PackSpec) -> Kinds:
         """The dtypes in which rows are kept."""

@@ -24,6 +24,7 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from tokenloom.layout.allowance import PLANNED, about_to_visit, is_limited
 from tokenloom.layout.pack.piece_table import Columns, Kinds, PieceTable
 from tokenloom.progress import Progress
 from tokenloom.store.handles import Single, lock_of
@@ -34,6 +35,8 @@ __all__ = ["KeptRows", "Planner", "digest_of"]
 Int64 = NDArray[np.int64]
 
 TOGETHER = 32  # groups that are read or planned before they are put into the table
+
+ROWS = 1 << 19  # of these groups: planned ones take 60 bytes for each
 
 SHOWN = 200  # groups; planning more takes seconds, so it shows progress
 
@@ -91,14 +94,18 @@ class KeptRows(Single):
             self._table = self._new_table()
 
     def _new_table(self) -> PieceTable:
-        return PieceTable(self._kinds, self._first_row, self._capacity)
+        few = is_limited()
+        return PieceTable(self._kinds, self._first_row, self._capacity, few=few)
 
     def of(self, group: Int64, planner: Planner) -> PieceTable:
         """A table that has these groups; others take from it at the same time."""
         table, room = self._table, self._capacity
         while not (there := table.has[group]).all():
             # few at a time: their memory is used again, and stays in the CPU's cache
-            missing = np.unique(group[~there])[:TOGETHER].tolist()
+            wanted = np.unique(group[~there])[:TOGETHER]
+            rows = np.cumsum(self._first_row[wanted + 1] - self._first_row[wanted])
+            missing = wanted[: max(1, int(np.searchsorted(rows, ROWS, side="right")))].tolist()
+            about_to_visit(PLANNED * int(rows[len(missing) - 1]), "the plans of packed groups")
             made = self._read(missing, planner)
             made.update({one: planner.plan(one) for one in missing if one not in made})
             with self._lock:  # one thread adds, the others may take

@@ -9,11 +9,10 @@ again. So a row of a full shuffle costs a gather.
 
 from __future__ import annotations
 
-import hashlib
 import itertools
 import logging
 from collections.abc import Callable, Iterator
-from dataclasses import asdict, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -22,6 +21,7 @@ from numpy.typing import NDArray
 from tokenloom.arrays import grouped
 from tokenloom.documents.line import Line, WholeLine
 from tokenloom.errors import StoreCorrupt
+from tokenloom.layout.allowance import about_to_visit, is_limited
 from tokenloom.layout.blocks import Blocks
 from tokenloom.layout.layout import Phases
 from tokenloom.layout.pack.cut import Tally
@@ -40,6 +40,7 @@ from tokenloom.layout.pack.plan import PackedRows, plan_group
 from tokenloom.layout.pack.spec import PackSpec
 from tokenloom.layout.spans import Spans
 from tokenloom.progress import Progress
+from tokenloom.store.derived.on_disk import FEW, IN_MEMORY, OnDisk, recall_on_disk
 from tokenloom.store.handles import lazy
 from tokenloom.store.plan_cache import (
     Remembered,
@@ -99,11 +100,11 @@ def groups_of(line: Bounded, spec: PackSpec, share: Share | None = None) -> Grou
     if found is not None:
         known = _checked(found, line, spec)
         if known is not None:
-            return _signed(known)
+            return known.signed()
         forget("pack", identity)
     groups = _work_out(line, spec) if share is None else _shared_out(line, spec, share)
-    remember("pack", identity, _as_json(groups))
-    return _signed(_without_tokens(groups, identity))
+    remember("pack", identity, groups.as_json())
+    return _without_tokens(groups, identity).signed()
 
 
 def tokens_of(line: Bounded, spec: PackSpec, groups: Groups) -> Remembered:
@@ -137,14 +138,6 @@ def _without_tokens(groups: Groups, identity: dict[str, Any]) -> Groups:
     first, some = groups.first_row, random_places(len(groups)).tolist()
     looked_at = {one: LookedAt(groups.tokens[first[one] : first[one + 1]].copy()) for one in some}
     return replace(groups, tokens=None, looked_at=looked_at, tokens_digest=digest)
-
-
-def _signed(groups: Groups) -> Groups:
-    """A copy with its digest."""
-    raw = b"".join(
-        a.astype("<i8").tobytes() for a in (groups.document, groups.address, groups.rows)
-    )
-    return replace(groups, digest=hashlib.sha256(raw).hexdigest())
 
 
 def _announce(line: Bounded, spec: PackSpec) -> None:
@@ -231,15 +224,6 @@ def _documents_in(bounds: Int64, spec: PackSpec) -> int:
     """How many documents the group that starts with these has."""
     ends = bounds[1:] - bounds[0]
     return min(int(np.searchsorted(ends, spec.group_tokens)) + 1, len(ends))
-
-
-def _as_json(groups: Groups) -> dict[str, Any]:
-    return {
-        "document": groups.document.tolist(),
-        "address": groups.address.tolist(),
-        "rows": groups.rows.tolist(),
-        "tally": asdict(groups.tally),
-    }
 
 
 def _checked(found: dict[str, Any], line: Bounded, spec: PackSpec) -> Groups | None:
@@ -388,11 +372,26 @@ class Packed:
 
     def costs(self, epoch: Int64 | int, rows: Int64) -> Int64:
         """Source tokens of each row that are in its frame [N]."""
-        return self._tokens[rows].astype(np.int64)
+        found = None
+        if is_limited() and self._is_large and len(rows) <= FEW and self._on_disk is not None:
+            found = self._on_disk.take(rows)
+        return (self._tokens[rows] if found is None else found).astype(np.int64)
+
+    @property
+    def _is_large(self) -> bool:
+        """Whether the tokens of its rows are not in memory, and too many for who waits."""
+        return "_tokens" not in self.__dict__ and self.groups.tally.rows > IN_MEMORY
+
+    @lazy
+    def _on_disk(self) -> OnDisk | None:
+        """The tokens of rows where they are kept: a page shows few of 10^9."""
+        return recall_on_disk("packed-tokens", plan_identity(self.line, self.spec))
 
     def total(self, least: int) -> int:
         """The sum of the costs of all rows, where a row costs at least 0 or 1."""
         assert least in (0, 1)
+        if not least or not self.groups.tally.inserted:  # every row has a stored token
+            return self.groups.tally.frame_tokens
         empty = len(self._tokens) - int(np.count_nonzero(self._tokens)) if least else 0
         return int(self._tokens.sum(dtype=np.int64)) + empty
 
@@ -402,6 +401,8 @@ class Packed:
 
     @lazy
     def _remembered(self) -> Remembered:
+        if self._is_large:
+            about_to_visit(self.groups.tally.rows, "the tokens of all packed rows")
         return tokens_of(self.line, self.spec, self.groups)
 
     @property

@@ -1,0 +1,41 @@
+"""Rooms that look at the house, for the rooms that are looked at.
+
+One idea: what judges a run or makes a page about it is an annex, and the house never imports an
+annex. A run, a batch or a store that is asked for a verdict or a view passes the question on, and
+the annex is imported when somebody asks: here and nowhere else (`tests/house/rules.py`).
+
+========================================  =======
+run.audit(), run.simulate()               inspect
+run.view(), batch.view(), store.view()    report
+========================================  =======
+"""
+
+from __future__ import annotations
+
+from types import ModuleType
+
+from tokenloom.arguments import one_of
+
+__all__ = ["annex"]
+
+ANNEXES = ("inspect", "report")
+
+
+def annex(name: str) -> ModuleType:
+    """A room that answers questions about a run, a batch or a store.
+
+    Args:
+        name: "inspect" judges, "report" shows.
+
+    >>> annex("inspect").__name__, annex("report").__name__
+    ('tokenloom.inspect', 'tokenloom.report')
+    """
+    one_of("annex", name, ANNEXES)
+    # the only imports inside a function: an annex imports us
+    if name == "inspect":
+        from tokenloom import inspect
+
+        return inspect
+    from tokenloom import report
+
+    return report

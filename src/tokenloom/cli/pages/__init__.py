@@ -1,0 +1,1 @@
+"""Takes a run → gives pages about it to a browser: `tokenloom explore`."""

@@ -1,0 +1,213 @@
+"""What is known about the cells of a row: where each token comes from, and what it is trained for.
+
+One idea: a row may have a million cells, and a page shows some of them. Stretches are cut to these
+before anything is made of them, so a page costs what it shows. A stretch is what
+`tokenloom.trace.cell_runs` calls one; cells without a document are stretches of filler.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tokenloom.explore.session import ExploredRun
+from tokenloom.order.run import Placed
+from tokenloom.trace.cell_runs import cell_runs
+from tokenloom.trace.step_rows import rows_in_steps
+
+__all__ = [
+    "CELLS_OF_A_PAGE",
+    "NAMES",
+    "Filled",
+    "ShownRow",
+    "documents_of",
+    "facts_of",
+    "offset_words",
+    "row_cells",
+]
+
+CELLS_OF_A_PAGE = 2048
+
+NAMES = (
+    *("cell", "text", "id", "source", "document", "offset", "epoch", "segment"),
+    *("position", "label", "weight", "last shown"),
+)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Filled:
+    """A stretch of cells of one document, or of filler.
+
+    Attributes:
+        document: number of the document in its store; -1 for filler.
+        column: the first cell.
+        length: number of cells.
+        start: document offset of the first token; -1 is an inserted BOS.
+        inserted, label_only, blank: see `tokenloom.trace.answers`.
+    """
+
+    document: int
+    column: int
+    length: int
+    start: int = 0
+    inserted: bool = False
+    label_only: bool = False
+    blank: bool = False
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ShownRow:
+    """Cells [first, last) of an example.
+
+    Attributes:
+        index: the example.
+        step, row: where it is trained.
+        source, epoch, item, layout_row: the way there.
+        width: cells of the row, the look-ahead cell included.
+        first, last: which of them are here.
+        stretches: what they hold, in order, without gaps.
+        ids: tokens [N].
+        labels: targets, -100 where nothing is trained [N].
+        weights: weight of each prediction [N].
+        segments: 1, 2, … for the documents of the row, 0 for filler [N].
+        positions: position ids [N].
+        texts: the tokens as strings [N].
+    """
+
+    index: int
+    step: int
+    row: int
+    source: str
+    epoch: int
+    item: int
+    layout_row: int
+    width: int
+    first: int
+    last: int
+    stretches: tuple[Filled, ...]
+    ids: NDArray[Any]
+    labels: NDArray[Any]
+    weights: NDArray[Any]
+    segments: NDArray[Any]
+    positions: NDArray[Any]
+    texts: list[str]
+
+    def stretch_at(self, cell: int) -> Filled:
+        """The stretch that holds a cell of the page."""
+        return next(one for one in self.stretches if one.column <= cell < one.column + one.length)
+
+
+def row_cells(
+    explored: ExploredRun, index: int, first: int = 0, count: int = CELLS_OF_A_PAGE
+) -> ShownRow:
+    """Some cells of an example; reads the tokens of that row and no others."""
+    run = explored.run.run
+    batch = explored.run.batch([index])  # refuses an index outside of the run
+    (part,) = run.placed(np.array([index]))
+    first = min(first, max(0, run.width - 1) // count * count)
+    last = min(first + count, run.width)
+    ids = batch._cells[0, first:last]  # the look-ahead cell included
+    source = part.run.name
+    ((step, row),) = rows_in_steps(run, explored.steps, np.array([index]))
+    return ShownRow(
+        index=index,
+        step=step,
+        row=row,
+        source=source,
+        epoch=int(part.epoch[0]),
+        item=int(part.item[0]),
+        layout_row=int(part.row[0]),
+        width=run.width,
+        first=first,
+        last=last,
+        stretches=_stretches(part, first, last),
+        ids=ids,
+        labels=_padded(batch.labels[0], first, last, -100),
+        weights=_padded(batch.loss_weights[0], first, last, 0),
+        segments=_padded(batch.segment_ids[0], first, last, 0),
+        positions=_padded(batch.position_ids[0], first, last, -1),
+        texts=explored.strings(source, ids),
+    )
+
+
+def _padded(values: NDArray[Any], first: int, last: int, filler: int) -> NDArray[Any]:
+    """Values of some cells; the look-ahead cell has none."""
+    some = values[first:last]
+    return np.append(some, np.full(last - first - len(some), filler, some.dtype))
+
+
+def _stretches(part: Placed, first: int, last: int) -> tuple[Filled, ...]:
+    """What cells [first, last) of the row hold."""
+    spans = part.run.layout.spans(part.epoch, part.row)
+    spans = spans.where((spans.at < last) & (spans.at + spans.cells > first))
+    cut = cell_runs(spans, part.run.seq_len, part.run.layout.line.reader)
+    blank = np.zeros(len(spans.document), np.bool_)
+    if part.run.blanks is not None:
+        blank = part.run.blanks.covers(spans.document, part.item[spans.row])
+    found: list[Filled] = []
+    done = first
+    for span, column, start, length, label_only, inserted in zip(
+        *(one.tolist() for one in cut), strict=True
+    ):
+        low, high = max(column, first), min(column + length, last)
+        if low >= high:
+            continue
+        if low > done:
+            found.append(Filled(document=-1, column=done, length=low - done))
+        found.append(
+            Filled(
+                document=int(spans.document[span]),
+                column=low,
+                length=high - low,
+                start=start + low - column,
+                inserted=inserted,
+                label_only=label_only,
+                blank=bool(blank[span]),
+            )
+        )
+        done = high
+    if done < last:
+        found.append(Filled(document=-1, column=done, length=last - done))
+    return tuple(found)
+
+
+def facts_of(shown: ShownRow, cell: int, one: Filled, age: str = "") -> tuple[str, ...]:
+    """Everything about one cell, in the order of `NAMES`."""
+    at = cell - shown.first
+    return (
+        f"{cell:,}",
+        shown.texts[at],
+        str(shown.ids[at]),
+        shown.source,
+        "filler" if one.document < 0 else f"{one.document:,}",
+        offset_words(one, cell),
+        f"{shown.epoch:,}",
+        str(shown.segments[at]),
+        _or_none(int(shown.positions[at]), -1),
+        _or_none(int(shown.labels[at]), -100),
+        f"{float(shown.weights[at]):g}",
+        age or "not asked for",
+    )
+
+
+def offset_words(one: Filled, cell: int) -> str:
+    """The document offset of a cell in words."""
+    if one.document < 0:
+        return "none"
+    if one.inserted:
+        return "BOS" if one.start < 0 else "EOS"
+    more = ", label only" if one.label_only else ", blank" if one.blank else ""
+    return f"{one.start + cell - one.column:,}{more}"
+
+
+def _or_none(value: int, nothing: int) -> str:
+    return "none" if value == nothing else f"{value:,}"
+
+
+def documents_of(stretches: Sequence[Filled]) -> list[int]:
+    """The documents of stretches, each once, in order."""
+    return list(dict.fromkeys(one.document for one in stretches if one.document >= 0))

@@ -1,0 +1,178 @@
+"""Cells of a row or of a document as HTML, and the panel that tells about one of them.
+
+One idea: what is known about a cell travels with it, as a list in the order of the panel's names.
+The script of the page only moves it there when a cell is pointed at or has the focus; without a
+script, a number in the address does the same.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+
+from tokenloom.explore.ages import Age
+from tokenloom.explore.cell_facts import Filled, ShownRow, facts_of
+from tokenloom.page.markup import Markup, joined, tag
+
+__all__ = [
+    "COLOURINGS",
+    "cell_html",
+    "cells_html",
+    "marked_cells",
+    "panel",
+    "tint_of",
+    "whole_letters",
+]
+
+COLOURINGS = ("segment", "source", "loss", "age")
+
+LETTER_BYTES = 4  # of UTF-8, at most, each a token of its own
+
+FEW_FILLERS = 4  # more of them are shown as one
+
+AGE_TINTS = {-1: 9, 0: 10, 1: 6, 2: 2, 3: 3, 4: 1, 5: 4}  # warm is recent
+
+
+def tint_of(
+    shown: ShownRow, by: str, colour: int, ages: Mapping[int, Age]
+) -> Callable[[Filled, int], int]:
+    """The number of the tint of each cell, given its stretch and its place on the page."""
+    if by == "source":
+        return lambda one, at: colour if one.document >= 0 else 0
+    if by == "loss":
+        return lambda one, at: _loss_tint(float(shown.weights[at]))
+    if by == "age":
+        return lambda one, at: AGE_TINTS[ages[one.document].bucket] if one.document >= 0 else 0
+    return lambda one, at: (int(shown.segments[at]) - 1) % 8 + 1 if shown.segments[at] else 0
+
+
+def _loss_tint(weight: float) -> int:
+    return 0 if not weight else 3 if weight == 1 else 2 if weight < 1 else 6
+
+
+_BYTES = re.compile(r"(<0x[0-9A-F]{2}>)+")
+
+
+def whole_letters(texts: Sequence[str]) -> list[str]:
+    """Tokens as they are shown: a letter that is spread over several is put into the first.
+
+    >>> whole_letters(["a", "<0xC3>", "<0xA9>", "<0xFF>", "b"])
+    ['a', 'é', '‿', '<0xFF>', 'b']
+    """
+    shown, at = list(texts), 0
+    while at < len(shown):
+        last = at
+        while last < len(shown) and last - at < LETTER_BYTES and _BYTES.fullmatch(shown[last]):
+            last += 1
+            raw = bytes.fromhex("".join(texts[at:last]).replace("<0x", "").replace(">", ""))
+            try:
+                letters = raw.decode("utf-8")
+            except UnicodeDecodeError:
+                continue
+            shown[at:last] = [letters, *["‿"] * (last - at - 1)]
+            break
+        at = max(at + 1, last if shown[at] != texts[at] else at + 1)
+    return shown
+
+
+def marked_cells(texts: Sequence[str], wanted: str) -> set[int]:
+    """Which of some cells hold a part of a text, wherever it is found in all of them together.
+
+    >>> sorted(marked_cells(["ab", "c", "abc"], "bc"))
+    [0, 1, 2]
+    """
+    if not wanted:
+        return set()
+    plain = [one.replace("↵", "").replace("‿", "") for one in whole_letters(texts)]
+    together, found, at = "".join(plain), set(), 0
+    edges = [0]
+    for one in plain:
+        edges.append(edges[-1] + len(one))
+    cell = 0
+    while (at := together.find(wanted, at)) >= 0:
+        while edges[cell + 1] <= at:
+            cell += 1
+        last = cell
+        while last < len(plain) and edges[last] < at + len(wanted):
+            found.add(last)
+            last += 1
+        at += 1
+    return found
+
+
+def cells_html(
+    shown: ShownRow,
+    tint: Callable[[Filled, int], int],
+    *,
+    ages: Mapping[int, Age] | None = None,
+    found: Iterable[int] = (),
+    differs: Iterable[int] = (),
+    chosen: int | None = None,
+) -> Markup:
+    """The cells of a page.
+
+    Args:
+        shown: the cells.
+        tint: number of the tint of a cell.
+        ages: when each document was shown last, if it was asked for.
+        found: places on the page that hold what is looked for.
+        differs: places on the page that differ from another row.
+        chosen: the cell that the panel is about.
+    """
+    marks = dict.fromkeys(found, "found") | dict.fromkeys(differs, "differs")
+    letters = whole_letters(shown.texts)
+    return joined(
+        tag("span", *_stretch(shown, letters, one, tint, ages or {}, marks, chosen), dir="auto")
+        for one in shown.stretches
+    )
+
+
+def _stretch(
+    shown: ShownRow,
+    letters: Sequence[str],
+    one: Filled,
+    tint: Callable[[Filled, int], int],
+    ages: Mapping[int, Age],
+    marks: Mapping[int, str],
+    chosen: int | None,
+) -> Iterable[Markup]:
+    known = ages.get(one.document)
+    age = known.words if known else ""
+    low = one.column - shown.first
+    together = one.document < 0 and one.length > FEW_FILLERS
+    if together and (shown.ids[low : low + one.length] == shown.ids[low]).all():
+        facts = facts_of(shown, one.column, one)
+        yield cell_html(f"filler × {one.length:,}", "t0 first", facts, chosen == one.column)
+        return
+    for cell in range(one.column, one.column + one.length):
+        at = cell - shown.first
+        classes = f"t{tint(one, at)}"
+        if cell == one.column:
+            classes += " first"
+        if not shown.weights[at]:
+            classes += " untrained"
+        if at in marks:
+            classes += f" {marks[at]}"
+        facts = facts_of(shown, cell, one, age)
+        yield cell_html(letters[at] or "·", classes, facts, chosen == cell)
+
+
+def cell_html(text: str, classes: str, facts: Sequence[str], chosen: bool = False) -> Markup:
+    """One cell; `facts` are in the order of the panel's names."""
+    if chosen:
+        classes += " chosen"
+    told = json.dumps(facts, ensure_ascii=True)
+    return tag("span", text, class_=f"cell {classes}", data_f=told)
+
+
+def panel(names: Sequence[str], facts: Sequence[str] | None, hint: str) -> Markup:
+    """The panel about one cell; its lines are there from the start, so nothing moves."""
+    values = facts or ["–"] * len(names)
+    lines = (
+        tag("div", tag("dt", name), tag("dd", value, dir="auto"))
+        for name, value in zip(names, values, strict=True)
+    )
+    title = tag("h2", "This token", id="panel-title")
+    about = {"class_": "panel", "id": "panel", "aria_labelledby": "panel-title"}
+    return tag("aside", title, tag("p", hint, class_="soft"), tag("dl", *lines), **about)

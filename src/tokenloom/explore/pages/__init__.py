@@ -1,0 +1,1 @@
+"""Takes a session and a query → gives one page of the explorer, from a pure function."""

@@ -1,0 +1,262 @@
+"""A row: its cells with their tokens, in colours, and what is known about each of them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from tokenloom.explore.ages import AGED, Age, age_legend, ages_of
+from tokenloom.explore.cell_facts import (
+    CELLS_OF_A_PAGE,
+    NAMES,
+    Filled,
+    ShownRow,
+    documents_of,
+    facts_of,
+    offset_words,
+    row_cells,
+)
+from tokenloom.explore.cell_marks import (
+    AGE_TINTS,
+    COLOURINGS,
+    cells_html,
+    marked_cells,
+    panel,
+    tint_of,
+)
+from tokenloom.explore.pages.step_page import go_to, named_source
+from tokenloom.explore.query import Query, link
+from tokenloom.explore.session import ExploredRun, Session
+from tokenloom.explore.shell import (
+    Elsewhere,
+    ExplorerPage,
+    button,
+    field,
+    hidden,
+    pager,
+    scrolled,
+)
+from tokenloom.page.markup import Markup, joined, tag
+from tokenloom.page.numbers import plural
+from tokenloom.trace.step_rows import examples_of_step, row_of_step
+
+__all__ = ["next_of_source", "row_page"]
+
+LISTED = 200  # stretches in the table
+
+HINT = "Point at a token, or walk with the arrow keys."
+
+
+def row_page(session: Session, query: Query) -> ExplorerPage:
+    """The page of a row, by example or by step and row."""
+    explored = session.run(query.whole("run", 0, 1))
+    index = _index(explored, query)
+    first = query.whole("first", 0)
+    chosen = query.whole("cell", -1) if query.has("cell") else None
+    if chosen is not None:
+        first = chosen // CELLS_OF_A_PAGE * CELLS_OF_A_PAGE
+    shown = row_cells(explored, index, first)
+    by = query.word("by", COLOURINGS)
+    ages: dict[int, Age] = {}
+    if by == "age":
+        documents = documents_of(shown.stretches)
+        ages = ages_of(explored, shown.source, shown.epoch, index, documents)
+    wanted = query.text("text")
+    found = marked_cells(shown.texts, wanted)
+    colour = explored.colours[shown.source]
+    cells = cells_html(
+        shown, tint_of(shown, by, colour, ages), ages=ages, found=found, chosen=chosen
+    )
+    facts = None
+    if chosen is not None and shown.first <= chosen < shown.last:
+        one = shown.stretch_at(chosen)
+        age = ages[one.document].words if one.document in ages else ""
+        facts = facts_of(shown, chosen, one, age)
+    keep = {"index": index, "run": explored.number or None}
+    parts = [
+        _ways(explored, shown, keep, by),
+        _tools(shown, keep, by, wanted, len(found)),
+        tag(
+            "div",
+            tag(
+                "div",
+                cells,
+                class_="cells",
+                role="group",
+                aria_label=f"cells {shown.first:,} to {shown.last - 1:,}",
+            ),
+            panel(NAMES, facts, HINT),
+            class_="beside",
+        ),
+        pager(
+            "row", shown.first, CELLS_OF_A_PAGE, shown.width, "cells", **keep, by=by, text=wanted
+        ),
+        _table(explored, shown, ages),
+        go_to(explored, step=shown.step, index=index),
+    ]
+    way = (
+        f", row {shown.row:,} · {shown.source}, epoch {shown.epoch:,} · item {shown.item:,} of the "
+        f"source → row {shown.layout_row:,} of its layout · {shown.width:,} cells"
+    )
+    to = link("step", step=shown.step, run=keep["run"])
+    lead = joined([tag("a", f"Step {shown.step:,}", href=to), way])
+    return ExplorerPage(
+        title=f"Example {index:,}",
+        body=joined(parts),
+        way="step",
+        lead=lead,
+        turns=tuple(_turns(explored, shown)),
+        run=explored.number,
+    )
+
+
+def _index(explored: ExploredRun, query: Query) -> int:
+    if query.has("index") or not query.has("step"):
+        return query.whole("index", 0)
+    run, step = explored.run.run, query.whole("step", 0)
+    return row_of_step(run, explored.steps, step, query.whole("row", 0))
+
+
+def _turns(explored: ExploredRun, shown: ShownRow) -> list[tuple[str, str]]:
+    """Links that keys follow: rows of the step up and down, steps before and after."""
+    number, steps = explored.number or None, explored.steps
+    line = examples_of_step(explored.run.run, steps, shown.step)
+    found = []
+    if shown.row + 1 < len(line):
+        found.append(("down", link("row", index=int(line[shown.row + 1]), run=number)))
+    if shown.row:
+        found.append(("up", link("row", index=int(line[shown.row - 1]), run=number)))
+    count = explored.step_count
+    if count is None or shown.step + 1 < count:
+        found.append(("next", link("step", step=shown.step + 1, run=number)))
+    if shown.step:
+        found.append(("prev", link("step", step=shown.step - 1, run=number)))
+    return found
+
+
+def _ways(explored: ExploredRun, shown: ShownRow, keep: Mapping[str, object], by: str) -> Markup:
+    """The rows beside it."""
+    turns = dict(_turns(explored, shown))
+    words = {"up": "‹ row before", "down": "row after ›"}
+    ways = [button(said, turns.get(rel, ""), there=rel in turns) for rel, said in words.items()]
+    return tag("nav", joined(ways), class_="pager", aria_label="rows")
+
+
+def _tools(shown: ShownRow, keep: Mapping[str, object], by: str, wanted: str, found: int) -> Markup:
+    """Colours, and a search in what is shown."""
+    at = {**keep, "first": shown.first or None, "text": wanted}
+    choices = (button(one, link("row", **at, by=one), now=one == by) for one in COLOURINGS)
+    kept = {**keep, "first": shown.first, "by": by}
+    said = f"{plural(found, 'token')} marked" if wanted else ""
+    search = tag(
+        "form",
+        field("text", "Text on this page", wanted),
+        *hidden(kept),
+        tag("button", "Mark"),
+        tag("output", said, class_="soft"),
+        action="row",
+    )
+    colours = tag(
+        "div",
+        tag("span", "Colour by ", class_="soft"),
+        joined(choices),
+        class_="choices",
+        role="group",
+        aria_label="Colour by",
+    )
+    return tag("div", colours, search, _legend(by), class_="tools")
+
+
+def _legend(by: str) -> Markup:
+    """What the colours mean."""
+    named: Sequence[tuple[int, str]]
+    if by == "loss":
+        named = [
+            (3, "trained, weight 1"),
+            (2, "weight below 1"),
+            (6, "weight above 1"),
+            (0, "not trained"),
+        ]
+    elif by == "age":
+        named = [(AGE_TINTS[bucket], words) for bucket, words in age_legend()]
+        named = [*named, (9, f"not looked up: after the first {AGED} documents of a page")]
+    elif by == "segment":
+        named = [(1, "one colour a document, in turn"), (0, "filler")]
+    else:
+        named = [(0, "filler")]
+    items = [
+        tag("li", tag("span", class_=f"swatch t{tint}", aria_hidden="true"), words)
+        for tint, words in named
+    ]
+    dotted = tag("span", "a", class_="cell untrained", aria_hidden="true")
+    items.append(tag("li", dotted, "dotted: nothing is trained at this cell"))
+    return tag("ul", *items, class_="legend")
+
+
+def _table(explored: ExploredRun, shown: ShownRow, ages: Mapping[int, Age]) -> Markup:
+    """The stretches of the page, with ways to their documents."""
+    rows = [_line(explored, shown, one, ages) for one in shown.stretches[:LISTED]]
+    head = tag(
+        "tr", *(tag("th", one, scope="col") for one in ("cells", "document", "tokens", "remark"))
+    )
+    more = len(shown.stretches) - len(rows)
+    table = tag("table", tag("thead", head), tag("tbody", *rows))
+    last = tag("p", f"and {more:,} more", class_="more") if more > 0 else None
+    return tag(
+        "section",
+        tag("h2", "What these cells hold"),
+        scrolled(table, "Documents of these cells"),
+        last,
+        class_="figure",
+    )
+
+
+def _line(explored: ExploredRun, shown: ShownRow, one: Filled, ages: Mapping[int, Age]) -> Markup:
+    cells = _range(one.column, one.length)
+    if one.document < 0:
+        return tag("tr", tag("td", cells), tag("td", "filler"), tag("td"), tag("td"))
+    to = link(
+        "document",
+        source=shown.source,
+        document=one.document,
+        after=shown.index,
+        first=max(0, one.start) // CELLS_OF_A_PAGE * CELLS_OF_A_PAGE or None,
+        run=explored.number or None,
+    )
+    tokens = offset_words(one, one.column) if one.inserted else _range(one.start, one.length)
+    said = ["blank (quarantined)"] if one.blank else []
+    said += ["label only"] if one.label_only else []
+    said += [f"last shown {ages[one.document].words}"] if one.document in ages else []
+    name = tag("a", f"{one.document:,}", href=to)
+    return tag(
+        "tr", tag("td", cells), tag("td", name), tag("td", tokens), tag("td", ", ".join(said))
+    )
+
+
+def _range(first: int, length: int) -> str:
+    return f"{first:,}" if length == 1 else f"{first:,}–{first + length - 1:,}"
+
+
+def next_of_source(session: Session, query: Query) -> Elsewhere | ExplorerPage:
+    """The way to the next row of a source after an example."""
+    explored = session.run(query.whole("run", 0, 1))
+    run, name = explored.run.run, named_source(explored, query.text("source"))
+    after = query.whole("after", 0)
+    number = run.names.index(name)
+    if run.n is not None:
+        after = min(after, run.n - 1)
+    item = run.items_before(number, after + 1)
+    # items of a source come in order, but for rules that mix those of a block
+    some = (
+        run.index(number, np.arange(item, item + 64))
+        if run.reaches(number, item)
+        else np.array([-1])
+    )
+    later = some[some > after]
+    if not len(later):
+        body = tag(
+            "p", f"After example {after:,}, the run shows no row of {name}.", class_="reason"
+        )
+        return ExplorerPage(title="No such row", body=body, way="step", run=explored.number)
+    return Elsewhere(link("row", index=int(later.min()), run=explored.number or None))

@@ -1,0 +1,155 @@
+"""A step: its rows as strips, its sources, and ways to any other step, row, source or document."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from tokenloom.errors import ConfigError
+from tokenloom.explore.query import Query, link
+from tokenloom.explore.session import ExploredRun, Session
+from tokenloom.explore.shell import ExplorerPage, button, field, hidden, pager, select
+from tokenloom.explore.strip_list import StripRow, rows_of_step, strip_rows
+from tokenloom.page.charts import legend
+from tokenloom.page.markup import Markup, joined, tag
+from tokenloom.page.numbers import plural, share
+from tokenloom.trace.step_rows import examples_of_step
+
+__all__ = ["go_to", "named_source", "source_field", "step_page"]
+
+ROWS_OF_A_PAGE = 32
+
+SHOWN_SOURCES = 12
+
+LISTED_SOURCES = 200  # of a choice
+
+
+def step_page(session: Session, query: Query) -> ExplorerPage:
+    """The page of a step."""
+    explored = session.run(query.whole("run", 0, 1))
+    step = query.whole("step", 0)
+    count = explored.step_count
+    if not count and count is not None:
+        body = joined([tag("p", "This run has no examples.", class_="reason"), go_to(explored)])
+        return ExplorerPage(title="Steps", body=body, way="step", run=explored.number)
+    indices = examples_of_step(explored.run.run, explored.steps, step)
+    first = query.whole("first", 0)
+    first = min(first, max(0, len(indices) - 1) // ROWS_OF_A_PAGE * ROWS_OF_A_PAGE)
+    rows = rows_of_step(explored, indices[first : first + ROWS_OF_A_PAGE], first)
+    number = explored.number or None
+    parts = [
+        _turns(explored, step, count),
+        go_to(explored, step=step),
+        _sources(rows, explored, whole=len(rows) == len(indices)),
+        strip_rows(explored, rows),
+        pager("step", first, ROWS_OF_A_PAGE, len(indices), "rows", step=step, run=number),
+    ]
+    low, high = int(indices.min()), int(indices.max())
+    of = "" if count is None else f" of {count:,}"
+    return ExplorerPage(
+        title=f"Step {step:,}{of}",
+        body=joined(parts),
+        way="step",
+        lead=f"{plural(len(indices), 'row')} of {explored.run.seq_len:,} tokens, examples {low:,} "
+        f"to {high:,}",
+        turns=tuple(_keys(explored, step, count, rows)),
+        run=explored.number,
+    )
+
+
+def _keys(
+    explored: ExploredRun, step: int, count: int | None, rows: list[StripRow]
+) -> list[tuple[str, str]]:
+    number = explored.number or None
+    found = []
+    if count is None or step + 1 < count:
+        found.append(("next", link("step", step=step + 1, run=number)))
+    if step:
+        found.append(("prev", link("step", step=step - 1, run=number)))
+    if rows:
+        found.append(("down", link("row", index=rows[0].index, run=number)))
+    return found
+
+
+def _turns(explored: ExploredRun, step: int, count: int | None) -> Markup:
+    """Ways to the steps around, and how far the run has come."""
+    number, last = explored.number or None, None if count is None else count - 1
+    places = (
+        ("« first", 0, step > 0),
+        ("‹ previous", step - 1, step > 0),
+        ("next ›", step + 1, last is None or step < last),
+        ("last »", last, last is not None and step < last),
+    )
+    ways = [
+        button(words, link("step", step=at, run=number), there=there) for words, at, there in places
+    ]
+    bar = None
+    if count is not None:
+        said = f"{share(step + 1, count)} of the run"
+        bar = tag("progress", value=step + 1, max=count, aria_label=said, title=said)
+    return tag("nav", joined(ways), bar, class_="pager", aria_label="steps")
+
+
+def _sources(rows: list[StripRow], explored: ExploredRun, *, whole: bool) -> Markup:
+    """What the rows come from."""
+    counts = Counter(one.source for one in rows)
+    shown = counts.most_common(SHOWN_SOURCES)
+    epochs = {name: sorted({r.epoch for r in rows if r.source == name}) for name, _ in shown}
+    names = []
+    for name, count in shown:
+        span = epochs[name]
+        said = f"{span[0]:,}" if len(span) == 1 else f"{span[0]:,} to {span[-1]:,}"
+        names.append(f"{name}: {plural(count, 'row')}, {share(count, len(rows))}, epoch {said}")
+    classes = [_class(explored.colours[name]) for name, _ in shown]
+    more = len(counts) - len(shown)
+    note = f"and {plural(more, 'source')} more" if more > 0 else ""
+    here = "" if whole else "of the rows on this page"
+    last = tag("p", " ".join(one for one in (note, here) if one), class_="more")
+    return joined([legend(names, classes=classes), last if note or here else None])
+
+
+def _class(colour: int) -> str:
+    return "rest" if colour > 8 else f"s{colour}"
+
+
+def go_to(explored: ExploredRun, *, step: int = 0, index: int | None = None) -> Markup:
+    """Forms that lead to a step, an example, a source or a document."""
+    after = explored.steps.begin(step + 1) - 1 if index is None else index
+    number = {"run": explored.number}
+    example = "" if index is None else index
+    forms = (
+        ("step", [field("step", "Step", step, inputmode="numeric", id="go"), *hidden(number)]),
+        ("row", [field("index", "Example", example, inputmode="numeric"), *hidden(number)]),
+        ("goto", [source_field(explored, "Next row of"), *hidden({**number, "after": after})]),
+        (
+            "document",
+            [
+                source_field(explored, "Source"),
+                field("document", "Document", inputmode="numeric"),
+                *hidden(number),
+            ],
+        ),
+    )
+    return tag(
+        "section",
+        *(tag("form", *parts, tag("button", "Go"), action=page) for page, parts in forms),
+        class_="goto",
+        aria_label="Go to",
+    )
+
+
+def source_field(explored: ExploredRun, label: str, chosen: str = "", first: str = "") -> Markup:
+    """A choice among the sources; a box to type in where there are very many."""
+    names = list(explored.run.run.names)
+    if len(names) > LISTED_SOURCES:
+        return field("source", label, chosen)
+    return select("source", label, names, chosen, first)
+
+
+def named_source(explored: ExploredRun, name: str) -> str:
+    """A source by its name; a single one need not be named."""
+    names = explored.run.run.names
+    if not name and len(names) == 1:
+        return names[0]
+    if name not in names:
+        raise ConfigError(f"source: found {name!r:.80}, allowed: a source of the run.")
+    return name

@@ -1,0 +1,121 @@
+"""From a request to its reply: the gate, the page by its name, and what is said when it fails.
+
+One idea: everything between a socket and a page is here as functions of plain records. A page that
+refuses its query is shown with the sentence of the refusal; one that fails is logged, and the
+others go on.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from dataclasses import replace
+
+from tokenloom.errors import NotKept, TokenloomError
+from tokenloom.explore.gate import local_path_of, refusal
+from tokenloom.explore.pages.compare_page import compare_page, difference_page
+from tokenloom.explore.pages.document_page import document_page
+from tokenloom.explore.pages.edit_page import edit_page
+from tokenloom.explore.pages.find_page import find_page
+from tokenloom.explore.pages.overview_page import overview_page
+from tokenloom.explore.pages.row_page import next_of_source, row_page
+from tokenloom.explore.pages.step_page import step_page
+from tokenloom.explore.query import Query, read_form, read_query
+from tokenloom.explore.session import Session
+from tokenloom.explore.shell import Download, Elsewhere, ExplorerPage, greyed, reply_of
+from tokenloom.explore.unkept import quickly
+from tokenloom.explore.wire_text import (
+    HttpReply,
+    HttpRequest,
+    ends_head,
+    parse_head,
+    plain_reply,
+)
+from tokenloom.page.markup import joined, tag
+from tokenloom.page.sheet import asset
+
+__all__ = ["ASSETS", "PAGES", "answered", "routed"]
+
+Made = ExplorerPage | Elsewhere | Download
+
+PAGES: dict[str, Callable[[Session, Query], Made]] = {
+    "": step_page,
+    "step": step_page,
+    "row": row_page,
+    "goto": next_of_source,
+    "document": document_page,
+    "compare": compare_page,
+    "diff": difference_page,
+    "edit": edit_page,
+    "find": find_page,
+    "overview": overview_page,
+}
+
+ASSETS = {
+    "page.css": "text/css; charset=utf-8",
+    "page.js": "text/javascript; charset=utf-8",
+    "explore.js": "text/javascript; charset=utf-8",
+}
+
+log = logging.getLogger("tokenloom")
+
+
+def answered(session: Session, token: str, raw: bytes) -> HttpReply:
+    """The reply to a whole request, head and body.
+
+    Args:
+        session: what is explored.
+        token: the first name of every path.
+        raw: what came over the socket.
+    """
+    end = ends_head(raw)
+    request = parse_head(raw[:end] if end >= 0 else raw)
+    if isinstance(request, HttpReply):
+        return request
+    refused = refusal(request, token)
+    if refused is not None:
+        return refused
+    body = raw[end : end + request.length]
+    if len(body) < request.length:
+        return plain_reply(400)
+    return routed(session, replace(request, body=body))
+
+
+def routed(session: Session, request: HttpRequest) -> HttpReply:
+    """The reply to a request that passed the gate."""
+    name = local_path_of(request)
+    path, _, query = request.target.partition("?")
+    if name is None:
+        return HttpReply(status=303, body=b"", headers=(("Location", f"{path}/"),))
+    if name in ASSETS:
+        return HttpReply(status=200, body=asset(name).encode(), kind=ASSETS[name])
+    if name not in PAGES:
+        return plain_reply(404)
+    try:
+        if request.method == "POST":
+            kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+            asked = read_form(kind, request.body)
+        else:
+            asked = read_query(query)
+        with quickly(name):
+            return reply_of(session, PAGES[name](session, asked))
+    except NotKept as missing:
+        body = greyed(session.run(), "Not shown yet", missing)
+        return reply_of(session, ExplorerPage(title="Not shown yet", body=body))
+    except (TokenloomError, IndexError, KeyError) as error:
+        said = str(error.args[0]) if isinstance(error, KeyError) and error.args else str(error)
+        return _failed(session, 400, said)
+    except Exception:  # one page must not stop the others
+        log.exception("explore: the page %r failed", name)
+        return _failed(session, 500, "This page failed; the terminal shows why.")
+
+
+def _failed(session: Session, status: int, said: str) -> HttpReply:
+    """A page that says what is wrong."""
+    body = joined(
+        [
+            tag("p", said, class_="reason", role="alert"),
+            tag("p", tag("a", "to the steps", href="step", class_="button")),
+        ]
+    )
+    return reply_of(session, ExplorerPage(title="Not shown", body=body, status=status))

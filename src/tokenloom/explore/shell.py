@@ -1,0 +1,224 @@
+"""What every page of the explorer has around it: a head, ways to the other pages, and keys.
+
+One idea: a page is its title and its content; everything else is the same everywhere and is put
+around it here. Links are relative, so they carry the token of the address without knowing it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from tokenloom.errors import NotKept
+from tokenloom.explore.query import link
+from tokenloom.explore.session import ExploredRun, Session
+from tokenloom.explore.unkept import missing_words
+from tokenloom.explore.wire_text import HTML, HttpReply
+from tokenloom.page.figure import code_block
+from tokenloom.page.markup import EMPTY, Markup, joined, tag
+from tokenloom.page.sheet import head_of, theme_button
+
+__all__ = [
+    "Download",
+    "Elsewhere",
+    "ExplorerPage",
+    "button",
+    "field",
+    "greyed",
+    "hidden",
+    "pager",
+    "reply_of",
+    "scrolled",
+    "select",
+]
+
+WAYS = (
+    ("step", "Steps"),
+    ("find", "Find"),
+    ("compare", "Compare"),
+    ("edit", "Edit"),
+    ("overview", "Overview"),
+)
+
+KEYS = (
+    ("n p", "next and previous step"),
+    ("j k", "next and previous row"),
+    ("← →", "from token to token"),
+    ("/", "go to"),
+)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ExplorerPage:
+    """A page.
+
+    Attributes:
+        title: what it shows.
+        body: its content.
+        way: which of the ways it belongs to.
+        lead: one line below the title.
+        status: 200, or that of an error.
+        turns: links that keys follow: "next", "prev", "down", "up".
+        run: number of the run that it shows.
+    """
+
+    title: str
+    body: Markup
+    way: str = ""
+    lead: object = ""
+    status: int = 200
+    turns: tuple[tuple[str, str], ...] = ()
+    run: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Elsewhere:
+    """What is wanted is on another page: a relative link."""
+
+    to: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Download:
+    """A file that the browser saves.
+
+    Attributes:
+        name: its name.
+        text: its content.
+    """
+
+    name: str
+    text: str
+
+
+def reply_of(session: Session, made: ExplorerPage | Elsewhere | Download) -> HttpReply:
+    """What is sent for a page, a way to another one, or a file."""
+    if isinstance(made, Elsewhere):
+        return HttpReply(status=303, body=b"", headers=(("Location", made.to),))
+    if isinstance(made, Download):
+        saved = ("Content-Disposition", f'attachment; filename="{made.name}"')
+        kind = "text/plain; charset=utf-8"
+        return HttpReply(status=200, body=made.text.encode(), kind=kind, headers=(saved,))
+    return HttpReply(status=made.status, body=_whole(session, made).encode(), kind=HTML)
+
+
+def _whole(session: Session, page: ExplorerPage) -> str:
+    name = session.run(page.run).name
+    head = head_of(
+        f"{page.title} · {name}",
+        tag("link", rel="stylesheet", href="page.css"),
+        tag("link", rel="icon", href="data:,"),
+        tag("script", src="page.js", defer=True),
+        tag("script", src="explore.js", defer=True),
+        *(tag("link", rel=rel, href=to) for rel, to in page.turns),
+        referrer="same-origin",
+    )
+    body = tag(
+        "div",
+        tag("a", "Skip to the page", href="#main", class_="skip"),
+        _top(session, page),
+        tag(
+            "main",
+            tag("h1", page.title),
+            tag("p", page.lead, class_="lead") if page.lead else None,
+            page.body,
+            id="main",
+        ),
+        _foot(),
+        class_="page explorer",
+    )
+    return f"<!doctype html>\n{tag('html', tag('head', head), tag('body', body), lang='en')}\n"
+
+
+def _top(session: Session, page: ExplorerPage) -> Markup:
+    ways = (
+        tag("li", tag("a", words, href=way, aria_current="page" if way == page.way else None))
+        for way, words in WAYS
+    )
+    explored = session.run(page.run)
+    brand = tag(
+        "span", "tokenloom ", tag("b", explored.name, title=explored.path or None), class_="brand"
+    )
+    nav = tag("nav", tag("ul", *ways), class_="ways", aria_label="Pages")
+    return tag("header", brand, nav, theme_button(), class_="top")
+
+
+def _foot() -> Markup:
+    keys = (tag("li", tag("kbd", key), f" {what}") for key, what in KEYS)
+    return tag("footer", tag("ul", *keys, class_="keys"), class_="soft")
+
+
+def field(name: str, label: str, value: object = "", **more: object) -> Markup:
+    """A labelled box for a line of text."""
+    box = tag("input", name=name, value=value, autocomplete="off", spellcheck="false", **more)
+    return tag("label", tag("span", label), box, class_="field")
+
+
+def select(name: str, label: str, options: list[str], chosen: str, first: str = "") -> Markup:
+    """A labelled choice; `first` is the words for none."""
+    found = [tag("option", first, value="")] if first else []
+    found += [tag("option", one, value=one, selected=one == chosen) for one in options]
+    return tag("label", tag("span", label), tag("select", *found, name=name), class_="field")
+
+
+def scrolled(table: Markup, said: str) -> Markup:
+    """A table that scrolls by itself, also by keyboard."""
+    return tag("div", table, class_="scroll", tabindex=0, role="region", aria_label=said)
+
+
+def hidden(values: Mapping[str, object]) -> list[Markup]:
+    """Values that a form carries along; None is left out."""
+    return [
+        tag("input", type="hidden", name=name, value=one)
+        for name, one in values.items()
+        if one is not None
+    ]
+
+
+def button(words: str, to: str, *, there: bool = True, now: bool = False) -> Markup:
+    """A link that looks like a button; dashed if there is nothing to go to."""
+    if not there:
+        return tag("span", words, class_="button off", aria_disabled="true")
+    return tag("a", words, href=to, class_="button", aria_current="true" if now else None)
+
+
+def pager(page: str, first: int, size: int, whole: int, unit: str, **values: object) -> Markup:
+    """Ways to the other parts of something long.
+
+    Args:
+        page: the page.
+        first: what it shows first.
+        size: how many it shows.
+        whole: how many there are.
+        unit: what is counted, such as "cells".
+        values: the rest of its query.
+    """
+    if whole <= size:
+        return EMPTY
+    last = (whole - 1) // size * size
+    places = (
+        ("« first", 0, first > 0),
+        ("‹ before", max(0, first - size), first > 0),
+        ("after ›", first + size, first + size < whole),
+        ("last »", last, first < last),
+    )
+    ways = [
+        button(words, link(page, **values, first=at or None), there=there)
+        for words, at, there in places
+    ]
+    said = f"{unit} {first:,} to {min(first + size, whole) - 1:,} of {whole:,}"
+    return tag(
+        "nav", joined(ways), tag("span", said, class_="soft"), class_="pager", aria_label=unit
+    )
+
+
+def greyed(explored: ExploredRun, title: str, missing: NotKept) -> Markup:
+    """What stands in the place of something that cannot be shown yet: why, and what to do."""
+    return tag(
+        "section",
+        tag("h2", title),
+        tag("p", missing_words(missing), class_="reason"),
+        tag("p", "This makes and keeps them; then load this page again:", class_="soft"),
+        code_block(explored.keeping(), "code that keeps them"),
+        class_="figure unable",
+    )

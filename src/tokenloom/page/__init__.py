@@ -1,0 +1,7 @@
+"""Takes words, numbers and marks → gives pages that stand alone: no network, no inline code.
+
+- `tokenloom.page.markup` makes elements; what it is given is text, never code.
+- `tokenloom.page.charts` draws bars, lines, areas, strips and maps as SVG, in two widths.
+- `tokenloom.page.figure` is a drawing with its message, its numbers and the code that makes them.
+- `tokenloom.page.sheet` is a whole page: style and script inside it, allowed by their hashes.
+"""

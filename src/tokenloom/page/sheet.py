@@ -1,0 +1,87 @@
+"""A whole page in one file: its style and its script are inside, and nothing else may run.
+
+One idea: the page names the hashes of its one style and its one script in its policy, so a browser
+runs these and refuses everything else: code in a document's text, a request to a server, a style on
+an element. It opens from a disk, without a network.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+from importlib import resources
+
+from tokenloom.page.markup import Markup, joined, tag
+
+__all__ = ["asset", "document", "head_of", "policy_of", "theme_button"]
+
+
+def asset(name: str) -> str:
+    """A style sheet or a script of this room.
+
+    >>> asset("page.css").startswith("/*")
+    True
+    """
+    return resources.files("tokenloom.page").joinpath("assets", name).read_text("utf-8")
+
+
+def policy_of(style: str, script: str) -> str:
+    """The Content-Security-Policy of a page with one style and one script inside.
+
+    >>> policy_of("", "").split("; ")[:2]  # doctest: +ELLIPSIS
+    ["default-src 'none'", "style-src 'sha256-47DEQ..."]
+    """
+    return "; ".join(
+        [
+            "default-src 'none'",
+            f"style-src '{_hash(style)}'",
+            f"script-src '{_hash(script)}'",
+            "img-src data:",
+            "base-uri 'none'",
+            "form-action 'none'",
+        ]
+    )
+
+
+def _hash(text: str) -> str:
+    digest = hashlib.sha256(text.encode()).digest()
+    return f"sha256-{base64.b64encode(digest).decode()}"
+
+
+def head_of(title: str, *more: Markup, referrer: str = "no-referrer") -> Markup:
+    """What every page has in its head; `referrer` is what a browser tells where a link leads."""
+    return joined(
+        [
+            tag("meta", charset="utf-8"),
+            *more,
+            tag("meta", name="viewport", content="width=device-width, initial-scale=1"),
+            tag("meta", name="referrer", content=referrer),
+            tag("meta", name="color-scheme", content="light dark"),
+            tag("title", title),
+        ]
+    )
+
+
+def theme_button() -> Markup:
+    """The button that changes between light and dark."""
+    said = "Change between light and dark"
+    return tag("button", "◐", type="button", class_="theme", aria_label=said, title=said)
+
+
+def document(title: str, body: Markup) -> str:
+    """A page of its own.
+
+    >>> page = document("a & b", tag("main", "<script>"))
+    >>> "<title>a &amp; b</title>" in page, "<main>&lt;script&gt;</main>" in page
+    (True, True)
+    """
+    style, script = asset("page.css"), asset("page.js")
+    policy = tag("meta", http_equiv="Content-Security-Policy", content=policy_of(style, script))
+    head = tag("head", head_of(title, policy), _raw("style", style))
+    whole = tag("html", head, tag("body", body, _raw("script", script)), lang="en")
+    return f"<!doctype html>\n{whole}\n"
+
+
+def _raw(name: str, code: str) -> Markup:
+    """Our own style or script, which is no text to be escaped."""
+    return Markup(f"<{name}>{code}</{name}>")

@@ -1,0 +1,155 @@
+"""`report_on`: a page about a run, from its warnings to its certificate; or about something else.
+
+One idea: a report is a list of figures, each a pure function of the subject, between a head of
+answers and a foot that says how it was made. A figure that does not apply is left out, one that
+cannot be made says why, and none of them can stop the others.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+from tokenloom.api.dataset import Dataset
+from tokenloom.api.store import Store
+from tokenloom.errors import ConfigError
+from tokenloom.inspect.audit.certificate import Certificate
+from tokenloom.page.figure import Figure
+from tokenloom.report.evaluations.evaluation_figures import (
+    evaluation_answers,
+    evaluation_figures,
+    known_evaluations,
+)
+from tokenloom.report.figures.attention_row import boundary_figure
+from tokenloom.report.figures.law_verdicts import certificate_cautions, certificate_figure
+from tokenloom.report.figures.lengths import length_figure
+from tokenloom.report.figures.loading import loading_figure
+from tokenloom.report.figures.lost_tokens import lost_figure
+from tokenloom.report.figures.mix_shares import mixture_figure
+from tokenloom.report.figures.packing_table import packing_figure
+from tokenloom.report.figures.resume_line import resume_figure
+from tokenloom.report.figures.row_strips import row_figure
+from tokenloom.report.figures.shuffle_map import shuffle_figure
+from tokenloom.report.figures.splice_maps import splice_figure
+from tokenloom.report.questions import (
+    fed_fast_enough,
+    how_often,
+    is_it_shuffled,
+    what_is_lost,
+    what_is_trained,
+)
+from tokenloom.report.report_file import Report
+from tokenloom.report.subject import Asked, RunSubject
+from tokenloom.report.targets.audit_report import audit_report
+from tokenloom.report.targets.evaluation_report import evaluation_cautions, evaluation_report
+from tokenloom.report.targets.store_report import store_report
+from tokenloom.report.told import Caution
+
+__all__ = ["report_on", "run_report"]
+
+QUESTIONS = (what_is_trained, how_often, what_is_lost, is_it_shuffled, fed_fast_enough)
+
+FigureOf = Callable[[RunSubject], Figure | None]
+
+# from top to bottom; evaluations and the certificate of an audit follow
+FIGURES: tuple[FigureOf, ...] = (
+    length_figure,
+    lost_figure,
+    packing_figure,
+    row_figure,
+    shuffle_figure,
+    mixture_figure,
+    splice_figure,
+    boundary_figure,
+    resume_figure,
+    loading_figure,
+)
+
+
+def report_on(target: Any, **settings: Any) -> Report:
+    """A report on a run, a store, a certificate, or answers of evaluations.
+
+    Args:
+        target: a run; or a store; or a `tokenloom.inspect.Certificate`; or what the functions of
+            `tokenloom.evaluate` give: one answer, or a mapping of them by name.
+        settings: as `tokenloom.report.subject.Asked` has them, such as ``batch_size=64, ranks=8``;
+            for anything but a run only ``name`` and ``command``.
+
+    Raises:
+        ConfigError: the target is something else, or a setting does not apply to it.
+
+    >>> import tempfile, tokenloom as tl
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     texts = [{"text": "abc"}, {"text": "defgh"}]
+    ...     store = tl.build(texts, folder + "/toy", tokenizer="bytes")
+    ...     report = report_on(store.windows(2).shuffle(), batch_size=2)
+    ...     other = report_on(store)
+    >>> report.answers[0].sentence
+    '8 tokens in 4 rows of 2, 2 steps, from 1 source.'
+    >>> other.answers[2].sentence
+    'No two documents have the same tokens.'
+    """
+    if isinstance(target, Dataset):
+        return run_report(target, Asked(**settings))
+    odd = sorted(settings.keys() - {"name", "command"})
+    if odd:
+        raise ConfigError(
+            f"{odd[0]}: found with {type(target).__name__}, allowed: only with a run. Leave it out."
+        )
+    if isinstance(target, Store):
+        return store_report(target, **settings)
+    if isinstance(target, Certificate):
+        return audit_report(target, **settings)
+    by_name = target if _is_by_name(target) else {settings.get("name", "evaluation"): target}
+    return evaluation_report(by_name, **settings)
+
+
+def _is_by_name(target: Any) -> bool:
+    """Whether it is several answers by name, not the JSON of one."""
+    return isinstance(target, Mapping) and not {"by", "histogram"} & target.keys()
+
+
+def run_report(run: Dataset, asked: Asked) -> Report:
+    """The report on a run; its audit and its evaluations come last."""
+    subject = RunSubject(run, asked)
+    evaluations = known_evaluations(asked.evaluations)
+    cautions = [*_audit_cautions(subject)]
+    cautions += [one for question in QUESTIONS for one in question.cautions(subject)]
+    cautions += evaluation_cautions(evaluations)
+    return Report(
+        title=asked.name,
+        lead=_lead(subject),
+        cautions=tuple(cautions),
+        answers=(
+            *(question.answer(subject) for question in QUESTIONS),
+            *evaluation_answers(evaluations),
+        ),
+        tree=repr(run),
+        figures=(
+            *_drawn(subject, FIGURES),
+            *evaluation_figures(evaluations),
+            *_drawn(subject, (certificate_figure,)),
+        ),
+        command=asked.command,
+    )
+
+
+def _drawn(subject: RunSubject, figures: tuple[FigureOf, ...]) -> Iterator[Figure]:
+    """Those of the figures that apply."""
+    for figure in figures:
+        subject.asked.tell(figure.__name__.replace("_", " "))
+        made = figure(subject)
+        if made is not None:
+            yield made
+
+
+def _audit_cautions(subject: RunSubject) -> Iterator[Caution]:
+    found, run = subject.asked.certificate, subject.run
+    if found is not None:
+        yield from certificate_cautions(found, (run.fingerprint, run.render_fingerprint))
+
+
+def _lead(subject: RunSubject) -> str:
+    n = subject.run.run.n
+    rows = "endless" if n is None else f"{n:,} rows"
+    return f"{rows} of {subject.run.seq_len:,} tokens · fingerprint {subject.run.fingerprint[:16]}"

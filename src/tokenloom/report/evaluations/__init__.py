@@ -1,0 +1,1 @@
+"""Takes answers of evaluations → gives figures about what a model has learned."""

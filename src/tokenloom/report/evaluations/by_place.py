@@ -1,0 +1,210 @@
+"""Perplexity by place, and how documents differ.
+
+One idea: a mean over all tokens hides where a model is good. The same losses by the position in the
+frame, by the tokens before, and by document say whether the context is used, and which documents
+are not learned.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+
+import numpy as np
+
+from tokenloom.page.binned import binned_lines
+from tokenloom.page.charts import SERIES, both, legend
+from tokenloom.page.figure import Figure, Numbers
+from tokenloom.page.markup import Markup, joined, tag
+from tokenloom.page.numbers import amount, exact, share
+from tokenloom.report.evaluations.read_back import Evaluated
+
+__all__ = ["document_figure", "document_losses", "loss_answer", "place_figure"]
+
+AXES = {
+    "position": "position in the frame, in tokens",
+    "context": "tokens of the document before it",
+    "index": "place in the document, in tokens",
+    "start": "where the stretch of the document starts, in tokens",
+}
+
+MOST_DOCUMENTS = 100_000  # of an evaluation; of more, a keyed sample
+
+HARDEST = 20  # documents that are listed
+
+Table = Mapping[str, Mapping[str, float]]
+
+
+def loss_answer(every: Sequence[Evaluated]) -> tuple[str, dict[str, float]] | None:
+    """The sentence about losses, and its numbers."""
+    parts: list[str] = []
+    numbers: dict[str, float] = {}
+    for one in every:
+        figures = one.overall
+        if not figures.get("tokens"):
+            continue
+        bits = figures.get("bits_per_byte")
+        told = f", {exact(float(bits))} bits per byte" if bits is not None else ""
+        parts.append(
+            f"{one.name}: perplexity {exact(float(figures['perplexity']))} over "
+            f"{amount(int(figures['tokens']), 'token')}{told}"
+        )
+        numbers[f"{one.name}.perplexity"] = float(figures["perplexity"])
+        numbers[f"{one.name}.tokens"] = float(figures["tokens"])
+    if not parts:
+        return None
+    rest = f"; and {len(parts) - 3} more" if len(parts) > 3 else ""
+    return f"{'; '.join(parts[:3])}{rest}.", numbers
+
+
+def place_figure(every: Sequence[Evaluated]) -> Figure | None:
+    """Perplexity along every axis of places that was evaluated."""
+    found: dict[str, dict[str, Table]] = {}
+    for axis in AXES:
+        tables: dict[str, Table] = {one.name: one.table(axis) for one in every}
+        known = {name: table for name, table in tables.items() if table}
+        if known:
+            found[axis] = dict(list(known.items())[:SERIES])
+    if not found:
+        return None
+    first, shown = next(iter(found.items()))
+    return Figure(
+        name="places",
+        title="Perplexity by position",
+        message=_message(first, shown),
+        drawing=joined(part for axis, one in found.items() for part in _chart(axis, one)),
+        numbers=tuple(_numbers(axis, one) for axis, one in found.items()),
+        code='found = evaluate(model, run, by=("position", "context"))\nfound.by("position")',
+    )
+
+
+def _message(axis: str, tables: Mapping[str, Table]) -> str:
+    name, table = next(iter(tables.items()))
+    values = {b: float(one["perplexity"]) for b, one in table.items() if one.get("tokens")}
+    finite = {b: value for b, value in values.items() if math.isfinite(value)}
+    if not finite:
+        return f"No place of {name} has a finite perplexity."
+    low, high = min(finite, key=finite.__getitem__), max(finite, key=finite.__getitem__)
+    return (
+        f"{name}: perplexity is lowest, {exact(finite[low])}, at {axis} {low}, and highest, "
+        f"{exact(finite[high])}, at {high}."
+    )
+
+
+def _chart(axis: str, tables: Mapping[str, Table]) -> Iterator[Markup]:
+    bins = _bins(tables)
+    lines = {
+        name: [float(table[b]["perplexity"]) if b in table else math.nan for b in bins]
+        for name, table in tables.items()
+    }
+    said = f"perplexity by {AXES[axis]}"
+    yield tag("h3", f"By {AXES[axis].partition(',')[0]}")
+    yield both(lambda width: binned_lines(bins, lines, width, said, below=AXES[axis]))
+    if len(lines) > 1:
+        yield legend(list(lines))
+
+
+def _bins(tables: Mapping[str, Table]) -> list[str]:
+    """The names of all bins, in order of their first place.
+
+    >>> _bins({"a": {"2 to 3": {}, "0": {}}, "b": {"1": {}}})
+    ['0', '1', '2 to 3']
+    """
+    names = {name for table in tables.values() for name in table}
+    return sorted(names, key=lambda name: int(name.split()[0]) if name[:1].isdigit() else -1)
+
+
+def _numbers(axis: str, tables: Mapping[str, Table]) -> Numbers:
+    rows = [
+        (name, b, one.get("tokens"), one.get("loss"), one.get("perplexity"))
+        for name, table in tables.items()
+        for b, one in table.items()
+    ]
+    head = ("evaluation", AXES[axis], "tokens", "loss in nats", "perplexity")
+    return Numbers.of(head, rows, f"by {axis}")
+
+
+def document_losses(one: Evaluated) -> dict[str, tuple[int, float]]:
+    """Tokens and mean loss of each document, or of a keyed sample of them."""
+    table = one.table("document", MOST_DOCUMENTS)
+    return {
+        name: (int(some["tokens"]), float(some["loss"]))
+        for name, some in table.items()
+        if some.get("tokens")
+    }
+
+
+def document_figure(every: Sequence[Evaluated]) -> Figure | None:
+    """How the perplexities of documents are distributed."""
+    found = {one.name: document_losses(one) for one in every}
+    known = {name: losses for name, losses in found.items() if losses}
+    if not known:
+        return None
+    shown = dict(list(known.items())[:SERIES])
+    bins, shares = _spread(shown)
+    said = "share of documents by perplexity"
+    notes = [
+        f"{name}: a keyed sample of {len(losses):,} documents."
+        for name, losses in shown.items()
+        if len(losses) == MOST_DOCUMENTS
+    ]
+    parts = [
+        both(
+            lambda width: binned_lines(
+                bins, shares, width, said, below="perplexity of a document", words="{} %"
+            )
+        )
+    ]
+    return Figure(
+        name="documents",
+        title="How documents differ",
+        message=_document_message(*next(iter(shown.items()))),
+        drawing=joined(parts + ([legend(list(shares))] if len(shares) > 1 else [])),
+        numbers=(_hardest(shown), _spread_numbers(bins, shares)),
+        code='found = evaluate(model, run, by=("document",))\nfound.by("document")',
+        notes=tuple(notes),
+    )
+
+
+def _document_message(name: str, losses: Mapping[str, tuple[int, float]]) -> str:
+    values = np.exp(np.minimum([loss for _, loss in losses.values()], 700.0))
+    middle, high = np.quantile(values, (0.5, 0.95)).tolist()
+    return (
+        f"{name}: the median of {amount(len(losses), 'document')} has perplexity {exact(middle)}, "
+        f"and {share(0.05)} have more than {exact(high)}."
+    )
+
+
+def _spread(found: Mapping[str, Mapping[str, tuple[int, float]]]) -> tuple[
+    list[str], dict[str, list[float]]
+]:  # fmt: skip
+    """Bins that double, and the share of documents of each evaluation in them, in per cent."""
+    powers = {
+        name: np.floor(np.minimum([loss for _, loss in losses.values()], 44.0) / math.log(2))
+        for name, losses in found.items()
+    }
+    every = np.concatenate(list(powers.values())).astype(int)
+    low, high = int(every.min()), int(every.max())
+    bins = [f"{2.0**p:,g} to {2.0 ** (p + 1):,g}" for p in range(low, high + 1)]
+    shares = {
+        name: (
+            100 * np.bincount(one.astype(int) - low, minlength=len(bins)) / max(1, len(one))
+        ).tolist()
+        for name, one in powers.items()
+    }
+    return bins, shares
+
+
+def _hardest(found: Mapping[str, Mapping[str, tuple[int, float]]]) -> Numbers:
+    rows = []
+    for name, losses in found.items():
+        worst = sorted(losses, key=lambda one: -losses[one][1])[:HARDEST]
+        rows += [(name, one, *losses[one], math.exp(min(700.0, losses[one][1]))) for one in worst]
+    head = ("evaluation", "document", "tokens", "loss in nats", "perplexity")
+    return Numbers.of(head, rows, f"the {HARDEST} hardest documents")
+
+
+def _spread_numbers(bins: Sequence[str], shares: Mapping[str, Sequence[float]]) -> Numbers:
+    rows = [(b, *(one[place] for one in shares.values())) for place, b in enumerate(bins)]
+    head = ("perplexity", *(f"{name}: % of documents" for name in shares))
+    return Numbers.of(head, rows, "documents by perplexity")

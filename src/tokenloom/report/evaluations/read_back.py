@@ -1,0 +1,306 @@
+"""What evaluations found, whatever form it has: answers in memory, or the files they wrote.
+
+One idea: a report asks each evaluation for tables by an axis, for windows, for records over steps
+or for a page of tokens, and gets what there is. Files are read back without pickle, with a bound on
+their size; what is missing in a file is told, never made up.
+
+==========================  ======================================================================
+evaluation.json             what ``tokenloom evaluate -o DIR`` found, without single windows
+kept-windows-….npz          every window of it (`keep=` of `tokenloom.evaluate.pz`)
+kept-losses-….npz           the sums of it (`keep=` of `tokenloom.evaluate.evaluate`)
+….npz                       ``answer.to_bytes()`` of either
+results.jsonl               records over steps (`tokenloom.evaluate.Periodic`)
+==========================  ======================================================================
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from tokenloom.errors import ConfigError, InputError
+from tokenloom.evaluate.answer_files import kind_in, unpacked
+from tokenloom.evaluate.decoding import Decoding
+from tokenloom.evaluate.exact import LossTally
+from tokenloom.evaluate.losses import SOURCE, Losses
+from tokenloom.evaluate.periodic import FILE, Periodic, read_records
+from tokenloom.evaluate.token_page import TokenPage
+from tokenloom.evaluate.windows.contrast import Contrast
+from tokenloom.evaluate.windows.extraction import Extraction
+from tokenloom.evaluate.windows.scores import WindowScores
+from tokenloom.random.keys import key
+from tokenloom.random.permute import permutations
+from tokenloom.store.files import LOCAL
+
+__all__ = ["EVALUATION", "Evaluated", "evaluated", "is_evaluation", "read_evaluations", "sampled"]
+
+EVALUATION = "evaluation.json"
+
+MOST_BYTES = 1 << 30  # of a file of answers
+
+MOST_FILES = 64  # of a folder
+
+LAST_WINDOW = "The file has no lengths: documents are shown to the end of their last window."
+
+
+@dataclass(frozen=True, kw_only=True, slots=True, eq=False)
+class Evaluated:
+    """What is known about one evaluation; any part may be missing.
+
+    Attributes:
+        name: what it is called.
+        losses: losses by place, as an answer or as its JSON.
+        windows: P(z) of every window.
+        counted: P(z) without single windows: the JSON of such an answer.
+        control: JSON of a comparison with documents that were held out.
+        records: answers over steps, oldest first.
+        page: the tokens of a document.
+        notes: what to know about where it comes from.
+    """
+
+    name: str
+    losses: Losses | Mapping[str, Any] | None = None
+    windows: Extraction | None = None
+    counted: Mapping[str, Any] | None = None
+    control: Mapping[str, Any] | None = None
+    records: tuple[Mapping[str, Any], ...] = ()
+    page: TokenPage | None = None
+    notes: tuple[str, ...] = ()
+
+    @property
+    def overall(self) -> Mapping[str, float]:
+        """Figures over all tokens; empty without losses."""
+        if isinstance(self.losses, Losses):
+            return self.losses.all
+        found: Mapping[str, float] = _inside(self.losses, "all")
+        return found
+
+    def table(self, axis: str, most: int | None = None) -> dict[str, Mapping[str, float]]:
+        """Figures along an axis, by name; of a keyed sample if there are more than `most`."""
+        if isinstance(self.losses, Losses):
+            tally = self.losses.tables.get(axis)
+            if tally is None:
+                return {}
+            places = sampled(len(tally.key), most)
+            some = LossTally._make(column[places] for column in tally)
+            found = replace(self.losses, tables={axis: some}).by(axis)
+            return {_name(name): one for name, one in found.items()}
+        every = _inside(_inside(self.losses, "by"), axis)
+        names = list(every)
+        chosen = (names[place] for place in sampled(len(names), most).tolist())
+        return {name: every[name] for name in chosen if isinstance(every[name], Mapping)}
+
+
+def sampled(count: int, most: int | None) -> np.ndarray[Any, np.dtype[np.int64]]:
+    """All places below `count`, or a keyed sample of `most` of them, ascending.
+
+    >>> sampled(3, 5).tolist(), len(sampled(1000, 10)), sampled(1000, 10).tolist()[:2]
+    ([0, 1, 2], 10, [10, 23])
+    """
+    if most is None or count <= most:
+        return np.arange(count)
+    order = permutations(count, [key(0, "report", "sample")])
+    return np.sort(order.forward(np.arange(most, dtype=np.uint64)).astype(np.int64))
+
+
+def _name(name: Any) -> str:
+    return "/".join(map(str, name)) if isinstance(name, tuple) else str(name)
+
+
+def _inside(value: Any, name: str) -> Mapping[str, Any]:
+    """A mapping inside a mapping; an empty one if there is none."""
+    found = value.get(name) if isinstance(value, Mapping) else None
+    return found if isinstance(found, Mapping) else {}
+
+
+def evaluated(name: str, answer: Any) -> Evaluated:
+    """An answer of `tokenloom.evaluate` as what a report asks.
+
+    Raises:
+        ConfigError: it is something else.
+    """
+    if isinstance(answer, Evaluated):
+        return answer
+    if isinstance(answer, Losses):
+        return Evaluated(name=name, losses=answer)
+    if isinstance(answer, Extraction):
+        return Evaluated(name=name, windows=answer)
+    if isinstance(answer, TokenPage):
+        return Evaluated(name=name, page=answer)
+    if isinstance(answer, Contrast):
+        return Evaluated(name=name, control=answer.as_json())
+    if isinstance(answer, Periodic):
+        return Evaluated(name=name, records=tuple(answer.records))
+    if isinstance(answer, Mapping) and "by" in answer:
+        return Evaluated(name=name, losses=answer)
+    if isinstance(answer, Mapping) and "histogram" in answer:
+        return Evaluated(name=name, counted=answer)
+    if isinstance(answer, Sequence) and answer and all(_is_record(one) for one in answer):
+        ordered = sorted(answer, key=lambda one: one["step"])
+        return Evaluated(name=name, records=tuple(ordered))
+    raise ConfigError(
+        f"evaluations[{name!r}]: found {type(answer).__name__}, allowed: what evaluate, pz, "
+        "contrast, token_page and Periodic of tokenloom.evaluate give, or their JSON."
+    )
+
+
+def _is_record(one: Any) -> bool:
+    return isinstance(one, Mapping) and isinstance(one.get("step"), int) and "results" in one
+
+
+def is_evaluation(path: Path) -> bool:
+    """Whether a folder holds what an evaluation wrote."""
+    return (path / EVALUATION).is_file() or (path / FILE).is_file()
+
+
+def read_evaluations(path: Path) -> dict[str, Evaluated]:
+    """What an evaluation wrote, by name: a file, or a folder of them.
+
+    Raises:
+        InputError: it is something else, or damaged.
+    """
+    if path.is_dir():
+        return _folder(path)
+    try:
+        if path.suffix == ".jsonl":
+            records = _records(path)
+            return {path.parent.name or path.stem: records}
+        if path.suffix == ".npz":
+            found = _answer(path.stem, _read(path))
+            return {found.name: found}
+        return _summary(path)
+    except (ValueError, TypeError, KeyError, IndexError, AttributeError) as error:
+        raise InputError(
+            f"{path}: not what an evaluation wrote ({type(error).__name__}: {error!s:.120}). "
+            "Evaluate again: tokenloom evaluate RUN --model DIR -o FOLDER."
+        ) from None
+
+
+def _read(path: Path) -> bytes:
+    data = LOCAL.read(path, MOST_BYTES)
+    if data is None:
+        raise InputError(
+            f"{path}: no such file, allowed: what tokenloom evaluate -o FOLDER wrote, or FOLDER."
+        )
+    return data
+
+
+def _folder(path: Path) -> dict[str, Evaluated]:
+    """Everything in a folder; windows of a file join what its summary says about them."""
+    found = read_evaluations(path / EVALUATION) if (path / EVALUATION).is_file() else {}
+    for file in sorted(path.glob("*.npz"))[:MOST_FILES]:
+        title = file.stem.removeprefix("kept-losses-").removeprefix("kept-windows-")
+        known = next((name for name in found if name.replace("/", "-") == title), title)
+        (one,) = read_evaluations(file).values()
+        whole = found.get(known, Evaluated(name=known))
+        if one.windows is not None:
+            found[known] = replace(whole, windows=one.windows, notes=one.notes)
+        elif whole.losses is None:
+            found[known] = replace(whole, losses=one.losses, notes=one.notes)
+    if (path / FILE).is_file():
+        found |= read_evaluations(path / FILE)
+    if not found:
+        raise InputError(
+            f"{path}: no evaluation in it, allowed: a folder with {EVALUATION}, {FILE} or .npz "
+            "files. Write it with: tokenloom evaluate RUN --model DIR -o FOLDER."
+        )
+    return found
+
+
+def _records(path: Path) -> Evaluated:
+    if not path.is_file():
+        _read(path)
+    records = read_records(path)
+    if not records:
+        raise InputError(f"{path}: it is empty, allowed: a line for each evaluation.")
+    return evaluated(path.parent.name or path.stem, records)
+
+
+def _summary(path: Path) -> dict[str, Evaluated]:
+    """The JSON of `tokenloom evaluate`."""
+    whole = json.loads(_read(path))
+    losses, windows, control = (_inside(whole, one) for one in ("losses", "windows", "control"))
+    names = list(dict.fromkeys([*losses, *windows]))
+    if not names:
+        raise InputError(
+            f"{path}: neither losses nor windows in it, allowed: what tokenloom evaluate wrote. "
+            "Evaluate again with -o FOLDER."
+        )
+    return {
+        name: Evaluated(
+            name=name,
+            losses=losses.get(name),
+            counted=windows.get(name),
+            control=control.get(name),
+        )
+        for name in names
+    }
+
+
+def _answer(name: str, data: bytes) -> Evaluated:
+    """The answer of an .npz file."""
+    kind = kind_in(data)
+    if kind == "losses":
+        return Evaluated(name=name, losses=Losses.from_bytes(data))
+    if kind == "extraction":
+        return Evaluated(name=name, windows=Extraction.from_bytes(data))
+    if kind == "kept losses":
+        return Evaluated(name=name, losses=_kept_losses(data), notes=_unfinished(kind, data))
+    if kind == "kept windows":
+        notes = (LAST_WINDOW, *_unfinished(kind, data))
+        return Evaluated(name=name, windows=_kept_windows(data), notes=notes)
+    raise InputError(
+        f"{name}.npz: found {kind or 'no answer'!r}, allowed: losses or windows of an evaluation. "
+        "Write one with to_bytes() of an answer, or with keep=."
+    )
+
+
+def _unfinished(kind: str, data: bytes) -> tuple[str, ...]:
+    """What is said of an evaluation that was stopped."""
+    whole, _ = unpacked(kind, data)
+    belongs = whole["belongs"]
+    first, last = belongs["examples"]
+    total = (last - first) * len(belongs.get("offsets", (0,)))
+    if whole["done"] >= total:
+        return ()
+    return (f"It was stopped: {whole['done']:,} of {total:,} rows are judged.",)
+
+
+def _kept_losses(data: bytes) -> Losses:
+    whole, arrays = unpacked("kept losses", data)
+    belongs = whole["belongs"]
+    tables = {axis: LossTally(*np.asarray(one, np.int64)) for axis, one in arrays.items()}
+    count = 1 + max(_most(tables, "source"), _most(tables, "document") // SOURCE)
+    first, last = belongs["examples"]
+    return Losses(
+        tables=tables,
+        sources=tuple(f"source {number}" for number in range(count)) if count > 1 else ("main",),
+        settings=belongs,
+        judged=((first, first + whole["done"]),),
+        examples=last,
+    )
+
+
+def _most(tables: Mapping[str, LossTally], axis: str) -> int:
+    return int(tables[axis].key.max(initial=0)) if axis in tables else 0
+
+
+def _kept_windows(data: bytes) -> Extraction:
+    whole, arrays = unpacked("kept windows", data)
+    belongs = whole["belongs"]
+    windows = WindowScores(**arrays)
+    ends = windows.start + belongs["prefix"] + belongs["suffix"]
+    numbers, where = np.unique(windows.document, return_inverse=True)
+    lengths = np.zeros(len(numbers), np.int64)
+    np.maximum.at(lengths, where, ends)
+    return Extraction(
+        windows=windows,
+        lengths=dict(zip(numbers.tolist(), lengths.tolist(), strict=True)),
+        settings={**belongs, "decoding": Decoding(**belongs["decoding"])},
+        content=str(belongs.get("content", "")),
+    )

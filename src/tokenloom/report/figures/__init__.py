@@ -1,0 +1,1 @@
+"""Takes the subject of a report → gives its figures, each from a pure function."""

@@ -1,0 +1,184 @@
+"""The certificate of an audit: which laws were looked at, how often, and which are broken.
+
+One idea: a law that nobody looked at is never shown as kept. Every law has its own line with a word
+for its verdict, so nothing hangs on a colour; the digests of stretches are in the numbers, for
+whoever computes a stretch again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from tokenloom.inspect.audit.certificate import Certificate
+from tokenloom.inspect.audit.verdicts import MEANINGS, LawVerdict
+from tokenloom.page.axes import Scale, axis_below, drawing
+from tokenloom.page.charts import both
+from tokenloom.page.figure import Figure, Numbers
+from tokenloom.page.markup import Markup, joined, tag
+from tokenloom.page.numbers import amount, plural
+from tokenloom.report.subject import RunSubject
+from tokenloom.report.told import Caution
+
+__all__ = ["certificate_cautions", "certificate_figure", "laws_figure"]
+
+SIGNS = {"holds": "✓", "broken": "✗", "not looked at": "–"}
+
+SIZE = 12  # digits of a digest that are shown
+
+
+def certificate_figure(subject: RunSubject) -> Figure | None:
+    """The certificate that a report on a run was given."""
+    found = subject.asked.certificate
+    if found is None:
+        return None
+    made = laws_figure(found, subject.python("print(run.audit())"))
+    if found.subject.fingerprint == subject.run.fingerprint:
+        return made
+    return Figure(
+        name=made.name,
+        title=made.title,
+        message="The certificate is of another run, so it says nothing about this one.",
+        reason=f"It is of run {found.subject.fingerprint[:16]}, this is run "
+        f"{subject.run.fingerprint[:16]}. Audit this run: tokenloom audit RUN -o FILE.",
+    )
+
+
+def certificate_cautions(found: Certificate, run: tuple[str, str] | None) -> Iterator[Caution]:
+    """What a reader must know before a certificate is believed.
+
+    Args:
+        found: the certificate.
+        run: fingerprints of the run that it should be of (what is trained, how it is rendered);
+            None if there is no run to compare with.
+    """
+    audited = found.subject
+    if run is not None and audited.fingerprint != run[0]:
+        yield Caution(
+            words=f"The certificate is of run {audited.fingerprint[:16]}, not of this one.",
+            remedy="Audit this run again: tokenloom audit RUN -o FILE.",
+            figure="certificate",
+        )
+        return
+    if run is not None and audited.render_fingerprint != run[1]:
+        yield Caution(
+            words="The certificate is of the same examples with other labels, masks or positions.",
+            remedy="Audit this run again: tokenloom audit RUN -o FILE.",
+            figure="certificate",
+        )
+    for name, law in found.laws.items():
+        if law.broken:
+            example = f" First: {law.examples[0]}" if law.examples else ""
+            yield Caution(
+                words=f"The law {name!r} is broken {amount(law.broken, 'time')} in "
+                f"{amount(law.looked_at)} {law.unit}.{example}",
+                remedy="Do not train on it before it is explained.",
+                figure="certificate",
+            )
+
+
+def laws_figure(found: Certificate, code: str = "") -> Figure:
+    """Every law with its verdict."""
+    return Figure(
+        name="certificate",
+        title="What an audit found",
+        message=_message(found),
+        drawing=joined([_range(found), _laws(found)]),
+        numbers=tuple(_numbers(found)),
+        code=code,
+        notes=tuple(_notes(found)),
+    )
+
+
+def _message(found: Certificate) -> str:
+    looked = [one for one in found.laws.values() if one.verdict != "not looked at"]
+    broken = [name for name, one in found.laws.items() if one.broken]
+    scope = found.scope
+    rows = f"rows {scope.first:,} to {scope.last:,}"
+    if scope.sample is not None:
+        rows = f"a sample of {amount(scope.rows, 'row')} of {rows}"
+    if broken:
+        return f"{plural(len(broken), 'law')} broken in {rows}: {', '.join(broken)}."
+    return f"All {plural(len(looked), 'law')} that were looked at hold, in {rows}."
+
+
+def _range(found: Certificate) -> Markup:
+    """Which rows of the run were looked at."""
+    total = found.subject.rows
+    if total is None or not total:
+        return Markup()
+    scope = found.scope
+
+    def draw(width: int) -> Markup:
+        across = Scale(0, total, 8, width - 12)
+        left = across(scope.first)
+        long = max(2.0, across(scope.last) - left)
+        whole = {"x": 8, "y": 4, "width": width - 20, "height": 18, "rx": 3}
+        part = {"x": f"{left:g}", "y": 4, "width": f"{long:g}", "height": 18, "rx": 3}
+        title = tag("title", f"rows {scope.first:,} to {scope.last:,}")
+        parts = [
+            tag("rect", **whole, class_="filler"),
+            tag("rect", title, **part, class_="s3" if found.ok else "s6"),
+            *axis_below(across, 26, "row of the run"),
+        ]
+        said = f"rows {scope.first:,} to {scope.last:,} of {total:,} were looked at"
+        return drawing(width, 70, said, parts)
+
+    return both(draw)
+
+
+def _laws(found: Certificate) -> Markup:
+    head = tag("tr", *(tag("th", word, scope="col") for word in ("law", "verdict")))
+    rows = (_law(name, law) for name, law in found.laws.items())
+    table = tag("table", tag("thead", head), tag("tbody", *rows), class_="laws")
+    said = "verdict on every law"
+    return tag("div", table, class_="scroll tall", tabindex=0, role="region", aria_label=said)
+
+
+def _law(name: str, law: LawVerdict) -> Markup:
+    word = law.verdict.replace(" ", "-")
+    examples = tag("ul", *(tag("li", one) for one in law.examples)) if law.examples else None
+    sign = tag("span", f"{SIGNS.get(law.verdict, '?')} {law.verdict}", class_=f"verdict {word}")
+    broken = f" {law.broken:,} times" if law.broken else ""
+    seen = f"{law.looked_at:,} {law.unit}" if law.looked_at else ""
+    told = tag("div", MEANINGS.get(name, ""), class_="soft")
+    words = tag("td", tag("b", name), told, examples)
+    return tag("tr", words, tag("td", sign, broken, tag("div", seen, class_="soft")))
+
+
+def _numbers(found: Certificate) -> Iterator[Numbers]:
+    head = ("law", "verdict", "looked at", "of", "broken")
+    rows = [
+        (name, law.verdict, law.looked_at, law.unit, law.broken) for name, law in found.laws.items()
+    ]
+    yield Numbers.of(head, rows, "laws")
+    sources = found.counts.get("sources", {})
+    counted = [
+        (name, one.get("rows"), one.get("tokens"), one.get("whole_epochs"))
+        for name, one in sources.items()
+    ]
+    yield Numbers.of(("source", "rows", "stored tokens", "whole epochs"), counted, "by source")
+    digests, first = found.digests, found.scope.first
+    stretches = []
+    for number, plan in enumerate(digests.plan):
+        arrays = digests.arrays[number] if number < len(digests.arrays) else ""
+        at = first + number * digests.stretch if found.scope.sample is None else None
+        stretches.append((number, at, plan[:SIZE], arrays[:SIZE]))
+    columns = ("stretch", "first row", "digest of the plan", "digest of the arrays")
+    yield Numbers.of(columns, stretches, f"digests of stretches of {digests.stretch:,} rows")
+
+
+def _notes(found: Certificate) -> Iterator[str]:
+    yield from (f"Not looked at: {one}." for one in found.not_looked_at)
+    for size, chance in found.missed.items():
+        rows = plural(int(size), "defective row")
+        yield f"A sample: {rows} would be missed with probability {chance:.3g}."
+    errors = found.counts.get("mixture_error", {})
+    if errors:
+        worst = max(errors, key=lambda name: errors[name])
+        yield f"Largest error of the mixture at any prefix: {errors[worst]:.4g} ({worst})."
+    made = found.made_with
+    loops = "compiled loops" if made.native else "NumPy alone"
+    yield (
+        f"Made by tokenloom {made.tokenloom}, Python {made.python}, NumPy {made.numpy}, with "
+        f"{loops}."
+    )

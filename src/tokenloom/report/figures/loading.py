@@ -1,0 +1,226 @@
+"""What feeding the run takes: bytes of each rank, its cache, and how long training waits.
+
+One idea: reads and cache follow from the run and the ranks alone. Waiting needs the speed of the
+source and of a step; where nobody gave them, a table has three typical sources, with the numbers
+that it assumes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from tokenloom.inspect.simulate.answer import RankTotals, Simulation, Stalls
+from tokenloom.inspect.simulate.stalls import group_seconds
+from tokenloom.page.charts import Bar, bars, both, legend
+from tokenloom.page.figure import Figure, Numbers
+from tokenloom.page.markup import Markup, joined, tag
+from tokenloom.page.numbers import amount, binary_size, plural, seconds, share
+from tokenloom.report.subject import RunSubject
+
+__all__ = ["TYPICAL", "TypicalSource", "fed_by", "loading_figure"]
+
+RANKS = 8  # that are drawn
+
+
+class TypicalSource(NamedTuple):
+    """A source of data, as the table assumes it.
+
+    Attributes:
+        name: what it is.
+        latency: seconds from a request to its first byte.
+        bandwidth: bytes per second of a rank.
+        parallel: requests that are answered at the same time.
+    """
+
+    name: str
+    latency: float
+    bandwidth: float
+    parallel: int
+
+
+TYPICAL = (
+    TypicalSource("local SSD", 0.0001, 2e9, 4),
+    TypicalSource("network disk", 0.002, 5e8, 8),
+    TypicalSource("bucket", 0.03, 2e8, 16),
+)
+
+
+def fed_by(found: Simulation, source: TypicalSource) -> float:
+    """Seconds that fetching one step takes, on the rank that reads most, on average."""
+    worst = max(found.ranks, key=lambda one: one.bytes)
+    speed = source.latency, source.bandwidth, source.parallel
+    return group_seconds(worst.reads, worst.bytes, speed) / max(1, found.steps)
+
+
+def loading_figure(subject: RunSubject) -> Figure | None:
+    """Reads, cache and waiting; None for a run without a step."""
+    found = subject.simulation
+    if found is None:
+        return None
+    parts = [
+        tag("h3", "Bytes read by each rank"),
+        both(lambda width: bars(_bytes(found), width, "bytes read by each rank")),
+        tag("h3", "Cache of the rank that needs most"),
+        both(lambda width: bars(_cache(found), width, "cache needed and there")),
+    ]
+    if found.stalls is None:
+        rows = [_typical_bar(found, one) for one in TYPICAL]
+        parts += [
+            tag("h3", "Fetching a step from three typical sources"),
+            both(lambda width: bars(rows, width, "seconds to fetch a step")),
+        ]
+    else:
+        parts += [tag("h3", "Where the time goes"), _time(found.stalls)]
+    return Figure(
+        name="loading",
+        title="What feeding the run takes",
+        message=_message(found),
+        drawing=joined(parts),
+        numbers=(
+            _ranks(found),
+            _typical(found) if found.stalls is None else _stalls(found.stalls),
+        ),
+        code=_code(subject),
+        notes=tuple(_notes(found)),
+    )
+
+
+def _worst(found: Simulation) -> RankTotals:
+    return max(found.ranks, key=lambda one: (one.how == "thrashes", one.needed_bytes, one.bytes))
+
+
+def _message(found: Simulation) -> str:
+    about = "about " if found.bands else ""
+    worst, verb = _worst(found), "reads" if len(found.ranks) == 1 else "read"
+    told = (
+        f"{plural(len(found.ranks), 'rank')} {verb} {about}{binary_size(found.bytes)}, "
+        f"{binary_size(round(found.bytes / max(1, found.steps)))} a step"
+    )
+    needs = f"{binary_size(worst.needed_bytes)} of {binary_size(worst.cache_bytes)} cache"
+    told += {
+        "fits": f"; what is needed at once fits the cache ({needs})",
+        "thrashes": f"; the cache is too small ({needs} needed) and blocks are fetched again",
+    }.get(worst.how, "; rows are read one by one")
+    stalls = found.stalls
+    if stalls is None or not stalls.step_seconds:
+        return f"{told}."
+    return f"{told}. Training waits {share(stalls.waited, stalls.seconds)} of the time."
+
+
+def _bytes(found: Simulation) -> list[Bar]:
+    ranks = found.ranks
+    if len(ranks) > RANKS:
+        ordered = sorted(ranks, key=lambda one: one.bytes)
+        places = [round(k * (len(ranks) - 1) / (RANKS - 1)) for k in range(RANKS)]
+        ranks = tuple(ordered[place] for place in places)
+    return [Bar(f"rank {one.rank}, {one.how}", one.bytes, binary_size(one.bytes)) for one in ranks]
+
+
+def _cache(found: Simulation) -> list[Bar]:
+    worst = _worst(found)
+    short = worst.needed_bytes > worst.cache_bytes
+    return [
+        Bar(
+            "needed at once",
+            worst.needed_bytes,
+            binary_size(worst.needed_bytes),
+            "s6" if short else "s3",
+        ),
+        Bar("there", worst.cache_bytes, binary_size(worst.cache_bytes), "rest"),
+    ]
+
+
+def _time(stalls: Stalls) -> Markup:
+    later = max(0.0, stalls.waited - stalls.first_wait)
+    trained = max(0.0, stalls.seconds - stalls.waited)
+    rows = [
+        Bar("training", trained, seconds(trained), "s3"),
+        Bar("waiting for the first step", stalls.first_wait, seconds(stalls.first_wait), "s2"),
+        Bar("waiting later", later, seconds(later), "s6"),
+    ]
+    chart = both(lambda width: bars(rows, width, "time spent training and waiting"))
+    return joined([legend([row.name for row in rows], classes=["s3", "s2", "s6"]), chart])
+
+
+def _typical_bar(found: Simulation, source: TypicalSource) -> Bar:
+    each = fed_by(found, source)
+    return Bar(source.name, each, f"{seconds(each)}, {_feeds(found, each)}")
+
+
+def _feeds(found: Simulation, each: float) -> str:
+    """Tokens per second of a source that takes that long for a step."""
+    if not each:
+        return "nothing is read"
+    tokens = found.tokens / max(1, found.steps) / each
+    return f"{amount(float(f'{tokens:.3g}'))} tokens/s"
+
+
+def _typical(found: Simulation) -> Numbers:
+    rows = []
+    for source in TYPICAL:
+        each = fed_by(found, source)
+        speed = seconds(source.latency), f"{source.bandwidth / 1e6:,.0f} MB/s", source.parallel
+        rows.append((source.name, *speed, each, _feeds(found, each)))
+    head = ("source", "latency", "bandwidth", "requests at a time", "seconds of a step", "feeds")
+    return Numbers.of(head, rows, "assumed speeds, for each rank; what a step then takes to fetch")
+
+
+def _ranks(found: Simulation) -> Numbers:
+    head = (
+        *("rank", "how", "rows", "reads", "bytes", "bytes asked for", "bytes of a step"),
+        *("cache hits", "cache misses", "bytes needed at once", "bytes of cache"),
+    )
+    rows = (
+        (
+            *(one.rank, one.how, one.examples, one.reads, one.bytes, one.useful_bytes),
+            *(one.bytes / max(1, found.steps), one.hits, one.misses),
+            *(one.needed_bytes, one.cache_bytes),
+        )
+        for one in found.ranks
+    )
+    return Numbers.of(head, rows, "what each rank reads" + (", about" if found.bands else ""))
+
+
+def _stalls(one: Stalls) -> Numbers:
+    rows: Sequence[tuple[str, object]] = [
+        ("seconds of a request", one.latency),
+        ("bytes per second", one.bandwidth),
+        ("seconds of a step", one.step_seconds),
+        ("steps simulated", one.steps),
+        ("seconds in all", one.seconds),
+        ("seconds waited", one.waited),
+        ("seconds until the first step", one.first_wait),
+        ("longest wait after it", one.longest_wait),
+        ("steps that wait", one.stalled_steps),
+    ]
+    return Numbers.of(("what", "value"), rows, "waiting, in a simple model of the source")
+
+
+def _code(subject: RunSubject) -> str:
+    asked, given = subject.asked, []
+    for name in ("ranks", "latency", "bandwidth", "step_seconds"):
+        value = getattr(asked, name)
+        if value is not None and (name, value) != ("ranks", 1):
+            given.append(f", {name}={value!r}")
+    size = subject.batch_size
+    told = size if isinstance(size, int) else [tuple(one) for one in size]
+    steps = subject.step_count
+    return subject.python(f"print(run.simulate({steps}, batch_size={told}{''.join(given)}))")
+
+
+def _notes(found: Simulation) -> list[str]:
+    notes = [f"{note[0].upper()}{note[1:]}." for note in found.notes]
+    if found.stalls is not None and found.stalls.steps < found.steps:
+        notes.append(f"Waiting is that of the first {plural(found.stalls.steps, 'step')}.")
+    if len(found.ranks) > RANKS:
+        notes.append(f"Drawn are {RANKS} of {len(found.ranks):,} ranks, from least to most bytes.")
+    if found.stalls is None:
+        told = "; ".join(
+            f"{one.name}: {seconds(one.latency)}, {one.bandwidth / 1e6:,.0f} MB/s, "
+            f"{one.parallel} requests at a time"
+            for one in TYPICAL
+        )
+        notes.append(f"Speeds of typical sources are assumed, for each rank: {told}.")
+        notes.append("Give --latency, --bandwidth and --step-seconds to see how long steps wait.")
+    return notes

@@ -1,0 +1,284 @@
+"""What splices show: how often each start and place of a document comes, and each token is trained.
+
+One idea: what an epoch shows of a document is counted before it is trained
+(`tokenloom.inspect.coverage`), so the longest, the median and the shortest document are drawn, and
+the others are in the table as far as counting them is cheap. What would take long is left out, with
+the reason.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tokenloom.api.dataset import Dataset
+from tokenloom.inspect.coverage import Coverage, coverage
+from tokenloom.layout.splice.rows import Spliced
+from tokenloom.page.axes import short
+from tokenloom.page.charts import NARROW, both, heat, heat_legend, lines
+from tokenloom.page.figure import Figure, Numbers
+from tokenloom.page.histogram import columns
+from tokenloom.page.markup import Markup, joined, tag
+from tokenloom.page.numbers import amount, plural, share
+from tokenloom.report.subject import RunSubject
+
+__all__ = ["counted_of", "splice_figure"]
+
+Int64 = NDArray[np.int64]
+
+HEAD = (
+    *("document", "tokens", "splices", "targets min", "targets mean", "targets max"),
+    *("variation of targets", "starts", "starts shown"),
+)
+
+SPLICES = 1 << 18  # of an epoch, that are visited one by one
+
+TOKENS = 1 << 20  # of the documents of the table
+
+LISTED = 100  # documents of the table
+
+POINTS, BARS, BINS = 240, 48, (120, 60)  # of a line, a histogram and a map
+
+
+@dataclass(frozen=True, kw_only=True, eq=False, slots=True)
+class CountedSplices:
+    """What one epoch of a spliced source shows.
+
+    Attributes:
+        name: name of the source.
+        found: the counts.
+        drawn: documents to draw, and what each is called.
+        listed: documents of the table.
+        notes: what was left out, and why.
+    """
+
+    name: str
+    found: Coverage
+    drawn: dict[int, str]
+    listed: list[int]
+    notes: list[str] = field(default_factory=list)
+
+
+def splice_figure(subject: RunSubject) -> Figure | None:
+    """Coverage of the largest spliced source; None for a run without one."""
+    spliced = [
+        (one.layout.line.tokens, number)
+        for number, one in enumerate(subject.run.run.sources)
+        if isinstance(one.layout, Spliced)
+    ]
+    if not spliced:
+        return None
+    number = max(spliced)[1]
+    name = subject.run.run.names[number]
+    counted = counted_of(_alone(subject.run, name), name)
+    several = len(subject.run.sources) > 1
+    title = "What splices show of a document"
+    more = len(spliced) - 1
+    notes = counted.notes + (
+        [f"This is {name}; {plural(more, 'other source')} of the run are spliced, too."]
+        if more
+        else []
+    )
+    return Figure(
+        name="splices",
+        title=f"{title} of {name}" if several else title,
+        message=_message(counted),
+        drawing=joined(_drawn(counted)),
+        numbers=(_table(counted),),
+        code=subject.python(_code(counted, name, several)),
+        notes=tuple(notes),
+        reason=""
+        if counted.drawn
+        else f"Each document has more than {amount(SPLICES, 'splice')} an epoch, so counting takes "
+        "long. Run tokenloom.inspect.coverage for documents=[…].",
+    )
+
+
+def _alone(run: Dataset, name: str) -> Dataset:
+    """The source as a run of its own; which splices an epoch has does not depend on the mix."""
+    return run if run.rule is None else Dataset({"main": run.sources[name]})
+
+
+def counted_of(run: Dataset, name: str) -> CountedSplices:
+    """What the first epoch of a spliced run shows, bounded by what it costs to count."""
+    layout = run.run.sources[0].layout
+    assert isinstance(layout, Spliced)
+    part = layout.parts[0]
+    lengths, quota = part.length - layout.lead * (part.length > 0), part.quota
+    order = np.argsort(-lengths, kind="stable")
+    order = order[(lengths > 0)[order]]
+    closed = part.is_listed and not (layout.spec.fill == "pack" and _across(run))
+    cheap = order[(quota[order] <= SPLICES) | (closed & (lengths[order] <= TOKENS))]
+    notes = []
+    if 0 < len(cheap) < len(order):
+        left = len(order) - len(cheap)
+        notes.append(
+            f"Left out: {plural(left, 'document')} with more than {amount(SPLICES, 'splice')} an "
+            "epoch, because counting them takes long. tokenloom.inspect.coverage does it."
+        )
+    places = _extremes(cheap[quota[cheap] > 0])
+    drawn = {int(layout.documents[place]): words for place, words in places.items()}
+    listed = _some(cheap, lengths, quota, closed=closed)
+    if 0 < len(listed) < len(order):
+        notes.append(
+            f"The table has {amount(len(listed))} of {amount(len(order), 'document')}, the longest "
+            "first, as far as they are quickly counted."
+        )
+    wanted = list(dict.fromkeys([*drawn, *layout.documents[listed].tolist()]))
+    found = coverage(run, documents=wanted, epochs=1)
+    if run.run.n is not None and run.run.n < int(layout.phases.end(1)):
+        notes.append(f"The run ends in its first epoch, after {plural(run.run.n, 'example')}.")
+    table = [one for one in wanted if one in set(layout.documents[listed].tolist())]
+    return CountedSplices(name=name, found=found, drawn=drawn, listed=table, notes=notes)
+
+
+def _across(run: Dataset) -> bool:
+    return not next(iter(run.sources.values())).render.mask_boundary_loss
+
+
+def _extremes(order: Int64) -> dict[int, str]:
+    """The longest, the middle and the shortest of documents that are ordered by length."""
+    if not len(order):
+        return {}
+    longest, middle, shortest = order[0], order[len(order) // 2], order[-1]
+    names = {int(longest): "longest", int(shortest): "shortest", int(middle): "median"}
+    wanted = dict.fromkeys([int(longest), int(middle), int(shortest)])
+    return {place: "only" if len(order) == 1 else names[place] for place in wanted}
+
+
+def _some(order: Int64, lengths: Int64, quota: Int64, *, closed: bool) -> list[int]:
+    """The documents of the table: as many as have few enough tokens, or splices."""
+    few = order[:LISTED]
+    cost = np.cumsum(lengths[few] if closed else lengths[few] + quota[few])
+    kept: list[int] = few[cost <= TOKENS].tolist()
+    return kept
+
+
+def _message(counted: CountedSplices) -> str:
+    found = counted.found
+    if not counted.drawn:
+        return "No document is counted here."
+    document, words = next(iter(counted.drawn.items()))
+    about = found.about(document)
+    targets, variation = about["targets"], about["targets"]["cv"]
+    low, high = targets["min"], targets["max"]
+    times = f"{low:,}" if low == high else f"{low:,} to {high:,}"
+    evenly = "" if variation is None else f" (coefficient of variation {variation:.2f})"
+    many = "" if words == "only" else f"the {words}, "
+    return (
+        f"In an epoch, a token of document {document:,} ({many}{amount(about['length'], 'token')}) "
+        f"is trained {times} times{evenly}, and "
+        f"{share(about['starts_shown'], about['starts'])} of its possible starts are shown."
+    )
+
+
+def _drawn(counted: CountedSplices) -> Iterator[Markup]:
+    for document, words in counted.drawn.items():
+        about = counted.found.about(document)
+        size = f"{plural(about['length'], 'token')}, {plural(about['splices'], 'splice')}"
+        named = "The only document" if words == "only" else f"The {words} document"
+        yield tag("h3", f"{named}, number {document:,}: {size}")
+        if not about["splices"]:
+            yield tag("p", "It is never shown.", class_="soft")
+            continue
+        yield from _map(counted.found, document)
+        charts = (_starts(counted.found, document), _targets(counted.found, document))
+        yield tag("div", *charts, class_="panels")
+
+
+def _map(found: Coverage, document: int) -> Iterator[Markup]:
+    """Starts against places; one place, or one start, is told in words."""
+    if found.splices[found.documents == document].max(initial=0) > SPLICES:
+        yield tag("p", "Its splices are too many for a map of starts and places.", class_="soft")
+        return
+    grid = found.grid(document, BINS)
+    rows = np.flatnonzero(grid.counts.any(axis=0))
+    if len(rows) == 1:
+        first, end = grid.s.edges[rows[0] : rows[0] + 2].tolist()
+        where = (
+            f"from cell {first:,} on" if end - first == 1 else f"in cells {first:,} to {end - 1:,}"
+        )
+        yield tag("p", f"All its splices start {where} of the frame.", class_="soft")
+    if len(rows) < 2 or len(grid.t) < 2:
+        return
+    values = np.asarray(grid.density.T[::-1], np.float64)  # [offsets from the top, starts]
+    x, y = (int(grid.t.edges[0]), grid.t.last), (int(grid.s.edges[0]), int(grid.s.edges[-1]))
+    yield both(
+        lambda width: heat(
+            values,
+            width,
+            f"splices of document {document} by start and place",
+            x=x,
+            y=y,
+            below="start t in the document, tokens",
+            beside="place s in the frame, cells",
+        )
+    )
+    cells = "a place" if grid.s_width == 1 else f"{grid.s_width:,} places"
+    most = float(values.max(initial=0))
+    yield heat_legend("few", f"{most:,.3g} splices of a start in {cells}")
+
+
+def _starts(found: Coverage, document: int) -> Markup:
+    """The histogram of starts."""
+    starts = found.starts(document)
+    cuts = _cuts(len(starts.t), BARS)
+    names = [short(one) for one in starts.t[cuts].tolist()]
+    values = {"splices": np.add.reduceat(starts.shown, cuts).tolist()}
+    each = int(np.diff(np.append(cuts, len(starts.t))).max())
+    below = "start t, tokens" if each == 1 else f"start t, {plural(each, 'start')} a column"
+    drawn = columns(names, values, NARROW, "splices by start", below=below)
+    return tag("div", tag("p", "Splices by start", class_="soft"), drawn)
+
+
+def _targets(found: Coverage, document: int) -> Markup | None:
+    """How often each token is trained, as a line."""
+    targets = found.targets(document)
+    cuts = _cuts(len(targets), POINTS)
+    if len(cuts) < 2:
+        return None
+    size = np.diff(np.append(cuts, len(targets)))
+    means = (np.add.reduceat(targets, cuts) / size).tolist()
+    x = (cuts + (size - 1) / 2).tolist()
+    drawn = lines(
+        x, {"targets": means}, NARROW, "targets of a token", below="token of the document"
+    )
+    return tag("div", tag("p", "How often a token is a target", class_="soft"), drawn)
+
+
+def _cuts(count: int, most: int) -> Int64:
+    """The first of each of at most `most` equal bins."""
+    return np.arange(0, count, max(1, -(-count // most)))
+
+
+def _table(counted: CountedSplices) -> Numbers:
+    rows = []
+    for document in counted.listed:
+        about = counted.found.about(document)
+        targets = about["targets"]
+        rows.append(
+            (
+                document,
+                about["length"],
+                about["splices"],
+                targets["min"],
+                targets["mean"],
+                targets["max"],
+                targets["cv"],
+                about["starts"],
+                about["starts_shown"],
+            )
+        )
+    return Numbers.of(HEAD, rows, "what one epoch shows of each document")
+
+
+def _code(counted: CountedSplices, name: str, several: bool) -> str:
+    source = f'tl.Dataset({{"main": run.sources["{name}"]}})' if several else "run"
+    document = next(iter(counted.drawn), 0)
+    return (
+        f"found = tl.inspect.coverage({source}, epochs=1)\n"
+        f"print(found)\nprint(found.map({document}))"
+    )

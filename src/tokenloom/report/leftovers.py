@@ -1,0 +1,333 @@
+"""What a run leaves out: tokens in no row, rows that it does not reach, cells without a token.
+
+One idea: what becomes of a token is decided in four places, and each has its count: the selection,
+the layout (its tally), the end of the run, and the last step. Layouts of a constant kind count in
+closed form; a short run is visited row by row, and what is only an estimate says so.
+
+Tokens are counted once for each source that has them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tokenloom.api.dataset import Dataset
+from tokenloom.inspect.coverage import coverage
+from tokenloom.inspect.simulate.answer import Simulation
+from tokenloom.layout.kinds import kind_of
+from tokenloom.layout.layout import Layout
+from tokenloom.layout.pack.cut import Tally
+from tokenloom.layout.pack.rows import Packed
+from tokenloom.layout.spans import BOS, Spans
+from tokenloom.layout.splice.rows import Spliced
+from tokenloom.layout.windows import Windows
+from tokenloom.order.run import SourceRun
+from tokenloom.random.keys import draws, key
+from tokenloom.report.ways_to_pack import own_tally, parts_of_layout
+
+__all__ = ["Leftovers", "SourceLeftovers", "leftovers_of"]
+
+Int64 = NDArray[np.int64]
+
+VISITED = 1 << 16  # examples of a run that is visited row by row
+
+FEW = 1 << 20  # documents and rows of such a run
+
+SPLICES, TOKENS, DOCUMENTS = 1 << 18, 1 << 20, 2000  # of a spliced source that are counted
+
+ROWS = 256  # spliced rows of which inserted tokens are counted
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class SourceLeftovers:
+    """What is left out of one source.
+
+    Attributes:
+        name: name of the source.
+        kind: "windows", "pack" or "splice".
+        documents, tokens: selected.
+        unselected_documents, unselected_tokens: of its store, and not selected.
+        reasons: tokens in no row, by reason: "tail", "filtered", "truncated", "overlong", "short
+            rows" or "splices".
+        lost_documents: documents with tokens of which no row has one; those of short rows are not
+            counted.
+        rows: rows of an epoch.
+        shown: rows that whole steps show, repeats included.
+        shown_tokens: stored tokens in them.
+        never_rows, never_tokens: rows that no whole step shows, and stored tokens in them.
+        never_documents: documents that the run never shows, quarantined from the start or not.
+        inserted: BOS and EOS tokens in the rows shown.
+        cut, cut_needlessly: documents in several pieces, and those that would fit into a frame;
+            None where they are not counted.
+        blank: documents that are quarantined.
+        counted: whether tokens in no row were counted.
+        notes: what is an estimate, and why.
+    """
+
+    name: str
+    kind: str
+    documents: int
+    tokens: int
+    unselected_documents: int
+    unselected_tokens: int
+    reasons: Mapping[str, int]
+    lost_documents: int
+    rows: int
+    shown: int
+    shown_tokens: int
+    never_rows: int = 0
+    never_tokens: int = 0
+    never_documents: int = 0
+    inserted: float = 0.0
+    cut: int | None = None
+    cut_needlessly: int | None = None
+    blank: int = 0
+    counted: bool = True
+    notes: tuple[str, ...] = ()
+
+    @property
+    def lost(self) -> int:
+        """Tokens in no row."""
+        return sum(self.reasons.values())
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Leftovers:
+    """What a run leaves out.
+
+    Attributes:
+        sources: by source.
+        seq_len: tokens of a frame.
+        examples: examples of whole steps.
+        dropped: examples after the last whole step; 0 if they are shown, or the run is endless.
+        visited: whether every row was looked at.
+    """
+
+    sources: tuple[SourceLeftovers, ...]
+    seq_len: int
+    examples: int
+    dropped: int
+    visited: bool
+
+    def total(self, name: str) -> float:
+        """A number of all sources together."""
+        return sum(getattr(one, name) or 0 for one in self.sources)
+
+    @property
+    def lost(self) -> int:
+        """Tokens in no row."""
+        return sum(one.lost for one in self.sources)
+
+    @property
+    def counted(self) -> bool:
+        """Whether those of all sources were counted."""
+        return all(one.counted for one in self.sources)
+
+    @property
+    def reasons(self) -> dict[str, int]:
+        """Tokens in no row, by reason."""
+        found: dict[str, int] = {}
+        for one in self.sources:
+            for name, tokens in one.reasons.items():
+                found[name] = found.get(name, 0) + tokens
+        return found
+
+    @property
+    def cells(self) -> int:
+        """Cells of the rows shown."""
+        return self.seq_len * sum(one.shown for one in self.sources)
+
+    @property
+    def filler(self) -> float:
+        """Share of these cells that hold neither a stored nor an inserted token."""
+        held = sum(one.shown_tokens + one.inserted for one in self.sources)
+        return max(0.0, 1 - held / self.cells) if self.cells else 0.0
+
+
+def leftovers_of(run: Dataset, found: Simulation | None, end: str = "drop") -> Leftovers:
+    """What a run leaves out.
+
+    Args:
+        run: the run.
+        found: the simulation of its whole steps; None if it has none.
+        end: what becomes of a short last step: "drop", "pad" or "wrap".
+    """
+    n, examples = run.run.n, 0 if found is None else found.examples
+    dropped = n - examples if n is not None and end == "drop" else 0
+    sources = [_of_source(run, number, found) for number in range(len(run.sources))]
+    size = sum(one.layout.line.documents + one.rows for one in run.run.sources)
+    visited = examples <= VISITED and size <= FEW
+    if visited:
+        sources = _visited(run, sources, examples)
+    return Leftovers(
+        sources=tuple(sources),
+        seq_len=run.seq_len,
+        examples=examples,
+        dropped=dropped,
+        visited=visited,
+    )
+
+
+def _of_source(run: Dataset, number: int, found: Simulation | None) -> SourceLeftovers:
+    source, name = run.run.sources[number], run.run.names[number]
+    layout, line = source.layout, source.layout.line
+    manifest, tally = line.reader.manifest, own_tally(layout)
+    totals = None if found is None else found.sources[number]
+    shown, shown_tokens = (0, 0) if totals is None else (totals.rows, totals.tokens)
+    made = SourceLeftovers(
+        name=name,
+        kind=kind_of(run.sources[name].config.layout),
+        documents=line.documents,
+        tokens=line.tokens,
+        unselected_documents=max(0, manifest.documents - line.documents),
+        unselected_tokens=max(0, manifest.tokens - line.tokens),
+        reasons={},
+        lost_documents=0,
+        rows=source.rows,
+        shown=shown,
+        shown_tokens=shown_tokens,
+        blank=0 if source.blanks is None else len(source.blanks.document),
+    )
+    if isinstance(layout, Spliced):
+        epochs = max(1, 0 if totals is None else totals.epochs)
+        return _of_splices(made, run, layout, epochs)
+    gone = max(0, source.rows - shown)
+    lost_documents = _lost_documents(layout)
+    return replace(
+        made,
+        reasons=_reasons(layout, tally),
+        lost_documents=lost_documents,
+        never_rows=gone,
+        never_tokens=max(0, tally.frame_tokens - shown_tokens) if gone else 0,
+        never_documents=lost_documents,
+        inserted=shown * (tally.placed - tally.frame_tokens) / max(1, tally.rows),
+        cut=tally.cut if made.kind == "pack" else None,
+        cut_needlessly=tally.cut_needlessly if made.kind == "pack" else None,
+    )
+
+
+def _reasons(layout: Layout, tally: Tally) -> dict[str, int]:
+    """Tokens in no row, by reason; only those that there are."""
+    short = "tail" if isinstance(parts_of_layout(layout)[0], Windows) else "short rows"
+    named = {
+        short: tally.short_row_tokens,
+        "filtered": tally.filtered_tokens,
+        "truncated": tally.truncated_tokens,
+        "overlong": tally.overlong_tokens,
+    }
+    return {name: tokens for name, tokens in named.items() if tokens}
+
+
+def _lost_documents(layout: Layout) -> int:
+    """Documents with tokens that are in no row as a whole."""
+    found = 0
+    for part in parts_of_layout(layout):
+        if isinstance(part, Packed):
+            found += part.groups.tally.filtered + part.groups.tally.overlong
+        elif isinstance(part, Windows) and part.line.tokens:
+            rows, spec = int(part.phases.rows[0]), part.spec
+            end = min(rows * spec.step + spec.overlap, part.line.tokens) if rows else 0
+            if end < part.line.tokens:
+                pieces = part.line.pieces(np.array([end]), np.array([part.line.tokens]))
+                found += int((pieces.start == 0).sum())
+    return found
+
+
+# -- splices -------------------------------------------------------------------------------
+
+
+def _of_splices(
+    made: SourceLeftovers, run: Dataset, layout: Spliced, epochs: int
+) -> SourceLeftovers:
+    """What no splice shows, of all documents or of a sample."""
+    alone = run if run.rule is None else Dataset({"main": run.sources[made.name]})
+    each = int(layout.phases.rows.max())
+    part, notes = layout.parts[0], []
+    lengths = part.length - layout.lead * (part.length > 0)
+    closed = all(one.is_listed for one in layout.parts) and layout.spec.fill != "pack"
+    if not closed and each * epochs > SPLICES:
+        epochs = 1
+        if each > SPLICES:
+            return _uncounted(made, f"an epoch has {each:,} rows")
+    stream = key(0, "report", "splices", layout.line.identity)
+    order = np.argsort(draws(stream, np.arange(len(lengths), dtype=np.uint64)), kind="stable")
+    order = order[lengths[order] > 0]
+    some = order[(np.cumsum(lengths[order]) <= TOKENS) & (np.arange(len(order)) < DOCUMENTS)]
+    if not len(order):
+        return made
+    if not len(some):
+        return _uncounted(made, "its documents are very long")
+    seen = coverage(alone, documents=layout.documents[some].tolist(), epochs=epochs)
+    unseen = [int((seen.context(one) == 0).sum()) for one in seen.documents.tolist()]
+    hidden = int((seen.splices == 0).sum())
+    scale = 1.0
+    if len(some) < len(order):
+        scale = float(lengths.sum() / lengths[some].sum())
+        notes.append(
+            f"{made.name}: what no splice shows is estimated from {len(some):,} of "
+            f"{len(order):,} documents."
+        )
+    lost = round(sum(unseen) * scale)
+    documents = round(hidden * len(order) / len(some))
+    return replace(
+        made,
+        reasons={"splices": lost} if lost else {},
+        lost_documents=documents,
+        never_documents=documents,
+        inserted=_inserted(run.run.sources[run.run.names.index(made.name)]) * made.shown,
+        notes=tuple(notes),
+    )
+
+
+def _uncounted(made: SourceLeftovers, why: str) -> SourceLeftovers:
+    told = f"{made.name}: tokens in no splice are not counted: {why}."
+    return replace(made, counted=False, notes=(f"{told} tokenloom.inspect.coverage does it.",))
+
+
+def _inserted(source: SourceRun) -> float:
+    """Inserted tokens of a spliced row, on average."""
+    rows = int(source.layout.phases.rows[0])
+    if source.layout.inserted[0] is None or not rows:
+        return 0.0
+    stream = key(0, "report", "inserted", source.name)
+    some = draws(stream, np.arange(ROWS, dtype=np.uint64)) % np.uint64(rows)
+    wanted = np.arange(rows) if rows <= ROWS else some.astype(np.int64)
+    spans = source.layout.spans(0, wanted)
+    return int(((spans.flags & BOS) > 0).sum()) / len(wanted)
+
+
+# -- row by row ----------------------------------------------------------------------------
+
+
+def _visited(run: Dataset, sources: list[SourceLeftovers], examples: int) -> list[SourceLeftovers]:
+    """The same with what every row of a short run says about itself."""
+    indices = np.arange(examples)
+    picked, _ = run.run.pick(indices) if examples else (indices, indices)
+    _, row = run.run.locate(indices)
+    spans = run.run.spans(indices) if examples else None
+    names = run.run.names
+    found = []
+    for number, made in enumerate(sources):
+        layout = run.run.sources[number].layout
+        made = replace(made, never_documents=_unshown(layout, spans, names[number]))
+        if layout.is_constant:
+            gone = np.setdiff1d(np.arange(made.rows), row[picked == number])
+            tokens = int(layout.costs(0, gone).sum()) if len(gone) else 0
+            made = replace(made, never_rows=len(gone), never_tokens=tokens)
+        found.append(made)
+    return found
+
+
+def _unshown(layout: Layout, spans: Spans | None, name: str) -> int:
+    """Documents with tokens that none of these spans has."""
+    documents, edges = layout.line.bounds(0, layout.line.documents)
+    wanted = np.unique(documents[np.diff(edges) > 0])
+    if spans is None or name not in spans.sources:
+        return len(wanted)
+    own = spans.source[spans.row] == spans.sources.index(name)
+    inside = (spans.at < layout.seq_len) & (spans.length > 0)
+    return len(np.setdiff1d(wanted, spans.document[own & inside]))

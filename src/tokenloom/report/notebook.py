@@ -1,0 +1,186 @@
+"""What `view()` shows in a notebook: pieces of a report, and the rows of a batch token by token.
+
+One idea: a notebook has the same pieces as a report, in the same colours, and no script: what a
+token is stands in its title. Every view also has words, for a terminal.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from tokenloom.api.dataset import Dataset
+from tokenloom.api.store import Store
+from tokenloom.arguments import integer
+from tokenloom.batch.batch import Batch
+from tokenloom.batch.views.html import strips_drawn
+from tokenloom.errors import plural
+from tokenloom.layout.spans import BOS
+from tokenloom.page.charts import SERIES
+from tokenloom.page.figure import figure_html
+from tokenloom.page.inline import View
+from tokenloom.page.markup import Markup, joined, tag
+from tokenloom.report.assembled import run_report
+from tokenloom.report.report_file import Report
+from tokenloom.report.subject import Asked, RunSubject
+from tokenloom.report.targets.store_report import store_report
+from tokenloom.report.told import answers_html, cautions_html
+
+__all__ = ["view_batch", "view_run", "view_store"]
+
+MOST_CELLS = 512  # of a row that are shown one by one
+
+FILLER = "·"  # a cell that holds no token
+
+WORDS = 16  # tokens of a row in a terminal
+
+OF_RUN = frozenset({"mixture", "rows", "packing", "lengths"})  # figures that a notebook shows
+
+
+def view_run(
+    run: Dataset,
+    *,
+    step: int | None = None,
+    batch_size: int | Sequence[tuple[int, int]] | None = None,
+    rows: int = 8,
+) -> View:
+    """A run for a notebook; see `Dataset.view`.
+
+    >>> import tempfile, tokenloom as tl
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     store = tl.build([{"text": "abcdefgh"}], folder + "/toy", tokenizer="bytes")
+    ...     view_run(store.windows(4), step=1, batch_size=1)
+    step 1, 1 row
+    row 0, index 1: e f g h
+    """
+    asked = Asked(batch_size=batch_size)
+    if step is None:
+        return _view_report(run_report(run, asked), OF_RUN)
+    subject = RunSubject(run, asked)
+    first, last = subject.steps.begin(step), subject.steps.begin(integer("step", step) + 1)
+    found = run.at(step=step, batch_size=subject.batch_size)
+    batch = run.batch([one.index for one in found][: integer("rows", rows, 1)])
+    return _view_rows(batch, rows, f"step {step:,}, {plural(last - first, 'row')}")
+
+
+def view_store(store: Store) -> View:
+    """A store for a notebook; see `Store.view`.
+
+    >>> import tempfile, tokenloom as tl
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     store = tl.build([{"text": "abcdefgh"}], folder + "/toy", tokenizer="bytes")
+    ...     print(repr(view_store(store)).splitlines()[-1][:58])
+    What can be made of it? 0 rows of 2,048 tokens as windows;
+    """
+    return _view_report(store_report(store))
+
+
+def view_batch(batch: Batch, rows: int = 8) -> View:
+    """Rows for a notebook; see `Batch.view`.
+
+    >>> import tempfile, tokenloom as tl
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     store = tl.build([{"text": "abcdefgh"}], folder + "/toy", tokenizer="bytes")
+    ...     print(view_batch(store.windows(4)[1]).words.splitlines()[1])
+    row 0, index 1: e f g h
+    """
+    return _view_rows(batch, integer("rows", rows, 1), repr(batch))
+
+
+def _view_report(report: Report, names: frozenset[str] | None = None) -> View:
+    """The head of a report, and some of its figures."""
+    shown = [one for one in report.figures if names is None or one.name in names]
+    # several views of one notebook have figures of the same name
+    own = f"-{zlib.crc32(f'{report.title} {report.lead}'.encode()):08x}"
+    known = {one.name for one in shown}
+    linked = [
+        replace(one, figure=f"{one.figure}{own}" if one.figure in known else "")
+        for one in report.answers
+    ]
+    warned = [
+        replace(one, figure=f"{one.figure}{own}" if one.figure in known else "")
+        for one in report.cautions
+    ]
+    content = joined(
+        [
+            cautions_html(warned),
+            answers_html(linked),
+            tag("pre", report.tree, class_="tree"),
+            *(figure_html(replace(one, name=f"{one.name}{own}"), level=3) for one in shown),
+        ]
+    )
+    lines = [*(f"warning: {one.words} {one.remedy}" for one in report.cautions)]
+    lines += [f"{one.question} {one.sentence}" for one in report.answers]
+    return View(content, "\n".join([report.tree, *lines]))
+
+
+def _view_rows(batch: Batch, rows: int, head: str) -> View:
+    """Rows as strips, and below each other token by token."""
+    count = min(rows, len(batch))
+    strings, segments = batch.token_strings(count), batch.segment_ids[:count]
+    more = len(batch) - count
+    rest = tag("p", f"and {more:,} more rows", class_="more") if more else None
+    content = joined(
+        [
+            tag("p", tag("b", head)),
+            strips_drawn(segments),
+            *(_row(batch, number, strings[number]) for number in range(count)),
+            rest,
+        ]
+    )
+    lines = [
+        f"row {number}, index {batch.index[number]}: {_line(strings[number])}"
+        for number in range(count)
+    ]
+    return View(content, "\n".join([head, *lines, *([f"and {more:,} more rows"] if more else [])]))
+
+
+def _line(strings: Sequence[str]) -> str:
+    more = len(strings) - WORDS
+    shown = " ".join(one if one.isprintable() else ascii(one)[1:-1] for one in strings[:WORDS])
+    return f"{shown} … {more:,} more" if more > 0 else shown
+
+
+def _row(batch: Batch, number: int, strings: Sequence[str]) -> Markup:
+    """The cells of one row; those whose token is no target are dotted below."""
+    about = f"row {number} · index {batch.index[number]} · {batch.source[number]}"
+    more = len(strings) - MOST_CELLS
+    cells = tag("div", *_cells(batch, number, strings), class_="cells")
+    rest = tag("p", f"and {more:,} more cells", class_="more") if more > 0 else None
+    return joined([tag("p", about, class_="soft"), cells, rest])
+
+
+def _cells(batch: Batch, number: int, strings: Sequence[str]) -> Iterator[Markup]:
+    segments = batch.segment_ids[number]
+    positions = batch.position_ids[number]
+    document, offset = _places(batch, number)
+    trained = batch.trained()[number]
+    for cell in range(min(len(strings), MOST_CELLS)):
+        segment = int(segments[cell])
+        target = cell > 0 and bool(trained[cell - 1])
+        words = [f"cell {cell}, id {batch.tokens[number, cell]}"]
+        if document[cell] >= 0:
+            words.append(f"document {document[cell]}, token {offset[cell]}")
+        words.append(f"segment {segment}, position {positions[cell]}" if segment else "filler")
+        words.append("trained" if target else "no target")
+        class_ = f"cell t{(segment - 1) % SERIES + 1 if segment else 0}"
+        class_ += "" if target else " untrained"
+        class_ += " first" if segment and (not cell or segments[cell - 1] != segment) else ""
+        shown = strings[cell] if segment else FILLER
+        yield tag("span", shown, class_=class_, title=", ".join(words))
+
+
+def _places(batch: Batch, number: int) -> tuple[Any, Any]:
+    """The document of each cell of a row and the token in it; -1 where none is stored [S]."""
+    width, spans = batch.shape[1], batch.spans
+    document, offset = np.full(width, -1, np.int64), np.full(width, -1, np.int64)
+    for span in range(int(spans.frame[number]), int(spans.frame[number + 1])):
+        at = int(spans.at[span]) + bool(spans.flags[span] & BOS)
+        last = min(width, at + int(spans.length[span]))
+        document[at:last] = spans.document[span]
+        offset[at:last] = np.arange(last - at) + spans.start[span]
+    return document, offset

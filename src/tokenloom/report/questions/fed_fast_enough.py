@@ -1,0 +1,99 @@
+"""Will it be fed fast enough? Bytes, the cache, and how long training waits."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from tokenloom.inspect.simulate.answer import RankTotals
+from tokenloom.page.numbers import binary_size, plural, seconds, share
+from tokenloom.report.figures.loading import TYPICAL, fed_by
+from tokenloom.report.subject import RunSubject
+from tokenloom.report.told import Answer, Caution
+
+__all__ = ["STALLS", "answer", "cautions"]
+
+HOW = {
+    "fits": "and what is needed at once fits the cache",
+    "thrashes": "and blocks are fetched again, because the cache is too small",
+    "reads rows": "row by row",
+}
+
+STALLS = 0.05  # of the time; more is worth a warning
+
+
+def answer(subject: RunSubject) -> Answer:
+    """What each step reads, and what share of the time is waiting, where speeds are known."""
+    found, question = subject.simulation, "Will it be fed fast enough?"
+    if found is None:
+        sentence = "There is no whole step, so nothing is read."
+        return Answer(name="fed", question=question, sentence=sentence, numbers={"bytes": 0})
+    worst = max(found.ranks, key=lambda one: one.bytes)
+    each = found.bytes / max(1, found.steps)
+    numbers: dict[str, float] = {
+        "bytes": found.bytes,
+        "reads": found.reads,
+        "step_bytes": each,
+        "needed_bytes": max(one.needed_bytes for one in found.ranks),
+        "cache_bytes": worst.cache_bytes,
+    }
+    about = "about " if found.bands else ""
+    told = f"A step reads {about}{binary_size(round(each))}, {HOW[worst.how]}"
+    stalls = found.stalls
+    if stalls is None:
+        bucket = TYPICAL[-1]
+        slow = fed_by(found, bucket)
+        numbers["bucket_seconds"] = slow
+        speed = f"{bucket.bandwidth / 1e6:,.0f} MB/s"
+        told += f"; from a bucket at {speed} that takes about {seconds(slow)}"
+    else:
+        numbers |= {"waited": stalls.waited, "seconds": stalls.seconds}
+        numbers["stalled_steps"] = stalls.stalled_steps
+        if stalls.step_seconds:
+            told += f"; training waits {share(stalls.waited, stalls.seconds)} of the time"
+        else:
+            told += f"; fetching takes {seconds(stalls.seconds / max(1, stalls.steps))} a step"
+    return Answer(
+        name="fed", question=question, sentence=f"{told}.", numbers=numbers, figure="loading"
+    )
+
+
+def cautions(subject: RunSubject) -> Iterator[Caution]:
+    """A cache that thrashes, rows that are read one by one, and training that waits."""
+    found = subject.simulation
+    if found is None:
+        return
+    stalls = found.stalls
+    if stalls is not None and stalls.step_seconds and stalls.waited > STALLS * stalls.seconds:
+        yield Caution(
+            words=f"Training waits {share(stalls.waited, stalls.seconds)} of the time: "
+            f"{plural(stalls.stalled_steps, 'step')} of {stalls.steps:,} wait for data.",
+            remedy="Read from a faster source, give the cache more memory, use .block_shuffle(), "
+            "or a disk cache for buckets.",
+            figure="loading",
+        )
+    thrashing = [one for one in found.ranks if one.how == "thrashes"]
+    if thrashing:
+        yield _thrashes(subject, max(thrashing, key=lambda one: one.needed_bytes))
+    by_rows = [one for one in found.ranks if one.how == "reads rows"]
+    if by_rows and by_rows[0].bytes > 2 * by_rows[0].useful_bytes:
+        one = max(by_rows, key=lambda rank: rank.bytes)
+        yield Caution(
+            words=f"Rows are read one by one, and {binary_size(one.bytes)} are read for "
+            f"{binary_size(one.useful_bytes)} that are needed.",
+            remedy="Use .block_shuffle(), or open the stores with more cache_bytes: "
+            f"{binary_size(one.needed_bytes)} hold everything that is needed at once.",
+            figure="loading",
+        )
+
+
+def _thrashes(subject: RunSubject, worst: RankTotals) -> Caution:
+    found = subject.simulation
+    assert found is not None  # a rank of it
+    advice = next((note for note in found.notes if "too little cache" in note), "")
+    remedy = advice.partition(": ")[2] or "Open the stores with more cache_bytes."
+    return Caution(
+        words=f"Rank {worst.rank} needs {binary_size(worst.needed_bytes)} at once, and its cache "
+        f"has {binary_size(worst.cache_bytes)}: blocks are fetched again and again.",
+        remedy=remedy,
+        figure="loading",
+    )

@@ -1,0 +1,150 @@
+"""How often is it repeated? Epochs, rows that come again, and how far apart."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator
+
+import numpy as np
+
+from tokenloom.errors import TokenloomError
+from tokenloom.inspect.simulate.answer import SourceRepeats
+from tokenloom.page.numbers import amount, plural, share
+from tokenloom.report.subject import RunSubject
+from tokenloom.report.told import Answer, Caution
+from tokenloom.store.derived.duplicates import hash_blocks
+
+__all__ = ["MANY_EPOCHS", "answer", "cautions", "copies_in", "shared_stores"]
+
+MANY_EPOCHS = 4  # after which repeated data is worth much less than new data
+
+HASHED = 1 << 18  # documents; the hashes of more take too long for a page
+
+COPIES = 0.01  # of all documents; more are worth a warning
+
+TOLD = 3  # warnings of one kind
+
+
+def answer(subject: RunSubject) -> Answer:
+    """How often the rows of the source that is repeated most come."""
+    found = subject.simulation
+    repeats = [one for one in (found.repeats if found is not None else ()) if one.rows]
+    if not repeats:
+        return _told("Nothing is shown, so nothing is repeated.", {"most": 0, "least": 0})
+    rows = {one.name: one.rows for one in (found.sources if found is not None else ())}
+    worst = max(repeats, key=lambda one: (rows[one.name] / one.rows, one.most))
+    epochs = rows[worst.name] / worst.rows
+    numbers = {"most": worst.most, "least": worst.least, "epochs": epochs}
+    numbers |= {"shown": worst.shown, "sources": len(repeats)}
+    times = _times(worst)
+    which = f"{worst.name} is repeated most: {times}" if len(repeats) > 1 else times.capitalize()
+    told = f"{which}, {epochs:,.3g} epochs"
+    if worst.gaps is not None:
+        numbers["median_gap"] = worst.gaps[1]
+        told += f"; the next row of a document comes {amount(worst.gaps[1], 'step')} later (median)"
+    return _told(f"{told}.", numbers)
+
+
+def _told(sentence: str, numbers: dict[str, float]) -> Answer:
+    return Answer(
+        name="repeated",
+        question="How often is it repeated?",
+        sentence=sentence,
+        numbers=numbers,
+        figure="mixture" if numbers.get("sources", 0) > 1 else "resume",
+    )
+
+
+def _times(one: SourceRepeats) -> str:
+    if one.most <= 1:
+        return "no row comes twice" if one.least else "each row comes at most once"
+    if one.least == one.most:
+        return f"each row comes {one.most:,} times"
+    return f"each row comes {one.least:,} to {one.most:,} times"
+
+
+def shared_stores(subject: RunSubject) -> list[list[str]]:
+    """Names of the sources that show documents of the same store, for each such store."""
+    names = defaultdict(list)
+    for name, source in subject.run.sources.items():
+        names[source.reader.manifest.digest].append(name)
+    return [some for some in names.values() if len(some) > 1]
+
+
+def copies_in(subject: RunSubject) -> tuple[int, int] | None:
+    """Documents that are equal to an earlier one, and all that have tokens, over all stores.
+
+    From the hashes that stores keep; None where there are too many documents, or no hashes.
+    """
+    readers = {one.reader.manifest.digest: one.reader for one in subject.run.sources.values()}
+    if sum(one.manifest.documents for one in readers.values()) > HASHED:
+        return None
+    found = [np.empty((0, 2), np.uint64)]
+    try:
+        for reader in readers.values():
+            hashes = [some for _, some in hash_blocks(reader)]
+            kept = np.asarray(reader.lengths()) > 0
+            found.append(np.concatenate([np.empty((0, 2), np.uint64), *hashes])[kept])
+    except (TokenloomError, KeyError):  # a store of others without hashes
+        return None
+    every = np.concatenate(found)
+    different = len(np.unique(every, axis=0)) if len(every) else 0
+    return len(every) - different, len(every)
+
+
+def cautions(subject: RunSubject) -> Iterator[Caution]:
+    """Sources that are repeated very often, that run out, and stores that are there twice."""
+    found = subject.simulation
+    if found is None:
+        return
+    rows = {one.name: one.rows for one in found.sources}
+    often = [one for one in found.repeats if one.rows and rows[one.name] > MANY_EPOCHS * one.rows]
+    often.sort(key=lambda one: -rows[one.name] / one.rows)
+    figure = "mixture" if len(found.sources) > 1 else "resume"
+    for one in often[:TOLD]:
+        yield Caution(
+            words=f"{one.name} is repeated {rows[one.name] / one.rows:,.3g} epochs; beyond about "
+            f"{MANY_EPOCHS} a repetition is worth much less than new data.",
+            remedy="Lower its weight or its epochs, set max_epochs, or add documents.",
+            figure=figure,
+        )
+    if len(often) > TOLD:
+        yield Caution(
+            words=f"{plural(len(often) - TOLD, 'more source')} of more than {MANY_EPOCHS} epochs.",
+            remedy="Look at the table of the mixture.",
+            figure=figure,
+        )
+    yield from _ends(subject)
+    copies = copies_in(subject)
+    if copies is not None and copies[0] > COPIES * copies[1]:
+        yield Caution(
+            words=f"{plural(copies[0], 'document')} of {copies[1]:,} ({share(*copies)}) are copies "
+            "of another one in these stores.",
+            remedy="store.duplicates() lists them; select the others.",
+            figure="lengths",
+        )
+    for names in shared_stores(subject)[:TOLD]:
+        shown = ", ".join(names[:TOLD]) + (" …" if len(names) > TOLD else "")
+        yield Caution(
+            words=f"{shown} show the same store, so its documents may come in each of them.",
+            remedy="Split or select the documents, if they should come once.",
+            figure=figure,
+        )
+
+
+def _ends(subject: RunSubject) -> Iterator[Caution]:
+    """Sources that run out before the run does."""
+    run, told = subject.run.run, 0
+    for number, end in zip(subject.by_tokens, subject.ends, strict=False):
+        if end.runs_out is None or end.runs_out >= subject.trained or told == TOLD:
+            continue
+        if number in subject.removed:
+            continue
+        told += 1
+        step = subject.step_at(end.runs_out)
+        yield Caution(
+            words=f"{run.names[number]} runs out at step {step:,} of {subject.step_count:,}; from "
+            "there on the others take its share.",
+            remedy="Lower its weight, or let it start over with stop='restart' and no max_epochs.",
+            figure="mixture",
+        )

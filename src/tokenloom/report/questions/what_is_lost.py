@@ -1,0 +1,195 @@
+"""What is lost? Tokens in no row, rows that the run does not reach, cells without a token.
+
+One idea: what a run leaves out is counted in one place (`tokenloom.report.leftovers`); here it is a
+sentence, and a warning where it is more than anybody would expect. Of many sources, a warning names
+the one that loses most.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+
+from tokenloom.page.numbers import amount, plural, share
+from tokenloom.report.leftovers import Leftovers, SourceLeftovers
+from tokenloom.report.subject import RunSubject
+from tokenloom.report.told import Answer, Caution
+
+__all__ = ["REASONS", "answer", "cautions"]
+
+MUCH_LOST = 0.01  # of the tokens of a source
+
+LITTLE_FILL, LITTLE_SPLICED = 0.9, 0.5  # of the cells; a splice leaves most of a frame free
+
+MUCH_CUT = 0.05  # of the documents
+
+MUCH_DROPPED = 0.01  # of the examples
+
+REASONS = {
+    "tail": "after the last window",
+    "filtered": "in documents that min_len or max_len leaves out",
+    "truncated": "cut off the ends of documents",
+    "overlong": "in documents longer than a frame, which are dropped",
+    "short rows": "in rows shorter than min_row_len",
+    "splices": "in no splice",
+}
+
+REMEDIES = {
+    "tail": "Use windows(…, tail='keep'), or pack(…).",
+    "filtered": "Lower min_len, or raise max_len.",
+    "truncated": "Use overflow='split', a longer seq_len, or a larger max_doc_tokens.",
+    "overlong": "Use overflow='split', or a longer seq_len.",
+    "short rows": "Lower min_row_len.",
+    "splices": "Lower content_length, content_stride or min_copy_len, set include_tail=True, or "
+    "show more epochs.",
+}
+
+
+def answer(subject: RunSubject) -> Answer:
+    """What is left out, the largest part first."""
+    found = subject.leftovers
+    tokens = int(found.total("tokens"))
+    names = ("unselected_documents", "unselected_tokens", "never_rows", "never_tokens")
+    numbers: dict[str, float] = {name: found.total(name) for name in names}
+    numbers |= {"tokens": tokens, "lost": found.lost, "filler": found.filler}
+    numbers |= {"never_documents": found.total("never_documents"), "dropped": found.dropped}
+    numbers |= {"blank_documents": found.total("blank"), "examples": found.examples}
+    numbers |= {f"lost_{name.replace(' ', '_')}": one for name, one in found.reasons.items()}
+    return Answer(
+        name="lost",
+        question="What is lost?",
+        sentence=". ".join(_clauses(found, tokens)) + ".",
+        numbers=numbers,
+        figure="lost" if tokens else "",
+    )
+
+
+def _clauses(found: Leftovers, tokens: int) -> Iterator[str]:
+    if not tokens:
+        yield "The run selects no token, so there is none to lose"
+        return
+    if found.lost:
+        reasons = sorted(found.reasons.items(), key=lambda one: -one[1])
+        told = " and ".join(f"{amount(many)} {REASONS[name]}" for name, many in reasons[:2])
+        more = f", and {plural(len(reasons) - 2, 'other reason')}" if len(reasons) > 2 else ""
+        part = share(found.lost, tokens)
+        yield f"{part} of {amount(tokens, 'token')} are in no row: {told}{more}"
+    elif not found.counted:
+        yield f"Of {amount(tokens, 'token')}, not all were counted: it takes long for splices"
+    else:
+        yield f"Every one of {amount(tokens, 'token')} is in a row"
+    never, rows = int(found.total("never_rows")), int(found.total("rows"))
+    if never and not (never == found.dropped and len(found.sources) == 1):
+        part = share(never, rows)
+        yield f"The run ends before it shows {plural(never, 'row')} ({part} of an epoch)"
+    if found.examples:
+        yield f"{share(found.filler)} of the cells are filler"
+        if found.dropped:
+            yield f"The last {plural(found.dropped, 'row')} of the run make no whole step"
+    elif found.dropped:
+        yield f"No whole step can be made of {plural(found.dropped, 'row')}"
+    blank, left = int(found.total("blank")), int(found.total("unselected_documents"))
+    if blank:
+        yield (
+            f"{plural(blank, 'document')} are quarantined"
+            if blank > 1
+            else ("1 document is quarantined")
+        )
+    if left:
+        yield f"The selection leaves out {amount(left, 'document')}"
+
+
+def cautions(subject: RunSubject) -> Iterator[Caution]:
+    """Losses that are larger than anybody would expect, each with what to do."""
+    found = subject.leftovers
+    yield from _lost(found.sources)
+    yield from _unreached(found)
+    yield from _unfilled(found)
+    yield from _cut(found.sources)
+    examples = found.examples + found.dropped
+    if found.examples and found.dropped > MUCH_DROPPED * examples:
+        yield Caution(
+            words=f"The last {found.dropped:,} of {plural(examples, 'row')} "
+            f"({share(found.dropped, examples)}) make no whole step and are dropped.",
+            remedy="Use end='pad', or another batch size.",
+            figure="lost",
+        )
+
+
+def _lost(sources: Sequence[SourceLeftovers]) -> Iterator[Caution]:
+    """Tokens in no row: one warning for each reason."""
+    for reason, remedy in REMEDIES.items():
+
+        def part(one: SourceLeftovers, reason: str = reason) -> float:
+            return one.reasons.get(reason, 0) / one.tokens if one.tokens else 0.0
+
+        worst, others = _worst(sources, part, MUCH_LOST)
+        if worst is not None:
+            lost = worst.reasons[reason]
+            yield Caution(
+                words=f"{_named(worst, sources)}{amount(lost, 'token')} ({share(part(worst))}) are "
+                f"in no row, {REASONS[reason]}{others}.",
+                remedy=remedy,
+                figure="lost",
+            )
+
+
+def _unreached(found: Leftovers) -> Iterator[Caution]:
+    """Sources that no step shows, although others are."""
+    unseen = [one.name for one in found.sources if one.tokens and not one.shown]
+    if unseen and found.examples:
+        more = f" and {plural(len(unseen) - 3, 'other source')}" if len(unseen) > 3 else ""
+        yield Caution(
+            words=f"No step shows {', '.join(unseen[:3])}{more}.",
+            remedy="Give them more weight or rows, or take them out of the mix.",
+            figure="lost",
+        )
+
+
+def _unfilled(found: Leftovers) -> Iterator[Caution]:
+    def missing(one: SourceLeftovers) -> float:
+        cells = one.shown * found.seq_len
+        fill = (one.shown_tokens + one.inserted) / cells if cells else 1.0
+        least = LITTLE_SPLICED if one.kind == "splice" else LITTLE_FILL
+        return 1 - fill if fill < least else 0.0
+
+    worst, others = _worst(found.sources, missing, 0.0)
+    if worst is not None:
+        remedies = {
+            "pack": "Use strategy='best_fit_decreasing', or a shorter seq_len.",
+            "splice": "Use fill='pack' for several splices a frame, or a larger content_length.",
+            "windows": "Use a shorter seq_len, or give the source more documents.",
+        }
+        yield Caution(
+            words=f"{_named(worst, found.sources)}{share(missing(worst))} of the cells are filler"
+            f"{others}.",
+            remedy=remedies[worst.kind],
+            figure="rows" if worst.kind == "splice" else "packing",
+        )
+
+
+def _cut(sources: Sequence[SourceLeftovers]) -> Iterator[Caution]:
+    def needless(one: SourceLeftovers) -> float:
+        return (one.cut_needlessly or 0) / one.documents if one.documents else 0.0
+
+    worst, others = _worst(sources, needless, MUCH_CUT)
+    if worst is not None:
+        yield Caution(
+            words=f"{_named(worst, sources)}{amount(worst.cut_needlessly or 0, 'document')} "
+            f"({share(needless(worst))}) would fit into a frame, but are cut{others}.",
+            remedy="Use strategy='best_fit_decreasing', which cuts only longer ones.",
+            figure="packing",
+        )
+
+
+def _worst(
+    sources: Sequence[SourceLeftovers], part: Callable[[SourceLeftovers], float], least: float
+) -> tuple[SourceLeftovers | None, str]:
+    """The source with the largest share above `least`, and how many others have such a share."""
+    found = [one for one in sources if part(one) > least]
+    worst = max(found, key=part, default=None)
+    others = len(found) - 1
+    return worst, f" (and in {plural(others, 'other source')})" if others > 0 else ""
+
+
+def _named(one: SourceLeftovers, sources: Sequence[SourceLeftovers]) -> str:
+    return f"{one.name}: " if len(sources) > 1 else ""

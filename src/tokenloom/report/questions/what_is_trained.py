@@ -1,0 +1,41 @@
+"""What is trained? Tokens, rows and steps, and from how many sources.
+
+One idea: the numbers are those of the run's simulation, which counts whole steps: what is left at
+the end of a run and fills no step is not trained.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from tokenloom.page.numbers import amount, plural
+from tokenloom.report.subject import RunSubject
+from tokenloom.report.told import Answer, Caution
+
+__all__ = ["answer", "cautions"]
+
+
+def answer(subject: RunSubject) -> Answer:
+    """How many tokens of which sources."""
+    found = subject.simulation
+    tokens, steps, examples = (
+        (found.tokens, found.steps, found.examples) if found is not None else (0, 0, 0)
+    )
+    sources = len(subject.run.sources)
+    return Answer(
+        name="trained",
+        question="What is trained?",
+        sentence=f"{amount(tokens, 'token')} in {plural(examples, 'row')} of "
+        f"{subject.run.seq_len:,}, {plural(steps, 'step')}, from {plural(sources, 'source')}.",
+        numbers={"tokens": tokens, "examples": examples, "steps": steps, "sources": sources},
+        figure="mixture" if sources > 1 else "lengths",
+    )
+
+
+def cautions(subject: RunSubject) -> Iterator[Caution]:
+    """A run without a whole step trains nothing."""
+    if not subject.step_count:
+        yield Caution(
+            words=f"The run has {plural(subject.examples, 'row')}, less than one step.",
+            remedy="Use a smaller batch size, or give the run more epochs.",
+        )

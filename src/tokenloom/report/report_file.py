@@ -1,0 +1,203 @@
+"""A report: warnings, answers and figures as a page, as plain values, and as a file.
+
+One idea: everything that a report says is kept as plain records, and the page is one way to show
+them. So a script reads the same numbers that a person sees.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+from dataclasses import dataclass, replace
+from typing import Any
+
+from tokenloom.arguments import Place, place
+from tokenloom.errors import ConfigError, StoreError
+from tokenloom.page.figure import Figure, Numbers, code_block, figure_html
+from tokenloom.page.markup import Markup, tag
+from tokenloom.page.sheet import document, theme_button
+from tokenloom.remote.uploads import read_whole, write_whole
+from tokenloom.report.told import Answer, Caution, answers_html, cautions_html
+from tokenloom.version import __version__
+
+__all__ = ["Report"]
+
+TITLE = "tokenloom report"
+
+MOST_BYTES = 64 << 20  # of a file that may be an earlier report
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Report:
+    """A page about something.
+
+    Attributes:
+        title: what it is about.
+        lead: one line about it: sizes and identities.
+        cautions: warnings, the gravest first.
+        answers: questions and answers.
+        tree: the subject in words, several lines.
+        figures: what is shown.
+        command: how it was made.
+        about: what the subject is: "run", "store", "certificate" or "evaluation".
+
+    >>> about = {"title": "toy", "lead": "2 rows", "tree": "", "cautions": (), "answers": ()}
+    >>> Report(**about, figures=()).to_dict()["lead"]
+    '2 rows'
+    """
+
+    title: str
+    lead: str
+    cautions: tuple[Caution, ...]
+    answers: tuple[Answer, ...]
+    tree: str
+    figures: tuple[Figure, ...]
+    command: str = ""
+    about: str = "run"
+
+    @property
+    def html(self) -> str:
+        """The page: one file, without a network, under its own policy."""
+        return document(f"{self.title}: {TITLE}", _body(self))
+
+    def to_dict(self) -> dict[str, Any]:
+        """The report as plain JSON: what it says and the numbers of every figure, no drawing."""
+        return {
+            "title": self.title,
+            "about": self.about,
+            "lead": self.lead,
+            "warnings": [
+                {"words": one.words, "remedy": one.remedy, "figure": one.figure}
+                for one in self.cautions
+            ],
+            "answers": [
+                {
+                    "name": one.name,
+                    "question": one.question,
+                    "sentence": one.sentence,
+                    "numbers": {name: _plain(value) for name, value in one.numbers.items()},
+                    "figure": one.figure,
+                }
+                for one in self.answers
+            ],
+            "tree": self.tree,
+            "figures": [_figure(one) for one in self.figures],
+        }
+
+    def save(self, path: str | os.PathLike[str]) -> int:
+        """Write the page; it appears whole or not at all.
+
+        Args:
+            path: a file, or an object of a bucket. An earlier report is replaced; anything else
+                that is there is left alone.
+
+        Returns:
+            Its bytes.
+
+        Raises:
+            ConfigError: there is a file that is no report.
+            StoreError: it cannot be written.
+
+        >>> import tempfile
+        >>> about = {"title": "toy", "lead": "", "tree": "", "cautions": (), "answers": ()}
+        >>> report = Report(**about, figures=())
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     report.save(folder + "/report.html") == report.save(folder + "/report.html")
+        True
+        """
+        target = place("path", path)
+        _refuse_others(target)
+        data = self.html.encode()
+        try:
+            write_whole(target, data)
+        except OSError as error:
+            reason = os.strerror(error.errno) if error.errno else error
+            raise StoreError(
+                f"{target}: the report cannot be written: {reason}. Choose another place."
+            ) from error
+        return len(data)
+
+
+def _refuse_others(target: Place) -> None:
+    """Refuse to replace what is no report: a run file typed by mistake would be gone."""
+    try:
+        there = read_whole(target, MOST_BYTES)
+    except StoreError:
+        there = b""
+    if there is not None and f"{TITLE}</title>".encode() not in there[: 1 << 16]:
+        raise ConfigError(
+            f"{target}: there is something that is no report, allowed: a new name, or a report, "
+            "which is replaced. Choose another name, or move it away."
+        )
+
+
+def _figure(figure: Figure) -> dict[str, Any]:
+    return {
+        "name": figure.name,
+        "title": figure.title,
+        "message": figure.message,
+        "reason": figure.reason,
+        "notes": list(figure.notes),
+        "code": figure.code,
+        "numbers": [_table(one) for one in figure.numbers],
+    }
+
+
+def _table(numbers: Numbers) -> dict[str, Any]:
+    rows = [[_plain(value) for value in row] for row in numbers.rows]
+    head = list(numbers.head)
+    return {"caption": numbers.caption, "head": head, "rows": rows, "more": numbers.more}
+
+
+def _plain(value: Any) -> Any:
+    """A value of JSON: numbers of NumPy become Python's, those that are not finite null."""
+    if hasattr(value, "item"):
+        value = value.item()
+    if value is None or isinstance(value, bool | int | str):
+        return value
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    return str(value)
+
+
+def _body(report: Report) -> Markup:
+    links = [("answers", "Answers")] if report.answers else []
+    links += [("tree", f"The {report.about} in words")] if report.tree else []
+    links += [(one.name, one.title) for one in report.figures]
+    items = (tag("li", tag("a", words, href=f"#{name}")) for name, words in links)
+    contents = tag("nav", tag("ul", *items), class_="contents", aria_label="Contents")
+    return tag(
+        "div",
+        tag("a", "Skip to the answers", href="#answers", class_="skip"),
+        tag(
+            "header",
+            tag("div", tag("span", TITLE, class_="brand"), theme_button(), class_="top"),
+            tag("h1", report.title),
+            tag("p", report.lead, class_="lead"),
+        ),
+        tag("div", contents, tag("main", *_sections(report)), class_="layout"),
+        _foot(report),
+        class_="page",
+    )
+
+
+def _sections(report: Report) -> list[Markup]:
+    title = f"The {report.about} in words"
+    tree = tag("pre", report.tree, class_="tree", tabindex=0, role="region", aria_label=title)
+    words = tag("section", tag("h2", title), tree, class_="figure", id="tree")
+    known = {one.name for one in report.figures}
+    # a figure that does not apply is not there, so nothing leads to it
+    cautions = [one if one.figure in known else replace(one, figure="") for one in report.cautions]
+    answers = [one if one.figure in known else replace(one, figure="") for one in report.answers]
+    return [
+        cautions_html(cautions),
+        answers_html(answers),
+        *([words] if report.tree else []),
+        *(figure_html(one) for one in report.figures),
+    ]
+
+
+def _foot(report: Report) -> Markup:
+    made = tag("p", f"Made by tokenloom {__version__}.", class_="soft")
+    code = code_block(report.command, "command that made this page") if report.command else None
+    return tag("footer", made, code, class_="figure")

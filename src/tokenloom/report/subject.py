@@ -1,0 +1,255 @@
+"""What a report is about, and what was found out about it once for all its figures.
+
+One idea: figures are pure functions of a subject. What several of them need, such as the simulation
+of the run, is computed here when the first one asks. Nothing here takes long for a run of any size:
+what would is taken from a sample, or left out with the reason, and `notes` say so.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from tokenloom.api.dataset import Dataset
+from tokenloom.errors import NotKept
+from tokenloom.inspect.audit.certificate import Certificate
+from tokenloom.inspect.simulate.answer import Simulation
+from tokenloom.inspect.simulate.simulation import simulate_run
+from tokenloom.layout.allowance import MOST_ROWS, PLANNED, at_most
+from tokenloom.layout.pack.rows import Packed
+from tokenloom.loader.steps import Steps
+from tokenloom.mixture.run import MixedRun
+from tokenloom.order.costs import ROW_SECONDS
+from tokenloom.order.run import Run, SourceRun
+from tokenloom.page.figure import MOST_ROWS as MOST_ROWS_SHOWN
+from tokenloom.page.numbers import seconds
+from tokenloom.quality.order_sample import OrderLook, look_at_order
+from tokenloom.report.consumption import Consumption, End, consumption_of, ends_of
+from tokenloom.report.leftovers import Leftovers, leftovers_of
+from tokenloom.report.picked_rows import PickedRow, picked_rows
+from tokenloom.store.handles import lazy
+
+__all__ = ["BATCH_SIZE", "Asked", "RunSubject"]
+
+POINTS = 60  # of the run at which shares are told
+
+BATCH_SIZE = 64  # if nobody says another one
+
+LOOKED_AT = 16  # sources whose orders are judged
+
+ENDLESS_EPOCHS = 1  # of the largest source: how far an endless run is looked at
+
+EXACT_EXAMPLES = 1 << 17  # examples whose reads are simulated one by one
+
+PLANNED_ROWS = 1 << 23  # of packed groups that have to be planned for them
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Asked:
+    """The settings that a report was asked with.
+
+    Attributes:
+        batch_size: rows of a step over all ranks, or a schedule; None: as the run file says, or 64.
+        ranks: processes that share every step.
+        latency: seconds from a request to its first byte.
+        bandwidth: bytes per second of a rank's source; None: no limit.
+        cache_bytes: memory for decoded blocks of each store; None: as its stores have it.
+        step_seconds: time that a step takes once it has its data; None: not known.
+        examples: examples already trained, as a state says; None: not known.
+        certificate: of the last audit, or None.
+        evaluations: what evaluations found, by name (`tokenloom.evaluate`).
+        command: the command that made the report, to be shown.
+        name: what the subject is called.
+        tell: called with what is about to be done, for whoever waits.
+    """
+
+    batch_size: int | Sequence[tuple[int, int]] | None = None
+    ranks: int = 1
+    latency: float | None = None
+    bandwidth: float | None = None
+    cache_bytes: int | None = None
+    step_seconds: float | None = None
+    examples: int | None = None
+    certificate: Certificate | None = None
+    evaluations: dict[str, Any] = field(default_factory=dict)
+    command: str = ""
+    name: str = "run"
+    tell: Callable[[str], None] = lambda _: None
+
+
+class RunSubject:
+    """A run that a report is about.
+
+    Attributes:
+        run: the run.
+        asked: the settings of the report.
+    """
+
+    def __init__(self, run: Dataset, asked: Asked) -> None:
+        self.run, self.asked = run, asked
+
+    @lazy
+    def batch_size(self) -> int | Sequence[tuple[int, int]]:
+        """Rows of a step: as asked, as the run file says, or 64."""
+        given = self.asked.batch_size
+        if given is None and self.run.file is not None:
+            given = self.run.file.loader.get("batch_size")
+        if given is not None:
+            return given
+        return BATCH_SIZE if self.run.run.n is None else max(1, min(BATCH_SIZE, self.run.run.n))
+
+    @lazy
+    def steps(self) -> Steps:
+        """Which examples each step has."""
+        return Steps(self.batch_size)
+
+    @lazy
+    def examples(self) -> int:
+        """Examples that the report looks at: all of a finite run, an epoch of an endless one."""
+        n = self.run.run.n
+        if n is not None:
+            return n
+        largest = max(one.rows for one in self.run.run.sources)
+        return largest * len(self.run.run.sources) * ENDLESS_EPOCHS
+
+    @lazy
+    def step_count(self) -> int:
+        """Whole steps in these examples."""
+        return self.steps.count(self.examples, partial=False)
+
+    @lazy
+    def trained(self) -> int:
+        """Examples of these steps; all, where there is not a single one."""
+        begin = self.steps.begin(self.step_count)
+        return min(begin, self.examples) if self.step_count else self.examples
+
+    def step_at(self, examples: int) -> int:
+        """Steps that have started by then."""
+        return self.steps.count(examples, partial=True)
+
+    @lazy
+    def simulation(self) -> Simulation | None:
+        """What these steps show, read and wait for; None for a run without a whole step."""
+        if not self.step_count:
+            return None
+        asked = self.asked
+        with at_most():
+            exact, planned = self._examples_read()
+        with at_most(MOST_ROWS + 2 * PLANNED * planned):
+            return simulate_run(
+                self.run,
+                self.step_count,
+                batch_size=self.batch_size,
+                ranks=asked.ranks,
+                latency=asked.latency,
+                bandwidth=asked.bandwidth,
+                cache_bytes=asked.cache_bytes,
+                step_seconds=asked.step_seconds,
+                points=POINTS,
+                exact_examples=exact,
+            )
+
+    @lazy
+    def largest(self) -> tuple[SourceRun, ...]:
+        """The sources by their rows in an epoch, the largest first."""
+        return tuple(sorted(self.run.run.sources, key=lambda one: -one.rows))
+
+    @lazy
+    def looks(self) -> dict[str, OrderLook]:
+        """What the orders of the largest sources look like."""
+        size = self.steps.size(0)
+        return {
+            one.name: look_at_order(one.order(0), one.working.blocks, size, one.name)
+            for one in self.largest[:LOOKED_AT]
+        }
+
+    @lazy
+    def consumption(self) -> Consumption:
+        """What every source has given at some points of the run."""
+        return consumption_of(self.run.run, self.trained, POINTS)
+
+    @lazy
+    def by_tokens(self) -> tuple[int, ...]:
+        """Numbers of the sources, those with most tokens first; as many as a table has."""
+        last = self.consumption.points[-1].taken
+        return tuple(sorted(range(len(last)), key=lambda one: -last[one].tokens)[:MOST_ROWS_SHOWN])
+
+    @lazy
+    def ends(self) -> tuple[End, ...]:
+        """When each of them has shown everything once, and when it runs out."""
+        return tuple(ends_of(self.run.run, self.by_tokens))
+
+    @property
+    def removed(self) -> frozenset[int]:
+        """Numbers of the sources that an edit removes."""
+        names = {name for edit in self.run.edits for name in edit.remove}
+        return frozenset(n for n, name in enumerate(self.run.run.names) if name in names)
+
+    @property
+    def is_shuffled_whole(self) -> bool:
+        """Whether the order of a mix is shuffled once more, over all its sources."""
+        return isinstance(self.run.run, MixedRun) and self.run.run.shuffle is not None
+
+    @property
+    def position(self) -> int | None:
+        """Examples that are trained already, if that was told."""
+        return self.asked.examples
+
+    def _examples_read(self) -> tuple[int, int]:
+        """Examples whose reads are simulated, fewer where each is in another packed group.
+
+        The second number are the rows of these groups.
+        """
+        most, step = min(self.examples, EXACT_EXAMPLES), self.steps.size(0)
+        while (rows := _planned(self.run.run, most)) > PLANNED_ROWS and most > step:
+            most = max(step, most // 4)
+        return max(1, most), rows
+
+    def reason_for(self, missing: NotKept) -> str:
+        """Why something is not shown, and what to do: sums or plans that nobody has kept."""
+        took = seconds(missing.rows * ROW_SECONDS)
+        return (
+            f"This needs {missing.what} ({missing.rows:,} rows), which are not kept. Run the lines "
+            f"below once, which takes about {took}, and make this page again."
+        )
+
+    def keeping(self) -> str:
+        """What works out the sums that the figures need, and keeps them."""
+        return self.python(
+            f"for part in range({POINTS + 1}):\n"
+            f"    examples = part * {self.trained} // {POINTS}\n"
+            "    print(run.consumed(examples))  # adds up costs, and keeps the sums"
+        )
+
+    @lazy
+    def rows(self) -> list[PickedRow]:
+        """A few rows of the run, read and rendered."""
+        return picked_rows(self.run, self.steps, self.examples, self.step_count)
+
+    @lazy
+    def leftovers(self) -> Leftovers:
+        """What these steps leave out."""
+        file = self.run.file
+        end = "drop" if file is None else str(file.loader.get("end", "drop"))
+        return leftovers_of(self.run, self.simulation, end)
+
+    def python(self, code: str) -> str:
+        """Lines of Python that make a number of this report again."""
+        path = self.run.file.path if self.run.file is not None else ""
+        opened = f'run = tl.load("{path}")' if path else "# run: as you made it"
+        return f"import tokenloom as tl\n\n{opened}\n{code}"
+
+
+def _planned(run: Run, examples: int) -> int:
+    """Rows of the packed groups that the first examples are in; whole groups are planned."""
+    total = 0
+    for part in run.placed(np.arange(examples)):
+        layout = part.run.layout
+        if isinstance(layout, Packed):
+            blocks = layout.blocks()
+            low, high = blocks.edges(np.unique(blocks.of(part.row)))
+            total += int((high - low).sum())
+    return total

@@ -1,0 +1,116 @@
+"""Scales, maps and charts: values are where they belong."""
+
+import re
+import struct
+import zlib
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tokenloom.errors import ConfigError
+from tokenloom.page.axes import Scale, short
+from tokenloom.page.charts import Bar, Mark, areas, bars, both, heat, legend, lines, series
+from tokenloom.page.png import LEVELS, PALETTE, levels_of, png
+
+finite = st.floats(-1e12, 1e12)
+
+
+@given(finite, st.floats(1e-6, 1e12), st.integers(1, 12))
+def test_ticks_are_round_inside_and_not_too_many(low, span, most):
+    scale = Scale(low, low + span, 0, 100)
+    ticks = scale.ticks(most)
+    assert len(ticks) <= most + 1
+    assert all(low - span * 1e-6 <= one <= low + span * (1 + 1e-6) for one in ticks)
+    assert ticks == sorted(ticks)
+
+
+@given(finite, st.floats(1e-3, 1e9), finite)
+def test_a_scale_keeps_order_and_stays_inside(low, span, value):
+    scale = Scale(low, low + span, 10, 200)
+    assert 10 <= scale(value) <= 200
+    assert scale(low) == 10
+    assert scale(value) <= scale(value + span / 3)
+
+
+def test_a_scale_without_extent_is_a_point():
+    scale = Scale(5, 5, 0, 100)
+    assert scale(5) == 0
+    assert scale.ticks(4) == [5]
+
+
+def unpack(data):
+    """Palette levels [height, width] of a PNG, read independently of its writer."""
+    assert data[:8] == b"\x89PNG\r\n\x1a\n"
+    place, found = 8, {}
+    while place < len(data):
+        (size,) = struct.unpack(">I", data[place : place + 4])
+        kind, body = data[place + 4 : place + 8], data[place + 8 : place + 8 + size]
+        assert struct.unpack(">I", data[place + 8 + size :][:4])[0] == zlib.crc32(kind + body)
+        found[kind] = body
+        place += 12 + size
+    width, height = struct.unpack(">II", found[b"IHDR"][:8])
+    lines = np.frombuffer(zlib.decompress(found[b"IDAT"]), np.uint8).reshape(height, width + 1)
+    assert not lines[:, 0].any()
+    return lines[:, 1:], found
+
+
+@given(st.integers(1, 9), st.integers(1, 9), st.integers(0, 2**32 - 1))
+def test_a_map_reads_back_as_it_was_written(height, width, seed):
+    levels = np.random.default_rng(seed).integers(0, LEVELS + 1, (height, width)).astype(np.uint8)
+    read, chunks = unpack(png(levels))
+    assert (read == levels).all()
+    assert len(chunks[b"PLTE"]) == 3 * (LEVELS + 1)
+    assert chunks[b"tRNS"][0] == 0  # nothing is transparent but nothing
+
+
+def test_colours_of_a_map_grow_lighter():
+    light = [0.2126 * r + 0.7152 * g + 0.0722 * b for r, g, b in PALETTE]
+    assert light == sorted(light)  # so it is read in grey, too
+
+
+def test_levels_start_at_what_is_not_nothing():
+    assert levels_of(np.array([0, 1e-9, 1.0])).tolist() == [0, 1, LEVELS]
+    assert levels_of(np.zeros((2, 2))).max() == 0
+    with pytest.raises(ConfigError):
+        png(np.zeros(3, np.uint8))
+
+
+def test_bars_are_as_long_as_their_values():
+    drawn = bars([Bar("a", 10, "10"), Bar("b", 5, "5"), Bar("c", 0, "0")], 720, "toy")
+    a, b, c = (float(one) for one in re.findall(r'<rect[^>]* width="([^"]+)"', drawn))
+    assert a == pytest.approx(2 * b, abs=0.1)
+    assert c == 0
+    assert 'role="img"' in drawn
+    assert 'aria-label="toy"' in drawn
+
+
+def test_areas_that_are_shares_fill_the_chart():
+    drawn = areas([0, 1], {"a": [0.25, 0.5], "b": [0.75, 0.5]}, 720, "toy", below="step")
+    first, second = re.findall(r'<path d="M([^"]+)z" class="area', drawn)
+    assert first.startswith("48 177L708 122L708 232L48 232")
+    assert second.startswith("48 12L708 12")
+
+
+def test_lines_and_maps_take_marks_rows_and_axes():
+    drawn = lines([0, 5], {"a": [0, 2]}, 340, "toy", below="step", marks=[Mark(2, "edit <1>")])
+    assert "edit &lt;1&gt;" in drawn
+    grid = np.eye(3)
+    assert heat(grid, 340, "toy", x=(0, 3), below="t", rows=["a", "b", "c"]).count("<image") == 1
+    assert "frame offset" in heat(
+        grid, 720, "toy", x=(0, 3), y=(0, 9), below="t", beside="frame offset s"
+    )
+
+
+def test_both_widths_are_drawn_and_eight_things_have_a_colour_of_their_own():
+    drawn = both(lambda width: legend(["a"]))
+    assert re.findall(r'class="(wide|narrow)"', drawn) == ["wide", "narrow"]
+    assert len({series(n) for n in range(8)}) == 8
+    assert series(8) == series(900) == "rest"
+
+
+def test_numbers_beside_ticks_are_short():
+    assert [short(x) for x in (0, 0.001, 999, 1e6, 1.5e9, -2e4)] == [
+        *("0", "0.001", "999", "1M", "1.5G", "-20k")
+    ]

@@ -1,0 +1,439 @@
+"""A report on anything: its numbers are those of what it is about, and it stays small."""
+
+import json
+import math
+import re
+from html.parser import HTMLParser
+
+import numpy as np
+import pytest
+from pagetoys import EVIL, everything_run, hostile_run
+
+import tokenloom as tl
+from tokenloom.cli import main
+from tokenloom.errors import ConfigError, InputError
+from tokenloom.evaluate import Periodic, contrast, evaluate, pz, token_page
+from tokenloom.inspect import Certificate, audit_run
+from tokenloom.page.markup import visible
+from tokenloom.report import report_on
+from tokenloom.report.evaluations.read_back import read_evaluations, sampled
+from tokenloom.report.targets import stored_facts
+
+MOST_BYTES = 3_000_000
+
+
+class Read(HTMLParser):
+    """Elements and attributes of a page."""
+
+    def __init__(self, page):
+        super().__init__()
+        self.tags, self.attributes = [], []
+        self.feed(page)
+
+    def handle_starttag(self, tag, attrs):
+        self.tags.append(tag)
+        self.attributes += [name for name, _ in attrs]
+
+
+def harmless(page, scripts=1):
+    """Whether a page has no code but ours."""
+    read = Read(page)
+    assert read.tags.count("script") == scripts
+    assert not {"iframe", "object", "embed", "img"} & set(read.tags)
+    assert not [name for name in read.attributes if name == "style" or name.startswith("on")]
+
+
+def uniform(tokens, segment_ids, position_ids):
+    return np.zeros((*tokens.shape, 256))
+
+
+def lucky(tokens, segment_ids, position_ids):
+    """Knows the next token of every text whose first letter is an a."""
+    found = np.zeros((*tokens.shape, 256))
+    ahead = np.roll(tokens, -1, axis=1)
+    known = (tokens[:, :1] == ord("a"))[..., None] * 9.0
+    np.put_along_axis(found, ahead[..., None], known * np.ones((1, tokens.shape[1], 1)), 2)
+    return found
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory):
+    texts = [{"text": letter * 40 + "bcd" * n, "id": n} for n, letter in enumerate("aaaabbbb")]
+    folder = tmp_path_factory.mktemp("store")
+    return tl.build([*texts, texts[2]], folder / "toy", tokenizer="bytes", id_key="id")
+
+
+@pytest.fixture(scope="module")
+def answers(store):
+    """Every kind of answer that an evaluation gives."""
+    first, second = (store.select(doc_index=list(some)) for some in (range(4), range(4, 8)))
+    ask = {"prefix": 10, "suffix": 4, "stride": 4, "progress": False}
+    trained, held = pz(lucky, first, **ask), pz(lucky, second, **ask)
+    series = Periodic(
+        {"held": lambda model: evaluate(model, first, seq_len=64, by=("document",))}, every=10
+    )
+    series(uniform, 10)
+    series(lucky, 20)
+    return {
+        "losses": evaluate(lucky, first, seq_len=64, progress=False),
+        "windows": trained,
+        "control": contrast(trained, held, draws=50),
+        "series": series,
+        "page": token_page(lucky, store, 0, seq_len=64),
+    }
+
+
+# -- stores ----------------------------------------------------------------------------------------
+
+
+def test_the_answers_about_a_store_are_what_the_store_says(store):
+    found = {one.name: one.numbers for one in report_on(store).answers}
+    assert found["contents"]["tokens"] == store.num_tokens
+    assert found["contents"]["documents"] == store.num_documents
+    lengths = np.asarray(store.lengths)
+    assert found["lengths"]["median"] == np.median(lengths)
+    assert found["lengths"]["longest"] == lengths.max()
+    assert found["duplicates"] == {"groups": 1, "copies": 1}
+    assert found["rows"]["windows"] == store.num_tokens // stored_facts.FRAME
+    strategy = "best_fit_decreasing"
+    choice = tl.plan_packing(store, seq_len=stored_facts.FRAME, strategy=strategy)
+    assert found["rows"]["fill"] == choice.fill
+    assert found["rows"]["rows"] == choice.rows
+
+
+def test_a_store_with_copies_is_a_warning_and_one_without_is_not(store, tmp_path):
+    assert ["copies" in one.words for one in report_on(store).cautions] == [True]
+    plain = tl.build([{"text": "abc"}, {"text": "d"}], tmp_path / "plain", tokenizer="bytes")
+    assert report_on(plain).cautions == ()
+
+
+def test_an_empty_store_has_a_page(tmp_path):
+    with pytest.warns(UserWarning, match="nothing to train on"):
+        empty = tl.build([{"text": ""}], tmp_path / "empty", tokenizer="bytes")
+    made = report_on(empty)
+    assert "no token" in made.cautions[0].words
+    harmless(made.html)
+
+
+def test_a_large_store_is_sampled_and_says_so(store, monkeypatch):
+    for name, value in {"EXACT_LENGTHS": 4, "EXACT_PACKING": 4, "EXACT_HASHES": 4}.items():
+        monkeypatch.setattr(stored_facts, name, value)
+    monkeypatch.setattr(stored_facts, "STRETCHES", 2)
+    monkeypatch.setattr(stored_facts, "STRETCH", 2)
+    made = report_on(store)
+    notes = {one.name: one.notes for one in made.figures}
+    assert "keyed sample of 4 documents" in notes["lengths"][0]
+    assert "sample" in notes["packing"][0]
+    (equal,) = (one for one in made.figures if one.name == "duplicates")
+    assert "store.duplicates()" in equal.reason
+    assert made.to_dict() == report_on(store).to_dict()  # the sample has a key
+
+
+def test_files_of_others_say_what_guards_them(tmp_path):
+    np.array([5, 6, 7, 2, 8, 2], "<u2").tofile(tmp_path / "train.bin")
+    made = report_on(tl.open(tmp_path / "train.bin", dtype="uint16", eos=2))
+    assert "no checksums" in made.cautions[0].words
+    assert "tokenloom seal" in made.cautions[0].remedy
+
+
+# -- audits ----------------------------------------------------------------------------------------
+
+
+def test_the_verdicts_of_a_page_are_those_of_the_certificate(store):
+    found = audit_run(store.windows(8).shuffle())
+    made = report_on(found)
+    laws, sources, stretches = made.figures[0].numbers
+    assert {row[0]: row[1] for row in laws.rows} == {
+        n: law.verdict for n, law in found.laws.items()
+    }
+    assert [row[2] for row in laws.rows] == [law.looked_at for law in found.laws.values()]
+    assert sources.rows[0][1] == found.counts["sources"]["main"]["rows"]
+    assert [row[2] for row in stretches.rows] == [one[:12] for one in found.digests.plan]
+    assert made.cautions == ()
+
+
+def broken(found):
+    """The same certificate with a broken law."""
+    plain = found.as_json()
+    law = plain["laws"]["tokens"]
+    plain["laws"]["tokens"] = {**law, "verdict": "broken", "broken": 2, "examples": [EVIL]}
+    return Certificate.read(plain)
+
+
+def test_a_broken_law_is_the_first_warning_and_its_example_stays_text(store):
+    found = audit_run(store.windows(8).shuffle())
+    made = report_on(broken(found))
+    assert "'tokens' is broken 2 times" in made.cautions[0].words
+    harmless(made.html)
+    run = store.windows(8).shuffle()
+    assert "broken" in report_on(run, certificate=broken(found), batch_size=2).cautions[0].words
+
+
+def test_a_certificate_of_another_run_is_a_warning_and_no_figure(store):
+    run = store.windows(8).shuffle()
+    other = audit_run(run.seed(5))
+    made = report_on(run, certificate=other, batch_size=2)
+    assert "not of this one" in made.cautions[0].words
+    (shown,) = (one for one in made.figures if one.name == "certificate")
+    assert shown.reason
+    assert not shown.drawing
+    own = report_on(run, certificate=audit_run(run), batch_size=2)
+    (control,) = (one for one in own.figures if one.name == "certificate")
+    assert control.drawing
+
+
+@pytest.mark.parametrize("wrong", [{}, {"sources": []}, {"sources": {"a": {"rows": "x"}}}])
+def test_a_certificate_with_other_counts_is_refused(store, wrong):
+    plain = audit_run(store.windows(8)).as_json()
+    plain["counts"] = wrong
+    with pytest.raises(ConfigError, match=r"certificate\.counts"):
+        Certificate.read(json.dumps(plain))
+
+
+# -- evaluations -----------------------------------------------------------------------------------
+
+
+def test_the_figures_of_evaluations_have_the_numbers_of_their_answers(answers):
+    made = report_on(answers, name="toy")
+    found = {one.name: one for one in made.figures}
+    assert [*found] == ["pz", "pz-2", "places", "documents", "learned", "tokens"]
+    position, *_ = found["places"].numbers
+    wanted = answers["losses"].by("position")
+    assert {row[1]: row[4] for row in position.rows} == {
+        name: one["perplexity"] for name, one in wanted.items()
+    }
+    hardest, _ = found["documents"].numbers
+    losses = {str(n): one["loss"] for n, one in answers["losses"].by("document").items()}
+    assert {row[1]: row[3] for row in hardest.rows} == losses
+    documents = {row[0]: row[3] for row in found["pz"].numbers[0].rows}
+    by_document = answers["windows"].by_document()
+    assert documents == {n: pytest.approx(one["mean_pz"]) for n, one in by_document.items()}
+    told = {one.name: one for one in made.answers}
+    assert told["predicted"].numbers["losses.tokens"] == answers["losses"].all["tokens"]
+    assert told["given_back"].numbers["greedy"] == answers["windows"].greedy_rate
+    assert told["learned"].numbers == {"learned": 4, "documents": 4}
+    harmless(made.html)
+
+
+def test_a_run_shows_its_evaluations_after_its_own_figures(store, answers):
+    made = report_on(store.windows(8), batch_size=2, evaluations=answers)
+    assert [one.name for one in made.figures][-2:] == ["learned", "tokens"]
+    assert [one.name for one in made.answers][-3:] == ["predicted", "given_back", "learned"]
+
+
+def test_files_of_answers_give_the_figures_of_the_answers(tmp_path, answers):
+    for name in ("losses", "windows"):
+        (tmp_path / f"{name}.npz").write_bytes(answers[name].to_bytes())
+    read = {
+        **read_evaluations(tmp_path / "losses.npz"),
+        **read_evaluations(tmp_path / "windows.npz"),
+    }
+    kept = {name: answers[name] for name in ("losses", "windows")}
+    assert report_on(read).to_dict() == report_on(kept).to_dict()
+    assert report_on(read).html == report_on(kept).html
+
+
+def test_a_series_in_a_folder_is_read_back(tmp_path, store):
+    jobs = {"held": lambda model: evaluate(model, store, seq_len=64, by=("document",))}
+    series = Periodic(jobs, folder=tmp_path / "run", every=10)
+    series(uniform, 10)
+    series(lucky, 20)
+    read = report_on(read_evaluations(tmp_path / "run"))
+    assert read.figures[0].message == report_on({"run": series}).figures[0].message
+
+
+def test_what_a_stopped_evaluation_kept_is_shown_with_its_lack(tmp_path, store):
+    class Known:
+        fingerprint = "step 1"
+
+        def __call__(self, tokens, segment_ids, position_ids):
+            return uniform(tokens, segment_ids, position_ids)
+
+    pz(Known(), store, prefix=10, suffix=4, stride=4, keep=tmp_path / "kept.npz", progress=False)
+    made = report_on(read_evaluations(tmp_path / "kept.npz"))
+    assert "last window" in made.figures[0].notes[0]
+    evaluate(Known(), store, seq_len=64, keep=tmp_path / "losses.npz", progress=False)
+    (again,) = read_evaluations(tmp_path / "losses.npz").values()
+    assert again.overall["tokens"] == evaluate(uniform, store, seq_len=64).all["tokens"]
+
+
+@pytest.mark.parametrize(
+    ("name", "data"),
+    [
+        ("a.npz", b"no zip"),
+        ("a.json", b"{}"),
+        ("a.json", b"nonsense"),
+        ("a.jsonl", b"nonsense\n"),
+        ("a.jsonl", b""),
+    ],
+)
+def test_other_files_are_refused_with_what_is_allowed(tmp_path, name, data):
+    (tmp_path / name).write_bytes(data)
+    with pytest.raises(InputError, match=re.escape(name.split(".")[0])):
+        read_evaluations(tmp_path / name)
+    with pytest.raises(InputError, match="no such file"):
+        read_evaluations(tmp_path / f"b{name[1:]}")
+
+
+def test_an_answer_of_probability_zero_is_a_warning_and_no_crash(store):
+    def never(tokens, segment_ids, position_ids):
+        found = np.zeros((*tokens.shape, 256))
+        found[..., ord("c")] = -np.inf
+        return found
+
+    made = report_on({"never": evaluate(never, store, seq_len=64, progress=False)})
+    assert "probability 0" in made.cautions[0].words
+    assert "infinite" in made.cautions[0].words
+    json.dumps(made.to_dict(), allow_nan=False)
+    harmless(made.html)
+
+
+def test_hostile_names_and_texts_of_an_evaluation_stay_text(tmp_path, store):
+    run = hostile_run(tmp_path)
+    (source, *_) = run.sources.values()
+    documents = tl.open(source.path)
+    page = token_page(uniform, documents, 0, seq_len=64)
+    losses = evaluate(uniform, run.take(8), progress=False)
+    made = report_on({EVIL: losses, f"{EVIL}2": page}, name=EVIL)
+    harmless(made.html)
+    harmless(page.html())
+    assert visible(EVIL) in made.to_dict()["title"] or EVIL in made.to_dict()["title"]
+
+
+def test_a_sample_has_a_key_and_what_fits_is_whole():
+    assert sampled(5, None).tolist() == sampled(5, 5).tolist() == [0, 1, 2, 3, 4]
+    some = sampled(10**6, 100)
+    assert len(set(some.tolist())) == 100
+    assert (some == sampled(10**6, 100)).all()
+
+
+# -- all of them -----------------------------------------------------------------------------------
+
+
+def test_every_link_of_a_page_leads_to_a_place_in_it(store, answers):
+    run = store.windows(8).shuffle()
+    for made in (report_on(store), report_on(answers), report_on(run, batch_size=2)):
+        page = made.html
+        links = re.findall(r'href="#([\w-]+)"', page)
+        assert links
+        assert [one for one in links if f'id="{one}"' not in page] == []
+
+
+def test_settings_that_do_not_apply_are_refused(store):
+    with pytest.raises(ConfigError, match="ranks: found with Store"):
+        report_on(store, ranks=2)
+    with pytest.raises(ConfigError, match="evaluations"):
+        report_on({"a": 3})
+    with pytest.raises(ConfigError, match="found none"):
+        report_on({})
+
+
+def test_pages_of_a_thousand_sources_and_long_documents_are_small(tmp_path):
+    rows = [{"text": "x" * 20_000}, *({"text": f"{n} toys"} for n in range(50))]
+    one = tl.build(rows, tmp_path / "one", tokenizer="bytes", progress=False)
+    assert len(report_on(one).html) < MOST_BYTES
+    page = token_page(uniform, one, 0, seq_len=1024)
+    assert "16,000 more follow" in report_on({"long": page}).figures[0].notes[0]
+    assert len(report_on({"long": page}).html) < MOST_BYTES
+    plain = audit_run(one.windows(64)).as_json()
+    names = [f"source {n}" for n in range(1000)]
+    plain["subject"]["sources"] = names
+    (counts,) = plain["counts"]["sources"].values()
+    plain["counts"]["sources"] = dict.fromkeys(names, counts)
+    made = report_on(Certificate.read(plain))
+    assert made.figures[0].numbers[1].more == 800
+    assert len(made.html) < MOST_BYTES
+    losses = {name: evaluate(uniform, one.select(doc_index=[1]), seq_len=8) for name in names[:50]}
+    assert len(report_on(losses).html) < MOST_BYTES
+
+
+@pytest.mark.slow
+def test_the_page_of_a_mix_of_a_thousand_sources_is_small(tmp_path):
+    one = tl.build([{"text": "x" * 2000}], tmp_path / "one", tokenizer="bytes", progress=False)
+    many = tl.mix({f"source {n}": one.windows(64).seed(n) for n in range(1000)}, cost="rows")
+    assert len(report_on(many, batch_size=1000).html) < MOST_BYTES
+
+
+def test_saving_replaces_a_report_and_nothing_else(tmp_path, store):
+    made = report_on(store)
+    path = tmp_path / "report.html"
+    size = made.save(path)
+    assert path.read_text() == made.html
+    assert size == path.stat().st_size
+    made.save(path)
+    for other in ("<title>mine</title>", "seed: 7\n", ""):
+        path.write_text(other)
+        with pytest.raises(ConfigError, match="no report"):
+            made.save(path)
+        assert path.read_text() == other
+
+
+def test_plain_values_are_json_and_have_every_table(store, answers):
+    for target in (store, audit_run(store.windows(8)), answers):
+        made = report_on(target)
+        plain = json.loads(json.dumps(made.to_dict(), allow_nan=False))
+        assert [one["name"] for one in plain["figures"]] == [one.name for one in made.figures]
+        for shown, figure in zip(plain["figures"], made.figures, strict=True):
+            assert len(shown["numbers"]) == len(figure.numbers)
+    assert not math.isnan(plain["answers"][0]["numbers"]["losses.perplexity"])
+
+
+# -- the command -----------------------------------------------------------------------------------
+
+
+def said(capsys, *words):
+    code = main([*map(str, words)])
+    told = capsys.readouterr()
+    return code, told.out, told.err
+
+
+@pytest.fixture
+def filed(tmp_path, monkeypatch):
+    """A folder with a run file, and the run."""
+    monkeypatch.chdir(tmp_path)
+    store = tl.build([{"text": "abcdefgh" * n} for n in range(1, 9)], "toy", tokenizer="bytes")
+    tl.save(store.windows(8).shuffle(), "run.yaml")
+    return tl.load("run.yaml")
+
+
+def test_the_command_writes_what_report_on_makes(capsys, filed):
+    assert said(capsys, "report", "run.yaml", "--batch-size", 4, "-o", "a.html")[0] == 0
+    code, out, _ = said(capsys, "report", "run.yaml", "--batch-size", "0:4,8:2", "--json")
+    told = json.loads(out)
+    assert code == 0
+    assert told["path"] == "report.html"
+    wanted = report_on(filed, batch_size=[(0, 4), (8, 2)], name="run.yaml").to_dict()
+    assert {name: told[name] for name in wanted} == wanted
+
+
+def test_an_audit_and_a_state_of_this_run_are_taken_and_those_of_others_told(capsys, filed):
+    tl.loader.write_state(filed.state(3), "state.json")
+    tl.loader.write_state(filed.seed(9).state(3), "other.json")
+    assert said(capsys, "audit", "run.yaml", "-o", "own.json")[0] == 0
+    given = ("--audit", "own.json", "--state", "state.json", "--json")
+    code, out, _ = said(capsys, "report", "run.yaml", *given)
+    assert code == 0
+    assert json.loads(out)["figures"][-1]["name"] == "certificate"
+    code, _, err = said(capsys, "report", "run.yaml", "--state", "other.json")
+    assert code == 2
+    assert "another run" in err
+    assert said(capsys, "report", "own.json", "-o", "audit.html")[0] == 0
+
+
+def test_a_url_with_a_credential_is_neither_opened_nor_repeated(capsys, filed):
+    code, out, err = said(capsys, "report", "s3://user:geheim@bucket/store", "--json")
+    assert code == 2
+    assert "geheim" not in out + err
+
+
+def test_nothing_absolute_is_added_to_a_page(capsys, filed, tmp_path):
+    for target in ("run.yaml", "toy"):
+        assert said(capsys, "report", target, "-o", f"{target}.html")[0] == 0
+        assert str(tmp_path) not in (tmp_path / f"{target}.html").read_text()
+
+
+def test_a_run_with_everything_has_a_small_page(tmp_path, answers):
+    run = everything_run(tmp_path)
+    made = report_on(run, batch_size=8, evaluations=answers, certificate=audit_run(run, 0, 64))
+    assert len(made.html) < MOST_BYTES
+    harmless(made.html)

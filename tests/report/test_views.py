@@ -1,0 +1,155 @@
+"""What a notebook shows: the tokens of rows in their segments, and nothing that runs."""
+
+import pickle
+import re
+from html.parser import HTMLParser
+
+import numpy as np
+import pytest
+from pagetoys import EVIL, everything_run, hostile_run
+from toyruns import toy_store
+
+import tokenloom as tl
+from tokenloom.errors import ConfigError
+from tokenloom.page.inline import nested_style
+from tokenloom.report import notebook
+
+
+class Cells(HTMLParser):
+    """The cells of a view: class, title and text of each."""
+
+    def __init__(self, page):
+        super().__init__()
+        self.cells, self.tags, self.attributes, self.inside = [], [], [], False
+        self.feed(page)
+
+    def handle_starttag(self, tag, attrs):
+        named = dict(attrs)
+        self.tags.append(tag)
+        self.attributes += named
+        self.inside = named.get("class", "").startswith("cell ")
+        if self.inside:
+            self.cells.append([named["class"].split(), named["title"], ""])
+
+    def handle_endtag(self, tag):
+        self.inside = False
+
+    def handle_data(self, data):
+        if self.inside:
+            self.cells[-1][2] += data
+
+
+def safe(page):
+    """Whether nothing in a view runs, loads, or reaches the notebook around it."""
+    read = Cells(page)
+    assert not {"script", "img", "iframe", "link"} & set(read.tags)
+    assert not [one for one in read.attributes if one == "style" or one.startswith("on")]
+    assert read.tags.count("style") == 1
+    assert read.tags[:2] == ["div", "style"]
+    return read
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory):
+    return toy_store(tmp_path_factory.mktemp("toy")).pack(16).shuffle()
+
+
+def test_every_cell_of_the_first_rows_is_shown_with_its_token_segment_and_loss(run):
+    batch = run.batch(range(4))
+    read = safe(batch.view(rows=3)._repr_html_())
+    rows, width = 3, batch.shape[1]
+    assert len(read.cells) == rows * width
+    strings = [text for row in batch.token_strings(rows) for text in row]
+    for number, (classes, title, text) in enumerate(read.cells):
+        row, cell = divmod(number, width)
+        segment = batch.segment_ids[row, cell]
+        assert text == (strings[number] if segment else notebook.FILLER)
+        assert f"id {batch.tokens[row, cell]}" in title
+        assert classes[1] == (f"t{segment}" if segment else "t0")
+        target = cell > 0 and batch.loss_mask[row, cell - 1]
+        assert ("untrained" in classes) == (not target)
+        starts = segment and (not cell or batch.segment_ids[row, cell - 1] != segment)
+        assert ("first" in classes) == bool(starts)
+
+
+def test_titles_name_the_documents_that_at_names(run):
+    read = Cells(run[:2].view()._repr_html_())
+    width = run.seq_len
+    for row, example in enumerate(run.at(range(2))):
+        for span in example.spans:
+            for stretch in span.cells:
+                if stretch.inserted or stretch.label_only:
+                    continue
+                for place in range(stretch.length):
+                    _, title, _ = read.cells[row * width + stretch.column + place]
+                    assert f"document {span.document}, token {stretch.start + place}," in title
+
+
+def test_a_view_of_a_step_is_the_batch_of_that_step(run):
+    seen = run.view(step=1, batch_size=2)
+    assert repr(seen).startswith("step 1, 2 rows\nrow 0, index 2: ")
+    cells = Cells(seen._repr_html_()).cells
+    titles = [re.search(r"id (\d+)", title)[1] for _, title, _ in cells]
+    assert titles == [str(one) for one in run.batch([2, 3]).tokens.ravel().tolist()]
+
+
+def test_a_view_of_a_run_has_the_answers_of_its_report(tmp_path):
+    run = everything_run(tmp_path)
+    seen = run.view(batch_size=8)
+    answers = notebook.run_report(run, notebook.Asked(batch_size=8)).answers
+    page = seen._repr_html_()
+    safe(page)
+    for one in answers:
+        assert one.sentence in repr(seen)
+    linked = re.findall(r'href="#([\w-]+)"', page)
+    assert all(f'id="{one}"' in page for one in linked)
+
+
+def test_a_view_of_a_store_has_its_figures(tmp_path):
+    store = toy_store(tmp_path / "toy")
+    page = store.view()._repr_html_()
+    safe(page)
+    assert "How long documents are" in page
+    assert f"{store.num_documents:,} documents" in repr(store.view())
+
+
+def test_hostile_texts_stay_text(tmp_path):
+    run = hostile_run(tmp_path)
+    for one in (run.view(), run.view(step=0), run[:4].view()):
+        safe(one._repr_html_())
+        assert "\x1b" not in repr(one)
+    for store in {source.path for source in run.sources.values()}:
+        safe(tl.open(store).view()._repr_html_())
+    safe(run._repr_html_())
+    safe(run[:2]._repr_html_())
+    assert EVIL not in run._repr_html_()
+
+
+def test_a_copy_without_its_store_shows_ids(run):
+    batch = pickle.loads(pickle.dumps(run.batch([0])))
+    assert batch.token_strings()[0] == [str(token) for token in batch.tokens[0].tolist()]
+    assert len(Cells(batch.view()._repr_html_()).cells) == batch.shape[1]
+
+
+def test_long_rows_and_many_rows_are_cut_and_counted(tmp_path):
+    store = tl.build([{"text": "x" * 5000}], tmp_path / "long", tokenizer="bytes")
+    batch = store.windows(1024)[:4]
+    page = batch.view(rows=2)._repr_html_()
+    assert len(Cells(page).cells) == 2 * notebook.MOST_CELLS
+    assert "and 512 more cells" in page
+    assert "and 2 more rows" in page
+    with pytest.raises(ConfigError, match="rows"):
+        batch.view(rows=0)
+
+
+def test_no_rule_of_the_style_reaches_the_notebook():
+    """All of it is inside one rule, and what is said of a page is said of the piece."""
+    style = nested_style()
+    assert style.startswith(".tokenloom.tokenloom { ")
+    depth = np.cumsum([(one == "{") - (one == "}") for one in style])
+    assert depth[-1] == 0
+    assert np.flatnonzero(depth == 0)[-1] == len(style) - 1
+    assert (depth[24:-1] > 0).all()
+    assert not re.search(r":root|(^|[}\s])body\b", style)
+    assert "</" not in style
+    assert len(style) < 64_000
