@@ -248,7 +248,7 @@ def test_a_bar_where_somebody_looks(tmp_path, capsys):
 
     with Progress("build", total=10, show=True) as bar:
         bar.advance(5)
-        bar.note("3 documents")
+        bar.count(3, 8)
     assert "build" in capsys.readouterr().err
     with Progress("build", total=10) as bar:
         bar.advance(5)

@@ -170,7 +170,7 @@ def test_commands_and_their_options_are_pinned():
     assert {"--doc", "--limit", "--snapshot", "--start", "--text"} < set(options["show"])
     assert {"--examples", "--tokenized", "--first", "--row"} < set(options["show"])
     assert options["show"] == options["dataset"]
-    assert options["verify"] == sorted({"--seal"} | foreign)
+    assert options["verify"] == sorted({"--executor", "--seal"} | foreign)
     assert options["check"] == ["--schema", "--set"]
     assert options["init"] == ["--batch-size", "--out", "--seq-len", "-o"]
     pinned = ["--old-snapshots", "--pin", "--pin-for", "--unfinished"]

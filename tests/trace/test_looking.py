@@ -176,9 +176,9 @@ def test_where_in_some_epochs_makes_no_other_sums(texts, tmp_path, monkeypatch):
     made = []
     original = costs.SummedCosts._added_up
 
-    def counted(self, epoch):
+    def counted(self, epoch, share=None):
         made.append((self._priced._run.name, epoch))
-        return original(self, epoch)
+        return original(self, epoch, share)
 
     monkeypatch.setattr(costs.SummedCosts, "_added_up", counted)
     sources = {n: texts.pack(8, strategy=s).shuffle().epochs(None) for n, s in STRATEGIES.items()}

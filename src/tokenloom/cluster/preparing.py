@@ -52,6 +52,12 @@ class Prepared:
     Attributes:
         kept: names of the files in the plan cache that the run finds there.
         made: those of them that were not there before.
+
+    >>> import tempfile, tokenloom as tl
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     store = tl.build([{"text": "the quick brown fox"}], folder + "/toy", tokenizer="bytes")
+    ...     prepare_run(store.pack(8).describe(), executor="local").made
+    ()
     """
 
     kept: tuple[str, ...]
