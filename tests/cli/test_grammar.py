@@ -91,7 +91,7 @@ def test_a_command_that_does_something_loads_numpy(tmp_path):
 
 TAKES_A_RUN = {
     *("check", "plan", "at", "where", "next", "find", "digest", "diff", "edit", "state"),
-    *("show", "dataset", "audit", "simulate", "blame", "evaluate", "explore"),
+    *("show", "dataset", "audit", "simulate", "blame", "evaluate", "explore", "report"),
 }
 
 
