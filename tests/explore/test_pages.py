@@ -382,17 +382,20 @@ def test_a_step_whose_sums_are_not_kept_is_greyed_with_the_command(tmp_path, mon
     monkeypatch.setattr(unkept, "QUICK_ROWS", 3)
     for page, values in (
         ("step", {"step": 50}),
-        ("row", {"index": 900}),
-        ("compare", {"a": 50, "b": 51}),
-        ("goto", {"source": "s0", "after": 900}),
+        ("row", {"index": 800}),
+        ("compare", {"a": 50, "b": 50}),
+        ("goto", {"source": "s0", "after": 800}),
     ):
         found = late.html(page, **values)
         assert "not kept yet" in found, page
-        assert "run.simulate(" in found
+        assert "run.at(800)" in found
     found = late.html("document", source="s0", document=1, after=900)
     assert "not kept yet" in found
+    assert "run.next('s0', 1, after=900)" in html.unescape(found)
     assert 'class="cell plain"' in found  # its tokens are shown
     assert late.get("find", kind="text", wanted="a").status == 200
+    late.session.run().run.at(800)  # what the page says to do
+    assert "<h1>Example 800" in late.html("row", index=800)
 
 
 def test_control_with_time_for_them_the_same_pages_are_shown(tmp_path):

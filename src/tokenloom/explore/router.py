@@ -21,7 +21,7 @@ from tokenloom.explore.pages.overview_page import overview_page
 from tokenloom.explore.pages.row_page import next_of_source, row_page
 from tokenloom.explore.pages.step_page import step_page
 from tokenloom.explore.query import Query, read_form, read_query
-from tokenloom.explore.session import Session
+from tokenloom.explore.session import ExploredRun, Session
 from tokenloom.explore.shell import Download, Elsewhere, ExplorerPage, greyed, reply_of
 from tokenloom.explore.unkept import quickly
 from tokenloom.explore.wire_text import (
@@ -100,14 +100,23 @@ def routed(session: Session, request: HttpRequest) -> HttpReply:
         with quickly(name):
             return reply_of(session, PAGES[name](session, asked))
     except NotKept as missing:
-        body = greyed(session.run(), "Not shown yet", missing)
-        return reply_of(session, ExplorerPage(title="Not shown yet", body=body))
+        explored = session.run(asked.whole("run", 0, 1))
+        body = greyed("What is missing", missing, explored.keeping(_example(explored, asked)))
+        page = ExplorerPage(title="Not shown yet", body=body, run=explored.number)
+        return reply_of(session, page)
     except (TokenloomError, IndexError, KeyError) as error:
         said = str(error.args[0]) if isinstance(error, KeyError) and error.args else str(error)
         return _failed(session, 400, said)
     except Exception:  # one page must not stop the others
         log.exception("explore: the page %r failed", name)
         return _failed(session, 500, "This page failed; the terminal shows why.")
+
+
+def _example(explored: ExploredRun, asked: Query) -> int:
+    """The example that a page was asked for, by whatever name it was."""
+    steps = [asked.whole(name, 0) for name in ("step", "a", "b")]
+    examples = [asked.whole(name, 0) for name in ("index", "after", "at")]
+    return max(*examples, explored.steps.begin(max(steps)))
 
 
 def _failed(session: Session, status: int, said: str) -> HttpReply:

@@ -8,6 +8,7 @@ is bounded. Costly things, such as the report, are made one at a time, whoever a
 from __future__ import annotations
 
 import os
+import shlex
 import warnings
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
@@ -86,9 +87,20 @@ class ExploredRun:
         own = [name for name in names if name in set(heavy[:COLOURED])]
         return {name: own.index(name) + 1 if name in own else COLOURED + 1 for name in names}
 
-    def keeping(self) -> str:
-        """What works out sums and plans of the run, and keeps them."""
-        return self._subject.keeping()
+    def keeping(self, index: int, document: tuple[str, int] | None = None) -> str:
+        """What asks about an example, or for a document after it, without a limit.
+
+        Whatever that needs is worked out then, and kept.
+        """
+        if self.path:
+            words = ["tokenloom", "at", self.path, str(index)]
+            if document is not None:
+                words = ["tokenloom", "next", self.path, "--source", document[0]]
+                words += ["--doc", str(document[1]), "--after", str(index)]
+            return shlex.join(words)
+        if document is not None:
+            return self._subject.python(f"run.next({document[0]!r}, {document[1]}, after={index})")
+        return self._subject.python(f"run.at({index})")
 
     def strings(self, source: str, ids: ArrayLike) -> list[str]:
         """A printable string for each token of a source; its number where nothing decodes it."""

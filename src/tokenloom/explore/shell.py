@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from tokenloom.errors import NotKept
 from tokenloom.explore.query import link
-from tokenloom.explore.session import ExploredRun, Session
+from tokenloom.explore.session import Session
 from tokenloom.explore.unkept import missing_words
 from tokenloom.explore.wire_text import HTML, HttpReply
 from tokenloom.page.figure import code_block
@@ -212,13 +212,13 @@ def pager(page: str, first: int, size: int, whole: int, unit: str, **values: obj
     )
 
 
-def greyed(explored: ExploredRun, title: str, missing: NotKept) -> Markup:
+def greyed(title: str, missing: NotKept, code: str) -> Markup:
     """What stands in the place of something that cannot be shown yet: why, and what to do."""
     return tag(
         "section",
         tag("h2", title),
         tag("p", missing_words(missing), class_="reason"),
         tag("p", "This makes and keeps them; then load this page again:", class_="soft"),
-        code_block(explored.keeping(), "code that keeps them"),
+        code_block(code, "code that keeps them"),
         class_="figure unable",
     )

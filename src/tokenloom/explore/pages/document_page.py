@@ -120,7 +120,7 @@ def _places(
     try:
         found, reason, later = next_places(explored, source, document, after, PLACES)
     except NotKept as missing:
-        return greyed(explored, title, missing)
+        return greyed(title, missing, explored.keeping(max(0, after), (source, document)))
     parts: list[Markup] = []
     if found:
         number = explored.number or None
