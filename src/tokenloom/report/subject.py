@@ -141,7 +141,7 @@ class RunSubject:
                 latency=asked.latency,
                 bandwidth=asked.bandwidth,
                 step_seconds=asked.step_seconds,
-                points=POINTS,
+                points=1,  # `consumption` has the others
                 exact_examples=exact,
             )
 
