@@ -148,7 +148,7 @@ class RunSubject:
                 bandwidth=asked.bandwidth,
                 cache_bytes=asked.cache_bytes,
                 step_seconds=asked.step_seconds,
-                points=POINTS,
+                points=1,  # `consumption` has the others
                 exact_examples=exact,
             )
 

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from tokenloom.errors import NotKept
 from tokenloom.inspect.simulate.answer import SourceRepeats
 from tokenloom.inspect.simulate.bands import rows_taken
+from tokenloom.layout.allowance import is_limited
 from tokenloom.layout.spans import Spans
 from tokenloom.loader.steps import Steps
 from tokenloom.order.run import Run, SourceRun
@@ -28,6 +29,8 @@ __all__ = ["repeats_of"]
 Int64 = NDArray[np.int64]
 
 SHOWINGS = 8192  # rows that are followed, over all epochs and sources
+
+HURRIED = 16  # times fewer of a mix, where somebody waits: each is a search
 
 EPOCHS = 64  # epochs that are followed
 
@@ -72,7 +75,8 @@ def _of_source(
         return nothing
     epochs = _epochs(source, low, high)
     few = epochs[:EPOCHS]
-    followed = _followed(source, max(1, most // len(few)))
+    hurried = is_limited() and source is not run and rows * len(few) > most
+    followed = _followed(source, max(1, (most // HURRIED if hurried else most) // len(few)))
     if followed is None:
         why = "Documents were not followed: its rows change from epoch to epoch, and are many."
         return replace(nothing, is_sample=True, note=why)
