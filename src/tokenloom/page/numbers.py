@@ -82,9 +82,15 @@ def ratio(value: float) -> str:
 def seconds(value: float) -> str:
     """A length of time.
 
-    >>> seconds(0.0004), seconds(0.25), seconds(3.21), seconds(75), seconds(7300), seconds(200_000)
-    ('0.4 ms', '250 ms', '3.2 s', '1 min 15 s', '2 h 1 min', '2 d 7 h')
+    >>> seconds(6.9e-8), seconds(0.00004), seconds(0.25), seconds(3.21), seconds(75)
+    ('below 1 µs', '40 µs', '250 ms', '3.2 s', '1 min 15 s')
+    >>> seconds(7300), seconds(200_000), seconds(0)
+    ('2 h 1 min', '2 d 7 h', '0 s')
     """
+    if value < 1e-6:
+        return "below 1 µs" if value else "0 s"
+    if value < 1e-3:
+        return f"{value * 1e6:.3g} µs"
     if value < 1:
         return f"{value * 1000:.3g} ms"
     if value < 60:
