@@ -6,9 +6,6 @@ are fetched ahead of time as it answers, by the threads that also fetch blocks a
 (`tokenloom.store.cache.Fetchers`); from others each is made when it is its turn. What is ready or
 under way is bounded in bytes, so memory does not depend on the size of the store, and things are
 given in order, so nothing depends on which answer came first.
-
-Measured: 67 MB of foreign ids behind 20 ms a request are identified by the same 137 requests in
-0.43 to 0.50 s with 32 of them under way, and in 3.2 to 4.1 s with one.
 """
 
 from __future__ import annotations
