@@ -6,9 +6,9 @@ from urllib.parse import urlencode
 
 import numpy as np
 import pytest
+from exploring import Asked
 
 import tokenloom as tl
-from conftest import Asked
 from tokenloom.explore import scan
 from tokenloom.explore.pages import edit_page
 from tokenloom.explore.session import ExploredRun, Session

@@ -1,7 +1,7 @@
 """Who may ask: this machine's browser with the token, and nobody else."""
 
 import pytest
-from hostile import hostile_requests
+from hostilebytes import hostile_requests
 from pagetoys import MARK
 
 from tokenloom.explore.gate import refusal

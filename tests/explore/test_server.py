@@ -11,7 +11,7 @@ import time
 from pathlib import Path
 
 import pytest
-from hostile import hostile_requests
+from hostilebytes import hostile_requests
 
 import tokenloom as tl
 from tokenloom.explore.server import LOOPBACK, MOST, Server

@@ -210,7 +210,10 @@ WRONG = [
         wiki("{store: memory://bucket/wiki, pack: {}}"),
         (
             "line 4, column 17: sources.wiki.store: found 'memory://bucket/wiki': there is no "
-            "token store here. Build one with `tokenloom build` or `tokenloom.build(...)`."
+            "token store here. Build one with `tokenloom build` or `tokenloom.build(...)`. "
+            "Files of other projects open as they are (levanter, megatron, mds, litdata, parquet, "
+            "arrow, arrays, datatrove, llm.c, npy, flat): docs/stores.md says how each is "
+            "found, and what must be said about it."
         ),
     ),
     (
@@ -710,7 +713,10 @@ WRONG = [
         GOOD + "evaluate: {held: {store: stores/none, windows: 8}}\n",
         (
             "line 8, column 26: evaluate.held.store: found 'stores/none': there is no "
-            "token store here. Build one with `tokenloom build` or `tokenloom.build(...)`."
+            "token store here. Build one with `tokenloom build` or `tokenloom.build(...)`. "
+            "Files of other projects open as they are (levanter, megatron, mds, litdata, parquet, "
+            "arrow, arrays, datatrove, llm.c, npy, flat): docs/stores.md says how each is "
+            "found, and what must be said about it."
         ),
     ),
     (

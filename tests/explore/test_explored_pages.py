@@ -8,10 +8,10 @@ import warnings
 
 import numpy as np
 import pytest
+from exploring import Asked
 from pagetoys import EVIL, MARK, everything_run, texts_of
 
 import tokenloom as tl
-from conftest import Asked
 from tokenloom.explore.cell_facts import NAMES, row_cells
 from tokenloom.explore.session import ExploredRun, Session
 from tokenloom.page.markup import visible
