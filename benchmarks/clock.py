@@ -28,6 +28,7 @@ __all__ = [
     "Row",
     "Table",
     "Timing",
+    "absent",
     "against",
     "amount",
     "columns",
@@ -239,6 +240,16 @@ def _row(what: str, timing: Timing, figure: Callable[[float], float], unit: str)
 def amount(what: str, value: float, unit: str) -> Row:
     """A row with a plain figure."""
     return Row(what=what, value=value, unit=unit)
+
+
+def absent(what: str, reason: str, goal: str) -> Row:
+    """A row that misses its goal because what it compares with is not there.
+
+    >>> row = absent("its own reader", "not installed (make peers)", "at least 5x")
+    >>> row.what, row.goal, row.met
+    ('its own reader: not installed (make peers)', 'at least 5x', False)
+    """
+    return Row(what=f"{what}: {reason}", value=0, unit="rows", goal=goal, met=False)
 
 
 def typical(row: Row) -> float:

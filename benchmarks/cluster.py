@@ -1,13 +1,17 @@
 """Builds in stretches: what parts and Ray add to one process, and what they gain on the wall.
 
-Local is `tokenloom.build(..., stretches=n)` in one process. Parts are `build_part` for each of n
-parts and `finish_build`, one after the other, with the tokenizer "bytes": it is the cheapest to
-open and the fastest to run, so what parts add is largest beside it. Opening a real tokenizer, which
-each part does again, is a row of its own. On Ray the same stretches are tasks of a local cluster
-that runs already, with one CPU and with two.
+Three tables. In the first, local is `tokenloom.build(..., stretches=n)` in one process, and parts
+are `build_part` for each of n parts and `finish_build`, one after the other in that process, with
+the tokenizer "bytes": it is the cheapest to open and the fastest to run, so what parts add is
+largest beside it. The second is what a cluster without an engine runs: a process of `tokenloom
+build --part` for each part and one of `--finish`, beside one process of `tokenloom build`, with a
+trained BPE; each of them starts Python, imports, and opens the tokenizer, and the share of that is
+told. In the third the stretches are tasks of a local Ray cluster that runs already, with one CPU
+and with two.
 
 CPU is that of all processes that this one started, and of theirs: it is read from /proc while they
-live, since a daemon's children are nobody's afterwards. Ray's own daemons are in it.
+live, since a daemon's children are nobody's afterwards. Ray's own daemons are in it. Of the second
+table it is what the system counted for processes that have ended.
 
 `--size huge` has 1 GB of text.
 """
@@ -18,6 +22,8 @@ import contextlib
 import importlib.util
 import os
 import shutil
+import subprocess
+import sys
 import tempfile
 import threading
 import time
@@ -29,7 +35,17 @@ from typing import Any
 
 import tokenloom as tl
 from benchmarks.build import SIZES as TEXTS
-from benchmarks.clock import Case, Table, against, cost, interleave, want
+from benchmarks.clock import (
+    Case,
+    Table,
+    absent,
+    against,
+    amount,
+    cost,
+    interleave,
+    typical,
+    want,
+)
 from benchmarks.corpus import find_text, train_tokenizer, write_jsonl
 from tokenloom import cluster
 
@@ -38,20 +54,22 @@ __all__ = ["SIZES", "run"]
 MARK = "TOKENLOOM_BENCH"  # in the environment of all processes that are counted
 SECOND = 0.2  # between two looks at them
 FILES = 16  # of the corpus
+QUIET = subprocess.DEVNULL
 GOALS = {"parts": 1.05, "ray": 1.15, "gain": 1.5}
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Amount:
-    """Bytes of text, stretches, and rounds."""
+    """Bytes of text, stretches, rounds, and how many processes share a build."""
 
     bytes: int
     stretches: int
     rounds: int
+    processes: tuple[int, ...] = (2, 16)
 
 
 SIZES = {
-    "tiny": Amount(bytes=100_000, stretches=2, rounds=1),
+    "tiny": Amount(bytes=100_000, stretches=2, rounds=1, processes=(2,)),
     "small": Amount(bytes=30_000_000, stretches=4, rounds=3),
     "default": Amount(bytes=200_000_000, stretches=8, rounds=3),
     "full": Amount(bytes=240_000_000, stretches=8, rounds=5),
@@ -167,6 +185,38 @@ class _Builds:
 
         return self._case(make)
 
+    def processes(self, source: Path, count: int) -> Case:
+        """A process for each of `count` parts, one after the other, and one that finishes."""
+
+        def make(out: Path) -> tl.Store:
+            for part in range(1, count + 1):
+                self._command(source, out, "--workers", "1", "--part", f"{part}/{count}")
+            self._command(source, out, "--finish")
+            return tl.open(out)
+
+        return self._case(make)
+
+    def process(self, source: Path, count: int) -> Case:
+        """One process that does all stretches."""
+
+        def make(out: Path) -> tl.Store:
+            self._command(source, out, "--workers", "1", "--stretches", str(count))
+            return tl.open(out)
+
+        return self._case(make)
+
+    def start(self, source: Path) -> Case:
+        """One process of `--part` whose part is as good as empty."""
+        return Case(
+            prepare=self.place,
+            run=lambda out: self._command(source, out, "--workers", "1", "--part", "1/2"),
+        )
+
+    def _command(self, source: Path, out: Path, *more: str) -> None:
+        own = ["-t", str(self.settings["tokenizer"]), "--engine", self.settings["engine"]]
+        command = [sys.executable, "-m", "tokenloom", "build", str(source), "-o", str(out), *own]
+        subprocess.run([*command, "--id-key", "id", "--quiet", *more], check=True, stdout=QUIET)
+
     def on_ray(self, source: Path, workers: int) -> Case:
         """Stretches as tasks, `workers` at once."""
         return self._case(
@@ -186,7 +236,7 @@ class _Builds:
 
 
 def run(folder: Path, size: str, command: str) -> list[Table]:
-    """The table of parts, and that of Ray where it is installed."""
+    """The tables of parts, and that of Ray; one row that fails where it is not installed."""
     how, texts = SIZES[size], TEXTS[size]
     corpus = find_text(how.bytes, texts.roots)
     tokenizer, source, empty = (folder / name for name in ("t.json", "text", "empty.jsonl"))
@@ -200,9 +250,8 @@ def run(folder: Path, size: str, command: str) -> list[Table]:
     builds = _Builds(folder, how, tokenizer)
     with _marked() as counted:
         tables = [_parts_table(builds, source, empty, megabytes, command, counted)]
-        if importlib.util.find_spec("ray"):
-            tables.append(_ray_table(builds, source, megabytes, command, counted))
-    return tables
+        tables.append(_processes_table(builds, source, empty, megabytes, command))
+        return [*tables, _ray_table(builds, source, megabytes, command, counted)]
 
 
 def _parts_table(
@@ -228,14 +277,48 @@ def _parts_table(
         ),
         cost("one record with the tokenizer of the next table", timing["opening"], 1, "s"),
     ]
-    title = f"cluster 1: {megabytes:.1f} MB in {builds.how.stretches} parts"
+    title = f"cluster 1: {megabytes:.1f} MB in {builds.how.stretches} parts, in one process"
     return Table(title=title, command=command, rows=rows)
+
+
+def _processes_table(
+    builds: _Builds, source: Path, empty: Path, megabytes: float, command: str
+) -> Table:
+    """`tokenloom build --part` beside `tokenloom build`, with all that starting costs."""
+    builds.digests.clear()
+    cases = {"start": builds.start(empty)}
+    for count in builds.how.processes:
+        cases |= {f"local {count}": builds.process(source, count)}
+        cases |= {f"parts {count}": builds.processes(source, count)}
+    timing = interleave(cases, builds.how.rounds, warm_up=False)
+    rows, start = [], cost("starting: --part of one record", timing["start"], 1, "s")
+    for count in builds.how.processes:
+        local, parts = timing[f"local {count}"], timing[f"parts {count}"]
+        one = cost(f"one process, {count} stretches", local, 1, "s")
+        shared = against(cost(f"{count} of --part and --finish", parts, 1, "s"), one, "local")
+        # the finish and one process start as well, with more to import
+        starts = (count + 1) * typical(start) / typical(shared)
+        rows += [
+            one,
+            want(shared, "<=", GOALS["parts"], of_ratio=True),
+            amount(f"  of it, starting {count + 1} processes", starts, "of its CPU"),
+        ]
+    same = "the same manifest" if len(builds.digests) == len(builds.how.processes) else "DIFFERENT"
+    title = f"cluster 2: {megabytes:.1f} MB by processes of `tokenloom build --part`"
+    notes = [f"Builds with the same number of stretches gave {same}."]
+    return Table(title=title, command=command, rows=[start, *rows], notes=notes)
 
 
 def _ray_table(
     builds: _Builds, source: Path, megabytes: float, command: str, counted: Counted
 ) -> Table:
-    import ray
+    title = f"cluster 3: {megabytes:.1f} MB in {builds.how.stretches} stretches on a local Ray"
+    try:
+        import ray
+    except ImportError as error:
+        goals = f"at most {GOALS['ray']}x CPU, {round(1 / GOALS['gain'], 3)}x wall"
+        row = absent("Ray, two at a time", f"cannot be imported ({error})", goals)
+        return Table(title=title, command=command, rows=[row])
 
     builds.digests.clear()
     with tempfile.TemporaryDirectory(prefix="tlr-", dir="/tmp") as place:
@@ -274,5 +357,4 @@ def _ray_table(
         ),
     ]
     same = "the same manifest" if len(builds.digests) == 1 else "DIFFERENT manifests"
-    title = f"cluster 2: {megabytes:.1f} MB in {builds.how.stretches} stretches on a local Ray"
     return Table(title=title, command=command, rows=rows, notes=[f"All builds gave {same}."])

@@ -21,7 +21,7 @@ import time
 from pathlib import Path
 
 import tokenloom as tl
-from tokenloom.cluster import audit_run, check_store, prepare_run
+from tokenloom.cluster import audit_run, check_certificate, check_store, prepare_run
 from tokenloom.ingest.cluster import on_ray, ray_tasks, under_way
 from tokenloom.inspect.audit import run_audit
 from tokenloom.layout.pack import rows as grouping
@@ -37,6 +37,18 @@ OPTIONS = {
     "transform": "slowly:pause",
     "progress": False,
 }
+
+# shards of 16 KB, so that tokens would be ten times of what a driver may hear for a shard
+LARGE = {**OPTIONS, "shard_tokens": 8000}
+
+
+def write_large(folder):
+    """Two files of 150 documents of 900 characters."""
+    (folder / "in").mkdir()
+    for number in range(2):
+        texts = [f"{number} {place} ".ljust(900, "abcdefg"[place % 7]) for place in range(150)]
+        lines = "".join(json.dumps({"text": text}) + "\n" for text in texts)
+        (folder / f"in/part-{number}.jsonl").write_text(lines)
 
 
 def inputs_of(folder):
@@ -79,6 +91,8 @@ def listen(heard):
     def get(*asked, **options):
         answer = real(*asked, **options)
         heard["received"].append(len(pickle.dumps(answer)))
+        if isinstance(answer, dict) and "stretch" in answer:
+            heard["stretches"].append(heard["received"][-1])
         return answer
 
     def packed(plan):
@@ -95,19 +109,20 @@ def listen(heard):
 
 def scene_plain(folder):
     """A cluster of our own, for one call, and somebody who watches."""
-    heard = {"received": [], "under_way": [], "shown": []}
+    heard = {"received": [], "stretches": [], "under_way": [], "shown": []}
     listen(heard)
     os.environ["AWS_SECRET_ACCESS_KEY"] = "hidden-7f3a"
     under_way.EVERY = ray_tasks.PATIENCE = 0.05  # seconds; stretches are short
-    watched = {**OPTIONS, "progress": True}
+    watched = {**LARGE, "progress": True}
     tl.build(inputs_of(folder), folder / "plain", executor="ray", workers=2, **watched)
     import ray
 
-    left_running, received = ray.is_initialized(), sum(heard["received"])
+    left_running, received = ray.is_initialized(), list(heard["received"])
     report = check_store(folder / "plain", workers=2)
     return {
         "verified": report == tl.open(folder / "plain").check(progress=False) and report.ok,
         "received": received,
+        "stretches": heard["stretches"],
         "under_way": max(heard["under_way"]),
         "shown": heard["shown"],
         "secret_sent": "hidden-7f3a" in heard["sent"],
@@ -183,15 +198,18 @@ def scene_node(folder):
 # -- runs -----------------------------------------------------------------------------------
 
 
+ROW, ROWS = 512, 1700  # tokens of a row, rows that are audited
+
+
 def packed_run(folder):
     """A mix that packs, counts and adds up; in this process, small runs are worth keeping."""
     grouping.WORTH_KEEPING = costs.WORTH_KEEPING = prices.WORTH_KEEPING = 1
-    grouping.TOGETHER, costs.PIECE, prices.PIECE = 4, 2048, 1000
-    run_audit.RENDERED_TOGETHER = 100
+    grouping.TOGETHER, costs.PIECE, prices.PIECE = 4, 2048, 100
+    run_audit.RENDERED_TOGETHER = 100  # rows, 100 KB of tokens
     store = tl.open(folder / "whole")
     sources = {
-        "packed": store.pack(16, group_docs=20, min_len=2).shuffle(),
-        "windows": store.windows(16).shuffle(),
+        "packed": store.pack(ROW, group_docs=20, min_len=2).shuffle(),
+        "windows": store.windows(ROW).shuffle(),
     }
     return tl.mix(sources, weights={"packed": 2, "windows": 1}, cost="loss_tokens").seed(5)
 
@@ -208,15 +226,18 @@ def scene_runs(folder):
     cache_in(folder, "cache-ray")
     there = prepare_run(config, epochs=2, workers=2, progress=False)
     run = tl.from_config(config)
-    whole = run.audit(0, 1900, progress=False)
-    heard = {"received": [], "under_way": [], "shown": []}
+    whole = run.audit(0, ROWS, progress=False)
+    heard = {"received": [], "stretches": [], "under_way": [], "shown": []}
     listen(heard)
-    found = audit_run(run, 0, 1900, workers=2, progress=False)
+    found = audit_run(run, 0, ROWS, workers=2, progress=False)
+    received = list(heard["received"])
+    checked = check_certificate(whole, run, workers=2, progress=False)
     return {
         "made": [list(here.made), list(there.made)],
         "ok": whole.ok,
         "same": found == whole,
-        "received": heard["received"],
+        "checked": checked.ok and len(heard["received"]) == 2 * len(received),
+        "received": received,
     }
 
 
@@ -237,17 +258,17 @@ def kill_first(came):
 
 def scene_lost(folder):
     """A worker is killed in the midst of plans, and one in the midst of an audit."""
-    heard = {"received": [], "under_way": [], "shown": []}
+    heard = {"received": [], "stretches": [], "under_way": [], "shown": []}
     listen(heard)
     run = packed_run(folder)
-    whole = run.audit(0, 1900, progress=False)
+    whole = run.audit(0, ROWS, progress=False)
     cache_in(folder, "cache-ray")
     plans, thread = kill_first(heard["received"])
     prepare_run(run.describe(), epochs=2, workers=2, progress=False)
     thread.join(60)
     heard["received"].clear()
     audit, thread = kill_first(heard["received"])
-    found = audit_run(run, 0, 1900, workers=2, progress=False)
+    found = audit_run(run, 0, ROWS, workers=2, progress=False)
     thread.join(60)
     cache_in(folder, "cache-local")
     prepare_run(run.describe(), epochs=2, executor="local", progress=False)

@@ -1,5 +1,7 @@
 """`build_part` and `finish_build`: any order, any deaths, and the bytes of one process."""
 
+import contextlib
+import itertools
 import json
 import os
 import random
@@ -13,6 +15,7 @@ from kit import QUICK, SMALL, assert_same_tree, leftovers, quick_folder, tree, w
 import tokenloom as tl
 from tokenloom import cluster
 from tokenloom.cli import main
+from tokenloom.ingest.cluster import finish
 from tokenloom.ingest.cluster.drive import finish_parts, prepare
 from tokenloom.ingest.cluster.stretch_files import plan_name, record_name
 from tokenloom.ingest.pipeline import BuildMode
@@ -113,6 +116,35 @@ def test_of_two_that_finish_at_once_one_publishes(scratch, corpus, nursery, file
         for _ in range(3)
     ]
     assert len({racer.value() for racer in racers}) == 1
+    assert_same_tree(scratch / "s", expected)
+
+
+class NoLocks(type(QUICK)):
+    """A shared file system that has none."""
+
+    @contextlib.contextmanager
+    def lock(self, path, *, shared=False):
+        yield None
+
+
+@pytest.mark.parametrize("looks", [1, 2])
+def test_records_that_another_clears_away_between_two_looks_are_no_error(
+    scratch, corpus, monkeypatch, looks
+):
+    """Without locks: all parts are there at the first look, and some or all gone at the second."""
+    inputs, expected = corpus
+    do(inputs, scratch / "s", *range(1, PARTS + 1))
+    read, count = finish._records, itertools.count()
+
+    def records(*place):
+        if next(count) == looks - 1:
+            with monkeypatch.context() as alone:
+                alone.setattr(finish, "_records", read)
+                cluster.finish_build(inputs, scratch / "s", files=NoLocks(), **SMALL)
+        return read(*place)
+
+    monkeypatch.setattr(finish, "_records", records)
+    cluster.finish_build(inputs, scratch / "s", files=NoLocks(), **SMALL)
     assert_same_tree(scratch / "s", expected)
 
 

@@ -11,60 +11,21 @@ from typing import Any
 from tokenloom import exchange
 from tokenloom.api.build import build_store
 from tokenloom.api.store import Store, open_store
+from tokenloom.cli.part import settings_of
 from tokenloom.cli.printing import said, summary, write
-from tokenloom.cluster import build_part, finish_build
+from tokenloom.cluster import finish_build
 from tokenloom.errors import ConfigError, binary_size, plural
 from tokenloom.foreign.opened import is_ours
 
 __all__ = ["build", "convert", "export"]
 
 
-_PASSED_ON = (
-    "text_key",
-    "id_key",
-    "ids_key",
-    "metadata_keys",
-    "filter",
-    "transform",
-    "chat",
-    "chat_template",
-    "train_on",
-    "template_args",
-    "on_error",
-    "encoding",
-    "errors",
-    "vocab_size",
-    "add_bos",
-    "add_eos",
-    "strict",
-    "parse_special",
-    "engine",
-    "verify_all",
-    "workers",
-    "append",
-    "overwrite",
-    "allow_duplicates",
-)
-
-
 def build(arguments: argparse.Namespace) -> int:
-    """Make a store, a part of one, or one of parts: `tokenloom build`."""
-    settings: dict[str, Any] = {name: getattr(arguments, name) for name in _PASSED_ON}
-    for name in ("chunk_tokens", "shard_tokens", "max_record_bytes", "stretches"):
-        if getattr(arguments, name) is not None:
-            settings[name] = getattr(arguments, name)
-    for name in ("bos", "eos", "pad"):
-        if getattr(arguments, name) is not None:
-            settings[name] = _special(getattr(arguments, name))
-    if arguments.column:
-        settings["columns"] = dict(item.partition(":")[::2] for item in arguments.column)
-    settings |= {"tokenizer": arguments.tokenizer}
-    if arguments.executor is not None and (arguments.part is not None or arguments.finish):
-        other = "--finish" if arguments.part is None else "--part"
-        raise ConfigError(f"--executor, {other}: found both, allowed: one of them.")
+    """Make a store, or one of parts: `tokenloom build`; `--part` is in `tokenloom.cli.part`."""
+    settings = settings_of(arguments)
+    if arguments.executor is not None and arguments.finish:
+        raise ConfigError("--executor, --finish: found both, allowed: one of them.")
     began = time.perf_counter()
-    if arguments.part is not None:
-        return _part(arguments, settings)
     if arguments.finish:
         del settings["workers"]
         store = finish_build(arguments.inputs, arguments.out, **settings)
@@ -75,32 +36,6 @@ def build(arguments: argparse.Namespace) -> int:
     seconds = time.perf_counter() - began
     write(arguments, {**summary(store), "seconds": round(seconds, 3)}, _lines(store, seconds))
     return 0
-
-
-def _part(arguments: argparse.Namespace, settings: dict[str, Any]) -> int:
-    """Do one part: `tokenloom build --part 3/64`."""
-    if arguments.finish or "stretches" in settings:
-        other = "--finish" if arguments.finish else "--stretches"
-        raise ConfigError(f"--part, {other}: found both, allowed: one of them.")
-    began = time.perf_counter()
-    quiet = False if arguments.quiet else None
-    done = build_part(arguments.inputs, arguments.out, arguments.part, progress=quiet, **settings)
-    seconds = time.perf_counter() - began
-    told = f"{arguments.out}: part {arguments.part}: "
-    if done:
-        documents, tokens = plural(done["documents"], "document"), plural(done["tokens"], "token")
-        told += f"{documents}, {tokens} in {plural(done['shards'], 'shard')}, {seconds:.1f} s"
-    else:
-        told += "not needed, the store is already published"
-    write(arguments, {"part": arguments.part, **done, "seconds": round(seconds, 3)}, [told])
-    return 0
-
-
-def _special(text: str) -> int | str | None:
-    """`none` is absent, digits are an id, anything else is a token."""
-    if text.lower() == "none":
-        return None
-    return int(text) if text.isdigit() else text
 
 
 def _lines(store: Any, seconds: float) -> list[str]:

@@ -13,6 +13,7 @@ from tokenloom.api.store import open_store
 from tokenloom.arguments import Place, Url, place
 from tokenloom.cli.printing import said, write
 from tokenloom.cluster import check_store
+from tokenloom.cluster.checking import refuse_foreign
 from tokenloom.errors import ConfigError, StoreCorrupt, binary_size, plural
 from tokenloom.foreign.described import Described
 from tokenloom.foreign.guarded import foreign_bytes
@@ -43,6 +44,7 @@ def verify(arguments: argparse.Namespace) -> int:
         if where == "local":
             report = store.check(progress=quiet)
         else:
+            refuse_foreign(store, where)
             report = check_store(arguments.store, executor=where, progress=quiet)
     ok = report.ok and not report.unfinished
     write(arguments, {**asdict(report), "ok": ok}, _verify_lines(report))

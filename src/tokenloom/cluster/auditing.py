@@ -2,7 +2,8 @@
 
 One idea: which rows are a piece follows from what is audited (`tokenloom.inspect.audit`), so who
 looks at them does not matter: the certificate is the one that a single process makes. A task opens
-the run, looks at one piece, and answers with counts, a few examples, sums by epoch and digests.
+the run, looks at one piece, and answers with counts, a few examples, sums by epoch and digests. A
+certificate of others is computed again in the same way.
 Whole epochs are judged here, from these sums and the lengths of documents.
 """
 
@@ -18,10 +19,11 @@ from tokenloom.cluster.sending import OnRay, described_run, sent_run
 from tokenloom.ingest.cluster.ray_tasks import check_executor
 from tokenloom.ingest.crew.wire import pack_error
 from tokenloom.inspect.audit.certificate import Certificate
+from tokenloom.inspect.audit.recheck import CheckReport, checked_in_full
 from tokenloom.inspect.audit.run_audit import Audit, certified
 from tokenloom.inspect.audit.scope import Scope, scope_of
 
-__all__ = ["audit_run"]
+__all__ = ["audit_run", "check_certificate"]
 
 
 def audit_run(
@@ -63,17 +65,63 @@ def audit_run(
     ...     audit_run(run, executor="local") == run.audit()
     True
     """
-    remote, workers = check_executor(executor, workers)
+    check_executor(executor, workers)
     scope = scope_of(dataset_of("audit_run", run), first, last, arrays, sample, seed)
+    return _certified(run, scope, executor, workers, progress)
+
+
+def check_certificate(
+    certificate: Certificate | str | bytes | dict[str, Any],
+    run: Dataset,
+    *,
+    executor: str = "ray",
+    workers: int | None = None,
+    progress: bool | None = None,
+) -> CheckReport:
+    """Whether a certificate is right about a run: all of it, computed again by many machines.
+
+    A keyed hundredth of it is soon computed by one process: `tokenloom.inspect.check_certificate`.
+
+    Args:
+        certificate: as `audit_run` gave it, or as JSON.
+        run: the run, over stores that every node sees.
+        executor: "ray" (extra `ray`) or with an address, as in `tokenloom.build`, or "local".
+        workers: how many tasks run at once, at most; default: what the cluster has room for.
+        progress: show a bar; default: if standard error is a terminal.
+
+    Returns:
+        The report of `tokenloom.inspect.check_certificate` with ``full=True``, whoever looked.
+
+    Raises:
+        ConfigError: it is no certificate, or the run cannot be sent.
+        WorkerError: a task was lost again and again.
+
+    >>> import tempfile, tokenloom as tl
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     store = tl.build([{"text": "the quick brown fox"}], folder + "/toy", tokenizer="bytes")
+    ...     run = store.windows(4).shuffle()
+    ...     print(check_certificate(run.audit(), run, executor="local"))
+    the same: 4 of 4 digests computed again
+    """
+    check_executor(executor, workers)
+    return checked_in_full(
+        certificate, run, lambda scope: _certified(run, scope, executor, workers, progress)
+    )
+
+
+EPOCHS = 8  # of each source, whose sums are sent along if they are kept
+
+
+def _certified(
+    run: Dataset, scope: Scope, executor: str, workers: int | None, progress: bool | None
+) -> Certificate:
+    remote, workers = check_executor(executor, workers)
     if not remote:
         return certified(run, scope, progress=progress)
     message = {"run": described_run(run, executor), "scope": unbind(scope)}
     with OnRay(executor, workers, progress) as ray:
         share = ray.share(_piece, message, kept_names(run, EPOCHS))
         return certified(run, scope, share, progress)
-
-
-EPOCHS = 8  # of each source, whose sums are sent along if they are kept
 
 
 def _piece(message: Mapping[str, Any], piece: dict[str, int]) -> dict[str, Any]:

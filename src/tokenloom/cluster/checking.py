@@ -12,7 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from tokenloom.api.store import open_store
+from tokenloom.api.store import Store, open_store
 from tokenloom.bind import bind, unbind
 from tokenloom.cluster.sending import absolute
 from tokenloom.errors import ConfigError, StoreCorrupt
@@ -22,7 +22,7 @@ from tokenloom.ingest.crew.wire import pack_error
 from tokenloom.progress import Progress
 from tokenloom.store.verify import VerifyReport
 
-__all__ = ["check_store", "verify_store"]
+__all__ = ["check_store", "refuse_foreign", "verify_store"]
 
 SHARDS = 4  # of one task
 
@@ -78,11 +78,7 @@ def check_store(
     store = open_store(path)
     if not remote:
         return store.check(progress=progress)
-    if isinstance(store.reader, ForeignReader):
-        raise ConfigError(
-            f"executor: found {executor!r}, but {path} are files of another project, which one "
-            "process verifies. Use executor='local'."
-        )
+    refuse_foreign(store, executor)
     shards = len(store.reader.manifest.shards)
     message = {"path": absolute(path), "snapshot": store.snapshot}
     tasks = [{"first": n, "last": min(n + SHARDS, shards)} for n in range(0, shards, SHARDS)]
@@ -97,6 +93,16 @@ def check_store(
                 bar.advance(report.bytes)
     reports = [found[first] for first in sorted(found)]
     return _sum(store.check(shards=range(0), progress=False), reports)
+
+
+def refuse_foreign(store: Store, executor: str) -> None:
+    """Raises for files of others: every node would read all of them, to know what they are."""
+    if isinstance(store.reader, ForeignReader):
+        raise ConfigError(
+            f"executor: found {executor!r}, but {store.path} is a store of another project: to "
+            "identify it, every node would read all of it, so one process verifies it. Use "
+            "executor='local', or copy it into our format: tokenloom convert."
+        )
 
 
 def _some_shards(message: dict[str, Any], task: dict[str, int]) -> dict[str, Any]:

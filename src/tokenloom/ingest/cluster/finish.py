@@ -36,18 +36,22 @@ from tokenloom.store import format as fmt
 from tokenloom.store.files import Files
 from tokenloom.store.snapshots import Snapshot
 
-__all__ = ["finish_stretches", "missing_parts"]
+__all__ = ["finish_stretches"]
 
 SHOWN = 20  # parts that a message names
 
 
-def missing_parts(files: Files, root: Place, plan: BuildPlan, number: int) -> list[int]:
-    """Parts whose record is not there, counted from 1."""
+def _absent(records: Sequence[StretchRecord | None]) -> list[int]:
+    """Parts without a record, counted from 1."""
+    return [stretch + 1 for stretch, record in enumerate(records) if record is None]
+
+
+def _records(files: Files, root: Place, plan: BuildPlan, number: int) -> list[StretchRecord | None]:
+    """What each part wrote down; None where there is no record."""
     stretches = plan.options.stretches
     if read_plan(files, root, number) is None:
-        return list(range(1, stretches + 1))
-    found = [read_record(files, root, number, s, plan.fingerprint) for s in range(stretches)]
-    return [stretch + 1 for stretch, record in enumerate(found) if record is None]
+        return [None] * stretches
+    return [read_record(files, root, number, s, plan.fingerprint) for s in range(stretches)]
 
 
 def finish_stretches(
@@ -59,35 +63,42 @@ def finish_stretches(
         StoreError: parts are missing; says which.
         InputError: an input changed between two parts, or is there twice.
     """
-    missing = missing_parts(files, root, plan, next_number(before))
-    if missing and look(root, files).snapshot != before:
-        return  # another has finished meanwhile, and cleared the records away
-    if missing:
-        shown = ", ".join(map(str, missing[:SHOWN])) + (", …" if len(missing) > SHOWN else "")
-        stretches, are = plan.options.stretches, "is" if len(missing) == 1 else "are"
-        raise StoreError(
-            f"{root}: {len(missing):,} of {plural(stretches, 'part')} {are} missing: {shown}. Run "
-            f"each of them, as with --part {missing[0]}/{stretches}, then finish again."
-        )
+    number = next_number(before)
+    absent = _absent(_records(files, root, plan, number))
+    if absent and look(root, files).snapshot == before:  # parts under way keep the lock
+        raise _missing(root, absent, plan.options.stretches)
     with alone(files, root) as (now, locked):
-        if now.snapshot == before:  # else another has finished meanwhile
-            _join(plan, files, root, before, mode)
-        left = stretch_files(files.list(root), next_number(before))
+        # read once: where nobody can lock, another may publish and clear them away meanwhile
+        records = _records(files, root, plan, number)
+        known = [record for record in records if record is not None]
+        if now.snapshot == before and len(known) == len(records):
+            _join(plan, files, root, before, mode, known)
+        elif look(root, files).snapshot == before:
+            raise _missing(root, _absent(records), len(records))
+        left = stretch_files(files.list(root), number)
         remove_names(root, left, files)
         files.sync_directory(root)
         if mode.overwrite:
             drop_or_tell(root, files, locked=locked)
 
 
-def _join(
-    plan: BuildPlan, files: Files, root: Place, before: Snapshot | None, mode: BuildMode
-) -> None:
-    number = next_number(before)
-    found = (
-        read_record(files, root, number, stretch, plan.fingerprint)
-        for stretch in range(plan.options.stretches)
+def _missing(root: Place, parts: list[int], stretches: int) -> StoreError:
+    shown = ", ".join(map(str, parts[:SHOWN])) + (", …" if len(parts) > SHOWN else "")
+    are = "is" if len(parts) == 1 else "are"
+    return StoreError(
+        f"{root}: {len(parts):,} of {plural(stretches, 'part')} {are} missing: {shown}. Run "
+        f"each of them, as with --part {parts[0]}/{stretches}, then finish again."
     )
-    records = [record for record in found if record is not None]
+
+
+def _join(
+    plan: BuildPlan,
+    files: Files,
+    root: Place,
+    before: Snapshot | None,
+    mode: BuildMode,
+    records: list[StretchRecord],
+) -> None:
     inputs = join_inputs(plan.setup.inputs, records)
     if not mode.allow_duplicates:
         refuse_duplicates(inputs)

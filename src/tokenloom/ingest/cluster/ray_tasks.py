@@ -48,6 +48,8 @@ PATIENCE = 1.0  # seconds between two looks at what is under way
 
 KNOCKING = 20.0  # seconds to wait for a cluster to answer
 
+SHUT_DOWN = "Call ray.shutdown() first. "
+
 _ADDRESS = re.compile(r"[^\s/@]+:[0-9]{1,5}")
 
 
@@ -75,16 +77,20 @@ def address_of(executor: str) -> str | None:
         one_of("executor", executor, ("local", "ray"))
         return None
     if address.startswith("//"):
-        raise ConfigError(
-            f"executor: found {executor!r}, but Ray Client is not used, whose driver is no member "
-            "of the cluster. Run this on a node of it, with 'ray:HOST:PORT' or 'ray:auto'."
-        )
+        raise _client_refused(f"found {executor!r}")
     if address not in ("auto", "local") and not _ADDRESS.fullmatch(address):
         raise ConfigError(
             f"executor: found {executor!r}, allowed after 'ray:': HOST:PORT of the cluster, 'auto' "
             "or 'local'."
         )
     return address
+
+
+def _client_refused(found: str, remedy: str = "") -> ConfigError:
+    return ConfigError(
+        f"executor: {found}, but Ray Client is not used, whose driver is no member of the cluster. "
+        f"{remedy}Run this on a node of it, with 'ray:HOST:PORT' or 'ray:auto'."
+    )
 
 
 def on_ray(
@@ -164,7 +170,7 @@ def with_ray(executor: str, workers: int | None) -> Iterator[Any]:
     """Ray, connected; what this call connected or started ends with it.
 
     Raises:
-        ConfigError: this process is connected to another cluster.
+        ConfigError: this process is connected to another cluster, or by Ray Client.
         WorkerError: there is no cluster at the address.
     """
     address = address_of(executor)
@@ -172,6 +178,8 @@ def with_ray(executor: str, workers: int | None) -> Iterator[Any]:
         import ray
     except ImportError as error:
         raise MissingExtra(f"executor={executor!r}", "ray", "ray") from error
+    if ray.util.client.ray.is_connected():  # then all of `ray` is the client's
+        raise _client_refused("this process is connected by ray.init('ray://…')", SHUT_DOWN)
     if ray.is_initialized():
         _check_same(executor, address, _connected_to(ray))
         yield ray
@@ -188,6 +196,9 @@ def with_ray(executor: str, workers: int | None) -> Iterator[Any]:
 
 def _connect(ray: Any, address: str | None) -> None:
     where = address or os.environ["RAY_ADDRESS"]
+    usual = os.environ.get("RAY_ADDRESS", "")
+    if address in (None, "auto") and "://" in usual:  # it stands for both, and is a client's
+        raise _client_refused(f"RAY_ADDRESS is {usual!r}", "Unset it. ")
     try:
         _knock(where)
         ray.init(address, log_to_driver=False)

@@ -7,7 +7,7 @@ of its stretches is found out with the probability that the report gives.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -23,11 +23,11 @@ from tokenloom.inspect.audit.certificate import Certificate, made_here, subject_
 from tokenloom.inspect.audit.chance import miss_chance
 from tokenloom.inspect.audit.plan_laws import look_at
 from tokenloom.inspect.audit.run_audit import certified
-from tokenloom.inspect.audit.scope import ARRAYS
+from tokenloom.inspect.audit.scope import ARRAYS, Scope
 from tokenloom.random.keys import key
 from tokenloom.random.permute import permutations
 
-__all__ = ["CheckReport", "check_certificate"]
+__all__ = ["CheckReport", "check_certificate", "checked_in_full"]
 
 Int64 = NDArray[np.int64]
 
@@ -109,19 +109,40 @@ def check_certificate(
     ...     check_certificate(found, store.windows(4).shuffle(), full=True).ok, other.ok
     (True, False)
     """
+    if full:
+        return checked_in_full(
+            certificate, run, lambda scope: certified(run, scope, progress=progress)
+        )
+    known, different = _read(certificate, run)
+    chosen = [] if different else _chosen(known, seed)
+    return _report(known, different or list(_differing_stretches(known, run, chosen)), len(chosen))
+
+
+def checked_in_full(
+    certificate: Certificate | str | bytes | dict[str, Any],
+    run: Dataset,
+    again: Callable[[Scope], Certificate],
+) -> CheckReport:
+    """Whether a certificate is the one that is made again.
+
+    Args:
+        certificate: as `audit_run` gave it, or as JSON.
+        run: the run.
+        again: audits that run; not called for the certificate of another one.
+    """
+    known, different = _read(certificate, run)
+    if different:
+        return _report(known, different, 0)
+    different = list(_different("", known.claim, again(known.scope).claim))
+    return _report(known, different, len(known.digests.plan))
+
+
+def _read(certificate: Any, run: Dataset) -> tuple[Certificate, list[str]]:
+    """A certificate that an audit could have made, and how its run differs from this one."""
     known = certificate if isinstance(certificate, Certificate) else Certificate.read(certificate)
     dataset_of("check_certificate", run)
     _check_scope(known)
-    versions = _versions(known)
-    of = len(known.digests.plan)
-    different = list(_different("subject", unbind(known.subject), unbind(subject_of(run))))
-    if different:
-        return _report(different, 0, of, versions)
-    if full:
-        again = certified(run, known.scope, progress=progress)
-        return _report(list(_different("", known.claim, again.claim)), of, of, versions)
-    chosen = _chosen(known, seed)
-    return _report(list(_differing_stretches(known, run, chosen)), len(chosen), of, versions)
+    return known, list(_different("subject", unbind(known.subject), unbind(subject_of(run))))
 
 
 def _check_scope(known: Certificate) -> None:
@@ -143,16 +164,15 @@ def _check_scope(known: Certificate) -> None:
         )
 
 
-def _report(
-    different: list[str], stretches: int, of: int, versions: dict[str, list[Any]]
-) -> CheckReport:
+def _report(known: Certificate, different: list[str], stretches: int) -> CheckReport:
+    of = len(known.digests.plan)
     return CheckReport(
         ok=not different,
         differences=tuple(different[:SHOWN]),
         stretches=stretches,
         of=of,
         missed=miss_chance(of, stretches, 1) if of else 0.0,
-        made_with=versions,
+        made_with=_versions(known),
     )
 
 

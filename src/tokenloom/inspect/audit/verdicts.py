@@ -39,7 +39,7 @@ MEANINGS = {
     "loss_mask": "the loss counts exactly where it should: no filler, no boundary, no token twice",
     "loss_weights": "the weights are those of the store's loss columns, 0 where nothing counts",
     "labels": "a label is the token to predict, in its place",
-    "batch_laws": "every law of `tokenloom.check_batch`, in some of the batches",
+    "batch_laws": "every law of tokenloom.check_batch, in some of the batches",
 }
 
 PLAN_LAWS = (
