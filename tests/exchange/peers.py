@@ -6,15 +6,19 @@
     python tests/exchange/peers.py litdata        # or some
 
 One idea: a peer is installed without its dependencies, and finds torch, NumPy and the rest in the
-environment that runs the tests: a `.pth` file names it. So four peers take 40 MB and ten seconds,
+environment that runs the tests: a `.pth` file names it. So four peers take 250 MB and ten seconds,
 no peer can ask for another torch, and none of them is importable from the tests themselves. What a
 peer imports at its start and the tests lack is listed here by name.
+
+`make test` asks for all of them first. One that cannot be installed is told there with the reason,
+and fails each test that needs it with the same words: it is not tried again for ten minutes.
 """
 
 import fcntl
 import subprocess
 import sys
 import sysconfig
+import time
 from pathlib import Path
 
 HERE = Path(__file__).parent
@@ -33,16 +37,37 @@ PEERS = {
 }
 
 
-def python_of(name):
-    """The interpreter of a peer, installed now if it is not there."""
+REST = 600  # seconds in which an installation that failed is not tried again
+
+PATIENCE = 300  # seconds that an installation may take
+
+
+def python_of(name, *, told=lambda line: None, rest=REST):
+    """The interpreter of a peer, installed now if it is not there.
+
+    Raises:
+        RuntimeError: it could not be installed, now or in the last `rest` seconds.
+    """
     folder = FOLDER / name
-    done, wanted = folder / "installed.txt", "\n".join(PEERS[name])
+    done, failed = folder / "installed.txt", FOLDER / f"{name}.failed"
+    wanted = "\n".join(PEERS[name])
     FOLDER.mkdir(exist_ok=True)
     with open(FOLDER / f"{name}.lock", "w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)  # several test processes may want it
-        if not done.exists() or done.read_text() != wanted:
+        if done.exists() and done.read_text() == wanted:
+            told(f"{name}: it is in {folder}")
+            return folder / "bin/python"
+        if failed.exists() and time.time() - failed.stat().st_mtime < rest:
+            raise RuntimeError(failed.read_text())
+        told(f"{name}: installing {', '.join(PEERS[name])} in {folder}")
+        try:
             install(folder, PEERS[name])
-            done.write_text(wanted)
+        except (RuntimeError, OSError, subprocess.SubprocessError) as error:
+            reason = f"{name}: it could not be installed: {error}"
+            failed.write_text(reason)
+            raise RuntimeError(reason) from None
+        done.write_text(wanted)
+        failed.unlink(missing_ok=True)
     return folder / "bin/python"
 
 
@@ -59,9 +84,9 @@ def install(folder, packages):
     )
     which = ["--python", python] if uv.returncode == 0 else []
     command = [sys.executable, "-m", *tool, "-q", "--no-deps", *which, *packages]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=PATIENCE)
     if done.returncode:
-        raise RuntimeError(f"{folder.name}: {done.stderr.strip()}")
+        raise RuntimeError(done.stderr.strip()[-2000:])
 
 
 def run(peer, script, *arguments):
@@ -74,6 +99,17 @@ def run(peer, script, *arguments):
     return done.stdout
 
 
+def main(names):
+    """Install what is missing; 1 if a peer could not be installed, after the others were."""
+    failures = 0
+    for name in names or PEERS:
+        try:
+            python_of(name, told=print, rest=0)
+        except RuntimeError as error:
+            print(f"{error}\n{name}: the tests that need it will fail.")
+            failures += 1
+    return min(failures, 1)
+
+
 if __name__ == "__main__":
-    for peer in sys.argv[1:] or PEERS:
-        print(python_of(peer))
+    sys.exit(main(sys.argv[1:]))

@@ -1,4 +1,9 @@
-"""The recipes of docs/from-what-you-have.md, on files that each project's own writer made."""
+"""The recipes of docs/from-what-you-have.md, on files that each project's own writer made.
+
+What a peer writes and what it reads are tried in one process each, which imports it once: 20
+CPU-seconds for four of them, most of that imports. A peer that cannot be installed or imported is a
+failure with its reason, never a skip.
+"""
 
 import json
 import re
@@ -7,6 +12,7 @@ from pathlib import Path
 
 import peers
 import pytest
+from test_consumers import MASKS, store_of, wanted
 
 import tokenloom
 import tokenloom as tl
@@ -17,19 +23,19 @@ from told import summary
 
 PAGE = (Path(__file__).parents[2] / "docs/from-what-you-have.md").read_text()
 RECIPES = re.findall(r"^```py\n# (\w+)\n(.*?)^```", PAGE, re.MULTILINE | re.DOTALL)
-HERE = ["datasets", "numpy"]  # written with what the tests have
+HERE = ["datasets", "levanter", "numpy"]  # written with what the tests have
+
+# what each peer reads of ours, and the columns that it can have
+READ = {
+    "megatron": ("megatron", {}),
+    "datatrove": ("parquet", MASKS),
+    "litdata": ("parquet", MASKS),
+    "streaming": ("mds", MASKS),
+}
 
 
-NAMES = [
-    pytest.param(name, marks=[] if name in HERE else pytest.mark.slow) for name in dict(RECIPES)
-]
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_a_recipe_opens_what_the_project_wrote(name, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    peer = None if name in HERE else name
-    told = json.loads(peers.run(peer, f"writers/by_{name}.py").splitlines()[-1])
+def opened_by_its_recipe(name, told):
+    """Run the lines of the page in the folder where the project wrote its files."""
     namespace = {"tl": tl, "tokenloom": tokenloom}
     for code in [code for whose, code in RECIPES if whose == name]:
         exec(compile(code, f"recipe of {name}", "exec"), namespace)
@@ -39,5 +45,48 @@ def test_a_recipe_opens_what_the_project_wrote(name, tmp_path, monkeypatch):
     assert copy.digest == store.digest
 
 
+@pytest.mark.parametrize("name", HERE)
+def test_a_recipe_opens_what_the_project_wrote(name, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    told = json.loads(peers.run(None, f"writers/by_{name}.py").splitlines()[-1])
+    opened_by_its_recipe(name, told)
+
+
+@pytest.mark.parametrize("name", READ)
+def test_a_recipe_opens_what_a_peer_wrote_and_the_peer_reads_an_export(name, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    to, columns = READ[name]
+    store = store_of(tmp_path / "s", empty=to != "mds", columns=columns or None)
+    exchange.export(store, "out", to=to)
+    lines = peers.run(name, "at_once.py", name, tmp_path / "out", *columns).splitlines()
+    written, read = [json.loads(line) for line in lines if line.startswith('{"documents"')]
+    assert read == wanted(store, columns)
+    opened_by_its_recipe(name, written)
+
+
 def test_there_is_a_recipe_for_every_peer():
     assert {name for name, _ in RECIPES} == {*peers.PEERS, *HERE}
+    assert set(READ) == set(peers.PEERS)
+
+
+def test_a_peer_that_cannot_be_installed_fails_with_its_reason_and_is_not_asked_for_again(
+    tmp_path, monkeypatch, capsys
+):
+    installed = []
+
+    def install(folder, packages):
+        installed.append(packages)
+        raise RuntimeError("No solution found: no such package")
+
+    monkeypatch.setattr(peers, "FOLDER", tmp_path / "peers")
+    monkeypatch.setattr(peers, "install", install)
+    for _ in range(2):
+        with pytest.raises(RuntimeError, match="litdata: it could not be installed: No solution"):
+            peers.run("litdata", "writers/by_litdata.py")
+    assert len(installed) == 1
+    assert peers.main([]) == 1  # `make peers` tries again, and goes on with the others
+    assert [packages[0] for packages in installed[1:]] == [one[0] for one in peers.PEERS.values()]
+    assert "litdata: the tests that need it will fail." in capsys.readouterr().out
+    monkeypatch.setattr(peers, "install", lambda folder, packages: folder.mkdir())
+    assert peers.main(["litdata"]) == 0
+    assert peers.python_of("litdata") == tmp_path / "peers/litdata/bin/python"

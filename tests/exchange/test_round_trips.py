@@ -5,19 +5,64 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from everyformat import EVERY
 from exports import COLUMNS, same
+from foreignfiles import EOT
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from kit import quick_folder
 from toystore import toy
 
 import tokenloom as tl
-from tokenloom.exchange import export, portions
+from tokenloom.exchange import convert, export, portions
 
 OPENED = ("megatron", "levanter", "parquet", "mds", "npy")
 
 CACHES = Path(__file__).parents[1] / "golden/levanter_caches"
 
 IDS = st.lists(st.integers(0, 99_999), max_size=30)
+
+# with the delimiter among them, as the last, as the first, alone
+WITH_EOT = st.lists(st.integers(0, EOT) | st.just(EOT), max_size=12)
+
+# as docs/stores.md has it: what has no place for empty documents, or for its delimiter inside one
+NO_EMPTY, NO_EOT = ("llm.c", "flat", "npy", "OLMo", "mds"), ("llm.c", "flat", "npy")
+
+
+@settings(max_examples=5)
+@given(documents=st.lists(WITH_EOT, min_size=4, max_size=14))
+@pytest.mark.parametrize("name", sorted(EVERY))
+def test_every_format_has_one_digest_for_what_it_holds(name, documents):
+    documents = [[1, EOT, 2], *documents, [EOT], [3]]
+    with quick_folder() as folder:
+        (folder / "files").mkdir()
+        path, said, expected = EVERY[name](folder / "files", documents)
+        if not name.startswith(NO_EOT):
+            assert expected == [one for one in documents if one or not name.startswith(NO_EMPTY)]
+        store = tl.open(path, vocab_size=EOT + 1, **said)
+        columns = {one: COLUMNS[one] for one in store.columns}
+        half = len(expected) // 2
+        shards = [expected[:half], expected[half:]]
+        own = toy(folder / "own", shards, vocab_size=EOT + 1, columns=columns)
+        assert store.columns == own.columns
+        assert same(store.documents(range(len(store))), expected)
+        for column in columns:
+            every = range(len(store))
+            assert same(store.documents(every, column), own.documents(every, column))
+        assert store.digest == own.digest
+        assert convert(store, folder / "copy", progress=False).digest == own.digest
+
+
+@pytest.mark.parametrize("documents", [[[5, 2, 6, 2], [2], [2, 2, 7]], [[1, 2**31 - 1]]])
+@pytest.mark.parametrize("to", OPENED)
+def test_eos_inside_a_document_and_the_largest_id_come_back(tmp_path, to, documents):
+    """So an export has no reason to refuse them, as docs/stores.md says."""
+    rows = [{"input_ids": ids} for ids in documents]
+    store = tl.build(rows, tmp_path / "s", tokenizer=None, vocab_size=2**31)
+    export(store, tmp_path / "out", to=to)
+    again = tl.open(tmp_path / "out", vocab_size=2**31)
+    assert same(again.documents(range(len(documents))), documents)
+    assert again.digest == store.digest
 
 
 @settings(max_examples=8)

@@ -73,6 +73,35 @@ def test_files_of_a_folder_follow_each_other_in_order_of_name(tmp_path):
     assert one.digest == tl.open(tmp_path.with_suffix(".parquet")).digest
 
 
+@pytest.mark.parametrize("suffix", ["parquet", "arrow"])
+@pytest.mark.parametrize(
+    ("changed", "told"),
+    [
+        ({"input_ids": None}, "it has no column input_ids, which the first file has"),
+        ({"labels": None}, "it has no column labels, which the first file has"),
+        ({"labels": ["a", "b", "c", "d"]}, "its column labels is string, in the first file a list"),
+    ],
+)
+def test_files_with_other_columns_than_the_first_are_refused(tmp_path, suffix, changed, told):
+    other = {name: values for name, values in {**ROWS, **changed}.items() if values is not None}
+    for name, rows in (("a", ROWS), ("b", other)):
+        if suffix == "parquet":
+            pq.write_table(table(rows), tmp_path / f"{name}.parquet")
+        else:
+            write_arrow(tmp_path / f"{name}.arrow", table(rows))
+    with pytest.raises(tl.StoreCorrupt, match=rf"b\.{suffix}: {told}"):
+        tl.open(tmp_path)
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_a_column_name_that_is_no_text_is_damage(tmp_path, stream):
+    path = tmp_path / "a.arrow"
+    write_arrow(path, table(), stream=stream)
+    path.write_bytes(path.read_bytes().replace(b"url", b"u\xffl"))
+    with pytest.raises(tl.StoreCorrupt, match="Arrow cannot read it"):
+        tl.open(path)
+
+
 def test_a_dataset_that_was_saved_opens_without_the_library(tmp_path):
     import datasets
 

@@ -1,7 +1,8 @@
 """Foreign files and a store of ours with the same documents."""
 
 import pytest
-from foreignfiles import WRITERS, some_documents
+from everyformat import EVERY
+from foreignfiles import some_documents
 from toystore import write_store
 
 import tokenloom as tl
@@ -22,7 +23,7 @@ def copied(tmp_path, monkeypatch):
     def make(name, documents=None, **said):
         folder = tmp_path / "files"
         folder.mkdir()
-        path, told, expected = WRITERS[name](folder, documents or some_documents())
+        path, told, expected = EVERY[name](folder, documents or some_documents())
         third = len(expected) // 3
         shards = [expected[:third], expected[third:]]
         write_store(tmp_path / "own", shards, vocab_size=VOCAB, chunk_tokens=fmt.CHUNK_TOKENS)

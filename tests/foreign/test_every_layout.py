@@ -8,6 +8,7 @@ import sys
 
 import numpy as np
 import pytest
+from everyformat import EVERY
 from foreignfiles import EOT, WRITERS, write_datatrove
 from toydata import ARRAYS
 
@@ -185,12 +186,22 @@ def test_a_document_over_the_end_of_a_file_is_read_from_both(copied):
         assert foreign.document(number).tolist() == expected[number]
 
 
-def test_ids_in_place_are_read_by_the_compiled_loops(copied):
-    foreign, _, _ = copied("llm.c")
-    with tl.Loader(foreign.windows(16).shuffle(), 4, fetch="rows") as loader:
-        next(loader)
-    files = {"fineweb_train_000000.bin"} if native.compiled is not None else set()
-    assert {key[0] for key in payloads_of(foreign.reader)._open} == files
+IN_PLACE = {
+    *("megatron uint16", "megatron int32", "datatrove", "datatrove, three files of uint32"),
+    *("llm.c", "llm.c kin", "llm.c, four shards of uint32", "flat uint16", "OLMo, two files"),
+    *("npy", "litdata", "litdata, three chunks", "arrays"),
+}
+
+
+@pytest.mark.parametrize("name", sorted(EVERY))
+def test_ids_in_place_are_read_by_the_compiled_loops(copied, name):
+    foreign, _, _ = copied(name)
+    with tl.Loader(foreign.windows(16).shuffle(), 4, fetch="rows", untrained="zero") as loader:
+        for _ in loader:
+            pass
+    files = {piece.file for piece in foreign.reader.inside.described.tokens}
+    wanted = files if native.compiled is not None and name in IN_PLACE else set()
+    assert {key[0] for key in payloads_of(foreign.reader)._open} == wanted
 
 
 def test_bytes_of_converted_ids_are_counted_once_while_they_are_cached(copied):

@@ -4,7 +4,8 @@ import os
 
 import numpy as np
 import pytest
-from foreignfiles import WRITERS, some_documents, write_megatron
+from everyformat import EVERY
+from foreignfiles import some_documents, write_megatron
 
 import tokenloom as tl
 from tokenloom.foreign import companion, identities, sampled, virtual
@@ -25,11 +26,11 @@ def passes(monkeypatch, tmp_path):
     return counted
 
 
-@pytest.mark.parametrize("name", sorted(WRITERS))
+@pytest.mark.parametrize("name", sorted(EVERY))
 def test_the_pass_is_made_once(tmp_path, passes, name):
     folder = tmp_path / "files"
     folder.mkdir()
-    path, said, expected = WRITERS[name](folder, some_documents())
+    path, said, expected = EVERY[name](folder, some_documents())
     stores = [tl.open(path, cache_bytes=0, **said) for _ in range(3)]
     assert passes == [True]
     assert len({store.digest for store in stores}) == 1

@@ -7,14 +7,16 @@ import shutil
 
 import numpy as np
 import pytest
-from foreignfiles import WRITERS, some_documents, write_datatrove, write_megatron
+from crashdisk import mix
+from everyformat import EVERY
+from foreignfiles import WRITERS, some_documents, write_megatron
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from kit import quick_folder
 
 import tokenloom as tl
 from tokenloom.cli import main
-from tokenloom.foreign import identities
+from tokenloom.foreign import identities, seals
 
 DOCUMENTS = some_documents(count=40, longest=300)
 
@@ -25,7 +27,7 @@ def seal(path, said, *options):
 
 
 def sealed(folder, name, documents=DOCUMENTS):
-    path, said, expected = WRITERS[name](folder, documents)
+    path, said, expected = EVERY[name](folder, documents)
     seal(path, said)
     return path, said, expected
 
@@ -43,9 +45,9 @@ def use_all(path):
     store.verify()
 
 
-@pytest.mark.parametrize("name", sorted(WRITERS))
+@pytest.mark.parametrize("name", sorted(EVERY))
 def test_a_sealed_store_is_the_store_that_was_sealed(tmp_path, monkeypatch, name):
-    path, said, expected = WRITERS[name](tmp_path, DOCUMENTS)
+    path, said, expected = EVERY[name](tmp_path, DOCUMENTS)
     before = tl.open(path, **said)
     seal(path, said)
     monkeypatch.setattr(identities, "document_lengths", None)  # nothing is passed over again
@@ -82,6 +84,86 @@ def test_any_changed_bit_of_a_sealed_file_is_found(name, fetch, verify, data):
         os.utime(victim, ns=(stamp.st_atime_ns, stamp.st_mtime_ns))
         with pytest.raises(tl.StoreCorrupt):
             read_all(tl.open(path, cache_bytes=1 << 20, verify=verify, **said), fetch)
+
+
+def content(path, said):
+    """All documents of a store, and the values of its columns."""
+    store = tl.open(path, cache_bytes=1 << 20, **said)
+    every, names = range(len(store)), (None, *store.columns)
+    return [[one.tolist() for one in store.documents(every, name)] for name in names]
+
+
+@pytest.fixture
+def unsampled(monkeypatch):
+    """Files so large that no sample of their bytes meets the changed one."""
+    for module in (identities, seals):
+        monkeypatch.setattr(module, "sample_of_bytes", lambda *_: "of other bytes")
+
+
+def flipped(folder, path, said, places):
+    """How many flips were refused; each of the others gives the content that was sealed.
+
+    A place is a file, a byte in it and a bit.
+    """
+    right, refused = content(path, said), 0
+    for file, byte, bit in places:
+        stamp, raw = file.stat(), file.read_bytes()
+        changed = bytearray(raw)
+        changed[byte] ^= 1 << bit
+        for data in (changed, raw):
+            file.write_bytes(data)
+            os.utime(file, ns=(stamp.st_atime_ns, stamp.st_mtime_ns))
+            if data is raw:
+                continue
+            try:
+                found = content(path, said)
+            except tl.TokenloomError:
+                refused += 1
+            else:
+                assert found == right, (str(file.relative_to(folder)), byte, bit)
+    return refused
+
+
+def files_of(folder):
+    """What a reader looks at: all but what an export notes about itself."""
+    found = (path for path in sorted(folder.rglob("*")) if path.is_file())
+    return [path for path in found if path.name != "export.json"]
+
+
+@pytest.mark.parametrize("name", sorted(EVERY))
+def test_a_bit_of_any_file_is_refused_or_changes_nothing(name, unsampled):
+    with quick_folder() as folder:
+        path, said, _ = sealed(folder, name, some_documents(count=10, longest=12))
+        files = files_of(folder)
+        places = [
+            (file, mix(number, draw) % file.stat().st_size, mix(number, draw, 1) % 8)
+            for number, file in enumerate(files)
+            for draw in range(-(-40 // len(files)))
+        ]
+        assert flipped(folder, path, said, places) >= len(places) // 4
+
+
+def test_a_sealed_column_of_another_name_is_told(tmp_path, unsampled):
+    """It would be no loss mask any more, and every token would be trained on."""
+    path, said, _ = sealed(tmp_path, "arrow as a stream")
+    stamp = path.stat()
+    path.write_bytes(path.read_bytes().replace(b"loss_mask", b"loss_masc"))
+    os.utime(path, ns=(stamp.st_atime_ns, stamp.st_mtime_ns))
+    with pytest.raises(tl.StoreCorrupt, match=r"columns were \['loss_mask'\] and are \[\]"):
+        tl.open(path, **said)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", sorted(EVERY))
+def test_a_bit_of_every_byte_is_refused_or_changes_nothing(name, unsampled):
+    with quick_folder() as folder:
+        path, said, _ = sealed(folder, name, some_documents(count=10, longest=12))
+        places = [
+            (file, byte, mix(number, byte) % 8)
+            for number, file in enumerate(files_of(folder))
+            for byte in range(file.stat().st_size)
+        ]
+        assert flipped(folder, path, said, places) >= len(places) // 4
 
 
 def test_an_unsealed_change_of_an_id_into_another_is_not_found(tmp_path):
@@ -151,19 +233,32 @@ def test_sealing_appears_whole_or_not_at_all(tmp_path, monkeypatch):
     assert sorted(one.name for one in tmp_path.iterdir()) == ["x.bin", "x.idx"]
 
 
-def test_info_and_verify_say_what_is_guarded(tmp_path, capsys):
-    path = write_datatrove(tmp_path / "a.ds", DOCUMENTS)
+@pytest.mark.parametrize("name", sorted(EVERY))
+def test_info_and_verify_say_what_is_guarded(tmp_path, capsys, name):
+    path, said, _ = EVERY[name](tmp_path, DOCUMENTS[:12])
+    words = [word for key, value in said.items() for word in (f"--{key}", str(value))]
     for guard, well in (("not sealed", "what can be checked is well"), ("sealed", "all is well")):
-        assert main(["info", path]) == 0
+        assert main(["info", str(path), *words]) == 0
         told = capsys.readouterr().out
         assert f"guard       {guard}: " in told
-        assert "files of format datatrove" in told
-        assert main(["verify", path]) == 0
-        assert well in capsys.readouterr().out
-        assert main(["info", path, "--json"]) == 0
+        assert f"files of format {FORMATS[name.partition(' ')[0].rstrip(',')]}" in told
+        assert main(["verify", str(path), *words]) == 0
+        told = capsys.readouterr().out
+        assert well in told
+        assert ("not sealed" in told) == (guard == "not sealed")
+        assert main(["info", str(path), *words, "--json"]) == 0
         assert json.loads(capsys.readouterr().out)["guard"][0].startswith(guard)
-        seal(path, {})
+        seal(path, said)
         capsys.readouterr()
+
+
+# what `info` calls the formats, by the first word of a writer
+FORMATS = {
+    "OLMo": "flat",
+    "a": "arrow",
+    **{name: name for name in ("arrays", "arrow", "datatrove", "flat", "levanter", "litdata")},
+    **{name: name for name in ("llm.c", "mds", "megatron", "npy", "parquet")},
+}
 
 
 def test_a_store_of_ours_has_its_seal_inside(tmp_path, capsys):

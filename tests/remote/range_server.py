@@ -166,6 +166,7 @@ class Bucket:
         self.log: list[Entry] = []
         self.in_flight = 0
         self._count = self._gets = 0
+        self._changed = asyncio.Event()
         self._free_at = 0.0  # when the wire is free again
 
     def serve(self, bucket: str, folder: Path) -> None:
@@ -180,6 +181,19 @@ class Bucket:
 
     def set(self, settings: Settings) -> None:
         self.settings, self._count, self._gets = settings, 0, 0
+        self._changed.set()  # requests that nobody waits for any more do not count as under way
+        self._changed = asyncio.Event()
+
+    async def pause(self) -> None:
+        """Wait for the latency; a long wait ends, without an answer, when other settings hold."""
+        if self.settings.latency < 1:
+            await asyncio.sleep(self.settings.latency)
+            return
+        try:
+            await asyncio.wait_for(self._changed.wait(), self.settings.latency)
+        except TimeoutError:
+            return
+        raise ConnectionResetError
 
     def sending(self, size: int) -> float:
         """Seconds to wait before that many bytes are through."""
@@ -403,7 +417,7 @@ class Connection:
         flying = bucket.in_flight
         try:
             if bucket.settings.latency and not request.path.startswith("/-/"):
-                await asyncio.sleep(bucket.settings.latency)
+                await bucket.pause()
             answer = bucket.answer(request)
             if request.method == "HEAD":
                 size = answer.headers.get("Content-Length", "0")

@@ -106,6 +106,33 @@ def test_an_endpoint_that_keeps_failing_is_an_error_within_the_deadline():
     assert time.monotonic() - started < 30  # far above the deadline: not a measurement
 
 
+def test_pauses_grow_until_they_are_long_and_end_before_the_deadline(monkeypatch):
+    clock, pauses = [0.0], []
+
+    def sleep(seconds):
+        pauses.append(seconds)
+        clock[0] += seconds
+
+    monkeypatch.setattr("tokenloom.remote.client.time.sleep", sleep)
+    monkeypatch.setattr("tokenloom.remote.client.time.monotonic", lambda: clock[0])
+    found = Client(Url("s3", "bucket"), ClientSettings(), Flaky(*[status(503)] * 1000))
+    with pytest.raises(StoreError, match=r"status 503, asked \d+ times"):
+        found.get("x", 0, 5)
+    assert sum(pauses) <= 40  # two thirds of a minute: the last answer may take the rest
+    doubled = [min(0.1 * 2.0**n, 5.0) for n in range(len(pauses))]
+    assert all(full / 2 <= one <= full for one, full in zip(pauses, doubled, strict=True))
+    growing = pauses[:6]  # until the longest is reached, each is between half and all of its own
+    assert all(later > earlier for earlier, later in zip(growing, growing[2:], strict=False))
+    assert max(pauses) > 20 * pauses[0]
+    again = [*pauses]
+    pauses.clear()
+    clock[0] = 0.0
+    other = Client(Url("s3", "bucket"), ClientSettings(), Flaky(*[status(503)] * 1000))
+    with pytest.raises(StoreError):
+        other.get("y", 0, 5)
+    assert pauses[0] != again[0]  # requests that failed together are not asked again together
+
+
 def test_another_etag_is_damage_also_where_the_server_ignores_conditions():
     found, _ = client(etag="b")
     with pytest.raises(StoreCorrupt, match="etag"):

@@ -9,8 +9,8 @@ from buckets import DyingClient, Killed, files, objects
 from everyformat import EVERY
 from exports import plain_store
 from foreignfiles import some_documents
+from leaking import leaks, told
 from test_read_stores import upload
-from test_secrets import leaks, told
 from toystore import toy
 
 import tokenloom as tl

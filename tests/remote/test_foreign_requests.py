@@ -6,8 +6,8 @@ import pickle
 import numpy as np
 import pytest
 from foreignfiles import WRITERS
+from leaking import leaks, told
 from test_read_stores import upload
-from test_secrets import leaks, told
 
 import tokenloom as tl
 from tokenloom.cli import main

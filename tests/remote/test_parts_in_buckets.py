@@ -5,6 +5,7 @@ import time
 import pytest
 from buckets import files, objects
 from kit import SMALL, Nursery, write_corpus
+from leaking import leaks
 
 import tokenloom as tl
 from tokenloom import cluster
@@ -68,7 +69,11 @@ def test_eight_parts_of_which_two_are_killed_give_the_bytes_of_one_process(corpu
         child.value()
     with pytest.raises(tl.StoreError, match=r"2 of 8 parts are missing: 3, 6\. Run each"):
         cluster.finish_build(inputs, out, **SMALL)
-    assert not any(name.startswith("manifest-") for name in objects(out))
+    unfinished = objects(out)
+    assert not any(name.startswith("manifest-") for name in unfinished)
+    for kind in ("plan-", "stretch-"):  # what parts leave for each other
+        assert any(kind in name for name in unfinished), sorted(unfinished)
+    assert leaks(*unfinished, *unfinished.values()) == []
     for part in DOOMED:  # it goes on after its finished shards
         before = shards_of(out, part)
         assert start(part).value()["shards"] > len(before) > 0

@@ -1,22 +1,27 @@
 """A store in a bucket reads as the same store on a disk, with the requests that its plan names."""
 
 import copy
+import hashlib
 import multiprocessing
 import os
 import pickle
 import time
 from pathlib import Path
 
-import fsspec
 import numpy as np
 import pytest
-from fsspec.implementations.memory import MemoryFileSystem
 from toyruns import KINDS, toy_store
 
 import tokenloom as tl
 from tokenloom.arguments import place as place_of
 from tokenloom.cli import main
-from tokenloom.errors import ConfigError, StoreCorrupt, StoreError, StoreNotFound
+from tokenloom.errors import (
+    ConfigError,
+    StoreCorrupt,
+    StoreError,
+    StoreNotFound,
+    TokenloomError,
+)
 from tokenloom.inspect import simulate_run
 from tokenloom.remote.client import client_of
 from tokenloom.remote.source import RemoteSource
@@ -68,7 +73,9 @@ def test_opening_asks_for_one_listing_and_one_manifest(ranges, url):
     ]
 
 
-def test_everything_reads_as_on_a_disk(ranges, place, tmp_path):
+@pytest.mark.parametrize("server", ["ranges", "moto"])
+def test_everything_reads_as_on_a_disk(request, server, place, tmp_path):
+    request.getfixturevalue(server)
     local = toy_store(tmp_path / "s", rows=60, weights=True)
     upload(local.path, place)
     store = tl.open(place)
@@ -82,6 +89,32 @@ def test_everything_reads_as_on_a_disk(ranges, place, tmp_path):
     assert store.find("nothing").tolist() == []
     assert store.document_hashes([3]) == local.document_hashes([3])
     assert store.verify().problems == ()
+    here, there = (one.windows(8).block_shuffle(window_blocks=2).seed(5) for one in (local, store))
+    assert there.digest(0, len(there)) == here.digest(0, len(here))
+    assert _digest(there) == _digest(here)
+
+
+def _digest(run):
+    """The sha256 of all tokens and weights that a loader gives."""
+    sha256 = hashlib.sha256()
+    with tl.Loader(run, 6, end="pad") as loader:
+        for batch in loader:
+            sha256.update(batch.tokens.tobytes() + batch.loss_weights.tobytes())
+    return sha256.hexdigest()
+
+
+def test_an_object_that_is_replaced_while_a_store_is_open_is_damage_on_moto(moto, place, local):
+    upload(local.path, place)
+    store = tl.open(place, cache_bytes=0, verify="never")
+    every = range(store.num_documents)
+    store.documents(every)
+    where = place_of("url", place) / "shard-00000" / PAYLOAD
+    data = bytes(client_of(where).get(where.key).data)
+    client_of(where).put(where.key, data)  # the same bytes have the same etag there
+    assert all(map(np.array_equal, store.documents(every), local.documents(every)))
+    client_of(where).put(where.key, bytes([data[0] ^ 1]) + data[1:])
+    with pytest.raises(StoreCorrupt, match=rf"^{place}/shard-00000/{PAYLOAD}: .*(412|etag)"):
+        store.documents(every)
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
@@ -209,6 +242,24 @@ def test_an_endpoint_that_fails_raises_within_its_deadline(ranges, url, monkeypa
         tl.open(url)
 
 
+@pytest.mark.parametrize("what", ["read", "open", "build"])
+def test_an_endpoint_that_never_answers_raises_within_its_deadline(
+    ranges, url, what, tmp_path, monkeypatch
+):
+    monkeypatch.setenv("TOKENLOOM_REMOTE_DEADLINE", "1.5")
+    store = tl.open(url)
+    calls = {
+        "read": lambda: store.document(0),
+        "open": lambda: tl.open(url),
+        "build": lambda: tl.build(f"{url}/a.jsonl", tmp_path / "s", tokenizer="bytes"),
+    }
+    ranges.set(latency=40)
+    started = time.monotonic()
+    with pytest.raises(TokenloomError, match=r"no answer in time, asked \d times"):
+        calls[what]()
+    assert time.monotonic() - started < 6  # one answer would have taken 40
+
+
 def test_verify_finds_what_is_wrong_in_a_bucket(ranges, url):
     where = place_of("url", url)
     client = client_of(where)
@@ -319,26 +370,6 @@ def test_commands_take_a_url(url, capsys):
     assert f"{url}  snapshot 1" in shown
     assert main(["info", f"{url}-other"]) == 1
     assert f"{url}-other: there is no token store here" in capsys.readouterr().err
-
-
-def test_a_scheme_that_only_fsspec_has_is_read(local, monkeypatch):
-    class Shelf(MemoryFileSystem):
-        protocol = "shelf"
-        store, pseudo_dirs = {}, [""]
-
-    fsspec.register_implementation("shelf", Shelf, clobber=True)
-    shelf = Shelf()
-    for path in local.path.rglob("*"):
-        if path.is_file():
-            shelf.pipe_file(f"top/toy/{path.relative_to(local.path)}", path.read_bytes())
-    store = tl.open("shelf://top/toy")
-    assert np.array_equal(store.document(7), local.document(7))
-    assert store.verify().problems == ()
-    with pytest.raises(StoreError, match="not supported"):
-        client_of(place_of("url", "shelf://top")).put_new("x", b"")
-    shelf.pipe_file("top/toy/shard-00000/" + PAYLOAD, b"short")
-    with pytest.raises(StoreCorrupt, match="it has 5 bytes"):
-        tl.open("shelf://top/toy").document(7)
 
 
 def test_a_store_in_memory_is_one_of_this_process(local):

@@ -13,7 +13,9 @@ ROWS = [{"text": "abcdefgh"}, {"text": "ijkl"}]
 
 
 @pytest.fixture
-def bucket(ranges, place):
+def bucket(request, place):
+    """A free place on our own server, or on the one that a test names."""
+    request.getfixturevalue(getattr(request, "param", "ranges"))
     return place
 
 
@@ -23,6 +25,7 @@ def run(bucket):
     return tl.build(ROWS, f"{bucket}/toy", tokenizer="bytes").windows(2).shuffle().seed(7)
 
 
+@pytest.mark.parametrize("bucket", ["ranges", "moto"], indirect=True)
 def test_a_state_in_a_bucket_resumes_a_run(run, bucket):
     loader = tl.Loader(run, batch_size=2)
     places = [write_state(loader.seek(step).state_dict(), f"{bucket}/states") for step in (1, 2)]
@@ -32,6 +35,7 @@ def test_a_state_in_a_bucket_resumes_a_run(run, bucket):
     resumed = tl.Loader(run, batch_size=1)
     resumed.load_state_dict(latest_state(f"{bucket}/states"))
     assert resumed.examples == 4
+    assert next(resumed).tokens.tolist() == next(loader).tokens.tolist()[:1]
 
 
 def test_a_state_of_a_name_is_replaced(run, bucket):

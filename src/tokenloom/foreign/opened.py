@@ -1,8 +1,8 @@
 """From a path to a reader over foreign files: which format it is, and what the user says about it.
 
 One idea: every format is a function that looks at a place and answers with a description, or None
-if the files are not of its kind. The first that answers is opened; what the files leave open
-(`dtype`, `eos`, `vocab_size`) must be said, and is never guessed.
+if the files are not of its kind (`foreign.formats`). The first that answers is opened; what the
+files leave open (`dtype`, `eos`, `vocab_size`) must be said, and is never guessed.
 """
 
 from __future__ import annotations
@@ -10,7 +10,6 @@ from __future__ import annotations
 import hashlib
 import logging
 import os
-from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -19,20 +18,12 @@ from tokenloom.arguments import Url, one_of, place
 from tokenloom.errors import ConfigError, StoreError, StoreNotFound
 from tokenloom.foreign.described import Described
 from tokenloom.foreign.foreign_reader import ForeignReader
-from tokenloom.foreign.formats.array_folders import describe_arrays
-from tokenloom.foreign.formats.datatrove import describe_datatrove
-from tokenloom.foreign.formats.flat import describe_flat, describe_npy
-from tokenloom.foreign.formats.litdata import describe_litdata
-from tokenloom.foreign.formats.llm_c import describe_llm_c
-from tokenloom.foreign.formats.mds import describe_mds
-from tokenloom.foreign.formats.megatron import describe_megatron
-from tokenloom.foreign.formats.row_files import describe_arrow, describe_parquet
+from tokenloom.foreign.formats import FORMATS, look_for
 from tokenloom.foreign.identities import identified
 from tokenloom.foreign.locations import BucketFolder, BucketSource
 from tokenloom.foreign.places import ForeignPlace, Said
 from tokenloom.foreign.sampled import stamps_of
 from tokenloom.foreign.seals import has_seal
-from tokenloom.foreign.treecache.ledger import describe_levanter
 from tokenloom.remote.disk_cache import DiskCache
 from tokenloom.remote.source import RemoteSource, open_place
 from tokenloom.store import coalesce, snapshots
@@ -45,23 +36,7 @@ from tokenloom.store.reader import Reader
 
 log = logging.getLogger("tokenloom")
 
-__all__ = ["FORMATS", "describe_files", "is_ours", "open_any", "open_foreign"]
-
-FORMATS: Mapping[str, Callable[[ForeignPlace], Described | None]] = {
-    "levanter": describe_levanter,
-    "megatron": describe_megatron,
-    "mds": describe_mds,
-    "litdata": describe_litdata,
-    "parquet": describe_parquet,
-    "arrow": describe_arrow,
-    "arrays": describe_arrays,
-    "datatrove": describe_datatrove,
-    "llm.c": describe_llm_c,
-    "npy": describe_npy,
-    "flat": describe_flat,  # the last: a file without a header could be anything
-}
-
-"""Name of a format → what looks whether files are of it; looked at in this order."""
+__all__ = ["describe_files", "is_ours", "open_any", "open_foreign"]
 
 
 def describe_files(path: Any, said: Said) -> Described | None:
@@ -78,9 +53,9 @@ def describe_files(path: Any, said: Said) -> Described | None:
     files = ForeignPlace(path, said)
     if said.format is not None:
         one_of("format", said.format, FORMATS)
-    for name, look in FORMATS.items():
+    for name in FORMATS:
         if said.format in (None, name):
-            found = look(files)
+            found = look_for(name)(files)
             if found is not None:
                 limit = said.vocab_size or found.vocab_size
                 _tell(path, found)

@@ -199,6 +199,8 @@ def _mismatch(described: Described, told: dict[str, Any], sample: str) -> str:
             return "a sample of their bytes is another one"
         if told[name] != value:
             return f"{name} was {told[name]!r:.200} and is {value!r:.200}"
+    if told["columns"] != sorted(described.columns):  # one of another name would not be read
+        return f"columns were {told['columns']!r:.200} and are {sorted(described.columns)!r:.200}"
     return ""
 
 

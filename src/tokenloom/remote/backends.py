@@ -8,6 +8,9 @@ obstore has one runtime of threads per process, and the child of a fork has none
 request would wait endlessly. A child therefore loads a second copy of obstore's library, which
 brings a runtime of its own (10 ms and 16 MB of address space, once in a child that reads).
 
+fsspec leaves timeouts to each of its file systems, and some have none: there a thread makes the
+request (65 µs of CPU more), and who asked waits for it no longer than for an answer of obstore.
+
 Credentials come from the environment of each process and live only inside the library's objects,
 which are never copied, pickled or shown.
 """
@@ -21,14 +24,17 @@ import json
 import os
 import shutil
 import tempfile
+import threading
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, TypeVar
 
 from tokenloom.arguments import Url
 from tokenloom.errors import ConfigError, MissingExtra
 
 __all__ = ["Backend", "Entry", "Meta", "Reply", "backend_of"]
+
+T = TypeVar("T")
 
 
 class Meta(NamedTuple):
@@ -88,7 +94,7 @@ def backend_of(url: Url, timeout: float) -> Backend:
     """What answers for the bucket of a URL; an answer may take `timeout` seconds."""
     if url.scheme in _STORES:
         return _Obstore(url, timeout)
-    return _Fsspec(url)
+    return _Fsspec(url, timeout)
 
 
 class _Obstore:
@@ -149,7 +155,7 @@ class _Fsspec:
 
     lists = True
 
-    def __init__(self, url: Url) -> None:
+    def __init__(self, url: Url, timeout: float) -> None:
         try:
             self._fs = importlib.import_module("fsspec").filesystem(url.scheme)
         except ImportError:
@@ -159,37 +165,71 @@ class _Fsspec:
                 f"url: found the scheme {url.scheme!r}, allowed: {', '.join(_STORES)}, and those "
                 "that fsspec knows. Install what fsspec needs for it."
             ) from None
-        self._host = f"{url.host}/"
+        self._host, self._timeout = f"{url.host}/", timeout
 
     def get(self, key: str, start: int, size: int | None, etag: str | None) -> Reply:
-        meta = self.head(key)
-        if etag is not None and meta.etag != etag:
-            return Reply(b"", meta)
-        end = meta.size if size is None else min(start + size, meta.size)
-        return Reply(self._fs.cat_file(self._host + key, start=start, end=end), meta)
+        def ask() -> Reply:
+            meta = self._info(key)
+            if etag is not None and meta.etag != etag:
+                return Reply(b"", meta)
+            end = meta.size if size is None else min(start + size, meta.size)
+            return Reply(self._fs.cat_file(self._host + key, start=start, end=end), meta)
+
+        return _within(self._timeout, ask)
 
     def head(self, key: str) -> Meta:
-        return _meta(self._fs.info(self._host + key))
+        return _within(self._timeout, lambda: self._info(key))
+
+    def _info(self, key: str) -> Meta:
+        found = self._fs.info(self._host + key)
+        if found.get("type") == "directory":  # which a bucket does not have
+            raise FileNotFoundError(key)
+        return _meta(found)
 
     def names(self, prefix: str) -> list[str]:
         try:
-            found = self._fs.ls(self._host + prefix, detail=False)
+            found = _within(self._timeout, lambda: self._fs.ls(self._host + prefix, detail=False))
         except FileNotFoundError:
             return []
         return sorted({str(name).rstrip("/").rpartition("/")[2] for name in found})
 
     def list(self, prefix: str) -> list[Entry]:
-        found = self._fs.find(self._host + prefix, detail=True)
+        found = _within(self._timeout, lambda: self._fs.find(self._host + prefix, detail=True))
         skip = len(self._host)
         return [Entry(name.lstrip("/")[skip:], *_meta(one)) for name, one in sorted(found.items())]
 
     def put(self, key: str, data: Any, new: bool) -> None:
         if new:
             raise NotImplementedError
-        self._fs.pipe_file(self._host + key, bytes(data))
+        _within(self._timeout, lambda: self._fs.pipe_file(self._host + key, bytes(data)))
 
     def delete(self, key: str) -> None:
-        self._fs.rm_file(self._host + key)
+        _within(self._timeout, lambda: self._fs.rm_file(self._host + key))
+
+
+def _within(seconds: float, ask: Callable[[], T]) -> T:
+    """What a call gives; it is left alone if it takes longer than this.
+
+    >>> _within(5, lambda: 3)
+    3
+    """
+    answers: list[T] = []
+    errors: list[Exception] = []
+
+    def run() -> None:
+        try:
+            answers.append(ask())
+        except Exception as error:  # noqa: BLE001 - of any library; raised below
+            errors.append(error)
+
+    thread = threading.Thread(target=run, name="tokenloom-fsspec", daemon=True)
+    thread.start()
+    thread.join(seconds)
+    for error in errors:
+        raise error
+    if not answers:
+        raise TimeoutError("timed out")
+    return answers[0]
 
 
 def _meta(info: dict[str, Any]) -> Meta:

@@ -91,6 +91,20 @@ class Offsets:
                 np.add(block[inner], base, out=stop[here][among])
         return (start, stop) if order is None else (_back(start, order), _back(stop, order))
 
+    def edges(self, first: int, last: int) -> Int64:
+        """Where documents [first, last) start, and the end of the last [documents + 1]."""
+        found, inner = np.zeros(last - first + 1, np.int64), self._manifest.inner
+        at = first
+        while at < last:
+            number = int(np.searchsorted(self.first_document, at, side="right")) - 1
+            chunk, low = divmod(at - int(self.first_document[number]), inner)
+            block = self._chunk(number, chunk)
+            count = min(last - at, len(block) - 1 - low)
+            here = slice(at - first, at - first + count + 1)
+            np.add(block[low : low + count + 1], self.first_token[number], out=found[here])
+            at += count
+        return found
+
     def inside_shards(self, start: Int64, stop: Int64) -> tuple[Int64, Int64, Int64]:
         """Ranges of the store as (shard, first element, element after the last), as asked.
 

@@ -97,7 +97,7 @@ def describe_parquet(place: ForeignPlace) -> Described | None:
         return opened(group.file).read_row_group(group.number, columns=columns)
 
     counts = _asked(place, files, lambda n: opened(n).num_row_groups)
-    schema = _guarded(place, files[0], lambda n: opened(n).schema_arrow)
+    schema = _guarded(place, files[0], lambda n: _readable(opened(n).schema_arrow))
     groups = [_Group(name, i) for name, count in counts.items() for i in range(count)]
     rows = _Rows(place, schema, groups, read, validate=lambda _: None)  # decoded, not mapped
     return _described(rows, "parquet", tuple(files))
@@ -115,7 +115,7 @@ def describe_arrow(place: ForeignPlace) -> Described | None:
         return batches.batch(*group).select(columns)
 
     counts = _asked(place, files, batches.count)
-    schema = _guarded(place, files[0], batches.schema)
+    schema = _guarded(place, files[0], lambda n: _readable(batches.schema(n)))
     groups = [_Group(name, i) for name, count in counts.items() for i in range(count)]
     rows = _Rows(place, schema, groups, read, validate=lambda group: batches.validate(*group))
     return _described(rows, "arrow", (*files, *([STATE] if saved else [])))
@@ -182,6 +182,12 @@ def _guarded(place: ForeignPlace, name: str, ask: Callable[[str], Any]) -> Any:
         raise
     except (pa.ArrowException, OSError, ValueError, OverflowError) as error:
         raise damaged(place.where(name), f"Arrow cannot read it ({str(error)[:200]})") from error
+
+
+def _readable(schema: Any) -> Any:
+    """The same; names of columns are decoded when they are asked for, and may be no text."""
+    _ = schema.names
+    return schema
 
 
 def _asked(place: ForeignPlace, files: Sequence[str], ask: Callable[[str], int]) -> dict[str, int]:
@@ -330,7 +336,21 @@ def _check_beside(rows: _Rows, group: _Group, name: str, lengths: Int64) -> None
 
 def _column(rows: _Rows, group: _Group, name: str) -> Any:
     """A column of a group, as Arrow has it."""
-    return _guarded(rows.place, group.file, lambda _: rows.read(group, [name])).column(0)
+
+    def ask(_: str) -> Any:
+        try:
+            found = rows.read(group, [name])
+        except KeyError:  # of Arrow; Parquet passes over what is not there
+            return None
+        return found.column(0) if found.num_columns == 1 else None
+
+    where = rows.place.where(group.file)
+    column = _guarded(rows.place, group.file, ask)
+    if column is None:
+        raise damaged(where, f"it has no column {name}, which the first file has")
+    if not _is_list(column.type, name == "loss_weights"):
+        raise damaged(where, f"its column {name} is {column.type!s:.80}, in the first file a list")
+    return column
 
 
 def _values(rows: _Rows, group: _Group, name: str) -> NDArray[Any]:

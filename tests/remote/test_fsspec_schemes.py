@@ -1,0 +1,189 @@
+"""What only fsspec has a scheme for (hf:// and others) is read as a bucket, within a deadline."""
+
+import copy
+import json
+import logging
+import os
+import pickle
+import threading
+import time
+
+import fsspec
+import numpy as np
+import pytest
+from buckets import files
+from everyformat import parquet
+from foreignfiles import some_documents
+from fsspec.implementations.memory import MemoryFileSystem
+from leaking import leaks, told
+from toyruns import toy_store
+
+import tokenloom as tl
+from tokenloom.arguments import place as place_of
+from tokenloom.errors import StoreCorrupt, StoreError, TokenloomError
+from tokenloom.remote.client import client_of
+
+TOP = "hf://datasets/user"
+
+TOKEN = "hf_PlantedTokenOfTheHub0123456789"
+
+PAYLOAD = "input_ids/c/0"
+
+LINES = {"text/a.jsonl": ["one", "two"], "text/b.jsonl": ["three"], "text/deep/c.jsonl": ["four"]}
+
+BUILT = {"tokenizer": "bytes", "workers": 1, "inner": 64, "chunk_tokens": 64}
+
+
+class Hub(MemoryFileSystem):
+    """A hub in memory: folders have an `info`, and the token of the environment is in its words."""
+
+    protocol = "hf"
+    store, pseudo_dirs = {}, [""]
+    cachable = False
+    awake = threading.Event()
+    denies = False
+
+    def __init__(self, *given, **more):
+        super().__init__(*given, **more)
+        self.token = os.environ.get("HF_TOKEN")
+
+    def _ask(self):
+        self.awake.wait(40)
+        if self.denies:
+            raise PermissionError(f"401 https://hub/x?token={self.token} Bearer {self.token}")
+
+    def info(self, path, **more):
+        self._ask()
+        return super().info(path, **more)
+
+    def find(self, path, *given, **more):
+        self._ask()
+        return super().find(path, *given, **more)
+
+    def ls(self, path, *given, **more):
+        self._ask()
+        return super().ls(path, *given, **more)
+
+
+@pytest.fixture
+def hub(monkeypatch):
+    """An empty hub that answers."""
+    monkeypatch.setenv("HF_TOKEN", TOKEN)
+    monkeypatch.setattr("tokenloom.remote.client._CLIENTS", {})
+    registered = fsspec.registry.get("hf")
+    fsspec.register_implementation("hf", Hub, clobber=True)
+    Hub.store.clear()
+    Hub.pseudo_dirs[:] = [""]
+    Hub.awake.set()
+    yield Hub()
+    Hub.awake.set()  # threads that wait end
+    Hub.denies = False
+    if registered is not None:
+        fsspec.register_implementation("hf", registered, clobber=True)
+
+
+def put(hub, folder, name):
+    """The files of a folder, as they would be in a repository of the hub."""
+    for path, data in files(folder).items():
+        hub.pipe_file(f"datasets/user/{name}/{path}", data)
+
+
+@pytest.fixture
+def local(hub, tmp_path):
+    """A store of ours, on a disk and as TOP/toy."""
+    store = toy_store(tmp_path / "local", rows=60)
+    put(hub, store.path, "toy")
+    return store
+
+
+def test_a_store_of_ours_is_read_and_nothing_is_created(hub, local):
+    store = tl.open(f"{TOP}/toy")
+    assert np.array_equal(store.document(7), local.document(7))
+    assert (store.digest, store.verify().problems) == (local.digest, ())
+    with pytest.raises(StoreError, match="not supported"):
+        client_of(place_of("url", TOP)).put_new("x", b"")
+    hub.pipe_file("datasets/user/toy/shard-00000/" + PAYLOAD, b"short")
+    with pytest.raises(StoreCorrupt, match="it has 5 bytes"):
+        tl.open(f"{TOP}/toy").document(7)
+
+
+def test_a_store_of_others_is_read(hub, tmp_path):
+    (tmp_path / "rows").mkdir()
+    path, _, documents = parquet(tmp_path / "rows", some_documents(count=20))
+    put(hub, path, "rows")
+    store = tl.open(f"{TOP}/rows")
+    assert store.digest == tl.open(path).digest
+    assert [one.tolist() for one in store.documents(range(20))] == documents
+    one = tl.open(f"{TOP}/rows/part-1.parquet")
+    assert one.digest == tl.open(path / "part-1.parquet").digest
+
+
+@pytest.mark.parametrize("what", ["text/a.jsonl", "text/*.jsonl", "text/**/*.jsonl", "text"])
+def test_inputs_are_a_name_a_glob_or_a_folder(hub, tmp_path, what):
+    for name, texts in LINES.items():
+        path = tmp_path / "in" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text("".join(json.dumps({"text": text}) + "\n" for text in texts))
+    put(hub, tmp_path / "in", "corpus")
+    tl.build(f"{tmp_path}/in/{what}", tmp_path / "here", **BUILT)
+    tl.build(f"{TOP}/corpus/{what}", tmp_path / "there", **BUILT)
+    assert files(tmp_path / "there") == files(tmp_path / "here")
+
+
+@pytest.mark.parametrize("what", ["read", "open", "build", "list"])
+def test_a_file_system_that_sleeps_raises_within_the_deadline(
+    hub, local, tmp_path, monkeypatch, what
+):
+    monkeypatch.setenv("TOKENLOOM_REMOTE_DEADLINE", "1.5")
+    store = tl.open(f"{TOP}/toy")
+    calls = {
+        "read": lambda: store.document(0),
+        "open": lambda: tl.open(f"{TOP}/toy"),
+        "build": lambda: tl.build(f"{TOP}/corpus", tmp_path / "s", **BUILT),
+        "list": lambda: client_of(place_of("url", TOP)).list("user"),
+    }
+    hub.awake.clear()
+    started = time.monotonic()
+    with pytest.raises(TokenloomError, match=r"no answer in time, asked \d times"):
+        calls[what]()
+    assert time.monotonic() - started < 6  # one answer would have taken 40
+
+
+def test_a_folder_is_no_object(hub, local):
+    client = client_of(place_of("url", TOP))
+    assert client.head("user/toy") is None
+    assert client.head("user/toy/manifest-000001.json").size > 0
+    with pytest.raises(FileNotFoundError):
+        client.get("user/toy")
+
+
+def test_the_token_of_the_hub_is_in_nothing_that_is_made_or_said(
+    hub, local, tmp_path, monkeypatch, caplog
+):
+    caplog.set_level(logging.DEBUG)
+    monkeypatch.setenv("TOKENLOOM_CACHE_DIR", str(tmp_path / "plans"))
+    monkeypatch.setattr("tokenloom.layout.pack.rows.WORTH_KEEPING", 0)
+    store = tl.open(f"{TOP}/toy", disk_cache=tmp_path / "pieces", cache_bytes=1 << 16)
+    assert hub.token == TOKEN
+    run = store.pack(16).shuffle().seed(3)
+    with tl.Loader(run, 4) as loader:
+        next(loader)
+        state = loader.state_dict()
+    client = client_of(place_of("url", TOP))
+    shown = [store, run, state, run.describe(), run.fingerprint, client, vars(client)]
+    shown += [store.check(), repr(store.reader.source)]
+    pickles = [pickle.dumps(one) for one in (store, run, copy.deepcopy(store))]
+    bare = tl.open(f"{TOP}/toy", cache_bytes=0)
+    Hub.denies = True
+    for call in (lambda: tl.open(f"{TOP}/toy"), lambda: bare.document(1)):
+        with pytest.raises(TokenloomError, match="credentials") as caught:
+            call()
+        shown.append(told(caught.value))
+        assert caught.value.__context__ is None
+    kept = [path for path in tmp_path.rglob("*") if path.is_file()]
+    assert {"plans", "pieces"} <= {path.relative_to(tmp_path).parts[0] for path in kept}
+    raw = [path.read_bytes() for path in kept]
+    assert leaks(*shown, *pickles, *raw, caplog.text, secrets=[TOKEN]) == []
+    with pytest.raises(PermissionError) as caught:
+        hub.info("datasets/user/toy")
+    assert leaks(told(caught.value), secrets=[TOKEN]) == [TOKEN]  # the control: it was there
